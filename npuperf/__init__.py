@@ -1,0 +1,25 @@
+"""npuperf: profile, analyze and tune PyTorch on Huawei Ascend NPUs.
+
+``npuperf.load(path)`` gives the tables of a profile as pandas frames; the command line does the rest.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from npuperf.api import Run
+
+__all__ = ["__version__", "load"]
+__version__ = "0.1.0"
+
+
+def load(path: str | Path = "result") -> Run:
+    """Read a profile and return its tables; see :class:`npuperf.api.Run`.
+
+    Raises :class:`npuperf.errors.InputError` when nothing at ``path`` can be read.
+    """
+    from npuperf.api import Run  # pandas and pyarrow load only when they are needed
+
+    return Run(Path(path))

@@ -1,0 +1,78 @@
+"""Advice: one rule per module, each a question to the data with three answers: problem, no problem, cannot tell."""
+
+from __future__ import annotations
+
+from importlib import resources
+from types import ModuleType
+from typing import Any
+
+import yaml
+
+from npuperf.advise import (
+    ai_cpu,
+    dynamic_shape,
+    early_steps,
+    idle_cores,
+    launch_blocking,
+    layout,
+    small_kernels,
+)
+from npuperf.advise.rule import View, finding
+from npuperf.model.result import Finding
+from npuperf.model.thresholds import Thresholds
+
+#: Every rule, in the order of asking. A rule is a module with TITLE, SOURCE, needs() and judge().
+RULES: tuple[ModuleType, ...] = (
+    launch_blocking,
+    ai_cpu,
+    small_kernels,
+    dynamic_shape,
+    layout,
+    idle_cores,
+    early_steps,
+)
+
+_ORDER = {"problem": 0, "cannot_tell": 1, "ok": 2}
+_SEVERITY = {"high": 0, "medium": 1, "low": 2}
+
+
+def advise(view: View, limits: Thresholds) -> list[Finding]:
+    """Ask every rule about one device; problems first, the gravest on top."""
+    rules = [r for r in RULES if not view.profile.kineto or r in (small_kernels, early_steps)]
+    answers = [_ask(rule, view, limits) for rule in rules]
+    return sort_findings(answers)
+
+
+def sort_findings(findings: list[Finding]) -> list[Finding]:
+    """Order findings: problems before open questions, the gravest first."""
+
+    def rank(f: Finding) -> tuple[int, int, float]:
+        gain = f.gain_ns_per_step[1] if f.gain_ns_per_step else 0
+        return _ORDER[f.status], _SEVERITY[f.severity], -float(gain)
+
+    return sorted(findings, key=rank)
+
+
+def _ask(rule: ModuleType, view: View, limits: Thresholds) -> Finding:
+    name = rule.__name__.rsplit(".", 1)[1]
+    missing = rule.needs(view)
+    if missing:
+        return finding(view, name, "cannot_tell", rule.TITLE, needs=missing, next=missing, source=rule.SOURCE)
+    answer: Finding | None = rule.judge(view, limits)
+    return answer or finding(view, name, "ok", rule.TITLE, source=rule.SOURCE)
+
+
+def load_thresholds() -> Thresholds:
+    """Read thresholds.yaml."""
+    return Thresholds(**{name: entry["value"] for name, entry in _entries().items()})
+
+
+def threshold_sources() -> dict[str, str]:
+    """Return where each threshold comes from."""
+    return {name: entry["source"] for name, entry in _entries().items()}
+
+
+def _entries() -> dict[str, dict[str, Any]]:
+    text = (resources.files("npuperf.advise") / "thresholds.yaml").read_text("utf-8")
+    entries: dict[str, dict[str, Any]] = yaml.safe_load(text)
+    return entries

@@ -1,0 +1,50 @@
+"""Kernels of dynamic shape: the host infers shapes and tiles before each launch."""
+
+from __future__ import annotations
+
+from npuperf.advise.rule import View, finding, quote, top_types
+from npuperf.model.result import Finding
+from npuperf.model.thresholds import Thresholds
+from npuperf.units import percent
+
+TITLE = "dynamic shapes"
+SOURCE = "OP State column; seed: InferShape, Tiling and AllocMem run on the host before every launch of such a kernel"
+
+
+def needs(view: View) -> str | None:
+    """The state column and launches must be recorded."""
+    if not view.tasks.state.known().any():
+        return "OP State is not recorded: it needs CANN 8 or newer and Level1"
+    if not view.launches.known.any():
+        return "launches are not recorded: analyze the folder with trace_view.json (or the .db), Level1"
+    return None
+
+
+def judge(view: View, limits: Thresholds) -> Finding | None:
+    """Dynamic shape costs host time, so it matters only where the host is the limit."""
+    if view.verdict.bound != "host":
+        return None
+    state = view.tasks.state
+    chosen = view.compute & state.flag([s.lower() == "dynamic" for s in state.names])
+    total = int(view.tasks.dur[view.compute].sum())
+    share = int(view.tasks.dur[chosen].sum()) / total if total else 0.0
+    if share < limits.dynamic_share:
+        return None
+    waits = int(view.host_waits()[chosen].sum())
+    rows = top_types(view, chosen)
+    return finding(
+        view,
+        "dynamic_shape",
+        "problem",
+        f"{percent(share)} of compute time is in kernels of dynamic shape: {quote(rows)}",
+        evidence={
+            "share_of_compute": share,
+            "count": int(chosen.sum()),
+            "host_wait_ns": waits,
+            "types": rows,
+        },
+        gain=(0, view.per_step(waits)),
+        refute="host wait stays the same with fixed shapes (padded batch and sequence length) in a compiled graph",
+        next="fix the shapes and compile the step as a static graph; where they must vary, pad to a few sizes",
+        source=SOURCE,
+    )

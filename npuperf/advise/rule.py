@@ -1,0 +1,118 @@
+"""What rules see and how they answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from npuperf.analyze.intervals import Intervals
+from npuperf.analyze.launch import Launches, busy_until
+from npuperf.model.chip import Cores
+from npuperf.model.labels import I64, Labels, Mask
+from npuperf.model.profile import DeviceProfile
+from npuperf.model.result import Finding, Partition, Severity, Status, Verdict
+from npuperf.model.tasks import Tasks, Work
+from npuperf.model.thresholds import Thresholds
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One device as a rule sees it: the tasks of the window judged, and what is already known of it."""
+
+    profile: DeviceProfile
+    tasks: Tasks
+    types: Labels
+    launches: Launches
+    cores: Cores
+    partition: Partition
+    verdict: Verdict
+    steps: list[int]
+    limits: Thresholds
+
+    @property
+    def compute(self) -> Mask:
+        """True for compute tasks."""
+        return np.equal(self.tasks.work, Work.COMPUTE)
+
+    def per_step(self, ns: int) -> int:
+        """Spread a sum over the steps of the window."""
+        return ns // max(len(self.steps), 1)
+
+    def exposed(self, chosen: Mask) -> int:
+        """Return the device time, ns, that only ``chosen`` tasks cover: what their removal could save at most."""
+        active = self.tasks.work != Work.CONTROL
+        rest = active & ~chosen
+        everything = Intervals.union(self.tasks.start[active], self.tasks.end[active])
+        return everything.total() - Intervals.union(self.tasks.start[rest], self.tasks.end[rest]).total()
+
+    def host_waits(self) -> I64:
+        """Return for each task how long the idle device waited for its launch, ns."""
+        idle_from = busy_until(self.tasks)
+        waited = np.minimum(self.launches.end, self.tasks.start) - idle_from
+        return np.where(self.launches.known & (self.tasks.work != Work.CONTROL), np.maximum(waited, 0), 0)
+
+
+def finding(
+    view: View,
+    rule: str,
+    status: Status,
+    title: str,
+    *,
+    evidence: dict[str, Any] | None = None,
+    gain: tuple[int, int] | None = None,
+    refute: str | None = None,
+    next: str = "",
+    needs: str | None = None,
+    source: str | None = None,
+) -> Finding:
+    """Fill in a finding. ``gain``: ns per step, least and most; its share of the step sets the severity."""
+    step = view.per_step(view.partition.span_ns)
+    percent = (100 * gain[0] / step, 100 * gain[1] / step) if gain and step else None
+    return Finding(
+        rule=rule,
+        status=status,
+        severity=_severity(percent, view.limits),
+        title=title,
+        evidence=evidence or {},
+        gain_ns_per_step=gain,
+        gain_pct=percent,
+        refute=refute,
+        next=next,
+        code=None,
+        needs=needs,
+        source=source,
+        rank=view.profile.rank,
+        device=view.profile.device,
+    )
+
+
+def _severity(percent: tuple[float, float] | None, limits: Thresholds) -> Severity:
+    most = percent[1] / 100 if percent else 0.0
+    if most >= limits.severity_high:
+        return "high"
+    return "medium" if most >= limits.severity_medium else "low"
+
+
+def top_types(view: View, chosen: Mask, count: int = 3) -> list[dict[str, Any]]:
+    """Quote the operator types that ``chosen`` tasks spend most time in."""
+    codes = view.types.codes[chosen]
+    dur = view.tasks.dur[chosen]
+    totals = np.bincount(codes + 1, weights=dur, minlength=1)
+    counts = np.bincount(codes + 1, minlength=1)
+    order = np.argsort(-totals, kind="stable")[:count].tolist()
+    return [
+        {
+            "type": view.types.names[i - 1] if i else None,
+            "count": int(counts[i]),
+            "total_ns": int(totals[i]),
+        }
+        for i in order
+        if counts[i]
+    ]
+
+
+def quote(rows: list[dict[str, Any]]) -> str:
+    """Render quoted types, e.g. ``TransData ×12, Cast ×3``."""
+    return ", ".join(f"{row['type'] or 'N/A'} ×{row['count']}" for row in rows)

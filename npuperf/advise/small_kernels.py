@@ -1,0 +1,46 @@
+"""Many kernels so short that launching them costs more than running them."""
+
+from __future__ import annotations
+
+from npuperf.advise.rule import View, finding, quote, top_types
+from npuperf.model.result import Finding
+from npuperf.model.thresholds import Thresholds
+from npuperf.units import duration, percent
+
+TITLE = "very small kernels"
+SOURCE = "seed: host-bound networks gain from fewer launches (fusion, graph capture)"
+
+
+def needs(view: View) -> str | None:
+    """Launches must be recorded: without them the waits cannot be told from other idle time."""
+    if view.launches.known.any():
+        return None
+    return "launches are not recorded: analyze the folder with trace_view.json (or the .db), Level1"
+
+
+def judge(view: View, limits: Thresholds) -> Finding | None:
+    """Small kernels matter only where the device waits for their launches."""
+    if view.verdict.bound != "host":
+        return None
+    chosen = view.compute & (view.tasks.dur < limits.small_kernel_ns)
+    share = int(chosen.sum()) / max(int(view.compute.sum()), 1)
+    if share < limits.small_kernel_share:
+        return None
+    waits = int(view.host_waits()[chosen].sum())
+    rows = top_types(view, chosen)
+    return finding(
+        view,
+        "small_kernels",
+        "problem",
+        f"{percent(share)} of kernels run less than {duration(limits.small_kernel_ns)}: {quote(rows)}",
+        evidence={
+            "share_of_kernels": share,
+            "count": int(chosen.sum()),
+            "host_wait_ns": waits,
+            "types": rows,
+        },
+        gain=(0, view.per_step(waits)),
+        refute="host wait stays the same when the operators are fused or the step is captured as a graph",
+        next="fuse them (torch.compile with the npu backend, fused optimizers, npu_* operators) or capture the step",
+        source=SOURCE,
+    )

@@ -1,0 +1,151 @@
+"""The first verdict: host-bound, compute-bound, communication-bound, or not to be told from this data.
+
+Shares of time alone mislead: a device that is busy 70 % can be paced by the host all the time. So two
+numbers decide: how much of the window the device waited for the host, and how much compute ran while the
+host was hardly ahead. Every number that was judged is returned with the verdict.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from npuperf.analyze.intervals import Intervals
+from npuperf.analyze.launch import Launches, busy_until, lead
+from npuperf.model.result import Basis, Bound, Partition, Verdict
+from npuperf.model.tasks import Tasks, Work
+from npuperf.model.thresholds import Thresholds
+from npuperf.units import duration, percent
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Evidence per window: compute time in all, with a known launch, with the host hardly ahead; gaps."""
+
+    compute: int
+    known: int
+    paced: int
+    kernels: int
+    after_gap: int
+
+    def __add__(self, other: Pace) -> Pace:
+        return Pace(
+            self.compute + other.compute,
+            self.known + other.known,
+            self.paced + other.paced,
+            self.kernels + other.kernels,
+            self.after_gap + other.after_gap,
+        )
+
+
+NO_PACE = Pace(0, 0, 0, 0, 0)
+
+
+def paces(tasks: Tasks, launches: Launches, windows: Intervals, limits: Thresholds) -> list[Pace]:
+    """Gather the evidence for each window; a kernel belongs to the window it starts in."""
+    compute = tasks.work == Work.COMPUTE
+    behind = compute & launches.known & (lead(tasks, launches) < limits.lead_ns)
+    gap = compute & (tasks.start - busy_until(tasks) >= limits.gap_ns)
+    sums = {
+        "compute": np.where(compute, tasks.dur, 0),
+        "known": np.where(compute & launches.known, tasks.dur, 0),
+        "paced": np.where(behind, tasks.dur, 0),
+        "kernels": compute.astype(np.int64),
+        "after_gap": gap.astype(np.int64),
+    }
+    first, last = np.searchsorted(tasks.start, windows.start), np.searchsorted(tasks.start, windows.end)
+    totals = {name: np.concatenate([[0], np.cumsum(values)]) for name, values in sums.items()}
+    return [
+        Pace(**{name: int(total[b] - total[a]) for name, total in totals.items()})
+        for a, b in zip(first.tolist(), last.tolist(), strict=True)
+    ]
+
+
+def judge(partition: Partition, pace: Pace, limits: Thresholds, *, excerpt: bool = False) -> Verdict:
+    """Give the verdict for one window. ``excerpt``: rows are missing, so gaps say nothing."""
+    span = partition.span_ns
+    if span <= 0:
+        return Verdict(bound="unknown", basis="measured", reason="no device task in this window")
+    evidence = _evidence(partition, pace)
+    low = _bound(partition, pace, limits, host_extra=0)
+    high = _bound(partition, pace, limits, host_extra=partition.unattributed_ns)
+    if excerpt:
+        reason = "kernels are missing from the table (see warnings), so idle time cannot be told from missing rows"
+        return Verdict(bound="unknown", basis="inferred", reason=reason, evidence=evidence)
+    if low == high:
+        return Verdict(bound=low, basis="measured", reason=_reason(low, partition, pace, limits), evidence=evidence)
+    bound, basis, reason = _inferred(partition, pace, limits)
+    return Verdict(bound=bound, basis=basis, reason=reason, evidence=evidence)
+
+
+def _evidence(partition: Partition, pace: Pace) -> dict[str, float | None]:
+    span = partition.span_ns
+    parts = ("compute", "comm_exposed", "other_exposed", "idle", "host_wait", "unattributed")
+    shares: dict[str, float | None] = {f"{p}_share": getattr(partition, f"{p}_ns") / span for p in parts}
+    shares["host_paced_share"] = pace.paced / pace.known if pace.known else None
+    shares["after_gap_share"] = pace.after_gap / pace.kernels if pace.kernels else None
+    return shares
+
+
+def _bound(partition: Partition, pace: Pace, limits: Thresholds, host_extra: int) -> Bound:
+    """Compare what each resource paces. ``host_extra``: unattributed idle, if it were all the host's."""
+    waits = partition.host_wait_ns + host_extra
+    paced = pace.paced / pace.known if pace.known else float(host_extra > 0)
+    host = waits + paced * partition.compute_ns
+    compute = (1 - paced) * partition.compute_ns
+    communication = partition.comm_exposed_ns
+    if waits >= limits.idle_share * partition.span_ns and host >= max(compute, communication):
+        return "host"
+    whole_compute = partition.compute_ns
+    rest = partition.idle_ns - partition.host_wait_ns - partition.unattributed_ns + partition.other_exposed_ns
+    if rest > max(whole_compute, communication, waits):
+        return "unknown"
+    return "communication" if communication > whole_compute else "compute"
+
+
+def _inferred(partition: Partition, pace: Pace, limits: Thresholds) -> tuple[Bound, Basis, str]:
+    """Judge by gap statistics where launches are not recorded."""
+    share = pace.after_gap / pace.kernels if pace.kernels else 0.0
+    idle = percent(partition.unattributed_ns / partition.span_ns)
+    rule = f"{percent(share)} of kernels start after a gap of {duration(limits.gap_ns)} or more"
+    unknown = f"the device idles {idle} of the time with no launch recorded (a trace_view.json of this run would tell)"
+    if pace.kernels < limits.gap_kernels_least:
+        few = (
+            "the kernels themselves are not in the data" if not pace.kernels else f"{pace.kernels} kernels are too few"
+        )
+        return (
+            "unknown",
+            "inferred",
+            f"{unknown}, and {few}: the cause may be the host, a sync or a dependency",
+        )
+    if share >= limits.gap_kernels_share:
+        return "host", "inferred", f"{unknown}; {rule}, as when a host launches one by one"
+    return (
+        "unknown",
+        "inferred",
+        f"{unknown}, and only {rule}: the cause may be the host, a sync or a dependency",
+    )
+
+
+def _reason(bound: Bound, partition: Partition, pace: Pace, limits: Thresholds) -> str:
+    span = partition.span_ns
+    host = percent(partition.host_wait_ns / span)
+    paced = percent(pace.paced / pace.known) if pace.known else "an unknown share"
+    lead_text = f"{paced} of compute ran with the host less than {duration(limits.lead_ns)} ahead"
+    if bound == "host":
+        return f"the device waits for the host {host} of the time (limit {percent(limits.idle_share)}), and {lead_text}"
+    compute, communication = percent(partition.compute_ns / span), percent(partition.comm_exposed_ns / span)
+    if bound == "communication":
+        return (
+            f"communication not hidden by compute takes {communication}, compute {compute}, waiting for the host {host}"
+        )
+    if bound == "compute":
+        tail = f", and only {lead_text}" if partition.host_wait_ns >= limits.idle_share * span else ""
+        return f"compute takes {compute}, communication not hidden {communication}, waiting for the host {host}{tail}"
+    other = percent(partition.other_exposed_ns / span)
+    waits = percent((partition.launch_latency_ns + partition.dependency_wait_ns) / span)
+    return (
+        f"neither compute ({compute}) nor communication ({communication}) nor the host ({host}) is the largest part: "
+        f"copies and other work {other}, launch latency and dependencies {waits}"
+    )

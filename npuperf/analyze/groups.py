@@ -1,0 +1,52 @@
+"""Group rows by integer keys: exact sums, extremes and the largest row of each group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from npuperf.model.labels import F64, I64
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Rows sorted into groups. ``order`` lists row numbers group by group, ``first`` where each group begins."""
+
+    order: I64
+    first: I64
+    count: I64
+    total: I64
+    smallest: I64
+    largest: I64
+
+    def sum(self, values: F64) -> F64:
+        """Sum a column per group."""
+        return np.add.reduceat(values[self.order], self.first)
+
+    def min(self, values: I64) -> I64:
+        """Return the smallest value per group."""
+        return np.minimum.reduceat(values[self.order], self.first)
+
+    def max(self, values: I64) -> I64:
+        """Return the largest value per group."""
+        return np.maximum.reduceat(values[self.order], self.first)
+
+
+def group_sums(keys: tuple[I64, ...], values: I64) -> Groups:
+    """Group by ``keys``; at least one row is needed. ``smallest``/``largest`` are row numbers by value."""
+    order = np.lexsort((values, *reversed(keys)))
+    fresh = np.zeros(len(order), np.bool_)
+    fresh[0] = True
+    for key in keys:
+        fresh[1:] |= key[order][1:] != key[order][:-1]
+    first = np.flatnonzero(fresh)
+    last = np.append(first[1:], len(order)) - 1
+    return Groups(
+        order=order,
+        first=first,
+        count=last - first + 1,
+        total=np.add.reduceat(values[order], first),
+        smallest=order[first],
+        largest=order[last],
+    )

@@ -1,0 +1,58 @@
+"""Sets of time intervals, exact in integer nanoseconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from npuperf.model.labels import I64
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """Disjoint half-open intervals ``[start, end)``, ordered, none empty."""
+
+    start: I64
+    end: I64
+
+    @classmethod
+    def union(cls, start: I64, end: I64) -> Intervals:
+        """Merge any intervals; overlapping and touching ones become one, empty ones vanish."""
+        real = end > start
+        start, end = start[real], end[real]
+        if not len(start):
+            return cls(start, end)
+        order = np.argsort(start, kind="stable")
+        start, reach = start[order], np.maximum.accumulate(end[order])
+        fresh = np.append(True, start[1:] > reach[:-1])
+        first = np.flatnonzero(fresh)
+        last = np.append(first[1:], len(start)) - 1
+        return cls(start[first], reach[last])
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def total(self) -> int:
+        """Return the summed length, ns."""
+        return int(np.sum(self.end - self.start))
+
+    def before(self, time: I64) -> I64:
+        """Return for each time how much of the set lies before it, ns."""
+        if not len(self):
+            return np.zeros(len(time), np.int64)
+        covered = np.concatenate([[0], np.cumsum(self.end - self.start)])
+        i = np.searchsorted(self.start, time, side="right") - 1
+        inside = np.minimum(time, self.end[i]) - self.start[i]
+        return np.where(i >= 0, covered[i] + inside, 0)
+
+    def within(self, windows: Intervals) -> I64:
+        """Return for each window how much of the set lies in it, ns."""
+        return self.before(windows.end) - self.before(windows.start)
+
+    def gaps(self, start: int, end: int) -> Intervals:
+        """Return what of ``[start, end)`` the set does not cover."""
+        opens = np.concatenate([[start], np.clip(self.end, start, end)])
+        closes = np.concatenate([np.clip(self.start, start, end), [end]])
+        real = closes > opens
+        return Intervals(opens[real], closes[real])

@@ -1,0 +1,165 @@
+"""Profiles as pandas tables, for notebooks and scripts."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from npuperf.analyze.operators import core_labels
+from npuperf.load.find import find
+from npuperf.load.read import read_source
+from npuperf.model.labels import I64, Labels
+from npuperf.model.profile import DeviceProfile, ReadLog
+from npuperf.model.result import Partition, Result
+from npuperf.model.tasks import NO_TIME, Tasks, Work
+from npuperf.pipeline import analyze_path
+
+
+class Run:
+    """A profile on disk. Tables are read when first used; all times are int64 epoch nanoseconds.
+
+    Raises :class:`npuperf.errors.InputError` when nothing at ``path`` can be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._sources, self._notes = find(path)
+
+    def __repr__(self) -> str:
+        return f"npuperf.load({str(self.path)!r})"
+
+    @cached_property
+    def result(self) -> Result:
+        """The analysis, as ``npuperf analyze`` prints it."""
+        return analyze_path(self.path)
+
+    @property
+    def kernels(self) -> pd.DataFrame:
+        """Kernels and collectives: the rows of :attr:`tasks` whose work is compute or communication."""
+        tasks = self.tasks
+        return tasks[tasks["work"].isin(["compute", "communication"])]
+
+    @cached_property
+    def tasks(self) -> pd.DataFrame:
+        """All device tasks, one row each, in the order of the files' devices and of time.
+
+        Columns: rank, device, stream, step (Int64, missing where not recorded); start_ns, end_ns, dur_ns;
+        work (compute, communication, other, control); name, type, core, state, shapes (categories);
+        block_dim, mix_block_dim (Int64); torch_op; and one float column per hardware counter.
+        """
+        return self._concat([_tasks(p) for p in self._profiles])
+
+    @cached_property
+    def launches(self) -> pd.DataFrame:
+        """Host launches, one row per task whose launch is recorded.
+
+        Columns: rank, device, task (row of :attr:`tasks`), launch_start_ns, launch_end_ns on the host's clock,
+        start_ns on the device's.
+        """
+        frames = []
+        offset = 0
+        for p in self._profiles:
+            at = np.flatnonzero(p.tasks.launched)
+            frames.append(_launches(p, at.astype(np.int64), offset))
+            offset += len(p.tasks)
+        return self._concat(frames)
+
+    @property
+    def steps(self) -> pd.DataFrame:
+        """Steps, one row per device and step: rank, device, step, start_ns, bound, and the partition (ns)."""
+        rows = [
+            {
+                "rank": d.rank,
+                "device": d.device,
+                "step": s.step,
+                "start_ns": d.origin_ns + s.start_ns,
+                "bound": s.verdict.bound,
+                **_parts(s.partition),
+            }
+            for d in self.result.devices
+            for s in d.steps
+        ]
+        return pd.DataFrame(rows, columns=["rank", "device", "step", "start_ns", "bound", *_PARTS])
+
+    @property
+    def partition(self) -> pd.DataFrame:
+        """Whole span per device: rank, device, start_ns, bound, and the partition (ns). Parts add up exactly."""
+        rows = [
+            {
+                "rank": d.rank,
+                "device": d.device,
+                "start_ns": d.origin_ns,
+                "bound": d.verdict.bound,
+                **_parts(d.partition),
+            }
+            for d in self.result.devices
+        ]
+        return pd.DataFrame(rows, columns=["rank", "device", "start_ns", "bound", *_PARTS])
+
+    @cached_property
+    def _profiles(self) -> list[DeviceProfile]:
+        return [profile for source in self._sources for profile in read_source(source, ReadLog())]
+
+    @staticmethod
+    def _concat(frames: list[pd.DataFrame]) -> pd.DataFrame:
+        return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+
+_PARTS = Partition.__struct_fields__
+
+
+def _parts(partition: Partition) -> dict[str, int]:
+    return {name: getattr(partition, name) for name in _PARTS}
+
+
+def _tasks(profile: DeviceProfile) -> pd.DataFrame:
+    tasks: Tasks = profile.tasks
+    size = len(tasks)
+    work = Labels(tasks.work.astype(np.int32), tuple(w.name.lower() for w in Work))
+    columns = {
+        "rank": pd.array([profile.rank] * size, dtype="Int64"),
+        "device": np.full(size, profile.device),
+        "stream": _nullable(tasks.stream),
+        "step": _nullable(tasks.step),
+        "start_ns": tasks.start,
+        "end_ns": tasks.end,
+        "dur_ns": tasks.dur,
+        "work": _category(work),
+        "name": _category(tasks.name),
+        "type": _category(tasks.type),
+        "core": _category(core_labels(tasks)),
+        "state": _category(tasks.state),
+        "shapes": _category(tasks.shapes),
+        "block_dim": _nullable(tasks.block),
+        "mix_block_dim": _nullable(tasks.mix_block),
+        "torch_op": _category(profile.host.ops.name.take(tasks.op)),
+        **tasks.pmu,
+    }
+    return pd.DataFrame(columns)
+
+
+def _launches(profile: DeviceProfile, at: I64, offset: int) -> pd.DataFrame:
+    tasks = profile.tasks
+    return pd.DataFrame(
+        {
+            "rank": pd.array([profile.rank] * len(at), dtype="Int64"),
+            "device": np.full(len(at), profile.device),
+            "task": at + offset,
+            "launch_start_ns": tasks.launch_start[at],
+            "launch_end_ns": tasks.launch_end[at],
+            "start_ns": tasks.start[at],
+        }
+    )
+
+
+def _nullable(values: I64) -> pd.api.extensions.ExtensionArray:
+    missing = (values < 0) | (values == NO_TIME)
+    return pd.arrays.IntegerArray(values.copy(), missing)
+
+
+def _category(labels: Labels) -> pd.Categorical:
+    category: pd.Categorical = pd.Categorical.from_codes(labels.codes, categories=pd.Index(labels.names, dtype=object))
+    return category

@@ -1,0 +1,1 @@
+"""Running the same work for many ranks."""

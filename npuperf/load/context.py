@@ -1,0 +1,108 @@
+"""The files that describe a collection: core counts, profiler options, environment, the exporter's own split."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from npuperf.load.table import Table, read_table
+from npuperf.model.chip import Cores
+from npuperf.model.columns import STEP_COLUMNS, STEP_REQUIRED
+from npuperf.model.profile import Context, ReadLog, VendorStep
+from npuperf.model.tasks import NO_TIME
+
+
+def read_cores(infos: tuple[Path, ...], log: ReadLog) -> dict[int, Cores]:
+    """Read usable core counts per device from ``info.json.N``."""
+    found: dict[int, Cores] = {}
+    for path in infos:
+        info = _json(path, log).get("DeviceInfo")
+        device = info[0] if isinstance(info, list) and info and isinstance(info[0], dict) else {}
+        cube, vector = _int(device.get("ai_core_num")), _int(device.get("aiv_num"))
+        number = _int(device.get("id"))
+        if number is None:
+            number = int(path.name.rsplit(".", 1)[1])
+        if cube:
+            found[number] = Cores(cube, vector, path.name)
+            log.files.append(str(path))
+    return found
+
+
+def read_context(profiler_info: Path | None, metadata: Path | None, log: ReadLog) -> tuple[Context, int | None]:
+    """Read how the profile was taken, and the rank if it is recorded."""
+    info = _json(profiler_info, log) if profiler_info else {}
+    config = info.get("config") or {}
+    common, experimental = config.get("common_config") or {}, config.get("experimental_config") or {}
+    schedule = common.get("schedule") if isinstance(common.get("schedule"), dict) else {}
+    first = sum(_int(schedule.get(k)) or 0 for k in ("skip_first", "wait", "warmup")) if schedule else None
+    environment = (_json(metadata, log) if metadata else {}).get("ENV_VARIABLES") or {}
+    for path in (profiler_info, metadata):
+        if path:
+            log.files.append(str(path))
+    context = Context(
+        level=_text(experimental.get("_profiler_level")),
+        metrics=_text(experimental.get("_aic_metrics")),
+        with_stack=common.get("with_stack") if isinstance(common.get("with_stack"), bool) else None,
+        first_step=first,
+        environment={str(k): str(v) for k, v in environment.items()},
+        torch_npu=_text(info.get("torch_npu_version")),
+        cann=_text(info.get("cann_version")),
+    )
+    return context, _int(info.get("rank_id"))
+
+
+def read_vendor_steps(path: Path, log: ReadLog) -> list[VendorStep]:
+    """Read step_trace_time.csv (µs, no unit in its header): the exporter's own split of each step."""
+    return vendor_steps(read_table(path, STEP_COLUMNS, STEP_REQUIRED, log))
+
+
+def read_cluster_steps(path: Path, log: ReadLog) -> dict[int, list[VendorStep]]:
+    """Read cluster_step_trace_time.csv: one list of steps per rank (rows of type ``rank``)."""
+    table = read_table(path, STEP_COLUMNS, STEP_REQUIRED, log)
+    ranks: dict[int, list[VendorStep]] = {}
+    steps = vendor_steps(table)
+    for i, step in enumerate(steps):
+        rank = _int(table.texts["index"][i])
+        if table.texts["type"][i] == "rank" and rank is not None:
+            ranks.setdefault(rank, []).append(step)
+    return ranks
+
+
+def vendor_steps(table: Table) -> list[VendorStep]:
+    """Convert rows; the window is the sum of the parts, because the stage column leaves the bubble out."""
+    times = {k: np.where(v == NO_TIME, 0, v).tolist() for k, v in table.times.items()}
+    device = table.ints["device"].tolist()
+    return [
+        VendorStep(
+            step=_int(table.texts["step"][i]),
+            device=device[i] if device[i] >= 0 else None,
+            compute=compute,
+            comm_exposed=times["comm_exposed"][i],
+            free=times["free"][i],
+            span=compute + times["comm_exposed"][i] + times["free"][i],
+        )
+        for i, compute in enumerate(times["compute"])
+    ]
+
+
+def _json(path: Path, log: ReadLog) -> dict[str, Any]:
+    """Read a small JSON object; what cannot be read is said and treated as absent."""
+    try:
+        value = json.loads(path.read_text("utf-8-sig", errors="replace"))
+    except (OSError, ValueError) as error:
+        log.warn(f"{path}: cannot be read ({error}); what it describes counts as unknown")
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: object) -> str | None:
+    return str(value) if value not in (None, "") else None
+
+
+def _int(value: object) -> int | None:
+    found = re.fullmatch(r"\s*(?:step)?\s*(\d+)(?:\.0)?\s*", str(value))
+    return int(found.group(1)) if found else None

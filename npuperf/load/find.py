@@ -1,0 +1,307 @@
+"""Find profiles on disk: the only place that knows file and folder names.
+
+A *source* is what one collection left and what is read together: for torch_npu one ``*_ascend_pt`` folder,
+for msprof one ``PROF_*`` folder (or one ``device_N`` of the old layout), else the files of one folder.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from npuperf.errors import InputError
+from npuperf.model.result import InputKind
+
+_ASCEND: Final = re.compile(r".+_ascend_(pt|ms)$")
+_PROF: Final = re.compile(r"^PROF_\w+$")
+_DEVICE: Final = re.compile(r"^device_(\d+)$")
+_OP_SUMMARY: Final = re.compile(r"^op_summary.*\.csv$")
+_TIMELINE: Final = re.compile(r"^(trace_view|msprof(_slice)?_\d[\d_]*)\.json$")
+_TORCH_DB: Final = re.compile(r"^ascend_pytorch_profiler(?:_(\d+))?\.db$")
+_MSPROF_DB: Final = re.compile(r"^msprof_\d+\.db$")
+_INFO: Final = re.compile(r"^info\.json\.(\d+)$")
+_PROFILER_INFO: Final = re.compile(r"^profiler_info(?:_(\d+))?\.json$")
+_KINETO: Final = re.compile(r"\.json(\.gz)?$")
+_STAMP: Final = re.compile(r"_(\d{14})\.(?:csv|json|db)$")
+_SLICE: Final = re.compile(r"_slice_\d+")
+_RAW_DIRS: Final = {"FRAMEWORK", "logs", "data", "sqlite", "mindstudio_profiler_log"}
+_OUTPUT: Final = "ASCEND_PROFILER_OUTPUT"
+_INNER_DIRS: Final = (_OUTPUT, "mindstudio_profiler_output", "summary", "timeline")
+
+READABLE: Final = (
+    "kernel_details.csv, op_summary*.csv, step_trace_time.csv, trace_view.json, msprof_*.json, "
+    "ascend_pytorch_profiler*.db, msprof_*.db or a PyTorch trace (.json, .json.gz)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The files of one collection. Paths that are empty or None were not found."""
+
+    root: Path
+    kind: InputKind
+    kernels: tuple[Path, ...] = ()
+    timeline: tuple[Path, ...] = ()
+    db: Path | None = None
+    analysis_db: Path | None = None
+    steps: Path | None = None
+    infos: tuple[Path, ...] = ()
+    profiler_info: Path | None = None
+    metadata: Path | None = None
+    rank: int | None = None
+    device: int | None = None
+    notes: tuple[str, ...] = ()
+
+    def readable(self) -> bool:
+        """Tell whether there is anything to analyze."""
+        return bool(self.kernels or self.timeline or self.db or self.steps or self.analysis_db)
+
+    def data_files(self) -> list[Path]:
+        """Return the files with rows or events."""
+        optional = [p for p in (self.db, self.analysis_db, self.steps) if p]
+        return [*self.kernels, *self.timeline, *optional]
+
+
+@dataclass(slots=True)
+class _Group:
+    """Files found for one collection, before a choice is made."""
+
+    files: list[Path] = field(default_factory=list)
+    raw: bool = False
+
+
+def find(path: Path) -> tuple[list[Source], list[str]]:
+    """Find every source at or below ``path``; also say what was found but cannot be read.
+
+    Raises InputError when nothing is readable; then the message names the command that exports raw data.
+    """
+    if not path.exists():
+        raise InputError(f"{path}: no such file or folder", hint="npuperf profile train.py makes ./result")
+    if path.is_file():
+        return [_file_source(path)], []
+    groups = _collect(path)
+    sources = [s for root, group in sorted(groups.items()) for s in _choose(root, group)]
+    sources = _drop_shadowed(sources)
+    covered = {s.root for s in sources}
+    unexported = [
+        root
+        for root, group in sorted(groups.items())
+        if group.raw and not any(c == root or root in c.parents or c in root.parents for c in covered)
+    ]
+    outer = [r for r in unexported if not any(r != o and o in r.parents for o in unexported)]
+    if not sources:
+        raise _nothing(path, outer)
+    notes = [f"{root}: raw data that was never exported; export it with: {_export(root)}" for root in outer]
+    return sources, notes
+
+
+def _nothing(path: Path, unexported: list[Path]) -> InputError:
+    if unexported:
+        return InputError(
+            f"{unexported[0]}: raw profiling data that was never exported, so there is nothing to read yet",
+            hint=_export(unexported[0]),
+        )
+    return InputError(f"{path}: no profile found; looked for {READABLE}", hint="npuperf analyze PATH --help")
+
+
+def _export(root: Path) -> str:
+    """Return the command that exports raw data."""
+    if _ASCEND.match(root.name):
+        return f"python3 -c \"from torch_npu.profiler.profiler import analyse; analyse('{root}')\""
+    return f"msprof --export=on --output={root}"
+
+
+def _walk(path: Path) -> Iterable[tuple[Path, list[str], list[str]]]:
+    for base, dirs, files in os.walk(path):
+        yield Path(base), dirs, sorted(files)
+        dirs[:] = sorted(d for d in dirs if not _is_passed_over(Path(base), d))
+
+
+def _is_passed_over(base: Path, name: str) -> bool:
+    """Leave out hidden folders, raw data, and what npuperf itself wrote into a run directory."""
+    collected = _ASCEND.match(base.name) or _PROF.match(base.name) or _DEVICE.match(base.name)
+    if name in _RAW_DIRS and (collected or base.name == "host"):
+        return True
+    own = name in ("analysis", "tune") and (base / "npuperf.json").exists()
+    return own or name.startswith(".")
+
+
+def _collect(path: Path) -> dict[Path, _Group]:
+    groups: dict[Path, _Group] = defaultdict(_Group)
+    for base, dirs, files in _walk(path):
+        if _ASCEND.match(base.name) or _PROF.match(base.name):
+            groups[base].raw = bool(dirs or files)
+        for name in files:
+            if _is_data(name) or (_KINETO.search(name) and _looks_like_trace(base / name)):
+                groups[_owner(base, name)].files.append(base / name)
+    return groups
+
+
+def _is_data(name: str) -> bool:
+    patterns = (_OP_SUMMARY, _TIMELINE, _TORCH_DB, _MSPROF_DB)
+    fixed = ("kernel_details.csv", "step_trace_time.csv", "cluster_step_trace_time.csv", "analysis.db")
+    return name in fixed or any(p.match(name) for p in patterns)
+
+
+def _owner(base: Path, name: str) -> Path:
+    """Return the folder that stands for the collection a file belongs to."""
+    inner = (_OUTPUT,) if name in ("trace_view.json", "kernel_details.csv") else _INNER_DIRS
+    folder = base
+    while folder.name in inner:
+        folder = folder.parent
+    old_layout = base.name in ("summary", "timeline")
+    if not old_layout and _DEVICE.match(folder.name):
+        folder = folder.parent
+    return folder
+
+
+def _looks_like_trace(path: Path) -> bool:
+    """Tell a PyTorch trace from the many other JSON files by its first bytes."""
+    import gzip
+
+    try:
+        opener = gzip.open if path.suffix == ".gz" else open
+        with opener(path, "rb") as file:
+            head = file.read(1 << 16)
+    except (OSError, EOFError):
+        return False
+    return b'"traceEvents"' in head or (head.lstrip().startswith(b"[") and b'"ph"' in head and b'"ts"' in head)
+
+
+def _choose(root: Path, group: _Group) -> list[Source]:
+    """Decide which files of a group are read together."""
+    files = group.files
+    ascend = bool(_ASCEND.match(root.name)) or any(f.parent.name == _OUTPUT for f in files)
+    kind: InputKind = "ascend_pt" if ascend else "prof" if _in_prof(root) else "csv"
+    base = _with_context(Source(root=root, kind=kind))
+    details = [f for f in files if f.name == "kernel_details.csv"]
+    summaries = [f for f in files if _OP_SUMMARY.match(f.name)]
+    stamped, notes = _newest(summaries)
+    traces, more = _newest([f for f in files if _TIMELINE.match(f.name)])
+    databases, newer = _newest([f for f in files if _TORCH_DB.match(f.name) or _MSPROF_DB.match(f.name)])
+    views = [f for f in traces if f.name == "trace_view.json"]
+    base = replace(
+        base,
+        timeline=tuple(views or traces),
+        db=next(iter(sorted(databases, key=lambda p: (not _TORCH_DB.match(p.name), p.name))), None),
+        analysis_db=next((f for f in files if f.name == "analysis.db"), None),
+        steps=next((f for f in files if f.name == "step_trace_time.csv"), None),
+        notes=tuple(notes + more + newer),
+    )
+    loose = [] if _stamped_or_numbered(stamped) else stamped
+    sources = [_named(replace(base, kernels=tuple(details[:1] or ([] if loose else stamped))))]
+    if loose and not details:  # op_summary_<anything>.csv side by side: different profiles
+        single = sources[0] if len(loose) == 1 else None
+        sources = [replace(single, kernels=tuple(loose))] if single else [_file_source(f) for f in loose]
+    sources = [s for s in sources if s.readable()]
+    clusters = [_file_source(f) for f in files if f.name == "cluster_step_trace_time.csv"]
+    known = {f for s in sources for f in s.data_files()}
+    kineto = [_file_source(f) for f in files if f not in known and not _is_data(f.name)]
+    return sources + clusters + kineto
+
+
+def _stamped_or_numbered(files: list[Path]) -> bool:
+    return all(re.match(r"^op_summary(_slice)?[\d_]+\.csv$", f.name) for f in files)
+
+
+def _newest(files: list[Path]) -> tuple[list[Path], list[str]]:
+    """Of repeated exports keep the newest time stamp (all its slices); say which were passed over."""
+    series: dict[str, dict[str, list[Path]]] = defaultdict(lambda: defaultdict(list))
+    kept: list[Path] = []
+    notes: list[str] = []
+    for f in files:
+        stamp = _STAMP.search(f.name)
+        if stamp:
+            stem = _SLICE.sub("", f.name[: stamp.start()])
+            series[str(f.parent / stem)][stamp.group(1)].append(f)
+        else:
+            kept.append(f)
+    for exports in series.values():
+        newest = max(exports)
+        kept += _whole_or_slices(exports[newest])
+        for old in sorted(set(exports) - {newest}):
+            notes.append(f"{exports[old][0]}: an older export of the same data was passed over for {newest}")
+    return sorted(kept), notes
+
+
+def _whole_or_slices(files: list[Path]) -> list[Path]:
+    """A merged file beside its own slices would count every row twice."""
+    slices = [f for f in files if _SLICE.search(f.name)]
+    whole = [f for f in files if f not in slices]
+    return whole or slices
+
+
+def _in_prof(root: Path) -> bool:
+    return any(_PROF.match(p.name) for p in (root, *root.parents[:2]))
+
+
+def _with_context(source: Source) -> Source:
+    """Add what describes the collection: core counts, profiler options, rank, device folder."""
+    root = source.root
+    if root.name == _OUTPUT:
+        root = root.parent
+    infos = sorted(
+        f
+        for pattern in ("info.json.*", "device_*/info.json.*", "PROF_*/device_*/info.json.*")
+        for f in root.glob(pattern)
+        if _INFO.match(f.name)
+    )
+    profiler = next((f for f in sorted(root.glob("profiler_info*.json")) if _PROFILER_INFO.match(f.name)), None)
+    metadata = root / "profiler_metadata.json"
+    device = _DEVICE.match(root.name)
+    return replace(
+        source,
+        infos=tuple(infos),
+        profiler_info=profiler,
+        metadata=metadata if metadata.is_file() else None,
+        device=int(device.group(1)) if device else None,
+    )
+
+
+def _named(source: Source) -> Source:
+    """Take the rank from the names that carry it: the profiler's own files, never the folder's."""
+    for path, pattern in ((source.profiler_info, _PROFILER_INFO), (source.db, _TORCH_DB)):
+        found = pattern.match(path.name) if path else None
+        if found and found.group(1):
+            return replace(source, rank=int(found.group(1)))
+    return source
+
+
+def _file_source(path: Path) -> Source:
+    """Return the source of one named file; unknown names are told by their content."""
+    folder = path.parent
+    root = folder
+    while root.name in _INNER_DIRS:
+        root = root.parent
+    context = _with_context(Source(root=root, kind="csv"))
+    context = replace(context, root=path)
+    name = path.name
+    if name == "cluster_step_trace_time.csv":
+        return replace(context, kind="cluster", steps=path)
+    if name == "step_trace_time.csv":
+        return _named(replace(context, steps=path))
+    if name == "analysis.db":
+        return replace(context, kind="db", analysis_db=path)
+    if name.endswith(".csv"):
+        return _named(replace(context, kernels=(path,)))
+    try:
+        with path.open("rb") as file:
+            head = file.read(16)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    if head.startswith(b"SQLite format 3") or name.endswith(".db"):
+        return _named(replace(context, kind="db", db=path))
+    if _KINETO.search(name) or head[:2] == b"\x1f\x8b" or head.lstrip()[:1] in (b"[", b"{"):
+        return _named(replace(context, kind="json", timeline=(path,)))
+    raise InputError(f"{path}: not a file that analyze reads", hint=f"give {READABLE}")
+
+
+def _drop_shadowed(sources: list[Source]) -> list[Source]:
+    """Leave out PROF folders inside a torch_npu result whose own output is there: the same data again."""
+    outputs = [s.root for s in sources if s.kind == "ascend_pt" and (s.kernels or s.timeline or s.db)]
+    return [s for s in sources if not (s.kind == "prof" and any(o in s.root.parents for o in outputs))]

@@ -1,0 +1,342 @@
+"""CSV files of any version and condition to exact columns.
+
+Healthy files take the fast path: pyarrow with explicit types, so that 16-digit epochs stay exact. When a
+cell does not fit its type the file is read again as text and each cell is judged alone; rows whose cell
+count is wrong are split at their line ends and what is whole is kept.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pv
+
+from npuperf.errors import InputError
+from npuperf.model.columns import NULLS, UNSET_INTS, Column, Kind, Place, locate, pmu_name
+from npuperf.model.labels import F64, I64, Labels, Mask
+from npuperf.model.profile import ReadLog
+from npuperf.model.tasks import NO_TIME, UNKNOWN
+
+_TIME_TYPE: Final = pa.decimal128(30, 6)
+_TYPES: Final = {
+    Kind.TIME: _TIME_TYPE,
+    Kind.INT: pa.int64(),
+    Kind.FLOAT: pa.float64(),
+    Kind.TEXT: pa.dictionary(pa.int32(), pa.string()),
+}
+_BLOCK_BYTES: Final = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A CSV file as columns: ``times`` in ns (NO_TIME unknown), ``ints`` (-1 unknown), ``texts``, ``pmu``.
+
+    ``rows`` is the 1-based row of the file (header = 1) that each entry came from, for messages.
+    """
+
+    times: dict[str, I64]
+    ints: dict[str, I64]
+    texts: dict[str, Labels]
+    pmu: dict[str, F64] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        for columns in (self.times, self.ints, self.texts):
+            for column in columns.values():
+                return len(column)
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """The wanted columns of one file: position → (kind, our name)."""
+
+    headers: list[str]
+    places: dict[str, list[Place]]
+    kinds: dict[str, Kind]
+    pmu: dict[str, int]
+    delimiter: str
+
+    def wanted(self) -> dict[int, Kind]:
+        """Return the positions to read and how."""
+        wanted = {p.index: self.kinds[name] for name, places in self.places.items() for p in places}
+        return wanted | dict.fromkeys(self.pmu.values(), Kind.FLOAT)
+
+
+def read_table(
+    path: Path, columns: tuple[Column, ...], required: tuple[str, ...], log: ReadLog, *, pmu: bool = False
+) -> Table:
+    """Read the columns of ``columns`` (and the hardware counters, if ``pmu``) that ``path`` has.
+
+    Raises InputError when the file cannot be opened, is empty, or lacks a required column.
+    """
+    layout = _layout(path, columns, pmu)
+    missing = [c.headers[0] for c in columns if c.name in required and not layout.places[c.name]]
+    if missing:
+        raise InputError(
+            f"{path}: row 1: no column {' or '.join(repr(m) for m in missing)} among "
+            f"{', '.join(repr(h.strip()) for h in layout.headers[:8]) or 'no columns'}"
+            + (" …" if len(layout.headers) > 8 else "")
+        )
+    _warn_duplicates(path, layout, log)
+    try:
+        arrow = _read_fast(path, layout)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError):
+        arrow = _read_slow(path, layout, log)
+    if not _ends_with_newline(path):
+        log.warn(f"{path}: the last row has no line end; it was kept, but the file may be cut short")
+    return _to_table(path, arrow, layout, log)
+
+
+def sniff_headers(path: Path) -> list[str]:
+    """Return the header cells of a CSV file; an empty list for an empty file."""
+    return _first_row(path)[0]
+
+
+def _first_row(path: Path) -> tuple[list[str], str]:
+    try:
+        with path.open("rb") as file:
+            head = file.read(1 << 16)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    text = head.decode(_encoding(head), errors="replace").lstrip("\ufeff")
+    line = text.split("\n", 1)[0].rstrip("\r")
+    delimiter = next((d for d in (",", ";", "\t") if d in line), ",")
+    return next(csv.reader([line], delimiter=delimiter), []), delimiter
+
+
+def _encoding(head: bytes) -> str:
+    """Tell UTF-16 (spreadsheets' "Unicode text") from UTF-8."""
+    return "utf-16" if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8"
+
+
+def _layout(path: Path, columns: tuple[Column, ...], pmu: bool) -> _Layout:
+    headers, delimiter = _first_row(path)
+    if not headers:
+        raise InputError(f"{path}: row 1: the file is empty")
+    places = locate(headers, columns)
+    taken = {p.index for found in places.values() for p in found}
+    counters: dict[str, int] = {}
+    if pmu:
+        for i, header in enumerate(headers):
+            name = pmu_name(header)
+            if name and i not in taken:
+                counters.setdefault(name, i)
+    return _Layout(headers, places, {c.name: c.kind for c in columns}, counters, delimiter)
+
+
+def _warn_duplicates(path: Path, layout: _Layout, log: ReadLog) -> None:
+    for name, places in layout.places.items():
+        spelled = [layout.headers[p.index].strip() for p in places]
+        if len(set(spelled)) < len(spelled):
+            log.warn(f"{path}: column {spelled[0]!r} stands {len(spelled)} times; the first with data is used")
+        elif len(spelled) > 1 and name not in ("type", "core", "step"):
+            log.warn(f"{path}: columns {spelled} mean the same; {spelled[0]!r} is used first")
+
+
+def _options(layout: _Layout, types: dict[str, pa.DataType]) -> dict[str, Any]:
+    names = [f"c{i}" for i in range(len(layout.headers))]
+    return {
+        "parse_options": pv.ParseOptions(newlines_in_values=True, delimiter=layout.delimiter),
+        "convert_options": pv.ConvertOptions(
+            column_types=types,
+            include_columns=list(types),
+            null_values=[*NULLS, "N/A\t", "\t"],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=True,
+        ),
+        "read_options": pv.ReadOptions(column_names=names, skip_rows=1, block_size=_BLOCK_BYTES),
+    }
+
+
+def _read_fast(path: Path, layout: _Layout) -> pa.Table:
+    """Read with explicit types; raises ArrowInvalid at the first cell or row that does not fit."""
+    with path.open("rb") as file:
+        if _encoding(file.read(4)) != "utf-8":
+            raise pa.ArrowInvalid("not UTF-8")
+    types = {f"c{i}": _TYPES[kind] for i, kind in layout.wanted().items()}
+    try:
+        return pv.read_csv(path, **_options(layout, types))
+    except pa.ArrowInvalid as error:
+        if "Could not skip initial" in str(error):  # a header without a line end: no rows
+            return pa.table({name: pa.array([], type_) for name, type_ in types.items()})
+        raise
+
+
+def _read_slow(path: Path, layout: _Layout, log: ReadLog) -> pa.Table:
+    """Read as text, keeping every row that has the right number of cells."""
+    types = {f"c{i}": pa.string() for i in layout.wanted()}
+    options = _options(layout, types)
+    rescued: list[list[str]] = []
+    lost: list[tuple[int | None, str]] = []
+
+    def judge(row: pv.InvalidRow) -> str:
+        whole = _whole_rows(row.text, layout)
+        rescued.extend(whole)
+        if not whole or "\n" in row.text:
+            lost.append((row.number, f"{row.actual_columns} cells instead of {row.expected_columns}"))
+        return "skip"
+
+    options["parse_options"].invalid_row_handler = judge
+    options["read_options"].use_threads = False
+    text = path.read_bytes()
+    clean = text.decode(_encoding(text), errors="replace").replace("\x00", "").encode()
+    try:
+        arrow = pv.read_csv(io.BytesIO(clean), **options)
+    except pa.ArrowInvalid as error:
+        if "Could not skip initial" not in str(error) and "Empty CSV" not in str(error):
+            raise InputError(f"{path}: cannot be parsed as CSV: {error}") from error
+        arrow = pa.table({name: pa.array([], pa.string()) for name in types})
+    if rescued:
+        more = {f"c{i}": pa.array([row[i] for row in rescued], pa.string()) for i in layout.wanted()}
+        arrow = pa.concat_tables([arrow, pa.table(more)])
+    for number, reason in lost[:3]:
+        log.lose(path, 1, f"row {number}: {reason}")
+    if len(lost) > 3:
+        log.lose(path, len(lost) - 3, f"rows {lost[3][0]} to {lost[-1][0]}: wrong number of cells")
+    return arrow
+
+
+def _whole_rows(text: str, layout: _Layout) -> list[list[str]]:
+    """Return the lines of a broken stretch that are whole rows on their own.
+
+    One stray quote glues many lines together; a lone line with the right number of cells is kept.
+    """
+    lines = text.replace("\r", "").split("\n")
+    if len(lines) < 2:
+        return []
+    parsed = [next(csv.reader([line], delimiter=layout.delimiter), []) for line in lines]
+    return [row for row in parsed if len(row) == len(layout.headers)]
+
+
+def _ends_with_newline(path: Path) -> bool:
+    with path.open("rb") as file:
+        if file.seek(0, io.SEEK_END) == 0:
+            return True
+        file.seek(-1, io.SEEK_END)
+        return file.read(1) in (b"\n", b"\r", b"\x00")
+
+
+def _to_table(path: Path, arrow: pa.Table, layout: _Layout, log: ReadLog) -> Table:
+    times: dict[str, I64] = {}
+    ints: dict[str, I64] = {}
+    texts: dict[str, Labels] = {}
+    for name, places in layout.places.items():
+        kind = layout.kinds[name]
+        columns = [(arrow.column(f"c{p.index}"), p) for p in places]
+        if kind is Kind.TEXT:
+            texts[name] = _first_text([c for c, _ in columns], arrow.num_rows)
+        elif kind is Kind.TIME:
+            parts = [_times(c, p.scale, _Cells(path, layout.headers[p.index], log)) for c, p in columns]
+            times[name] = _coalesce(parts, NO_TIME, arrow.num_rows)
+        else:
+            parts = [_ints(c, _Cells(path, layout.headers[p.index], log)) for c, p in columns]
+            ints[name] = _coalesce(parts, UNKNOWN, arrow.num_rows)
+    pmu = {name: _floats(arrow.column(f"c{i}")) for name, i in layout.pmu.items()}
+    return Table(times, ints, texts, {k: v for k, v in pmu.items() if not np.isnan(v).all()})
+
+
+def _coalesce(parts: list[I64], missing: int, size: int) -> I64:
+    """Take each row's value from the first column that has one."""
+    if not parts:
+        return np.full(size, missing, np.int64)
+    result = parts[0]
+    for part in parts[1:]:
+        result = np.where(result == missing, part, result)
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class _Cells:
+    """Where bad cells are reported."""
+
+    path: Path
+    header: str
+    log: ReadLog
+
+    def bad(self, mask: Mask, text: pa.ChunkedArray) -> None:
+        """Report the cells under ``mask`` that hold something unreadable."""
+        rows = np.flatnonzero(mask)
+        if len(rows):
+            example = text[int(rows[0])].as_py()
+            self.log.warn(
+                f"{self.path}: column {self.header.strip()!r}: {len(rows)} unreadable cell(s), "
+                f"first in row {rows[0] + 2}: {example!r}"
+            )
+
+
+def _cast(text: pa.ChunkedArray, kind: pa.DataType, cells: _Cells | None) -> pa.ChunkedArray:
+    """Convert text cell by cell: what does not fit becomes null and is reported."""
+    clean = pc.utf8_trim_whitespace(pc.replace_substring(text, '"', ""))
+    clean = pc.if_else(pc.is_in(clean, pa.array(NULLS)), None, clean)
+    try:
+        return clean.cast(kind)
+    except pa.ArrowInvalid:
+        shaped = pc.fill_null(pc.match_substring_regex(clean, r"^[+-]?\d{1,22}(\.\d{1,6})?\d*$"), False)
+        if cells:
+            cells.bad(pc.and_(pc.is_valid(clean), pc.invert(shaped)).to_numpy(), text)
+        digits = pc.extract_regex(pc.if_else(shaped, clean, None), r"^(?P<n>[+-]?\d{1,22}(?:\.\d{1,6})?)")
+        return pc.struct_field(digits, "n").cast(kind)
+
+
+def _times(column: pa.ChunkedArray, scale: int | None, cells: _Cells) -> I64:
+    """Convert to whole nanoseconds; a header without unit is told by magnitude (epoch ns are ~1e18)."""
+    if column.type == pa.string():
+        column = _cast(column, _TIME_TYPE, cells)
+    if scale is None:
+        largest = pc.max(column).as_py()
+        scale = 1 if largest is not None and largest >= 10**17 else 1000
+    ns = pc.multiply(column, pa.scalar(scale, pa.decimal128(7, 0)))
+    whole = pc.round(ns, ndigits=0).cast(pa.decimal128(38, 0), safe=False)
+    return _numpy(whole.cast(pa.int64(), safe=False), NO_TIME)
+
+
+def _ints(column: pa.ChunkedArray, cells: _Cells) -> I64:
+    """Convert to integers; unset-marker values count as not recorded."""
+    if column.type == pa.string():
+        column = pc.round(_cast(column, _TIME_TYPE, cells)).cast(pa.int64(), safe=False)
+    values = _numpy(column, UNKNOWN)
+    return np.where(np.isin(values, UNSET_INTS[:2]), UNKNOWN, values)
+
+
+def _floats(column: pa.ChunkedArray) -> F64:
+    if column.type == pa.string():
+        column = _cast(column, _TIME_TYPE, None).cast(pa.float64())
+    return np.asarray(column.cast(pa.float64()).to_numpy(), np.float64)
+
+
+def _numpy(column: pa.ChunkedArray, missing: int) -> I64:
+    return np.asarray(pc.fill_null(column, missing).to_numpy(), np.int64)
+
+
+def _first_text(columns: list[pa.ChunkedArray], size: int) -> Labels:
+    if not columns:
+        return Labels.missing(size)
+    result = labels(columns[0])
+    for column in columns[1:]:
+        result = result.fill(labels(column))
+    return result
+
+
+def labels(column: pa.ChunkedArray | pa.Array, clean: Callable[[str], str] = str.strip) -> Labels:
+    """Convert an Arrow text column; cells are stripped and null words become "not recorded"."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.unify_dictionaries() if pa.types.is_dictionary(column.type) else column
+        column = column.combine_chunks()
+        if isinstance(column, pa.ChunkedArray):  # no chunks at all
+            return Labels.missing(0)
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    codes = np.asarray(pc.fill_null(column.indices, -1).to_numpy(zero_copy_only=False), np.int32)
+    values = [None if v is None or clean(v) in NULLS else clean(v) for v in column.dictionary.to_pylist()]
+    tidy = Labels.of(values)
+    moved = np.append(tidy.codes, np.int32(-1))
+    return Labels(moved[codes].astype(np.int32), tidy.names)

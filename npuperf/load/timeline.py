@@ -1,0 +1,250 @@
+"""Timelines to device tasks: which device, which launch, which torch operator, which step.
+
+Two dialects: Ascend (trace_view.json, msprof*.json) and Kineto (GPU or CPU runs of the PyTorch profiler).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from npuperf.load.join import enclosing, match, match_keys
+from npuperf.load.trace import Slices, Trace
+from npuperf.model.host import HostOps, Spans
+from npuperf.model.labels import I64, U8, Labels, Mask
+from npuperf.model.profile import HostSteps
+from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, Tasks, Work, work_of_tasks
+
+_STEP = re.compile(r"^ProfilerStep#(\d+)$")
+_LABEL = re.compile(r"(?:NPU|GPU|XPU)\s*(\d+)")
+_RUNTIME = re.compile(r"_(runtime|driver)$")
+_COLLECTIVE = re.compile(r"nccl|rccl|hccl|xccl", re.IGNORECASE)
+_INVALID_CONNECTION = 4294967295
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """What one timeline tells: tasks per device (None: the file does not number it) and the host's view."""
+
+    devices: dict[int | None, Tasks]
+    host: HostOps = field(default_factory=HostOps)
+    host_steps: HostSteps = field(default_factory=HostSteps.empty)
+    soc: str | None = None
+    rank: int | None = None
+    kineto: bool = False
+
+
+def interpret(trace: Trace) -> Timeline:
+    """Turn a trace into a timeline, in whichever dialect it is written."""
+    if trace.pids("Ascend Hardware", "CANN", "Communication", "HCCL", "Overlap Analysis"):
+        return _ascend(trace)
+    return _kineto(trace)
+
+
+def assign_steps(tasks: Tasks, host: HostOps, steps: HostSteps) -> Tasks:
+    """Give tasks without a step the step whose host range submitted them.
+
+    The torch operator's time counts before the launch's, because a task queue may launch a step's last
+    kernels while Python is in the next step; without either, the device's own time must do.
+    """
+    if not len(steps) or (tasks.step >= 0).any() or not len(tasks):
+        return tasks
+    time = np.where(tasks.launched, tasks.launch_start, NO_TIME)
+    if len(host.ops):
+        time = np.where(tasks.op >= 0, host.ops.start[tasks.op], time)
+    if (time == NO_TIME).all():
+        time = tasks.start
+    return tasks.with_columns(step=np.where(time == NO_TIME, -1, steps.at(time)))
+
+
+def _in(values: I64, chosen: list[int]) -> Mask:
+    return np.isin(values, np.array(chosen, np.int64))
+
+
+def _device_of(trace: Trace, pid: int) -> int | None:
+    found = _LABEL.search(trace.process_labels.get(pid, ""))
+    return int(found.group(1)) if found else None
+
+
+def _category(slices: Slices, *wanted: str) -> Mask:
+    return slices.cat.flag([c in wanted for c in slices.cat.names])
+
+
+def _ascend(trace: Trace) -> Timeline:
+    slices = trace.slices
+    hardware = slices.filter(_in(slices.pid, trace.pids("Ascend Hardware")))
+    collective = slices.filter(_communication_ops(trace))
+    host = _host_ops(trace, slices.filter(_category(slices, "cpu_op")))
+    parts = [
+        (hardware, work_of_tasks(hardware.task_type, hardware.name)),
+        (collective, np.full(len(collective), Work.COMMUNICATION, np.uint8)),
+    ]
+    devices: dict[int | None, list[Tasks]] = {}
+    for chosen, work in parts:
+        tasks = _ascend_tasks(trace, chosen, work, host)
+        for pid in np.unique(chosen.pid).tolist():
+            devices.setdefault(_device_of(trace, pid), []).append(tasks.filter(chosen.pid == pid))
+    return Timeline({d: Tasks.concat(p) for d, p in devices.items()}, host, _host_steps(slices))
+
+
+def _communication_ops(trace: Trace) -> Mask:
+    """One event per collective stands on the "Group … Communication" threads; planes hold its parts."""
+    slices = trace.slices
+    groups = [key for key, name in trace.threads.items() if name.startswith("Group ")]
+    pids = trace.pids("Communication", "HCCL")
+    mine = _in(slices.pid, pids)
+    if not groups:
+        return mine & slices.name.flag([n.startswith("hcom") for n in slices.name.names])
+    pid, tid = np.array(groups, np.int64).T
+    return mine & (match_keys((slices.pid, slices.tid), (pid, tid)) >= 0)
+
+
+def _ascend_tasks(trace: Trace, slices: Slices, work: U8, host: HostOps) -> Tasks:
+    launch_start, launch_end = _ascend_launches(trace, slices)
+    is_comm = work == Work.COMMUNICATION
+    return Tasks.build(
+        slices.start,
+        slices.end,
+        work,
+        stream=np.where(is_comm, -1, slices.tid),
+        name=slices.name,
+        core=_cores(slices.task_type),
+        launch_start=launch_start,
+        launch_end=launch_end,
+        op=_launching_ops(trace, slices, host),
+    )
+
+
+def _cores(task_type: Labels) -> Labels:
+    """Return core types from task types.
+
+    A timeline without any vector kernel gives the queue's types, where vector kernels are AI_CORE as well:
+    there AI_CORE tells nothing.
+    """
+    names = [RUNTIME_CORES.get(n, n) for n in task_type.names]
+    vague = {"Other", "UNKNOWN"} | (set() if "AI_VECTOR_CORE" in names else {"AI_CORE"})
+    tidy = Labels.of([None if n in vague else n for n in names])
+    return tidy.take(task_type.codes.astype(np.int64))
+
+
+def _ascend_launches(trace: Trace, tasks: Slices) -> tuple[I64, I64]:
+    """Find each task's host launch: Node@launch by connection id, else around the flow's start, else the flow."""
+    every = trace.slices
+    node = every.filter(every.name.flag([n == "Node@launch" for n in every.name.names]))
+    connected = np.where(tasks.connection == _INVALID_CONNECTION, -1, tasks.connection)
+    by_id = np.where(connected >= 0, match(connected, node.connection), -1)
+    links = trace.flows.link("HostToDevice")
+    flow = match_keys((tasks.pid, tasks.tid, tasks.start), (links.to_pid, links.to_tid, links.to_time))
+    if len(links.from_time):
+        around = enclosing(links.from_tid, links.from_time, node.tid, node.start, node.end)
+        by_id = np.where((by_id < 0) & (flow >= 0), around[flow], by_id)
+    start = np.full(len(tasks), NO_TIME, np.int64)
+    end = start.copy()
+    if len(links.from_time):
+        start = end = np.where(flow >= 0, links.from_time[flow], NO_TIME)
+    if len(node):
+        start = np.where(by_id >= 0, node.start[by_id], start)
+        end = np.where(by_id >= 0, node.end[by_id], end)
+    return start, end
+
+
+def _launching_ops(trace: Trace, tasks: Slices, host: HostOps) -> I64:
+    """Find the torch operator behind each task, through torch_npu's own arrows.
+
+    They name only the first task of a launch, so tasks of the same connection share the answer.
+    """
+    links = trace.flows.link("async_npu")
+    arrow = match_keys((tasks.pid, tasks.tid, tasks.start), (links.to_pid, links.to_tid, links.to_time))
+    if not len(links.from_time) or not len(host.ops):
+        return np.full(len(tasks), -1, np.int64)
+    op_of_arrow = match_keys((links.from_tid, links.from_time), (host.ops.thread, host.ops.start))
+    op = np.where(arrow >= 0, op_of_arrow[arrow], -1)
+    known = np.flatnonzero((op >= 0) & (tasks.connection >= 0))
+    shared = match(tasks.connection, tasks.connection[known])
+    if len(known):
+        op = np.where((op < 0) & (tasks.connection >= 0) & (shared >= 0), op[known[shared]], op)
+    return op
+
+
+def _host_ops(trace: Trace, ops: Slices) -> HostOps:
+    slices = trace.slices
+    frames = slices.filter(_category(slices, "python_function"))
+    links = trace.flows.link("fwdbwd")
+    forward = {
+        (t, at): (ft, fat)
+        for t, at, ft, fat in zip(
+            links.to_tid.tolist(),
+            links.to_time.tolist(),
+            links.from_tid.tolist(),
+            links.from_time.tolist(),
+            strict=True,
+        )
+    }
+    return HostOps(_spans(ops), ops.stack, _spans(frames), forward)
+
+
+def _spans(slices: Slices) -> Spans:
+    return Spans(slices.start, slices.end, slices.tid, slices.name)
+
+
+def _host_steps(slices: Slices) -> HostSteps:
+    """Find the ``ProfilerStep#N`` ranges on the host (Kineto repeats them on the device)."""
+    numbers = [int(m.group(1)) if (m := _STEP.match(n)) else -1 for n in slices.name.names]
+    number = np.array([*numbers, -1], np.int64)[slices.name.codes]
+    chosen = (number >= 0) & _category(slices, "cpu_op", "user_annotation")
+    return HostSteps(number[chosen], slices.start[chosen], slices.end[chosen])
+
+
+def _kineto(trace: Trace) -> Timeline:
+    slices = trace.slices
+    on_device = _category(slices, "kernel", "concurrent_kernel", "gpu_memcpy", "gpu_memset")
+    gpu = slices.filter(on_device)
+    ops = slices.filter(_category(slices, "cpu_op"))
+    host = _host_ops(trace, ops)
+    runtime = slices.filter(slices.cat.flag([bool(_RUNTIME.search(c)) for c in slices.cat.names]))
+    launch = np.where(gpu.correlation > 0, match(gpu.correlation, runtime.correlation), -1)
+    missing = np.full(len(gpu), NO_TIME, np.int64)
+    tasks = Tasks.build(
+        gpu.start,
+        gpu.end,
+        _kineto_work(gpu),
+        stream=np.where(gpu.stream >= 0, gpu.stream, gpu.tid),
+        name=gpu.name,
+        type=gpu.name,
+        core=_kineto_core(gpu),
+        launch_start=np.where(launch >= 0, runtime.start[launch], NO_TIME) if len(runtime) else missing,
+        launch_end=np.where(launch >= 0, runtime.end[launch], NO_TIME) if len(runtime) else missing,
+        op=_kineto_ops(gpu, ops),
+    )
+    numbers = np.where(gpu.device >= 0, gpu.device, gpu.pid)
+    devices: dict[int | None, Tasks] = {d: tasks.filter(numbers == d).sorted() for d in np.unique(numbers).tolist()}
+    properties = trace.header.get("deviceProperties") or [{}]
+    info = trace.header.get("distributedInfo") or {}
+    return Timeline(
+        devices,
+        host,
+        _host_steps(slices),
+        soc=properties[0].get("name") if isinstance(properties[0], dict) else None,
+        rank=info.get("rank") if isinstance(info, dict) and isinstance(info.get("rank"), int) else None,
+        kineto=True,
+    )
+
+
+def _kineto_ops(gpu: Slices, ops: Slices) -> I64:
+    """Find the launching operator by external id; old traces put the correlation there, which is no op."""
+    if (gpu.external == gpu.correlation).all():
+        return np.full(len(gpu), -1, np.int64)
+    return np.where(gpu.external > 0, match(gpu.external, ops.external), -1)
+
+
+def _kineto_work(gpu: Slices) -> U8:
+    moves = _category(gpu, "gpu_memcpy", "gpu_memset")
+    collective = gpu.name.flag([bool(_COLLECTIVE.search(n)) for n in gpu.name.names])
+    work = np.where(collective, Work.COMMUNICATION, Work.COMPUTE)
+    return np.where(moves, Work.OTHER, work).astype(np.uint8)
+
+
+def _kineto_core(gpu: Slices) -> Labels:
+    return Labels(gpu.cat.codes, tuple("GPU" if c.endswith("kernel") else c for c in gpu.cat.names))

@@ -1,0 +1,83 @@
+"""Text columns as small integers: the dictionary encoding that all tables share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+I32 = npt.NDArray[np.int32]
+I64 = npt.NDArray[np.int64]
+F64 = npt.NDArray[np.float64]
+U8 = npt.NDArray[np.uint8]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """A text column: ``codes[i]`` points into ``names``; -1 is "not recorded"."""
+
+    codes: I32
+    names: tuple[str, ...]
+
+    @classmethod
+    def missing(cls, size: int) -> Labels:
+        """Return a column of ``size`` cells with nothing recorded."""
+        return cls(np.full(size, -1, np.int32), ())
+
+    @classmethod
+    def of(cls, values: list[str | None]) -> Labels:
+        """Encode a (short) list."""
+        names = tuple(dict.fromkeys(v for v in values if v is not None))
+        place = {name: i for i, name in enumerate(names)}
+        return cls(np.array([-1 if v is None else place[v] for v in values], np.int32), names)
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __getitem__(self, i: int) -> str | None:
+        code = int(self.codes[i])
+        return None if code < 0 else self.names[code]
+
+    def take(self, index: I64) -> Labels:
+        """Return the cells at ``index``; -1 gives "not recorded"."""
+        if not len(self.codes):
+            return Labels.missing(len(index))
+        return Labels(np.where(index < 0, np.int32(-1), self.codes[index]), self.names)
+
+    def filter(self, mask: Mask) -> Labels:
+        """Return the cells where ``mask`` holds."""
+        return Labels(self.codes[mask], self.names)
+
+    def known(self) -> Mask:
+        """Return True where a text was recorded."""
+        return self.codes >= 0
+
+    def flag(self, per_name: list[bool], default: bool = False) -> Mask:
+        """Spread one answer per distinct name over the column."""
+        return np.array([*per_name, default], np.bool_)[self.codes]
+
+    def fill(self, other: Labels) -> Labels:
+        """Return this column with its gaps filled from ``other``."""
+        if not len(other.names):
+            return self
+        place = {name: i for i, name in enumerate(self.names)}
+        names = list(self.names)
+        moved = np.full(len(other.names) + 1, -1, np.int32)
+        for i, name in enumerate(other.names):
+            if name not in place:
+                place[name] = len(names)
+                names.append(name)
+            moved[i] = place[name]
+        return Labels(np.where(self.codes >= 0, self.codes, moved[other.codes]), tuple(names))
+
+    @classmethod
+    def concat(cls, parts: list[Labels]) -> Labels:
+        """Append columns, sharing their names."""
+        names: dict[str, int] = {}
+        codes = []
+        for part in parts:
+            moved = np.array([*(names.setdefault(n, len(names)) for n in part.names), -1], np.int32)
+            codes.append(moved[part.codes])
+        return cls(np.concatenate(codes) if codes else np.empty(0, np.int32), tuple(names))

@@ -1,0 +1,114 @@
+"""One device's profile, as every reader delivers it and every analysis takes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from npuperf.model.chip import Cores
+from npuperf.model.host import HostOps
+from npuperf.model.labels import I64
+from npuperf.model.tasks import Tasks
+
+
+@dataclass(frozen=True, slots=True)
+class HostSteps:
+    """``ProfilerStep#N`` ranges of the host: number, start, end (epoch ns)."""
+
+    number: I64
+    start: I64
+    end: I64
+
+    @classmethod
+    def empty(cls) -> HostSteps:
+        """Return no steps."""
+        none = np.empty(0, np.int64)
+        return cls(none, none, none)
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+    def at(self, time: I64) -> I64:
+        """Return the number of the step that contains each time, -1 outside all steps."""
+        if not len(self):
+            return np.full(len(time), -1, np.int64)
+        order = np.argsort(self.start, kind="stable")
+        i = np.searchsorted(self.start[order], time, side="right") - 1
+        step = order[np.maximum(i, 0)]
+        inside = (i >= 0) & (time < self.end[step])
+        return np.where(inside, self.number[step], -1)
+
+
+@dataclass(frozen=True, slots=True)
+class VendorStep:
+    """One row of step_trace_time.csv (or analysis.db): the exporter's own split of a step, ns."""
+
+    step: int | None
+    device: int | None
+    compute: int
+    comm_exposed: int
+    free: int
+    span: int
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """How the profile was taken. None means the profile does not say."""
+
+    level: str | None = None
+    metrics: str | None = None
+    with_stack: bool | None = None
+    first_step: int | None = None
+    environment: dict[str, str] = field(default_factory=dict)
+    torch_npu: str | None = None
+    cann: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceProfile:
+    """Everything read about one device of one rank. ``rank`` None: the files do not name it.
+
+    ``excerpt``: rows are missing from the kernel table, so its gaps are not idle time.
+    """
+
+    source: str
+    rank: int | None
+    device: int
+    soc: str | None
+    cores: Cores
+    tasks: Tasks
+    host: HostOps = field(default_factory=HostOps)
+    host_steps: HostSteps = field(default_factory=HostSteps.empty)
+    vendor_steps: tuple[VendorStep, ...] = ()
+    context: Context = field(default_factory=Context)
+    excerpt: bool = False
+    kineto: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Rows or events of a file that could not be used."""
+
+    file: str
+    rows: int
+    reason: str
+
+
+@dataclass(slots=True)
+class ReadLog:
+    """What reading found out: files used, what was lost, what the reader should know."""
+
+    files: list[str] = field(default_factory=list)
+    lost: list[Loss] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    kineto: bool = False
+
+    def lose(self, file: object, rows: int, reason: str) -> None:
+        """Record rows that could not be used."""
+        self.lost.append(Loss(str(file), rows, reason))
+
+    def warn(self, text: str) -> None:
+        """Record something the reader should know, once."""
+        if text not in self.warnings:
+            self.warnings.append(text)

@@ -1,0 +1,240 @@
+"""Device tasks as columns, and what makes a task compute, communication, other work or control."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from enum import IntEnum
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from npuperf.model.labels import F64, I64, Labels, Mask
+
+#: "No such time" in a column of int64 nanoseconds.
+NO_TIME: Final = np.iinfo(np.int64).min
+#: "Not recorded" in the other integer columns.
+UNKNOWN: Final = -1
+
+
+class Work(IntEnum):
+    """What a device task does, as far as the partition of time is concerned."""
+
+    COMPUTE = 0
+    COMMUNICATION = 1
+    OTHER = 2
+    #: Events, waits and profiler marks: they occupy a queue, not the device.
+    CONTROL = 3
+
+
+#: The runtime's own task types name the core where the operator's record does not.
+RUNTIME_CORES: Final = {
+    "KERNEL_AICORE": "AI_CORE",
+    "KERNEL_AIVEC": "AI_VECTOR_CORE",
+    "KERNEL_MIX_AIC": "MIX_AIC",
+    "KERNEL_MIX_AIV": "MIX_AIV",
+    "KERNEL_AICPU": "AI_CPU",
+}
+COMPUTE_CORES = ("AI_CORE", "AI_VECTOR_CORE", "MIX_AIC", "MIX_AIV", "AI_CPU")
+COMMUNICATION_CORES = ("COMMUNICATION", "HCCL")
+_COMMUNICATION_NAME = re.compile(r"^(hcom_|allreduceaicpukernel|.*nccl)|aivkernel$", re.IGNORECASE)
+_KERNEL_TYPE = re.compile(
+    r"^(kernel_\w+|ai_?core|ai_?cpu|ai_?vector_?core|aic|aiv|aiv_sqe|mix_ai[cv]|dsa(_sqe)?)$", re.I
+)
+_MOVE = re.compile(r"memcpy|memset|sdma|dma_sqe|^dvpp|memory_?copy", re.I)
+_CONTROL = re.compile(
+    r"event|notify|place_?holder|write[ _]value|profiling|wait|record|callback|barrier|label|maintenance"
+    r"|stream[ _]?(switch|active|goto)|ffts_plus|cmo|nop|end_graph|model_",
+    re.I,
+)
+
+
+def _work_of_text(text: str | None) -> Work | None:
+    """Classify by a task type, or by a task's name when its type says nothing."""
+    if not text or text in ("Other", "UNKNOWN"):
+        return None
+    if _KERNEL_TYPE.match(text):
+        return Work.COMPUTE
+    if _MOVE.search(text):
+        return Work.OTHER
+    return Work.CONTROL if _CONTROL.search(text) else None
+
+
+def work_of_tasks(task_type: Labels, name: Labels) -> npt.NDArray[np.uint8]:
+    """Classify hardware tasks of a timeline: by name if communication, else by type, else by name.
+
+    Old exporters write ``Other`` as the type of real kernels, so what neither tells is compute.
+    """
+    by_type = [_work_of_text(t) for t in task_type.names]
+    work = np.array([255 if w is None else w for w in by_type] + [255], np.uint8)[task_type.codes]
+    open_names = np.unique(name.codes[(work == 255) & name.known()])
+    by_name = np.full(len(name.names) + 1, Work.COMPUTE, np.uint8)
+    for code in open_names.tolist():
+        found = _work_of_text(name.names[code])
+        by_name[code] = Work.COMPUTE if found is None else found
+    work = np.where(work == 255, by_name[name.codes], work)
+    communication = name.flag([bool(_COMMUNICATION_NAME.search(n)) for n in name.names])
+    return np.where(communication, np.uint8(Work.COMMUNICATION), work).astype(np.uint8)
+
+
+def work_of_rows(core: Labels, name: Labels) -> npt.NDArray[np.uint8]:
+    """Classify the rows of a kernel table: communication or compute.
+
+    The core type decides; Level0 exports leave it N/A, and there the operator's name does.
+    """
+    by_core = core.flag([c in COMMUNICATION_CORES for c in core.names])
+    open_core = ~core.flag([c in COMPUTE_CORES for c in core.names])
+    by_name = name.flag([bool(_COMMUNICATION_NAME.search(n)) for n in name.names])
+    return np.where(by_core | (open_core & by_name), np.uint8(Work.COMMUNICATION), np.uint8(0)).astype(np.uint8)
+
+
+def unknown(size: int) -> I64:
+    """Return an integer column in which nothing is recorded."""
+    return np.full(size, UNKNOWN, np.int64)
+
+
+def no_times(size: int) -> I64:
+    """Return a time column in which nothing is recorded."""
+    return np.full(size, NO_TIME, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """Tasks of one device, ordered by start. One entry per task; times are epoch nanoseconds.
+
+    ``launch_*`` is the host call that submitted the task, ``NO_TIME`` where the profile does not tell;
+    ``op`` indexes the launching torch operator in :class:`npuperf.model.host.HostOps`, -1 unknown.
+    ``pmu`` maps hardware-counter names to float columns, NaN where absent.
+    """
+
+    start: I64
+    end: I64
+    work: npt.NDArray[np.uint8]
+    stream: I64
+    step: I64
+    block: I64
+    mix_block: I64
+    name: Labels
+    type: Labels
+    core: Labels
+    state: Labels
+    shapes: Labels
+    launch_start: I64
+    launch_end: I64
+    op: I64
+    pmu: dict[str, F64] = field(default_factory=dict)
+
+    @classmethod
+    def build(
+        cls,
+        start: I64,
+        end: I64,
+        work: npt.NDArray[np.uint8],
+        *,
+        stream: I64 | None = None,
+        step: I64 | None = None,
+        block: I64 | None = None,
+        mix_block: I64 | None = None,
+        name: Labels | None = None,
+        type: Labels | None = None,
+        core: Labels | None = None,
+        state: Labels | None = None,
+        shapes: Labels | None = None,
+        launch_start: I64 | None = None,
+        launch_end: I64 | None = None,
+        op: I64 | None = None,
+        pmu: dict[str, F64] | None = None,
+    ) -> Tasks:
+        """Fill what is not given with "not recorded"."""
+        n = len(start)
+        return cls(
+            start=start,
+            end=end,
+            work=work,
+            stream=unknown(n) if stream is None else stream,
+            step=unknown(n) if step is None else step,
+            block=unknown(n) if block is None else block,
+            mix_block=unknown(n) if mix_block is None else mix_block,
+            name=name or Labels.missing(n),
+            type=type or Labels.missing(n),
+            core=core or Labels.missing(n),
+            state=state or Labels.missing(n),
+            shapes=shapes or Labels.missing(n),
+            launch_start=no_times(n) if launch_start is None else launch_start,
+            launch_end=no_times(n) if launch_end is None else launch_end,
+            op=unknown(n) if op is None else op,
+            pmu=pmu or {},
+        )
+
+    @classmethod
+    def empty(cls) -> Tasks:
+        """Return a table without tasks."""
+        none = np.empty(0, np.int64)
+        return cls.build(none, none, np.empty(0, np.uint8))
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def take(self, index: I64) -> Tasks:
+        """Return the tasks at ``index``, in that order."""
+        return self._map(lambda column: column[index], lambda labels: labels.take(index))
+
+    def filter(self, mask: Mask) -> Tasks:
+        """Return the tasks where ``mask`` holds."""
+        return self.take(np.flatnonzero(mask).astype(np.int64))
+
+    def only(self, work: Work) -> Tasks:
+        """Return the tasks of one kind of work."""
+        return self.filter(self.work == work)
+
+    def sorted(self) -> Tasks:
+        """Return the tasks ordered by start, then end."""
+        if len(self) < 2 or bool(np.all(self.start[1:] > self.start[:-1])):
+            return self
+        return self.take(np.lexsort((self.end, self.start)).astype(np.int64))
+
+    def with_columns(self, **columns: Any) -> Tasks:
+        """Return a copy with some columns replaced."""
+        return replace(self, **columns)
+
+    @property
+    def dur(self) -> I64:
+        """Durations, ns."""
+        return self.end - self.start
+
+    @property
+    def launched(self) -> Mask:
+        """True where the host launch of the task is known."""
+        return np.not_equal(self.launch_end, NO_TIME)
+
+    def _map(self, column: Callable[[Any], Any], labels: Callable[[Labels], Labels]) -> Tasks:
+        new: dict[str, Any] = {}
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if isinstance(value, Labels):
+                new[f.name] = labels(value)
+            elif isinstance(value, dict):
+                new[f.name] = {key: column(v) for key, v in value.items()}
+            else:
+                new[f.name] = column(value)
+        return Tasks(**new)
+
+    @classmethod
+    def concat(cls, parts: list[Tasks]) -> Tasks:
+        """Append tables and order them by start; counters that one of them lacks become NaN."""
+        parts = [p for p in parts if len(p)]
+        if len(parts) < 2:
+            return parts[0].sorted() if parts else cls.empty()
+        new: dict[str, Any] = {}
+        for f in fields(cls):
+            values = [getattr(p, f.name) for p in parts]
+            if f.name == "pmu":
+                names = dict.fromkeys(n for v in values for n in v)
+                new["pmu"] = {n: np.concatenate([p.pmu.get(n, np.full(len(p), np.nan)) for p in parts]) for n in names}
+            elif isinstance(values[0], Labels):
+                new[f.name] = Labels.concat(values)
+            else:
+                new[f.name] = np.concatenate(values)
+        return cls(**new).sorted()

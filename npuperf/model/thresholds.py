@@ -1,0 +1,33 @@
+"""Numbers that judge: where a share or a time becomes worth saying. Values live in advise/thresholds.yaml."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """Each field is documented, with its source, beside its value in ``advise/thresholds.yaml``."""
+
+    idle_share: float
+    lead_ns: int
+    gap_ns: int
+    gap_kernels_share: float
+    gap_kernels_least: int
+    latency_quantile: float
+    skew_limit_ns: int
+    pmu_share: float
+    conflict_share: float
+    vendor_tolerance: float
+    small_kernel_ns: int
+    small_kernel_share: float
+    layout_share: float
+    idle_core_share: float
+    ai_cpu_share: float
+    dynamic_share: float
+    severity_high: float
+    severity_medium: float
+
+    def as_dict(self) -> dict[str, float]:
+        """Return all of them, by name."""
+        return asdict(self)

@@ -1,0 +1,44 @@
+"""Words that every format uses for the same thing."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import Final
+
+from npuperf.model.result import Finding, Result
+from npuperf.units import duration
+
+BOUND: Final = {
+    "host": "HOST-BOUND",
+    "compute": "COMPUTE-BOUND",
+    "communication": "COMMUNICATION-BOUND",
+    "unknown": "CANNOT TELL",
+}
+
+#: The rows of a partition: field, label, depth.
+PARTS: Final = (
+    ("span_ns", "span", 0),
+    ("compute_ns", "compute", 1),
+    ("comm_exposed_ns", "communication, exposed", 1),
+    ("other_exposed_ns", "copies and other work, exposed", 1),
+    ("idle_ns", "idle", 1),
+    ("host_wait_ns", "waiting for the host", 2),
+    ("launch_latency_ns", "launch latency", 2),
+    ("dependency_wait_ns", "waiting for a dependency", 2),
+    ("unattributed_ns", "unattributed (no launch recorded)", 2),
+)
+
+
+def title_of(result: Result) -> str:
+    """Name what was analyzed."""
+    name = PurePath(result.input.path).name or result.input.path
+    return f"{name} ({result.input.kind})"
+
+
+def gain(finding: Finding) -> str:
+    """Render an expected gain as an interval per step."""
+    if finding.gain_ns_per_step is None or finding.gain_pct is None:
+        return "gain not computable from this data"
+    low, high = finding.gain_ns_per_step
+    low_text = "0" if low == 0 else duration(low)
+    return f"gain {low_text} to {duration(high)} per step ({finding.gain_pct[0]:.0f} to {finding.gain_pct[1]:.1f} %)"

@@ -1,0 +1,37 @@
+"""Numbers with units, the same way everywhere."""
+
+from __future__ import annotations
+
+from typing import Final
+
+NS_PER_US: Final = 1_000
+NS_PER_MS: Final = 1_000_000
+NS_PER_S: Final = 1_000_000_000
+
+#: Nanoseconds per unit, by the suffix that column headers carry in parentheses.
+NS_PER_UNIT: Final = {"ns": 1, "us": NS_PER_US, "ms": NS_PER_MS, "s": NS_PER_S}
+
+
+def duration(ns: float | None) -> str:
+    """Render nanoseconds with three significant digits or more, e.g. ``12.35 ms``."""
+    if ns is None:
+        return "–"
+    for unit, size in (("s", NS_PER_S), ("ms", NS_PER_MS), ("us", NS_PER_US)):
+        if abs(ns) >= size:
+            return f"{ns / size:.2f} {unit}"
+    return f"{ns:.0f} ns"
+
+
+def percent(part: float | None) -> str:
+    """Render a fraction as percent with one decimal."""
+    return "–" if part is None else f"{100 * part:.1f} %"
+
+
+def count(n: int) -> str:
+    """Render a count with thin separators, e.g. ``1 234 567``."""
+    return f"{n:,}".replace(",", " ")
+
+
+def plural(n: int, noun: str) -> str:
+    """Render ``1 row`` or ``2 rows``."""
+    return f"{count(n)} {noun}" + ("" if n == 1 else "s")
