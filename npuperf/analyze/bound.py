@@ -135,17 +135,27 @@ def _reason(bound: Bound, partition: Partition, pace: Pace, limits: Thresholds) 
     lead_text = f"{paced} of compute ran with the host less than {duration(limits.lead_ns)} ahead"
     if bound == "host":
         return f"the device waits for the host {host} of the time (limit {percent(limits.idle_share)}), and {lead_text}"
+    waits = _waits(partition)
     compute, communication = percent(partition.compute_ns / span), percent(partition.comm_exposed_ns / span)
     if bound == "communication":
-        return (
-            f"communication not hidden by compute takes {communication}, compute {compute}, waiting for the host {host}"
-        )
+        return f"communication not hidden by compute takes {communication}, compute {compute}, {waits}"
     if bound == "compute":
         tail = f", and only {lead_text}" if partition.host_wait_ns >= limits.idle_share * span else ""
-        return f"compute takes {compute}, communication not hidden {communication}, waiting for the host {host}{tail}"
+        return f"compute takes {compute}, communication not hidden by it {communication}, {waits}{tail}"
     other = percent(partition.other_exposed_ns / span)
-    waits = percent((partition.launch_latency_ns + partition.dependency_wait_ns) / span)
+    rest = percent((partition.launch_latency_ns + partition.dependency_wait_ns) / span)
     return (
         f"neither compute ({compute}) nor communication ({communication}) nor the host ({host}) is the largest part: "
-        f"copies and other work {other}, launch latency and dependencies {waits}"
+        f"copies and other work {other}, launch latency and dependencies {rest}"
     )
+
+
+def _waits(partition: Partition) -> str:
+    """Say how much of the time the host cost, and how much could not be attributed."""
+    span = partition.span_ns
+    texts = []
+    if partition.idle_ns != partition.unattributed_ns or not partition.idle_ns:
+        texts.append(f"waiting for the host {percent(partition.host_wait_ns / span)}")
+    if partition.unattributed_ns:
+        texts.append(f"idle with no launch recorded {percent(partition.unattributed_ns / span)}")
+    return ", ".join(texts)

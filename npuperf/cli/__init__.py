@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -26,9 +28,27 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,
 )
-app.command("profile", help=profile.HELP, context_settings=profile.CONTEXT)(profile.profile)
-app.command("analyze", help=analyze.HELP, epilog=EXIT_CODES)(analyze.analyze)
-app.command("tune", help=tune.HELP, context_settings=tune.CONTEXT)(tune.tune)
+
+
+def _guarded(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command our exit codes for Ctrl-C and for a closed pipe; the framework would say 1 to both."""
+
+    @functools.wraps(command)
+    def run(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+        except KeyboardInterrupt:
+            print("npuperf: interrupted", file=sys.stderr, flush=True)
+            os._exit(ExitCode.INTERRUPTED)  # readers on other threads would hold the exit up
+        except BrokenPipeError:  # whoever reads our output (head, less) has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+    return run
+
+
+app.command("profile", help=profile.HELP, context_settings=profile.CONTEXT)(_guarded(profile.profile))
+app.command("analyze", help=analyze.HELP, epilog=EXIT_CODES)(_guarded(analyze.analyze))
+app.command("tune", help=tune.HELP, context_settings=tune.CONTEXT)(_guarded(tune.tune))
 
 
 def _version(wanted: bool) -> None:
@@ -48,28 +68,19 @@ def _global(
 
 def main() -> None:
     """Run the program: the one place where errors become messages and exit codes."""
-    code: int = ExitCode.DONE
     try:
         app()
-    except SystemExit as stop:
-        code = stop.code if isinstance(stop.code, int) else ExitCode.USAGE
-    except KeyboardInterrupt:
-        print("npuperf: interrupted", file=sys.stderr)
-        code = ExitCode.INTERRUPTED
-    except BrokenPipeError:  # the reader of our output (head, less) has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except NpuperfError as error:
         _raise_if_debugging()
-        print(f"npuperf: {error}", file=sys.stderr)
-        code = error.exit_code
+        _stop(str(error), error.exit_code)
     except Exception as error:
         _raise_if_debugging()
-        print(
-            f"npuperf: internal error: {type(error).__name__}: {error}\n"
-            "  next: run again with --debug and report what it shows",
-            file=sys.stderr,
-        )
-        code = ExitCode.INPUT
+        what = f"internal error: {type(error).__name__}: {error}"
+        _stop(f"{what}\n  next: run again with --debug and report what it shows", ExitCode.INPUT)
+
+
+def _stop(message: str, code: ExitCode) -> NoReturn:
+    print(f"npuperf: {message}", file=sys.stderr)
     sys.exit(code)
 
 

@@ -148,8 +148,10 @@ def _print_text(result: Result, output: Path | None, *, full: bool, top: int) ->
     from npuperf.render.text import print_text
 
     if output is None:
-        print_text(result, Console(highlight=False), full=full, top=top)
-        sys.stdout.flush()
+        console = Console(highlight=False)
+        with console.capture() as screen:
+            print_text(result, console, full=full, top=top)
+        _emit(screen.get(), None)
         return
     buffer = io.StringIO()
     print_text(result, Console(file=buffer, width=120, highlight=False), full=full, top=top)

@@ -29,6 +29,8 @@ _BATCH: Final = 100_000
 _NODE, _TORCH_OP = 10000, 50001
 _INVALID: Final = (4294967295, -1)
 _TID_MASK: Final = 0xFFFFFFFF
+#: Which rows of PYTORCH_API are operators, in the order that Spans wants.
+_OPS: Final = f"WHERE type = {_TORCH_OP} OR type IS NULL ORDER BY globalTid & {_TID_MASK}, CAST(startNs AS INTEGER)"
 
 
 @dataclass(slots=True)
@@ -289,7 +291,7 @@ def _host(db: _Database) -> HostOps:
             "name": "name",
             "stack": "callchainId",
         },
-        f"WHERE type = {_TORCH_OP} OR type IS NULL",
+        _OPS,
     )
     stacks = _callchains(db)
     ids, codes = np.unique(op["stack"], return_inverse=True)
@@ -311,8 +313,7 @@ def _ops(db: _Database, host: HostOps, connection: I64) -> I64:
     """Find the torch operator behind each task: CONNECTION_IDS ties an operator to its launches."""
     if not len(host.ops):
         return np.full(len(connection), -1, np.int64)
-    where = f"WHERE type = {_TORCH_OP} OR type IS NULL"
-    own = db.columns("PYTORCH_API", {"id": "connectionId"}, where)["id"]
+    own = db.columns("PYTORCH_API", {"id": "connectionId"}, _OPS)["id"]
     pairs = db.columns("CONNECTION_IDS", {"id": "id", "connection": "connectionId"})
     pair = match(np.where(np.isin(connection, _INVALID), -2, connection), pairs["connection"])
     if not len(pairs["id"]):

@@ -137,9 +137,14 @@ def _collect(path: Path) -> dict[Path, _Group]:
         if _ASCEND.match(base.name) or _PROF.match(base.name):
             groups[base].raw = bool(dirs or files)
         for name in files:
-            if _is_data(name) or (_KINETO.search(name) and _looks_like_trace(base / name)):
+            if _is_data(name) or (_KINETO.search(name) and not _in_collection(base) and _looks_like_trace(base / name)):
                 groups[_owner(base, name)].files.append(base / name)
     return groups
+
+
+def _in_collection(base: Path) -> bool:
+    """Inside a collection every timeline has a known name; the other traces there repeat parts of it."""
+    return any(p.match(f.name) for f in (base, *base.parents) for p in (_ASCEND, _PROF, _DEVICE))
 
 
 def _is_data(name: str) -> bool:

@@ -282,6 +282,10 @@ def _join(
             joined[number] = rows
         else:
             joined[number if number is not None else name] = _merge(rows, seen, lost, source, log)
+    used = {_same_device(number, timeline, alone=len(kernels) == 1)[0] for number in kernels}
+    for number in timeline.devices.keys() - used:
+        log.warn(f"{source.root}: device {number} is only in the timeline; Block Dim and counters are unknown for it")
+        joined.setdefault(number, timeline.devices[number])
     return joined
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import codecs
 import csv
 import io
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -326,8 +325,8 @@ def _first_text(columns: list[pa.ChunkedArray], size: int) -> Labels:
     return result
 
 
-def labels(column: pa.ChunkedArray | pa.Array, clean: Callable[[str], str] = str.strip) -> Labels:
-    """Convert an Arrow text column; cells are stripped and null words become "not recorded"."""
+def labels(column: pa.ChunkedArray | pa.Array) -> Labels:
+    """Convert an Arrow text column; cells lose outer space and quotes, null words become "not recorded"."""
     if isinstance(column, pa.ChunkedArray):
         column = column.unify_dictionaries() if pa.types.is_dictionary(column.type) else column
         column = column.combine_chunks()
@@ -336,7 +335,7 @@ def labels(column: pa.ChunkedArray | pa.Array, clean: Callable[[str], str] = str
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     codes = np.asarray(pc.fill_null(column.indices, -1).to_numpy(zero_copy_only=False), np.int32)
-    values = [None if v is None or clean(v) in NULLS else clean(v) for v in column.dictionary.to_pylist()]
-    tidy = Labels.of(values)
+    values = [None if v is None else v.strip().strip('"').strip() for v in column.dictionary.to_pylist()]
+    tidy = Labels.of([None if v in NULLS else v for v in values])
     moved = np.append(tidy.codes, np.int32(-1))
     return Labels(moved[codes].astype(np.int32), tidy.names)

@@ -12,7 +12,7 @@ import numpy as np
 
 from npuperf.load.join import enclosing, match, match_keys
 from npuperf.load.trace import Slices, Trace
-from npuperf.model.host import HostOps, Spans
+from npuperf.model.host import Arrows, HostOps, Spans
 from npuperf.model.labels import I64, U8, Labels, Mask
 from npuperf.model.profile import HostSteps
 from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, Tasks, Work, work_of_tasks
@@ -76,7 +76,7 @@ def _ascend(trace: Trace) -> Timeline:
     slices = trace.slices
     hardware = slices.filter(_in(slices.pid, trace.pids("Ascend Hardware")))
     collective = slices.filter(_communication_ops(trace))
-    host = _host_ops(trace, slices.filter(_category(slices, "cpu_op")))
+    host = _host_ops(trace, slices.filter(_category(slices, "cpu_op")).by_thread())
     parts = [
         (hardware, work_of_tasks(hardware.task_type, hardware.name)),
         (collective, np.full(len(collective), Work.COMMUNICATION, np.uint8)),
@@ -170,19 +170,10 @@ def _launching_ops(trace: Trace, tasks: Slices, host: HostOps) -> I64:
 
 def _host_ops(trace: Trace, ops: Slices) -> HostOps:
     slices = trace.slices
-    frames = slices.filter(_category(slices, "python_function"))
+    frames = slices.filter(_category(slices, "python_function")).by_thread()
     links = trace.flows.link("fwdbwd")
-    forward = {
-        (t, at): (ft, fat)
-        for t, at, ft, fat in zip(
-            links.to_tid.tolist(),
-            links.to_time.tolist(),
-            links.from_tid.tolist(),
-            links.from_time.tolist(),
-            strict=True,
-        )
-    }
-    return HostOps(_spans(ops), ops.stack, _spans(frames), forward)
+    arrows = Arrows.build(links.to_tid, links.to_time, links.from_tid, links.from_time)
+    return HostOps(_spans(ops), ops.stack, _spans(frames), arrows)
 
 
 def _spans(slices: Slices) -> Spans:
@@ -201,7 +192,7 @@ def _kineto(trace: Trace) -> Timeline:
     slices = trace.slices
     on_device = _category(slices, "kernel", "concurrent_kernel", "gpu_memcpy", "gpu_memset")
     gpu = slices.filter(on_device)
-    ops = slices.filter(_category(slices, "cpu_op"))
+    ops = slices.filter(_category(slices, "cpu_op")).by_thread()
     host = _host_ops(trace, ops)
     runtime = slices.filter(slices.cat.flag([bool(_RUNTIME.search(c)) for c in slices.cat.names]))
     launch = np.where(gpu.correlation > 0, match(gpu.correlation, runtime.correlation), -1)

@@ -102,8 +102,16 @@ class Slices:
 
     def filter(self, mask: Mask) -> Slices:
         """Return the events where ``mask`` holds."""
-        return Slices(*(getattr(self, n).__getitem__(mask) for n in _SLICE_INTS),
-                      *(getattr(self, n).filter(mask) for n in _SLICE_TEXTS))  # fmt: skip
+        return self.take(np.flatnonzero(mask))
+
+    def by_thread(self) -> Slices:
+        """Return the events ordered by thread, then start, the longer first."""
+        return self.take(np.lexsort((-self.end, self.start, self.tid)))
+
+    def take(self, index: I64) -> Slices:
+        """Return the events at ``index``, in that order."""
+        ints = {name: getattr(self, name)[index] for name in _SLICE_INTS}
+        return Slices(**ints, **{name: getattr(self, name).take(index) for name in _SLICE_TEXTS})
 
 
 _SLICE_INTS: Final = (

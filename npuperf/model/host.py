@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 
 from npuperf.model.labels import I64, Labels
 
+_LOOK_BACK: Final = 4096
 _FRAME = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): (?P<function>.*)$")
 _LIBRARY = re.compile(
     r"(^|/)(torch|torch_npu|torchair|transformers|megatron|mindspeed|numpy)/|site-packages/|dist-packages/"
@@ -43,7 +46,7 @@ def shorten(frame: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Host events of one kind: epoch ns, thread, text."""
+    """Host events of one kind, ordered by thread, then start: epoch ns, thread, text."""
 
     start: I64
     end: I64
@@ -59,24 +62,62 @@ class Spans:
     def __len__(self) -> int:
         return len(self.start)
 
+    def around(self, thread: int, time: int) -> Iterator[int]:
+        """Yield the indices of the events around ``time`` on ``thread``, the innermost (latest start) first."""
+        first, end = np.searchsorted(self.thread, [thread, thread + 1]).tolist()
+        last = first + int(np.searchsorted(self.start[first:end], time, side="right"))
+        while last > first:  # look back block by block: what is near is usually enough
+            begin = max(first, last - _LOOK_BACK)
+            inside = np.flatnonzero(self.end[begin:last] >= time)
+            yield from (inside[::-1] + begin).tolist()
+            last = begin
+
     def innermost(self, thread: int, time: int) -> int:
-        """Return the index of the shortest event around ``time`` on ``thread``, or -1."""
-        around = np.flatnonzero((self.thread == thread) & (self.start <= time) & (self.end >= time))
-        return int(around[np.argmax(self.start[around])]) if len(around) else -1
+        """Return the index of the innermost event around ``time`` on ``thread``, or -1."""
+        return next(self.around(thread, time), -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrows:
+    """Forward and backward operators that belong together, ordered by the backward operator's thread and start."""
+
+    thread: I64
+    time: I64
+    forward_thread: I64
+    forward_time: I64
+
+    @classmethod
+    def build(cls, thread: I64, time: I64, forward_thread: I64, forward_time: I64) -> Arrows:
+        """Order the arrows."""
+        order = np.lexsort((time, thread))
+        return cls(thread[order], time[order], forward_thread[order], forward_time[order])
+
+    @classmethod
+    def none(cls) -> Arrows:
+        """Return no arrows."""
+        none = np.empty(0, np.int64)
+        return cls(none, none, none, none)
+
+    def forward_of(self, thread: int, start: int) -> tuple[int, int] | None:
+        """Return thread and start of the forward operator of the backward operator that starts at ``start``."""
+        first, end = np.searchsorted(self.thread, [thread, thread + 1]).tolist()
+        at = first + int(np.searchsorted(self.time[first:end], start))
+        if at < end and self.time[at] == start:
+            return int(self.forward_thread[at]), int(self.forward_time[at])
+        return None
 
 
 @dataclass(frozen=True, slots=True)
 class HostOps:
     """Torch operators with the way back to the code line that called them.
 
-    ``stack`` is the recorded call stack, if any; ``frames`` are Python functions of the user's own code;
-    ``forward_of`` maps a backward operator (thread, start) to its forward operator (thread, start).
+    ``stack`` is the recorded call stack, if any; ``frames`` are Python functions of the user's own code.
     """
 
     ops: Spans = field(default_factory=Spans.empty)
     stack: Labels = field(default_factory=lambda: Labels.missing(0))
     frames: Spans = field(default_factory=Spans.empty)
-    forward_of: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    arrows: Arrows = field(default_factory=Arrows.none)
 
     def torch_op(self, op: int) -> str | None:
         """Return the innermost framework operator (``aten::mm``) around operator ``op``; -1 gives None.
@@ -85,11 +126,7 @@ class HostOps:
         """
         if op < 0:
             return None
-        thread, time = self.ops.thread[op], self.ops.start[op]
-        around = np.flatnonzero(
-            (self.ops.thread == thread) & (self.ops.start <= time) & (self.ops.end >= self.ops.end[op])
-        )
-        for i in around[np.argsort(self.ops.start[around], kind="stable")][::-1].tolist():
+        for i in self._enclosing(op):
             name = self.ops.name[i]
             if name and "::" in name:
                 return name
@@ -104,12 +141,20 @@ class HostOps:
             return line
         thread, time = int(self.ops.thread[op]), int(self.ops.start[op])
         frame = self.frames.innermost(thread, time)
-        if frame < 0 and (forward := self._forward(thread, time)):
+        if frame < 0 and (forward := self._forward(op)):
             frame = self.frames.innermost(*forward)
         text = self.frames.name[frame] if frame >= 0 else None
         return shorten(text) if text else None
 
-    def _forward(self, thread: int, time: int) -> tuple[int, int] | None:
-        """Find the forward operator of the backward operator that runs at ``time``."""
-        near = [key for key in self.forward_of if key[0] == thread and key[1] <= time]
-        return self.forward_of[max(near, key=lambda key: key[1])] if near else None
+    def _enclosing(self, op: int) -> Iterator[int]:
+        """Yield ``op`` and the operators around it, from the inside out."""
+        thread, time, end = int(self.ops.thread[op]), int(self.ops.start[op]), self.ops.end[op]
+        return (i for i in self.ops.around(thread, time) if self.ops.end[i] >= end)
+
+    def _forward(self, op: int) -> tuple[int, int] | None:
+        """Find the forward operator of the backward operator that ``op`` runs in."""
+        if not len(self.arrows.time):
+            return None
+        thread = int(self.ops.thread[op])
+        found = (self.arrows.forward_of(thread, int(self.ops.start[i])) for i in self._enclosing(op))
+        return next((f for f in found if f), None)
