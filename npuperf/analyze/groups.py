@@ -20,6 +20,10 @@ class Groups:
     smallest: I64
     largest: I64
 
+    def members(self, group: int) -> I64:
+        """Return the rows of one group, the smallest value first."""
+        return self.order[self.first[group] : self.first[group] + self.count[group]]
+
     def sum(self, values: F64) -> F64:
         """Sum a column per group."""
         return np.add.reduceat(values[self.order], self.first)

@@ -11,12 +11,14 @@ from npuperf.analyze.cores import blocks, occupancy
 from npuperf.analyze.groups import Groups, group_sums
 from npuperf.analyze.pmu import Counter, judge_counters
 from npuperf.model.chip import Cores
-from npuperf.model.labels import F64, I64, Labels
+from npuperf.model.labels import F32, F64, I64, Labels
 from npuperf.model.profile import DeviceProfile
 from npuperf.model.result import Kernel, Operator, Range
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
 
+#: How many of an operator's longest kernels are asked for their code line.
+_CANDIDATES = 8
 _NUMBER = re.compile(r"[_\d]*\d$")
 
 Key = tuple[str, str | None]
@@ -68,7 +70,7 @@ def sum_operators(profile: DeviceProfile, tasks: Tasks, cores: Cores, origin: in
     first, last = groups.min(rows.start) - origin, groups.max(rows.start) - origin
     sums: dict[Key, OperatorSum] = {}
     for g, longest in enumerate(groups.largest.tolist()):
-        op = int(rows.op[longest])
+        op = _origin(profile, rows.op[groups.members(g)[-_CANDIDATES:][::-1]])
         sums[types[longest] or "N/A", core[longest]] = OperatorSum(
             count=int(groups.count[g]),
             total=int(groups.total[g]),
@@ -85,6 +87,12 @@ def sum_operators(profile: DeviceProfile, tasks: Tasks, cores: Cores, origin: in
             pmu={name: counters[g] for name, counters in pmu.items() if counters[g].weight > 0},
         )
     return sums
+
+
+def _origin(profile: DeviceProfile, ops: I64) -> int:
+    """Return the launching operator to quote: of the longest kernels the first whose code line is recorded."""
+    known = [op for op in ops.tolist() if op >= 0]
+    return next((op for op in known if profile.host.code_line(op)), known[0] if known else -1)
 
 
 def merge(devices: list[dict[Key, OperatorSum]]) -> dict[Key, OperatorSum]:
@@ -152,7 +160,7 @@ def _or_none(value: np.int64) -> int | None:
     return int(value) if value >= 0 else None
 
 
-def _weigh(groups: Groups, values: F64, dur: I64) -> list[Counter]:
+def _weigh(groups: Groups, values: F32 | F64, dur: I64) -> list[Counter]:
     known = ~np.isnan(values)
     weighted = groups.sum(np.where(known, values * dur, 0.0))
     weight = groups.sum(np.where(known, dur, 0).astype(np.float64))

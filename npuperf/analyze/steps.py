@@ -17,15 +17,15 @@ def step_windows(tasks: Tasks) -> tuple[I64, Intervals]:
     only timelines have them, and a table alone must give the same steps.
     """
     kernels = (tasks.work == Work.COMPUTE) | (tasks.work == Work.COMMUNICATION)
-    counted = tasks.filter((tasks.step >= 0) & kernels)
-    if not len(counted):
+    counted = (tasks.step >= 0) & kernels
+    if not counted.any():
         none = np.empty(0, np.int64)
         return none, Intervals(none, none)
-    numbers, which = np.unique(counted.step, return_inverse=True)
+    numbers, which = np.unique(tasks.step[counted], return_inverse=True)
     first = np.full(len(numbers), np.iinfo(np.int64).max)
-    np.minimum.at(first, which, counted.start)
+    np.minimum.at(first, which, tasks.start[counted])
     last = np.full(len(numbers), np.iinfo(np.int64).min)
-    np.maximum.at(last, which, counted.end)
+    np.maximum.at(last, which, tasks.end[counted])
     order = np.argsort(first, kind="stable")
     numbers, first, last = numbers[order], first[order], last[order]
     return numbers, Intervals(first, np.append(first[1:], last[-1]))

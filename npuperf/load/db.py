@@ -20,7 +20,7 @@ from npuperf.load.join import match
 from npuperf.load.timeline import Timeline
 from npuperf.model.columns import pmu_name
 from npuperf.model.host import HostOps, Spans
-from npuperf.model.labels import F64, I64, Labels
+from npuperf.model.labels import F32, I64, Labels
 from npuperf.model.profile import HostSteps, ReadLog, VendorStep
 from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, Tasks, Work, work_of_rows, work_of_tasks
 from npuperf.units import NS_PER_US
@@ -259,9 +259,9 @@ def _communication(db: _Database, devices: I64) -> tuple[Tasks, I64]:
     return tasks, op["device"][op["device"] >= 0]
 
 
-def _pmu(db: _Database, tasks: I64) -> dict[str, F64]:
+def _pmu(db: _Database, tasks: I64) -> dict[str, F32]:
     """Turn the long form (one row per task and metric) into one column per metric."""
-    columns: dict[str, F64] = {}
+    columns: dict[str, F32] = {}
     if not db.has("TASK_PMU_INFO"):
         return columns
     for id_ in db.columns("TASK_PMU_INFO", {"name": "DISTINCT name"})["name"].tolist():
@@ -275,7 +275,7 @@ def _pmu(db: _Database, tasks: I64) -> dict[str, F64]:
             ids += [row[0] for row in batch]
             values += [float(row[1]) for row in batch]
         row = match(tasks, np.array(ids, np.int64))
-        columns[name] = np.where(row >= 0, np.array([*values, 0.0])[row], np.nan)
+        columns[name] = np.where(row >= 0, np.array([*values, 0.0], np.float32)[row], np.float32(np.nan))
     return columns
 
 

@@ -21,7 +21,7 @@ import pyarrow.csv as pv
 
 from npuperf.errors import InputError
 from npuperf.model.columns import NULLS, UNSET_INTS, Column, Kind, Place, locate, pmu_name
-from npuperf.model.labels import F64, I64, Labels, Mask
+from npuperf.model.labels import F32, I64, Labels, Mask
 from npuperf.model.profile import ReadLog
 from npuperf.model.tasks import NO_TIME, UNKNOWN
 
@@ -29,7 +29,7 @@ _TIME_TYPE: Final = pa.decimal128(30, 6)
 _TYPES: Final = {
     Kind.TIME: _TIME_TYPE,
     Kind.INT: pa.int64(),
-    Kind.FLOAT: pa.float64(),
+    Kind.FLOAT: pa.float32(),
     Kind.TEXT: pa.dictionary(pa.int32(), pa.string()),
 }
 _BLOCK_BYTES: Final = 8 << 20
@@ -45,7 +45,7 @@ class Table:
     times: dict[str, I64]
     ints: dict[str, I64]
     texts: dict[str, Labels]
-    pmu: dict[str, F64] = field(default_factory=dict)
+    pmu: dict[str, F32] = field(default_factory=dict)
 
     def __len__(self) -> int:
         for columns in (self.times, self.ints, self.texts):
@@ -306,10 +306,10 @@ def _ints(column: pa.ChunkedArray, cells: _Cells) -> I64:
     return np.where(np.isin(values, UNSET_INTS[:2]), UNKNOWN, values)
 
 
-def _floats(column: pa.ChunkedArray) -> F64:
+def _floats(column: pa.ChunkedArray) -> F32:
     if column.type == pa.string():
-        column = _cast(column, _TIME_TYPE, None).cast(pa.float64())
-    return np.asarray(column.cast(pa.float64()).to_numpy(), np.float64)
+        column = _cast(column, _TIME_TYPE, None).cast(pa.float32())
+    return np.asarray(column.to_numpy(), np.float32)
 
 
 def _numpy(column: pa.ChunkedArray, missing: int) -> I64:

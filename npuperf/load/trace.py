@@ -14,7 +14,6 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import compress
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -74,8 +73,9 @@ class _RawEvent(_Event, gc=False):
 
 _TEXT_TIMES: Final = msgspec.json.Decoder(list[_Event])
 _ANY_TIMES: Final = msgspec.json.Decoder(list[_RawEvent])
-_get = attrgetter("ph", "name", "cat", "pid", "tid", "ts", "dur", "id", "args")
-_get_args = attrgetter("connection", "task_type", "stack", "correlation", "external", "stream", "device")
+_ARG_INTS: Final = ("connection", "correlation", "external", "stream", "device")
+#: Traces whose times are text are Ascend's: they have no other integers of use.
+_ASCEND_INTS: Final = ("connection",)
 _NO_ARGS: Final = _Args()
 
 
@@ -393,13 +393,14 @@ class _Builder:
         Counters and instants are left behind.
         """
         self.events += len(events)
+        boxes = np.empty(len(events), object)
+        boxes[:] = events
+        phase = _labels(_column(events, "ph"))
         untimed = 0
-        phase = pa.array(map(attrgetter("ph"), events), pa.string()).dictionary_encode()
-        codes = phase.indices.to_numpy()
-        for code, ph in enumerate(phase.dictionary.to_pylist()):
+        for code, ph in enumerate(phase.names):
             if ph not in ("X", "s", "f", "M"):
                 continue
-            chosen = list(compress(events, codes == code))
+            chosen = boxes[phase.codes == code].tolist()
             if ph == "X":
                 untimed += self._add_slices(chosen)
             elif ph == "M":
@@ -409,25 +410,14 @@ class _Builder:
         return untimed
 
     def _add_slices(self, events: list[_Event]) -> int:
-        _, name, cat, pid, tid, ts, dur, _, args = zip(*map(_get, events), strict=True)
-        some = [_NO_ARGS if a is None else a for a in args]
-        connection, task_type, stack, correlation, external, stream, device = zip(*map(_get_args, some), strict=True)
-        start, length = _ns(ts), _dur_ns(dur)
-        part: dict[str, Any] = {
-            "start": start,
-            "end": start + np.maximum(length, 0),
-            "pid": _ints(pid),
-            "tid": _ints(tid),
-            "connection": _ints(connection),
-            "correlation": _ints(correlation),
-            "external": _ints(external),
-            "stream": _ints(stream),
-            "device": _ints(device),
-            "name": _labels(name),
-            "cat": _labels(cat),
-            "task_type": _labels(task_type),
-            "stack": _labels(stack),
-        }
+        args = [_NO_ARGS if a is None else a for a in _column(events, "args")]
+        wanted = _ARG_INTS if isinstance(events[0], _RawEvent) else _ASCEND_INTS
+        start, length = _ns(_column(events, "ts")), _dur_ns(_column(events, "dur"))
+        part: dict[str, Any] = {"start": start, "end": start + np.maximum(length, 0)}
+        part |= {name: _ints(_column(events, name)) for name in ("pid", "tid")}
+        part |= {name: _ints(_column(args, name)) if name in wanted else _nothing(len(args)) for name in _ARG_INTS}
+        part |= {name: _labels(_column(events, name)) for name in ("name", "cat")}
+        part |= {name: _labels(_column(args, name)) for name in ("task_type", "stack")}
         timed = (start >= 0) & (length >= 0)
         keep = _kept(part["cat"], part["name"]) & timed
         if not keep.all():
@@ -436,21 +426,20 @@ class _Builder:
         return int(np.count_nonzero(~timed))
 
     def _add_flows(self, events: list[_Event], start: bool) -> None:
-        _, _, cat, pid, tid, ts, _, id_, _ = zip(*map(_get, events), strict=True)
-        self._flows.append(
-            {
-                "cat": _labels(cat),
-                "id": pa.array(map(str, id_), pa.string()),
-                "start": np.full(len(events), start),
-                "pid": _ints(pid),
-                "tid": _ints(tid),
-                "time": _ns(ts),
-            }
-        )
+        part = {
+            "cat": _labels(_column(events, "cat")),
+            "id": _ids(_column(events, "id")),
+            "start": np.full(len(events), start),
+            "pid": _ints(_column(events, "pid")),
+            "tid": _ints(_column(events, "tid")),
+            "time": _ns(_column(events, "ts")),
+        }
+        self._flows.append(part)
 
     def trace(self, header: dict[str, Any]) -> Trace:
         """Assemble everything."""
-        trace = Trace(self._all_slices(header), self._all_flows(header), header=header)
+        base = _base(header)
+        trace = Trace(self._all_slices(base), self._all_flows(base), header=header)
         for event in self._meta:
             pid, tid = _int(event.pid), _int(event.tid)
             args = event.args or _NO_ARGS
@@ -462,25 +451,28 @@ class _Builder:
                 trace.threads[pid, tid] = str(args.label)
         return trace
 
-    def _all_slices(self, header: dict[str, Any]) -> Slices:
-        columns: dict[str, Any] = {n: _concat([p[n] for p in self._slices]) for n in _SLICE_INTS}
-        base = _base(header)
-        columns["start"] += base
-        columns["end"] += base
-        columns |= {n: Labels.concat([p[n] for p in self._slices]) for n in _SLICE_TEXTS}
+    def _all_slices(self, base: int) -> Slices:
+        columns: dict[str, Any] = {name: _concat(_pop(self._slices, name)) for name in _SLICE_INTS}
+        for name in ("start", "end"):
+            columns[name] += base
+        columns |= {name: Labels.concat(_pop(self._slices, name)) for name in _SLICE_TEXTS}
         return Slices(**columns)
 
-    def _all_flows(self, header: dict[str, Any]) -> Flows:
-        ids = pa.chunked_array([p["id"] for p in self._flows], pa.string()).dictionary_encode()
-        codes = ids.combine_chunks().indices.to_numpy() if self._flows else np.empty(0)
-        return Flows(
-            cat=Labels.concat([p["cat"] for p in self._flows]),
-            id=np.asarray(codes, np.int64),
-            start=np.asarray(_concat([p["start"] for p in self._flows]), np.bool_),
-            pid=_concat([p["pid"] for p in self._flows]),
-            tid=_concat([p["tid"] for p in self._flows]),
-            time=_concat([p["time"] for p in self._flows]) + _base(header),
-        )
+    def _all_flows(self, base: int) -> Flows:
+        columns = {name: _concat(_pop(self._flows, name)) for name in ("start", "pid", "tid", "time")}
+        columns["time"] += base
+        cat = Labels.concat(_pop(self._flows, "cat"))
+        return Flows(cat=cat, id=_all_ids(_pop(self._flows, "id")), **columns)
+
+
+def _column(items: Sequence[Any], name: str) -> list[Any]:
+    """Return one attribute of many objects, at the speed of C."""
+    return list(map(attrgetter(name), items))
+
+
+def _pop(parts: list[dict[str, Any]], name: str) -> list[Any]:
+    """Take a column out of all parts, so that its pieces can be freed once they are joined."""
+    return [part.pop(name) for part in parts]
 
 
 def _base(header: dict[str, Any]) -> int:
@@ -490,7 +482,32 @@ def _base(header: dict[str, Any]) -> int:
 
 
 def _concat(parts: list[Any]) -> Any:
-    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+    """Join columns; those that hold one repeated value everywhere stay a view of it."""
+    if not parts:
+        return np.empty(0, np.int64)
+    if all(p.strides == (0,) for p in parts):
+        return np.broadcast_to(parts[0].base if parts[0].base is not None else parts[0], sum(map(len, parts)))
+    return np.concatenate(parts)
+
+
+def _ids(values: list[Any]) -> pa.Array:
+    """Convert flow ids: whole numbers where they fit, else text (some exporters use more than 64 bits)."""
+    try:
+        return pa.array(values, pa.int64())
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        text = pa.array([str(v) for v in values], pa.string())
+    try:
+        return text.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return text
+
+
+def _all_ids(parts: list[pa.Array]) -> I64:
+    """Number the ids so that equal ids get equal numbers."""
+    if all(p.type == pa.int64() for p in parts):
+        return np.asarray(_concat([pc.fill_null(p, -1).to_numpy(zero_copy_only=False) for p in parts]), np.int64)
+    texts = pa.chunked_array([p.cast(pa.string()) for p in parts], pa.string())
+    return np.asarray(texts.combine_chunks().dictionary_encode().indices.to_numpy(), np.int64)
 
 
 def _kept(cat: Labels, name: Labels) -> Mask:
@@ -501,7 +518,14 @@ def _kept(cat: Labels, name: Labels) -> Mask:
     return ~python | name.flag([is_user_frame(n) for n in name.names])
 
 
-def _labels(values: Sequence[Any]) -> Labels:
+def _nothing(size: int) -> I64:
+    """Return a column without values, that takes no memory."""
+    return np.broadcast_to(np.int64(-1), size)
+
+
+def _labels(values: list[Any]) -> Labels:
+    if not values or (values[0] is None and values.count(None) == len(values)):
+        return Labels.missing(len(values))
     try:
         array = pa.array(values, pa.string())
     except (pa.ArrowInvalid, pa.ArrowTypeError):
@@ -509,8 +533,10 @@ def _labels(values: Sequence[Any]) -> Labels:
     return labels(array)
 
 
-def _ints(values: Sequence[Any]) -> I64:
+def _ints(values: list[Any]) -> I64:
     """Convert to integers; anything else is -1 (Kineto has processes called "Spans")."""
+    if values[0] is None and values.count(None) == len(values):
+        return _nothing(len(values))
     try:
         array = pa.array(values, pa.int64())
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):

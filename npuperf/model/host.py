@@ -14,7 +14,7 @@ from npuperf.model.labels import I64, Labels
 _LOOK_BACK: Final = 4096
 _FRAME = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): (?P<function>.*)$")
 _LIBRARY = re.compile(
-    r"(^|/)(torch|torch_npu|torchair|transformers|megatron|mindspeed|numpy)/|site-packages/|dist-packages/"
+    r"(^|/)(torch|torch_npu|torchair|torchvision|transformers|megatron|mindspeed|numpy)/|site-packages/|dist-packages/"
     r"|(^|/)lib/python3|^<|^nn\.Module"
 )
 

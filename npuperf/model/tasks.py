@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from npuperf.model.labels import F64, I64, Labels, Mask
+from npuperf.model.labels import F32, I64, Labels, Mask
 
 #: "No such time" in a column of int64 nanoseconds.
 NO_TIME: Final = np.iinfo(np.int64).min
@@ -124,7 +124,7 @@ class Tasks:
     launch_start: I64
     launch_end: I64
     op: I64
-    pmu: dict[str, F64] = field(default_factory=dict)
+    pmu: dict[str, F32] = field(default_factory=dict)
 
     @classmethod
     def build(
@@ -145,7 +145,7 @@ class Tasks:
         launch_start: I64 | None = None,
         launch_end: I64 | None = None,
         op: I64 | None = None,
-        pmu: dict[str, F64] | None = None,
+        pmu: dict[str, F32] | None = None,
     ) -> Tasks:
         """Fill what is not given with "not recorded"."""
         n = len(start)
@@ -183,7 +183,7 @@ class Tasks:
 
     def filter(self, mask: Mask) -> Tasks:
         """Return the tasks where ``mask`` holds."""
-        return self.take(np.flatnonzero(mask).astype(np.int64))
+        return self if mask.all() else self.take(np.flatnonzero(mask).astype(np.int64))
 
     def only(self, work: Work) -> Tasks:
         """Return the tasks of one kind of work."""
@@ -232,7 +232,9 @@ class Tasks:
             values = [getattr(p, f.name) for p in parts]
             if f.name == "pmu":
                 names = dict.fromkeys(n for v in values for n in v)
-                new["pmu"] = {n: np.concatenate([p.pmu.get(n, np.full(len(p), np.nan)) for p in parts]) for n in names}
+                new["pmu"] = {
+                    n: np.concatenate([p.pmu.get(n, np.full(len(p), np.nan, np.float32)) for p in parts]) for n in names
+                }
             elif isinstance(values[0], Labels):
                 new[f.name] = Labels.concat(values)
             else:

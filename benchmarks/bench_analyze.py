@@ -1,0 +1,94 @@
+"""How fast is ``npuperf analyze``? Ratios against the cost of merely reading the same files, in one run.
+
+    python benchmarks/bench_analyze.py [--kernels 1000000] [--data DIR]
+
+Every measurement is a child process; memory is its peak resident set. "merely reading" is pyarrow.csv with
+the columns that analyze needs, plus the trace decoded with msgspec in 16 MB pieces, and nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+READ_ONLY = """
+import sys
+from pathlib import Path
+import pyarrow.csv as pv
+from npuperf.load import table, trace
+from npuperf.model.columns import KERNEL_COLUMNS
+from npuperf.model.profile import ReadLog
+
+kernels, timeline = map(Path, sys.argv[1:])
+table._read_fast(kernels, table._layout(kernels, KERNEL_COLUMNS, pmu=True))
+with trace._no_gc():
+    for events in trace._Pieces(timeline, ReadLog(), None):
+        del events
+"""
+
+
+def measure(command: list[str], repeat: int = 1) -> tuple[float, float]:
+    """Run a command; return the best wall time in seconds and the peak memory in MB."""
+    seconds, megabytes = [], []
+    for _ in range(repeat):
+        start = time.perf_counter()
+        child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        if child.returncode:
+            raise SystemExit(f"failed: {command}")
+        seconds.append(time.perf_counter() - start)
+        megabytes.append(usage.ru_maxrss / 1024)
+    return min(seconds), max(megabytes)
+
+
+def row(name: str, seconds: float, megabytes: float, ratio: float | None, limit: str) -> None:
+    """Print one line of the table."""
+    print(f"{name:<34}{seconds:>9.2f} s{megabytes:>9.0f} MB{'' if ratio is None else f'{ratio:9.2f}×'}  {limit}")
+
+
+def bench_analyze(data: Path, repeat: int) -> None:
+    """Compare the whole command with merely reading its input."""
+    output = data / "ASCEND_PROFILER_OUTPUT"
+    kernels, timeline = output / "kernel_details.csv", output / "trace_view.json"
+    size = (kernels.stat().st_size + timeline.stat().st_size) / 1e6
+    print(f"{kernels.stat().st_size / 1e6:.0f} MB of CSV and {timeline.stat().st_size / 1e6:.0f} MB of trace ({size:.0f} MB)")
+    base = measure([sys.executable, "-c", READ_ONLY, str(kernels), str(timeline)], repeat)
+    row("merely reading", *base, None, "")
+    full = measure([sys.executable, "-m", "npuperf", "analyze", str(data)], repeat)
+    row("npuperf analyze", *full, full[0] / base[0], "limit 3×, 1500 MB")
+
+
+def bench_help(repeat: int) -> None:
+    """Compare ``--help`` with importing typer."""
+    base = measure([sys.executable, "-c", "import typer"], repeat)
+    row("import typer", *base, None, "")
+    shown = measure([sys.executable, "-m", "npuperf", "--help"], repeat)
+    row("npuperf --help", *shown, shown[0] / base[0], "limit 2×")
+
+
+def main() -> None:
+    """Generate the profile if there is none, then measure."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kernels", type=int, default=1_000_000)
+    parser.add_argument("--data", type=Path, help="a generated profile to use (or to make)")
+    parser.add_argument("--repeat", type=int, default=3)
+    options = parser.parse_args()
+    bench_help(10)
+    with tempfile.TemporaryDirectory() as scratch:
+        data = options.data or Path(scratch) / "bench_ascend_pt"
+        if not data.exists():
+            command = [sys.executable, str(HERE / "generate.py"), str(data), "--kernels", str(options.kernels)]
+            subprocess.run([*command, "--preset", "bench"], check=True, stdout=subprocess.DEVNULL)
+        bench_analyze(data, options.repeat)
+
+
+if __name__ == "__main__":
+    main()
