@@ -59,7 +59,9 @@ def bench_analyze(data: Path, repeat: int) -> None:
     output = data / "ASCEND_PROFILER_OUTPUT"
     kernels, timeline = output / "kernel_details.csv", output / "trace_view.json"
     size = (kernels.stat().st_size + timeline.stat().st_size) / 1e6
-    print(f"{kernels.stat().st_size / 1e6:.0f} MB of CSV and {timeline.stat().st_size / 1e6:.0f} MB of trace ({size:.0f} MB)")
+    print(
+        f"{kernels.stat().st_size / 1e6:.0f} MB of CSV and {timeline.stat().st_size / 1e6:.0f} MB of trace ({size:.0f} MB)"
+    )
     base = measure([sys.executable, "-c", READ_ONLY, str(kernels), str(timeline)], repeat)
     row("merely reading", *base, None, "")
     full = measure([sys.executable, "-m", "npuperf", "analyze", str(data)], repeat)
@@ -85,7 +87,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         data = options.data or Path(scratch) / "bench_ascend_pt"
         if not data.exists():
-            command = [sys.executable, str(HERE / "generate.py"), str(data), "--kernels", str(options.kernels)]
+            command = [sys.executable, str(HERE / "simulate.py"), str(data), "--kernels", str(options.kernels)]
             subprocess.run([*command, "--preset", "bench"], check=True, stdout=subprocess.DEVNULL)
         bench_analyze(data, options.repeat)
 

@@ -34,4 +34,4 @@ def count(n: int) -> str:
 
 def plural(n: int, noun: str) -> str:
     """Render ``1 row`` or ``2 rows``."""
-    return f"{count(n)} {noun}" + ("" if n == 1 else "s")
+    return f"{count(n)} {noun}" if n == 1 else f"{count(n)} {noun.replace(' or ', 's or ')}s"

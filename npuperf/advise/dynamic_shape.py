@@ -36,7 +36,7 @@ def judge(view: View, limits: Thresholds) -> Finding | None:
         view,
         "dynamic_shape",
         "problem",
-        f"{percent(share)} of compute time is in kernels of dynamic shape: {quote(rows)}",
+        f"{percent(share)} of compute time is in kernels compiled for dynamic shape: {quote(rows)}",
         evidence={
             "share_of_compute": share,
             "count": int(chosen.sum()),

@@ -59,7 +59,7 @@ def _why(diff: dict[str, int], mine: Partition, tolerance: int, agrees: bool) ->
     free = f"; its Free counts {duration(mine.other_exposed_ns)} of copies and other tasks as idle"
     tail = free if mine.other_exposed_ns > tolerance else ""
     if agrees:
-        return f"agrees within {duration(tolerance)}{tail}"
+        return f"within {duration(tolerance)}{tail}"
     reasons = []
     if abs(diff["span"]) > tolerance:
         reasons.append(

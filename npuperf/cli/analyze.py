@@ -23,7 +23,7 @@ msprof*.json or .db file, or a PyTorch (Kineto) trace.
 
 \b
 Examples:
-  npuperf analyze samples/train_step_ascend_pt
+  npuperf analyze samples/transformer_ascend_pt
   npuperf analyze ./result --full
   npuperf analyze ./result --step 12 --format json -o step12.json
   npuperf analyze op_summary_20250101120000.csv --soc Ascend910B1

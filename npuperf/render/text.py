@@ -11,13 +11,15 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from npuperf.model.result import Device, Finding, Result, Step
+from npuperf.model.result import Device, Finding, Range, Result, Step
 from npuperf.render.tables import TABLES, Table, how_many
 from npuperf.render.words import BOUND, PARTS, gain
-from npuperf.units import duration, percent
+from npuperf.units import duration, percent, plural
 
 _COLOURS = {"host": "yellow", "compute": "cyan", "communication": "magenta", "unknown": "red"}
 _SEVERITY = {"high": "red", "medium": "yellow", "low": "dim"}
+#: The field's short names, to leave room for the code line.
+_CORES = {"AI_CORE": "AIC", "AI_VECTOR_CORE": "AIV", "COMMUNICATION": "COMM"}
 _BAR = 24
 _FEW = 5
 
@@ -117,7 +119,7 @@ def _partition(device: Device) -> RenderableType:
     c = device.clock
     if c.launches:
         check += f"; launch latency {duration(c.launch_latency_ns)}, clock skew at least {duration(c.skew_ns)}"
-    return Group(table, Text(check, style="dim"))
+    return Group(_keep_numbers_whole(table), Text(check, style="dim"))
 
 
 def _compact_devices(devices: Sequence[Device]) -> RichTable:
@@ -171,25 +173,28 @@ def _bound_text(bound: str, basis: str) -> Text:
 
 def _compact_operators(result: Result, rows: int) -> RichTable:
     table = _grid(
-        ("type", "left"), ("core", "left"), ("count", "right"), ("total ms", "right"), ("share %", "right"),
-        ("blocks", "right"), ("cores %", "right"), ("code line or operator", "left"),
+        ("type", "left"), ("core", "left"), ("n", "right"), ("ms", "right"), ("%", "right"),
+        ("blocks", "right"), ("used %", "right"), ("where", "left"),
     )  # fmt: skip
     for o in result.operators[:rows]:
         used = max((u for u in (o.occupancy_cube, o.occupancy_vector) if u is not None), default=None)
-        blocks = "–" if o.block_dim is None else f"{o.block_dim.min}–{o.block_dim.max}"
-        if o.block_dim and o.block_dim.min == o.block_dim.max:
-            blocks = str(o.block_dim.max)
         table.add_row(
-            _short(o.type, 18),
-            (o.core or "–").replace("AI_VECTOR_CORE", "VECTOR").replace("COMMUNICATION", "COMM"),
+            _short(o.type, 16),
+            _CORES.get(o.core or "–", o.core or "–"),
             str(o.count),
             f"{o.total_ns / 1e6:.3f}",
             f"{100 * o.share:.1f}",
-            blocks,
+            _range(o.block_dim),
             "–" if used is None else f"{100 * used:.0f}",
             o.where or o.torch_op or "–",
         )
     return _keep_numbers_whole(table)
+
+
+def _range(values: Range | None) -> str:
+    if values is None:
+        return "–"
+    return str(values.max) if values.min == values.max else f"{values.min}–{values.max}"
 
 
 def _short(text: str, width: int) -> str:
@@ -270,27 +275,35 @@ def _records(table: Table) -> RenderableType:
 
 
 def _footer(result: Result, full: bool) -> Iterator[RenderableType]:
+    source = result.input
+    lost = sum(x.rows for x in source.lost)
     yield Text()
-    lost = sum(x.rows for x in result.input.lost)
-    yield Text(f"read {len(result.input.files)} files; {lost} rows or events lost", style="dim")
-    for x in result.input.lost if full else result.input.lost[:3]:
-        yield Text(f"  lost {x.rows} in {x.file}: {x.reason}", style="yellow")
-    warnings = result.input.warnings if full else result.input.warnings[:3]
-    for w in warnings:
-        yield Text(f"  ! {w}", style="yellow")
-    if len(warnings) < len(result.input.warnings):
-        yield Text(
-            f"  {how_many(len(warnings), len(result.input.warnings), 'warnings')}; --full shows all",
-            style="dim",
-        )
-    disagree = [v for d in result.devices for v in d.vendor if not v.agrees]
-    checks = [v for d in result.devices for v in d.vendor]
-    for v in disagree[:1]:
-        yield Text(f"  step_trace_time.csv differs in step {v.step}: {v.why}", style="yellow")
-    if checks and not disagree:
-        yield Text(f"  step_trace_time.csv: {checks[0].why}", style="dim")
+    yield Text(f"read {plural(len(source.files), 'file')}; {plural(lost, 'row or event')} lost", style="dim")
+    lines = RichTable.grid(padding=(0, 1, 0, 0))
+    few = None if full else 3
+    for x in source.lost[:few]:
+        lines.add_row("  !", Text(f"lost {x.rows} in {x.file}: {x.reason}", style="yellow"))
+    for warning in source.warnings[:few]:
+        lines.add_row("  !", Text(warning, style="yellow"))
+    hidden = len(source.lost[few:]) + len(source.warnings[few:]) if few else 0
+    if hidden:
+        lines.add_row("  !", Text(f"{plural(hidden, 'more warning')}; --full shows all", style="dim"))
+    for text in _vendor_lines(result):
+        lines.add_row("  ·", Text(text, style="dim"))
     if full:
-        for f in result.input.files:
-            yield Text(f"  {f}", style="dim")
+        for name in source.files:
+            lines.add_row("  ·", Text(name, style="dim"))
         limits = ", ".join(f"{k} {v}" for k, v in result.thresholds.items())
-        yield Text(f"thresholds: {limits}", style="dim")
+        lines.add_row("  ·", Text(f"thresholds: {limits}", style="dim"))
+    yield lines
+
+
+def _vendor_lines(result: Result) -> Iterator[str]:
+    """Say once whether the exporter's own split of the steps agrees with ours."""
+    checks = [v for d in result.devices for v in d.vendor]
+    differ = [v for v in checks if not v.agrees]
+    for v in differ[:1] or checks[:1]:
+        where = "the whole run" if v.step is None else f"step {v.step}"
+        count = f" ({len(differ)} of {len(checks)} steps differ)" if len(differ) > 1 else ""
+        verb = "differ from" if differ else "agree with"
+        yield f"the exporter's own step times (step_trace_time) {verb} these in {where}{count}: {v.why}"

@@ -1,0 +1,150 @@
+"""The documentation is true: its commands run, its screen is the program's, its tables are complete."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from npuperf.errors import ExitCode
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text("utf-8")
+SCREEN = re.compile(
+    r"<!-- screen: (?P<command>.+?) -->\n```text\n(?P<screen>.*?)```\n<!-- end of screen -->", re.DOTALL
+)
+
+
+def run(command: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """Run an npuperf command line with this interpreter, 80 columns wide."""
+    arguments = [sys.executable, "-m", *shlex.split(command, comments=True)]
+    environment = {**os.environ, "COLUMNS": "80", "PYTHONPATH": str(ROOT)}
+    return subprocess.run(arguments, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+def test_readme_shows_the_real_screen(request: pytest.FixtureRequest) -> None:
+    found = SCREEN.search(README)
+    assert found
+    done = run(found["command"])
+    assert done.returncode == 0, done.stderr
+    screen = "\n".join(line.rstrip() for line in done.stdout.splitlines()) + "\n"
+    if request.config.getoption("--update", default=False):
+        (ROOT / "README.md").write_text(
+            README[: found.start("screen")] + screen + README[found.end("screen") :], "utf-8"
+        )
+        return
+    assert screen == found["screen"]
+
+
+def test_set_up_takes_two_commands() -> None:
+    setup = README.split("<!-- setup -->")[1].split("<!-- end of setup -->")[0]
+    commands = "".join(blocks(setup, "sh")).strip().splitlines()
+    assert len(commands) == 2
+    assert "npuperf analyze samples/transformer_ascend_pt" in commands[0]
+    assert "pytest" in commands[1]
+
+
+def test_readme_examples_run(tmp_path: Path) -> None:
+    (tmp_path / "result").symlink_to(ROOT / "samples" / "transformer_ascend_pt")
+    usage = README.split("## What it reads")[1].split("## Exit codes")[0]
+    commands = [line for block in blocks(usage, "sh") for line in block.splitlines() if line.startswith("npuperf")]
+    assert len(commands) >= 5
+    for command in commands:
+        done = run(command, cwd=tmp_path)
+        assert done.returncode == 0, (command, done.stderr)
+    assert (tmp_path / "out.json").stat().st_size > 1000
+
+
+def test_readme_python_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    (code,) = blocks(README, "python")
+    names: dict[str, object] = {}
+    exec(code, names)
+    assert len(names["run"].kernels) > 100  # type: ignore[attr-defined]
+
+
+def test_help_examples_run(tmp_path: Path) -> None:
+    sample = ROOT / "samples" / "transformer_ascend_pt"
+    (tmp_path / "result").symlink_to(sample)
+    (tmp_path / "samples").symlink_to(ROOT / "samples")
+    (tmp_path / "op_summary_20250101120000.csv").symlink_to(sample / "ASCEND_PROFILER_OUTPUT" / "kernel_details.csv")
+    text = run("npuperf analyze --help").stdout
+    commands = [line.strip() for line in text.splitlines() if line.startswith("    npuperf ")]
+    assert len(commands) >= 5
+    for command in commands:
+        done = run(command, cwd=tmp_path)
+        assert done.returncode == 0, (command, done.stderr)
+
+
+def test_cli_page_lists_exactly_the_options() -> None:
+    page = (ROOT / "docs" / "cli.md").read_text("utf-8")
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `-")]
+    documented = {name for row in rows for name in re.findall(r"`(--[\w-]+)`", row)}
+    shown = set(re.findall(r"(?:^|[\s,])(--[\w-]+)", run("npuperf analyze --help").stdout.split("Options:")[1]))
+    assert documented == shown - {"--help"}
+
+
+def test_cli_page_names_all_tables() -> None:
+    from npuperf.cli.analyze import TableName
+    from npuperf.render.tables import TABLES
+
+    page = (ROOT / "docs" / "cli.md").read_text("utf-8")
+    (listed,) = re.findall(r"`--format csv` shows: ([\w, ]*\w)", page)
+    assert listed.split(", ") == list(TABLES) == [t.value for t in TableName]
+
+
+def test_exit_codes_are_listed() -> None:
+    listed = {int(n) for n in re.findall(r"^\| (\d+) \|", README, re.MULTILINE)}
+    assert listed == {int(c) for c in ExitCode}
+
+
+def test_links_lead_somewhere() -> None:
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text("utf-8")):
+            assert (page.parent / target).exists(), (page, target)
+
+
+def test_recipes_run(tmp_path: Path) -> None:
+    shim = tmp_path / "npuperf"
+    shim.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m npuperf "$@"\n')
+    shim.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    script = ROOT / "recipes" / "ci-verdict.sh"
+    command = ["sh", str(script), str(ROOT / "samples" / "transformer_ascend_pt"), str(tmp_path / "v.json")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("rank,device,span_ns")
+    assert len(done.stdout.splitlines()) == 2
+
+
+def test_recipes_are_all_listed() -> None:
+    page = (ROOT / "recipes" / "README.md").read_text("utf-8")
+    files = {p.name for p in (ROOT / "recipes").iterdir()} - {"README.md"}
+    assert set(re.findall(r"^\| `([^`]+)`", page, re.MULTILINE)) == files
+
+
+def test_sample_is_what_the_generator_makes(tmp_path: Path) -> None:
+    out = tmp_path / "transformer_ascend_pt"
+    subprocess.run([sys.executable, str(ROOT / "benchmarks" / "simulate.py"), str(out)], check=True)
+    shipped = ROOT / "samples" / "transformer_ascend_pt"
+    files = sorted(p.relative_to(out) for p in out.rglob("*") if p.is_file())
+    assert files == sorted(p.relative_to(shipped) for p in shipped.rglob("*") if p.is_file())
+    for name in files:
+        assert (out / name).read_bytes() == (shipped / name).read_bytes(), name
+
+
+def test_every_threshold_has_a_source() -> None:
+    entries = yaml.safe_load((ROOT / "npuperf" / "advise" / "thresholds.yaml").read_text("utf-8"))
+    assert entries
+    for name, entry in entries.items():
+        assert set(entry) == {"value", "source"}, name
+        assert len(entry["source"]) > 20, name
