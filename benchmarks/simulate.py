@@ -249,7 +249,8 @@ def host_events(task: Task) -> str:
     flow, tid, launch = task.number << 32, task.thread, us(task.launch)
     return (
         f'{{"ph": "X", "name": "{task.op.torch}", "pid": {PYTHON}, "tid": {tid}, "ts": "{us(begin)}", '
-        f'"dur": {us(end - begin)}, "cat": "cpu_op", "args": {{"Sequence number": {task.number}, "Fwd thread id": 0}}}}, '
+        f'"dur": {us(end - begin)}, "cat": "cpu_op", '
+        f'"args": {{"Sequence number": {task.number}, "Fwd thread id": 0}}}}, '
         f'{{"name": "Node@launch", "pid": {CANN}, "tid": {tid}, "ts": "{launch}", "dur": {us(LAUNCH_NS)}, '
         f'"args": {{"Thread Id": {tid}, "Mode": "launch", "level": "node", "id": "0", '
         f'"item_id": "{task.op.kernel}", "connection_id": {task.number}}}, "ph": "X"}}, '

@@ -210,14 +210,14 @@ def _cores(profile: DeviceProfile, options: Options) -> Cores:
 
 
 def _analyze(profile: DeviceProfile, options: Options, limits: Thresholds, log: ReadLog) -> _Part | None:
-    active = profile.tasks.filter(profile.tasks.work != Work.CONTROL)
-    if not len(active):
+    active = profile.tasks.work != Work.CONTROL
+    if not active.any():
         return _vendor_only(profile, options, limits) if profile.vendor_steps else None
     launches = calibrate(profile.tasks, limits)
     if launches.implausible:
         log.warn(f"rank {profile.rank} device {profile.device}: {launches.implausible} tasks start long before "
                  "their recorded launch; those launches count as unknown")  # fmt: skip
-    if not active.type.known().any():
+    if not (profile.tasks.type.known() & active).any():
         log.warn("operator types are not recorded (Level0): kernels are grouped by name without running number")
     timeline = lay_out(profile.tasks, launches)
     numbers, windows = step_windows(profile.tasks)
@@ -239,6 +239,7 @@ def _report(
     limits: Thresholds,
 ) -> _Part:
     """Put together what is said about one device; ``tasks`` are those of the window ``span``."""
+    plain = tasks.without_counters()
     cores = _cores(profile, options)
     whole = timeline.partition(window(*span))[0]
     pace = paces(profile.tasks, launches, window(*span), limits)[0]
@@ -262,8 +263,8 @@ def _report(
             tasks=len(profile.tasks),
         ),
         steps=steps,
-        streams=_streams(tasks, launches, profile.tasks, span),
-        cores=core_use(tasks, cores, whole.span_ns),
+        streams=_streams(plain, launches, profile.tasks.without_counters(), span),
+        cores=core_use(plain, cores, whole.span_ns),
         vendor=compare(profile.vendor_steps, steps, whole, limits) if options.step is None or steps else [],
         phases=[],
     )
@@ -275,12 +276,12 @@ def _report(
         skew=launches.skew,
         implausible=launches.implausible,
     )
-    view = View(profile, tasks, type_labels(tasks), inside, cores, whole, verdict, [s.step for s in steps], limits)
+    view = View(profile, plain, type_labels(plain), inside, cores, whole, verdict, [s.step for s in steps], limits)
     return _Part(
         report=report,
         pace=pace,
         operators=sum_operators(profile, tasks, cores, origin),
-        kernels=longest_kernels(profile, tasks, origin, options.top),
+        kernels=longest_kernels(profile, plain, origin, options.top),
         findings=advise(view, limits),
     )
 

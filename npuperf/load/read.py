@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -46,8 +47,11 @@ def read_source(source: Source, log: ReadLog, progress: Progress | None = None) 
     failures: list[InputError] = []
     context, rank = read_context(source.profiler_info, source.metadata, log)
     excerpts: set[int | None] = set()
-    kernels = _attempt(lambda: _kernels(source, excerpts, log), failures)
-    timeline, ranks = _host_side(source, log, failures, progress, bool(kernels))
+    with ThreadPoolExecutor(1) as beside:  # tables are parsed without the interpreter lock, traces with it
+        tables = beside.submit(_attempt, lambda: _kernels(source, excerpts, log), failures)
+        timeline = _timeline(source, log, failures, progress)
+        kernels = tables.result()
+    timeline, ranks = _or_database(timeline, source, log, failures, bool(kernels))
     vendor = _vendor(source, log, failures)
     if not kernels and timeline is None and not vendor:
         raise failures[0] if failures else InputError(f"{source.root}: nothing readable")
@@ -215,27 +219,34 @@ def _check_precision(start: I64, path: str, log: ReadLog) -> None:
         )
 
 
-def _host_side(
-    source: Source, log: ReadLog, failures: list[InputError], progress: Progress | None, have_kernels: bool
+def _timeline(source: Source, log: ReadLog, failures: list[InputError], progress: Progress | None) -> Timeline | None:
+    """Read launches, operators and steps from the timeline, if there is one."""
+    if not source.timeline:
+        return None
+    try:
+        timeline = interpret(read_trace(source.timeline, log, progress))
+    except InputError as error:
+        failures.append(error)
+        return None
+    log.kineto = timeline.kineto
+    log.files.extend(str(p) for p in source.timeline)
+    return timeline
+
+
+def _or_database(
+    timeline: Timeline | None, source: Source, log: ReadLog, failures: list[InputError], have_kernels: bool
 ) -> tuple[Timeline | None, dict[int, int]]:
-    """Read launches, operators and steps: from the timeline; from the database where there is none."""
-    if source.timeline:
-        try:
-            timeline = interpret(read_trace(source.timeline, log, progress))
-            log.kineto = timeline.kineto
-            log.files.extend(str(p) for p in source.timeline)
-            if have_kernels or timeline.devices or not source.db:
-                return timeline, {}
-        except InputError as error:
-            failures.append(error)
-    if source.db:
-        try:
-            found = read_db(source.db, log)
-            log.files.append(str(source.db))
-            return found
-        except InputError as error:
-            failures.append(error)
-    return None, {}
+    """Fall back on the database where the text files give no timeline, or no device task at all."""
+    enough = timeline is not None and (have_kernels or bool(timeline.devices))
+    if enough or not source.db:
+        return timeline, {}
+    try:
+        found = read_db(source.db, log)
+    except InputError as error:
+        failures.append(error)
+        return timeline, {}
+    log.files.append(str(source.db))
+    return found
 
 
 def _vendor(source: Source, log: ReadLog, failures: list[InputError]) -> list[VendorStep]:

@@ -92,7 +92,10 @@ def read_table(
         arrow = _read_slow(path, layout, log)
     if not _ends_with_newline(path):
         log.warn(f"{path}: the last row has no line end; it was kept, but the file may be cut short")
-    return _to_table(path, arrow, layout, log)
+    table = _to_table(path, arrow, layout, log)
+    del arrow
+    pa.default_memory_pool().release_unused()
+    return table
 
 
 def sniff_headers(path: Path) -> list[str]:

@@ -30,7 +30,8 @@ from npuperf.model.host import is_user_frame
 from npuperf.model.labels import I64, Labels, Mask
 from npuperf.model.profile import ReadLog
 
-PIECE_BYTES: Final = 16 << 20
+#: Small enough that a piece stays in the processor's cache while its columns are taken out one by one.
+PIECE_BYTES: Final = 1 << 20
 _GAP: Final = re.compile(rb"\}\s*,\s*\{")
 _NAN: Final = re.compile(rb"([:\[,]\s*)-?(?:NaN|nan|Infinity|inf)\b")
 _HEAD: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
@@ -73,6 +74,8 @@ class _RawEvent(_Event, gc=False):
 
 _TEXT_TIMES: Final = msgspec.json.Decoder(list[_Event])
 _ANY_TIMES: Final = msgspec.json.Decoder(list[_RawEvent])
+#: Flow categories that tie layers together; the others repeat what events say themselves.
+_ARROWS: Final = frozenset({"HostToDevice", "async_npu", "fwdbwd"})
 _ARG_INTS: Final = ("connection", "correlation", "external", "stream", "device")
 #: Traces whose times are text are Ascend's: they have no other integers of use.
 _ASCEND_INTS: Final = ("connection",)
@@ -426,6 +429,9 @@ class _Builder:
         return int(np.count_nonzero(~timed))
 
     def _add_flows(self, events: list[_Event], start: bool) -> None:
+        events = [e for e in events if e.cat in _ARROWS]
+        if not events:
+            return
         part = {
             "cat": _labels(_column(events, "cat")),
             "id": _ids(_column(events, "id")),
@@ -493,13 +499,9 @@ def _concat(parts: list[Any]) -> Any:
 def _ids(values: list[Any]) -> pa.Array:
     """Convert flow ids: whole numbers where they fit, else text (some exporters use more than 64 bits)."""
     try:
-        return pa.array(values, pa.int64())
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-        text = pa.array([str(v) for v in values], pa.string())
-    try:
-        return text.cast(pa.int64())
-    except pa.ArrowInvalid:
-        return text
+        return pa.array(list(map(int, values)), pa.int64())
+    except (pa.ArrowInvalid, OverflowError, ValueError, TypeError):
+        return pa.array([str(v) for v in values], pa.string())
 
 
 def _all_ids(parts: list[pa.Array]) -> I64:
@@ -555,6 +557,9 @@ def _int(value: Any) -> int:
 def _ns(values: Sequence[Any]) -> I64:
     """Convert µs (text or raw JSON) to exact ns; unreadable times become -1."""
     texts = _texts(values)
+    fast = _ns_of_equal_length(texts)
+    if fast is not None:
+        return fast
     try:
         exact = texts.cast(pa.decimal128(30, 6))
     except pa.ArrowInvalid:
@@ -563,6 +568,25 @@ def _ns(values: Sequence[Any]) -> I64:
         exact = pc.struct_field(digits, "n").cast(pa.decimal128(30, 6))
     whole = pc.round(pc.multiply(exact, pa.scalar(1000, pa.decimal128(7, 0))), ndigits=0)
     return np.asarray(pc.fill_null(whole.cast(pa.int64(), safe=False), -1).to_numpy(), np.int64)
+
+
+def _ns_of_equal_length(texts: pa.Array) -> I64 | None:
+    """Convert times that all look like ``1736413971558972.912``, as exporters write them: digits by position."""
+    if texts.null_count or not len(texts):
+        return None
+    offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    width = int(offsets[1] - offsets[0])
+    if not 5 <= width <= 20 or (np.diff(offsets) != width).any():
+        return None
+    characters = np.frombuffer(texts.buffers()[2], np.uint8)[offsets[0] : offsets[-1]].reshape(-1, width)
+    digits = np.delete(characters, width - 4, axis=1) - np.uint8(ord("0"))
+    if (characters[:, width - 4] != ord(".")).any() or (digits > 9).any():
+        return None
+    ns = np.zeros(len(texts), np.int64)
+    for place in range(width - 1):
+        ns *= 10
+        ns += digits[:, place]
+    return ns
 
 
 def _dur_ns(values: Sequence[Any]) -> I64:

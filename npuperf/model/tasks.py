@@ -195,6 +195,10 @@ class Tasks:
             return self
         return self.take(np.lexsort((self.end, self.start)).astype(np.int64))
 
+    def without_counters(self) -> Tasks:
+        """Return the same tasks without hardware counters, which are most of a table's memory."""
+        return self.with_columns(pmu={}) if self.pmu else self
+
     def with_columns(self, **columns: Any) -> Tasks:
         """Return a copy with some columns replaced."""
         return replace(self, **columns)
