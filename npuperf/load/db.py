@@ -5,10 +5,13 @@ Nearly every text is an id into STRING_IDS. A damaged database gives what can be
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
+import tempfile
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -26,6 +29,8 @@ from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, Tasks, Work, work_of_row
 from npuperf.units import NS_PER_US
 
 _BATCH: Final = 100_000
+#: Of SQLite's file format: the header's size, and where in it the number of pages stands.
+_HEADER_BYTES, _PAGE_COUNT = 100, 28
 _NODE, _TORCH_OP = 10000, 50001
 _INVALID: Final = (4294967295, -1)
 _TID_MASK: Final = 0xFFFFFFFF
@@ -63,12 +68,20 @@ class _Database:
         return {name: np.concatenate([p[i] for p in parts]) for i, name in enumerate(wanted)}
 
     def _rows(self, table: str, query: str) -> Iterator[list[tuple[Any, ...]]]:
+        """Yield rows in batches; where the file is damaged, those before the damage."""
         read = 0
         try:
             cursor = self.connection.execute(query)
-            while batch := cursor.fetchmany(_BATCH):
-                read += len(batch)
-                yield batch
+            while True:
+                batch: list[tuple[Any, ...]] = []
+                try:
+                    batch.extend(islice(cursor, _BATCH))  # keeps what came before an error
+                finally:
+                    read += len(batch)
+                    if batch:
+                        yield batch
+                if not batch:
+                    return
         except sqlite3.DatabaseError as error:
             if "no such table" not in str(error):
                 self.log.warn(f"{self.path}: table {table}: reading stopped after {read} rows: {error}")
@@ -96,6 +109,8 @@ def read_db(path: Path, log: ReadLog) -> tuple[Timeline, dict[int, int]]:
         host = _host(db)
         tasks, device = _tasks(db, host)
         collective, comm_device = _communication(db, device)
+        if not len(tasks) and not len(collective):
+            raise InputError(f"{path}: no device task could be read: the tables are empty or damaged")
         devices: dict[int | None, Tasks] = {
             d: Tasks.concat([tasks.filter(device == d), collective.filter(comm_device == d)])
             for d in np.unique(np.concatenate([device, comm_device])).tolist()
@@ -129,16 +144,50 @@ def read_analysis_db(path: Path, log: ReadLog) -> list[VendorStep]:
 @contextmanager
 def _open(path: Path, log: ReadLog) -> Iterator[_Database]:
     """Open read-only; ``immutable`` keeps SQLite from leaving files beside the user's."""
-    uri = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"
-    try:
-        with closing(sqlite3.connect(uri, uri=True)) as connection:
-            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    with ExitStack() as stack:
+        try:
+            try:
+                connection = stack.enter_context(closing(_connect(path)))
+            except sqlite3.DatabaseError:
+                copy = stack.enter_context(_without_page_count(path))
+                connection = stack.enter_context(closing(_connect(copy, tolerant=True)))
+                log.warn(f"{path}: the database is damaged or cut short; what cannot be read of it is lost")
             db = _Database(path, connection, log, {})
             for batch in db._rows("STRING_IDS", "SELECT id, value FROM STRING_IDS"):
                 db.strings.update(batch)
             yield db
-    except sqlite3.DatabaseError as error:
-        raise InputError(f"{path}: not a readable SQLite database: {error}") from error
+        except sqlite3.DatabaseError as error:
+            raise InputError(f"{path}: not a readable SQLite database: {error}") from error
+
+
+def _connect(path: Path, *, tolerant: bool = False) -> sqlite3.Connection:
+    """Connect and look at the list of tables, which fails where the file is no sound database.
+
+    ``tolerant`` lets SQLite pass over tables that it cannot find; it wants a copy that may be written.
+    """
+    mode = "rw" if tolerant else "ro&immutable=1"
+    connection = sqlite3.connect(f"file:{quote(str(path.resolve()))}?mode={mode}", uri=True)
+    try:
+        if tolerant:
+            connection.execute("PRAGMA writable_schema = ON")
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.DatabaseError:
+        connection.close()
+        raise
+    return connection
+
+
+@contextmanager
+def _without_page_count(path: Path) -> Iterator[Path]:
+    """Yield a copy whose header leaves the number of pages open, so that SQLite takes what is there."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "copy.db"
+        shutil.copyfile(path, copy)
+        if copy.stat().st_size >= _HEADER_BYTES:
+            with copy.open("r+b") as file:
+                file.seek(_PAGE_COUNT)
+                file.write(bytes(4))
+        yield copy
 
 
 def _tasks(db: _Database, host: HostOps) -> tuple[Tasks, I64]:

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from npuperf.errors import InputError
+from npuperf.load.table import sniff_headers
+from npuperf.model.columns import STEP_COLUMNS, STEP_REQUIRED, locate
 from npuperf.model.result import InputKind
 
 _ASCEND: Final = re.compile(r".+_ascend_(pt|ms)$")
@@ -293,7 +295,8 @@ def _file_source(path: Path) -> Source:
     if name == "analysis.db":
         return replace(context, kind="db", analysis_db=path)
     if name.endswith(".csv"):
-        return _named(replace(context, kernels=(path,)))
+        steps = all(locate(sniff_headers(path), STEP_COLUMNS)[column] for column in STEP_REQUIRED)
+        return _named(replace(context, steps=path) if steps else replace(context, kernels=(path,)))
     try:
         with path.open("rb") as file:
             head = file.read(16)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+import decimal
 import io
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +33,8 @@ _TYPES: Final = {
     Kind.FLOAT: pa.float32(),
     Kind.TEXT: pa.dictionary(pa.int32(), pa.string()),
 }
+#: Times beyond this many ns (the year 2096) are damage; differences of sane ones fit into 64 bits.
+_LATEST: Final = decimal.Decimal(4 * 10**18)
 _BLOCK_BYTES: Final = 8 << 20
 
 
@@ -110,9 +113,14 @@ def _first_row(path: Path) -> tuple[list[str], str]:
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
     text = head.decode(_encoding(head), errors="replace").lstrip("\ufeff")
-    line = text.split("\n", 1)[0].rstrip("\r")
+    line = _plain(text.split("\n", 1)[0])
     delimiter = next((d for d in (",", ";", "\t") if d in line), ",")
     return next(csv.reader([line], delimiter=delimiter), []), delimiter
+
+
+def _plain(line: str) -> str:
+    """Leave out what the csv module refuses inside a line."""
+    return line.replace("\r", "").replace("\x00", "")
 
 
 def _encoding(head: bytes) -> str:
@@ -212,7 +220,7 @@ def _whole_rows(text: str, layout: _Layout) -> list[list[str]]:
 
     One stray quote glues many lines together; a lone line with the right number of cells is kept.
     """
-    lines = text.replace("\r", "").split("\n")
+    lines = _plain(text).split("\n")
     if len(lines) < 2:
         return []
     parsed = [next(csv.reader([line], delimiter=layout.delimiter), []) for line in lines]
@@ -296,9 +304,9 @@ def _times(column: pa.ChunkedArray, scale: int | None, cells: _Cells) -> I64:
     if scale is None:
         largest = pc.max(column).as_py()
         scale = 1 if largest is not None and largest >= 10**17 else 1000
-    ns = pc.multiply(column, pa.scalar(scale, pa.decimal128(7, 0)))
-    whole = pc.round(ns, ndigits=0).cast(pa.decimal128(38, 0), safe=False)
-    return _numpy(whole.cast(pa.int64(), safe=False), NO_TIME)
+    ns = pc.round(pc.multiply(column, pa.scalar(scale, pa.decimal128(7, 0))), ndigits=0)
+    sane = pc.less(pc.abs(ns), pa.scalar(_LATEST, pa.decimal128(38, 6)))
+    return _numpy(pc.if_else(sane, ns, None).cast(pa.int64(), safe=False), NO_TIME)
 
 
 def _ints(column: pa.ChunkedArray, cells: _Cells) -> I64:

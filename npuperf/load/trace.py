@@ -7,8 +7,8 @@ broken events stand alone; those are counted and everything around them is kept.
 
 from __future__ import annotations
 
+import contextlib
 import gc
-import gzip
 import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -202,14 +202,54 @@ def _no_gc() -> Iterator[None]:
             gc.enable()
 
 
-def _open(path: Path) -> BinaryIO:
+class _Gunzip:
+    """Reads a gzip file piece by piece; of a damaged one it gives everything before the damage."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._unpack = zlib.decompressobj(wbits=31)
+        self.damage: str | None = None
+
+    def read(self, size: int) -> bytes:
+        """Return up to ``size`` bytes, nothing at the end or at the damage."""
+        while self.damage is None:
+            packed = self._unpack.unconsumed_tail or self._unpack.unused_data or self._file.read(1 << 16)
+            if self._unpack.eof:  # another member may follow
+                if not packed:
+                    return b""
+                self._unpack = zlib.decompressobj(wbits=31)
+            elif not packed:
+                self.damage = "it ends early"
+                return self._unpack.flush()
+            before = self._unpack.copy()
+            try:
+                block = self._unpack.decompress(packed, size)
+            except zlib.error as error:
+                self.damage = str(error)
+                return _up_to_damage(before, packed)
+            if block:
+                return block
+        return b""
+
+
+def _up_to_damage(unpack: Any, packed: bytes) -> bytes:
+    """Decompress byte by byte, to lose nothing that comes before a damaged one."""
+    block = b""
+    with contextlib.suppress(zlib.error):
+        for i in range(len(packed)):
+            block += unpack.decompress(packed[i : i + 1])
+    return block
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[BinaryIO | _Gunzip]:
     try:
-        file = path.open("rb")
-        packed = file.read(2) == b"\x1f\x8b"
-        file.seek(0)
+        with path.open("rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+            file.seek(0)
+            yield _Gunzip(file) if packed else file
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
-    return gzip.open(file) if packed else file  # type: ignore[return-value]
 
 
 class _Pieces:
@@ -237,17 +277,16 @@ class _Pieces:
                 self._offset += cut
             yield self._last(rest)
 
-    def _read(self, file: BinaryIO) -> bytes:
-        try:
-            block = file.read(PIECE_BYTES)
-        except (EOFError, OSError, zlib.error) as error:
-            self.log.lose(self.path, 0, f"the compressed file ends early: {error}")
-            return b""
-        if self.progress and not isinstance(file, gzip.GzipFile):
+    def _read(self, file: BinaryIO | _Gunzip) -> bytes:
+        block = file.read(PIECE_BYTES)
+        if isinstance(file, _Gunzip):
+            if not block and file.damage:
+                self.log.warn(f"{self.path}: the compressed file is damaged: {file.damage}")
+        elif self.progress:
             self.progress(len(block))
         return block
 
-    def _start(self, file: BinaryIO) -> bytes:
+    def _start(self, file: BinaryIO | _Gunzip) -> bytes:
         """Step over what stands before the first event."""
         block = self._read(file).lstrip(b"\xef\xbb\xbf \t\r\n")
         if block.startswith(b"["):
@@ -267,7 +306,7 @@ class _Pieces:
     def _keep_header(self, text: bytes) -> None:
         try:
             value = msgspec.json.decode(_NAN.sub(rb"\1null", text))
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError):
             return
         self.header |= {k: v for k, v in value.items() if k}
 
@@ -285,7 +324,7 @@ class _Pieces:
             end = brace
         cut = _last_gap(buffer, len(buffer))
         assert cut is not None
-        return cut[1], self._salvage(buffer[: cut[0] + 1], self._offset)
+        return cut[1], self._salvage_all(buffer[: cut[0] + 1])
 
     def _try(self, body: bytes) -> list[_Event] | None:
         text = b"[" + body.strip(b" \t\r\n,") + b"]"
@@ -303,6 +342,14 @@ class _Pieces:
             return self._decode(plain) if changed else None
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return None
+
+    def _salvage_all(self, body: bytes) -> list[_Event]:
+        """Salvage a piece with the decoder that takes any kind of time, so that all its events are of one kind."""
+        decode, self._decode = self._decode, _ANY_TIMES.decode  # type: ignore[assignment]
+        try:
+            return self._salvage(body, self._offset)
+        finally:
+            self._decode = decode
 
     def _salvage(self, body: bytes, offset: int) -> list[_Event]:
         """Decode what can be decoded, halving around the damage; one loss per event that cannot."""
@@ -346,7 +393,7 @@ class _Pieces:
                 self.log.lose(self.path, 1, f"the file ends inside an event that starts at byte {where}")
                 return events
             cut = _last_gap(body, cut[0])
-        return self._salvage(body, self._offset)
+        return self._salvage_all(body)
 
 
 def _last_gap(buffer: bytes, end: int) -> tuple[int, int] | None:
@@ -598,8 +645,12 @@ def _dur_ns(values: Sequence[Any]) -> I64:
 
 
 def _texts(values: Sequence[Any]) -> pa.Array:
-    if values and isinstance(values[0], msgspec.Raw):
-        raw = pa.array(map(bytes, values), pa.binary()).cast(pa.string())
-        text = pc.utf8_trim(raw, '" \t')
-        return pc.if_else(pc.equal(text, "null"), None, text)
-    return pc.utf8_trim_whitespace(pa.array(values, pa.string()))
+    if not values or not isinstance(values[0], msgspec.Raw):
+        return pc.utf8_trim_whitespace(pa.array(values, pa.string()))
+    raw = list(map(bytes, values))
+    try:
+        text = pa.array(raw, pa.binary()).cast(pa.string())
+    except pa.ArrowInvalid:  # not UTF-8: no time, but no reason to stop either
+        text = pa.array([r.decode(errors="replace") for r in raw], pa.string())
+    text = pc.utf8_trim(text, '" \t')
+    return pc.if_else(pc.equal(text, "null"), None, text)

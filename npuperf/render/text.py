@@ -159,8 +159,8 @@ def _compact_steps(steps: Sequence[Step]) -> RichTable:
 
 def _typical(steps: Sequence[tuple[Device, Step]]) -> list[Step]:
     """Choose the steps worth a line on one screen: the longest ones, in time order."""
-    longest = sorted(steps, key=lambda pair: -pair[1].partition.span_ns)[:_FEW]
-    return [s for _, s in sorted(longest, key=lambda pair: pair[1].start_ns)]
+    longest = sorted(range(len(steps)), key=lambda i: -steps[i][1].partition.span_ns)[:_FEW]
+    return [steps[i][1] for i in sorted(longest)]
 
 
 def _share(ns: int, span: int) -> str:
