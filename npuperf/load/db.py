@@ -70,21 +70,25 @@ class _Database:
     def _rows(self, table: str, query: str) -> Iterator[list[tuple[Any, ...]]]:
         """Yield rows in batches; where the file is damaged, those before the damage."""
         read = 0
+        error: sqlite3.DatabaseError | None = None
         try:
             cursor = self.connection.execute(query)
-            while True:
-                batch: list[tuple[Any, ...]] = []
-                try:
-                    batch.extend(islice(cursor, _BATCH))  # keeps what came before an error
-                finally:
-                    read += len(batch)
-                    if batch:
-                        yield batch
-                if not batch:
-                    return
-        except sqlite3.DatabaseError as error:
-            if "no such table" not in str(error):
-                self.log.warn(f"{self.path}: table {table}: reading stopped after {read} rows: {error}")
+        except sqlite3.DatabaseError as cause:
+            if "no such table" not in str(cause):
+                self.log.warn(f"{self.path}: table {table} cannot be read: {cause}")
+            return
+        while error is None:
+            batch: list[tuple[Any, ...]] = []
+            try:
+                batch.extend(islice(cursor, _BATCH))  # an error leaves what came before it
+            except sqlite3.DatabaseError as cause:
+                error = cause
+            if not batch:
+                break
+            read += len(batch)
+            yield batch
+        if error:
+            self.log.warn(f"{self.path}: table {table}: reading stopped after {read} rows: {error}")
 
     def text(self, ids: I64) -> Labels:
         """Turn string ids into labels; unknown ids and "N/A" become "not recorded"."""
