@@ -78,6 +78,7 @@ def finding(
         evidence=evidence or {},
         gain_ns_per_step=gain,
         gain_pct=percent,
+        gain_per="step" if view.steps else "window",
         refute=refute,
         next=next,
         code=None,

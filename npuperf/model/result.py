@@ -275,7 +275,11 @@ class Kernel(Model):
 
 
 class Finding(Model):
-    """The answer of one rule. ``gain_ns_per_step`` is an interval computed from the data, or null."""
+    """The answer of one rule.
+
+    ``gain_ns_per_step`` is an interval computed from the data, or null; ``gain_per`` says whether the window
+    had steps to spread it over. ``gain_pct`` is of a step, or of the whole window.
+    """
 
     rule: str
     status: Status
@@ -284,6 +288,7 @@ class Finding(Model):
     evidence: dict[str, Any]
     gain_ns_per_step: tuple[int, int] | None
     gain_pct: tuple[float, float] | None
+    gain_per: Literal["step", "window"]
     refute: str | None
     next: str
     code: str | None

@@ -68,6 +68,11 @@ def _header(result: Result) -> Text:
     return text
 
 
+def _name(device: Device) -> str:
+    rank = f"rank {device.rank}, " if device.rank is not None else ""
+    return f"{rank}device {device.device}"
+
+
 def _cores_of(device: Device) -> str:
     if device.cores_cube is None:
         return "core counts unknown"
@@ -218,7 +223,7 @@ def _core_line(result: Result) -> Iterator[RenderableType]:
             if s
         ]
         text = "; ".join(known) or d.cores.reason or "no core figures"
-        which = "" if len(result.devices) == 1 else f" (rank {d.rank}, device {d.device})"
+        which = "" if len(result.devices) == 1 else f" ({_name(d)})"
         yield Text.assemble((f"cores used{which}: ", "bold"), text)
 
 

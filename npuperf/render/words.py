@@ -41,4 +41,5 @@ def gain(finding: Finding) -> str:
         return "gain not computable from this data"
     low, high = finding.gain_ns_per_step
     low_text = "0" if low == 0 else duration(low)
-    return f"gain {low_text} to {duration(high)} per step ({finding.gain_pct[0]:.0f} to {finding.gain_pct[1]:.1f} %)"
+    per = "per step" if finding.gain_per == "step" else "in all"
+    return f"gain {low_text} to {duration(high)} {per} ({finding.gain_pct[0]:.0f} to {finding.gain_pct[1]:.1f} %)"
