@@ -8,7 +8,7 @@ from npuperf.model.thresholds import Thresholds
 from npuperf.units import percent
 
 TITLE = "dynamic shapes"
-SOURCE = "OP State column; seed: InferShape, Tiling and AllocMem run on the host before every launch of such a kernel"
+SOURCE = "OP State column; CANN on dynamic-shape scheduling: InferShape, Tiling and AllocMem precede every launch"
 
 
 def needs(view: View) -> str | None:

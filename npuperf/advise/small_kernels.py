@@ -8,7 +8,7 @@ from npuperf.model.thresholds import Thresholds
 from npuperf.units import duration, percent
 
 TITLE = "very small kernels"
-SOURCE = "seed: host-bound networks gain from fewer launches (fusion, graph capture)"
+SOURCE = "CANN on dynamic-shape scheduling: host-bound networks gain from fewer launches (fusion, graph capture)"
 
 
 def needs(view: View) -> str | None:

@@ -47,12 +47,16 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of raw cells under typed columns. ``name`` is what ``--table`` takes."""
+    """Rows of raw cells under typed columns.
+
+    ``name`` is what ``--table`` takes; the first ``keys`` columns say what a row is about.
+    """
 
     name: str
     title: str
     columns: tuple[Column, ...]
     rows: list[tuple[Cell, ...]]
+    keys: int = 2
 
 
 _WHO = (Column("rank", "rank", "count"), Column("device", "device", "count"))
@@ -96,14 +100,14 @@ def steps(result: Result) -> Table:
         for d in result.devices
         for s in d.steps
     ]
-    return Table("steps", "steps", columns, rows)
+    return Table("steps", "steps", columns, rows, keys=3)
 
 
 def streams(result: Result) -> Table:
     """One row per device and stream, each split on its own."""
     columns = (*_WHO, Column("stream", "stream", "count"), Column("tasks", "tasks", "count"), *_PARTS)
     rows = [(*_who(d), s.stream, s.tasks, *_parts(s.partition)) for d in result.devices for s in d.streams]
-    return Table("streams", "streams, each on its own (their idle time overlaps)", columns, rows)
+    return Table("streams", "streams, each on its own (their idle time overlaps)", columns, rows, keys=3)
 
 
 def operators(result: Result) -> Table:
@@ -172,7 +176,7 @@ def kernels(result: Result) -> Table:
     )
     names = [c.key for c in columns]
     rows = [tuple(getattr(k, name) for name in names) for k in result.kernels]
-    return Table("kernels", "longest kernels", columns, rows)
+    return Table("kernels", "longest kernels", columns, rows, keys=3)
 
 
 def cores(result: Result) -> Table:
@@ -194,7 +198,7 @@ def cores(result: Result) -> Table:
     )
     names = [c.key for c in columns[2:]]
     rows = [(*_who(d), *(getattr(t, name) for name in names)) for d in result.devices for t in d.cores.by_type]
-    return Table("cores", "Block Dim by core type", columns, rows)
+    return Table("cores", "Block Dim by core type", columns, rows, keys=3)
 
 
 def idle_kernels(result: Result) -> Table:
@@ -211,7 +215,7 @@ def idle_kernels(result: Result) -> Table:
     )
     names = [c.key for c in columns[2:]]
     rows = [(*_who(d), *(getattr(k, n) for n in names)) for d in result.devices for k in d.cores.most_idle]
-    return Table("idle_kernels", "kernels that leave most core time idle", columns, rows)
+    return Table("idle_kernels", "kernels that leave most core time idle", columns, rows, keys=4)
 
 
 def counters(result: Result) -> Table:
@@ -263,7 +267,7 @@ def vendor(result: Result) -> Table:
         for d in result.devices
         for v in d.vendor
     ]
-    return Table("vendor", "against step_trace_time.csv (ours minus theirs)", columns, rows)
+    return Table("vendor", "against step_trace_time.csv (ours minus theirs)", columns, rows, keys=3)
 
 
 def findings(result: Result) -> Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.console import JustifyMethod as Justify
 from rich.padding import Padding
 from rich.table import Table as RichTable
@@ -264,19 +264,57 @@ def _all_tables(result: Result) -> Iterator[RenderableType]:
     for make in TABLES.values():
         table = make(result)
         if table.rows and table.name != "findings":
-            yield _section(f"{table.title} ({len(table.rows)})", _records(table))
+            yield _section(f"{table.title} ({len(table.rows)})", _Bands(table))
 
 
-def _records(table: Table) -> RenderableType:
-    """Lay out a wide table so that nothing is cut: columns that are empty everywhere are left out."""
-    used = [i for i, c in enumerate(table.columns) if any(row[i] is not None for row in table.rows)]
-    rich = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for i in used:
-        column = table.columns[i]
-        rich.add_column(column.title, justify="left" if column.unit == "text" else "right", overflow="fold")
-    for row in table.rows:
-        rich.add_row(*(Text(table.columns[i].format(row[i])) for i in used))
-    return rich
+class _Bands:
+    """A wide table in bands that fit the terminal: the key columns stand again in front of each band."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.used = [i for i, c in enumerate(table.columns) if any(row[i] is not None for row in table.rows)]
+        self.keys = [i for i in self.used if i < table.keys]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        room = options.max_width
+        band, taken = list(self.keys), self._width(self.keys, room)
+        for i in self.used:
+            if i in self.keys:
+                continue
+            width = self._width([i], room)
+            if taken + width > room and len(band) > len(self.keys):
+                yield self._band(band, room)
+                band, taken = list(self.keys), self._width(self.keys, room)
+            band.append(i)
+            taken += width
+        yield self._band(band, room)
+
+    def _cells(self, i: int) -> list[str]:
+        return [self.table.columns[i].format(row[i]) for row in self.table.rows]
+
+    def _width(self, columns: list[int], room: int) -> int:
+        """Return the room that columns take: their longest cell or header word, texts not over a third."""
+        total = 0
+        for i in columns:
+            column = self.table.columns[i]
+            widest = max(map(cell_len, [*self._cells(i), *column.title.split()]))
+            total += 2 + (min(widest, room // 3) if column.unit == "text" else widest)
+        return total
+
+    def _band(self, columns: list[int], room: int) -> RichTable:
+        rich = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+        widths = {i: self._width([i], room) - 2 for i in columns}
+        last = columns[-1]
+        if self.table.columns[last].unit == "text" and last not in self.keys:  # a text at the end has all the room
+            rest = room - self._width(columns[:-1], room)
+            widths[last] = min(rest, max(map(cell_len, [*self._cells(last), self.table.columns[last].title])))
+        for i in columns:
+            column = self.table.columns[i]
+            justify: Justify = "left" if column.unit == "text" else "right"
+            rich.add_column(column.title, justify=justify, overflow="fold", width=widths[i])
+        for cells in zip(*(self._cells(i) for i in columns), strict=True):
+            rich.add_row(*map(Text, cells))
+        return rich
 
 
 def _footer(result: Result, full: bool) -> Iterator[RenderableType]:
@@ -297,7 +335,7 @@ def _footer(result: Result, full: bool) -> Iterator[RenderableType]:
         lines.add_row("  ·", Text(text, style="dim"))
     if full:
         for name in source.files:
-            lines.add_row("  ·", Text(name, style="dim"))
+            lines.add_row("  ·", Text(name, style="dim", overflow="fold"))
         limits = ", ".join(f"{k} {v}" for k, v in result.thresholds.items())
         lines.add_row("  ·", Text(f"thresholds: {limits}", style="dim"))
     yield lines
