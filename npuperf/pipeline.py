@@ -169,6 +169,7 @@ def _input(path: Path, sources: list[Source], reads: list[_Read], notes: list[st
         files=[f for log in logs for f in log.files],
         lost=[Lost(file=x.file, rows=x.rows, reason=x.reason) for log in logs for x in log.lost],
         warnings=list(dict.fromkeys(warnings)),
+        missing=list(dict.fromkeys(m for log in logs for m in log.missing)),
     )
 
 

@@ -57,6 +57,7 @@ def read_source(source: Source, log: ReadLog, progress: Progress | None = None) 
         raise failures[0] if failures else InputError(f"{source.root}: nothing readable")
     for failure in failures:
         log.warn(f"{failure.what}; the other files were used")
+    log.missing += _missing(source, kernels, timeline)
     devices = _join(kernels or {}, timeline, source, log)
     if not devices and timeline is None and not vendor and failures:
         raise failures[0]
@@ -77,6 +78,26 @@ def read_source(source: Source, log: ReadLog, progress: Progress | None = None) 
         )
         for number, tasks in sorted(devices.items(), key=lambda item: (item[0] is not None, item[0] or 0))
     ]
+
+
+def _missing(source: Source, kernels: dict[int | None, Tasks] | None, timeline: Timeline | None) -> list[str]:
+    """Say which kinds of file were not there, what they would tell, and how to get them."""
+    if timeline and timeline.kineto:
+        return []
+    missing = []
+    if timeline is None:
+        missing.append(
+            "no trace_view.json, msprof_*.json or .db: launches, torch operators, code lines and copies are unknown "
+            "(record with npuperf profile --level 1, or torch_npu.profiler with ProfilerLevel.Level1)"
+        )
+    if not kernels and not source.db:
+        missing.append(
+            "no kernel_details.csv or op_summary*.csv: core types, Block Dim and hardware counters are unknown "
+            "(export with ExportType.Text, or msprof --export=on)"
+        )
+    if not source.infos:
+        missing.append("no PROF_*/device_*/info.json.*: core counts are unknown (give --soc or --cores)")
+    return missing
 
 
 def _attempt(read: Callable[[], dict[int | None, Tasks]], failures: list[InputError]) -> dict[int | None, Tasks] | None:

@@ -102,6 +102,7 @@ class ReadLog:
     files: list[str] = field(default_factory=list)
     lost: list[Loss] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
     kineto: bool = False
 
     def lose(self, file: object, rows: int, reason: str) -> None:

@@ -39,13 +39,14 @@ class Lost(Model):
 
 
 class Input(Model):
-    """What was read."""
+    """What was read, what of it was lost, and which files were not there and what they would tell."""
 
     path: str
     kind: InputKind
     files: list[str]
     lost: list[Lost]
     warnings: list[str]
+    missing: list[str]
 
 
 class Elasticity(Model):

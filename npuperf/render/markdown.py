@@ -69,6 +69,7 @@ def _input(result: Result) -> str:
     lines += [f"- read {_cell(f)}" for f in result.input.files]
     lines += [f"- **lost** {x.rows} in {_cell(x.file)}: {_cell(x.reason)}" for x in result.input.lost]
     lines += [f"- warning: {_cell(w)}" for w in result.input.warnings]
+    lines += [f"- missing: {_cell(m)}" for m in result.input.missing]
     limits = ", ".join(f"{k} {v}" for k, v in result.thresholds.items())
     clocks = ", ".join(
         f"launch latency {duration(d.clock.launch_latency_ns)}, clock skew {duration(d.clock.skew_ns)}, "

@@ -331,6 +331,11 @@ def _footer(result: Result, full: bool) -> Iterator[RenderableType]:
     hidden = len(source.lost[few:]) + len(source.warnings[few:]) if few else 0
     if hidden:
         lines.add_row("  !", Text(f"{plural(hidden, 'more warning')}; --full shows all", style="dim"))
+    for text in source.missing if full else ():
+        lines.add_row("  ?", Text(text, style="dim"))
+    if source.missing and not full:
+        names = "; ".join(dict.fromkeys(text.split(":")[0] for text in source.missing))
+        lines.add_row("  ?", Text(f"{names} (--full says what they would tell)", style="dim"))
     for text in _vendor_lines(result):
         lines.add_row("  ·", Text(text, style="dim"))
     if full:
