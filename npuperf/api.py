@@ -9,13 +9,13 @@ import numpy as np
 import pandas as pd
 
 from npuperf.analyze.operators import core_labels
-from npuperf.load.find import find
-from npuperf.load.read import read_source
 from npuperf.model.labels import I64, Labels
 from npuperf.model.profile import DeviceProfile, ReadLog
 from npuperf.model.result import Partition, Result
 from npuperf.model.tasks import NO_TIME, Tasks, Work
 from npuperf.pipeline import analyze_path
+from npuperf.readers.find import find
+from npuperf.readers.read import read_source
 
 
 class Run:

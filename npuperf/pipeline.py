@@ -27,8 +27,6 @@ from npuperf.analyze.steps import step_windows
 from npuperf.analyze.vendor import compare, partition_of
 from npuperf.engine.ranks import map_ranks
 from npuperf.errors import InputError, UsageError
-from npuperf.load.find import Source, find
-from npuperf.load.read import Progress, read_source
 from npuperf.model.chip import Cores
 from npuperf.model.profile import DeviceProfile, ReadLog
 from npuperf.model.result import (
@@ -49,6 +47,8 @@ from npuperf.model.result import (
 )
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
+from npuperf.readers.find import Source, find
+from npuperf.readers.read import Progress, read_source
 
 NO_TIME_PARTITION = Partition(**dict.fromkeys(Partition.__struct_fields__, 0))
 

@@ -9,13 +9,13 @@ PACKAGE = Path(__file__).resolve().parent.parent / "npuperf"
 LEVELS = [
     {"errors", "units"},
     {"model", "process"},
-    {"load", "analyze", "profile", "tune"},
+    {"readers", "analyze", "profile", "tune"},
     {"advise", "engine"},
     {"pipeline", "api", "render"},
     {"cli"},
 ]
 #: Parts of one level that must not know each other.
-STRANGERS = {"load", "analyze", "profile", "tune"}
+STRANGERS = {"readers", "analyze", "profile", "tune"}
 
 
 def modules() -> list[tuple[str, Path, ast.Module]]:

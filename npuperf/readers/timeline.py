@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from npuperf.load.join import enclosing, match, match_keys
-from npuperf.load.trace import Slices, Trace
 from npuperf.model.host import Arrows, HostOps, Spans
 from npuperf.model.labels import I64, U8, Labels, Mask
 from npuperf.model.profile import HostSteps
 from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, Tasks, Work, work_of_tasks
+from npuperf.readers.join import enclosing, match, match_keys
+from npuperf.readers.trace import Slices, Trace
 
 _STEP = re.compile(r"^ProfilerStep#(\d+)$")
 _LABEL = re.compile(r"(?:NPU|GPU|XPU)\s*(\d+)")

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Final
 
 from npuperf.errors import InputError
-from npuperf.load.table import sniff_headers
 from npuperf.model.columns import STEP_COLUMNS, STEP_REQUIRED, locate
 from npuperf.model.result import InputKind
+from npuperf.readers.table import sniff_headers
 
 _ASCEND: Final = re.compile(r".+_ascend_(pt|ms)$")
 _PROF: Final = re.compile(r"^PROF_\w+$")

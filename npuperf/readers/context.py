@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from npuperf.load.table import Table, read_table
 from npuperf.model.chip import Cores
 from npuperf.model.columns import STEP_COLUMNS, STEP_REQUIRED
 from npuperf.model.profile import Context, ReadLog, VendorStep
 from npuperf.model.tasks import NO_TIME
+from npuperf.readers.table import Table, read_table
 
 
 def read_cores(infos: tuple[Path, ...], log: ReadLog) -> dict[int, Cores]:

@@ -19,13 +19,13 @@ from urllib.parse import quote
 import numpy as np
 
 from npuperf.errors import InputError
-from npuperf.load.join import match
-from npuperf.load.timeline import Timeline
 from npuperf.model.columns import pmu_name
 from npuperf.model.host import HostOps, Spans
 from npuperf.model.labels import F32, I64, Labels
 from npuperf.model.profile import HostSteps, ReadLog, VendorStep
 from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, Tasks, Work, work_of_rows, work_of_tasks
+from npuperf.readers.join import match
+from npuperf.readers.timeline import Timeline
 from npuperf.units import NS_PER_US
 
 _BATCH: Final = 100_000

@@ -9,18 +9,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from npuperf.errors import InputError
-from npuperf.load.context import read_cluster_steps, read_context, read_cores, read_vendor_steps
-from npuperf.load.db import read_analysis_db, read_db
-from npuperf.load.find import Source
-from npuperf.load.join import match_keys
-from npuperf.load.table import Table, read_table
-from npuperf.load.timeline import Timeline, assign_steps, interpret
-from npuperf.load.trace import read_trace
 from npuperf.model.chip import Cores
 from npuperf.model.columns import KERNEL_COLUMNS, KERNEL_REQUIRED
 from npuperf.model.labels import I64, Labels, Mask
 from npuperf.model.profile import Context, DeviceProfile, ReadLog, VendorStep
 from npuperf.model.tasks import NO_TIME, Tasks, Work, work_of_rows
+from npuperf.readers.context import read_cluster_steps, read_context, read_cores, read_vendor_steps
+from npuperf.readers.db import read_analysis_db, read_db
+from npuperf.readers.find import Source
+from npuperf.readers.join import match_keys
+from npuperf.readers.table import Table, read_table
+from npuperf.readers.timeline import Timeline, assign_steps, interpret
+from npuperf.readers.trace import read_trace
 from npuperf.units import NS_PER_MS, NS_PER_US
 
 Progress = Callable[[int], None]

@@ -24,11 +24,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from npuperf.errors import InputError
-from npuperf.load.join import match
-from npuperf.load.table import labels
 from npuperf.model.host import is_user_frame
 from npuperf.model.labels import I64, Labels, Mask
 from npuperf.model.profile import ReadLog
+from npuperf.readers.join import match
+from npuperf.readers.table import labels
 
 #: Small enough that a piece stays in the processor's cache while its columns are taken out one by one.
 PIECE_BYTES: Final = 1 << 20
