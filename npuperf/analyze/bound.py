@@ -63,7 +63,7 @@ def paces(tasks: Tasks, launches: Launches, windows: Intervals, limits: Threshol
 
 
 def judge(partition: Partition, pace: Pace, limits: Thresholds, *, excerpt: bool = False) -> Verdict:
-    """Give the verdict for one window. ``excerpt``: rows are missing, so gaps say nothing."""
+    """Give the verdict for one window. ``excerpt``: rows are missing or rounded, so gaps say nothing."""
     span = partition.span_ns
     if span <= 0:
         return Verdict(bound="unknown", basis="measured", reason="no device task in this window")
@@ -71,7 +71,7 @@ def judge(partition: Partition, pace: Pace, limits: Thresholds, *, excerpt: bool
     low = _bound(partition, pace, limits, host_extra=0)
     high = _bound(partition, pace, limits, host_extra=partition.unattributed_ns)
     if excerpt:
-        reason = "kernels are missing from the table (see warnings), so idle time cannot be told from missing rows"
+        reason = "the kernel table's gaps cannot be trusted (see warnings), so idle time cannot be told"
         return Verdict(bound="unknown", basis="inferred", reason=reason, evidence=evidence)
     if low == high:
         return Verdict(bound=low, basis="measured", reason=_reason(low, partition, pace, limits), evidence=evidence)

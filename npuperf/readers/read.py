@@ -167,12 +167,10 @@ def _kernels(source: Source, excerpts: set[int | None], log: ReadLog) -> dict[in
             key = number if number >= 0 else source.device
             mine = device == number
             parts.setdefault(key, []).append(tasks.filter(mine))
-            if len(source.kernels) == 1 and _rows_missing(tasks.filter(mine), wait[mine]):
+            doubt = _doubt(tasks.filter(mine), wait[mine], alone=len(source.kernels) == 1)
+            if doubt:
                 excerpts.add(key)
-                log.warn(
-                    f"{path}: gaps between rows are longer than their own Wait Time says: rows are missing "
-                    "(a filtered or cut file), so idle time cannot be told"
-                )
+                log.warn(f"{path}: {doubt}, so idle time cannot be told; use the file as it was exported")
     if source.kernels and not parts:
         raise InputError(
             f"{source.kernels[0]}: row 2: no usable row: a header, but no kernel with a start and a duration",
@@ -191,7 +189,6 @@ def _rows(table: Table, path: str, log: ReadLog) -> tuple[Tasks, I64, I64]:
     if not usable.all():
         rows = np.flatnonzero(~usable) + 2
         log.lose(path, len(rows), f"no readable start or duration; first in row {rows[0]}")
-    _check_precision(start[usable], path, log)
     core, name = table.texts["core"], table.texts["name"]
     tasks = Tasks.build(
         start,
@@ -209,6 +206,15 @@ def _rows(table: Table, path: str, log: ReadLog) -> tuple[Tasks, I64, I64]:
         pmu=table.pmu,
     )
     return tasks.filter(usable), table.ints["device"][usable], table.times["wait"][usable]
+
+
+def _doubt(tasks: Tasks, wait: I64, *, alone: bool) -> str | None:
+    """Say why a table's gaps cannot be trusted, if so. ``alone``: it is the whole table, not a slice of it."""
+    if len(tasks) >= 8 and (tasks.start % (10 * NS_PER_MS) == 0).all():
+        return "all start times are multiples of 10 ms: a spreadsheet program has rounded them"
+    if alone and _rows_missing(tasks, wait):
+        return "gaps between rows are longer than their own Wait Time says: rows are missing (a filtered or cut file)"
+    return None
 
 
 def _rows_missing(tasks: Tasks, wait: I64) -> bool:
@@ -229,15 +235,6 @@ def _rows_missing(tasks: Tasks, wait: I64) -> bool:
 def _blocks(block: I64) -> I64:
     """A kernel runs on at least one core, so 0 means that the exporter did not know."""
     return np.where(block == 0, -1, block)
-
-
-def _check_precision(start: I64, path: str, log: ReadLog) -> None:
-    """Notice start times that a spreadsheet program rounded: all of them on whole 10 ms."""
-    if len(start) >= 8 and (start % (10 * NS_PER_MS) == 0).all():
-        log.warn(
-            f"{path}: all start times are multiples of 10 ms: a spreadsheet has probably rounded them, "
-            "so gaps and steps cannot be trusted; use the file as it was exported"
-        )
 
 
 def _timeline(source: Source, log: ReadLog, failures: list[InputError], progress: Progress | None) -> Timeline | None:
