@@ -1,8 +1,8 @@
 """CSV files of any version and condition to exact columns.
 
 Healthy files take the fast path: pyarrow with explicit types, so that 16-digit epochs stay exact. When a
-cell does not fit its type the file is read again as text and each cell is judged alone; rows whose cell
-count is wrong are split at their line ends and what is whole is kept.
+cell does not fit its type the file is read again as text and each cell is judged alone. When rows are broken
+it is read line by line, and every whole row is kept.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import codecs
 import csv
 import decimal
 import io
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -33,6 +34,9 @@ _TYPES: Final = {
     Kind.FLOAT: pa.float32(),
     Kind.TEXT: pa.dictionary(pa.int32(), pa.string()),
 }
+_ROWS_AT_ONCE: Final = 50_000
+#: No row is longer: an open quote must not swallow the rest of the file.
+_LINES_OF_A_ROW: Final = 1000
 #: Times beyond this many ns (the year 2096) are damage; differences of sane ones fit into 64 bits.
 _LATEST: Final = decimal.Decimal(4 * 10**18)
 _BLOCK_BYTES: Final = 8 << 20
@@ -89,10 +93,9 @@ def read_table(
             + (" …" if len(layout.headers) > 8 else "")
         )
     _warn_duplicates(path, layout, log)
-    try:
-        arrow = _read_fast(path, layout)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError):
-        arrow = _read_slow(path, layout, log)
+    arrow = _read_arrow(path, layout)
+    if arrow is None or _newlines(path) > arrow.num_rows + 1:  # broken rows, or line ends inside cells
+        arrow = _read_lines(path, layout, log)
     if not _ends_with_newline(path):
         log.warn(f"{path}: the last row has no line end; it was kept, but the file may be cut short")
     table = _to_table(path, arrow, layout, log)
@@ -120,7 +123,7 @@ def _first_row(path: Path) -> tuple[list[str], str]:
 
 def _plain(line: str) -> str:
     """Leave out what the csv module refuses inside a line."""
-    return line.replace("\r", "").replace("\x00", "")
+    return line.rstrip("\n").replace("\r", "").replace("\x00", "")
 
 
 def _encoding(head: bytes) -> str:
@@ -167,12 +170,22 @@ def _options(layout: _Layout, types: dict[str, pa.DataType]) -> dict[str, Any]:
     }
 
 
-def _read_fast(path: Path, layout: _Layout) -> pa.Table:
-    """Read with explicit types; raises ArrowInvalid at the first cell or row that does not fit."""
+def _read_arrow(path: Path, layout: _Layout) -> pa.Table | None:
+    """Read with explicit types, else as text; None when rows are broken."""
+    for typed in (True, False):
+        try:
+            return _read_fast(path, layout, typed=typed)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError):
+            continue
+    return None
+
+
+def _read_fast(path: Path, layout: _Layout, *, typed: bool = True) -> pa.Table:
+    """Read in one go; raises ArrowInvalid at the first row, or (``typed``) the first cell, that does not fit."""
     with path.open("rb") as file:
         if _encoding(file.read(4)) != "utf-8":
             raise pa.ArrowInvalid("not UTF-8")
-    types = {f"c{i}": _TYPES[kind] for i, kind in layout.wanted().items()}
+    types = {f"c{i}": _TYPES[kind] if typed else pa.string() for i, kind in layout.wanted().items()}
     try:
         return pv.read_csv(path, **_options(layout, types))
     except pa.ArrowInvalid as error:
@@ -181,50 +194,92 @@ def _read_fast(path: Path, layout: _Layout) -> pa.Table:
         raise
 
 
-def _read_slow(path: Path, layout: _Layout, log: ReadLog) -> pa.Table:
-    """Read as text, keeping every row that has the right number of cells."""
-    types = {f"c{i}": pa.string() for i in layout.wanted()}
-    options = _options(layout, types)
-    rescued: list[list[str]] = []
-    lost: list[tuple[int | None, str]] = []
-
-    def judge(row: pv.InvalidRow) -> str:
-        whole = _whole_rows(row.text, layout)
-        rescued.extend(whole)
-        if not whole or "\n" in row.text:
-            lost.append((row.number, f"{row.actual_columns} cells instead of {row.expected_columns}"))
-        return "skip"
-
-    options["parse_options"].invalid_row_handler = judge
-    options["read_options"].use_threads = False
-    text = path.read_bytes()
-    clean = text.decode(_encoding(text), errors="replace").replace("\x00", "").encode()
-    try:
-        arrow = pv.read_csv(io.BytesIO(clean), **options)
-    except pa.ArrowInvalid as error:
-        if "Could not skip initial" not in str(error) and "Empty CSV" not in str(error):
-            raise InputError(f"{path}: cannot be parsed as CSV: {error}") from error
-        arrow = pa.table({name: pa.array([], pa.string()) for name in types})
-    if rescued:
-        more = {f"c{i}": pa.array([row[i] for row in rescued], pa.string()) for i in layout.wanted()}
-        arrow = pa.concat_tables([arrow, pa.table(more)])
-    for number, reason in lost[:3]:
-        log.lose(path, 1, f"row {number}: {reason}")
-    if len(lost) > 3:
-        log.lose(path, len(lost) - 3, f"rows {lost[3][0]} to {lost[-1][0]}: wrong number of cells")
-    return arrow
+def _newlines(path: Path) -> int:
+    """Count line ends; more of them than rows means that cells contain some, or that a quote swallowed rows."""
+    with path.open("rb") as file:
+        return sum(block.count(b"\n") for block in iter(lambda: file.read(_BLOCK_BYTES), b""))
 
 
-def _whole_rows(text: str, layout: _Layout) -> list[list[str]]:
-    """Return the lines of a broken stretch that are whole rows on their own.
+def _read_lines(path: Path, layout: _Layout, log: ReadLog) -> pa.Table:
+    """Read line by line as text, and keep every row that is whole.
 
-    One stray quote glues many lines together; a lone line with the right number of cells is kept.
+    A line that is a row on its own is one, whatever quote stands open before it; other lines are joined until
+    their quotes close.
     """
-    lines = _plain(text).split("\n")
-    if len(lines) < 2:
+    names = [f"c{i}" for i in layout.wanted()]
+    parts = [pa.table({name: pa.array([], pa.string()) for name in names})]
+    losses = _Losses(path, log)
+    rows: list[list[str]] = []
+    for row in _rows(path, layout, losses):
+        rows.append([row[i] for i in layout.wanted()])
+        if len(rows) == _ROWS_AT_ONCE:
+            parts.append(_text_table(names, rows))
+            rows = []
+    losses.report()
+    return pa.concat_tables([*parts, _text_table(names, rows)])
+
+
+def _text_table(names: list[str], rows: list[list[str]]) -> pa.Table:
+    columns = zip(*rows, strict=True) if rows else ((),) * len(names)
+    return pa.table({n: pa.array(c, pa.string()) for n, c in zip(names, columns, strict=True)})
+
+
+@dataclass(slots=True)
+class _Losses:
+    """Rows that could not be used: the first few one by one, the rest counted."""
+
+    path: Path
+    log: ReadLog
+    rows: list[tuple[int, str]] = field(default_factory=list)
+
+    def add(self, row: int, reason: str) -> None:
+        """Note one row (1-based, the header is row 1)."""
+        self.rows.append((row, reason))
+
+    def report(self) -> None:
+        """Put what was noted into the log."""
+        for row, reason in self.rows[:3]:
+            self.log.lose(self.path, 1, f"row {row}: {reason}")
+        if len(self.rows) > 3:
+            span = f"rows {self.rows[3][0]} to {self.rows[-1][0]}"
+            self.log.lose(self.path, len(self.rows) - 3, f"{span}: not whole")
+
+
+def _rows(path: Path, layout: _Layout, losses: _Losses) -> Iterator[list[str]]:
+    width = len(layout.headers)
+    pending: list[str] = []
+    first = 0
+    with path.open("rb") as file:
+        encoding = _encoding(file.read(4))
+    with path.open(encoding=encoding, errors="replace", newline="\n") as lines:
+        next(lines, None)
+        for number, line in enumerate(map(_plain, lines), 2):
+            cells = _cells(line, layout)
+            if len(cells) == width and line.count('"') % 2 == 0:
+                if pending:
+                    losses.add(first, "a quote is not closed")
+                    pending = []
+                yield cells
+                continue
+            first = first if pending else number
+            pending.append(line)
+            if sum(part.count('"') for part in pending) % 2 and len(pending) < _LINES_OF_A_ROW:
+                continue
+            cells = _cells("\n".join(pending), layout)
+            if len(cells) == width:
+                yield cells
+            elif any(part.strip() for part in pending):
+                losses.add(first, f"{len(cells)} cells instead of {width}")
+            pending = []
+    if pending:
+        losses.add(first, "the file ends inside a quote")
+
+
+def _cells(text: str, layout: _Layout) -> list[str]:
+    try:
+        return next(csv.reader(io.StringIO(text, newline=""), delimiter=layout.delimiter), [])
+    except csv.Error:
         return []
-    parsed = [next(csv.reader([line], delimiter=layout.delimiter), []) for line in lines]
-    return [row for row in parsed if len(row) == len(layout.headers)]
 
 
 def _ends_with_newline(path: Path) -> bool:

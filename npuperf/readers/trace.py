@@ -358,11 +358,18 @@ class _Pieces:
             return events
         gap = _middle_gap(body)
         if gap is None:
-            if body.strip(b" \t\r\n,[]}"):
-                self.log.lose(self.path, 1, f"damaged event at byte {offset}")
-            return []
+            return self._lone(body, offset)
         brace, after = gap
         return self._salvage(body[: brace + 1], offset) + self._salvage(body[after:], offset + after)
+
+    def _lone(self, body: bytes, offset: int) -> list[_Event]:
+        """Decode a single event, which the closing bracket of the list may follow; else count it as lost."""
+        events = self._try(body[: body.rfind(b"}", 0, body.rfind(b"]") + 1) + 1]) if b"]" in body else None
+        if events:
+            return events
+        if body.strip(b" \t\r\n,[]}"):
+            self.log.lose(self.path, 1, f"damaged event at byte {offset}")
+        return []
 
     def _last(self, rest: bytes) -> list[_Event]:
         """Decode the tail, with or without its closing bracket and the keys behind it."""
@@ -413,7 +420,7 @@ def _middle_gap(body: bytes) -> tuple[int, int] | None:
     """Find the ``}, {`` nearest behind the middle, else before it."""
     found = _GAP.search(body, len(body) // 2)
     if found is None:
-        return _last_gap(body, len(body) // 2 + 1)
+        return _last_gap(body, len(body))
     return found.start(), found.end() - 1
 
 
