@@ -1,8 +1,8 @@
 """The first verdict: host-bound, compute-bound, communication-bound, or not to be told from this data.
 
 Shares of time alone mislead: a device that is busy 70 % can be paced by the host all the time. So two
-numbers decide: how much of the window the device waited for the host, and how much compute ran while the
-host was hardly ahead. Every number that was judged is returned with the verdict.
+numbers decide: how much of the window the device waited for launches (launch latency counts, because a host
+that is ahead hides it), and how much compute ran while the host was hardly ahead. Every number that was judged is returned with the verdict.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def judge(partition: Partition, pace: Pace, limits: Thresholds, *, excerpt: bool
 
 def _evidence(partition: Partition, pace: Pace) -> dict[str, float | None]:
     span = partition.span_ns
-    parts = ("compute", "comm_exposed", "other_exposed", "idle", "host_wait", "unattributed")
+    parts = ("compute", "comm_exposed", "other_exposed", "idle", "host_wait", "launch_latency", "unattributed")
     shares: dict[str, float | None] = {f"{p}_share": getattr(partition, f"{p}_ns") / span for p in parts}
     shares["host_paced_share"] = pace.paced / pace.known if pace.known else None
     shares["after_gap_share"] = pace.after_gap / pace.kernels if pace.kernels else None
@@ -90,7 +90,7 @@ def _evidence(partition: Partition, pace: Pace) -> dict[str, float | None]:
 
 def _bound(partition: Partition, pace: Pace, limits: Thresholds, host_extra: int) -> Bound:
     """Compare what each resource paces. ``host_extra``: unattributed idle, if it were all the host's."""
-    waits = partition.host_wait_ns + host_extra
+    waits = partition.host_wait_ns + partition.launch_latency_ns + host_extra
     paced = pace.paced / pace.known if pace.known else float(host_extra > 0)
     host = waits + paced * partition.compute_ns
     compute = (1 - paced) * partition.compute_ns
@@ -98,7 +98,7 @@ def _bound(partition: Partition, pace: Pace, limits: Thresholds, host_extra: int
     if waits >= limits.idle_share * partition.span_ns and host >= max(compute, communication):
         return "host"
     whole_compute = partition.compute_ns
-    rest = partition.idle_ns - partition.host_wait_ns - partition.unattributed_ns + partition.other_exposed_ns
+    rest = partition.dependency_wait_ns + partition.other_exposed_ns
     if rest > max(whole_compute, communication, waits):
         return "unknown"
     return "communication" if communication > whole_compute else "compute"
@@ -134,7 +134,12 @@ def _reason(bound: Bound, partition: Partition, pace: Pace, limits: Thresholds) 
     paced = percent(pace.paced / pace.known) if pace.known else "an unknown share"
     lead_text = f"{paced} of compute ran with the host less than {duration(limits.lead_ns)} ahead"
     if bound == "host":
-        return f"the device waits for the host {host} of the time (limit {percent(limits.idle_share)}), and {lead_text}"
+        waited = percent((partition.host_wait_ns + partition.launch_latency_ns) / span)
+        latency = percent(partition.launch_latency_ns / span)
+        return (
+            f"the device waits for launches {waited} of the time (limit {percent(limits.idle_share)}; for the host "
+            f"{host}, launch latency {latency}), and {lead_text}"
+        )
     waits = _waits(partition)
     compute, communication = percent(partition.compute_ns / span), percent(partition.comm_exposed_ns / span)
     if bound == "communication":
@@ -143,10 +148,10 @@ def _reason(bound: Bound, partition: Partition, pace: Pace, limits: Thresholds) 
         tail = f", and only {lead_text}" if partition.host_wait_ns >= limits.idle_share * span else ""
         return f"compute takes {compute}, communication not hidden by it {communication}, {waits}{tail}"
     other = percent(partition.other_exposed_ns / span)
-    rest = percent((partition.launch_latency_ns + partition.dependency_wait_ns) / span)
+    rest = percent(partition.dependency_wait_ns / span)
     return (
         f"neither compute ({compute}) nor communication ({communication}) nor the host ({host}) is the largest part: "
-        f"copies and other work {other}, launch latency and dependencies {rest}"
+        f"copies and other work {other}, dependencies {rest}"
     )
 
 
