@@ -64,8 +64,8 @@ def slow_latency(tasks: list[Task], skew: int) -> int:
     waits = []
     for i, t in enumerate(tasks):
         before = [o[1] for o in tasks[:i] if o[2] != Work.CONTROL] + [o[0] for o in tasks[:i] if o[2] == Work.CONTROL]
-        busy_until = max(before, default=t[0])
-        if t[2] == Work.COMPUTE and t[4] is not None and t[4] - skew >= busy_until:
+        empty = not before or (t[4] is not None and t[4] - skew >= max(before))
+        if t[2] == Work.COMPUTE and t[4] is not None and empty:
             waits.append(max(t[0] - (t[4] - skew), 0))
     return sorted(waits)[int(0.1 * (len(waits) - 1))] if waits else 0
 

@@ -2,7 +2,8 @@
 
 Shares of time alone mislead: a device that is busy 70 % can be paced by the host all the time. So two
 numbers decide: how much of the window the device waited for launches (launch latency counts, because a host
-that is ahead hides it), and how much compute ran while the host was hardly ahead. Every number that was judged is returned with the verdict.
+that is ahead hides it), and how much compute ran while the host was hardly ahead. Every number that was judged
+is returned with the verdict.
 """
 
 from __future__ import annotations

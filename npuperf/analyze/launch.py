@@ -61,7 +61,9 @@ def lead(tasks: Tasks, launches: Launches) -> I64:
 
 
 def _latency(tasks: Tasks, launch_end: I64, quantile: float) -> tuple[int, int]:
-    idle = (launch_end != NO_TIME) & (tasks.work == Work.COMPUTE) & (launch_end >= busy_until(tasks))
+    empty = launch_end >= busy_until(tasks)
+    empty[:1] = True  # nothing ran before the first task
+    idle = (launch_end != NO_TIME) & (tasks.work == Work.COMPUTE) & empty
     waits = np.maximum(tasks.start[idle] - launch_end[idle], 0)
     if not len(waits):
         return 0, 0
