@@ -185,7 +185,7 @@ def test_traces_in_every_form_and_piece_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int, form: str
 ) -> None:
     monkeypatch.setattr(trace_module, "PIECE_BYTES", piece)
-    made = events([K(i * 10_000, 2_500, f"k}}, {{{i}", launch=i * 10_000 - 5_000) for i in range(9)], {11: (0, 10**6)})
+    made = events([K(i * 10_000, 2_500, f"k}}, {{{i}", launch=i * 10_000 - 5_000) for i in range(40)], {11: (0, 10**6)})
     text = json.dumps(made, indent=2 if form == "spaced" else None)
     if form == "object":
         text = f'{{"schemaVersion": 1, "traceEvents": {text}, "traceName": "x]"}}'
@@ -197,7 +197,7 @@ def test_traces_in_every_form_and_piece_size(
     slices = [e for e in made if e["ph"] == "X"]
     assert [trace.slices.name[i] for i in range(len(trace.slices))] == [e["name"] for e in slices]
     assert trace.slices.start.tolist() == [int(e["ts"].replace(".", "")) for e in slices]
-    assert len(trace.flows.link("HostToDevice").from_tid) == 9
+    assert len(trace.flows.link("HostToDevice").from_tid) == 40
 
 
 def test_numbers_as_times_stay_exact(tmp_path: Path) -> None:

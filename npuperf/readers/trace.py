@@ -74,6 +74,7 @@ class _RawEvent(_Event, gc=False):
 
 _TEXT_TIMES: Final = msgspec.json.Decoder(list[_Event])
 _ANY_TIMES: Final = msgspec.json.Decoder(list[_RawEvent])
+_PIECES_TO_JOIN: Final = 64
 #: Flow categories that tie layers together; the others repeat what events say themselves.
 _ARROWS: Final = frozenset({"HostToDevice", "async_npu", "fwdbwd"})
 _ARG_INTS: Final = ("connection", "correlation", "external", "stream", "device")
@@ -479,7 +480,7 @@ class _Builder:
         keep = _kept(part["cat"], part["name"]) & timed
         if not keep.all():
             part = {k: v.filter(keep) if isinstance(v, Labels) else v[keep] for k, v in part.items()}
-        self._slices.append(part)
+        _append(self._slices, part)
         return int(np.count_nonzero(~timed))
 
     def _add_flows(self, events: list[_Event], start: bool) -> None:
@@ -494,7 +495,7 @@ class _Builder:
             "tid": _ints(_column(events, "tid")),
             "time": _ns(_column(events, "ts")),
         }
-        self._flows.append(part)
+        _append(self._flows, part)
 
     def trace(self, header: dict[str, Any]) -> Trace:
         """Assemble everything."""
@@ -523,6 +524,29 @@ class _Builder:
         columns["time"] += base
         cat = Labels.concat(_pop(self._flows, "cat"))
         return Flows(cat=cat, id=_all_ids(_pop(self._flows, "id")), **columns)
+
+
+def _append(parts: list[dict[str, Any]], part: dict[str, Any]) -> None:
+    """Add a piece's columns; every so often the last pieces become one.
+
+    Many small arrays would stay in the process's heap when they are freed; large ones go back to the system.
+    """
+    parts.append(part)
+    small = [p for p in parts if "pieces" not in p]
+    if len(small) < _PIECES_TO_JOIN:
+        return
+    del parts[-len(small) :]
+    joined = {name: _join([p[name] for p in small]) for name in part}
+    parts.append(joined | {"pieces": len(small)})
+
+
+def _join(columns: list[Any]) -> Any:
+    if isinstance(columns[0], Labels):
+        return Labels.concat(columns)
+    if isinstance(columns[0], pa.Array):
+        kinds = {c.type for c in columns}
+        return pa.concat_arrays(columns if len(kinds) == 1 else [c.cast(pa.string()) for c in columns])
+    return _concat(columns)
 
 
 def _column(items: Sequence[Any], name: str) -> list[Any]:
