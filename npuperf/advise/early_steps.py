@@ -31,6 +31,6 @@ def judge(view: View, limits: Thresholds) -> Finding | None:
         f"step {early[0]} is among the first ten: compilation and warm-up may be part of it",
         evidence={"steps": early},
         refute="the profiler was started late in a run that was already warm, or later steps take the same time",
-        next="skip ten steps: npuperf profile does, torch_npu.profiler.schedule(wait=10, ...) as well",
+        next="skip ten steps: torch_npu.profiler.schedule(wait=10, warmup=1, active=2)",
         source=SOURCE,
     )

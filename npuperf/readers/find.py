@@ -83,7 +83,8 @@ def find(path: Path) -> tuple[list[Source], list[str]]:
     Raises InputError when nothing is readable; then the message names the command that exports raw data.
     """
     if not path.exists():
-        raise InputError(f"{path}: no such file or folder", hint="npuperf profile train.py makes ./result")
+        hint = "give the folder that torch_npu or msprof wrote, or one of its files"
+        raise InputError(f"{path}: no such file or folder", hint=hint)
     if path.is_file():
         return [_file_source(path)], []
     groups = _collect(path)

@@ -63,7 +63,8 @@ def _header(result: Result) -> Text:
     text = Text.assemble((tool, "bold"), f"  {result.input.path}", (f"  {result.input.kind}", "dim"))
     if len(result.devices) == 1:
         d = result.devices[0]
-        who = [f"rank {d.rank}" if d.rank is not None else None, f"device {d.device}", d.soc, _cores_of(d)]
+        cores = None if result.input.kind == "kineto" else _cores_of(d)
+        who = [f"rank {d.rank}" if d.rank is not None else None, f"device {d.device}", d.soc, cores]
         text.append("\n" + " · ".join(w for w in who if w), style="dim")
     return text
 
@@ -184,7 +185,7 @@ def _compact_operators(result: Result, rows: int) -> RichTable:
     for o in result.operators[:rows]:
         used = max((u for u in (o.occupancy_cube, o.occupancy_vector) if u is not None), default=None)
         table.add_row(
-            _short(o.type, 16),
+            _short(o.type.removeprefix("void "), 16),
             _CORES.get(o.core or "–", o.core or "–"),
             str(o.count),
             f"{o.total_ns / 1e6:.3f}",
@@ -210,12 +211,14 @@ def _longest(result: Result) -> Iterator[RenderableType]:
     for k in result.kernels[:1]:
         step = f", step {k.step}" if k.step is not None else ""
         where = k.where or k.torch_op
-        text = f"{k.name} {duration(k.dur_ns)} at {duration(k.start_ns)}{step}" + (f", from {where}" if where else "")
+        text = f"{_short(k.name or 'N/A', 60)} {duration(k.dur_ns)} at {duration(k.start_ns)}{step}" + (
+            f", from {where}" if where else ""
+        )
         yield Text.assemble(("longest kernel: ", "bold"), text)
 
 
 def _core_line(result: Result) -> Iterator[RenderableType]:
-    for d in result.devices[:1]:
+    for d in result.devices[:1] if result.input.kind != "kineto" else ():
         sides = [("cube", d.cores.cube), ("vector", d.cores.vector)]
         known = [
             f"{name} {percent(s.occupancy_busy)} while busy, {percent(s.occupancy_span)} of the span"
