@@ -26,7 +26,7 @@ class Run:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._sources, self._notes = find(path)
+        self._sources, _ = find(path)
 
     def __repr__(self) -> str:
         return f"npuperf.load({str(self.path)!r})"

@@ -18,7 +18,7 @@ from npuperf.errors import InputError
 from npuperf.model.columns import KERNEL_COLUMNS, KERNEL_REQUIRED
 from npuperf.model.profile import ReadLog
 from npuperf.pipeline import analyze_path
-from npuperf.readers import trace as trace_module
+from npuperf.readers import pieces
 from npuperf.readers.table import Table, read_table
 from npuperf.readers.trace import read_trace
 
@@ -184,7 +184,7 @@ def test_a_trace_cut_anywhere_keeps_its_whole_events(tmp_path: Path) -> None:
 def test_traces_in_every_form_and_piece_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int, form: str
 ) -> None:
-    monkeypatch.setattr(trace_module, "PIECE_BYTES", piece)
+    monkeypatch.setattr(pieces, "PIECE_BYTES", piece)
     made = events([K(i * 10_000, 2_500, f"k}}, {{{i}", launch=i * 10_000 - 5_000) for i in range(40)], {11: (0, 10**6)})
     text = json.dumps(made, indent=2 if form == "spaced" else None)
     if form == "object":

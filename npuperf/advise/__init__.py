@@ -67,11 +67,6 @@ def load_thresholds() -> Thresholds:
     return Thresholds(**{name: entry["value"] for name, entry in _entries().items()})
 
 
-def threshold_sources() -> dict[str, str]:
-    """Return where each threshold comes from."""
-    return {name: entry["source"] for name, entry in _entries().items()}
-
-
 def _entries() -> dict[str, dict[str, Any]]:
     text = (resources.files("npuperf.advise") / "thresholds.yaml").read_text("utf-8")
     entries: dict[str, dict[str, Any]] = yaml.safe_load(text)

@@ -57,12 +57,7 @@ class Context:
     """How the profile was taken. None means the profile does not say."""
 
     level: str | None = None
-    metrics: str | None = None
-    with_stack: bool | None = None
-    first_step: int | None = None
     environment: dict[str, str] = field(default_factory=dict)
-    torch_npu: str | None = None
-    cann: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,6 +207,7 @@ class Device(Model):
     rank: int | None
     device: int
     source: str
+    level: str | None
     soc: str | None
     cores_cube: int | None
     cores_vector: int | None

@@ -35,22 +35,14 @@ def read_cores(infos: tuple[Path, ...], log: ReadLog) -> dict[int, Cores]:
 def read_context(profiler_info: Path | None, metadata: Path | None, log: ReadLog) -> tuple[Context, int | None]:
     """Read how the profile was taken, and the rank if it is recorded."""
     info = _json(profiler_info, log) if profiler_info else {}
-    config = info.get("config") or {}
-    common, experimental = config.get("common_config") or {}, config.get("experimental_config") or {}
-    schedule = common.get("schedule") if isinstance(common.get("schedule"), dict) else {}
-    first = sum(_int(schedule.get(k)) or 0 for k in ("skip_first", "wait", "warmup")) if schedule else None
+    experimental = (info.get("config") or {}).get("experimental_config") or {}
     environment = (_json(metadata, log) if metadata else {}).get("ENV_VARIABLES") or {}
     for path in (profiler_info, metadata):
         if path:
             log.files.append(str(path))
     context = Context(
         level=_text(experimental.get("_profiler_level")),
-        metrics=_text(experimental.get("_aic_metrics")),
-        with_stack=common.get("with_stack") if isinstance(common.get("with_stack"), bool) else None,
-        first_step=first,
         environment={str(k): str(v) for k, v in environment.items()},
-        torch_npu=_text(info.get("torch_npu_version")),
-        cann=_text(info.get("cann_version")),
     )
     return context, _int(info.get("rank_id"))
 

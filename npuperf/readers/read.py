@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -24,14 +24,6 @@ from npuperf.readers.trace import read_trace
 from npuperf.units import NS_PER_MS, NS_PER_US
 
 Progress = Callable[[int], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Wishes:
-    """What the user says that files may not: core counts or the SoC's name."""
-
-    cores: Cores | None = None
-    soc: str | None = None
 
 
 def read_source(source: Source, log: ReadLog, progress: Progress | None = None) -> list[DeviceProfile]:

@@ -44,10 +44,7 @@ _BLOCK_BYTES: Final = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A CSV file as columns: ``times`` in ns (NO_TIME unknown), ``ints`` (-1 unknown), ``texts``, ``pmu``.
-
-    ``rows`` is the 1-based row of the file (header = 1) that each entry came from, for messages.
-    """
+    """A CSV file as columns: ``times`` in ns (NO_TIME unknown), ``ints`` (-1 unknown), ``texts``, ``pmu``."""
 
     times: dict[str, I64]
     ints: dict[str, I64]

@@ -64,7 +64,7 @@ def _header(result: Result) -> Text:
     if len(result.devices) == 1:
         d = result.devices[0]
         cores = None if result.input.kind == "kineto" else _cores_of(d)
-        who = [f"rank {d.rank}" if d.rank is not None else None, f"device {d.device}", d.soc, cores]
+        who = [f"rank {d.rank}" if d.rank is not None else None, f"device {d.device}", d.soc, cores, d.level]
         text.append("\n" + " · ".join(w for w in who if w), style="dim")
     return text
 

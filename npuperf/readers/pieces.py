@@ -1,0 +1,301 @@
+"""Chrome-trace JSON in pieces of bounded size, whatever state the file is in.
+
+The file is cut behind an event's closing brace and each piece is decoded as a typed list. A wrong cut leaves
+something open and cannot decode, so another one is tried. A piece that no cut can save is halved until the
+broken events stand alone; those are counted and everything around them is kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import msgspec
+
+from npuperf.errors import InputError
+from npuperf.model.profile import ReadLog
+
+#: Small enough that a piece stays in the processor's cache while its columns are taken out one by one.
+PIECE_BYTES: Final = 1 << 20
+_GAP: Final = re.compile(rb"\}\s*,\s*\{")
+_NAN: Final = re.compile(rb"([:\[,]\s*)-?(?:NaN|nan|Infinity|inf)\b")
+_HEAD: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
+
+Scalar = int | str | float | bool | None
+
+
+class Args(msgspec.Struct, gc=False):
+    """The arguments of an event that tie layers together, or name a process or thread."""
+
+    connection: Scalar = msgspec.field(default=None, name="connection_id")
+    task_type: Scalar = msgspec.field(default=None, name="Task Type")
+    label: Scalar = msgspec.field(default=None, name="name")
+    labels: Scalar = msgspec.field(default=None, name="labels")
+    stack: Scalar = msgspec.field(default=None, name="Call stack")
+    correlation: Scalar = msgspec.field(default=None, name="correlation")
+    external: Scalar = msgspec.field(default=None, name="External id")
+    stream: Scalar = msgspec.field(default=None, name="stream")
+    device: Scalar = msgspec.field(default=None, name="device")
+
+
+class Event(msgspec.Struct, gc=False):
+    """An event whose times are text, as msprof and torch_npu write them."""
+
+    ts: str | None = None
+    dur: float | None = None
+    ph: str = ""
+    name: str = ""
+    cat: str | None = None
+    pid: Scalar = None
+    tid: Scalar = None
+    id: Scalar = None
+    args: Args | None = None
+
+
+class RawEvent(Event, gc=False):
+    """An event whose times may be numbers: kept as text, because a float64 loses 250 ns of an epoch."""
+
+    ts: msgspec.Raw = msgspec.Raw(b"null")  # type: ignore[assignment]
+    dur: msgspec.Raw = msgspec.Raw(b"null")  # type: ignore[assignment]
+
+
+_TEXT_TIMES: Final = msgspec.json.Decoder(list[Event])
+_ANY_TIMES: Final = msgspec.json.Decoder(list[RawEvent])
+
+
+class _Gunzip:
+    """Reads a gzip file piece by piece; of a damaged one it gives everything before the damage."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._unpack = zlib.decompressobj(wbits=31)
+        self.damage: str | None = None
+
+    def read(self, size: int) -> bytes:
+        """Return up to ``size`` bytes, nothing at the end or at the damage."""
+        while self.damage is None:
+            packed = self._unpack.unconsumed_tail or self._unpack.unused_data or self._file.read(1 << 16)
+            if self._unpack.eof:  # another member may follow
+                if not packed:
+                    return b""
+                self._unpack = zlib.decompressobj(wbits=31)
+            elif not packed:
+                self.damage = "it ends early"
+                return self._unpack.flush()
+            before = self._unpack.copy()
+            try:
+                block = self._unpack.decompress(packed, size)
+            except zlib.error as error:
+                self.damage = str(error)
+                return _up_to_damage(before, packed)
+            if block:
+                return block
+        return b""
+
+
+def _up_to_damage(unpack: Any, packed: bytes) -> bytes:
+    """Decompress byte by byte, to lose nothing that comes before a damaged one."""
+    block = b""
+    with contextlib.suppress(zlib.error):
+        for i in range(len(packed)):
+            block += unpack.decompress(packed[i : i + 1])
+    return block
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[BinaryIO | _Gunzip]:
+    try:
+        with path.open("rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+            file.seek(0)
+            yield _Gunzip(file) if packed else file
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+class Pieces:
+    """Iterate over a file's events, a decoded list per piece; ``header`` holds the other top-level keys."""
+
+    def __init__(self, path: Path, log: ReadLog, progress: Callable[[int], None] | None) -> None:
+        self.path = path
+        self.log = log
+        self.progress = progress
+        self.header: dict[str, Any] = {}
+        self._decode = _TEXT_TIMES.decode
+        self._offset = 0
+
+    def __iter__(self) -> Iterator[list[Event]]:
+        with _open(self.path) as file:
+            rest = self._start(file)
+            while block := self._read(file):
+                buffer = rest + block
+                cut, events = self._whole_events(buffer)
+                if cut < 0:  # no event ends here: a very large event, or damage
+                    rest = buffer
+                    continue
+                yield events
+                rest = buffer[cut:]
+                self._offset += cut
+            yield self._last(rest)
+
+    def _read(self, file: BinaryIO | _Gunzip) -> bytes:
+        block = file.read(PIECE_BYTES)
+        if isinstance(file, _Gunzip):
+            if not block and file.damage:
+                self.log.warn(f"{self.path}: the compressed file is damaged: {file.damage}")
+        elif self.progress:
+            self.progress(len(block))
+        return block
+
+    def _start(self, file: BinaryIO | _Gunzip) -> bytes:
+        """Step over what stands before the first event."""
+        block = self._read(file).lstrip(b"\xef\xbb\xbf \t\r\n")
+        if block.startswith(b"["):
+            return block[1:]
+        found = _HEAD.search(block)
+        while not found and (more := self._read(file)):
+            block += more
+            found = _HEAD.search(block)
+        if not found:
+            raise InputError(
+                f"{self.path}: not a trace: neither a list of events nor an object with traceEvents",
+                hint="give a trace_view.json, msprof*.json or a PyTorch trace",
+            )
+        self._keep_header(block[: found.start()] + b'"":0}')
+        return block[found.end() :]
+
+    def _keep_header(self, text: bytes) -> None:
+        try:
+            value = msgspec.json.decode(_NAN.sub(rb"\1null", text))
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return
+        self.header |= {k: v for k, v in value.items() if k}
+
+    def _whole_events(self, buffer: bytes) -> tuple[int, list[Event]]:
+        """Decode all events that end in ``buffer``; return where the next one starts."""
+        end = len(buffer)
+        for _ in range(8):
+            cut = _last_gap(buffer, end)
+            if cut is None:
+                return -1, []
+            brace, after = cut
+            events = self._try(buffer[: brace + 1])
+            if events is not None:
+                return after, events
+            end = brace
+        cut = _last_gap(buffer, len(buffer))
+        assert cut is not None
+        return cut[1], self._salvage_all(buffer[: cut[0] + 1])
+
+    def _try(self, body: bytes) -> list[Event] | None:
+        text = b"[" + body.strip(b" \t\r\n,") + b"]"
+        try:
+            return self._decode(text)
+        except msgspec.ValidationError:
+            self._decode = _ANY_TIMES.decode  # type: ignore[assignment]
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            pass
+        try:
+            return self._decode(text)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            plain, changed = _NAN.subn(rb"\1null", text)
+        try:
+            return self._decode(plain) if changed else None
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return None
+
+    def _salvage_all(self, body: bytes) -> list[Event]:
+        """Salvage a piece with the decoder that takes any kind of time, so that all its events are of one kind."""
+        decode, self._decode = self._decode, _ANY_TIMES.decode  # type: ignore[assignment]
+        try:
+            return self._salvage(body, self._offset)
+        finally:
+            self._decode = decode
+
+    def _salvage(self, body: bytes, offset: int) -> list[Event]:
+        """Decode what can be decoded, halving around the damage; one loss per event that cannot."""
+        events = self._try(body)
+        if events is not None:
+            return events
+        gap = _middle_gap(body)
+        if gap is None:
+            return self._lone(body, offset)
+        brace, after = gap
+        return self._salvage(body[: brace + 1], offset) + self._salvage(body[after:], offset + after)
+
+    def _lone(self, body: bytes, offset: int) -> list[Event]:
+        """Decode a single event, which the closing bracket of the list may follow; else count it as lost."""
+        events = self._try(body[: body.rfind(b"}", 0, body.rfind(b"]") + 1) + 1]) if b"]" in body else None
+        if events:
+            return events
+        if body.strip(b" \t\r\n,[]}"):
+            self.log.lose(self.path, 1, f"damaged event at byte {offset}")
+        return []
+
+    def _last(self, rest: bytes) -> list[Event]:
+        """Decode the tail, with or without its closing bracket and the keys behind it."""
+        body = rest.strip()
+        for end in _closing_brackets(body):
+            events = self._try(body[:end])
+            if events is not None:
+                tail = body[end + 1 :].strip().lstrip(b",")
+                if tail.endswith(b"}") and tail != b"}":
+                    self._keep_header(b"{" + tail)
+                return events
+        events = self._try(body)
+        if events is not None:
+            if body:
+                self.log.warn(f"{self.path}: the list of events is not closed; the file may be cut short")
+            return events
+        return self._cut_short(body)
+
+    def _cut_short(self, body: bytes) -> list[Event]:
+        """Decode a tail that ends inside an event, as a killed exporter leaves it."""
+        cut = _last_gap(body, len(body))
+        for _ in range(8):
+            if cut is None:
+                break
+            events = self._try(body[: cut[0] + 1])
+            if events is not None:
+                where = self._offset + cut[1]
+                self.log.lose(self.path, 1, f"the file ends inside an event that starts at byte {where}")
+                return events
+            cut = _last_gap(body, cut[0])
+        return self._salvage_all(body)
+
+
+def _last_gap(buffer: bytes, end: int) -> tuple[int, int] | None:
+    """Find the last ``}, {`` before ``end``: the position of the brace and that of the next event."""
+    at = end
+    while (brace := buffer.rfind(b"}", 0, at)) >= 0:
+        found = _GAP.match(buffer, brace, end)
+        if found:
+            return brace, found.end() - 1
+        at = brace
+        if end - brace > PIECE_BYTES:
+            break
+    return None
+
+
+def _middle_gap(body: bytes) -> tuple[int, int] | None:
+    """Find the ``}, {`` nearest behind the middle, else before it."""
+    found = _GAP.search(body, len(body) // 2)
+    if found is None:
+        return _last_gap(body, len(body))
+    return found.start(), found.end() - 1
+
+
+def _closing_brackets(body: bytes) -> Iterator[int]:
+    """Yield the positions of the last few ``]`` that follow an event (or an open list), last first."""
+    at = len(body)
+    found = 0
+    while found < 8 and (at := body.rfind(b"]", 0, at)) >= 0:
+        before = body[max(0, at - 64) : at].rstrip()
+        if before.endswith(b"}") or not before:
+            found += 1
+            yield at
