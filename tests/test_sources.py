@@ -324,3 +324,16 @@ def test_the_real_step_agrees_with_the_exporter(name: str, tmp_path: Path) -> No
     (check,) = device.vendor
     assert check.agrees, check
     assert abs(check.compute_diff_ns) < 100
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"config": 3}', '{"config": {"experimental_config": []}}', "{", '{"rank_id": "x"}']
+)
+def test_broken_context_files_cost_only_what_they_say(tmp_path: Path, text: str) -> None:
+    folder = ascend_pt(tmp_path, KERNELS, cores="24,48")
+    for path in (folder / "profiler_info_0.json", folder / "profiler_metadata.json", *folder.rglob("info.json.0")):
+        path.write_text(text)
+    result = analyze_path(folder)
+    (device,) = result.devices
+    assert (device.cores_cube, device.rank) == (None, 0)  # the rank is in the file's name
+    assert device.partition.compute_ns == 15_000

@@ -35,8 +35,8 @@ def read_cores(infos: tuple[Path, ...], log: ReadLog) -> dict[int, Cores]:
 def read_context(profiler_info: Path | None, metadata: Path | None, log: ReadLog) -> tuple[Context, int | None]:
     """Read how the profile was taken, and the rank if it is recorded."""
     info = _json(profiler_info, log) if profiler_info else {}
-    experimental = (info.get("config") or {}).get("experimental_config") or {}
-    environment = (_json(metadata, log) if metadata else {}).get("ENV_VARIABLES") or {}
+    experimental = _object(_object(info, "config"), "experimental_config")
+    environment = _object(_json(metadata, log) if metadata else {}, "ENV_VARIABLES")
     for path in (profiler_info, metadata):
         if path:
             log.files.append(str(path))
@@ -89,6 +89,12 @@ def _json(path: Path, log: ReadLog) -> dict[str, Any]:
         log.warn(f"{path}: cannot be read ({error}); what it describes counts as unknown")
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def _object(value: dict[str, Any], key: str) -> dict[str, Any]:
+    """Return the object under ``key``; anything else there counts as empty."""
+    found = value.get(key)
+    return found if isinstance(found, dict) else {}
 
 
 def _text(value: object) -> str | None:
