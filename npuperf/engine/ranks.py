@@ -20,5 +20,8 @@ def map_ranks(work: Callable[[T], R], items: Sequence[T], workers: int | None = 
     workers = workers or min(4, os.cpu_count() or 1, len(items) or 1)
     if workers <= 1:
         return [work(item) for item in items]
-    with ThreadPoolExecutor(workers) as pool:
+    pool = ThreadPoolExecutor(workers)
+    try:
         return list(pool.map(work, items))
+    finally:  # after an error or Ctrl-C nobody waits for the ranks still being read
+        pool.shutdown(wait=False, cancel_futures=True)
