@@ -85,7 +85,7 @@ def ascend_pt(
 ) -> Path:
     """A whole torch_npu result folder; ``cores`` like ``24,48`` writes info.json.0."""
     folder = root / "host_1_20250101000000000_ascend_pt"
-    rows = [k for k in kernels if k.core not in ("EVENT_WAIT", "PCIE_DMA_SQE")]
+    rows = [k for k in kernels if k.core not in ("EVENT_WAIT", "EVENT_RECORD", "PCIE_DMA_SQE")]
     kernel_details(folder / "ASCEND_PROFILER_OUTPUT" / "kernel_details.csv", rows, epoch)
     trace = json.dumps(events(kernels, steps, epoch))
     (folder / "ASCEND_PROFILER_OUTPUT" / "trace_view.json").write_text(trace)

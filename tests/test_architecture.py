@@ -11,7 +11,7 @@ LEVELS = [
     {"model", "process"},
     {"readers", "analyze", "profile", "tune"},
     {"advise", "engine"},
-    {"pipeline", "api", "render"},
+    {"device", "pipeline", "api", "render"},
     {"cli"},
 ]
 #: Parts of one level that must not know each other.

@@ -41,7 +41,9 @@ def with_collective(kernels: list[K], dur: int) -> list[K]:
         (run(200, 50_000, 5_000), "host"),
         (run(200, 10_000, 200_000), "compute"),
         (run(200, 10_000, 7_500), "host"),  # busy 75 % of the time, and paced by the host all the time
-        (run(200, 10_000, 100_000, stall=(100, 23_000_000)), "compute"),  # one stall of 16 % in a device-bound run
+        # A stall that the full queue nearly covers; then one of 24 ms of host time before the last 10 ms of compute.
+        (run(200, 10_000, 100_000, stall=(100, 9_500_000)), "compute"),
+        (run(200, 10_000, 100_000, stall=(100, 23_000_000)), "host"),
         (with_collective(run(200, 10_000, 20_000), 20_000_000), "communication"),
     ],
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from npuperf.advise.rule import View, finding, quote, top_types
+from npuperf.advise.rule import View, finding, lacks_launches, quote, top_types
 from npuperf.model.result import Finding
 from npuperf.model.thresholds import Thresholds
 from npuperf.units import percent
@@ -15,14 +15,12 @@ def needs(view: View) -> str | None:
     """The state column and launches must be recorded."""
     if not view.tasks.state.known().any():
         return "OP State is not recorded: it needs CANN 8 or newer and Level1"
-    if not view.launches.known.any():
-        return "launches are not recorded: analyze the folder with trace_view.json (or the .db), Level1"
-    return None
+    return lacks_launches(view)
 
 
 def judge(view: View, limits: Thresholds) -> Finding | None:
     """Dynamic shape costs host time, so it matters only where the host is the limit."""
-    if view.verdict.bound != "host":
+    if not view.host_bound:
         return None
     state = view.tasks.state
     chosen = view.compute & state.flag([s.lower() == "dynamic" for s in state.names])
@@ -30,7 +28,7 @@ def judge(view: View, limits: Thresholds) -> Finding | None:
     share = int(view.tasks.dur[chosen].sum()) / total if total else 0.0
     if share < limits.dynamic_share:
         return None
-    waits = int(view.host_waits()[chosen].sum())
+    waits = int(view.waits[chosen].sum())
     rows = top_types(view, chosen)
     return finding(
         view,

@@ -6,6 +6,7 @@ import numpy as np
 
 from npuperf.advise.rule import View, finding, quote, top_types
 from npuperf.analyze.cores import blocks, occupancy
+from npuperf.model.labels import F64
 from npuperf.model.result import Finding
 from npuperf.model.thresholds import Thresholds
 from npuperf.units import percent
@@ -20,14 +21,22 @@ def needs(view: View) -> str | None:
         return "core counts are unknown: analyze the folder with PROF_*/device_*/info.json.*, or give --cores or --soc"
     if not (view.tasks.block > 0).any():
         return "Block Dim is not recorded: profile with Level1"
+    if not (_busiest(view) > 0).any():
+        return "the number of vector cores is unknown: give --cores or --soc"
     return None
+
+
+def _busiest(view: View) -> F64:
+    """Return the share of cores each task keeps busy on the side that it fills most, -1 unknown."""
+    used = blocks(view.tasks)
+    both = np.stack([occupancy(used.cube, view.cores.cube), occupancy(used.vector, view.cores.vector)])
+    share: F64 = np.nanmax(np.where(np.isnan(both), -1.0, both), axis=0)
+    return share
 
 
 def judge(view: View, limits: Thresholds) -> Finding | None:
     """Compare the core time that kernels occupy with what they could while they run."""
-    used = blocks(view.tasks)
-    both = np.stack([occupancy(used.cube, view.cores.cube), occupancy(used.vector, view.cores.vector)])
-    busiest = np.nanmax(np.where(np.isnan(both), -1.0, both), axis=0)
+    busiest = _busiest(view)
     chosen = view.compute & (busiest > 0)
     dur = view.tasks.dur[chosen]
     total = int(dur.sum())

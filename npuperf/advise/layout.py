@@ -12,7 +12,7 @@ from npuperf.units import percent
 TITLE = "transposes and format casts"
 SOURCE = "operator types TransData, Transpose, Cast and their kin in op_summary"
 
-_LAYOUT = re.compile(r"^(trans_)?(transdata|transpose\w*|cast|formatcast|npuformatcast|asstrided|contiguous)$", re.I)
+_LAYOUT = re.compile(r"^(trans_)?(transdata|transposed?|cast|formatcast|npuformatcast|asstrided|contiguous)$", re.I)
 
 
 def needs(view: View) -> str | None:

@@ -8,28 +8,69 @@ from typing import Any
 import numpy as np
 
 from npuperf.analyze.intervals import Intervals
-from npuperf.analyze.launch import Launches, busy_until
+from npuperf.analyze.launch import Launches
+from npuperf.analyze.whatif import Scene, predict
 from npuperf.model.chip import Cores
 from npuperf.model.labels import I64, Labels, Mask
 from npuperf.model.profile import DeviceProfile
-from npuperf.model.result import Finding, Partition, Severity, Status, Verdict
+from npuperf.model.result import Device, Finding, Partition, Severity, Status, Verdict
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One device as a rule sees it: the tasks of the window judged, and what is already known of it."""
+    """One device as a rule sees it: the tasks of the window judged, and what is already known of it.
+
+    ``waits``: how long the idle device waited for the launch of each task (ns); ``scene``: for what-ifs.
+    """
 
     profile: DeviceProfile
     tasks: Tasks
     types: Labels
     launches: Launches
+    waits: I64
     cores: Cores
-    partition: Partition
-    verdict: Verdict
-    steps: list[int]
+    report: Device
+    scene: Scene | None
     limits: Thresholds
+
+    @property
+    def partition(self) -> Partition:
+        """The split of the window."""
+        return self.report.partition
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict over the window."""
+        return self.report.verdict
+
+    @property
+    def steps(self) -> list[int]:
+        """The numbers of the window's steps."""
+        return [s.step for s in self.report.steps]
+
+    @property
+    def host_bound_ns(self) -> int:
+        """How much of the window lies in host-bound phases."""
+        return sum(p.end_ns - p.start_ns for p in self.report.phases if p.bound == "host")
+
+    @property
+    def host_bound(self) -> bool:
+        """Whether the window, or a notable part of it, is host-bound."""
+        notable = self.limits.idle_share * self.partition.span_ns
+        return self.verdict.bound == "host" or self.host_bound_ns >= max(notable, 1)
+
+    def blamed(self, *causes: str) -> int:
+        """Return how long the device waited for the host while it was at one of these causes, ns."""
+        return sum(b.ns for b in self.report.blame if b.cause in causes)
+
+    def predict(self, expression: str) -> tuple[int, int] | None:
+        """Return what a change saves per step (ns, least and most), or None where the replay abstains."""
+        if self.scene is None:
+            return None
+        found = predict(self.scene, expression)
+        return (self.per_step(max(found.least, 0)), self.per_step(max(found.most, 0))) if found.matched else None
 
     @property
     def compute(self) -> Mask:
@@ -47,11 +88,14 @@ class View:
         everything = Intervals.union(self.tasks.start[active], self.tasks.end[active])
         return everything.total() - Intervals.union(self.tasks.start[rest], self.tasks.end[rest]).total()
 
-    def host_waits(self) -> I64:
-        """Return for each task how long the idle device waited for its launch, ns."""
-        idle_from = busy_until(self.tasks)
-        waited = np.minimum(self.launches.end, self.tasks.start) - idle_from
-        return np.where(self.launches.known & (self.tasks.work != Work.CONTROL), np.maximum(waited, 0), 0)
+
+def lacks_launches(view: View) -> str | None:
+    """Say what is missing for a rule about waiting for the host, if anything."""
+    if not view.launches.known.any():
+        return "launches are not recorded: analyze the folder with trace_view.json (or the .db), Level1"
+    if view.profile.excerpt:
+        return "rows are missing from the kernel table: analyze the file as it was exported"
+    return None
 
 
 def finding(

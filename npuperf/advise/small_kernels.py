@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from npuperf.advise.rule import View, finding, quote, top_types
+from npuperf.advise.rule import View, finding, lacks_launches, quote, top_types
 from npuperf.model.result import Finding
 from npuperf.model.thresholds import Thresholds
 from npuperf.units import duration, percent
@@ -13,20 +13,18 @@ SOURCE = "CANN on dynamic-shape scheduling: host-bound networks gain from fewer 
 
 def needs(view: View) -> str | None:
     """Launches must be recorded: without them the waits cannot be told from other idle time."""
-    if view.launches.known.any():
-        return None
-    return "launches are not recorded: analyze the folder with trace_view.json (or the .db), Level1"
+    return lacks_launches(view)
 
 
 def judge(view: View, limits: Thresholds) -> Finding | None:
     """Small kernels matter only where the device waits for their launches."""
-    if view.verdict.bound != "host":
+    if not view.host_bound:
         return None
     chosen = view.compute & (view.tasks.dur < limits.small_kernel_ns)
     share = int(chosen.sum()) / max(int(view.compute.sum()), 1)
     if share < limits.small_kernel_share:
         return None
-    waits = int(view.host_waits()[chosen].sum())
+    waits = int(view.waits[chosen].sum())
     rows = top_types(view, chosen)
     return finding(
         view,

@@ -1,9 +1,9 @@
-"""The first verdict: host-bound, compute-bound, communication-bound, or not to be told from this data.
+"""The verdict: host-bound, compute-bound, communication-bound, or not to be told from this data.
 
-Shares of time alone mislead: a device that is busy 70 % can be paced by the host all the time. So two
-numbers decide: how much of the window the device waited for launches (launch latency counts, because a host
-that is ahead hides it), and how much compute ran while the host was hardly ahead. Every number that was judged
-is returned with the verdict.
+Shares of time alone mislead: a device that is busy 70 % can be paced by the host all the time. The replay's
+elasticities decide. Where the replay abstains, two numbers do: how much of the window the device waited for
+launches (launch latency counts, because a host that is ahead hides it), and how much compute ran while the host
+was hardly ahead. Every number that was judged is returned with the verdict.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from npuperf.analyze.intervals import Intervals
 from npuperf.analyze.launch import Launches, busy_until, lead
-from npuperf.model.result import Basis, Bound, Partition, Verdict
+from npuperf.model.result import Basis, Bound, Elasticity, Partition, Verdict
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
 from npuperf.units import duration, percent
@@ -41,6 +41,7 @@ class Pace:
 
 
 NO_PACE = Pace(0, 0, 0, 0, 0)
+_TIME = {"host": "host time", "compute": "compute time", "communication": "communication time"}
 
 
 def paces(tasks: Tasks, launches: Launches, windows: Intervals, limits: Thresholds) -> list[Pace]:
@@ -63,21 +64,63 @@ def paces(tasks: Tasks, launches: Launches, windows: Intervals, limits: Threshol
     ]
 
 
-def judge(partition: Partition, pace: Pace, limits: Thresholds, *, excerpt: bool = False) -> Verdict:
-    """Give the verdict for one window. ``excerpt``: rows are missing or rounded, so gaps say nothing."""
+def judge(
+    partition: Partition,
+    pace: Pace,
+    limits: Thresholds,
+    *,
+    elasticity: Elasticity | None = None,
+    excerpt: bool = False,
+) -> Verdict:
+    """Give the verdict for one window: by elasticities where the replay gives them, else by who sets the pace.
+
+    ``excerpt``: rows are missing or rounded, so gaps say nothing.
+    """
     span = partition.span_ns
     if span <= 0:
         return Verdict(bound="unknown", basis="measured", reason="no device task in this window")
     evidence = _evidence(partition, pace)
-    low = _bound(partition, pace, limits, host_extra=0)
-    high = _bound(partition, pace, limits, host_extra=partition.unattributed_ns)
     if excerpt:
         reason = "the kernel table's gaps cannot be trusted (see warnings), so idle time cannot be told"
         return Verdict(bound="unknown", basis="inferred", reason=reason, evidence=evidence)
+    if elasticity is not None:
+        bound, reason = _by_elasticity(partition, elasticity, limits)
+        return Verdict(bound=bound, basis="measured", reason=reason, evidence=evidence, elasticity=elasticity)
+    low = _bound(partition, pace, limits, host_extra=0)
+    high = _bound(partition, pace, limits, host_extra=partition.unattributed_ns)
     if low == high:
         return Verdict(bound=low, basis="measured", reason=_reason(low, partition, pace, limits), evidence=evidence)
     bound, basis, reason = _inferred(partition, pace, limits)
     return Verdict(bound=bound, basis=basis, reason=reason, evidence=evidence)
+
+
+def _by_elasticity(partition: Partition, e: Elasticity, limits: Thresholds) -> tuple[Bound, str]:
+    """Name the resource that the window's length depends on most; the host only where the device waits for it."""
+    span = partition.span_ns
+    waits = partition.host_wait_ns + partition.launch_latency_ns
+    rest = partition.dependency_wait_ns + partition.other_exposed_ns + partition.unattributed_ns
+    busy = percent(partition.compute_ns / span)
+    exposed = percent(partition.comm_exposed_ns / span)
+    shares = f"compute takes {busy}, exposed communication {exposed}, waiting for launches {percent(waits / span)}"
+    bound: Bound
+    if rest > max(partition.compute_ns, partition.comm_exposed_ns, waits):
+        other = percent(partition.other_exposed_ns / span)
+        return "unknown", (
+            f"copies and other work ({other}) and waits for dependencies ({percent(rest / span)} with them) "
+            f"are the largest part; {shares}"
+        )
+    if waits >= limits.idle_share * span and e.host >= max(e.compute, e.communication):
+        bound = "host"
+    else:
+        bound = "communication" if e.communication > e.compute else "compute"
+    names = {"host": e.host, "compute": e.compute, "communication": e.communication}
+    tenth = ", ".join(f"{name} {_tenth(value)}" for name, value in names.items() if name != bound)
+    return bound, f"10 % less {_TIME[bound]} makes it {_tenth(names[bound])} shorter ({tenth}); {shares}"
+
+
+def _tenth(elasticity: float) -> str:
+    """Render the effect of a tenth less."""
+    return percent(max(elasticity, 0.0) / 10)
 
 
 def _evidence(partition: Partition, pace: Pace) -> dict[str, float | None]:

@@ -31,6 +31,10 @@ class Launches:
         """True where the launch of a task is known."""
         return np.not_equal(self.end, NO_TIME)
 
+    def filter(self, chosen: Mask) -> Launches:
+        """Return the launches of some of the tasks."""
+        return Launches(self.end[chosen], self.latency, self.samples, self.skew, self.implausible)
+
 
 def calibrate(tasks: Tasks, limits: Thresholds) -> Launches:
     """Estimate skew and launch latency from the profile itself.
@@ -44,7 +48,7 @@ def calibrate(tasks: Tasks, limits: Thresholds) -> Launches:
     implausible = int(np.count_nonzero(tasks.launched & ~plausible))
     skew = max(0, -int(ahead[plausible].min())) if plausible.any() else 0
     end = np.where(plausible, tasks.launch_end - skew, NO_TIME)
-    latency, samples = _latency(tasks, end, limits.latency_quantile)
+    latency, samples = _latency(tasks, end, limits)
     return Launches(end, latency, samples, skew, implausible)
 
 
@@ -60,11 +64,12 @@ def lead(tasks: Tasks, launches: Launches) -> I64:
     return np.where(launches.known, np.maximum(tasks.start - launches.end, 0), 0)
 
 
-def _latency(tasks: Tasks, launch_end: I64, quantile: float) -> tuple[int, int]:
+def _latency(tasks: Tasks, launch_end: I64, limits: Thresholds) -> tuple[int, int]:
     empty = launch_end >= busy_until(tasks)
-    empty[:1] = True  # nothing ran before the first task
+    # What ran before the first task is not known: it counts unless it was launched into a full queue.
+    empty[:1] = tasks.start[:1] - launch_end[:1] <= limits.latency_limit_ns
     idle = (launch_end != NO_TIME) & (tasks.work == Work.COMPUTE) & empty
     waits = np.maximum(tasks.start[idle] - launch_end[idle], 0)
     if not len(waits):
         return 0, 0
-    return int(np.quantile(waits, quantile, method="lower")), len(waits)
+    return int(np.quantile(waits, limits.latency_quantile, method="lower")), len(waits)

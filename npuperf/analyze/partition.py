@@ -10,7 +10,7 @@ from npuperf.analyze.intervals import Intervals
 from npuperf.analyze.launch import Launches
 from npuperf.model.labels import I64, Mask
 from npuperf.model.result import Partition
-from npuperf.model.tasks import NO_TIME, Tasks, Work
+from npuperf.model.tasks import Tasks, Work
 
 _PARTS = (
     "compute",
@@ -24,17 +24,40 @@ _PARTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Idle:
-    """Idle time of one device, each nanosecond in exactly one set.
+class Gaps:
+    """Idle stretches ``[start, end)`` of one device, each ended by a task, in parts that add up.
 
-    A gap ends when a task starts: until its launch returned the device waited for the host, then at most
-    one launch latency, the rest for a dependency. Gaps that end without a known launch are unattributed.
+    Until ``submitted`` (the launch of ``task`` returned) the device waited for the host, until ``ready`` for the
+    launch to arrive, then for a dependency. Where the launch is not ``known`` the whole gap is unattributed.
+    ``task`` is an index into the tasks laid out; -1 at the end of the window.
     """
 
-    host_wait: Intervals
-    launch_latency: Intervals
-    dependency_wait: Intervals
-    unattributed: Intervals
+    start: I64
+    submitted: I64
+    ready: I64
+    end: I64
+    task: I64
+    known: Mask
+
+    @property
+    def host_wait(self) -> Intervals:
+        """Waits for the host."""
+        return _pick(self.start, self.submitted, self.known)
+
+    @property
+    def launch_latency(self) -> Intervals:
+        """Launches on their way."""
+        return _pick(self.submitted, self.ready, self.known)
+
+    @property
+    def dependency_wait(self) -> Intervals:
+        """Waits for anything else."""
+        return _pick(self.ready, self.end, self.known)
+
+    @property
+    def unattributed(self) -> Intervals:
+        """Idle time that no known launch explains."""
+        return _pick(self.start, self.end, ~self.known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +68,7 @@ class Timeline:
     compute: Intervals
     compute_comm: Intervals
     active: Intervals
-    idle: Idle
+    idle: Gaps
 
     def partition(self, windows: Intervals) -> list[Partition]:
         """Split each window. The parts add up to its length to the nanosecond."""
@@ -65,6 +88,13 @@ class Timeline:
         }
         rows = zip(*(values.tolist() for values in parts.values()), strict=True)
         return [Partition(**{f"{k}_ns": v for k, v in zip(parts, row, strict=True)}) for row in rows]
+
+    def host_waits(self, tasks: int) -> I64:
+        """Return for each of the tasks laid out how long the idle device waited for its launch, ns."""
+        waits = np.zeros(tasks, np.int64)
+        ended = self.idle.known
+        waits[self.idle.task[ended]] = (self.idle.submitted - self.idle.start)[ended]
+        return waits
 
     def whole(self) -> Partition:
         """Split the whole span."""
@@ -94,29 +124,23 @@ def lay_out(tasks: Tasks, launches: Launches, span: tuple[int, int] | None = Non
         compute=Intervals.union(tasks.start[compute], tasks.end[compute]),
         compute_comm=Intervals.union(tasks.start[both], tasks.end[both]),
         active=everything,
-        idle=_split(everything.gaps(start, end), tasks.start[active], launches.end[active], launches.latency),
+        idle=_split(everything.gaps(start, end), tasks.start, np.flatnonzero(active), launches),
     )
 
 
-def _split(gaps: Intervals, start: I64, launch_end: I64, latency: int) -> Idle:
+def _split(gaps: Intervals, starts: I64, active: I64, launches: Launches) -> Gaps:
     """Split every gap by the launch of the task that ends it (of several, the one launched first)."""
-    unknown = np.iinfo(np.int64).max
-    launch = np.where(launch_end == NO_TIME, unknown, launch_end)
-    order = np.lexsort((launch, start))
-    at = np.searchsorted(start[order], gaps.end)
-    ends_in_task = at < len(order)
-    first = order[np.minimum(at, len(order) - 1)] if len(order) else at
-    known = ends_in_task.copy()
-    if len(order):
-        known &= (start[first] == gaps.end) & (launch[first] != unknown)
-    submitted = np.clip(launch[first], gaps.start, gaps.end) if len(order) else gaps.end
-    ready = np.minimum(submitted + latency, gaps.end)
-    return Idle(
-        host_wait=_pick(gaps.start, submitted, known),
-        launch_latency=_pick(submitted, ready, known),
-        dependency_wait=_pick(ready, gaps.end, known),
-        unattributed=_pick(gaps.start, gaps.end, ~known),
-    )
+    never = np.iinfo(np.int64).max
+    launch = np.where(launches.known[active], launches.end[active], never)
+    order = active[np.lexsort((launch, starts[active]))]
+    if not len(order):
+        return Gaps(gaps.start, gaps.end, gaps.end, gaps.end, np.full(len(gaps), -1), np.zeros(len(gaps), np.bool_))
+    first = order[np.minimum(np.searchsorted(starts[order], gaps.end), len(order) - 1)]
+    ends_in_task = starts[first] == gaps.end
+    known = ends_in_task & launches.known[first]
+    submitted = np.where(known, np.clip(launches.end[first], gaps.start, gaps.end), gaps.end)
+    ready = np.minimum(submitted + launches.latency, gaps.end)
+    return Gaps(gaps.start, submitted, ready, gaps.end, np.where(ends_in_task, first, -1), known)
 
 
 def _pick(start: I64, end: I64, chosen: Mask) -> Intervals:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from npuperf.model.labels import I64, Labels
 
 _LOOK_BACK: Final = 4096
+_NESTED: Final = 16
 _FRAME = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): (?P<function>.*)$")
 _LIBRARY = re.compile(
     r"(^|/)(torch|torch_npu|torchair|torchvision|transformers|megatron|mindspeed|numpy)/|site-packages/|dist-packages/"
@@ -111,13 +113,15 @@ class Arrows:
 class HostOps:
     """Torch operators with the way back to the code line that called them.
 
-    ``stack`` is the recorded call stack, if any; ``frames`` are Python functions of the user's own code.
+    ``stack`` is the recorded call stack, if any; ``frames`` are Python functions of the user's own code;
+    ``events`` are all host events of any layer, operators and frames included.
     """
 
     ops: Spans = field(default_factory=Spans.empty)
     stack: Labels = field(default_factory=lambda: Labels.missing(0))
     frames: Spans = field(default_factory=Spans.empty)
     arrows: Arrows = field(default_factory=Arrows.none)
+    events: Spans = field(default_factory=Spans.empty)
 
     def torch_op(self, op: int) -> str | None:
         """Return the innermost framework operator (``aten::mm``) around operator ``op``; -1 gives None.
@@ -145,6 +149,15 @@ class HostOps:
             frame = self.frames.innermost(*forward)
         text = self.frames.name[frame] if frame >= 0 else None
         return shorten(text) if text else None
+
+    def line_at(self, thread: int, time: int) -> str | None:
+        """Return the line of the user's code that ``thread`` was in, by its frames or its operators' stacks."""
+        frame = self.frames.innermost(thread, time)
+        text = self.frames.name[frame] if frame >= 0 else None
+        if text:
+            return shorten(text)
+        lines = (self.code_line(op) for op in islice(self.ops.around(thread, time), _NESTED))
+        return next((line for line in lines if line), None)
 
     def _enclosing(self, op: int) -> Iterator[int]:
         """Yield ``op`` and the operators around it, from the inside out."""

@@ -112,8 +112,20 @@ class Blame(Model):
     where: str | None
 
 
+class TypeTime(Model):
+    """An operator type with its time in a phase."""
+
+    type: str
+    count: int
+    total_ns: int
+
+
 class Phase(Model):
-    """A stretch of time with one verdict."""
+    """A stretch of time with one verdict.
+
+    ``label`` says which part of the program launched it, ``where`` the line of code most of it comes from.
+    The lines of ``blame`` add up to the partition's host_wait_ns.
+    """
 
     start_ns: int
     end_ns: int
@@ -123,6 +135,72 @@ class Phase(Model):
     bound: Bound
     partition: Partition
     blame: list[Blame]
+    verdict: Verdict
+    where: str | None
+    kernels: list[TypeTime]
+
+
+class Spread(Model):
+    """Least, median and greatest of something measured in every step, ns."""
+
+    min_ns: int
+    median_ns: int
+    max_ns: int
+
+
+class TypicalPhase(Model):
+    """A phase that every usual step has; start and end count from the step's start."""
+
+    bound: Bound
+    label: str
+    start: Spread
+    end: Spread
+    length: Spread
+
+
+class OddStep(Model):
+    """A step unlike the others, and in what."""
+
+    step: int
+    span_ns: int
+    why: str
+
+
+class TypicalStep(Model):
+    """What the steps have in common: the usual phases over ``steps`` steps, and the steps that differ."""
+
+    steps: int
+    length: Spread
+    phases: list[TypicalPhase]
+    odd: list[OddStep]
+
+
+class SyncSite(Model):
+    """Calls that make the host wait for the device: how often, how long, and how long the device idled after.
+
+    ``gain_ns_per_step``: what the replay saves without these waits, an interval; null where it abstains.
+    """
+
+    name: str
+    torch_op: str | None
+    where: str | None
+    count: int
+    host_ns: int
+    idle_ns: int
+    gain_ns_per_step: tuple[int, int] | None
+
+
+class ReplayCheck(Model):
+    """How well the model reproduces the measured window, and whether figures may be modelled with it.
+
+    ``error``: relative difference of the window's length; ``unexplained_ns``: idle time kept as measured.
+    """
+
+    usable: bool
+    reason: str | None
+    error: float
+    unexplained_ns: int
+    launched: float
 
 
 class CoreSide(Model):
@@ -220,6 +298,10 @@ class Device(Model):
     cores: CoreUse
     vendor: list[VendorCheck]
     phases: list[Phase]
+    blame: list[Blame] = []
+    typical_step: TypicalStep | None = None
+    syncs: list[SyncSite] = []
+    replay: ReplayCheck | None = None
 
 
 class Range(Model):
@@ -301,11 +383,23 @@ class Finding(Model):
 
 
 class WhatIf(Model):
-    """A modelled change."""
+    """A modelled change of one device's window.
+
+    ``span_ns``: the window's length with it; ``gain_*``: saved, per step (or window) as an interval and in
+    percent of now. Null, with a reason, where the model abstains. ``asked``: by the user, not by default.
+    """
 
     expr: str
-    span_ns: int
-    gain_pct: float
+    span_ns: int | None
+    gain_pct: float | None
+    gain_ns_per_step: tuple[int, int] | None
+    gain_pct_interval: tuple[float, float] | None
+    gain_per: Literal["step", "window"]
+    title: str
+    asked: bool
+    reason: str | None
+    rank: int | None
+    device: int
 
 
 class Gate(Model):

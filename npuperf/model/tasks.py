@@ -104,7 +104,7 @@ def no_times(size: int) -> I64:
 class Tasks:
     """Tasks of one device, ordered by start. One entry per task; times are epoch nanoseconds.
 
-    ``launch_*`` is the host call that submitted the task, ``NO_TIME`` where the profile does not tell;
+    ``launch_*`` is the host call that submitted the task, ``NO_TIME`` (thread -1) where the profile does not tell;
     ``op`` indexes the launching torch operator in :class:`npuperf.model.host.HostOps`, -1 unknown.
     ``pmu`` maps hardware-counter names to float columns, NaN where absent.
     """
@@ -123,6 +123,7 @@ class Tasks:
     shapes: Labels
     launch_start: I64
     launch_end: I64
+    launch_thread: I64
     op: I64
     pmu: dict[str, F32] = field(default_factory=dict)
 
@@ -144,6 +145,7 @@ class Tasks:
         shapes: Labels | None = None,
         launch_start: I64 | None = None,
         launch_end: I64 | None = None,
+        launch_thread: I64 | None = None,
         op: I64 | None = None,
         pmu: dict[str, F32] | None = None,
     ) -> Tasks:
@@ -164,6 +166,7 @@ class Tasks:
             shapes=shapes or Labels.missing(n),
             launch_start=no_times(n) if launch_start is None else launch_start,
             launch_end=no_times(n) if launch_end is None else launch_end,
+            launch_thread=unknown(n) if launch_thread is None else launch_thread,
             op=unknown(n) if op is None else op,
             pmu=pmu or {},
         )

@@ -15,6 +15,7 @@ class Thresholds:
     gap_kernels_share: float
     gap_kernels_least: int
     latency_quantile: float
+    latency_limit_ns: int
     skew_limit_ns: int
     pmu_share: float
     conflict_share: float
@@ -25,6 +26,14 @@ class Thresholds:
     idle_core_share: float
     ai_cpu_share: float
     dynamic_share: float
+    replay_error: float
+    replay_launched: float
+    replay_unexplained: float
+    launch_jitter_ns: int
+    wait_least_ns: int
+    wait_after_ns: int
+    phase_share: float
+    odd_step_share: float
     severity_high: float
     severity_medium: float
 

@@ -23,7 +23,7 @@ from npuperf.model.columns import pmu_name
 from npuperf.model.host import HostOps, Spans
 from npuperf.model.labels import F32, I64, Labels
 from npuperf.model.profile import HostSteps, ReadLog, VendorStep
-from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, Tasks, Work, work_of_rows, work_of_tasks
+from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, UNKNOWN, Tasks, Work, work_of_rows, work_of_tasks
 from npuperf.readers.join import match
 from npuperf.readers.timeline import Timeline
 from npuperf.units import NS_PER_US
@@ -31,7 +31,9 @@ from npuperf.units import NS_PER_US
 _BATCH: Final = 100_000
 #: Of SQLite's file format: the header's size, and where in it the number of pages stands.
 _HEADER_BYTES, _PAGE_COUNT = 100, 28
-_NODE, _TORCH_OP = 10000, 50001
+_NODE, _TORCH_OP, _PYTHON_FRAME = 10000, 50001, 50003
+#: CANN_API.type → the layer's name in timelines.
+_LAYERS: Final = {5000: "Runtime", 5500: "Hccl", 10000: "Node", 15000: "Model", 20000: "AscendCL"}
 _INVALID: Final = (4294967295, -1)
 _TID_MASK: Final = 0xFFFFFFFF
 #: Which rows of PYTORCH_API are operators, in the order that Spans wants.
@@ -217,7 +219,7 @@ def _tasks(db: _Database, host: HostOps) -> tuple[Tasks, I64]:
     work = np.where(is_row, work_of_rows(core, name), work_of_tasks(cores, runtime))
     # Kernel-typed tasks without an operator record are FFTS+ parents: the text timeline hides them as well.
     work = np.where(~is_row & (work == Work.COMPUTE), np.uint8(Work.CONTROL), work).astype(np.uint8)
-    launch_start, launch_end = _launches(db, task["connection"])
+    launch_start, launch_end, launch_thread = _launches(db, task["connection"])
     tasks = Tasks.build(
         task["start"],
         task["end"],
@@ -232,6 +234,7 @@ def _tasks(db: _Database, host: HostOps) -> tuple[Tasks, I64]:
         shapes=db.text(compute["shapes"]).take(row),
         launch_start=launch_start,
         launch_end=launch_end,
+        launch_thread=launch_thread,
         op=_ops(db, host, task["connection"]),
         pmu=_pmu(db, task["id"]),
     )
@@ -260,25 +263,29 @@ def _compute_info(db: _Database) -> dict[str, I64]:
     )
 
 
-def _launches(db: _Database, connection: I64) -> tuple[I64, I64]:
+def _launches(db: _Database, connection: I64) -> tuple[I64, I64, I64]:
     """Find launches by connection id: the node level first, else the start of whichever call carried it."""
-    api = db.columns(
-        "CANN_API",
-        {"start": "startNs", "end": "endNs", "type": "type", "name": "name", "id": "connectionId"},
-    )
+    wanted = {"start": "startNs", "end": "endNs", "type": "type", "name": "name", "id": "connectionId"}
+    api = db.columns("CANN_API", wanted | {"thread": _thread_of(db, "CANN_API")})
     connection = np.where(np.isin(connection, _INVALID), -2, connection)
     launch = db.text(api["name"])
     is_launch = (api["type"] == _NODE) & launch.flag([n == "launch" for n in launch.names])
     start = np.full(len(connection), NO_TIME, np.int64)
-    end = start.copy()
+    end, thread = start.copy(), np.full(len(connection), UNKNOWN, np.int64)
     for chosen, end_column in ((is_launch, "end"), (~is_launch, "start")):
         rows = np.flatnonzero(chosen)
         if len(rows):
             found = match(connection, api["id"][rows])
             fresh = (found >= 0) & (start == NO_TIME)
             end = np.where(fresh, api[end_column][rows[found]], end)
+            thread = np.where(fresh, api["thread"][rows[found]], thread)
             start = np.where(fresh, api["start"][rows[found]], start)
-    return start, end
+    return start, end, thread
+
+
+def _thread_of(db: _Database, table: str) -> str:
+    """Return the expression for the thread of a host table's rows."""
+    return f"globalTid & {_TID_MASK}" if "globalTid" in db.has(table) else str(UNKNOWN)
 
 
 def _communication(db: _Database, devices: I64) -> tuple[Tasks, I64]:
@@ -298,7 +305,7 @@ def _communication(db: _Database, devices: I64) -> tuple[Tasks, I64]:
     )
     if len(op["start"]) and (op["device"] < 0).any():
         db.log.warn(f"{db.path}: communication operators name no device and there are several; they are left out")
-    launch_start, launch_end = _launches(db, op["connection"])
+    launch_start, launch_end, launch_thread = _launches(db, op["connection"])
     tasks = Tasks.build(
         op["start"],
         op["end"],
@@ -308,6 +315,7 @@ def _communication(db: _Database, devices: I64) -> tuple[Tasks, I64]:
         core=Labels(np.zeros(len(op["start"]), np.int32), ("COMMUNICATION",)),
         launch_start=launch_start,
         launch_end=launch_end,
+        launch_thread=launch_thread,
     ).filter(op["device"] >= 0)
     return tasks, op["device"][op["device"] >= 0]
 
@@ -334,7 +342,7 @@ def _pmu(db: _Database, tasks: I64) -> dict[str, F32]:
 
 def _host(db: _Database) -> HostOps:
     if not db.has("PYTORCH_API"):
-        return HostOps()
+        return HostOps(events=_events(db))
     op = db.columns(
         "PYTORCH_API",
         {
@@ -350,7 +358,36 @@ def _host(db: _Database) -> HostOps:
     ids, codes = np.unique(op["stack"], return_inverse=True)
     stack = Labels.of([stacks.get(int(i)) for i in ids]).take(codes.astype(np.int64))
     ops = Spans(op["start"], op["end"], op["thread"] & _TID_MASK, db.text(op["name"]))
-    return HostOps(ops, stack)
+    return HostOps(ops, stack, events=_events(db))
+
+
+def _events(db: _Database) -> Spans:
+    """Return the events of all host layers under the names that timelines give them."""
+    tables = {"CANN_API": "1", "PYTORCH_API": f"type != {_PYTHON_FRAME} OR type IS NULL", "MSTX_EVENTS": "1"}
+    parts = []
+    for table, where in tables.items():
+        has = db.has(table)
+        if not has:
+            continue
+        wanted = {"start": "CAST(startNs AS INTEGER)", "end": "CAST(endNs AS INTEGER)", "thread": _thread_of(db, table)}
+        wanted |= {"name": "message" if table == "MSTX_EVENTS" else "name", "type": "type" if "type" in has else "-1"}
+        rows = db.columns(table, wanted, f"WHERE ({where}) AND endNs >= startNs")
+        parts.append((rows, _layered(db.text(rows["name"]), rows["type"])))
+    if not parts:
+        return Spans.empty()
+    start, end, thread = (np.concatenate([rows[n] for rows, _ in parts]) for n in ("start", "end", "thread"))
+    name = Labels.concat([labels for _, labels in parts])
+    order = np.lexsort((-end, start, thread))
+    return Spans(start[order], end[order], thread[order], name.take(order))
+
+
+def _layered(name: Labels, kind: I64) -> Labels:
+    """Put the layer in front of the names of CANN calls, as timelines do."""
+    for number, layer in _LAYERS.items():
+        here = np.where(kind == number, name.codes, np.int32(-1)).astype(np.int32)
+        labels = Labels(here, tuple(f"{layer}@{n}" for n in name.names))
+        name = labels.fill(name)
+    return name
 
 
 def _callchains(db: _Database) -> dict[int, str]:

@@ -11,17 +11,17 @@ import numpy as np
 from npuperf.errors import InputError
 from npuperf.model.chip import Cores
 from npuperf.model.columns import KERNEL_COLUMNS, KERNEL_REQUIRED
-from npuperf.model.labels import I64, Labels, Mask
+from npuperf.model.labels import I64, Labels
 from npuperf.model.profile import Context, DeviceProfile, ReadLog, VendorStep
-from npuperf.model.tasks import NO_TIME, Tasks, Work, work_of_rows
+from npuperf.model.tasks import NO_TIME, UNKNOWN, Tasks, Work, work_of_rows
 from npuperf.readers.context import read_cluster_steps, read_context, read_cores, read_vendor_steps
 from npuperf.readers.db import read_analysis_db, read_db
 from npuperf.readers.find import Source
-from npuperf.readers.join import match_keys
+from npuperf.readers.join import match_keys, pack
 from npuperf.readers.table import Table, read_table
 from npuperf.readers.timeline import Timeline, assign_steps, interpret
 from npuperf.readers.trace import read_trace
-from npuperf.units import NS_PER_MS, NS_PER_US
+from npuperf.units import NS_PER_MS, NS_PER_S, NS_PER_US
 
 Progress = Callable[[int], None]
 
@@ -336,6 +336,7 @@ def _merge(rows: Tasks, seen: Tasks, lost: bool, source: Source, log: ReadLog) -
     rows = rows.with_columns(
         launch_start=np.where(known, seen.launch_start[place], NO_TIME),
         launch_end=np.where(known, seen.launch_end[place], NO_TIME),
+        launch_thread=np.where(known, seen.launch_thread[place], UNKNOWN),
         op=np.where(known, seen.op[place], -1),
         stream=np.where(known & (rows.stream < 0), seen.stream[place], rows.stream),
     )
@@ -380,11 +381,14 @@ def _places(rows: Tasks, seen: Tasks) -> I64:
 
 def _nearest(start: I64, name: I64, seen_start: I64, seen_name: I64) -> I64:
     """Match by name and nearest start: the table cuts picoseconds off where the timeline rounds them."""
-    order = np.argsort(seen_start, kind="stable")
-    ordered = seen_start[order]
-    right = np.minimum(np.searchsorted(ordered, start), len(order) - 1)
+    wanted, table = pack((name, start), (seen_name, seen_start))
+    order = np.argsort(table, kind="stable")
+    right = np.minimum(np.searchsorted(table[order], wanted), len(order) - 1)
     left = np.maximum(right - 1, 0)
-    closer: Mask = np.abs(ordered[left] - start) < np.abs(ordered[right] - start)
-    at = order[np.where(closer, left, right)]
-    same = (np.abs(seen_start[at] - start) <= NS_PER_US) & (seen_name[at] == name)
-    return np.where(same, at, -1)
+
+    def distance(place: I64) -> I64:
+        same = seen_name[order[place]] == name
+        return np.where(same, np.abs(seen_start[order[place]] - start), NS_PER_S)
+
+    nearest = np.where(distance(left) < distance(right), left, right)
+    return np.where(distance(nearest) <= NS_PER_US, order[nearest], -1)

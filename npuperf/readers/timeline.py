@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from npuperf.model.host import Arrows, HostOps, Spans
+from npuperf.model.host import Arrows, HostOps, Spans, is_user_frame
 from npuperf.model.labels import I64, U8, Labels, Mask
 from npuperf.model.profile import HostSteps
-from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, Tasks, Work, work_of_tasks
+from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, UNKNOWN, Tasks, Work, work_of_tasks
 from npuperf.readers.join import enclosing, match, match_keys
 from npuperf.readers.trace import Slices, Trace
 
@@ -76,7 +76,8 @@ def _ascend(trace: Trace) -> Timeline:
     slices = trace.slices
     hardware = slices.filter(_in(slices.pid, trace.pids("Ascend Hardware")))
     collective = slices.filter(_communication_ops(trace))
-    host = _host_ops(trace, slices.filter(_category(slices, "cpu_op")).by_thread())
+    ops = slices.filter(_category(slices, "cpu_op")).by_thread()
+    host = _host_ops(trace, ops, slices.filter(~_in(slices.pid, _device_pids(trace))))
     parts = [
         (hardware, work_of_tasks(hardware.task_type, hardware.name)),
         (collective, np.full(len(collective), Work.COMMUNICATION, np.uint8)),
@@ -87,6 +88,12 @@ def _ascend(trace: Trace) -> Timeline:
         for pid in np.unique(chosen.pid).tolist():
             devices.setdefault(_device_of(trace, pid), []).append(tasks.filter(chosen.pid == pid))
     return Timeline({d: Tasks.concat(p) for d, p in devices.items()}, host, _host_steps(slices))
+
+
+def _device_pids(trace: Trace) -> list[int]:
+    """Return the processes that stand for a device rather than for threads of the host."""
+    labelled = [pid for pid, label in trace.process_labels.items() if _LABEL.search(label)]
+    return [*trace.pids("Ascend Hardware", "Communication", "HCCL", "Overlap Analysis"), *labelled]
 
 
 def _communication_ops(trace: Trace) -> Mask:
@@ -102,7 +109,7 @@ def _communication_ops(trace: Trace) -> Mask:
 
 
 def _ascend_tasks(trace: Trace, slices: Slices, work: U8, host: HostOps) -> Tasks:
-    launch_start, launch_end = _ascend_launches(trace, slices)
+    launch_start, launch_end, launch_thread = _ascend_launches(trace, slices)
     is_comm = work == Work.COMMUNICATION
     return Tasks.build(
         slices.start,
@@ -113,6 +120,7 @@ def _ascend_tasks(trace: Trace, slices: Slices, work: U8, host: HostOps) -> Task
         core=_cores(slices.task_type),
         launch_start=launch_start,
         launch_end=launch_end,
+        launch_thread=launch_thread,
         op=_launching_ops(trace, slices, host),
     )
 
@@ -129,7 +137,7 @@ def _cores(task_type: Labels) -> Labels:
     return tidy.take(task_type.codes.astype(np.int64))
 
 
-def _ascend_launches(trace: Trace, tasks: Slices) -> tuple[I64, I64]:
+def _ascend_launches(trace: Trace, tasks: Slices) -> tuple[I64, I64, I64]:
     """Find each task's host launch: Node@launch by connection id, else around the flow's start, else the flow."""
     every = trace.slices
     node = every.filter(every.name.flag([n == "Node@launch" for n in every.name.names]))
@@ -140,14 +148,16 @@ def _ascend_launches(trace: Trace, tasks: Slices) -> tuple[I64, I64]:
     if len(links.from_time):
         around = enclosing(links.from_tid, links.from_time, node.tid, node.start, node.end)
         by_id = np.where((by_id < 0) & (flow >= 0), around[flow], by_id)
-    start = np.full(len(tasks), NO_TIME, np.int64)
-    end = start.copy()
+    start = end = np.full(len(tasks), NO_TIME, np.int64)
+    thread = np.full(len(tasks), UNKNOWN, np.int64)
     if len(links.from_time):
         start = end = np.where(flow >= 0, links.from_time[flow], NO_TIME)
+        thread = np.where(flow >= 0, links.from_tid[flow], UNKNOWN)
     if len(node):
         start = np.where(by_id >= 0, node.start[by_id], start)
         end = np.where(by_id >= 0, node.end[by_id], end)
-    return start, end
+        thread = np.where(by_id >= 0, node.tid[by_id], thread)
+    return start, end, thread
 
 
 def _launching_ops(trace: Trace, tasks: Slices, host: HostOps) -> I64:
@@ -168,12 +178,25 @@ def _launching_ops(trace: Trace, tasks: Slices, host: HostOps) -> I64:
     return op
 
 
-def _host_ops(trace: Trace, ops: Slices) -> HostOps:
-    slices = trace.slices
-    frames = slices.filter(_category(slices, "python_function")).by_thread()
+def _host_ops(trace: Trace, ops: Slices, events: Slices) -> HostOps:
+    frames = events.filter(
+        _category(events, "python_function") & events.name.flag(list(map(is_user_frame, events.name.names)))
+    )
+    frames = frames.by_thread()
     links = trace.flows.link("fwdbwd")
     arrows = Arrows.build(links.to_tid, links.to_time, links.from_tid, links.from_time)
-    return HostOps(_spans(ops), ops.stack, _spans(frames), arrows)
+    return HostOps(_spans(ops), ops.stack, _spans(frames), arrows, _host_events(trace, events))
+
+
+def _host_events(trace: Trace, events: Slices) -> Spans:
+    """Return all events of host threads. Garbage collection has a track of its own, but stops the main thread."""
+    collector = _in(events.pid, trace.pids("Python GC"))
+    steps = events.name.flag([bool(_STEP.match(n)) for n in events.name.names])
+    thread = events.tid
+    if collector.any() and steps.any():
+        thread = np.where(collector, events.tid[np.flatnonzero(steps)[0]], thread)
+    order = np.lexsort((-events.end, events.start, thread))
+    return Spans(events.start[order], events.end[order], thread[order], events.name.take(order))
 
 
 def _spans(slices: Slices) -> Spans:
@@ -193,8 +216,10 @@ def _kineto(trace: Trace) -> Timeline:
     on_device = _category(slices, "kernel", "concurrent_kernel", "gpu_memcpy", "gpu_memset")
     gpu = slices.filter(on_device)
     ops = slices.filter(_category(slices, "cpu_op")).by_thread()
-    host = _host_ops(trace, ops)
-    runtime = slices.filter(slices.cat.flag([bool(_RUNTIME.search(c)) for c in slices.cat.names]))
+    is_runtime = slices.cat.flag([bool(_RUNTIME.search(c)) for c in slices.cat.names])
+    runtime = slices.filter(is_runtime)
+    of_host = is_runtime | _category(slices, "cpu_op", "user_annotation", "python_function")
+    host = _host_ops(trace, ops, slices.filter(of_host))
     launch = np.where(gpu.correlation > 0, match(gpu.correlation, runtime.correlation), -1)
     missing = np.full(len(gpu), NO_TIME, np.int64)
     tasks = Tasks.build(
@@ -207,6 +232,7 @@ def _kineto(trace: Trace) -> Timeline:
         core=_kineto_core(gpu),
         launch_start=np.where(launch >= 0, runtime.start[launch], NO_TIME) if len(runtime) else missing,
         launch_end=np.where(launch >= 0, runtime.end[launch], NO_TIME) if len(runtime) else missing,
+        launch_thread=np.where(launch >= 0, runtime.tid[launch], UNKNOWN) if len(runtime) else None,
         op=_kineto_ops(gpu, ops),
     )
     numbers = np.where(gpu.device >= 0, gpu.device, gpu.pid)

@@ -289,4 +289,4 @@ def _kept(cat: Labels, name: Labels) -> Mask:
     python = cat.flag([c == "python_function" for c in cat.names])
     if not python.any():
         return np.ones(len(cat), np.bool_)
-    return ~python | name.flag([is_user_frame(n) for n in name.names])
+    return ~python | name.flag([is_user_frame(n) or n.startswith("nn.Module") for n in name.names])

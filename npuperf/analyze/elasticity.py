@@ -1,0 +1,53 @@
+"""Elasticity: by how much a window shortens when one resource gets faster, from three replays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from npuperf.analyze.intervals import Intervals
+from npuperf.analyze.maxplus import Times
+from npuperf.analyze.replay import Replay, window_length
+from npuperf.model.labels import I64, U8
+from npuperf.model.result import Elasticity
+from npuperf.model.tasks import Work
+
+#: By how much each resource is made faster.
+STEP: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Elasticities:
+    """Start and end of all replayed tasks, as measured and with each resource ten percent faster."""
+
+    start: I64
+    base: Times
+    faster: dict[str, Times]
+
+    @classmethod
+    def of(cls, replay: Replay, work: U8) -> Elasticities:
+        """Replay three times; ``work`` is of the active tasks."""
+        program, base = replay.program, replay.times()
+        host = np.rint(program.host_ns * (1 - STEP)).astype(np.int64)
+        faster = {"host": replay.times(program.with_columns(host_ns=host))}
+        for name, kind in (("compute", Work.COMPUTE), ("communication", Work.COMMUNICATION)):
+            dur = program.dur_ns.copy()
+            at = replay.task[work == kind]
+            dur[at] = np.rint(dur[at] * (1 - STEP)).astype(np.int64)
+            faster[name] = replay.times(program.with_columns(dur_ns=dur)) if len(at) else base
+        return cls(base.start, base, faster)
+
+    def of_windows(self, windows: Intervals) -> list[Elasticity]:
+        """Return the elasticities of windows whose borders are starts of tasks (or the end of the last one)."""
+        first, last = np.searchsorted(self.start, windows.start), np.searchsorted(self.start, windows.end)
+        length = window_length(self.base, first, last)
+        sums = {}
+        for name, times in self.faster.items():
+            shorter = length - window_length(times, first, last)
+            sums[name] = np.where(length > 0, shorter / np.maximum(length, 1) / STEP, 0.0).tolist()
+        return [
+            Elasticity(host=h, compute=c, communication=m)
+            for h, c, m in zip(sums["host"], sums["compute"], sums["communication"], strict=True)
+        ]

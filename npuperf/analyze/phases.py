@@ -1,0 +1,94 @@
+"""Phases: stretches of a device's time that one thing limits.
+
+Time is cut where tasks start. Each cell belongs to what held the next task up: the host, if the device waited
+for the launch a tenth of the cell or more; else whatever the device did most. The cheapest explanation by few
+phases is then found exactly (dynamic programming): every nanosecond that a phase gets wrong costs a nanosecond,
+every border costs as much as a half of the shortest phase worth telling. See docs/phases.md for the choice.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from npuperf.analyze.intervals import Intervals
+from npuperf.analyze.partition import Timeline
+from npuperf.model.labels import F64, I64
+from npuperf.model.tasks import Tasks, Work
+from npuperf.model.thresholds import Thresholds
+
+#: What a cell can belong to.
+KINDS: Final = ("host", "compute", "communication", "unknown")
+_HOST, _COMPUTE, _COMMUNICATION, _UNKNOWN = range(4)
+#: Beyond this many runs of equal cells, runs shorter than a fraction of a phase are pooled.
+_MANY: Final = 20_000
+
+
+def shortest_phase(span: int, steps: Intervals, limits: Thresholds) -> int:
+    """Return the length, ns, below which a phase is not worth telling: a share of the usual step."""
+    usual = int(np.median(steps.end - steps.start)) if len(steps) else span
+    return max(int(limits.phase_share * usual), 1)
+
+
+def segment(tasks: Tasks, timeline: Timeline, span: tuple[int, int], shortest: int, limits: Thresholds) -> Intervals:
+    """Cut ``span`` into phases. Borders are starts of tasks."""
+    borders, weights = _cells(tasks, timeline, span, limits)
+    if len(borders) < 2:
+        return Intervals(np.array([span[0]]), np.array([span[1]]))
+    first = _runs(weights, borders, shortest)
+    weights = np.add.reduceat(weights, first, axis=0)
+    borders = np.append(borders[first], borders[-1])
+    state = _cheapest(weights, np.diff(borders), shortest / 2)
+    change = np.flatnonzero(np.append(True, state[1:] != state[:-1]))
+    return Intervals(borders[change], np.append(borders[change[1:]], borders[-1]))
+
+
+def _cells(tasks: Tasks, timeline: Timeline, span: tuple[int, int], limits: Thresholds) -> tuple[I64, F64]:
+    """Return the borders of the cells and, for each cell, how many ns speak for each kind."""
+    starts = np.unique(tasks.start[tasks.work != Work.CONTROL])
+    starts = starts[(starts > span[0]) & (starts < span[1])]
+    borders = np.concatenate([[span[0]], starts, [span[1]]])
+    cells = Intervals(borders[:-1], borders[1:])
+    length = borders[1:] - borders[:-1]
+    compute = timeline.compute.within(cells)
+    busy_comm = timeline.compute_comm.within(cells) - compute
+    idle = timeline.idle
+    host = idle.host_wait.within(cells) + idle.launch_latency.within(cells)
+    unattributed = idle.unattributed.within(cells)
+    waits = host + unattributed  # without launches, gaps are all there is to go by
+    paced = waits >= np.maximum(limits.idle_share * length, 1)
+    weights = np.zeros((len(length), len(KINDS)))
+    weights[:, _HOST] = np.where(paced, length, waits)
+    weights[:, _COMPUTE] = np.where(paced, 0, compute)
+    weights[:, _COMMUNICATION] = np.where(paced, 0, busy_comm)
+    weights[:, _UNKNOWN] = np.where(paced, 0, length - waits - compute - busy_comm)
+    return borders, weights
+
+
+def _runs(weights: F64, borders: I64, shortest: int) -> I64:
+    """Return where runs of cells of one kind begin; of very many runs, where their pools begin."""
+    kind = np.argmax(weights, axis=1)
+    first = np.flatnonzero(np.append(True, kind[1:] != kind[:-1]))
+    if len(first) > _MANY:
+        pool = (borders[first] - borders[0]) // max(shortest // 8, 1)
+        first = first[np.append(True, pool[1:] != pool[:-1])]
+    return first
+
+
+def _cheapest(weights: F64, length: I64, border: float) -> I64:
+    """Return the state of each run in the cheapest sequence of states."""
+    costs = (length[:, None] - weights).tolist()
+    total = costs[0]
+    came: list[list[int]] = []
+    for cost in costs[1:]:
+        best = min(range(len(total)), key=total.__getitem__)
+        jump = total[best] + border
+        came.append([s if stay <= jump else best for s, stay in enumerate(total)])
+        total = [min(stay, jump) + c for stay, c in zip(total, cost, strict=True)]
+    state = min(range(len(total)), key=total.__getitem__)
+    path = [state]
+    for back in reversed(came):
+        state = back[state]
+        path.append(state)
+    return np.array(path[::-1], np.int64)

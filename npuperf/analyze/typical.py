@@ -1,0 +1,99 @@
+"""The typical step: phases of single steps laid over each other, and the steps that do not fit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from npuperf.model.labels import I64
+from npuperf.model.result import Bound, OddStep, Phase, Spread, Step, TypicalPhase, TypicalStep
+from npuperf.model.thresholds import Thresholds
+from npuperf.units import duration
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What a phase covers of one step, counted from the step's start, ns."""
+
+    bound: Bound
+    label: str
+    start: int
+    end: int
+
+
+def typical_step(steps: list[Step], phases: list[Phase], shortest: int, limits: Thresholds) -> TypicalStep | None:
+    """Fold the phases of two or more steps; steps whose phases or length differ are odd.
+
+    None where no two steps are alike, so that nothing is typical.
+    """
+    if len(steps) < 2 or not phases:
+        return None
+    parts = [_parts(step, phases, shortest) for step in steps]
+    shapes = [tuple(p.bound for p in mine) for mine in parts]
+    usual, _ = Counter(shapes).most_common(1)[0]
+    lengths = np.array([s.partition.span_ns for s in steps], np.int64)
+    same = [i for i, shape in enumerate(shapes) if shape == usual]
+    middle = float(np.median(lengths[same]))
+    fits = [i for i in same if abs(lengths[i] - middle) <= limits.odd_step_share * middle]
+    if len(fits) < 2:
+        return None
+    odd = [
+        OddStep(step=steps[i].step, span_ns=int(lengths[i]), why=_why(parts[i], usual, lengths[i], middle, parts, fits))
+        for i in range(len(steps))
+        if i not in fits
+    ]
+    phases_out = [_fold([parts[i][k] for i in fits]) for k in range(len(usual))]
+    return TypicalStep(steps=len(fits), length=_spread(lengths[fits]), phases=phases_out, odd=odd)
+
+
+def _parts(step: Step, phases: list[Phase], shortest: int) -> list[_Part]:
+    """Cut the phases at the step's borders; slivers go to their neighbour."""
+    begin, end = step.start_ns, step.start_ns + step.partition.span_ns
+    parts: list[_Part] = []
+    for p in phases:
+        a, b = max(p.start_ns, begin), min(p.end_ns, end)
+        if b <= a:
+            continue
+        if parts and (b - a < shortest or parts[-1].bound == p.bound):
+            parts[-1] = _Part(parts[-1].bound, parts[-1].label, parts[-1].start, b - begin)
+        elif parts and parts[-1].end - parts[-1].start < shortest:
+            parts[-1] = _Part(p.bound, p.label, parts[-1].start, b - begin)
+        else:
+            parts.append(_Part(p.bound, p.label, a - begin, b - begin))
+    return parts
+
+
+def _fold(parts: list[_Part]) -> TypicalPhase:
+    labels = Counter(p.label for p in parts)
+    start, end = (np.array([getattr(p, side) for p in parts], np.int64) for side in ("start", "end"))
+    return TypicalPhase(
+        bound=parts[0].bound,
+        label=labels.most_common(1)[0][0],
+        start=_spread(start),
+        end=_spread(end),
+        length=_spread(end - start),
+    )
+
+
+def _spread(values: I64) -> Spread:
+    return Spread(min_ns=int(values.min()), median_ns=int(np.median(values)), max_ns=int(values.max()))
+
+
+def _why(
+    mine: list[_Part], usual: tuple[Bound, ...], length: int, middle: float, parts: list[list[_Part]], fits: list[int]
+) -> str:
+    """Say in what a step differs: its length, and the kind of time that it has more or less of."""
+    texts = [f"{duration(int(length))} against {duration(int(middle))}"]
+    kinds = dict.fromkeys([*(p.bound for p in mine), *usual])
+    typical = {k: float(np.median([_time(parts[i], k) for i in fits])) for k in kinds} if fits else {}
+    if typical:
+        differs = max(typical, key=lambda k: abs(_time(mine, k) - typical[k]))
+        more = _time(mine, differs) - typical[differs]
+        texts.append(f"{duration(int(abs(more)))} {'more' if more > 0 else 'less'} {differs}-bound")
+    return ", ".join(texts)
+
+
+def _time(parts: list[_Part], bound: Bound) -> int:
+    return sum(p.end - p.start for p in parts if p.bound == bound)
