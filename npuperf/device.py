@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -17,7 +16,7 @@ from npuperf.analyze.intervals import Intervals
 from npuperf.analyze.launch import Launches
 from npuperf.analyze.operators import Key, OperatorSum, longest_kernels, sum_operators, type_labels
 from npuperf.analyze.partition import add, lay_out, window
-from npuperf.analyze.phases import segment, shortest_phase
+from npuperf.analyze.phases import join_alike, segment, shortest_phase
 from npuperf.analyze.study import Study
 from npuperf.analyze.syncs import place
 from npuperf.analyze.typical import typical_step
@@ -185,9 +184,7 @@ def _phases(study: Study, span: tuple[int, int], shortest: int, limits: Threshol
         return []
     cuts = segment(study.profile.tasks, study.timeline, span, shortest, limits)
     bounds = [verdict.bound for _, _, verdict in _judge_windows(study, cuts, limits)]
-    fresh = np.array([True, *(a != b for a, b in pairwise(bounds))])
-    starts = cuts.start[fresh]
-    windows = Intervals(starts, np.append(starts[1:], cuts.end[-1]))
+    windows = join_alike(cuts, bounds, shortest)
     judged = _judge_windows(study, windows, limits)
     types = type_labels(study.profile.tasks)
     return [

@@ -15,11 +15,12 @@ import numpy as np
 from npuperf.analyze.intervals import Intervals
 from npuperf.analyze.partition import Timeline
 from npuperf.model.labels import F64, I64
+from npuperf.model.result import Bound
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
 
 #: What a cell can belong to.
-KINDS: Final = ("host", "compute", "communication", "unknown")
+KINDS: Final[tuple[Bound, ...]] = ("host", "compute", "communication", "unknown")
 _HOST, _COMPUTE, _COMMUNICATION, _UNKNOWN = range(4)
 #: Beyond this many runs of equal cells, runs shorter than a fraction of a phase are pooled.
 _MANY: Final = 20_000
@@ -42,6 +43,16 @@ def segment(tasks: Tasks, timeline: Timeline, span: tuple[int, int], shortest: i
     state = _cheapest(weights, np.diff(borders), shortest / 2)
     change = np.flatnonzero(np.append(True, state[1:] != state[:-1]))
     return Intervals(borders[change], np.append(borders[change[1:]], borders[-1]))
+
+
+def join_alike(windows: Intervals, bounds: list[Bound], shortest: int) -> Intervals:
+    """Join neighbours of one verdict; what is too short to tell goes with its surroundings."""
+    length = windows.end - windows.start
+    weights = np.zeros((len(bounds), len(KINDS)))
+    weights[np.arange(len(bounds)), [KINDS.index(b) for b in bounds]] = length
+    state = _cheapest(weights, length, shortest / 2)
+    first = np.flatnonzero(np.append(True, state[1:] != state[:-1]))
+    return Intervals(windows.start[first], np.append(windows.start[first[1:]], windows.end[-1]))
 
 
 def _cells(tasks: Tasks, timeline: Timeline, span: tuple[int, int], limits: Thresholds) -> tuple[I64, F64]:

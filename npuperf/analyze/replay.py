@@ -9,6 +9,7 @@ kept as they are and summed, so that a reader knows how much of the window the m
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +27,7 @@ from npuperf.units import NS_PER_US, percent
 
 #: Clocks for tasks that others wait for although their stream has moved on.
 _REGISTERS = 16
+_EVENT_WAIT = re.compile(r"event.?wait|wait.?event|notify.?wait", re.I)
 _UNORDERED = np.iinfo(np.int64).min
 
 
@@ -37,7 +39,8 @@ class Replay:
     ``active``, NONE). ``task`` and ``sync`` give the instruction of each. Between ``since`` and ``until`` (device
     clock, ns) the host did what instruction i's ``host_ns`` counts, on ``thread`` (the system's number, -1 none).
     ``unexplained_ns``: idle time kept as measured; ``launched``: share of tasks with a known launch; ``error``:
-    relative difference of the replayed to the measured window.
+    relative difference of the replayed to the measured window; ``assumed_gap``: active tasks for which the gap
+    after the task before is assumed, because no two tasks of the profile follow each other closely.
     """
 
     program: Program
@@ -52,6 +55,7 @@ class Replay:
     unexplained_ns: int
     launched: float
     error: float
+    assumed_gap: Mask
 
     def times(self, program: Program | None = None) -> Times:
         """Run the program (or a changed one); return start and end of the active tasks, by their order."""
@@ -115,7 +119,8 @@ def build(tasks: Tasks, launches: Launches, syncs: Syncs, nesting: Nesting, limi
     order = _merge(key, tasks.launch_thread[active], known, syncs, launches.skew)
     task, sync = order.places(len(active), len(syncs))
     chain = _host_chain(order, nesting, launches.skew)
-    device = _device_arms(start, end, key, known, stream, task, launches.latency, limits)
+    ordered = _ordered_after(tasks, active, stream, task)
+    device = _device_arms(start, end, key, known, stream, task, ordered, launches.latency, limits)
     waits = _sync_arms(syncs, sync, end, stream, task, launches.skew)
     registers = _registers(device.awaited, stream, task)
     rows = _Rows(chain.threads, len(streams), int(registers.max(initial=NONE)) + 1)
@@ -136,6 +141,7 @@ def build(tasks: Tasks, launches: Launches, syncs: Syncs, nesting: Nesting, limi
         unexplained_ns=_idle_within(start, end, device.extra_ns),
         launched=float(np.count_nonzero(known) / max(len(known), 1)),
         error=abs(replayed - (span[1] - span[0])) / max(span[1] - span[0], 1),
+        assumed_gap=device.assumed,
     )
 
 
@@ -324,10 +330,19 @@ class _Device:
     extra_ns: I64
     overlap_ns: I64
     awaited: I64
+    assumed: Mask
 
 
 def _device_arms(
-    start: I64, end: I64, key: I64, known: Mask, stream: I64, position: I64, latency: int, limits: Thresholds
+    start: I64,
+    end: I64,
+    key: I64,
+    known: Mask,
+    stream: I64,
+    position: I64,
+    ordered: I64,
+    latency: int,
+    limits: Thresholds,
 ) -> _Device:
     before = _previous_same(stream)
     free = np.where(before >= 0, end[before], NEVER)
@@ -335,27 +350,65 @@ def _device_arms(
     ready = np.maximum(np.where(known, key + latency, NEVER), np.where(follows, free, NEVER))
     late = start - ready
     by_launch = known & (~follows | (key + latency >= free))
-    awaited = _waited_for(start, end, stream, position, late, limits)
-    waits, free_to_start = awaited >= 0, ready == NEVER
+    waited = _waited_for(start, end, stream, position, late, limits)
+    waits, free_to_start = waited >= 0, ready == NEVER
     limit = np.where(by_launch, limits.launch_jitter_ns, limits.gap_ns)
     unexplained = ~waits & (late > limit) & ~free_to_start
     small = np.where(waits | unexplained, 0, late)
-    usual = _usual_gap(start - free, follows & ~by_launch & (late <= limits.gap_ns))
-    launch_ns = np.where(known, latency + np.where(by_launch, small, 0), NEVER)
-    gap_ns = np.where(follows, np.where(by_launch, np.minimum(usual, start - free), small), NEVER)
+    close = follows & ~by_launch & (late <= limits.gap_ns)
+    usual = int(np.median((start - free)[close])) if close.any() else limits.assumed_gap_ns
+    behind = int(np.median((start - end[waited])[waits])) if waits.any() else 0
+    awaited = np.where(waits, waited, ordered)
+    after = np.where(waits, start - end[awaited], np.minimum(behind, start - end[awaited]))
     return _Device(
-        launch_ns=launch_ns,
-        gap_ns=gap_ns,
-        other_ns=np.where(waits, start - end[awaited], np.where(free_to_start, start, NEVER)),
+        launch_ns=np.where(known, latency + np.where(by_launch, small, 0), NEVER),
+        gap_ns=np.where(follows, np.where(by_launch, np.minimum(usual, start - free), small), NEVER),
+        other_ns=np.where(awaited >= 0, after, np.where(free_to_start, start, NEVER)),
         extra_ns=np.where(unexplained, late, 0),
         overlap_ns=np.where((before >= 0) & ~follows, 0, NEVER),
         awaited=awaited,
+        assumed=follows & by_launch & ~close.any(),
     )
 
 
-def _usual_gap(gap: I64, chosen: Mask) -> int:
-    """Return the usual time between two tasks of a stream that has work waiting."""
-    return int(np.median(gap[chosen])) if chosen.any() else 0
+def _ordered_after(tasks: Tasks, active: I64, stream: I64, position: I64) -> I64:
+    """Find the task that each one had to wait for although it was not what it waited for in the end; NONE if none.
+
+    Two things tell: a recorded wait for an event in front of a task, and collectives, which follow the compute
+    task submitted before them unless the profile shows one that did not.
+    """
+    start, end = tasks.start[active], tasks.end[active]
+    after_event = _behind_event_wait(tasks, active, stream)
+    order = np.argsort(end, kind="stable")
+    at = np.searchsorted(end[order], start, side="right") - 1
+    latest = order[np.maximum(at, 0)]
+    crosses = after_event & (at >= 0) & (stream[latest] != stream) & (position[latest] < position)
+    ordered = np.where(crosses, latest, NONE)
+    collective = np.flatnonzero(tasks.work[active] == Work.COMMUNICATION)
+    compute = np.flatnonzero(tasks.work[active] == Work.COMPUTE)
+    compute = compute[np.argsort(position[compute])]
+    place = np.searchsorted(position[compute], position[collective]) - 1
+    collective, place = collective[place >= 0], place[place >= 0]
+    source = compute[place] if len(compute) else place
+    if len(collective) and bool((end[source] <= start[collective]).all()):
+        ordered[collective] = source
+    return ordered
+
+
+def _behind_event_wait(tasks: Tasks, active: I64, stream: I64) -> Mask:
+    """True for tasks in front of which their stream waited for an event."""
+    is_wait = tasks.name.flag([bool(_EVENT_WAIT.search(n)) for n in tasks.name.names]) & (tasks.work == Work.CONTROL)
+    behind = np.zeros(len(active), np.bool_)
+    if not is_wait.any():
+        return behind
+    numbers = tasks.stream[active]
+    for number in np.unique(tasks.stream[is_wait]).tolist():
+        mine = np.flatnonzero(numbers == number)
+        waits = tasks.start[is_wait & (tasks.stream == number)]
+        before = np.append(np.iinfo(np.int64).min, tasks.start[active][mine][:-1]) if len(mine) else waits[:0]
+        last = np.searchsorted(waits, tasks.start[active][mine], side="right") - 1
+        behind[mine] = (last >= 0) & (waits[np.maximum(last, 0)] >= before)
+    return behind
 
 
 def _waited_for(start: I64, end: I64, stream: I64, position: I64, late: I64, limits: Thresholds) -> I64:

@@ -110,7 +110,8 @@ def predict(scene: Scene, expression: str) -> Predicted:
     """Replay the run with a change.
 
     The interval spans what the model leaves open: waits that it cannot explain are kept, or dropped; fewer
-    launches save their recorded host time, or everything between two launches.
+    launches save their recorded host time, or everything between two launches; tasks may follow each other
+    without a gap where no gap could be measured.
     """
     changes = parse(expression)
     base = scene.replay.program
@@ -123,7 +124,17 @@ def predict(scene: Scene, expression: str) -> Predicted:
     if scene.replay.unexplained_ns:
         free = base.with_columns(extra_ns=np.zeros_like(base.extra_ns))
         gains.append(_length(scene, free) - _length(scene, changed.with_columns(extra_ns=free.extra_ns)))
+    if scene.replay.assumed_gap.any():
+        gains += [before - _length(scene, _with_gap(scene, changed, factor)) for factor in (0, 2)]
     return Predicted(expression, before, after, min(gains), max(gains), matched)
+
+
+def _with_gap(scene: Scene, program: Program, factor: int) -> Program:
+    """Return the program with the assumed gaps between tasks left out, or doubled."""
+    gap = program.gap_ns.copy()
+    at = scene.replay.task[scene.replay.assumed_gap]
+    gap[at] *= factor
+    return program.with_columns(gap_ns=gap)
 
 
 def _length(scene: Scene, program: Program) -> int:

@@ -26,6 +26,7 @@ class Thresholds:
     idle_core_share: float
     ai_cpu_share: float
     dynamic_share: float
+    assumed_gap_ns: int
     replay_error: float
     replay_launched: float
     replay_unexplained: float
