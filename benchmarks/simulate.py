@@ -168,16 +168,21 @@ class Run:
         self.number += 1
         return Task(self.number, step, op, (called, self.clock + 500), launched, start, end, kind)
 
-    def wait_for_device(self) -> None:
-        """Synchronise: the host goes on when every stream is empty."""
-        self.clock = max([self.clock, *self.stream_end.values()]) + 15_000
+    def wait_for_device(self) -> tuple[int, int]:
+        """Synchronise: the host goes on when every stream is empty. Return begin and end of the wait."""
+        begin = self.clock
+        self.clock = max([begin, *self.stream_end.values()]) + 15_000
+        return begin, self.clock
 
     def _vary(self, us: float) -> int:
         return int(us * (900 + 200 * self.random.random()))
 
 
-def simulate(steps: Iterable[tuple[int, list[Op]]], seed: int) -> Iterator[tuple[int, tuple[int, int], list[Task]]]:
-    """Yield each step: its number, its range on the host, and its tasks in launch order."""
+Step = tuple[int, tuple[int, int], tuple[int, int], list[Task]]
+
+
+def simulate(steps: Iterable[tuple[int, list[Op]]], seed: int) -> Iterator[Step]:
+    """Yield each step: number, range on the host, when the host waited at its end, tasks in launch order."""
     run = Run(seed)
     for number, ops in steps:
         begin = run.clock
@@ -188,8 +193,8 @@ def simulate(steps: Iterable[tuple[int, list[Op]]], seed: int) -> Iterator[tuple
                 tasks.append(run.launch(number, REDUCE, "collective", after=run.stream_end[COMPUTE_STREAM]))
             tasks.append(run.launch(number, op))
         tasks.append(run.launch(number, WAIT, "control"))
-        run.wait_for_device()
-        yield number, (begin, run.clock), tasks
+        wait = run.wait_for_device()
+        yield number, (begin, run.clock), wait, tasks
         run.clock += 60_000
 
 
@@ -279,6 +284,16 @@ def device_events(task: Task) -> str:
         f'{{"ph": "f", "bp": "e", "name": "torch_to_npu", "id": {task.start}, "pid": {pid}, "tid": {tid}, '
         f'"ts": "{start}", "cat": "async_npu"}}'
     )
+
+
+def waiting(begin: int, end: int) -> Iterator[str]:
+    """Render the wait for the device at the end of a step: the loss is read back."""
+    dur = (end - begin) / 1000
+    yield _json(ph="X", name="aten::item", pid=PYTHON, tid=MAIN, ts=us(begin), dur=dur, cat="cpu_op", args={})
+    begin, dur = begin + 600, (end - begin - 1_200) / 1000
+    name = "AscendCL@aclrtSynchronizeStreamWithTimeout"
+    yield _json(ph="X", name=name, pid=CANN, tid=MAIN, ts=us(begin), dur=dur, args={"level": "acl"})
+    yield _frame("train.py(66): step", begin - 900, end + 100)
 
 
 def python_frames(tasks: list[Task], host: tuple[int, int]) -> Iterator[str]:
@@ -373,11 +388,12 @@ class Writer:
     def _open(path: Path) -> TextIO:
         return path.open("w", newline="", encoding="utf-8")
 
-    def step(self, number: int, host: tuple[int, int], tasks: list[Task]) -> None:
+    def step(self, number: int, host: tuple[int, int], wait: tuple[int, int], tasks: list[Task]) -> None:
         """Write one step."""
         dur = (host[1] - host[0]) / 1000
         name = f"ProfilerStep#{number}"
         self._events(_json(ph="X", name=name, pid=PYTHON, tid=MAIN, ts=us(host[0]), dur=dur, cat="cpu_op", args={}))
+        self._events(*waiting(*wait))
         for first in range(0, len(tasks), BLOCK_ROWS):
             block = tasks[first : first + BLOCK_ROWS]
             self._events(*map(host_events, block), *map(device_events, block))
@@ -423,8 +439,8 @@ def main() -> None:
     ops = training_step() if sample else bench_step(options.kernels // options.steps)
     write_context(options.out)
     writer = Writer(options.out, options.block_column, frames=sample)
-    for number, host, tasks in simulate(((11 + i, ops) for i in range(options.steps)), options.seed):
-        writer.step(number, host, tasks)
+    for step in simulate(((11 + i, ops) for i in range(options.steps)), options.seed):
+        writer.step(*step)
     writer.close()
 
 

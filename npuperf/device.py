@@ -304,7 +304,7 @@ def _what_if(study: Study, scene: Scene | None, report: Device, ask: Question, l
     standard = _standard(report) if scene else []
     asked = [(expr, "") for expr in ask.what_if]
     rows = []
-    for expr, title in [*asked, *standard]:
+    for expr, title in [*asked, *(s for s in standard if s[0] not in ask.what_if)]:
         blank = WhatIf(
             expr=expr, span_ns=None, gain_pct=None, gain_ns_per_step=None, gain_pct_interval=None,
             gain_per="step" if count else "window", title=title, asked=not title, reason=None,

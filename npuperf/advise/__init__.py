@@ -10,12 +10,22 @@ import yaml
 
 from npuperf.advise import (
     ai_cpu,
+    compilation,
+    data_loading,
     dynamic_shape,
     early_steps,
+    garbage_collection,
+    graph_capture,
+    host_operators,
     idle_cores,
     launch_blocking,
     layout,
+    runtime_threads,
     small_kernels,
+    sync_points,
+    task_queue,
+    tiling_cache,
+    uneven_host,
 )
 from npuperf.advise.rule import View, finding
 from npuperf.model.result import Finding
@@ -24,13 +34,25 @@ from npuperf.model.thresholds import Thresholds
 #: Every rule, in the order of asking. A rule is a module with TITLE, SOURCE, needs() and judge().
 RULES: tuple[ModuleType, ...] = (
     launch_blocking,
-    ai_cpu,
+    sync_points,
+    data_loading,
+    compilation,
+    garbage_collection,
+    graph_capture,
     small_kernels,
     dynamic_shape,
+    runtime_threads,
+    tiling_cache,
+    host_operators,
+    task_queue,
+    uneven_host,
+    ai_cpu,
     layout,
     idle_cores,
     early_steps,
 )
+#: Rules that ask nothing that only an NPU has.
+_ANY_DEVICE = (sync_points, data_loading, garbage_collection, small_kernels, uneven_host, early_steps)
 
 _ORDER = {"problem": 0, "cannot_tell": 1, "ok": 2}
 _SEVERITY = {"high": 0, "medium": 1, "low": 2}
@@ -38,7 +60,7 @@ _SEVERITY = {"high": 0, "medium": 1, "low": 2}
 
 def advise(view: View, limits: Thresholds) -> list[Finding]:
     """Ask every rule about one device; problems first, the gravest on top."""
-    rules = [r for r in RULES if not view.profile.kineto or r in (small_kernels, early_steps)]
+    rules = [r for r in RULES if not view.profile.kineto or r in _ANY_DEVICE]
     answers = [_ask(rule, view, limits) for rule in rules]
     return sort_findings(answers)
 

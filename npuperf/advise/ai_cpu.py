@@ -32,6 +32,6 @@ def judge(view: View, limits: Thresholds) -> Finding | None:
         evidence={"count": int(chosen.sum()), "exposed_ns": exposed, "types": rows},
         gain=(0, view.per_step(exposed)),
         refute="the same operators with another dtype or shape stay on AI CPU, or other streams hide them",
-        next="use a dtype that AI Core supports (int32 for int64, float for double), or move the operator off the step",
+        next="use a dtype that AI Core has (int32 for int64, float for double), or move it off the step",
         source=SOURCE,
     )

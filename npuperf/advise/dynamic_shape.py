@@ -12,37 +12,34 @@ SOURCE = "OP State column; CANN on dynamic-shape scheduling: InferShape, Tiling 
 
 
 def needs(view: View) -> str | None:
-    """The state column and launches must be recorded."""
+    """The state column and launches must be recorded, and the host's tiling calls."""
     if not view.tasks.state.known().any():
         return "OP State is not recorded: it needs CANN 8 or newer and Level1"
     return lacks_launches(view)
 
 
 def judge(view: View, limits: Thresholds) -> Finding | None:
-    """Dynamic shape costs host time, so it matters only where the host is the limit."""
-    if not view.host_bound:
+    """Dynamic shape costs host time, so it matters only where the device waits for shapes and tiling."""
+    share, rows = dynamic_share(view)
+    waited = view.blamed("tiling")
+    if not view.host_bound or share < limits.dynamic_share or waited < limits.cause_share * view.partition.span_ns:
         return None
-    state = view.tasks.state
-    chosen = view.compute & state.flag([s.lower() == "dynamic" for s in state.names])
-    total = int(view.tasks.dur[view.compute].sum())
-    share = int(view.tasks.dur[chosen].sum()) / total if total else 0.0
-    if share < limits.dynamic_share:
-        return None
-    waits = int(view.waits[chosen].sum())
-    rows = top_types(view, chosen)
     return finding(
         view,
         "dynamic_shape",
         "problem",
         f"{percent(share)} of compute time is in kernels compiled for dynamic shape: {quote(rows)}",
-        evidence={
-            "share_of_compute": share,
-            "count": int(chosen.sum()),
-            "host_wait_ns": waits,
-            "types": rows,
-        },
-        gain=(0, view.per_step(waits)),
+        evidence={"share_of_compute": share, "tiling_wait_ns": waited, "types": rows},
+        gain=view.predict("host:tiling*0"),
         refute="host wait stays the same with fixed shapes (padded batch and sequence length) in a compiled graph",
         next="fix the shapes and compile the step as a static graph; where they must vary, pad to a few sizes",
         source=SOURCE,
     )
+
+
+def dynamic_share(view: View) -> tuple[float, list[dict[str, object]]]:
+    """Return the share of compute time in kernels of dynamic shape, and their types."""
+    state = view.tasks.state
+    chosen = view.compute & state.flag([s.lower() == "dynamic" for s in state.names])
+    total = int(view.tasks.dur[view.compute].sum())
+    return (int(view.tasks.dur[chosen].sum()) / total if total else 0.0), top_types(view, chosen)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,9 @@ from npuperf.model.profile import DeviceProfile
 from npuperf.model.result import Device, Finding, Partition, Severity, Status, Verdict
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
+from npuperf.units import percent as share_text
+
+_GRAPH = re.compile(r"ModelExecute|aclmdlExecute|^Model@|GraphExecut|InferShape|ge::|RT2|aclgraph", re.I)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,52 @@ def lacks_launches(view: View) -> str | None:
     if view.profile.excerpt:
         return "rows are missing from the kernel table: analyze the file as it was exported"
     return None
+
+
+def lacks_host_events(view: View) -> str | None:
+    """Say what is missing for a rule about what the host was doing, if anything."""
+    missing = lacks_launches(view)
+    if missing is None and not len(view.profile.host.events):
+        return "host events are not recorded: profile with CPU activities and Level1"
+    return missing
+
+
+def is_graph_mode(view: View) -> bool:
+    """Tell whether kernels come from a compiled graph: eager torch_npu names them after aclnn and aclop calls."""
+    names = view.tasks.name
+    eager = names.flag([n.startswith("aclnn") for n in names.names]) & view.compute
+    executes = any(_GRAPH.search(n) for n in view.profile.host.events.name.names)
+    return executes and int(eager.sum()) * 2 < int(view.compute.sum())
+
+
+def blamed_cause(
+    view: View, rule: str, cause: str, title: str, *, refute: str, next: str, source: str
+) -> Finding | None:
+    """Report a cause of host wait that takes a notable part of the window, with the gain of its absence."""
+    waited = view.blamed(cause)
+    if waited < limits_share(view):
+        return None
+    lines = [b for b in view.report.blame if b.cause == cause]
+    gain = view.predict(f"host:{cause}*0")
+    return finding(
+        view,
+        rule,
+        "problem",
+        f"{title}: {share_text(waited / view.partition.span_ns)} of the time, in {lines[0].name}",
+        evidence={
+            "host_wait_ns": waited,
+            "names": [{"name": b.name, "ns": b.ns, "count": b.count, "where": b.where} for b in lines[:3]],
+        },
+        gain=gain,
+        refute=refute,
+        next=next,
+        source=source,
+    )
+
+
+def limits_share(view: View) -> float:
+    """Return the host wait, ns, from which a cause is worth a finding."""
+    return max(view.limits.cause_share * view.partition.span_ns, 1)
 
 
 def finding(

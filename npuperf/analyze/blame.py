@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from npuperf.analyze.causes import BUSY, CAUSES, CODE, cause_codes, flag_causes
+from npuperf.analyze.causes import BUSY, CAUSES, CODE, flag_causes
 from npuperf.analyze.nesting import NONE, Nesting, Pieces
 from npuperf.analyze.partition import Gaps
 from npuperf.model.host import HostOps
@@ -84,7 +84,7 @@ def blame(chain: tuple[I64, ...], start: I64, end: I64, nesting: Nesting) -> Pie
 
     The last answer counts where no thread of the chain was busy: the frame or range it was in, or NONE.
     """
-    busy = flag_causes(cause_codes(nesting.events.name), BUSY)
+    busy = flag_causes(nesting.causes, BUSY)
     owner, done = np.arange(len(start)), []
     for level, thread in enumerate(chain):
         pieces = nesting.pieces(thread[owner], start, end)
@@ -107,7 +107,7 @@ def event_causes(event: I64, nesting: Nesting) -> U8:
     unrecorded = np.uint8(CODE["unrecorded"])
     if not len(nesting.events):
         return np.full(len(event), unrecorded, np.uint8)
-    codes = cause_codes(nesting.events.name)
+    codes = nesting.causes
     spreading = flag_causes(codes, ("sync", "data_loading", "compile", "gc", "communication"))
     around = nesting.nearest(event, spreading)
     own = np.where(event >= 0, codes[event], unrecorded)

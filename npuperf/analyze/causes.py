@@ -31,7 +31,7 @@ _PATTERNS: Final = (
 )
 CAUSES: Final = (*(name for name, _ in _PATTERNS), "range", "unrecorded")
 CODE: Final = {name: code for code, name in enumerate(CAUSES)}
-_RULES: Final = tuple((name, re.compile(pattern, re.IGNORECASE if name == "data_loading" else 0))
+_RULES: Final = tuple((name, re.compile(pattern, re.IGNORECASE if name in ("data_loading", "communication") else 0))
                       for name, pattern in _PATTERNS)  # fmt: skip
 
 #: Runtime calls in which the host waits for the device, and torch operators that may contain them.

@@ -7,8 +7,9 @@ from typing import Final
 
 import numpy as np
 
+from npuperf.analyze.causes import CODE, cause_codes
 from npuperf.model.host import Spans
-from npuperf.model.labels import I64, Mask
+from npuperf.model.labels import I64, U8, Mask
 
 #: "No event".
 NONE: Final = -1
@@ -70,6 +71,17 @@ class Nesting:
         thread, time = thread[last], time[last]
         return cls(events, parent, thread, time, _innermost(events, parent, thread, time))
 
+    @property
+    def causes(self) -> U8:
+        """The cause of each event, an index into CAUSES.
+
+        A range has something in it: an event of no known name that holds nothing is an operator of its own.
+        """
+        codes = cause_codes(self.events.name)
+        leaf = np.ones(len(codes), np.bool_)
+        leaf[self.parent[self.parent >= 0]] = False
+        return np.where(leaf & (codes == CODE["range"]), np.uint8(CODE["torch_op"]), codes)
+
     def at(self, thread: I64, time: I64) -> I64:
         """Return the innermost event on each thread at each time, NONE if nothing was recorded."""
         return _innermost(self.events, self.parent, thread, time)
@@ -98,12 +110,20 @@ class Nesting:
         """Return the index of the last segment of ``thread`` at or before ``time``, or one before its first."""
         return _last_before(self.thread, self.time, thread, time)
 
-    def nearest(self, event: I64, marked: Mask) -> I64:
-        """Return for each event the innermost marked event among itself and those around it, NONE if none."""
+    def nearest(self, event: I64, marked: Mask, *, around: I64 | None = None) -> I64:
+        """Return for each event the innermost marked event among itself and those around it, NONE if none.
+
+        What is around must reach beyond the middle of the event (or of ``around``), because clocks of different
+        layers are rounded differently, so that neighbours may overlap a little.
+        """
         at = event.copy()
+        inner = event if around is None else around
+        middle = (self.events.start[inner] + self.events.end[inner]) // 2 if len(self.events) else inner
         searching = np.flatnonzero(at >= 0)
         while len(searching):
-            searching = searching[~marked[at[searching]]]
+            here = at[searching]
+            found = marked[here] & ((self.events.end[here] >= middle[searching]) | (here == inner[searching]))
+            searching = searching[~found]
             at[searching] = self.parent[at[searching]]
             searching = searching[at[searching] >= 0]
         return at
@@ -114,13 +134,13 @@ class Nesting:
         at = self.nearest(event, marked)
         while (at >= 0).any():
             found = np.where(at >= 0, at, found)
-            at = self.nearest(np.where(at >= 0, self.parent[at], NONE), marked)
+            at = self.nearest(np.where(at >= 0, self.parent[at], NONE), marked, around=event)
         return found
 
     def without_inner(self, marked: Mask) -> Mask:
         """Return the marked events that contain no other marked event."""
         chosen = np.flatnonzero(marked)
-        around = self.nearest(self.parent[chosen], marked)
+        around = self.nearest(self.parent[chosen], marked, around=chosen)
         leaf = marked.copy()
         leaf[around[around >= 0]] = False
         return leaf

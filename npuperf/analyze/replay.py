@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from npuperf.analyze.causes import BUSY, cause_codes, flag_causes
+from npuperf.analyze.causes import BUSY, flag_causes
 from npuperf.analyze.intervals import Intervals
 from npuperf.analyze.launch import Launches
 from npuperf.analyze.maxplus import NEVER, Program, Times, run
@@ -298,7 +298,7 @@ def _host_chain(order: _Order, nesting: Nesting, skew: int) -> _Chain:
     changed = (before >= 0) & (earlier != before) & (done[before] <= begin)
     idle = np.zeros(len(hosts), np.bool_)
     at = nesting.at(threads[mine[changed]], done[before[changed]] + skew)
-    busy = flag_causes(cause_codes(nesting.events.name), BUSY)
+    busy = flag_causes(nesting.causes, BUSY)
     idle[changed] = nesting.nearest(at, busy) == NONE if len(busy) else True
     source = np.where(idle, before, earlier)
     first = int(begin.min())

@@ -8,14 +8,14 @@ from typing import Final
 
 import numpy as np
 
-from npuperf.analyze.causes import cause_of
+from npuperf.analyze.causes import CODE
 from npuperf.analyze.nesting import NONE, Nesting
 from npuperf.model.host import HostOps
 from npuperf.model.labels import I64, Labels, Mask
 from npuperf.model.tasks import Tasks
 
 _OPTIMIZER: Final = re.compile(r"^Optimizer\.")
-_BACKWARD: Final = re.compile(r"^autograd::engine::evaluate_function|Backward\d*$|\bbackward\b")
+_BACKWARD: Final = re.compile(r"^autograd::engine::evaluate_function|[bB]ackward")
 _MODULE: Final = re.compile(r"^nn\.Module: (.+)$")
 #: What a label names must cover this share of the phase's launches.
 _MAIN_SHARE: Final = 0.6
@@ -60,7 +60,7 @@ def _ranges(inner: I64, nesting: Nesting) -> Labels:
     """Name the innermost user range around each launch, else the module just below the model itself."""
     events = nesting.events
     names = events.name.names
-    own = nesting.nearest(inner, events.name.flag([cause_of(n) == "range" for n in names]))
+    own = nesting.nearest(inner, nesting.causes == CODE["range"])
     module = events.name.flag([bool(_MODULE.match(n)) for n in names])
     model = nesting.outermost(inner, module)
     below = _child_towards(inner, model, module, nesting)
@@ -75,7 +75,7 @@ def _child_towards(inner: I64, model: I64, module: Mask, nesting: Nesting) -> I6
     at = nesting.nearest(inner, module)
     while (moving := (at >= 0) & (at != model)).any():
         child = np.where(moving, at, child)
-        at = nesting.nearest(np.where(moving, nesting.parent[at], NONE), module)
+        at = nesting.nearest(np.where(moving, nesting.parent[at], NONE), module, around=inner)
     return child
 
 

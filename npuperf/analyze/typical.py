@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -11,6 +12,10 @@ from npuperf.model.labels import I64
 from npuperf.model.result import Bound, OddStep, Phase, Spread, Step, TypicalPhase, TypicalStep
 from npuperf.model.thresholds import Thresholds
 from npuperf.units import duration
+
+Shape = tuple[str, ...]
+#: Compute and communication change places from step to step where both end at about the same time.
+_KIND: Final[dict[Bound, str]] = {"host": "host", "compute": "device", "communication": "device", "unknown": "unknown"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +36,7 @@ def typical_step(steps: list[Step], phases: list[Phase], shortest: int, limits: 
     if len(steps) < 2 or not phases:
         return None
     parts = [_parts(step, phases, shortest) for step in steps]
-    shapes = [tuple(p.bound for p in mine) for mine in parts]
+    shapes = [tuple(_KIND[p.bound] for p in mine) for mine in parts]
     usual, _ = Counter(shapes).most_common(1)[0]
     lengths = np.array([s.partition.span_ns for s in steps], np.int64)
     same = [i for i, shape in enumerate(shapes) if shape == usual]
@@ -40,12 +45,17 @@ def typical_step(steps: list[Step], phases: list[Phase], shortest: int, limits: 
     if len(fits) < 2:
         return None
     odd = [
-        OddStep(step=steps[i].step, span_ns=int(lengths[i]), why=_why(parts[i], usual, lengths[i], middle, parts, fits))
+        OddStep(step=steps[i].step, span_ns=int(lengths[i]), why=_why(parts[i], lengths[i], middle, parts, fits))
         for i in range(len(steps))
-        if i not in fits
+        if i not in fits and not (i == len(steps) - 1 and _only_lacks_its_end(shapes[i], usual, lengths[i], middle))
     ]
     phases_out = [_fold([parts[i][k] for i in fits]) for k in range(len(usual))]
     return TypicalStep(steps=len(fits), length=_spread(lengths[fits]), phases=phases_out, odd=odd)
+
+
+def _only_lacks_its_end(shape: Shape, usual: Shape, length: int, middle: float) -> bool:
+    """Tell whether a last step is as usual but for the idle time that ends the others: nothing follows it."""
+    return length <= middle and shape == usual[: len(shape)]
 
 
 def _parts(step: Step, phases: list[Phase], shortest: int) -> list[_Part]:
@@ -69,7 +79,7 @@ def _fold(parts: list[_Part]) -> TypicalPhase:
     labels = Counter(p.label for p in parts)
     start, end = (np.array([getattr(p, side) for p in parts], np.int64) for side in ("start", "end"))
     return TypicalPhase(
-        bound=parts[0].bound,
+        bound=Counter(p.bound for p in parts).most_common(1)[0][0],
         label=labels.most_common(1)[0][0],
         start=_spread(start),
         end=_spread(end),
@@ -81,12 +91,10 @@ def _spread(values: I64) -> Spread:
     return Spread(min_ns=int(values.min()), median_ns=int(np.median(values)), max_ns=int(values.max()))
 
 
-def _why(
-    mine: list[_Part], usual: tuple[Bound, ...], length: int, middle: float, parts: list[list[_Part]], fits: list[int]
-) -> str:
+def _why(mine: list[_Part], length: int, middle: float, parts: list[list[_Part]], fits: list[int]) -> str:
     """Say in what a step differs: its length, and the kind of time that it has more or less of."""
     texts = [f"{duration(int(length))} against {duration(int(middle))}"]
-    kinds = dict.fromkeys([*(p.bound for p in mine), *usual])
+    kinds = dict.fromkeys([*(p.bound for p in mine), *(p.bound for i in fits for p in parts[i])])
     typical = {k: float(np.median([_time(parts[i], k) for i in fits])) for k in kinds} if fits else {}
     if typical:
         differs = max(typical, key=lambda k: abs(_time(mine, k) - typical[k]))

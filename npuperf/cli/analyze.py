@@ -27,7 +27,8 @@ Examples:
   npuperf analyze ./result --full
   npuperf analyze ./result --step 12 --format json -o step12.json
   npuperf analyze op_summary_20250101120000.csv --soc Ascend910B1
-  npuperf analyze ./result --format csv --table steps
+  npuperf analyze ./result --what-if "host*0.5" --what-if "sync*0,compute*0.9"
+  npuperf analyze ./result --format csv --table phases
 """
 
 
@@ -44,6 +45,11 @@ class TableName(str, Enum):
     """Tables for CSV; the names of npuperf.render.tables.TABLES."""
 
     devices = "devices"
+    phases = "phases"
+    typical = "typical"
+    blame = "blame"
+    syncs = "syncs"
+    what_if = "what_if"
     steps = "steps"
     streams = "streams"
     operators = "operators"
@@ -67,6 +73,9 @@ def analyze(
     rank: Annotated[int | None, typer.Option("--rank", help="Only this rank.")] = None,
     device: Annotated[int | None, typer.Option("--device", help="Only this device.")] = None,
     cores: Annotated[str | None, typer.Option("--cores", help="Core counts CUBE,VECTOR, e.g. 24,48.")] = None,
+    what_if: Annotated[
+        list[str] | None, typer.Option("--what-if", help='Replay the run with a change, e.g. "host*0.5"; repeatable.')
+    ] = None,
     soc: Annotated[str | None, typer.Option("--soc", help="SoC name, e.g. Ascend910B1.")] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
@@ -74,7 +83,7 @@ def analyze(
     chosen = _cores(cores, soc)
     if output is not None:
         _check_output(output, force)
-    result = _run(path, top=top, step=step, rank=rank, device=device, cores=chosen)
+    result = _run(path, top=top, step=step, rank=rank, device=device, cores=chosen, what_if=what_if or [])
     _save_into_run(path, result)
     if format_ is Format.text:
         _print_text(result, output, full=full, top=top)
@@ -85,12 +94,19 @@ def analyze(
 
 
 def _run(
-    path: Path, *, top: int, step: int | None, rank: int | None, device: int | None, cores: Cores | None
+    path: Path,
+    *,
+    top: int,
+    step: int | None,
+    rank: int | None,
+    device: int | None,
+    cores: Cores | None,
+    what_if: list[str],
 ) -> Result:
     from npuperf.cli.progress import reading
     from npuperf.pipeline import Options, analyze_path, source_bytes
 
-    options = Options(top=top, step=step, rank=rank, device=device, cores=cores)
+    options = Options(top=top, step=step, rank=rank, device=device, cores=cores, what_if=tuple(what_if))
     with reading(lambda: source_bytes(path)) as progress:
         return analyze_path(path, options, progress)
 

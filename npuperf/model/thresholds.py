@@ -35,6 +35,10 @@ class Thresholds:
     wait_after_ns: int
     phase_share: float
     odd_step_share: float
+    cause_share: float
+    tiling_cache_entries: int
+    host_operator_elements: int
+    uneven_share: float
     severity_high: float
     severity_medium: float
 

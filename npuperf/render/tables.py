@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from npuperf.model.result import Device, Partition, Result, Verdict
 
-Unit = Literal["text", "count", "ms", "us", "percent", "core_ms"]
+Unit = Literal["text", "count", "ms", "us", "percent", "number", "tenth", "core_ms"]
 Cell = str | int | float | None
 
 
@@ -27,7 +27,9 @@ class Column:
     @property
     def title(self) -> str:
         """Header with its unit."""
-        unit = {"ms": "ms", "us": "µs", "percent": "%", "core_ms": "core·ms"}.get(self.unit)
+        unit = {"ms": "ms", "us": "µs", "percent": "%", "number": "%", "tenth": "%", "core_ms": "core·ms"}.get(
+            self.unit
+        )
         return f"{self.header} ({unit})" if unit else self.header
 
     def format(self, value: Cell) -> str:
@@ -40,6 +42,10 @@ class Column:
             return f"{float(value) / 1e3:,.3f}".replace(",", " ")
         if self.unit == "percent":
             return f"{100 * float(value):.1f}"
+        if self.unit == "number":
+            return f"{float(value):.1f}"
+        if self.unit == "tenth":
+            return f"{10 * float(value):.1f}"
         if self.unit == "count":
             return f"{value:,}".replace(",", " ")
         return str(value)
@@ -71,6 +77,15 @@ _PARTS = (
     Column("dependency_wait_ns", "dependency wait", "ms"),
     Column("unattributed_ns", "unattributed", "ms"),
 )
+_GAIN = (
+    Column("gain_low_ns", "gain per step, least", "us"),
+    Column("gain_high_ns", "gain per step, most", "us"),
+)
+_ELASTICITY = (
+    Column("elasticity_host", "10 % less host", "tenth"),
+    Column("elasticity_compute", "10 % less compute", "tenth"),
+    Column("elasticity_communication", "10 % less comm.", "tenth"),
+)
 _JUDGED = (Column("bound", "verdict"), Column("basis", "basis"))
 
 
@@ -80,6 +95,11 @@ def _parts(p: Partition) -> tuple[Cell, ...]:
 
 def _judged(v: Verdict) -> tuple[Cell, ...]:
     return (v.bound, v.basis)
+
+
+def _elasticity(v: Verdict) -> tuple[Cell, ...]:
+    e = v.elasticity
+    return (e.host, e.compute, e.communication) if e else (None, None, None)
 
 
 def _who(d: Device) -> tuple[Cell, ...]:
@@ -101,6 +121,142 @@ def steps(result: Result) -> Table:
         for s in d.steps
     ]
     return Table("steps", "steps", columns, rows, keys=3)
+
+
+def phases(result: Result) -> Table:
+    """One row per device and phase."""
+    columns = (
+        *_WHO,
+        Column("start_ns", "start", "ms"),
+        Column("end_ns", "end", "ms"),
+        *_JUDGED,
+        Column("label", "part"),
+        Column("first_step", "first step", "count"),
+        Column("last_step", "last step", "count"),
+        *_PARTS,
+        *_ELASTICITY,
+        Column("blame", "mostly to blame"),
+        Column("where", "code line"),
+        Column("kernels", "longest types"),
+    )
+    rows: list[tuple[Cell, ...]] = [
+        (
+            *_who(d),
+            p.start_ns,
+            p.end_ns,
+            p.bound,
+            p.verdict.basis,
+            p.label or None,
+            p.first_step,
+            p.last_step,
+            *_parts(p.partition),
+            *_elasticity(p.verdict),
+            f"{p.blame[0].cause}: {p.blame[0].name}" if p.blame else None,
+            p.where,
+            ", ".join(k.type for k in p.kernels) or None,
+        )
+        for d in result.devices
+        for p in d.phases
+    ]
+    return Table("phases", "phases", columns, rows, keys=4)
+
+
+def typical(result: Result) -> Table:
+    """The usual phases of a step: where they begin and end in it, over all usual steps."""
+    columns = (
+        *_WHO,
+        Column("bound", "verdict"),
+        Column("label", "part"),
+        Column("start_ns", "start, median", "ms"),
+        Column("end_ns", "end, median", "ms"),
+        Column("min_ns", "length, least", "ms"),
+        Column("median_ns", "median", "ms"),
+        Column("max_ns", "greatest", "ms"),
+        Column("steps", "of steps", "count"),
+    )
+    rows: list[tuple[Cell, ...]] = [
+        (
+            *_who(d),
+            p.bound,
+            p.label or None,
+            p.start.median_ns,
+            p.end.median_ns,
+            p.length.min_ns,
+            p.length.median_ns,
+            p.length.max_ns,
+            d.typical_step.steps,
+        )
+        for d in result.devices
+        if d.typical_step
+        for p in d.typical_step.phases
+    ]
+    return Table("typical", "the typical step", columns, rows, keys=4)
+
+
+def blame(result: Result) -> Table:
+    """What the launching thread did while the device waited for it; adds up to host wait."""
+    columns = (
+        *_WHO,
+        Column("cause", "cause"),
+        Column("name", "doing"),
+        Column("ns", "host wait", "ms"),
+        Column("share", "share", "percent"),
+        Column("count", "pieces", "count"),
+        Column("where", "code line"),
+    )
+    rows: list[tuple[Cell, ...]] = [
+        (*_who(d), b.cause, b.name, b.ns, b.ns / d.partition.host_wait_ns, b.count, b.where)
+        for d in result.devices
+        for b in d.blame
+    ]
+    return Table("blame", "what the host was doing while the device waited for it", columns, rows, keys=4)
+
+
+def syncs(result: Result) -> Table:
+    """Where the host waits for the device."""
+    columns = (
+        *_WHO,
+        Column("name", "call"),
+        Column("torch_op", "torch operator"),
+        Column("count", "count", "count"),
+        Column("host_ns", "host waited", "ms"),
+        Column("idle_ns", "device idle after", "ms"),
+        *_GAIN,
+        Column("where", "code line"),
+    )
+    rows: list[tuple[Cell, ...]] = [
+        (*_who(d), s.name, s.torch_op, s.count, s.host_ns, s.idle_ns, *(s.gain_ns_per_step or (None, None)), s.where)
+        for d in result.devices
+        for s in d.syncs
+    ]
+    return Table("syncs", "where the host waits for the device", columns, rows, keys=3)
+
+
+def what_if(result: Result) -> Table:
+    """Modelled changes, the user's own first."""
+    columns = (
+        *_WHO,
+        Column("expr", "what if"),
+        Column("span_ns", "window then", "ms"),
+        Column("gain_pct", "gain", "number"),
+        *_GAIN,
+        Column("title", "that is"),
+        Column("reason", "cannot tell because"),
+    )
+    rows: list[tuple[Cell, ...]] = [
+        (
+            w.rank,
+            w.device,
+            w.expr,
+            w.span_ns,
+            w.gain_pct,
+            *(w.gain_ns_per_step or (None, None)),
+            w.title or None,
+            w.reason,
+        )
+        for w in result.what_if
+    ]
+    return Table("what_if", "what if (replayed)", columns, rows, keys=3)
 
 
 def streams(result: Result) -> Table:
@@ -278,8 +434,7 @@ def findings(result: Result) -> Table:
         Column("status", "status"),
         Column("severity", "severity"),
         Column("title", "finding"),
-        Column("gain_low_ns", "gain per step, least", "us"),
-        Column("gain_high_ns", "gain per step, most", "us"),
+        *_GAIN,
         Column("next", "next"),
         Column("refute", "refuted if"),
         Column("source", "source"),
@@ -306,6 +461,11 @@ TABLES: dict[str, Callable[[Result], Table]] = {
     f.__name__: f
     for f in (
         devices,
+        phases,
+        typical,
+        blame,
+        syncs,
+        what_if,
         steps,
         streams,
         operators,

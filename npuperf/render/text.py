@@ -11,16 +11,23 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from npuperf.model.result import Device, Finding, Range, Result, Step
+from npuperf.model.result import Bound, Device, Finding, Range, Result, Spread, Step
 from npuperf.render.tables import TABLES, Table, how_many
-from npuperf.render.words import BOUND, PARTS, gain
+from npuperf.render.words import BOUND, CAUSE, PARTS, gain
 from npuperf.units import duration, percent, plural
 
 _COLOURS = {"host": "yellow", "compute": "cyan", "communication": "magenta", "unknown": "red"}
 _SEVERITY = {"high": "red", "medium": "yellow", "low": "dim"}
 #: The field's short names, to leave room for the code line.
 _CORES = {"AI_CORE": "AIC", "AI_VECTOR_CORE": "AIV", "COMMUNICATION": "COMM"}
+_LETTER = {"host": "H", "compute": "C", "communication": "M", "unknown": "?"}
 _BAR = 24
+_STRIP = 64
+#: Shares of the time below which a line is not worth its room on one screen.
+_WORTH = 0.02
+_CHANGES = 3
+_OPERATORS = 3
+_FINDINGS = 3
 _FEW = 5
 
 
@@ -40,17 +47,20 @@ def _screen(result: Result, full: bool, top: int) -> Iterator[RenderableType]:
         yield _section("devices", _compact_devices(result.devices if full else result.devices[:16]))
         if not full and len(result.devices) > 16:
             yield Text(f"  {how_many(16, len(result.devices), 'devices')}; --full shows all", style="dim")
+    if len(result.devices) == 1:
+        yield from _phase_lines(result.devices[0])
+        yield from _blame_lines(result.devices[0])
+    yield from _what_if(result, full)
     steps = [(d, s) for d in result.devices for s in d.steps]
-    if len(steps) > 1 and len(result.devices) == 1:
+    if len(steps) > 1 and len(result.devices) == 1 and (full or not result.devices[0].typical_step):
         shown = [s for _, s in steps] if full else _typical(steps)
         yield _section(f"steps ({how_many(len(shown), len(steps), 'steps')})", _compact_steps(shown))
     if result.operators:
-        rows = result.operators if full else result.operators[: min(top, _FEW)]
+        rows = result.operators if full else result.operators[: min(top, _OPERATORS)]
         yield _section(
             f"operators by total time ({how_many(len(rows), len(result.operators), 'operators')})",
             _compact_operators(result, len(rows)),
         )
-    yield from _longest(result)
     yield from _core_line(result)
     yield from _findings(result.findings, full)
     if full:
@@ -99,12 +109,17 @@ def _grid(*columns: tuple[str, Justify]) -> RichTable:
 
 
 def _keep_numbers_whole(table: RichTable) -> RichTable:
-    """Let only the last column be cut when the terminal is narrow, and leave out columns with nothing in them."""
-    table.columns[:] = [c for c in table.columns if any(str(cell) not in ("–", "") for cell in c.cells)]
-    for column in table.columns[:-1]:
-        widest = max([cell_len(str(cell)) for cell in column.cells] + [cell_len(str(column.header))])
-        column.min_width = widest
-    return table
+    """Leave out columns with nothing in them, and let only the last one be cut when the terminal is narrow."""
+    kept = [c for c in table.columns if any(str(cell) not in ("–", "") for cell in c.cells)]
+    whole = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", expand=True)
+    for i, column in enumerate(kept):
+        widest = max(cell_len(str(cell)) for cell in [*column.cells, column.header])
+        last = i == len(kept) - 1
+        ratio, width = (1, None) if last else (None, widest)
+        whole.add_column(column.header, justify=column.justify, no_wrap=True, ratio=ratio, width=width)
+    for row, cells in zip(table.rows, zip(*(c.cells for c in kept), strict=True), strict=True):
+        whole.add_row(*cells, style=row.style)
+    return whole
 
 
 def _partition(device: Device) -> RenderableType:
@@ -112,7 +127,7 @@ def _partition(device: Device) -> RenderableType:
     table = _grid(("where the time goes", "left"), ("ms", "right"), ("%", "right"), ("", "left"))
     for key, label, depth in PARTS:
         ns = getattr(p, key)
-        if depth == 2 and ns == 0:
+        if (depth == 2 and ns == 0) or (key == "other_exposed_ns" and ns == 0):
             continue
         share = ns / p.span_ns if p.span_ns else 0.0
         bar = "█" * round(_BAR * share) if depth else ""
@@ -126,6 +141,111 @@ def _partition(device: Device) -> RenderableType:
     if c.launches:
         check += f"; launch latency {duration(c.launch_latency_ns)}, clock skew at least {duration(c.skew_ns)}"
     return Group(_keep_numbers_whole(table), Text(check, style="dim"))
+
+
+def _phase_lines(device: Device) -> Iterator[RenderableType]:
+    """Show the typical step as a bar and its phases as lines; without steps, the window's phases."""
+    typical = device.typical_step
+    rows: list[tuple[Bound, str, int, int, Spread | None]] = []
+    if typical:
+        rows += [(p.bound, p.label, p.start.median_ns, p.end.median_ns, p.length) for p in typical.phases]
+        title = f"in every step ({typical.steps} of {len(device.steps)} alike, {_range_ms(typical.length)})"
+        span = typical.length.median_ns
+    else:
+        span = device.partition.span_ns
+        begin = device.phases[0].start_ns if device.phases else 0
+        rows += [(p.bound, p.label, p.start_ns - begin, p.end_ns - begin, None) for p in device.phases]
+        title = f"phases ({len(rows)})"
+    if len(rows) < 2 and not (typical and typical.odd):
+        return
+    table = _grid(("ms", "right"), ("%", "right"), ("verdict", "left"), ("part", "left"), ("least–most ms", "left"))
+    most = sorted(range(len(rows)), key=lambda i: rows[i][2] - rows[i][3])[:_FEW]
+    for i in sorted(most):
+        bound, label, start, end, length = rows[i]
+        table.add_row(
+            f"{start / 1e6:.3f}–{end / 1e6:.3f}",
+            _share(end - start, span),
+            _bound_text(bound, "measured"),
+            label or "–",
+            "–" if length is None else f"{length.min_ns / 1e6:.3f}–{length.max_ns / 1e6:.3f}",
+        )
+    lines: list[RenderableType] = [_strip([(b, s, e) for b, _, s, e, _ in rows], span), _keep_numbers_whole(table)]
+    if len(rows) > _FEW:
+        lines.append(Text(f"{how_many(_FEW, len(rows), 'phases')}, the longest; --full shows all", style="dim"))
+    odd = typical.odd if typical else []
+    lines += [Text(f"odd: step {o.step}, {o.why}", style="yellow") for o in odd[:3]]
+    if len(odd) > 3:
+        lines.append(Text(f"{len(odd) - 3} more odd steps in --format json", style="dim"))
+    yield _section(title, Group(*lines))
+
+
+def _range_ms(spread: Spread) -> str:
+    if spread.min_ns == spread.max_ns:
+        return f"{spread.median_ns / 1e6:.3f} ms"
+    return f"{spread.min_ns / 1e6:.3f}–{spread.max_ns / 1e6:.3f} ms"
+
+
+def _strip(rows: list[tuple[Bound, int, int]], span: int) -> Text:
+    """Draw a step as a strip: one letter per phase's verdict, as wide as its time."""
+    strip = Text()
+    for bound, start, end in rows:
+        first, last = (round(_STRIP * at / max(span, 1)) for at in (start, end))
+        strip.append(_LETTER[bound] * max(last - first, 0), style=_COLOURS[bound])
+    return strip
+
+
+def _blame_lines(device: Device) -> Iterator[RenderableType]:
+    """Say what the host did while the device waited, where that is a notable part of the time."""
+    wait = device.partition.host_wait_ns
+    if not device.blame or wait < _WORTH * device.partition.span_ns:
+        return
+    totals: dict[str, int] = {}
+    for b in device.blame:
+        totals[b.cause] = totals.get(b.cause, 0) + b.ns
+    causes = sorted(totals, key=lambda c: -totals[c])
+    table = _grid(("cause", "left"), ("ms", "right"), ("%", "right"), ("mostly", "left"))
+    for cause in causes[:_FEW]:
+        named = next(b for b in device.blame if b.cause == cause and b.name != "others")
+        where = f", {named.where}" if named.where else ""
+        name = "" if named.name == "nothing recorded" else f"{named.name}{where}"
+        table.add_row(CAUSE.get(cause, cause), f"{totals[cause] / 1e6:.3f}", _share(totals[cause], wait), name)
+    lines: list[RenderableType] = [_keep_numbers_whole(table)]
+    costly = [s for s in device.syncs if s.idle_ns >= _WORTH * device.partition.span_ns]
+    for s in costly[:2]:
+        where = f" from {s.where}" if s.where else ""
+        text = f"sync: {s.torch_op or s.name}{where} ×{s.count}: the device idled {duration(s.idle_ns)} after it"
+        lines.append(Text(text, style="yellow"))
+    few = how_many(min(_FEW, len(causes)), len(causes), "causes")
+    what = f"waiting for the host, {duration(wait)}: what it did ({few})"
+    yield _section(what, Group(*lines))
+
+
+def _what_if(result: Result, full: bool) -> Iterator[RenderableType]:
+    """Show the user's questions and, for one device, the most rewarding changes."""
+    asked = [w for w in result.what_if if w.asked]
+    standard = [w for w in result.what_if if not w.asked and (w.gain_pct or 0) >= 100 * _WORTH]
+    standard.sort(key=lambda w: -(w.gain_pct or 0))
+    rows = asked + (standard[: len(standard) if full else _CHANGES] if len(result.devices) == 1 else [])
+    if not rows:
+        return
+    several = len(result.devices) > 1
+    table = _grid(("rank", "right"), ("gain %", "right"), (f"per {rows[0].gain_per}", "right"), ("what if", "left"))
+    for w in rows:
+        note = w.reason or w.title
+        table.add_row(
+            f"{w.rank if w.rank is not None else w.device}" if several else "",
+            "–" if w.gain_pct is None else f"{w.gain_pct:.1f}",
+            "–" if w.gain_ns_per_step is None else _interval(*w.gain_ns_per_step),
+            w.expr + (f": {note}" if note else ""),
+        )
+    errors = [d.replay.error for d in result.devices if d.replay and d.replay.usable]
+    check = f" (replayed; the model is {percent(max(errors))} off the measured window)" if errors else ""
+    yield _section(f"what if{check}", _keep_numbers_whole(table))
+
+
+def _interval(low: int, high: int) -> str:
+    close = abs(high - low) <= _WORTH * abs(high)
+    return duration(high) if close else f"{duration(low)} … {duration(high)}"
 
 
 def _compact_devices(devices: Sequence[Device]) -> RichTable:
@@ -207,23 +327,11 @@ def _short(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-def _longest(result: Result) -> Iterator[RenderableType]:
-    for k in result.kernels[:1]:
-        step = f", step {k.step}" if k.step is not None else ""
-        where = k.where or k.torch_op
-        text = f"{_short(k.name or 'N/A', 60)} {duration(k.dur_ns)} at {duration(k.start_ns)}{step}" + (
-            f", from {where}" if where else ""
-        )
-        yield Text.assemble(("longest kernel: ", "bold"), text)
-
-
 def _core_line(result: Result) -> Iterator[RenderableType]:
     for d in result.devices[:1] if result.input.kind != "kineto" else ():
         sides = [("cube", d.cores.cube), ("vector", d.cores.vector)]
         known = [
-            f"{name} {percent(s.occupancy_busy)} while busy, {percent(s.occupancy_span)} of the span"
-            for name, s in sides
-            if s
+            f"{name} {percent(s.occupancy_busy)} busy, {percent(s.occupancy_span)} in all" for name, s in sides if s
         ]
         text = "; ".join(known) or d.cores.reason or "no core figures"
         which = "" if len(result.devices) == 1 else f" ({_name(d)})"
@@ -237,7 +345,7 @@ def _findings(findings: list[Finding], full: bool) -> Iterator[RenderableType]:
     open_ = _distinct([f for f in findings if f.status == "cannot_tell"])
     fine = sorted({f.title for f in findings if f.status == "ok"} - {f.title for f, _ in open_})
     lines = RichTable.grid(padding=(0, 2, 0, 0))
-    shown = problems if full else problems[:_FEW]
+    shown = problems if full else problems[:_FINDINGS]
     for f, n in shown:
         where = f" (and on {n - 1} more devices)" if n > 1 else ""
         lines.add_row(Text(f.severity, _SEVERITY[f.severity]), Text(f.title + where))
@@ -251,7 +359,8 @@ def _findings(findings: list[Finding], full: bool) -> Iterator[RenderableType]:
         titles = ", ".join(dict.fromkeys(f.title for f, _ in open_))
         lines.add_row(Text("?", "dim"), Text(f"cannot tell: {titles} (--full says what is missing)", style="dim"))
     if fine:
-        lines.add_row(Text("ok", "dim"), Text(", ".join(fine), style="dim"))
+        text = ", ".join(fine) if full else f"{plural(len(fine), 'check')} without a problem (--full names them)"
+        lines.add_row(Text("ok", "dim"), Text(text, style="dim"))
     yield _section("findings", lines)
 
 
@@ -339,7 +448,7 @@ def _footer(result: Result, full: bool) -> Iterator[RenderableType]:
     if source.missing and not full:
         names = "; ".join(dict.fromkeys(text.split(":")[0] for text in source.missing))
         lines.add_row("  ?", Text(f"{names} (--full says what they would tell)", style="dim"))
-    for text in _vendor_lines(result):
+    for text in _vendor_lines(result, full):
         lines.add_row("  ·", Text(text, style="dim"))
     if full:
         for name in source.files:
@@ -349,12 +458,13 @@ def _footer(result: Result, full: bool) -> Iterator[RenderableType]:
     yield lines
 
 
-def _vendor_lines(result: Result) -> Iterator[str]:
+def _vendor_lines(result: Result, full: bool) -> Iterator[str]:
     """Say once whether the exporter's own split of the steps agrees with ours."""
     checks = [v for d in result.devices for v in d.vendor]
     differ = [v for v in checks if not v.agrees]
     for v in differ[:1] or checks[:1]:
         where = "the whole run" if v.step is None else f"step {v.step}"
-        count = f" ({len(differ)} of {len(checks)} steps differ)" if len(differ) > 1 else ""
+        count = f" ({len(differ)} of {len(checks)} do)" if len(differ) > 1 else ""
         verb = "differ from" if differ else "agree with"
-        yield f"the exporter's own step times (step_trace_time) {verb} these in {where}{count}: {v.why}"
+        why = f": {v.why}" if full else " (--full says why)" if differ else ""
+        yield f"step_trace_time's figures {verb} these in {where}{count}{why}"

@@ -15,6 +15,27 @@ BOUND: Final = {
     "unknown": "CANNOT TELL",
 }
 
+#: Causes of host wait for people.
+CAUSE: Final = {
+    "sync": "waiting for the device",
+    "data_loading": "data loading",
+    "compile": "compiling operators",
+    "gc": "garbage collection",
+    "communication": "communication calls",
+    "tiling": "shapes and tiling",
+    "launch": "launching",
+    "execute": "aclnn/aclop calls",
+    "memory": "memory calls",
+    "runtime": "runtime calls",
+    "queue": "task queue",
+    "optimizer": "optimizer",
+    "autograd": "autograd",
+    "torch_op": "torch operators",
+    "python": "Python",
+    "range": "user range",
+    "unrecorded": "nothing recorded",
+}
+
 #: The rows of a partition: field, label, depth.
 PARTS: Final = (
     ("span_ns", "span", 0),
@@ -40,6 +61,9 @@ def gain(finding: Finding) -> str:
     if finding.gain_ns_per_step is None or finding.gain_pct is None:
         return "gain not computable from this data"
     low, high = finding.gain_ns_per_step
-    low_text = "0" if low == 0 else duration(low)
+    least, most = finding.gain_pct
     per = "per step" if finding.gain_per == "step" else "in all"
-    return f"gain {low_text} to {duration(high)} {per} ({finding.gain_pct[0]:.0f} to {finding.gain_pct[1]:.1f} %)"
+    if duration(low) == duration(high):
+        return f"gain {duration(high)} {per} ({most:.1f} %)"
+    low_text = "0" if low == 0 else duration(low)
+    return f"gain {low_text} to {duration(high)} {per} ({least:.0f} to {most:.1f} %)"

@@ -1,0 +1,60 @@
+"""Operators on a handful of values that the device computes though the host could."""
+
+from __future__ import annotations
+
+import re
+from math import prod
+
+import numpy as np
+
+from npuperf.advise.rule import View, finding, is_graph_mode, lacks_host_events, quote, top_types
+from npuperf.model.labels import Mask
+from npuperf.model.result import Finding
+from npuperf.model.thresholds import Thresholds
+
+TITLE = "tiny operators on the device"
+SOURCE = "GE: operators whose inputs and outputs have 8 elements at most run on the host in dynamic graphs"
+
+_SHAPE_WORK = re.compile(r"^(Pack|Concat\w*|Gather\w*|Slice\w*|StridedSlice\w*|Squeeze|Unsqueeze|Shape\w*|Cast|Range)$")
+
+
+def needs(view: View) -> str | None:
+    """Input shapes must be recorded."""
+    if not view.tasks.shapes.known().any():
+        return "input shapes are not recorded: profile with Level1 (and record_shapes)"
+    return lacks_host_events(view)
+
+
+def judge(view: View, limits: Thresholds) -> Finding | None:
+    """Find kernels of types that compute shapes, with no input beyond a few elements, in dynamic graphs."""
+    if not view.host_bound or not is_graph_mode(view):
+        return None
+    tiny = _tiny(view, limits.host_operator_elements)
+    waits = int(view.waits[tiny].sum())
+    if waits < limits.cause_share * view.partition.span_ns:
+        return None
+    rows = top_types(view, tiny)
+    return finding(
+        view,
+        "host_operators",
+        "problem",
+        f"operators on {limits.host_operator_elements} elements at most run on the device: {quote(rows)}",
+        evidence={"count": int(tiny.sum()), "host_wait_ns": waits, "types": rows},
+        gain=(0, view.per_step(waits + view.exposed(tiny))),
+        refute="their inputs come from the device, or their outputs are larger: then they cannot move",
+        next="compute shapes from host values (Shape, Size, constants, CPU inputs), so that the graph keeps them there",
+        source=SOURCE,
+    )
+
+
+def _tiny(view: View, most: int) -> Mask:
+    small = view.tasks.shapes.flag([_elements(text) <= most for text in view.tasks.shapes.names])
+    shape_work = view.types.flag([bool(_SHAPE_WORK.match(n)) for n in view.types.names])
+    chosen: Mask = view.compute & small & shape_work
+    return chosen
+
+
+def _elements(shapes: str) -> int:
+    """Return the number of elements of the largest input in a cell like ``"2,3;4"``."""
+    sizes = [np.array(re.findall(r"\d+", shape), dtype=np.int64).tolist() for shape in shapes.split(";")]
+    return max((prod(size) for size in sizes), default=0)
