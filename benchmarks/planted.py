@@ -19,6 +19,7 @@ from pathlib import Path
 ORIGIN = 1_763_000_000_000_000_000
 MAIN, AUTOGRAD, CONSUMER, WORKER = 7001, 7002, 7003, 7004
 COMPUTE, SECOND, THIRD, FOURTH, COMM = 2, 5, 6, 7, 9
+DATA = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 LAUNCH_CALL, TAIL, TURNAROUND, SYNC_RETURN = 3_000, 500, 400, 6_000
 PYTHON, CANN, HARDWARE, COMMUNICATION = 7001, 7169024, 7169248, 7169280
 HEADER = (
@@ -42,6 +43,7 @@ class Op:
 
     @property
     def torch(self) -> str:
+        """Name of the torch operator."""
         return f"aten::{self.type.lower()}"
 
 
@@ -124,11 +126,14 @@ class Task:
 
     @property
     def host_paced(self) -> bool:
+        """Whether its launch, and nothing else, decided when it started."""
         return self.start > self.free + TURNAROUND
 
 
 @dataclass
 class Event:
+    """A recorded host event; ``number`` is the launched task's."""
+
     name: str
     cat: str
     thread: int
@@ -165,6 +170,7 @@ class _Machine:
         self.collectives = 0
 
     def run(self, first_step: int = 11) -> Recording:
+        """Run all steps."""
         clock = 0
         for n in range(self.scenario.steps):
             self.step = first_step + n
@@ -203,7 +209,7 @@ class _Machine:
         elif isinstance(action, Sync):
             self._sync(tid, action)
         elif isinstance(action, Busy):
-            cause = {"enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__": "data_loading"}.get(action.event or "", "")
+            cause = "data_loading" if action.event == DATA else ""
             start = self.clock[tid]
             self.clock[tid] += self._host(tid, action.us, cause)
             if action.event:
@@ -244,14 +250,15 @@ class _Machine:
         call = launched - min(LAUNCH_CALL, (launched - begin) // 2)
         if tiling:
             middle = call - 200
-            self._event(f"AscendCL@aclnn{op.type}GetWorkspaceSize", "cann", launcher, max(begin, middle - tiling), middle)
+            name = f"AscendCL@aclnn{op.type}GetWorkspaceSize"
+            self._event(name, "cann", launcher, max(begin, middle - tiling), middle)
         self._event("Node@launch", "cann", launcher, call, launched, number)
         self._device(op, number, launcher, tid, called, (call, launched))
 
     def _device(self, op: Op, number: int, launcher: int, tid: int, called: int, launch: tuple[int, int]) -> None:
         scale = self.world.comm if op.collective else self.world.compute * dict(self.world.types).get(op.type, 1.0)
         dur = max(int(1000 * self._vary(tid, op.device, 0.03) * scale), 1)
-        latency = int(1000 * self._vary(tid, self.scenario.latency_us, 0.05) * self.world.latency)
+        latency = int(1000 * self._vary(tid, self.scenario.latency_us, 0.15) * self.world.latency)
         waits = [] if self.world.overlap and (op.collective or COMM in op.after) else list(op.after)
         free = max([self.ends.get(op.stream, -TURNAROUND), *(self.ends.get(s, -TURNAROUND) for s in waits)])
         start = max(launch[1] + latency, free + TURNAROUND)
@@ -306,6 +313,7 @@ def run(scenario: Scenario, world: World | None = None) -> list[Recording]:
 
 
 def us(ns: int) -> str:
+    """Render ns as µs with three decimals."""
     return f"{ns // 1000}.{ns % 1000:03d}"
 
 
@@ -333,8 +341,8 @@ def _write_kernels(path: Path, recording: Recording) -> None:
         until = max(t.end, until or 0)
         core = "COMMUNICATION" if t.op.collective else "AI_CORE"
         stream, block = ("N/A", 0) if t.op.collective else (t.op.stream, 24)
-        start = us(ORIGIN + t.start)
-        rows.append(f"{t.step},0,{_name(t)},{t.op.type},dynamic,{core},{start}\t,{us(t.end - t.start)},{us(wait)},{block},0,{stream}")
+        timing = f"{us(ORIGIN + t.start)}\t,{us(t.end - t.start)},{us(wait)}"
+        rows.append(f"{t.step},0,{_name(t)},{t.op.type},dynamic,{core},{timing},{block},0,{stream}")
     path.write_text("\r\n".join(rows) + "\r\n", newline="")
 
 
@@ -360,7 +368,8 @@ def _metadata() -> Iterator[dict]:
 
 
 def _x(name: str, pid: int, tid: int, start: int, end: int, **more: object) -> dict:
-    return {"ph": "X", "name": name, "pid": pid, "tid": tid, "ts": us(ORIGIN + start), "dur": (end - start) / 1000, "args": {}, **more}
+    times = {"ts": us(ORIGIN + start), "dur": (end - start) / 1000}
+    return {"ph": "X", "name": name, "pid": pid, "tid": tid, **times, "args": {}, **more}
 
 
 def _host_events(recording: Recording, skew: int) -> Iterator[dict]:
@@ -400,13 +409,14 @@ def _device_events(recording: Recording, scenario: Scenario) -> Iterator[dict]:
 
 # --- scenarios -----------------------------------------------------------------------------------------------------
 
-DATA = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 FASTER = ("host*0.5", World(host=0.5))
 SLIM = ("host*0.8", World(host=0.8))
 KERNELS = ("compute*0.7", World(compute=0.7))
 NO_SYNC = ("sync*0", World(no_sync=""))
 COMM_FASTER = ("comm*0.5", World(comm=0.5))
 OVERLAP = ("overlap", World(overlap=True))
+READY = ("host:data_loading*0", World(causes=(("data_loading", 0.0),)))
+NO_TILING = ("host:tiling*0", World(causes=(("tiling", 0.0),)))
 
 
 def ops(count: int, host: float, device: float, **more: object) -> list[Action]:
@@ -456,51 +466,186 @@ def scenarios() -> list[Scenario]:
             add(f"even host {host} device {device}", lambda n, h=host, d=device: main(*ops(120, h, d)), FASTER, KERNELS)
     for host, device in ((25, 4), (25, 60), (10, 12)):
         add(f"training {host}/{device}", lambda n, h=host, d=device: main(*training(h, d)), FASTER, KERNELS)
-        add(f"task queue {host}/{device}", lambda n, h=host, d=device: main(*ops(120, h, d)), FASTER, KERNELS, queue=True)
+        add(
+            f"task queue {host}/{device}",
+            lambda n, h=host, d=device: main(*ops(120, h, d)),
+            FASTER,
+            KERNELS,
+            queue=True,
+        )
     for count in (2, 3, 4):
         rows = (COMPUTE, SECOND, THIRD, FOURTH)[:count]
         for host, device in ((15, 30), (15, 150)):
-            add(f"{count} streams {host}/{device}", lambda n, h=host, d=device, r=rows: main(*streams(120, h, d, r)), FASTER, KERNELS)
-    add("streams that order each other", lambda n: main(*[Op("MatMul", 12, 40, stream=(COMPUTE, SECOND)[i % 2], after=((SECOND, COMPUTE)[i % 2],)) for i in range(100)]), FASTER, KERNELS)
-    add("a side stream joined late", lambda n: main(*ops(20, 10, 60), Op("Side", 10, 400, stream=SECOND, after=(COMPUTE,)), *ops(20, 10, 60), Op("Join", 10, 60, after=(SECOND,)), *ops(20, 10, 60)), FASTER, ("op:Side*0.5", World(types=(("Side", 0.5),))))
-    line = "train.py(57): step"
+            add(
+                f"{count} streams {host}/{device}",
+                lambda n, h=host, d=device, r=rows: main(*streams(120, h, d, r)),
+                FASTER,
+                KERNELS,
+            )
+    add(
+        "streams that order each other",
+        lambda n: main(
+            *[
+                Op("MatMul", 12, 40, stream=(COMPUTE, SECOND)[i % 2], after=((SECOND, COMPUTE)[i % 2],))
+                for i in range(100)
+            ]
+        ),
+        FASTER,
+        KERNELS,
+    )
+    add(
+        "a side stream joined late",
+        lambda n: main(
+            *ops(20, 10, 60),
+            Op("Side", 10, 400, stream=SECOND, after=(COMPUTE,)),
+            *ops(20, 10, 60),
+            Op("Join", 10, 60, after=(SECOND,)),
+            *ops(20, 10, 60),
+        ),
+        FASTER,
+        ("op:Side*0.5", World(types=(("Side", 0.5),))),
+    )
+    line, at_57 = "train.py(57): step", {"sync_line": "train.py:57 step", "cause": "sync"}
     for host, device in ((10, 30), (10, 100), (30, 20)):
-        add(f"item every step {host}/{device}", lambda n, h=host, d=device: main(*ops(80, h, d), Sync(line)), NO_SYNC, FASTER, sync_line="train.py:57 step", cause="sync")
-        add(f"item every 8 operators {host}/{device}", lambda n, h=host, d=device: main(*[a for _ in range(12) for a in (*ops(8, h, d), Sync(line))]), NO_SYNC, FASTER, sync_line="train.py:57 step", cause="sync")
-    add("item every kernel", lambda n: main(*[a for _ in range(60) for a in (*ops(1, 15, 30), Sync(line))]), NO_SYNC, FASTER, sync_line="train.py:57 step", cause="sync")
-    add("device sync at the end", lambda n: main(*ops(60, 12, 40), Sync("train.py(66): main", None)), NO_SYNC, FASTER, sync_line="train.py:66 main", cause="sync")
-    add("two syncs, one costly", lambda n: main(*ops(40, 10, 60), Sync(line), Busy(800), *ops(40, 10, 60), Sync("log.py(9): log")), ("sync:train.py:57*0", World(no_sync="train.py(57)")), NO_SYNC, sync_line="train.py:57 step", cause="sync")
-    add("sync with a task queue", lambda n: main(*ops(80, 20, 30), Sync(line)), NO_SYNC, FASTER, queue=True, sync_line="train.py:57 step", cause="sync")
+        add(
+            f"item every step {host}/{device}",
+            lambda n, h=host, d=device: main(*ops(80, h, d), Sync(line)),
+            NO_SYNC,
+            FASTER,
+            **at_57,
+        )
+        add(
+            f"item every 8 operators {host}/{device}",
+            lambda n, h=host, d=device: main(*[a for _ in range(12) for a in (*ops(8, h, d), Sync(line))]),
+            NO_SYNC,
+            FASTER,
+            **at_57,
+        )
+    add(
+        "item every kernel",
+        lambda n: main(*[a for _ in range(60) for a in (*ops(1, 15, 30), Sync(line))]),
+        NO_SYNC,
+        FASTER,
+        **at_57,
+    )
+    add(
+        "device sync at the end",
+        lambda n: main(*ops(60, 12, 40), Sync("train.py(66): main", None)),
+        NO_SYNC,
+        FASTER,
+        sync_line="train.py:66 main",
+        cause="sync",
+    )
+    add(
+        "two syncs, one costly",
+        lambda n: main(*ops(40, 10, 60), Sync(line), Busy(800), *ops(40, 10, 60), Sync("log.py(9): log")),
+        ("sync:train.py:57*0", World(no_sync="train.py(57)")),
+        NO_SYNC,
+        **at_57,
+    )
+    add("sync with a task queue", lambda n: main(*ops(80, 20, 30), Sync(line)), NO_SYNC, FASTER, queue=True, **at_57)
     for us_ in (1_000, 5_000, 20_000):
-        add(f"data stall {us_} µs", lambda n, u=us_: main(Busy(u, DATA), *ops(60, 10, 50)), ("host:data_loading*0", World(causes=(("data_loading", 0.0),))), FASTER, cause="data_loading")
-    add("data stall, then a sync", lambda n: main(Busy(4_000, DATA), *ops(60, 10, 50), Sync(line)), ("host:data_loading*0", World(causes=(("data_loading", 0.0),))), NO_SYNC, cause="data_loading")
-    add("data stall in one step", lambda n: main(*([Busy(30_000, DATA)] if n == 3 else []), *ops(60, 10, 50)), FASTER, cause="data_loading")
-    add("compile stall in one step", lambda n: main(*ops(20, 10, 50), *([Busy(40_000, "AscendCL@opCompile")] if n == 2 else []), *ops(40, 10, 50)), FASTER, cause="compile")
-    add("compile stall every step", lambda n: main(Busy(6_000, "AscendCL@opCompile"), *ops(60, 10, 50)), FASTER, cause="compile")
+        add(
+            f"data stall {us_} µs",
+            lambda n, u=us_: main(Busy(u, DATA), *ops(60, 10, 50)),
+            READY,
+            FASTER,
+            cause="data_loading",
+        )
+    add(
+        "data stall, then a sync",
+        lambda n: main(Busy(4_000, DATA), *ops(60, 10, 50), Sync(line)),
+        READY,
+        NO_SYNC,
+        cause="data_loading",
+    )
+    add(
+        "data stall in one step",
+        lambda n: main(*([Busy(30_000, DATA)] if n == 3 else []), *ops(60, 10, 50)),
+        FASTER,
+        cause="data_loading",
+    )
+    add(
+        "compile stall in one step",
+        lambda n: main(*ops(20, 10, 50), *([Busy(40_000, "AscendCL@opCompile")] if n == 2 else []), *ops(40, 10, 50)),
+        FASTER,
+        cause="compile",
+    )
+    add(
+        "compile stall every step",
+        lambda n: main(Busy(6_000, "AscendCL@opCompile"), *ops(60, 10, 50)),
+        FASTER,
+        cause="compile",
+    )
     add("garbage collection", lambda n: main(*ops(30, 12, 10), Busy(5_000, "GC"), *ops(30, 12, 10)), FASTER, cause="gc")
     add("slow Python between steps", lambda n: main(Busy(8_000), *ops(60, 10, 40)), FASTER, cause="python")
     for tiling in (10, 40):
-        add(f"tiling {tiling} µs", lambda n, t=tiling: main(*ops(100, 12, 6, tiling=t)), ("host:tiling*0", World(causes=(("tiling", 0.0),))), FASTER, cause="tiling" if tiling > 20 else "")
-    add("tiling on a busy device", lambda n: main(*ops(100, 12, 90, tiling=30)), ("host:tiling*0", World(causes=(("tiling", 0.0),))), KERNELS)
+        add(
+            f"tiling {tiling} µs",
+            lambda n, t=tiling: main(*ops(100, 12, 6, tiling=t)),
+            NO_TILING,
+            FASTER,
+            cause="tiling" if tiling > 20 else "",
+        )
+    add("tiling on a busy device", lambda n: main(*ops(100, 12, 90, tiling=30)), NO_TILING, KERNELS)
     for comm in (40, 400):
-        add(f"exposed collectives {comm} µs", lambda n, c=comm: main(*layered(12, 8, 80, c, True)), COMM_FASTER, OVERLAP, KERNELS)
-        add(f"overlapped collectives {comm} µs", lambda n, c=comm: main(*layered(12, 8, 80, c, False)), COMM_FASTER, KERNELS)
+        add(
+            f"exposed collectives {comm} µs",
+            lambda n, c=comm: main(*layered(12, 8, 80, c, True)),
+            COMM_FASTER,
+            OVERLAP,
+            KERNELS,
+        )
+        add(
+            f"overlapped collectives {comm} µs",
+            lambda n, c=comm: main(*layered(12, 8, 80, c, False)),
+            COMM_FASTER,
+            KERNELS,
+        )
     add("collectives and a slow host", lambda n: main(*layered(12, 40, 30, 60, True)), FASTER, COMM_FASTER)
-    add("collective at the end", lambda n: main(*ops(60, 8, 60), collective(3_000), Op("Add", 8, 5, after=(COMM,))), COMM_FASTER, OVERLAP)
+    add(
+        "collective at the end",
+        lambda n: main(*ops(60, 8, 60), collective(3_000), Op("Add", 8, 5, after=(COMM,))),
+        COMM_FASTER,
+        OVERLAP,
+    )
     for ranks, slow in ((2, 1.0), (2, 2.0), (4, 1.5)):
-        add(f"{ranks} ranks, one {slow} times slower", lambda n: main(*layered(8, 30, 40, 80, True)), KERNELS, ranks=ranks, slow_rank=slow)
+        add(
+            f"{ranks} ranks, one {slow} times slower",
+            lambda n: main(*layered(8, 30, 40, 80, True)),
+            KERNELS,
+            ranks=ranks,
+            slow_rank=slow,
+        )
     add("device first, then host", lambda n: main(*ops(20, 10, 500), *ops(700, 30, 3), Sync(line)), FASTER, KERNELS)
     add("host first, then device", lambda n: main(*ops(300, 30, 3), *ops(20, 10, 500), Sync(line)), FASTER, KERNELS)
-    add("device, host, communication", lambda n: main(*ops(20, 10, 400), *ops(600, 30, 3), collective(8_000), Op("Add", 8, 5, after=(COMM,)), Sync(line)), FASTER, COMM_FASTER)
-    add("host-bound steps, then device-bound ones", lambda n: main(*(ops(200, 30, 4) if n < 3 else ops(40, 10, 200))), FASTER, KERNELS)
+    add(
+        "device, host, communication",
+        lambda n: main(
+            *ops(20, 10, 400), *ops(600, 30, 3), collective(8_000), Op("Add", 8, 5, after=(COMM,)), Sync(line)
+        ),
+        FASTER,
+        COMM_FASTER,
+    )
+    add(
+        "host-bound steps, then device-bound ones",
+        lambda n: main(*(ops(200, 30, 4) if n < 3 else ops(40, 10, 200))),
+        FASTER,
+        KERNELS,
+    )
     add("one slow step", lambda n: main(*ops(60, 30 if n != 4 else 90, 10)), FASTER, SLIM)
     for share in (0.02, 0.3, 1.0):
         add(f"launches missing {share}", lambda n: main(*ops(120, 30, 5)), FASTER, unlaunched=share)
     for skew in (5_000, 20_000):
         add(f"clocks {skew} ns apart", lambda n: main(*ops(120, 30, 10)), FASTER, KERNELS, skew=skew)
-    add("clocks apart, with syncs", lambda n: main(*ops(60, 12, 40), Sync(line)), NO_SYNC, FASTER, skew=20_000, sync_line="train.py:57 step", cause="sync")
+    add("clocks apart, with syncs", lambda n: main(*ops(60, 12, 40), Sync(line)), NO_SYNC, FASTER, skew=20_000, **at_57)
     add("no stacks", lambda n: main(*ops(120, 30, 5)), FASTER, stacks=False)
     add("slow launches", lambda n: main(*ops(120, 10, 7)), ("latency*0", World(latency=0.0)), FASTER, latency_us=18.0)
     add("two threads", lambda n: {MAIN: ops(60, 25, 10), WORKER: ops(60, 25, 10, stream=SECOND)}, FASTER, KERNELS)
-    add("one operator dominates", lambda n: main(*[a for _ in range(20) for a in (*ops(3, 8, 20), Op("Attention", 20, 300))]), ("op:Attention*0.5", World(types=(("Attention", 0.5),))), KERNELS)
+    add(
+        "one operator dominates",
+        lambda n: main(*[a for _ in range(20) for a in (*ops(3, 8, 20), Op("Attention", 20, 300))]),
+        ("op:Attention*0.5", World(types=(("Attention", 0.5),))),
+        KERNELS,
+    )
     return found

@@ -182,7 +182,7 @@ def _phases(study: Study, span: tuple[int, int], shortest: int, limits: Threshol
     """Cut the window into phases, judge each, and join neighbours of one verdict."""
     if study.profile.excerpt:
         return []
-    cuts = segment(study.profile.tasks, study.timeline, span, shortest, limits)
+    cuts = segment(study.profile.tasks, study.launches, study.timeline, span, shortest, limits)
     bounds = [verdict.bound for _, _, verdict in _judge_windows(study, cuts, limits)]
     windows = join_alike(cuts, bounds, shortest)
     judged = _judge_windows(study, windows, limits)

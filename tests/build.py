@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +11,7 @@ EPOCH = 1_736_413_971_000_000_000  # ns; 16 digits of µs, as real exports have
 
 HEADER = (
     "Step Id,Device_id,Name,Type,Accelerator Core,Start Time(us),Duration(us),Wait Time(us),Block Dim,Mix Block Dim,"
-    "Stream ID,OP State"
+    "Stream ID,OP State,Input Shapes"
 )
 
 
@@ -31,6 +32,7 @@ class K:
     launch_dur: int = 0
     device: int = 0
     state: str = "static"
+    shapes: str = ""
 
 
 def us(ns: int) -> str:
@@ -39,7 +41,7 @@ def us(ns: int) -> str:
 
 def row(k: K, epoch: int = EPOCH) -> str:
     cells = [k.step, k.device, k.name, k.type, k.core, us(epoch + k.start) + "\t", us(k.dur), "0", k.block, k.mix]
-    return ",".join(map(str, [*cells, k.stream, k.state]))
+    return ",".join(map(str, [*cells, k.stream, k.state, f'"{k.shapes}"' if k.shapes else "N/A"]))
 
 
 def kernel_details(path: Path, kernels: list[K], epoch: int = EPOCH) -> Path:
@@ -50,6 +52,22 @@ def kernel_details(path: Path, kernels: list[K], epoch: int = EPOCH) -> Path:
 
 def is_collective(k: K) -> bool:
     return k.core in ("COMMUNICATION", "HCCL")
+
+
+@dataclass(frozen=True)
+class H:
+    """A host event on the launching thread (11) of the CANN or Python process; times in ns after EPOCH."""
+
+    name: str
+    start: int
+    dur: int
+    python: bool = False
+    thread: int = 11
+
+
+def host_event(h: H, epoch: int = EPOCH) -> dict:
+    frame = {"cat": "python_function" if "): " in h.name else "cpu_op"} if h.python else {}
+    return _x(h.name, 1 if h.python else 2, h.thread, epoch + h.start, h.dur, **frame)
 
 
 def events(kernels: list[K], steps: dict[int, tuple[int, int]] | None = None, epoch: int = EPOCH) -> list[dict]:
@@ -81,13 +99,18 @@ def _x(name: str, pid: int, tid: int, start: int, dur: int, **more: object) -> d
 
 
 def ascend_pt(
-    root: Path, kernels: list[K], steps: dict[int, tuple[int, int]] | None = None, epoch: int = EPOCH, cores: str = ""
+    root: Path,
+    kernels: list[K],
+    steps: dict[int, tuple[int, int]] | None = None,
+    epoch: int = EPOCH,
+    cores: str = "",
+    host: Iterable[H] = (),
 ) -> Path:
-    """A whole torch_npu result folder; ``cores`` like ``24,48`` writes info.json.0."""
+    """A whole torch_npu result folder; ``cores`` like ``24,48`` writes info.json.0, ``host`` host events."""
     folder = root / "host_1_20250101000000000_ascend_pt"
     rows = [k for k in kernels if k.core not in ("EVENT_WAIT", "EVENT_RECORD", "PCIE_DMA_SQE")]
     kernel_details(folder / "ASCEND_PROFILER_OUTPUT" / "kernel_details.csv", rows, epoch)
-    trace = json.dumps(events(kernels, steps, epoch))
+    trace = json.dumps([*events(kernels, steps, epoch), *(host_event(h, epoch) for h in host)])
     (folder / "ASCEND_PROFILER_OUTPUT" / "trace_view.json").write_text(trace)
     (folder / "profiler_info_0.json").write_text(json.dumps({"rank_id": 0}))
     if cores:

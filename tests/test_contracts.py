@@ -77,7 +77,7 @@ def test_text_is_plain_when_piped_and_fits_80_columns(sample: Path) -> None:
 
 def test_the_verdict_comes_first(sample: Path) -> None:
     lines = npuperf("analyze", sample).stdout.splitlines()
-    assert lines[3].startswith("HOST-BOUND  measured: ")
+    assert lines[2].startswith("HOST-BOUND  measured: ")
 
 
 @pytest.mark.parametrize(

@@ -273,7 +273,16 @@ def test_annotations_and_synchronisation_are_no_device_work(tmp_path: Path) -> N
 
 def test_a_gpu_report_says_nothing_of_ascend_cores(tmp_path: Path) -> None:
     result = analyzed(tmp_path / "t.json", object_(trace()))
-    assert {f.rule for f in result.findings} == {"small_kernels", "early_steps"}
+    ascend_only = {
+        "ai_cpu",
+        "layout",
+        "idle_cores",
+        "dynamic_shape",
+        "task_queue",
+        "runtime_threads",
+        "launch_blocking",
+    }
+    assert not ascend_only & {f.rule for f in result.findings}
     assert result.input.missing == []
 
 

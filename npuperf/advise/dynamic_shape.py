@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from npuperf.advise.rule import View, finding, lacks_launches, quote, top_types
+from npuperf.advise.rule import View, finding, lacks_host_events, quote, top_types
 from npuperf.model.result import Finding
 from npuperf.model.thresholds import Thresholds
 from npuperf.units import percent
@@ -13,9 +13,8 @@ SOURCE = "OP State column; CANN on dynamic-shape scheduling: InferShape, Tiling 
 
 def needs(view: View) -> str | None:
     """The state column and launches must be recorded, and the host's tiling calls."""
-    if not view.tasks.state.known().any():
-        return "OP State is not recorded: it needs CANN 8 or newer and Level1"
-    return lacks_launches(view)
+    known = bool(view.tasks.state.known().any())
+    return lacks_host_events(view, (known, "OP State is not recorded: it needs CANN 8 or newer and Level1"))
 
 
 def judge(view: View, limits: Thresholds) -> Finding | None:

@@ -20,9 +20,8 @@ _SHAPE_WORK = re.compile(r"^(Pack|Concat\w*|Gather\w*|Slice\w*|StridedSlice\w*|S
 
 def needs(view: View) -> str | None:
     """Input shapes must be recorded."""
-    if not view.tasks.shapes.known().any():
-        return "input shapes are not recorded: profile with Level1 (and record_shapes)"
-    return lacks_host_events(view)
+    known = bool(view.tasks.shapes.known().any())
+    return lacks_host_events(view, (known, "input shapes are not recorded: profile with Level1 (and record_shapes)"))
 
 
 def judge(view: View, limits: Thresholds) -> Finding | None:

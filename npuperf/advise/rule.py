@@ -102,12 +102,18 @@ def lacks_launches(view: View) -> str | None:
     return None
 
 
-def lacks_host_events(view: View) -> str | None:
-    """Say what is missing for a rule about what the host was doing, if anything."""
+def lacks_host_events(view: View, *more: tuple[bool, str]) -> str | None:
+    """Say what is missing for a rule about what the host was doing, if anything.
+
+    ``more``: further conditions, each with what is missing where it does not hold. Where the device does not
+    wait for the host nothing more needs to be known.
+    """
     missing = lacks_launches(view)
-    if missing is None and not len(view.profile.host.events):
+    if missing or not view.host_bound:
+        return missing
+    if not len(view.profile.host.events):
         return "host events are not recorded: profile with CPU activities and Level1"
-    return missing
+    return next((text for holds, text in more if not holds), None)
 
 
 def is_graph_mode(view: View) -> bool:

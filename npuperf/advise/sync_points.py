@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from npuperf.advise.rule import View, finding, lacks_launches
+from npuperf.advise.rule import View, finding, lacks_host_events
 from npuperf.model.result import Finding
 from npuperf.model.thresholds import Thresholds
 from npuperf.units import plural
@@ -13,12 +13,7 @@ SOURCE = "replay without the wait; calls aclrtSynchronize*, aclrtMemcpy and cuda
 
 def needs(view: View) -> str | None:
     """Launches and the runtime's host calls must be recorded."""
-    missing = lacks_launches(view)
-    if missing:
-        return missing
-    if not len(view.profile.host.events):
-        return "host calls are not recorded: profile with Level1 and CPU activities"
-    return None
+    return lacks_host_events(view)
 
 
 def judge(view: View, limits: Thresholds) -> Finding | None:

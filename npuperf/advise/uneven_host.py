@@ -22,9 +22,8 @@ _SAME_WORK = re.compile(r"^AscendCL@acl(nn|op)|^cudaLaunchKernel")
 
 def needs(view: View) -> str | None:
     """Launches and host events of several steps must be recorded: first calls take longer anyway."""
-    if len(view.steps) < _STEPS_LEAST:
-        return "one step is too few to tell scatter from first calls: record two steps or more"
-    return lacks_host_events(view)
+    enough = len(view.steps) >= _STEPS_LEAST
+    return lacks_host_events(view, (enough, "one step does not tell scatter from first calls: record two or more"))
 
 
 def judge(view: View, limits: Thresholds) -> Finding | None:

@@ -101,7 +101,7 @@ def _by_elasticity(partition: Partition, e: Elasticity, limits: Thresholds) -> t
     rest = partition.dependency_wait_ns + partition.other_exposed_ns + partition.unattributed_ns
     busy = percent(partition.compute_ns / span)
     exposed = percent(partition.comm_exposed_ns / span)
-    shares = f"compute takes {busy}, exposed communication {exposed}, waiting for launches {percent(waits / span)}"
+    shares = f"compute {busy}, exposed communication {exposed}, waiting for launches {percent(waits / span)}"
     bound: Bound
     if rest > max(partition.compute_ns, partition.comm_exposed_ns, waits):
         other = percent(partition.other_exposed_ns / span)

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from npuperf.analyze.intervals import Intervals
+from npuperf.analyze.launch import Launches
 from npuperf.analyze.partition import Timeline
 from npuperf.model.labels import F64, I64
 from npuperf.model.result import Bound
@@ -32,9 +33,11 @@ def shortest_phase(span: int, steps: Intervals, limits: Thresholds) -> int:
     return max(int(limits.phase_share * usual), 1)
 
 
-def segment(tasks: Tasks, timeline: Timeline, span: tuple[int, int], shortest: int, limits: Thresholds) -> Intervals:
+def segment(
+    tasks: Tasks, launches: Launches, timeline: Timeline, span: tuple[int, int], shortest: int, limits: Thresholds
+) -> Intervals:
     """Cut ``span`` into phases. Borders are starts of tasks."""
-    borders, weights = _cells(tasks, timeline, span, limits)
+    borders, weights = _cells(tasks, launches, timeline, span, limits)
     if len(borders) < 2:
         return Intervals(np.array([span[0]]), np.array([span[1]]))
     first = _runs(weights, borders, shortest)
@@ -55,7 +58,9 @@ def join_alike(windows: Intervals, bounds: list[Bound], shortest: int) -> Interv
     return Intervals(windows.start[first], np.append(windows.start[first[1:]], windows.end[-1]))
 
 
-def _cells(tasks: Tasks, timeline: Timeline, span: tuple[int, int], limits: Thresholds) -> tuple[I64, F64]:
+def _cells(
+    tasks: Tasks, launches: Launches, timeline: Timeline, span: tuple[int, int], limits: Thresholds
+) -> tuple[I64, F64]:
     """Return the borders of the cells and, for each cell, how many ns speak for each kind."""
     starts = np.unique(tasks.start[tasks.work != Work.CONTROL])
     starts = starts[(starts > span[0]) & (starts < span[1])]
@@ -64,9 +69,8 @@ def _cells(tasks: Tasks, timeline: Timeline, span: tuple[int, int], limits: Thre
     length = borders[1:] - borders[:-1]
     compute = timeline.compute.within(cells)
     busy_comm = timeline.compute_comm.within(cells) - compute
-    idle = timeline.idle
-    host = idle.host_wait.within(cells) + idle.launch_latency.within(cells)
-    unattributed = idle.unattributed.within(cells)
+    host = _waits_for_launches(timeline, launches).within(cells)
+    unattributed = timeline.idle.unattributed.within(cells)
     waits = host + unattributed  # without launches, gaps are all there is to go by
     paced = waits >= np.maximum(limits.idle_share * length, 1)
     weights = np.zeros((len(length), len(KINDS)))
@@ -75,6 +79,16 @@ def _cells(tasks: Tasks, timeline: Timeline, span: tuple[int, int], limits: Thre
     weights[:, _COMMUNICATION] = np.where(paced, 0, busy_comm)
     weights[:, _UNKNOWN] = np.where(paced, 0, length - waits - compute - busy_comm)
     return borders, weights
+
+
+def _waits_for_launches(timeline: Timeline, launches: Launches) -> Intervals:
+    """Return the idle time that ends with the arrival of a launch.
+
+    The short gap before a task that was queued long ago is not the host's, whatever the partition calls it.
+    """
+    gaps = timeline.idle
+    late = gaps.known & (launches.end[gaps.task] + launches.latency > gaps.start) & (gaps.ready > gaps.start)
+    return Intervals(gaps.start[late], gaps.ready[late])
 
 
 def _runs(weights: F64, borders: I64, shortest: int) -> I64:

@@ -349,14 +349,18 @@ def _device_arms(
     follows = (before >= 0) & (start >= free)
     ready = np.maximum(np.where(known, key + latency, NEVER), np.where(follows, free, NEVER))
     late = start - ready
-    by_launch = known & (~follows | (key + latency >= free))
-    waited = _waited_for(start, end, stream, position, late, limits)
+    slow = known & (start - key <= latency + limits.launch_jitter_ns)
+    waited = _waited_for(start, end, stream, position, np.where(slow & (ordered == NONE), 0, late), limits)
     waits, free_to_start = waited >= 0, ready == NEVER
+    queued = follows & known & (key + latency + limits.lead_ns <= free) & (start - free <= limits.gap_ns)
+    usual = int(np.median((start - free)[queued])) if queued.any() else limits.assumed_gap_ns
+    by_launch = known & (~follows | (key + latency >= free))
+    # A start soon after the launch is the launch's, even if the task before, or one of another stream, just ended.
+    by_launch |= follows & slow & (start - free > usual) & ~waits
+    late = np.where(by_launch, start - key - latency, late)
     limit = np.where(by_launch, limits.launch_jitter_ns, limits.gap_ns)
     unexplained = ~waits & (late > limit) & ~free_to_start
     small = np.where(waits | unexplained, 0, late)
-    close = follows & ~by_launch & (late <= limits.gap_ns)
-    usual = int(np.median((start - free)[close])) if close.any() else limits.assumed_gap_ns
     behind = int(np.median((start - end[waited])[waits])) if waits.any() else 0
     awaited = np.where(waits, waited, ordered)
     after = np.where(waits, start - end[awaited], np.minimum(behind, start - end[awaited]))
@@ -367,7 +371,7 @@ def _device_arms(
         extra_ns=np.where(unexplained, late, 0),
         overlap_ns=np.where((before >= 0) & ~follows, 0, NEVER),
         awaited=awaited,
-        assumed=follows & by_launch & ~close.any(),
+        assumed=follows & by_launch & ~queued.any(),
     )
 
 

@@ -142,12 +142,32 @@ def _length(scene: Scene, program: Program) -> int:
 
 
 def _apply(scene: Scene, program: Program, changes: list[Change], *, generous: bool) -> tuple[Program, bool]:
-    """Return the changed program and whether every change found something to change."""
+    """Return the changed program and whether every change found something to change.
+
+    Shares of host time that several changes save add up; everything else multiplies.
+    """
     found_all = True
+    saved = np.zeros(len(program))
     for change in changes:
-        program, found = _CHANGES[change.target](scene, program, change, generous)
+        if (change.target == "launches" and not generous) or (change.target == "host" and change.name):
+            share, found = _saved_share(scene, change)
+            saved += share
+        else:
+            program, found = _CHANGES[change.target](scene, program, change)
         found_all &= found
+    if saved.any():
+        program = program.with_columns(host_ns=_scale(program.host_ns, 1 - np.minimum(saved, 1.0)))
     return program, found_all
+
+
+def _saved_share(scene: Scene, change: Change) -> tuple[F64, bool]:
+    """Return which share of each instruction's host time a change of named causes or of launches saves."""
+    causes = LAUNCHING if change.target == "launches" else (change.name or "",)
+    spent = host_time(scene, causes)
+    if change.target == "launches":
+        spent = np.where(_launching(scene, change), spent, 0)
+    whole = np.maximum(scene.replay.until - scene.replay.since, 1)
+    return np.minimum(spent / whole, 1.0) * (1 - change.factor), bool(spent.any())
 
 
 def _scale(values: I64, factor: float | F64, chosen: Mask | None = None) -> I64:
@@ -155,22 +175,11 @@ def _scale(values: I64, factor: float | F64, chosen: Mask | None = None) -> I64:
     return scaled if chosen is None else np.where(chosen, scaled, values)
 
 
-def _host(scene: Scene, program: Program, change: Change, generous: bool) -> tuple[Program, bool]:
-    if change.name is None:
-        return program.with_columns(host_ns=_scale(program.host_ns, change.factor)), True
-    spent = host_time(scene, (change.name,))
-    saved = _share(program, scene, spent) * (1 - change.factor)
-    return program.with_columns(host_ns=_scale(program.host_ns, 1 - saved)), bool(spent.any())
+def _host(scene: Scene, program: Program, change: Change) -> tuple[Program, bool]:
+    return program.with_columns(host_ns=_scale(program.host_ns, change.factor)), True
 
 
-def _share(program: Program, scene: Scene, spent: I64) -> F64:
-    """Return ``spent`` as a share of each instruction's measured host time."""
-    whole = np.maximum(scene.replay.until - scene.replay.since, 1)
-    share: F64 = np.minimum(spent / whole, 1.0)
-    return share
-
-
-def _latency(scene: Scene, program: Program, change: Change, generous: bool) -> tuple[Program, bool]:
+def _latency(scene: Scene, program: Program, change: Change) -> tuple[Program, bool]:
     launched = program.launch_ns > NEVER
     return program.with_columns(launch_ns=_scale(program.launch_ns, change.factor, launched)), bool(launched.any())
 
@@ -182,7 +191,7 @@ def _durations(scene: Scene, program: Program, chosen: Mask, factor: float) -> t
     return program.with_columns(dur_ns=dur), bool(len(at))
 
 
-def _work(scene: Scene, program: Program, change: Change, generous: bool) -> tuple[Program, bool]:
+def _work(scene: Scene, program: Program, change: Change) -> tuple[Program, bool]:
     return _durations(scene, program, scene.work == _WORK[change.target], change.factor)
 
 
@@ -196,21 +205,24 @@ def pattern(type_: str) -> str:
     return plain if plain == type_ else plain + "*"
 
 
-def _operator(scene: Scene, program: Program, change: Change, generous: bool) -> tuple[Program, bool]:
+def _operator(scene: Scene, program: Program, change: Change) -> tuple[Program, bool]:
     return _durations(scene, program, _matching(scene, change.name or "*"), change.factor)
 
 
-def _launches(scene: Scene, program: Program, change: Change, generous: bool) -> tuple[Program, bool]:
-    """Scale what launching costs the host: the recorded calls, or (generous) all time since the launch before."""
-    chosen = np.zeros(len(program), np.bool_)
+def _launches(scene: Scene, program: Program, change: Change) -> tuple[Program, bool]:
+    """Scale all host time since the launch before."""
+    chosen = _launching(scene, change)
+    return program.with_columns(host_ns=_scale(program.host_ns, change.factor, chosen)), bool(chosen.any())
+
+
+def _launching(scene: Scene, change: Change) -> Mask:
+    """True for the instructions that launch kernels of the types meant."""
+    chosen = np.zeros(len(scene.replay.since), np.bool_)
     chosen[scene.replay.task[_matching(scene, change.name or "*") & (scene.work == Work.COMPUTE)]] = True
-    if generous:
-        return program.with_columns(host_ns=_scale(program.host_ns, change.factor, chosen)), bool(chosen.any())
-    saved = _share(program, scene, host_time(scene, LAUNCHING)) * (1 - change.factor)
-    return program.with_columns(host_ns=_scale(program.host_ns, 1 - saved, chosen)), bool(chosen.any())
+    return chosen
 
 
-def _sync(scene: Scene, program: Program, change: Change, generous: bool) -> tuple[Program, bool]:
+def _sync(scene: Scene, program: Program, change: Change) -> tuple[Program, bool]:
     """Let the host go on where it waited."""
     waited, host = program.waited_ns.copy(), program.host_ns.copy()
     found = False
@@ -221,7 +233,7 @@ def _sync(scene: Scene, program: Program, change: Change, generous: bool) -> tup
     return program.with_columns(waited_ns=waited, host_ns=host), found
 
 
-def _overlap(scene: Scene, program: Program, change: Change, generous: bool) -> tuple[Program, bool]:
+def _overlap(scene: Scene, program: Program, change: Change) -> tuple[Program, bool]:
     """Let communication and the rest run beside each other: neither waits for the other's end."""
     replay = scene.replay
     is_comm = scene.work == Work.COMMUNICATION
@@ -232,7 +244,7 @@ def _overlap(scene: Scene, program: Program, change: Change, generous: bool) -> 
     return program.with_columns(other_ns=other), bool(across.any())
 
 
-_CHANGES: Final[dict[str, Callable[[Scene, Program, Change, bool], tuple[Program, bool]]]] = {
+_CHANGES: Final[dict[str, Callable[[Scene, Program, Change], tuple[Program, bool]]]] = {
     "host": _host,
     "latency": _latency,
     "compute": _work,

@@ -26,6 +26,7 @@ _STRIP = 64
 #: Shares of the time below which a line is not worth its room on one screen.
 _WORTH = 0.02
 _CHANGES = 3
+_CAUSES = 4
 _OPERATORS = 3
 _FINDINGS = 3
 _FEW = 5
@@ -38,7 +39,6 @@ def print_text(result: Result, console: Console, *, full: bool, top: int) -> Non
 
 def _screen(result: Result, full: bool, top: int) -> Iterator[RenderableType]:
     yield _header(result)
-    yield Text()
     yield _verdict(result)
     if len(result.devices) == 1:
         yield Text()
@@ -136,10 +136,10 @@ def _partition(device: Device) -> RenderableType:
             "  " * depth + label, f"{ns / 1e6:,.3f}".replace(",", " "), f"{100 * share:.1f}", bar, style=style
         )
     parts = p.compute_ns + p.comm_exposed_ns + p.other_exposed_ns + p.idle_ns
-    check = f"check: the parts add up to the span, {abs(p.span_ns - parts)} ns off"
+    check = f"check: the parts add up, {abs(p.span_ns - parts)} ns off"
     c = device.clock
     if c.launches:
-        check += f"; launch latency {duration(c.launch_latency_ns)}, clock skew at least {duration(c.skew_ns)}"
+        check += f"; launch latency {duration(c.launch_latency_ns)}, clock skew ≥ {duration(c.skew_ns)}"
     return Group(_keep_numbers_whole(table), Text(check, style="dim"))
 
 
@@ -204,7 +204,7 @@ def _blame_lines(device: Device) -> Iterator[RenderableType]:
         totals[b.cause] = totals.get(b.cause, 0) + b.ns
     causes = sorted(totals, key=lambda c: -totals[c])
     table = _grid(("cause", "left"), ("ms", "right"), ("%", "right"), ("mostly", "left"))
-    for cause in causes[:_FEW]:
+    for cause in causes[:_CAUSES]:
         named = next(b for b in device.blame if b.cause == cause and b.name != "others")
         where = f", {named.where}" if named.where else ""
         name = "" if named.name == "nothing recorded" else f"{named.name}{where}"
@@ -215,7 +215,7 @@ def _blame_lines(device: Device) -> Iterator[RenderableType]:
         where = f" from {s.where}" if s.where else ""
         text = f"sync: {s.torch_op or s.name}{where} ×{s.count}: the device idled {duration(s.idle_ns)} after it"
         lines.append(Text(text, style="yellow"))
-    few = how_many(min(_FEW, len(causes)), len(causes), "causes")
+    few = how_many(min(_CAUSES, len(causes)), len(causes), "causes")
     what = f"waiting for the host, {duration(wait)}: what it did ({few})"
     yield _section(what, Group(*lines))
 
@@ -466,5 +466,5 @@ def _vendor_lines(result: Result, full: bool) -> Iterator[str]:
         where = "the whole run" if v.step is None else f"step {v.step}"
         count = f" ({len(differ)} of {len(checks)} do)" if len(differ) > 1 else ""
         verb = "differ from" if differ else "agree with"
-        why = f": {v.why}" if full else " (--full says why)" if differ else ""
+        why = f": {v.why}" if full else " (--full)" if differ else ""
         yield f"step_trace_time's figures {verb} these in {where}{count}{why}"
