@@ -110,20 +110,12 @@ class Nesting:
         """Return the index of the last segment of ``thread`` at or before ``time``, or one before its first."""
         return _last_before(self.thread, self.time, thread, time)
 
-    def nearest(self, event: I64, marked: Mask, *, around: I64 | None = None) -> I64:
-        """Return for each event the innermost marked event among itself and those around it, NONE if none.
-
-        What is around must reach beyond the middle of the event (or of ``around``), because clocks of different
-        layers are rounded differently, so that neighbours may overlap a little.
-        """
+    def nearest(self, event: I64, marked: Mask) -> I64:
+        """Return for each event the innermost marked event among itself and those around it, NONE if none."""
         at = event.copy()
-        inner = event if around is None else around
-        middle = (self.events.start[inner] + self.events.end[inner]) // 2 if len(self.events) else inner
         searching = np.flatnonzero(at >= 0)
         while len(searching):
-            here = at[searching]
-            found = marked[here] & ((self.events.end[here] >= middle[searching]) | (here == inner[searching]))
-            searching = searching[~found]
+            searching = searching[~marked[at[searching]]]
             at[searching] = self.parent[at[searching]]
             searching = searching[at[searching] >= 0]
         return at
@@ -134,22 +126,24 @@ class Nesting:
         at = self.nearest(event, marked)
         while (at >= 0).any():
             found = np.where(at >= 0, at, found)
-            at = self.nearest(np.where(at >= 0, self.parent[at], NONE), marked, around=event)
+            at = self.nearest(np.where(at >= 0, self.parent[at], NONE), marked)
         return found
 
     def without_inner(self, marked: Mask) -> Mask:
         """Return the marked events that contain no other marked event."""
         chosen = np.flatnonzero(marked)
-        around = self.nearest(self.parent[chosen], marked, around=chosen)
+        around = self.nearest(self.parent[chosen], marked)
         leaf = marked.copy()
         leaf[around[around >= 0]] = False
         return leaf
 
 
 def _parents(events: Spans) -> I64:
-    """Find the latest earlier event of the thread that is still open when each one starts.
+    """Find the latest earlier event of the thread that reaches beyond the middle of each one.
 
-    A candidate's own candidate skips only events that ended before, so pointers double their reach every round.
+    Clocks of different layers are rounded differently, so neighbours may overlap a little without being nested.
+    What a candidate's own candidate skips ended before the candidate's middle, hence before any later event that
+    outlasts the candidate: pointers double their reach every round.
     """
     n = len(events)
     candidate = np.arange(-1, n - 1)
@@ -157,10 +151,11 @@ def _parents(events: Spans) -> I64:
         return candidate
     first = np.append(True, events.thread[1:] != events.thread[:-1])
     candidate[first] = NONE
+    middle = events.start + (events.end - events.start) // 2
     open_ = np.flatnonzero(candidate >= 0)
     while len(open_):
         at = candidate[open_]
-        open_ = open_[events.end[at] <= events.start[open_]]
+        open_ = open_[(events.end[at] < middle[open_]) | (events.end[at] <= events.start[open_])]
         candidate[open_] = candidate[candidate[open_]]
         open_ = open_[candidate[open_] >= 0]
     return candidate

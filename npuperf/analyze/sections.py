@@ -75,7 +75,7 @@ def _child_towards(inner: I64, model: I64, module: Mask, nesting: Nesting) -> I6
     at = nesting.nearest(inner, module)
     while (moving := (at >= 0) & (at != model)).any():
         child = np.where(moving, at, child)
-        at = nesting.nearest(np.where(moving, nesting.parent[at], NONE), module, around=inner)
+        at = nesting.nearest(np.where(moving, nesting.parent[at], NONE), module)
     return child
 
 
