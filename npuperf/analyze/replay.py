@@ -38,6 +38,7 @@ class Replay:
     ``active`` are the replayed tasks (indices, by start) and ``awaited`` the one each waited for (index into
     ``active``, NONE). ``task`` and ``sync`` give the instruction of each. Between ``since`` and ``until`` (device
     clock, ns) the host did what instruction i's ``host_ns`` counts, on ``thread`` (the system's number, -1 none).
+    The program's own times count from ``origin``.
     ``unexplained_ns``: idle time kept as measured; ``launched``: share of tasks with a known launch; ``error``:
     relative difference of the replayed to the measured window; ``assumed_gap``: active tasks for which the gap
     after the task before is assumed, because no two tasks of the profile follow each other closely.
@@ -51,6 +52,7 @@ class Replay:
     thread: I64
     since: I64
     until: I64
+    origin: int
     span: tuple[int, int]
     unexplained_ns: int
     launched: float
@@ -60,7 +62,7 @@ class Replay:
     def times(self, program: Program | None = None) -> Times:
         """Run the program (or a changed one); return start and end of the active tasks, by their order."""
         times = run(program or self.program)
-        return Times(times.host, times.start[self.task], times.end[self.task])
+        return Times(times.host, times.start[self.task] + self.origin, times.end[self.task] + self.origin)
 
     def usable(self, limits: Thresholds) -> bool:
         """Tell whether modelled figures may be given."""
@@ -112,16 +114,19 @@ def build(tasks: Tasks, launches: Launches, syncs: Syncs, nesting: Nesting, limi
     At least one task must occupy the device.
     """
     active = np.flatnonzero((tasks.work != Work.CONTROL) & ~_parts_of_collectives(tasks))
-    start, end = tasks.start[active], tasks.end[active]
-    launch, known = launches.end[active], launches.known[active]
+    origin = int(tasks.start[active[0]])  # small numbers leave room for "never"
+    to_host = launches.skew + origin
+    start, end = tasks.start[active] - origin, tasks.end[active] - origin
+    known = launches.known[active]
+    launch = np.where(known, launches.end[active] - origin, _UNORDERED)
     streams, stream = np.unique(tasks.stream[active], return_inverse=True)
-    key = _stream_order(launch, known, start, stream, len(streams))
-    order = _merge(key, tasks.launch_thread[active], known, syncs, launches.skew)
+    key = _stream_order(launch, start, stream, len(streams))
+    order = _merge(key, tasks.launch_thread[active], known, syncs, to_host)
     task, sync = order.places(len(active), len(syncs))
-    chain = _host_chain(order, nesting, launches.skew)
+    chain = _host_chain(order, nesting, to_host)
     ordered = _ordered_after(tasks, active, stream, task)
     device = _device_arms(start, end, key, known, stream, task, ordered, launches.latency, limits)
-    waits = _sync_arms(syncs, sync, end, stream, task, launches.skew)
+    waits = _sync_arms(syncs, sync, end, stream, task, to_host)
     registers = _registers(device.awaited, stream, task)
     rows = _Rows(chain.threads, len(streams), int(registers.max(initial=NONE)) + 1)
     program = _assemble(order, chain, device, waits, registers, stream, end - start, rows)
@@ -135,8 +140,9 @@ def build(tasks: Tasks, launches: Launches, syncs: Syncs, nesting: Nesting, limi
         task=task,
         sync=sync,
         thread=order.thread,
-        since=chain.since,
-        until=order.begin,
+        since=chain.since + origin,
+        until=order.begin + origin,
+        origin=origin,
         span=span,
         unexplained_ns=_idle_within(start, end, device.extra_ns),
         launched=float(np.count_nonzero(known) / max(len(known), 1)),
@@ -242,20 +248,23 @@ class _Rows:
         return self.fixed + 2
 
 
-def _stream_order(launch: I64, known: Mask, start: I64, stream: I64, streams: int) -> I64:
+def _stream_order(launch: I64, start: I64, stream: I64, streams: int) -> I64:
     """Return when each task was submitted, never earlier than the one before it on its stream."""
-    key = np.where(known, launch, _UNORDERED)
+    key = launch.copy()
     for s in range(streams):
         mine = np.flatnonzero(stream == s)
         key[mine] = np.maximum.accumulate(key[mine])
     return np.where(key == _UNORDERED, start, key)
 
 
-def _merge(key: I64, launch_thread: I64, known: Mask, syncs: Syncs, skew: int) -> _Order:
-    """Bring tasks and syncs into one order: by when they were submitted, or began to wait."""
+def _merge(key: I64, launch_thread: I64, known: Mask, syncs: Syncs, to_host: int) -> _Order:
+    """Bring tasks and syncs into one order: by when they were submitted, or began to wait.
+
+    ``to_host`` leads from the program's times to the host's clock, here and below.
+    """
     n, m = len(key), len(syncs)
-    begin = np.concatenate([key, syncs.start - skew])
-    done = np.concatenate([key, syncs.end - skew])
+    begin = np.concatenate([key, syncs.start - to_host])
+    done = np.concatenate([key, syncs.end - to_host])
     # Tasks without a launch have no host part: thread -1. A launch on an unknown thread is of thread 0.
     thread = np.concatenate([np.where(known, np.maximum(launch_thread, 0), -1), syncs.thread])
     order = np.lexsort((np.arange(n + m), begin))
@@ -281,7 +290,7 @@ class _Chain:
     since: I64
 
 
-def _host_chain(order: _Order, nesting: Nesting, skew: int) -> _Chain:
+def _host_chain(order: _Order, nesting: Nesting, to_host: int) -> _Chain:
     """Find for each instruction which thread's clock it follows.
 
     A thread that did nothing of its own when another thread launched has been handed the work by it: the
@@ -297,7 +306,7 @@ def _host_chain(order: _Order, nesting: Nesting, skew: int) -> _Chain:
     before = np.arange(-1, len(hosts) - 1)
     changed = (before >= 0) & (earlier != before) & (done[before] <= begin)
     idle = np.zeros(len(hosts), np.bool_)
-    at = nesting.at(threads[mine[changed]], done[before[changed]] + skew)
+    at = nesting.at(threads[mine[changed]], done[before[changed]] + to_host)
     busy = flag_causes(nesting.causes, BUSY)
     idle[changed] = nesting.nearest(at, busy) == NONE if len(busy) else True
     source = np.where(idle, before, earlier)
@@ -434,11 +443,11 @@ class _Waits:
     own_ns: I64
 
 
-def _sync_arms(syncs: Syncs, place: I64, end: I64, stream: I64, position: I64, skew: int) -> _Waits:
+def _sync_arms(syncs: Syncs, place: I64, end: I64, stream: I64, position: I64, to_host: int) -> _Waits:
     """Find what each sync waited for: of all tasks submitted before, the one that ended last before it returned."""
     m = len(syncs)
     waited, latest = np.zeros(m, np.int64), np.full(m, NEVER)
-    start, done = syncs.start - skew, syncs.end - skew
+    start, done = syncs.start - to_host, syncs.end - to_host
     for s in np.unique(stream).tolist():
         mine = np.flatnonzero(stream == s)
         mine = mine[np.argsort(position[mine])]
