@@ -242,6 +242,7 @@ def _scene(study: Study, span: tuple[int, int]) -> Scene | None:
     first, last = np.searchsorted(study.profile.tasks.start[active], span).tolist()
     return Scene(
         replay=study.replay,
+        base=study.elasticities.base,
         first=first,
         last=last,
         work=study.profile.tasks.work[active],

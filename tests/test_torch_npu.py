@@ -56,10 +56,12 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {**os.environ, **stub, "PATH": search, "FAKE_CANN_LAUNCH_US": str(LAUNCH_US)}
 
 
-def record(environment: dict[str, str], folder: Path, level: str, cube_us: float, vector_us: float) -> Path:
+def record(
+    environment: dict[str, str], folder: Path, level: str, cube_us: float, vector_us: float, source: str = SCRIPT
+) -> Path:
     """Profile the script on a device whose kernels take this long."""
     script = folder / "train.py"
-    script.write_text(SCRIPT)
+    script.write_text(source)
     durations = {"FAKE_CANN_CUBE_US": str(cube_us), "FAKE_CANN_VECTOR_US": str(vector_us)}
     command = [sys.executable, str(script), str(folder / "out"), level]
     subprocess.run(command, check=True, capture_output=True, env={**environment, **durations}, timeout=300)
@@ -131,6 +133,69 @@ def test_level0_still_gives_a_measured_verdict(
     folder = record(environment, tmp_path_factory.mktemp("level0"), "Level0", 3, 2)
     result = analyze_path(folder)
     assert (result.verdict.bound, result.verdict.basis) == ("host", "measured")
+
+
+READING = """
+import sys
+import torch, torch_npu
+from torch_npu.profiler import (AiCMetrics, ProfilerLevel, _ExperimentalConfig, profile, schedule,
+                                tensorboard_trace_handler)
+
+model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64)).npu()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+config = _ExperimentalConfig(profiler_level=ProfilerLevel.Level1, aic_metrics=AiCMetrics.PipeUtilization)
+
+def train(x):
+    for _ in range(6):
+        loss = model(x).sum()
+        loss.backward()
+    optimizer.step()
+    return loss.item()
+
+if __name__ == "__main__":
+    with profile(schedule=schedule(wait=10, warmup=1, active=3, repeat=1), with_stack=True,
+                 on_trace_ready=tensorboard_trace_handler(sys.argv[1]), experimental_config=config) as p:
+        for step in range(15):
+            train(torch.randn(16, 64).npu())
+            p.step()
+"""
+
+
+@pytest.fixture(scope="module")
+def reading(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Result:
+    """Every step ends with .item(); kernels of 200 and 300 µs keep the device busy."""
+    folder = tmp_path_factory.mktemp("reading")
+    return analyze_path(record(environment, folder, "Level1", 300, 200, READING))
+
+
+def test_item_every_step_is_blamed_with_its_line(reading: Result) -> None:
+    device = only_device(reading)
+    first_line = 1 + READING.split("def train")[0].count("\n")  # stacks name functions by their first line
+    (site,) = device.syncs
+    assert (site.torch_op, site.count, len(device.steps)) == ("aten::item", 3, 3)
+    assert site.where is not None and site.where.endswith(f"train.py:{first_line} train")
+    assert site.idle_ns > 0 and site.gain_ns_per_step is not None and site.gain_ns_per_step[1] > 0
+
+
+def test_the_replay_holds_for_the_real_task_queue(reading: Result) -> None:
+    """The device is busy all the time but between a step's .item() and the next step's first kernel."""
+    device = only_device(reading)
+    assert device.replay is not None and device.replay.usable and device.replay.error <= 0.001
+    assert (reading.verdict.bound, reading.verdict.basis) == ("compute", "measured")
+    assert reading.verdict.elasticity is not None
+    busy = device.partition.compute_ns / device.partition.span_ns
+    assert reading.verdict.elasticity.compute == pytest.approx(busy, abs=0.05)
+    assert sum(b.ns for b in device.blame) == device.partition.host_wait_ns
+
+
+def test_phases_name_forward_backward_and_optimizer(reading: Result) -> None:
+    labels = {p.label for p in only_device(reading).phases}
+    assert any("forward" in label and "backward" in label for label in labels), labels
+
+
+def test_every_launch_leads_to_its_operator(reading: Result) -> None:
+    """torch_npu's own arrows leave some out; the task queue's lead there as well."""
+    assert all(o.torch_op for o in reading.operators)
 
 
 def test_raw_data_names_the_export(small: Path, tmp_path: Path) -> None:

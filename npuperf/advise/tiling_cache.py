@@ -22,9 +22,11 @@ def needs(view: View) -> str | None:
 
 def judge(view: View, limits: Thresholds) -> Finding | None:
     """Count the distinct shapes of each operator of a dynamic graph."""
-    crowded = _crowded(view, limits.tiling_cache_entries)
     waited = view.blamed("tiling")
-    if not crowded or not is_graph_mode(view) or waited < limits.cause_share * view.partition.span_ns:
+    if not is_graph_mode(view) or waited < limits.cause_share * view.partition.span_ns:
+        return None
+    crowded = _crowded(view, limits.tiling_cache_entries)
+    if not crowded:
         return None
     gain = view.predict("host:tiling*0")
     return finding(

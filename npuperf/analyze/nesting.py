@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -182,10 +183,10 @@ def _last_before(groups: I64, times: I64, group: I64, time: I64) -> I64:
     """
     if not len(groups) or not len(group):
         return np.full(len(group), NONE)
-    values, first = np.unique(groups, return_index=True)
-    bounds = np.append(first, len(groups))
+    first = np.flatnonzero(np.append(True, groups[1:] != groups[:-1]))
+    bounds = np.append(first, len(groups)).tolist()
     place = np.full(len(group), NONE)
-    for number, low, high in zip(values.tolist(), bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+    for number, (low, high) in zip(groups[first].tolist(), pairwise(bounds), strict=True):
         mine = np.flatnonzero(group == number)
         if len(mine):
             place[mine] = low + np.searchsorted(times[low:high], time[mine], side="right") - 1

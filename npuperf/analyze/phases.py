@@ -62,8 +62,9 @@ def _cells(
     tasks: Tasks, launches: Launches, timeline: Timeline, span: tuple[int, int], limits: Thresholds
 ) -> tuple[I64, F64]:
     """Return the borders of the cells and, for each cell, how many ns speak for each kind."""
-    starts = np.unique(tasks.start[tasks.work != Work.CONTROL])
+    starts = tasks.start[tasks.work != Work.CONTROL]
     starts = starts[(starts > span[0]) & (starts < span[1])]
+    starts = starts[np.append(True, starts[1:] != starts[:-1])] if len(starts) else starts
     borders = np.concatenate([[span[0]], starts, [span[1]]])
     cells = Intervals(borders[:-1], borders[1:])
     length = borders[1:] - borders[:-1]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from npuperf.analyze.blame import HostThreads
 from npuperf.analyze.causes import BUSY, flag_causes
 from npuperf.analyze.intervals import Intervals
 from npuperf.analyze.launch import Launches
@@ -108,7 +109,9 @@ class _Order:
         return task, sync
 
 
-def build(tasks: Tasks, launches: Launches, syncs: Syncs, nesting: Nesting, limits: Thresholds) -> Replay:
+def build(
+    tasks: Tasks, launches: Launches, syncs: Syncs, threads: HostThreads, nesting: Nesting, limits: Thresholds
+) -> Replay:
     """Turn measured tasks and launches into a program whose own run is the measured one.
 
     At least one task must occupy the device.
@@ -121,12 +124,15 @@ def build(tasks: Tasks, launches: Launches, syncs: Syncs, nesting: Nesting, limi
     launch = np.where(known, launches.end[active] - origin, _UNORDERED)
     streams, stream = np.unique(tasks.stream[active], return_inverse=True)
     key = _stream_order(launch, start, stream, len(streams))
-    order = _merge(key, tasks.launch_thread[active], known, syncs, to_host)
+    launcher = tasks.launch_thread[active]
+    queued = known & (threads.op[active] >= 0) & (threads.op[active] != launcher)
+    drained = _drained(syncs, np.where(queued, threads.op[active], NONE), key, to_host)
+    order = _merge(key, launcher, known, syncs, drained, to_host)
     task, sync = order.places(len(active), len(syncs))
     chain = _host_chain(order, nesting, to_host)
     ordered = _ordered_after(tasks, active, stream, task)
     device = _device_arms(start, end, key, known, stream, task, ordered, launches.latency, limits)
-    waits = _sync_arms(syncs, sync, end, stream, task, to_host)
+    waits = _sync_arms(syncs, drained, sync, end, stream, task, to_host)
     registers = _registers(device.awaited, stream, task)
     rows = _Rows(chain.threads, len(streams), int(registers.max(initial=NONE)) + 1)
     program = _assemble(order, chain, device, waits, registers, stream, end - start, rows)
@@ -200,6 +206,21 @@ def _assemble(
     )
 
 
+def _drained(syncs: Syncs, enqueued_by: I64, key: I64, to_host: int) -> I64:
+    """Return when each sync really began to wait: after its thread's task queue had been launched by another one.
+
+    ``enqueued_by``: the thread behind each task that another thread launched, NONE elsewhere.
+    """
+    begin, done = syncs.start - to_host, syncs.end - to_host
+    for thread in np.unique(syncs.thread).tolist():
+        mine = np.flatnonzero(syncs.thread == thread)
+        launches = np.sort(key[enqueued_by == thread])
+        at = np.searchsorted(launches, done[mine]) - 1
+        last = np.where(at >= 0, launches[np.maximum(at, 0)], begin[mine]) if len(launches) else begin[mine]
+        begin[mine] = np.maximum(begin[mine], last)
+    return begin
+
+
 def _parts_of_collectives(tasks: Tasks) -> Mask:
     """True for copies that a collective is made of: it stands in the data as a whole, too.
 
@@ -257,13 +278,13 @@ def _stream_order(launch: I64, start: I64, stream: I64, streams: int) -> I64:
     return np.where(key == _UNORDERED, start, key)
 
 
-def _merge(key: I64, launch_thread: I64, known: Mask, syncs: Syncs, to_host: int) -> _Order:
+def _merge(key: I64, launch_thread: I64, known: Mask, syncs: Syncs, drained: I64, to_host: int) -> _Order:
     """Bring tasks and syncs into one order: by when they were submitted, or began to wait.
 
     ``to_host`` leads from the program's times to the host's clock, here and below.
     """
     n, m = len(key), len(syncs)
-    begin = np.concatenate([key, syncs.start - to_host])
+    begin = np.concatenate([key, drained])
     done = np.concatenate([key, syncs.end - to_host])
     # Tasks without a launch have no host part: thread -1. A launch on an unknown thread is of thread 0.
     thread = np.concatenate([np.where(known, np.maximum(launch_thread, 0), -1), syncs.thread])
@@ -303,8 +324,9 @@ def _host_chain(order: _Order, nesting: Nesting, to_host: int) -> _Chain:
         return _Chain(len(threads), 0, own, pred, since - order.begin, since)
     mine, begin, done = own[hosts], order.begin[hosts], order.done[hosts]
     earlier = _previous_same(mine)
-    before = np.arange(-1, len(hosts) - 1)
-    changed = (before >= 0) & (earlier != before) & (done[before] <= begin)
+    before = _last_done(done)
+    latest = np.where(earlier >= 0, done[earlier], np.iinfo(np.int64).min)
+    changed = (before >= 0) & (mine[before] != mine) & (done[before] <= begin) & (done[before] >= latest)
     idle = np.zeros(len(hosts), np.bool_)
     at = nesting.at(threads[mine[changed]], done[before[changed]] + to_host)
     busy = flag_causes(nesting.causes, BUSY)
@@ -315,6 +337,13 @@ def _host_chain(order: _Order, nesting: Nesting, to_host: int) -> _Chain:
     pred[hosts] = np.where(idle, mine[before], mine)
     since[hosts] = moment
     return _Chain(len(threads), first, own, pred, order.begin - since, since)
+
+
+def _last_done(done: I64) -> I64:
+    """Return for each element which of those before it was done last, NONE for the first."""
+    reach = np.maximum.accumulate(done)
+    place = np.maximum.accumulate(np.where(done >= reach, np.arange(len(done)), 0))
+    return np.concatenate([[NONE], place[:-1]])
 
 
 def _previous_same(group: I64) -> I64:
@@ -443,11 +472,11 @@ class _Waits:
     own_ns: I64
 
 
-def _sync_arms(syncs: Syncs, place: I64, end: I64, stream: I64, position: I64, to_host: int) -> _Waits:
+def _sync_arms(syncs: Syncs, began: I64, place: I64, end: I64, stream: I64, position: I64, to_host: int) -> _Waits:
     """Find what each sync waited for: of all tasks submitted before, the one that ended last before it returned."""
     m = len(syncs)
     waited, latest = np.zeros(m, np.int64), np.full(m, NEVER)
-    start, done = syncs.start - to_host, syncs.end - to_host
+    start, done = began, syncs.end - to_host
     for s in np.unique(stream).tolist():
         mine = np.flatnonzero(stream == s)
         mine = mine[np.argsort(position[mine])]

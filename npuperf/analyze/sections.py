@@ -32,7 +32,8 @@ class Sections:
     def label(self, first: int, last: int, weight: I64) -> str:
         """Name the tasks ``first`` … ``last-1`` by what most of their time belongs to."""
         parts = _shares(self.part, first, last, weight)
-        named = [name for name, share in parts if share >= _PART_SHARE]
+        notable = {name for name, share in parts if share >= _PART_SHARE}
+        named = [name for name in self.part.names if name in notable]
         ranges = [name for name, share in _shares(self.range, first, last, weight)[:1] if share >= _MAIN_SHARE]
         return ", ".join(named) + (f" in {ranges[0]}" if ranges else "") if named else "".join(ranges)
 

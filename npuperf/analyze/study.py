@@ -53,7 +53,7 @@ class Study:
         threads = HostThreads.of(tasks, host, main)
         replay = None
         if launches.known.any() and not profile.excerpt:
-            replay = build(tasks, launches, syncs, nesting, limits)
+            replay = build(tasks, launches, syncs, threads, nesting, limits)
         usable = replay is not None and replay.usable(limits)
         return cls(
             profile=profile,

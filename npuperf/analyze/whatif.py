@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -21,7 +21,7 @@ import numpy as np
 
 from npuperf.analyze.blame import HostThreads, blame, event_causes
 from npuperf.analyze.causes import CAUSES, CODE, LAUNCHING
-from npuperf.analyze.maxplus import NEVER, Program
+from npuperf.analyze.maxplus import NEVER, Program, Times
 from npuperf.analyze.nesting import Nesting
 from npuperf.analyze.replay import Replay, window_length
 from npuperf.analyze.syncs import SyncPoint, place
@@ -31,6 +31,8 @@ from npuperf.model.tasks import Work
 
 #: Instructions whose host time is split by cause at a time: bounds the memory of the pieces.
 _CHUNK: Final = 200_000
+#: Share of the window below which assumed gaps are not worth replaying.
+_NOTABLE: Final = 0.005
 _CHANGE: Final = re.compile(
     r"^(?P<target>host|latency|compute|comm|copies|op|launches|sync)(?::(?P<name>.+))?\*(?P<factor>\d+\.?\d*|\.\d+)$"
 )
@@ -84,6 +86,7 @@ class Scene:
     """
 
     replay: Replay
+    base: Times
     first: int
     last: int
     work: U8
@@ -92,6 +95,12 @@ class Scene:
     threads: HostThreads
     nesting: Nesting
     skew: int
+    known: dict[str, Predicted] = field(default_factory=dict)
+
+    @property
+    def before(self) -> int:
+        """The measured length of the window, as the replay gives it (ns)."""
+        return _length(self, self.base)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,35 +119,51 @@ def predict(scene: Scene, expression: str) -> Predicted:
     """Replay the run with a change.
 
     The interval spans what the model leaves open: waits that it cannot explain are kept, or dropped; fewer
-    launches save their recorded host time, or everything between two launches; tasks may follow each other
-    without a gap where no gap could be measured.
+    launches save their recorded host time, or everything between two launches; where no gap between tasks could
+    be measured it is assumed, give or take its own length.
     """
+    if expression not in scene.known:
+        scene.known[expression] = _predict(scene, expression)
+    return scene.known[expression]
+
+
+def _predict(scene: Scene, expression: str) -> Predicted:
     changes = parse(expression)
-    base = scene.replay.program
-    before = _length(scene, base)
+    base, before = scene.replay.program, scene.before
     changed, matched = _apply(scene, base, changes, generous=False)
-    after = _length(scene, changed)
+    times = scene.replay.times(changed)
+    after = _length(scene, times)
     gains = [before - after]
     if any(c.target == "launches" for c in changes):
-        gains.append(before - _length(scene, _apply(scene, base, changes, generous=True)[0]))
+        generous, _ = _apply(scene, base, changes, generous=True)
+        gains.append(before - _length(scene, scene.replay.times(generous)))
     if scene.replay.unexplained_ns:
-        free = base.with_columns(extra_ns=np.zeros_like(base.extra_ns))
-        gains.append(_length(scene, free) - _length(scene, changed.with_columns(extra_ns=free.extra_ns)))
-    if scene.replay.assumed_gap.any():
-        gains += [before - _length(scene, _with_gap(scene, changed, factor)) for factor in (0, 2)]
+        none = np.zeros_like(base.extra_ns)
+        free, changed_free = (scene.replay.times(p.with_columns(extra_ns=none)) for p in (base, changed))
+        gains.append(_length(scene, free) - _length(scene, changed_free))
+    if _tight_gaps(scene, times) > _NOTABLE * before:
+        wider = before - _length(scene, scene.replay.times(_with_wider_gaps(scene, changed)))
+        gains += [wider, 2 * gains[0] - wider]
     return Predicted(expression, before, after, min(gains), max(gains), matched)
 
 
-def _with_gap(scene: Scene, program: Program, factor: int) -> Program:
-    """Return the program with the assumed gaps between tasks left out, or doubled."""
+def _length(scene: Scene, times: Times) -> int:
+    return int(window_length(times, np.array([scene.first]), np.array([scene.last]))[0])
+
+
+def _tight_gaps(scene: Scene, times: Times) -> int:
+    """Return how much of the run, ns, lies in assumed gaps between tasks that follow each other at once."""
+    assumed = scene.replay.assumed_gap
+    gap = scene.replay.program.gap_ns[scene.replay.task]
+    tight = assumed[1:] & (times.start[1:] - times.end[:-1] <= gap[1:])
+    return int(gap[1:][tight].sum())
+
+
+def _with_wider_gaps(scene: Scene, program: Program) -> Program:
+    """Return the program with the assumed gaps between tasks doubled."""
     gap = program.gap_ns.copy()
-    at = scene.replay.task[scene.replay.assumed_gap]
-    gap[at] *= factor
+    gap[scene.replay.task[scene.replay.assumed_gap]] *= 2
     return program.with_columns(gap_ns=gap)
-
-
-def _length(scene: Scene, program: Program) -> int:
-    return int(window_length(scene.replay.times(program), np.array([scene.first]), np.array([scene.last]))[0])
 
 
 def _apply(scene: Scene, program: Program, changes: list[Change], *, generous: bool) -> tuple[Program, bool]:

@@ -41,15 +41,16 @@ def match_keys(wanted: tuple[I64, ...], table: tuple[I64, ...]) -> I64:
     return match(*pack(wanted, table))
 
 
-def enclosing(group: I64, time: I64, spans_group: I64, start: I64, end: I64) -> I64:
+def enclosing(group: I64, time: I64, spans_group: I64, start: I64, end: I64, slack: int = 0) -> I64:
     """Return for each (group, time) the index of the span of that group around it, -1 if none.
 
-    Spans of one group must not overlap (launch calls of one thread do not).
+    Spans of one group must not overlap (launch calls of one thread do not). ``slack``: how long after its end a
+    span still counts, as clocks of different layers disagree.
     """
     if not len(start) or not len(time):
         return np.full(len(time), -1, np.int64)
     wanted, table = pack((group, time), (spans_group, start))
     order = np.argsort(table, kind="stable")
     i = order[np.maximum(np.searchsorted(table[order], wanted, side="right") - 1, 0)]
-    inside = (spans_group[i] == group) & (start[i] <= time) & (time <= end[i])
+    inside = (spans_group[i] == group) & (start[i] <= time) & (time <= end[i] + slack)
     return np.where(inside, i, -1)

@@ -14,7 +14,7 @@ from npuperf.model.host import Arrows, HostOps, Spans, is_user_frame
 from npuperf.model.labels import I64, U8, Labels, Mask
 from npuperf.model.profile import HostSteps
 from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, UNKNOWN, Tasks, Work, work_of_tasks
-from npuperf.readers.join import enclosing, match, match_keys
+from npuperf.readers.join import enclosing, match, match_keys, pack
 from npuperf.readers.trace import Slices, Trace
 
 _STEP = re.compile(r"^ProfilerStep#(\d+)$")
@@ -22,6 +22,10 @@ _LABEL = re.compile(r"(?:NPU|GPU|XPU)\s*(\d+)")
 _RUNTIME = re.compile(r"_(runtime|driver)$")
 _COLLECTIVE = re.compile(r"nccl|rccl|hccl|xccl", re.IGNORECASE)
 _INVALID_CONNECTION = 4294967295
+#: Operators that ended before a call, inside the same outer one, stepped over to find what is around it.
+_LOOK_BACK = 64
+#: By how much, ns, the clocks of torch_npu and CANN may disagree on one thread.
+_LAYER_SLACK = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +125,7 @@ def _ascend_tasks(trace: Trace, slices: Slices, work: U8, host: HostOps) -> Task
         launch_start=launch_start,
         launch_end=launch_end,
         launch_thread=launch_thread,
-        op=_launching_ops(trace, slices, host),
+        op=_behind_launches(trace, host, launch_thread, launch_start, _launching_ops(trace, slices, host)),
     )
 
 
@@ -176,6 +180,42 @@ def _launching_ops(trace: Trace, tasks: Slices, host: HostOps) -> I64:
     if len(known):
         op = np.where((op < 0) & (tasks.connection >= 0) & (shared >= 0), op[known[shared]], op)
     return op
+
+
+def _behind_launches(trace: Trace, host: HostOps, thread: I64, time: I64, op: I64) -> I64:
+    """Find the operator of tasks that torch_npu's own arrows leave out (of some exports, most of them).
+
+    It is the one around the launch or, where a task queue's consumer launched, around the enqueueing call that
+    the queue's arrow leads back to.
+    """
+    open_ = np.flatnonzero((op < 0) & (time != NO_TIME))
+    if not len(open_) or not len(host.ops):
+        return op
+    thread, time = thread[open_], time[open_]
+    taken = trace.slices.filter(_category(trace.slices, "dequeue"))
+    links = trace.flows.link("async_task_queue")
+    if len(taken) and len(links.to_time):
+        around = enclosing(thread, time, taken.tid, taken.start, taken.end, _LAYER_SLACK)
+        arrow = match_keys((taken.tid[around], taken.start[around]), (links.to_tid, links.to_time))
+        queued = (around >= 0) & (arrow >= 0)
+        thread = np.where(queued, links.from_tid[arrow], thread)
+        time = np.where(queued, links.from_time[arrow], time)
+    found = op.copy()
+    found[open_] = _innermost_op(host.ops, thread, time)
+    return found
+
+
+def _innermost_op(ops: Spans, thread: I64, time: I64) -> I64:
+    """Return the latest-started operator around each time, looking back over a few that have ended."""
+    wanted, table = pack((thread, time), (ops.thread, ops.start))
+    at = np.searchsorted(table, wanted, side="right") - 1
+    for _ in range(_LOOK_BACK):
+        same = (at >= 0) & (ops.thread[at] == thread)
+        ended = same & (ops.end[at] < time)
+        if not ended.any():
+            break
+        at = np.where(ended, at - 1, at)
+    return np.where((at >= 0) & (ops.thread[at] == thread) & (ops.end[at] >= time), at, -1)
 
 
 def _host_ops(trace: Trace, ops: Slices, events: Slices) -> HostOps:

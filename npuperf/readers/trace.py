@@ -33,7 +33,7 @@ from npuperf.readers.pieces import Args, Event, Pieces, RawEvent
 
 _PIECES_TO_JOIN: Final = 64
 #: Flow categories that tie layers together; the others repeat what events say themselves.
-_ARROWS: Final = frozenset({"HostToDevice", "async_npu", "fwdbwd"})
+_ARROWS: Final = frozenset({"HostToDevice", "async_npu", "async_task_queue", "fwdbwd"})
 _ARG_INTS: Final = ("connection", "correlation", "external", "stream", "device")
 #: Traces whose times are text are Ascend's: they have no other integers of use.
 _ASCEND_INTS: Final = ("connection",)
