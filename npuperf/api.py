@@ -85,6 +85,33 @@ class Run:
         return pd.DataFrame(rows, columns=["rank", "device", "step", "start_ns", "bound", *_PARTS])
 
     @property
+    def phases(self) -> pd.DataFrame:
+        """Phases, one row per device and phase: rank, device, start_ns, end_ns, bound, label, and the partition (ns)."""
+        rows = [
+            {
+                "rank": d.rank,
+                "device": d.device,
+                "start_ns": d.origin_ns + p.start_ns,
+                "end_ns": d.origin_ns + p.end_ns,
+                "bound": p.bound,
+                "label": p.label,
+                **_parts(p.partition),
+            }
+            for d in self.result.devices
+            for p in d.phases
+        ]
+        return pd.DataFrame(rows, columns=["rank", "device", "start_ns", "end_ns", "bound", "label", *_PARTS])
+
+    @property
+    def blame(self) -> pd.DataFrame:
+        """What the host did while the device waited: rank, device, cause, name, ns, count, where. Adds up to host wait."""
+        columns = ["rank", "device", "cause", "name", "ns", "count", "where"]
+        rows = [
+            (d.rank, d.device, b.cause, b.name, b.ns, b.count, b.where) for d in self.result.devices for b in d.blame
+        ]
+        return pd.DataFrame(rows, columns=columns)
+
+    @property
     def partition(self) -> pd.DataFrame:
         """Whole span per device: rank, device, start_ns, bound, and the partition (ns). Parts add up exactly."""
         rows = [
