@@ -86,7 +86,7 @@ class Run:
 
     @property
     def phases(self) -> pd.DataFrame:
-        """Phases, one row per device and phase: rank, device, start_ns, end_ns, bound, label, and the partition (ns)."""
+        """Phases, one row each: rank, device, start_ns, end_ns, bound, label, and the partition (ns)."""
         rows = [
             {
                 "rank": d.rank,
@@ -104,7 +104,7 @@ class Run:
 
     @property
     def blame(self) -> pd.DataFrame:
-        """What the host did while the device waited: rank, device, cause, name, ns, count, where. Adds up to host wait."""
+        """What the host did while the device waited: rank, device, cause, name, ns, count, where; adds up."""
         columns = ["rank", "device", "cause", "name", "ns", "count", "where"]
         rows = [
             (d.rank, d.device, b.cause, b.name, b.ns, b.count, b.where) for d in self.result.devices for b in d.blame

@@ -125,20 +125,18 @@ def sum_blame(blamed: Blamed, host: HostOps, nesting: Nesting, top: int) -> list
     code = np.where(blamed.event >= 0, names.codes[blamed.event], -1) if len(names) else np.full(len(length), -1)
     code = np.where(blamed.cause == CODE["unrecorded"], -1, code)
     key = blamed.cause.astype(np.int64) * (len(names.names) + 1) + code + 1
-    total = np.bincount(key, weights=length).astype(np.int64)
-    count = np.bincount(key)
-    groups = np.flatnonzero(count)
-    order = groups[np.argsort(-total[groups], kind="stable")]
+    groups, which = np.unique(key, return_inverse=True)
+    total = np.bincount(which, weights=length, minlength=len(groups)).astype(np.int64)
+    count = np.bincount(which, minlength=len(groups))
     rows: list[Blame] = []
     rest: dict[str, Blame] = {}
-    for place, g in enumerate(order.tolist()):
-        cause = CAUSES[g // (len(names.names) + 1)]
-        name_code = g % (len(names.names) + 1) - 1
+    for place, g in enumerate(np.argsort(-total, kind="stable").tolist()):
+        cause_code, name_code = divmod(int(groups[g]), len(names.names) + 1)
+        cause = CAUSES[cause_code]
         if place < top or cause not in {r.cause for r in rows}:
-            members = np.flatnonzero(key == g)
-            name = names.names[name_code] if name_code >= 0 else "nothing recorded"
-            rows.append(Blame(cause=cause, name=name, ns=int(total[g]), count=int(count[g]),
-                              where=_where(blamed, members, length, host, nesting)))  # fmt: skip
+            name = names.names[name_code - 1] if name_code else "nothing recorded"
+            where = _where(blamed, np.flatnonzero(which == g), length, host, nesting)
+            rows.append(Blame(cause=cause, name=name, ns=int(total[g]), count=int(count[g]), where=where))
             continue
         line = rest.setdefault(cause, Blame(cause=cause, name="others", ns=0, count=0, where=None))
         line.ns += int(total[g])

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from npuperf.analyze.causes import READING, WAITING
-from npuperf.analyze.nesting import NONE, Nesting
-from npuperf.model.host import HostOps
+from npuperf.analyze.nesting import Nesting
+from npuperf.model.host import HostOps, is_user_frame, shorten
 from npuperf.model.labels import I64
 
 
@@ -51,16 +51,22 @@ def find_syncs(nesting: Nesting) -> Syncs:
 
 
 def sync_points(syncs: Syncs, nesting: Nesting, host: HostOps) -> list[SyncPoint]:
-    """Group the calls by place."""
-    events = nesting.events
-    is_op = events.name.flag(["::" in n and not n.startswith("autograd::") for n in events.name.names])
-    op = nesting.outermost(syncs.event, is_op)
-    groups: dict[tuple[str, str | None, str | None], list[int]] = {}
-    for i, (event, around) in enumerate(zip(syncs.event.tolist(), op.tolist(), strict=True)):
-        name = events.name[event] or ""
-        where = host.line_at(int(syncs.thread[i]), int(syncs.start[i]))
-        groups.setdefault((name, events.name[around] if around != NONE else None, where), []).append(i)
-    return [SyncPoint(name, op, where, np.array(calls, np.int64)) for (name, op, where), calls in groups.items()]
+    """Group the calls by place: the call, the torch operator around it, the innermost frame of the user's code."""
+    names = nesting.events.name
+    is_op = names.flag(["::" in n and not n.startswith("autograd::") for n in names.names])
+    is_frame = names.flag([is_user_frame(n) for n in names.names])
+    op, frame = nesting.outermost(syncs.event, is_op), nesting.nearest(syncs.event, is_frame)
+    labels = [names.take(at) for at in (syncs.event, op, frame)]
+    keys, which = np.unique(np.stack([x.codes for x in labels]), axis=1, return_inverse=True)
+    which = which.reshape(-1)  # its shape differs between versions of numpy
+    points = []
+    for group in range(keys.shape[1]):
+        calls = np.flatnonzero(which == group)
+        name, around, line = (x[int(calls[0])] for x in labels)
+        # Without frames the operators' recorded stacks may tell.
+        where = shorten(line) if line else host.line_at(int(syncs.thread[calls[0]]), int(syncs.start[calls[0]]))
+        points.append(SyncPoint(name or "", around, where, calls))
+    return points
 
 
 def place(point: SyncPoint) -> str:

@@ -47,9 +47,11 @@ def _screen(result: Result, full: bool, top: int) -> Iterator[RenderableType]:
         yield _section("devices", _compact_devices(result.devices if full else result.devices[:16]))
         if not full and len(result.devices) > 16:
             yield Text(f"  {how_many(16, len(result.devices), 'devices')}; --full shows all", style="dim")
-    if len(result.devices) == 1:
-        yield from _phase_lines(result.devices[0])
-        yield from _blame_lines(result.devices[0])
+    if result.devices:
+        shown = max(result.devices, key=lambda d: d.partition.host_wait_ns)
+        name = f"{_name(shown)}: " if len(result.devices) > 1 else ""
+        yield from _phase_lines(shown, name)
+        yield from _blame_lines(shown, name)
     yield from _what_if(result, full)
     steps = [(d, s) for d in result.devices for s in d.steps]
     if len(steps) > 1 and len(result.devices) == 1 and (full or not result.devices[0].typical_step):
@@ -143,7 +145,7 @@ def _partition(device: Device) -> RenderableType:
     return Group(_keep_numbers_whole(table), Text(check, style="dim"))
 
 
-def _phase_lines(device: Device) -> Iterator[RenderableType]:
+def _phase_lines(device: Device, name: str) -> Iterator[RenderableType]:
     """Show the typical step as a bar and its phases as lines; without steps, the window's phases."""
     typical = device.typical_step
     rows: list[tuple[Bound, str, int, int, Spread | None]] = []
@@ -176,7 +178,7 @@ def _phase_lines(device: Device) -> Iterator[RenderableType]:
     lines += [Text(f"odd: step {o.step}, {o.why}", style="yellow") for o in odd[:3]]
     if len(odd) > 3:
         lines.append(Text(f"{len(odd) - 3} more odd steps in --format json", style="dim"))
-    yield _section(title, Group(*lines))
+    yield _section(name + title, Group(*lines))
 
 
 def _range_ms(spread: Spread) -> str:
@@ -194,7 +196,7 @@ def _strip(rows: list[tuple[Bound, int, int]], span: int) -> Text:
     return strip
 
 
-def _blame_lines(device: Device) -> Iterator[RenderableType]:
+def _blame_lines(device: Device, name: str) -> Iterator[RenderableType]:
     """Say what the host did while the device waited, where that is a notable part of the time."""
     wait = device.partition.host_wait_ns
     if not device.blame or wait < _WORTH * device.partition.span_ns:
@@ -217,7 +219,7 @@ def _blame_lines(device: Device) -> Iterator[RenderableType]:
         lines.append(Text(text, style="yellow"))
     few = how_many(min(_CAUSES, len(causes)), len(causes), "causes")
     what = f"waiting for the host, {duration(wait)}: what it did ({few})"
-    yield _section(what, Group(*lines))
+    yield _section(name + what, Group(*lines))
 
 
 def _what_if(result: Result, full: bool) -> Iterator[RenderableType]:
