@@ -9,6 +9,7 @@ import numpy as np
 
 from npuperf.advise import advise
 from npuperf.advise.rule import View
+from npuperf.advise.slow_rank import Stays
 from npuperf.analyze.blame import sum_blame
 from npuperf.analyze.bound import NO_PACE, Pace, judge, paces
 from npuperf.analyze.cores import core_use
@@ -68,6 +69,7 @@ class Part:
     report: Device
     pace: Pace
     excerpt: bool = False
+    stays: Stays | None = None
     operators: dict[Key, OperatorSum] = field(default_factory=dict)
     kernels: list[Kernel] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
@@ -149,11 +151,19 @@ def _report(study: Study, span: tuple[int, int], ask: Question, limits: Threshol
         report=report,
         pace=pace,
         excerpt=profile.excerpt,
+        stays=_stays(report, plain),
         operators=sum_operators(profile, tasks, cores, origin),
         kernels=longest_kernels(profile, plain, origin, ask.top),
         findings=advise(view, limits),
         what_if=_what_if(study, scene, report, ask, limits),
     )
+
+
+def _stays(report: Device, tasks: Tasks) -> Stays:
+    """Return how long the rank stayed in each of its collectives."""
+    collectives = tasks.only(Work.COMMUNICATION)
+    types = type_labels(collectives)
+    return Stays(report, tuple(types[i] or "" for i in range(len(collectives))), collectives.dur)
 
 
 def _judge_windows(study: Study, windows: Intervals, limits: Thresholds) -> list[tuple[Partition, Pace, Verdict]]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from npuperf import __version__
 from npuperf.advise import load_thresholds, sort_findings
+from npuperf.advise.slow_rank import judge_ranks
 from npuperf.analyze.bound import NO_PACE, judge
 from npuperf.analyze.operators import (
     list_operators,
@@ -78,6 +79,8 @@ def analyze_path(path: Path, options: Options | None = None, progress: Progress 
         raise errors[0]
     parts = [part for r in reads for part in r.parts]
     _check_choice(options, reads, parts)
+    findings = [f for p in parts for f in p.findings]
+    slow = None if _found_twice(reads) else judge_ranks([p.stays for p in parts if p.stays], limits)
     return Result(
         schema_version=SCHEMA_VERSION,
         tool=Tool(name="npuperf", version=__version__),
@@ -86,7 +89,7 @@ def analyze_path(path: Path, options: Options | None = None, progress: Progress 
         devices=[p.report for p in parts],
         operators=list_operators(merge([p.operators for p in parts]), limits),
         kernels=sorted((k for p in parts for k in p.kernels), key=lambda k: -k.dur_ns)[: options.top],
-        findings=sort_findings([f for p in parts for f in p.findings]),
+        findings=sort_findings([*findings, slow] if slow else findings),
         what_if=[w for p in parts for w in p.what_if],
         gates=[],
         comparison=None,

@@ -245,3 +245,28 @@ def test_the_odd_step_is_marked(name: str, step: int) -> None:
 def test_forward_backward_and_optimizer_are_told_apart() -> None:
     phase: Phase = device_of("training 25/4").phases[0]
     assert "backward" in phase.label and "forward" in phase.label
+
+
+# --- several ranks -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "slow"),
+    [
+        ("2 ranks, one 2.0 times slower", 1),
+        ("4 ranks, one 1.5 times slower", 3),
+        ("2 ranks, one 1.0 times slower", None),
+    ],
+)
+def test_the_slow_rank_is_named(name: str, slow: int | None) -> None:
+    m = measured(name)
+    found = [f for f in m.result.findings if f.rule == "slow_rank"]
+    if slow is None:
+        assert found == []
+        return
+    (finding,) = found
+    assert (finding.rank, finding.status) == (slow, "problem")
+    # What the others wait: their collectives are longer than the slow rank's by as much.
+    stays = [sum(t.end - t.start for t in r.tasks if t.op.collective) for r in m.recordings]
+    assert finding.gain_ns_per_step is not None
+    assert finding.gain_ns_per_step[1] == pytest.approx((stays[0] - stays[slow]) / m.scenario.steps, rel=0.02)

@@ -47,7 +47,9 @@ def typical_step(steps: list[Step], phases: list[Phase], shortest: int, limits: 
     odd = [
         OddStep(step=steps[i].step, span_ns=int(lengths[i]), why=_why(parts[i], lengths[i], middle, parts, fits))
         for i in range(len(steps))
-        if i not in fits and not (i == len(steps) - 1 and _only_lacks_its_end(shapes[i], usual, lengths[i], middle))
+        if i not in fits
+        and _differs(parts[i], lengths[i], middle, parts, fits, limits)
+        and not (i == len(steps) - 1 and _only_lacks_its_end(shapes[i], usual, lengths[i], middle))
     ]
     phases_out = [_fold([parts[i][k] for i in fits]) for k in range(len(usual))]
     return TypicalStep(steps=len(fits), length=_spread(lengths[fits]), phases=phases_out, odd=odd)
@@ -91,16 +93,27 @@ def _spread(values: I64) -> Spread:
     return Spread(min_ns=int(values.min()), median_ns=int(np.median(values)), max_ns=int(values.max()))
 
 
+def _differs(
+    mine: list[_Part], length: int, middle: float, parts: list[list[_Part]], fits: list[int], limits: Thresholds
+) -> bool:
+    """Tell whether a step differs notably: in length, or in the time of one kind."""
+    _, more = _largest_difference(mine, parts, fits)
+    return max(abs(length - middle), abs(more)) > limits.odd_step_share * middle
+
+
+def _largest_difference(mine: list[_Part], parts: list[list[_Part]], fits: list[int]) -> tuple[Bound, float]:
+    """Return the kind of time of which a step has most more (or less) than the usual ones, and how much (ns)."""
+    kinds = dict.fromkeys([*(p.bound for p in mine), *(p.bound for i in fits for p in parts[i])])
+    more = {k: _time(mine, k) - float(np.median([_time(parts[i], k) for i in fits])) for k in kinds}
+    kind = max(more, key=lambda k: abs(more[k]))
+    return kind, more[kind]
+
+
 def _why(mine: list[_Part], length: int, middle: float, parts: list[list[_Part]], fits: list[int]) -> str:
     """Say in what a step differs: its length, and the kind of time that it has more or less of."""
-    texts = [f"{duration(int(length))} against {duration(int(middle))}"]
-    kinds = dict.fromkeys([*(p.bound for p in mine), *(p.bound for i in fits for p in parts[i])])
-    typical = {k: float(np.median([_time(parts[i], k) for i in fits])) for k in kinds} if fits else {}
-    if typical:
-        differs = max(typical, key=lambda k: abs(_time(mine, k) - typical[k]))
-        more = _time(mine, differs) - typical[differs]
-        texts.append(f"{duration(int(abs(more)))} {'more' if more > 0 else 'less'} {differs}-bound")
-    return ", ".join(texts)
+    kind, more = _largest_difference(mine, parts, fits)
+    sign = "more" if more > 0 else "less"
+    return f"{duration(int(length))} against {duration(int(middle))}, {duration(int(abs(more)))} {sign} {kind}-bound"
 
 
 def _time(parts: list[_Part], bound: Bound) -> int:

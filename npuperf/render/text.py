@@ -48,10 +48,10 @@ def _screen(result: Result, full: bool, top: int) -> Iterator[RenderableType]:
         if not full and len(result.devices) > 16:
             yield Text(f"  {how_many(16, len(result.devices), 'devices')}; --full shows all", style="dim")
     if result.devices:
-        shown = max(result.devices, key=lambda d: d.partition.host_wait_ns)
-        name = f"{_name(shown)}: " if len(result.devices) > 1 else ""
-        yield from _phase_lines(shown, name)
-        yield from _blame_lines(shown, name)
+        waiting = max(result.devices, key=lambda d: d.partition.host_wait_ns)
+        name = f"{_name(waiting)}: " if len(result.devices) > 1 else ""
+        yield from _phase_lines(waiting, name)
+        yield from _blame_lines(waiting, name)
     yield from _what_if(result, full)
     steps = [(d, s) for d in result.devices for s in d.steps]
     if len(steps) > 1 and len(result.devices) == 1 and (full or not result.devices[0].typical_step):
@@ -209,8 +209,8 @@ def _blame_lines(device: Device, name: str) -> Iterator[RenderableType]:
     for cause in causes[:_CAUSES]:
         named = next(b for b in device.blame if b.cause == cause and b.name != "others")
         where = f", {named.where}" if named.where else ""
-        name = "" if named.name == "nothing recorded" else f"{named.name}{where}"
-        table.add_row(CAUSE.get(cause, cause), f"{totals[cause] / 1e6:.3f}", _share(totals[cause], wait), name)
+        doing = "" if named.name == "nothing recorded" else f"{named.name}{where}"
+        table.add_row(CAUSE.get(cause, cause), f"{totals[cause] / 1e6:.3f}", _share(totals[cause], wait), doing)
     lines: list[RenderableType] = [_keep_numbers_whole(table)]
     costly = [s for s in device.syncs if s.idle_ns >= _WORTH * device.partition.span_ns]
     for s in costly[:2]:
