@@ -113,11 +113,11 @@ def _grid(*columns: tuple[str, Justify]) -> RichTable:
 def _keep_numbers_whole(table: RichTable) -> RichTable:
     """Leave out columns with nothing in them, and let only the last one be cut when the terminal is narrow."""
     kept = [c for c in table.columns if any(str(cell) not in ("–", "") for cell in c.cells)]
-    whole = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", expand=True)
+    text_last = bool(kept) and kept[-1].justify == "left"
+    whole = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", expand=text_last)
     for i, column in enumerate(kept):
         widest = max(cell_len(str(cell)) for cell in [*column.cells, column.header])
-        last = i == len(kept) - 1
-        ratio, width = (1, None) if last else (None, widest)
+        ratio, width = (1, None) if text_last and i == len(kept) - 1 else (None, widest)
         whole.add_column(column.header, justify=column.justify, no_wrap=True, ratio=ratio, width=width)
     for row, cells in zip(table.rows, zip(*(c.cells for c in kept), strict=True), strict=True):
         whole.add_row(*cells, style=row.style)
@@ -358,8 +358,9 @@ def _findings(findings: list[Finding], full: bool) -> Iterator[RenderableType]:
     for f, _ in open_ if full else []:
         lines.add_row(Text("?", "dim"), Text(f"{f.title}: {f.needs}", style="dim"))
     if open_ and not full:
-        titles = ", ".join(dict.fromkeys(f.title for f, _ in open_))
-        lines.add_row(Text("?", "dim"), Text(f"cannot tell: {titles} (--full says what is missing)", style="dim"))
+        titles = list(dict.fromkeys(f.title for f, _ in open_))
+        few = ", ".join(titles) if len(titles) <= _FEW else plural(len(titles), "check")
+        lines.add_row(Text("?", "dim"), Text(f"cannot tell: {few} (--full says what is missing)", style="dim"))
     if fine:
         text = ", ".join(fine) if full else f"{plural(len(fine), 'check')} without a problem (--full names them)"
         lines.add_row(Text("ok", "dim"), Text(text, style="dim"))
