@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -239,3 +240,60 @@ def test_without_runtime_calls_reading_a_value_counts(tmp_path: Path) -> None:
     ]
     (device,) = analyze_path(ascend_pt(tmp_path, paced(), host=host)).devices
     assert [(s.name, s.torch_op, s.count) for s in device.syncs] == [("aten::_local_scalar_dense", "aten::item", 1)]
+
+
+# --- anything at all -----------------------------------------------------------------------------------------------
+
+NAMES = ("aten::add", "AscendCL@aclrtSynchronizeStream", "AscendCL@aclnnAdd", "Optimizer.step#SGD.step", "my range",
+         "AddBackward0", "train.py(3): f", "nn.Module: Net_0", "GC", "Dequeue@aclnnAdd")  # fmt: skip
+
+
+@st.composite
+def kernels(draw: st.DrawFn) -> K:
+    start = draw(st.integers(0, 3_000_000))
+    core = draw(st.sampled_from(["AI_CORE", "AI_VECTOR_CORE", "COMMUNICATION", "EVENT_WAIT", "PCIE_DMA_SQE"]))
+    launch = draw(st.one_of(st.none(), st.integers(-2_000_000, 3_000_000)))
+    comm = core == "COMMUNICATION"
+    return K(
+        start,
+        draw(st.integers(0, 400_000)),
+        f"hcom_allReduce__{start}_1" if comm else f"k{start}",
+        draw(st.sampled_from(["Add", "MatMul"])),
+        core,
+        stream="N/A" if comm else draw(st.sampled_from([2, 5, 6])),
+        step=draw(st.sampled_from([11, 12, ""])),
+        launch=launch,
+        launch_dur=draw(st.integers(0, 20_000)),
+    )
+
+
+hosts = st.builds(
+    H,
+    st.sampled_from(NAMES),
+    st.integers(-2_000_000, 3_000_000),
+    st.integers(0, 1_000_000),
+    st.booleans(),
+    st.sampled_from([11, 10, 12]),
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(kernels(), min_size=1, max_size=40), st.lists(hosts, max_size=30))
+def test_whatever_the_data_it_adds_up(made: list[K], host: list[H]) -> None:
+    expressions = ("host*0.5", "sync*0", "overlap", "launches*0.5,op:Add*0", "host:torch_op*0")
+    with TemporaryDirectory() as folder:
+        result = analyze_path(ascend_pt(Path(folder), made, host=host), Options(what_if=expressions))
+    for device in result.devices:
+        if not device.clock.tasks or not device.partition.span_ns:
+            continue
+        assert sum(b.ns for b in device.blame) == device.partition.host_wait_ns
+        assert device.phases[0].start_ns == 0 and device.phases[-1].end_ns == device.partition.span_ns
+        for phase in device.phases:
+            assert sum(b.ns for b in phase.blame) == phase.partition.host_wait_ns
+        assert sum(p.partition.span_ns for p in device.phases) == device.partition.span_ns
+        if device.replay and device.replay.usable:
+            assert device.replay.error <= 0.05
+    for w in result.what_if:
+        assert (w.span_ns is None) == (w.reason is not None)
+        if w.gain_ns_per_step:
+            assert w.gain_ns_per_step[0] <= w.gain_ns_per_step[1]
