@@ -51,6 +51,12 @@ class Labels:
         """Return the cells where ``mask`` holds."""
         return Labels(self.codes[mask], self.names)
 
+    def compact(self) -> Labels:
+        """Return the same column without the names that no cell uses."""
+        used, codes = np.unique(self.codes, return_inverse=True)
+        missing = int(used[0] < 0) if len(used) else 0
+        return Labels((codes - missing).astype(np.int32), tuple(self.names[c] for c in used[missing:].tolist()))
+
     def known(self) -> Mask:
         """Return True where a text was recorded."""
         return self.codes >= 0

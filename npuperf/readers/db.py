@@ -383,11 +383,14 @@ def _events(db: _Database) -> Spans:
 
 def _layered(name: Labels, kind: I64) -> Labels:
     """Put the layer in front of the names of CANN calls, as timelines do."""
-    for number, layer in _LAYERS.items():
-        here = np.where(kind == number, name.codes, np.int32(-1)).astype(np.int32)
-        labels = Labels(here, tuple(f"{layer}@{n}" for n in name.names))
-        name = labels.fill(name)
-    return name
+    parts = [name.filter(kind == number) for number in _LAYERS]
+    tagged = [Labels(p.codes, tuple(f"{layer}@{n}" for n in p.names)).compact()
+              for p, layer in zip(parts, _LAYERS.values(), strict=True)]  # fmt: skip
+    plain = ~np.isin(kind, list(_LAYERS))
+    order = np.concatenate([*(np.flatnonzero(kind == number) for number in _LAYERS), np.flatnonzero(plain)])
+    back = np.empty(len(order), np.int64)
+    back[order] = np.arange(len(order))
+    return Labels.concat([*tagged, name.filter(plain).compact()]).take(back)
 
 
 def _callchains(db: _Database) -> dict[int, str]:

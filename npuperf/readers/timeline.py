@@ -236,7 +236,7 @@ def _host_events(trace: Trace, events: Slices) -> Spans:
     if collector.any() and steps.any():
         thread = np.where(collector, events.tid[np.flatnonzero(steps)[0]], thread)
     order = np.lexsort((-events.end, events.start, thread))
-    return Spans(events.start[order], events.end[order], thread[order], events.name.take(order))
+    return Spans(events.start[order], events.end[order], thread[order], events.name.take(order).compact())
 
 
 def _spans(slices: Slices) -> Spans:
