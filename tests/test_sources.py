@@ -6,11 +6,12 @@ import gzip
 import json
 import shutil
 import sqlite3
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from build import EPOCH, HEADER, K, ascend_pt, events, kernel_details, row
+from build import EPOCH, HEADER, H, K, ascend_pt, events, kernel_details, row
 
 from npuperf.errors import InputError
 from npuperf.model.result import Partition, Result
@@ -222,8 +223,8 @@ def test_a_cpu_trace_says_why_there_is_no_verdict(tmp_path: Path) -> None:
     assert "no device task" in result.verdict.reason
 
 
-def database(path: Path, kernels: list[K], block: str) -> Path:
-    """The same kernels as a database export would hold them."""
+def database(path: Path, kernels: list[K], block: str, host: Sequence[H] = ()) -> Path:
+    """The same kernels (and host events of the CANN process) as a database export would hold them."""
     strings: dict[str, int] = {}
 
     def text(value: str) -> int:
@@ -252,12 +253,41 @@ def database(path: Path, kernels: list[K], block: str) -> Path:
             info = (text(k.name), i, k.block, k.mix, text(k.core), text(k.type), text(k.state))
             connection.execute("INSERT INTO COMPUTE_TASK_INFO VALUES (?,?,?,?,?,?,?)", info)
         if k.launch is not None:
-            launch = (EPOCH + k.launch, EPOCH + k.launch + k.launch_dur, 10000, 77, i, text("launch"))
+            launch = (EPOCH + k.launch, EPOCH + k.launch + k.launch_dur, 10000, (5 << 32) + 11, i, text("launch"))
             connection.execute("INSERT INTO CANN_API VALUES (?,?,?,?,?,?)", launch)
+    for h in host:
+        layer, name = h.name.split("@")
+        call = (
+            EPOCH + h.start,
+            EPOCH + h.start + h.dur,
+            {"AscendCL": 20000, "Runtime": 5000}[layer],
+            (5 << 32) + h.thread,
+        )
+        connection.execute("INSERT INTO CANN_API VALUES (?,?,?,?,NULL,?)", (*call, text(name)))
     connection.executemany("INSERT INTO STRING_IDS VALUES (?,?)", [(i, s) for s, i in strings.items()])
     connection.commit()
     connection.close()
     return path
+
+
+def test_database_and_text_blame_the_same_calls(tmp_path: Path) -> None:
+    """Kernels of 5 µs every 50, with tiling, a wait for the device and another call before their launches."""
+    kernels = [K(i * 50_000, 5_000, f"k{i}", launch=i * 50_000 - 10_000, launch_dur=2_000) for i in range(30)]
+    host = [
+        H(name, i * 50_000 - 40_000 + 10_000 * place, 8_000)
+        for i in range(30)
+        for place, name in enumerate(("AscendCL@Add_Tiling", "AscendCL@aclrtSynchronizeStream", "Runtime@KernelLaunch"))
+    ]
+    text = analyze_path(ascend_pt(tmp_path, kernels, host=host)).devices[0]
+    db = analyze_path(database(tmp_path / "ascend_pytorch_profiler_4.db", kernels, "blockDim", host)).devices[0]
+    assert {b.cause for b in text.blame} >= {"tiling", "sync", "launch"}
+    assert [(b.cause, b.name, b.ns, b.count) for b in db.blame] == [
+        (b.cause, b.name, b.ns, b.count) for b in text.blame
+    ]
+    assert [(s.name, s.count, s.host_ns, s.idle_ns) for s in db.syncs] == [
+        (s.name, s.count, s.host_ns, s.idle_ns) for s in text.syncs
+    ]
+    assert db.replay == text.replay and db.verdict.elasticity == text.verdict.elasticity
 
 
 @pytest.mark.parametrize("block", ["blockDim", "blockNum"])
