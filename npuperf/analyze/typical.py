@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from dataclasses import dataclass
 from typing import Final
@@ -42,14 +43,17 @@ def typical_step(steps: list[Step], phases: list[Phase], shortest: int, limits: 
     same = [i for i, shape in enumerate(shapes) if shape == usual]
     middle = float(np.median(lengths[same]))
     fits = [i for i in same if abs(lengths[i] - middle) <= limits.odd_step_share * middle]
+    usual_ones = set(fits)
     if len(fits) < 2:
         return None
+    kinds = dict.fromkeys(p.bound for mine in parts for p in mine)
+    times = {k: float(np.median([_time(parts[i], k) for i in fits])) for k in kinds}
     odd = [
-        OddStep(step=steps[i].step, span_ns=int(lengths[i]), why=_why(parts[i], lengths[i], middle, parts, fits))
+        OddStep(step=steps[i].step, span_ns=int(lengths[i]), why=_why(parts[i], int(lengths[i]), middle, times))
         for i in range(len(steps))
-        if i not in fits
-        and _differs(parts[i], lengths[i], middle, parts, fits, limits)
-        and not (i == len(steps) - 1 and _only_lacks_its_end(shapes[i], usual, lengths[i], middle))
+        if i not in usual_ones
+        and _differs(parts[i], int(lengths[i]), middle, times, limits)
+        and not (i == len(steps) - 1 and _only_lacks_its_end(shapes[i], usual, int(lengths[i]), middle))
     ]
     phases_out = [_fold([parts[i][k] for i in fits]) for k in range(len(usual))]
     return TypicalStep(steps=len(fits), length=_spread(lengths[fits]), phases=phases_out, odd=odd)
@@ -64,10 +68,10 @@ def _parts(step: Step, phases: list[Phase], shortest: int) -> list[_Part]:
     """Cut the phases at the step's borders; slivers go to their neighbour."""
     begin, end = step.start_ns, step.start_ns + step.partition.span_ns
     parts: list[_Part] = []
-    for p in phases:
+    first = bisect_right(phases, begin, key=lambda p: p.end_ns)
+    last = bisect_left(phases, end, key=lambda p: p.start_ns)
+    for p in phases[first:last]:
         a, b = max(p.start_ns, begin), min(p.end_ns, end)
-        if b <= a:
-            continue
         if parts and (b - a < shortest or parts[-1].bound == p.bound):
             parts[-1] = _Part(parts[-1].bound, parts[-1].label, parts[-1].start, b - begin)
         elif parts and parts[-1].end - parts[-1].start < shortest:
@@ -93,27 +97,24 @@ def _spread(values: I64) -> Spread:
     return Spread(min_ns=int(values.min()), median_ns=int(np.median(values)), max_ns=int(values.max()))
 
 
-def _differs(
-    mine: list[_Part], length: int, middle: float, parts: list[list[_Part]], fits: list[int], limits: Thresholds
-) -> bool:
+def _differs(mine: list[_Part], length: int, middle: float, usual: dict[Bound, float], limits: Thresholds) -> bool:
     """Tell whether a step differs notably: in length, or in the time of one kind."""
-    _, more = _largest_difference(mine, parts, fits)
+    _, more = _largest_difference(mine, usual)
     return max(abs(length - middle), abs(more)) > limits.odd_step_share * middle
 
 
-def _largest_difference(mine: list[_Part], parts: list[list[_Part]], fits: list[int]) -> tuple[Bound, float]:
-    """Return the kind of time of which a step has most more (or less) than the usual ones, and how much (ns)."""
-    kinds = dict.fromkeys([*(p.bound for p in mine), *(p.bound for i in fits for p in parts[i])])
-    more = {k: _time(mine, k) - float(np.median([_time(parts[i], k) for i in fits])) for k in kinds}
+def _largest_difference(mine: list[_Part], usual: dict[Bound, float]) -> tuple[Bound, float]:
+    """Return the kind of time of which a step has most more (or less) than is usual, and how much (ns)."""
+    more = {kind: _time(mine, kind) - ns for kind, ns in usual.items()}
     kind = max(more, key=lambda k: abs(more[k]))
     return kind, more[kind]
 
 
-def _why(mine: list[_Part], length: int, middle: float, parts: list[list[_Part]], fits: list[int]) -> str:
+def _why(mine: list[_Part], length: int, middle: float, usual: dict[Bound, float]) -> str:
     """Say in what a step differs: its length, and the kind of time that it has more or less of."""
-    kind, more = _largest_difference(mine, parts, fits)
+    kind, more = _largest_difference(mine, usual)
     sign = "more" if more > 0 else "less"
-    return f"{duration(int(length))} against {duration(int(middle))}, {duration(int(abs(more)))} {sign} {kind}-bound"
+    return f"{duration(length)} against {duration(int(middle))}, {duration(int(abs(more)))} {sign} {kind}-bound"
 
 
 def _time(parts: list[_Part], bound: Bound) -> int:
