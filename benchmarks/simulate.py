@@ -114,7 +114,7 @@ def bench_step(size: int) -> list[Op]:
 
 
 COPY = Op("aten::_to_copy", "MEMCPY_ASYNC", "PCIE_DMA_SQE", 40, 21.0, 0, frame="train.py(49): step")
-REDUCE = Op("c10d::allreduce_", "hcom_allReduce_", "COMMUNICATION", 48, 700.0, 0, backward=True, stream=-1)
+REDUCE = Op("c10d::allreduce_", "hcom_allReduce_", "COMMUNICATION", 48, 620.0, 0, backward=True, stream=-1)
 WAIT = Op("aten::wait", "EVENT_WAIT", "EVENT_WAIT_SQE", 3, 1.0, 0)
 
 
@@ -187,7 +187,7 @@ def simulate(steps: Iterable[tuple[int, list[Op]]], seed: int) -> Iterator[Step]
     for number, ops in steps:
         begin = run.clock
         tasks = [run.launch(number, COPY, "copy")]
-        middle = len(ops) * 2 // 3
+        middle = len(ops) * 9 // 10
         for i, op in enumerate(ops):
             if i == middle:
                 tasks.append(run.launch(number, REDUCE, "collective", after=run.stream_end[COMPUTE_STREAM]))

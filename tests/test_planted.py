@@ -21,7 +21,7 @@ from npuperf.units import NS_PER_US
 
 SCENARIOS = {s.name: s for s in scenarios()}
 ALONE = [s for s in SCENARIOS.values() if s.ranks == 1]
-IDLE_SHARE = 0.1  # below this much waiting for launches no run is host-bound
+IDLE_SHARE = 0.1  # below this much time without compute no run is host-bound
 
 
 @cache
@@ -58,9 +58,8 @@ def test_everything_adds_up(name: str) -> None:
 def expected_bound(m: Measured) -> set[str]:
     """The resource that the simulated window depends on most; near ties may go either way."""
     partition = m.result.devices[0].partition
-    waits = partition.host_wait_ns + partition.launch_latency_ns + partition.unattributed_ns
-    waits /= partition.span_ns
-    truth = {k: v for k, v in m.truth.items() if k != "host" or waits >= IDLE_SHARE}
+    without_compute = 1 - partition.compute_ns / partition.span_ns
+    truth = {k: v for k, v in m.truth.items() if k != "host" or without_compute >= IDLE_SHARE}
     most = max(truth.values())
     return {k for k, v in truth.items() if v >= most - 0.05}
 

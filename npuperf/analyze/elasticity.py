@@ -9,7 +9,7 @@ import numpy as np
 
 from npuperf.analyze.intervals import Intervals
 from npuperf.analyze.maxplus import Times
-from npuperf.analyze.replay import Replay, window_length
+from npuperf.analyze.replay import Replay
 from npuperf.model.labels import I64, U8
 from npuperf.model.result import Elasticity
 from npuperf.model.tasks import Work
@@ -20,9 +20,12 @@ STEP: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Elasticities:
-    """Start and end of all replayed tasks, as measured and with each resource ten percent faster."""
+    """Start and end of all replayed tasks, as measured and with each resource ten percent faster.
 
-    start: I64
+    ``by_end``: the tasks ordered by their end.
+    """
+
+    by_end: I64
     base: Times
     faster: dict[str, Times]
 
@@ -37,17 +40,23 @@ class Elasticities:
             at = replay.task[work == kind]
             dur[at] = np.rint(dur[at] * (1 - STEP)).astype(np.int64)
             faster[name] = replay.times(program.with_columns(dur_ns=dur)) if len(at) else base
-        return cls(base.start, base, faster)
+        return cls(np.argsort(base.end, kind="stable"), base, faster)
 
     def of_windows(self, windows: Intervals) -> list[Elasticity]:
-        """Return the elasticities of windows whose borders are starts of tasks (or the end of the last one)."""
-        first, last = np.searchsorted(self.start, windows.start), np.searchsorted(self.start, windows.end)
-        length = window_length(self.base, first, last)
+        """Return the elasticities of windows whose borders are starts or ends of tasks."""
+        length = self._at(self.base, windows.end) - self._at(self.base, windows.start)
         sums = {}
         for name, times in self.faster.items():
-            shorter = length - window_length(times, first, last)
+            shorter = length - (self._at(times, windows.end) - self._at(times, windows.start))
             sums[name] = np.where(length > 0, shorter / np.maximum(length, 1) / STEP, 0.0).tolist()
         return [
             Elasticity(host=h, compute=c, communication=m)
             for h, c, m in zip(sums["host"], sums["compute"], sums["communication"], strict=True)
         ]
+
+    def _at(self, times: Times, border: I64) -> I64:
+        """Return when the task that starts (or ends) at each border in the measured run does so in another run."""
+        starts, ends = self.base.start, self.base.end[self.by_end]
+        i = np.minimum(np.searchsorted(starts, border), len(starts) - 1)
+        j = np.minimum(np.searchsorted(ends, border), len(ends) - 1)
+        return np.where(starts[i] == border, times.start[i], times.end[self.by_end[j]])

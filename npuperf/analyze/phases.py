@@ -1,9 +1,9 @@
 """Phases: stretches of a device's time that one thing limits.
 
-Time is cut where tasks start. Each cell belongs to what held the next task up: the host, if the device waited
-for the launch a tenth of the cell or more; else whatever the device did most. The cheapest explanation by few
-phases is then found exactly (dynamic programming): every nanosecond that a phase gets wrong costs a nanosecond,
-every border costs as much as a half of the shortest phase worth telling. See docs/phases.md for the choice.
+Time is cut where tasks start and where the device falls idle or has only communication left. Waiting for a launch
+is the host's time, and so is the compute before it if the wait takes a tenth of the time between two starts. The
+cheapest explanation by few phases is then found exactly (dynamic programming): every nanosecond that a phase gets
+wrong costs a nanosecond, every border half of the shortest phase worth telling. See docs/phases.md for the choice.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def shortest_phase(span: int, steps: Intervals, limits: Thresholds) -> int:
 def segment(
     tasks: Tasks, launches: Launches, timeline: Timeline, span: tuple[int, int], shortest: int, limits: Thresholds
 ) -> Intervals:
-    """Cut ``span`` into phases. Borders are starts of tasks."""
+    """Cut ``span`` into phases. Borders are starts or ends of tasks."""
     borders, weights = _cells(tasks, launches, timeline, span, limits)
     if len(borders) < 2:
         return Intervals(np.array([span[0]]), np.array([span[1]]))
@@ -63,22 +63,22 @@ def _cells(
 ) -> tuple[I64, F64]:
     """Return the borders of the cells and, for each cell, how many ns speak for each kind."""
     starts = tasks.start[tasks.work != Work.CONTROL]
-    starts = starts[(starts > span[0]) & (starts < span[1])]
-    starts = starts[np.append(True, starts[1:] != starts[:-1])] if len(starts) else starts
-    borders = np.concatenate([[span[0]], starts, [span[1]]])
+    borders = np.concatenate([starts, timeline.compute.end, timeline.active.end])
+    borders = np.unique(np.concatenate([borders[(borders > span[0]) & (borders < span[1])], span]))
     cells = Intervals(borders[:-1], borders[1:])
-    length = borders[1:] - borders[:-1]
     compute = timeline.compute.within(cells)
-    busy_comm = timeline.compute_comm.within(cells) - compute
-    host = _waits_for_launches(timeline, launches).within(cells)
-    unattributed = timeline.idle.unattributed.within(cells)
-    waits = host + unattributed  # without launches, gaps are all there is to go by
-    paced = waits >= np.maximum(limits.idle_share * length, 1)
-    weights = np.zeros((len(length), len(KINDS)))
-    weights[:, _HOST] = np.where(paced, length, waits)
-    weights[:, _COMPUTE] = np.where(paced, 0, compute)
-    weights[:, _COMMUNICATION] = np.where(paced, 0, busy_comm)
-    weights[:, _UNKNOWN] = np.where(paced, 0, length - waits - compute - busy_comm)
+    communication = timeline.compute_comm.within(cells) - compute
+    # Without launches, gaps are all there is to go by.
+    waits = _waits_for_launches(timeline, launches).within(cells) + timeline.idle.unattributed.within(cells)
+    turn = np.searchsorted(starts, cells.start, side="right")  # one for the time between two starts
+    waited = np.bincount(turn, weights=waits)
+    worked = np.bincount(turn, weights=compute)
+    paced = (waited > 0) & (waited >= limits.idle_share * (waited + worked))
+    weights = np.zeros((len(cells), len(KINDS)))
+    weights[:, _HOST] = waits + np.where(paced[turn], compute, 0)
+    weights[:, _COMPUTE] = np.where(paced[turn], 0, compute)
+    weights[:, _COMMUNICATION] = communication
+    weights[:, _UNKNOWN] = cells.end - cells.start - waits - compute - communication
     return borders, weights
 
 
