@@ -311,31 +311,40 @@ def _syncs(study: Study, scene: Scene | None, span: tuple[int, int], steps: int)
 
 def _what_if(study: Study, scene: Scene | None, report: Device, ask: Question, limits: Thresholds) -> list[WhatIf]:
     """Replay the user's expressions, and the changes that every report shows."""
-    count = len(report.steps)
-    standard = _standard(report) if scene else []
-    asked = [(expr, "") for expr in ask.what_if]
-    rows = []
-    for expr, title in [*asked, *(s for s in standard if s[0] not in ask.what_if)]:
-        blank = WhatIf(
-            expr=expr, span_ns=None, gain_pct=None, gain_ns_per_step=None, gain_pct_interval=None,
-            gain_per="step" if count else "window", title=title, asked=not title, reason=None,
-            rank=report.rank, device=report.device,
-        )  # fmt: skip
-        rows.append(blank)
-        if scene is None:
-            blank.reason = _why_no_model(study, limits)
-            continue
-        found = predict(scene, expr)
-        if not found.matched:
-            blank.reason = "nothing in this profile matches"
-            continue
-        before = max(found.before, 1)
-        per = max(count, 1)
-        blank.span_ns = found.after
-        blank.gain_pct = 100 * (found.before - found.after) / before
-        blank.gain_ns_per_step = (found.least // per, found.most // per)
-        blank.gain_pct_interval = (100 * found.least / before, 100 * found.most / before)
-    return [r for r in rows if r.asked or r.reason is None]
+    if scene is None:
+        return [_unanswered(expr, report, _why_no_model(study, limits)) for expr in ask.what_if]
+    asked = [_answered(expr, "", scene, report) for expr in ask.what_if]
+    standard = [_answered(expr, title, scene, report) for expr, title in _standard(report) if expr not in ask.what_if]
+    return [*asked, *(w for w in standard if w.reason is None)]
+
+
+def _unanswered(expression: str, report: Device, reason: str, title: str = "") -> WhatIf:
+    return WhatIf(
+        expr=expression,
+        span_ns=None,
+        gain_pct=None,
+        gain_ns_per_step=None,
+        gain_pct_interval=None,
+        gain_per="step" if report.steps else "window",
+        title=title,
+        asked=not title,
+        reason=reason,
+        rank=report.rank,
+        device=report.device,
+    )
+
+
+def _answered(expression: str, title: str, scene: Scene, report: Device) -> WhatIf:
+    answer = _unanswered(expression, report, "nothing in this profile matches", title)
+    found = predict(scene, expression)
+    if found.matched:
+        before, per = max(found.before, 1), max(len(report.steps), 1)
+        answer.reason = None
+        answer.span_ns = found.after
+        answer.gain_pct = 100 * (found.before - found.after) / before
+        answer.gain_ns_per_step = (found.least // per, found.most // per)
+        answer.gain_pct_interval = (100 * found.least / before, 100 * found.most / before)
+    return answer
 
 
 def _why_no_model(study: Study, limits: Thresholds) -> str:
@@ -419,4 +428,5 @@ def _vendor_only(profile: DeviceProfile, ask: Question, limits: Thresholds) -> P
         vendor=[],
         phases=[],
     )
-    return Part(report, NO_PACE)
+    reason = "there is no kernel in the data, only the exporter's own split"
+    return Part(report, NO_PACE, what_if=[_unanswered(expr, report, reason) for expr in ask.what_if])

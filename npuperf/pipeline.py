@@ -80,6 +80,8 @@ def analyze_path(path: Path, options: Options | None = None, progress: Progress 
     parts = [part for r in reads for part in r.parts]
     _check_choice(options, reads, parts)
     findings = [f for p in parts for f in p.findings]
+    if options.what_if and not parts:
+        notes.append("what-if: there is no device task to replay")
     slow = None if _found_twice(reads) else judge_ranks([p.stays for p in parts if p.stays], limits)
     return Result(
         schema_version=SCHEMA_VERSION,

@@ -163,6 +163,15 @@ def test_without_launches_the_model_abstains(tmp_path: Path) -> None:
     assert result.devices[0].replay is None and result.devices[0].verdict.elasticity is None
 
 
+def test_without_kernels_the_question_is_not_forgotten(tmp_path: Path) -> None:
+    (tmp_path / "step_trace_time.csv").write_text(
+        "Device_id,Step,Computing,Communication(Not Overlapped),Overlapped,Communication,Free,Stage,Bubble\n"
+        "0,11,100,10,0,10,50,160,0\n"
+    )
+    (found,) = analyze_path(tmp_path / "step_trace_time.csv", Options(what_if=("host*0.5",))).what_if
+    assert found.span_ns is None and "no kernel" in (found.reason or "")
+
+
 def test_half_the_launches_are_too_few(tmp_path: Path) -> None:
     kernels = [K(i * 40_000, 6_000, step=11, launch=i * 40_000 - 10_000 if i % 2 else None) for i in range(50)]
     result = analyze_path(ascend_pt(tmp_path, kernels), Options(what_if=("host*0.5",)))
