@@ -33,7 +33,7 @@ def judge(view: View, limits: Thresholds) -> Finding | None:
         f"the device waits {percent(launching / view.partition.span_ns)} of the time for single launches",
         evidence={"launch_wait_ns": launching, "dynamic_share_of_compute": dynamic, "kernels": int(view.compute.sum())},
         gain=(0, gain[1]) if gain else None,
-        refute="the most assumes that no launch is waited for; shapes that change or syncs inside prevent capture",
+        refute="a captured step takes as long (the most: no launch is waited for), or shapes or syncs prevent capture",
         next="torch.compile with torchair's backend: config.mode 'reduce-overhead' for few shapes (64 captures at "
         "most), 'max-autotune' for static ones",
         source=SOURCE,

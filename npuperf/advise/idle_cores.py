@@ -56,7 +56,7 @@ def judge(view: View, limits: Thresholds) -> Finding | None:
             "types": rows,
         },
         gain=(0, view.per_step(min(int(unused.sum()), view.exposed(chosen)))),
-        refute="the most assumes perfectly divisible work; refuted if a larger batch takes longer in proportion",
+        refute="a larger batch takes longer in proportion (the most assumes perfectly divisible work)",
         next="raise the batch or fuse so that kernels have more blocks, or run independent streams side by side",
         source=SOURCE,
     )

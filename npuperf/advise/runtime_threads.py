@@ -33,8 +33,8 @@ def judge(view: View, limits: Thresholds) -> Finding | None:
         "a graph of dynamic shape is scheduled while the device waits",
         evidence={"dynamic_share_of_compute": share, "launch_and_memory_wait_ns": moved},
         gain=(0, gain[1]) if gain else None,
-        refute="the variable is set already (profiles do not record it), or the process has fewer than two CPUs; the "
-        "most assumes that launching and memory work are hidden entirely",
+        refute="the variable is set already (profiles do not record it), or the process has fewer than two CPUs (the "
+        "most hides launching and memory work entirely)",
         next="export MAX_RUNTIME_CORE_NUMBER=3 and bind the process to its own CPUs before the first step (graph mode "
         "with dynamic shapes only; not on 200I/500 A2; leave ENABLE_DYNAMIC_SHAPE_MULTI_STREAM unset)",
         source=SOURCE,

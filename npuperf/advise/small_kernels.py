@@ -37,7 +37,7 @@ def judge(view: View, limits: Thresholds) -> Finding | None:
             "types": rows,
         },
         gain=view.predict("launches*0.5"),
-        refute="host wait stays the same when the operators are fused; the gain is that of half as many launches",
+        refute="host wait stays the same when the operators are fused (the gain: half as many launches)",
         next="fuse them (torch.compile with the npu backend, fused optimizers, npu_* operators) or capture the step",
         source=SOURCE,
     )

@@ -33,7 +33,7 @@ def judge(view: View, limits: Thresholds) -> Finding | None:
         f"the task queue is {state}",
         evidence={"queued": queued, "host_wait_ns": waited, "causes": causes},
         gain=(0, gain[1]) if gain else None,
-        refute="the variable is set already (profiles do not tell); the most assumes that all moved time is hidden",
+        refute="the variable is set already, which profiles do not tell (the most hides all of the moved time)",
         next=f"export TASK_QUEUE_ENABLE={level} (2 takes more memory; void with ASCEND_LAUNCH_BLOCKING=1)",
         source=SOURCE,
     )

@@ -37,7 +37,7 @@ def judge(view: View, limits: Thresholds) -> Finding | None:
         f"the tiling cache keeps {limits.tiling_cache_entries}",
         evidence={"operators": crowded, "tiling_wait_ns": waited},
         gain=(0, gain[1]) if gain else None,
-        refute="tiling takes as long with fewer shapes; the most assumes that every tiling is found in the cache",
+        refute="tiling takes as long with fewer shapes (the most finds every tiling in the cache)",
         next="pad batch and sequence lengths to a few sizes: fewer shapes per operator than the cache keeps",
         source=SOURCE,
     )

@@ -151,9 +151,3 @@ def _where(blamed: Blamed, members: I64, length: I64, host: HostOps, nesting: Ne
         if event >= 0 and (line := host.line_at(int(nesting.events.thread[event]), int(nesting.events.start[event]))):
             return line
     return None
-
-
-def cause_totals(blamed: Blamed) -> dict[str, int]:
-    """Sum the pieces by cause, ns, the largest first."""
-    sums = np.bincount(blamed.cause, weights=blamed.end - blamed.start, minlength=len(CAUSES))
-    return {CAUSES[c]: int(sums[c]) for c in np.argsort(-sums, kind="stable").tolist() if sums[c] > 0}
