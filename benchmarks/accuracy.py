@@ -112,8 +112,7 @@ def report(measured: list[Measured]) -> str:
         f"The true gain lies in the predicted interval (give or take 1 %) for "
         f"{100 * np.mean([c.inside for c in compared]):.1f} %.",
         "",
-        "The largest errors come from several ranks: a collective's length is taken as measured, so a rank that waits",
-        "inside collectives for a slower one looks as if its own compute mattered.",
+        "Of several ranks that wait for each other in collectives, the gain of the one that waits least is everybody's.",
         "",
         "| scenario | verdict | fix | rank | before ms | after ms | predicted ms | error % |",
         "|---|---|---|---:|---:|---:|---:|---:|",

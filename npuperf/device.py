@@ -9,7 +9,6 @@ import numpy as np
 
 from npuperf.advise import advise
 from npuperf.advise.rule import View
-from npuperf.advise.slow_rank import Stays
 from npuperf.analyze.blame import sum_blame
 from npuperf.analyze.bound import NO_PACE, Pace, judge, paces
 from npuperf.analyze.cores import core_use
@@ -18,6 +17,7 @@ from npuperf.analyze.launch import Launches
 from npuperf.analyze.operators import Key, OperatorSum, longest_kernels, sum_operators, type_labels
 from npuperf.analyze.partition import add, lay_out, window
 from npuperf.analyze.phases import join_alike, segment, shortest_phase
+from npuperf.analyze.ranks import Stays
 from npuperf.analyze.study import Study
 from npuperf.analyze.syncs import place
 from npuperf.analyze.typical import typical_step

@@ -14,6 +14,7 @@ from npuperf.analyze.operators import (
     merge,
 )
 from npuperf.analyze.partition import add
+from npuperf.analyze.ranks import collective_waits, keep_pace
 from npuperf.analyze.steps import step_windows
 from npuperf.analyze.whatif import parse
 from npuperf.device import Part, Question, examine
@@ -24,6 +25,7 @@ from npuperf.model.profile import ReadLog
 from npuperf.model.result import (
     SCHEMA_VERSION,
     Elasticity,
+    Finding,
     Input,
     InputKind,
     Lost,
@@ -82,7 +84,7 @@ def analyze_path(path: Path, options: Options | None = None, progress: Progress 
     findings = [f for p in parts for f in p.findings]
     if options.what_if and not parts:
         notes.append("what-if: there is no device task to replay")
-    slow = None if _found_twice(reads) else judge_ranks([p.stays for p in parts if p.stays], limits)
+    slow = None if _found_twice(reads) else _across_ranks(parts, limits)
     return Result(
         schema_version=SCHEMA_VERSION,
         tool=Tool(name="npuperf", version=__version__),
@@ -188,6 +190,17 @@ def _overall(parts: list[Part], different_runs: bool, limits: Thresholds) -> Ver
     counts = ", ".join(f"{bounds.count(b)} {b}" for b in dict.fromkeys(bounds))
     verdict.reason = f"over all {len(parts)} devices ({counts}): {verdict.reason}"
     return verdict
+
+
+def _across_ranks(parts: list[Part], limits: Thresholds) -> Finding | None:
+    """Look at ranks that wait for each other: correct their what-ifs, and name the one that is waited for."""
+    chosen = [p for p in parts if p.stays]
+    stays = [p.stays for p in chosen if p.stays]
+    waits = collective_waits(stays)
+    if waits is None:
+        return None
+    keep_pace(stays, [p.what_if for p in chosen], waits, limits.cause_share)
+    return judge_ranks(stays, waits, limits)
 
 
 def _mean_elasticity(parts: list[Part]) -> Elasticity | None:

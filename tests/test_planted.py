@@ -81,7 +81,7 @@ def test_the_verdict_is_what_the_run_depends_on(scenario: Scenario) -> None:
         assert getattr(verdict.elasticity, resource) == pytest.approx(true, abs=0.05), resource
 
 
-@pytest.mark.parametrize("scenario", ALONE, ids=lambda s: s.name)
+@pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=lambda s: s.name)
 def test_fixes_do_what_was_predicted(scenario: Scenario) -> None:
     for c in measured(scenario.name).compared:
         if scenario.unlaunched > 0.1:

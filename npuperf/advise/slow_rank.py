@@ -1,17 +1,12 @@
-"""A rank that the others wait for: seen across ranks, from how long each one stays in the same collectives.
-
-Clocks of different machines need not agree for this: a collective ends on all ranks at about the same time, so the
-rank that stayed in it shortest came last, and what the others stayed longer they waited.
-"""
+"""A rank that the others wait for: seen across ranks, from how long each one stays in the same collectives."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from npuperf.analyze.ranks import Stays
 from npuperf.model.labels import I64
-from npuperf.model.result import Device, Finding
+from npuperf.model.result import Finding
 from npuperf.model.thresholds import Thresholds
 from npuperf.units import percent
 
@@ -19,37 +14,24 @@ SOURCE = "durations of the same collectives on all ranks: they end together, so 
 TITLE = "slow rank"
 
 
-@dataclass(frozen=True, slots=True)
-class Stays:
-    """The collectives of one rank in order: their types, and how long the rank stayed in each (ns)."""
-
-    report: Device
-    types: tuple[str, ...]
-    dur: I64
-
-
-def judge_ranks(stays: list[Stays], limits: Thresholds) -> Finding | None:
+def judge_ranks(stays: list[Stays], waits: I64, limits: Thresholds) -> Finding | None:
     """Name the rank that comes last most often, if the others lose a notable time to it.
 
-    None where fewer than two ranks have collectives, or the ranks' sequences differ.
+    ``waits``: see :func:`npuperf.analyze.ranks.collective_waits`.
     """
-    if len(stays) < 2 or not stays[0].types or any(s.types != stays[0].types for s in stays):
-        return None
-    dur = np.stack([s.dur for s in stays])
-    waits = dur - dur.min(axis=0)
-    last = np.bincount(dur.argmin(axis=0), minlength=len(stays))
+    last = np.bincount(waits.argmin(axis=0), minlength=len(stays))
     slow = int(last.argmax())
     lost = np.median(np.delete(waits.sum(axis=1), slow)) - waits[slow].sum()
     device = stays[slow].report
     steps = max(len(device.steps), 1)
-    if last[slow] * 2 <= dur.shape[1] or lost < limits.cause_share * device.partition.span_ns:
+    if last[slow] * 2 <= waits.shape[1] or lost < limits.cause_share * device.partition.span_ns:
         return None
     share = 100 * float(lost) / max(device.partition.span_ns, 1)
     return Finding(
         rule="slow_rank",
         status="problem",
         severity="high" if share >= 100 * limits.severity_high else "medium",
-        title=f"rank {device.rank} comes last to {percent(last[slow] / dur.shape[1])} of the collectives; "
+        title=f"rank {device.rank} comes last to {percent(last[slow] / waits.shape[1])} of the collectives; "
         f"it is {device.verdict.bound}-bound, the others wait for it",
         evidence={
             "last_in": {str(s.report.rank): int(n) for s, n in zip(stays, last, strict=True)},
