@@ -112,7 +112,7 @@ def report(measured: list[Measured]) -> str:
         f"The true gain lies in the predicted interval (give or take 1 %) for "
         f"{100 * np.mean([c.inside for c in compared]):.1f} %.",
         "",
-        "Of several ranks that wait for each other in collectives, the gain of the one that waits least is everybody's.",
+        "Of ranks that wait for each other in collectives, the gain of the one that waits least is everybody's.",
         "",
         "| scenario | verdict | fix | rank | before ms | after ms | predicted ms | error % |",
         "|---|---|---|---:|---:|---:|---:|---:|",

@@ -614,6 +614,8 @@ def scenarios() -> list[Scenario]:
             f"{ranks} ranks, one {slow} times slower",
             lambda n: main(*layered(8, 30, 40, 80, True)),
             KERNELS,
+            FASTER,
+            COMM_FASTER,
             ranks=ranks,
             slow_rank=slow,
         )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec import structs
+
 from npuperf import __version__
 from npuperf.advise import load_thresholds, sort_findings
 from npuperf.advise.slow_rank import judge_ranks
@@ -24,6 +26,7 @@ from npuperf.model.chip import Cores
 from npuperf.model.profile import ReadLog
 from npuperf.model.result import (
     SCHEMA_VERSION,
+    Device,
     Elasticity,
     Finding,
     Input,
@@ -84,12 +87,13 @@ def analyze_path(path: Path, options: Options | None = None, progress: Progress 
     findings = [f for p in parts for f in p.findings]
     if options.what_if and not parts:
         notes.append("what-if: there is no device task to replay")
-    slow = None if _found_twice(reads) else _across_ranks(parts, limits)
+    different_runs = bool(_found_twice(reads))
+    slow, pacing = (None, None) if different_runs else _across_ranks(parts, limits)
     return Result(
         schema_version=SCHEMA_VERSION,
         tool=Tool(name="npuperf", version=__version__),
         input=_input(path, sources, reads, notes),
-        verdict=_overall(parts, bool(_found_twice(reads)), limits),
+        verdict=_overall(parts, pacing, different_runs, limits),
         devices=[p.report for p in parts],
         operators=list_operators(merge([p.operators for p in parts]), limits),
         kernels=sorted((k for p in parts for k in p.kernels), key=lambda k: -k.dur_ns)[: options.top],
@@ -173,7 +177,7 @@ def _kind(path: Path, sources: list[Source], reads: list[_Read]) -> InputKind:
     return sources[0].kind
 
 
-def _overall(parts: list[Part], different_runs: bool, limits: Thresholds) -> Verdict:
+def _overall(parts: list[Part], pacing: Device | None, different_runs: bool, limits: Thresholds) -> Verdict:
     if not parts:
         reason = "no device task: the data holds host events only, as of a run without an NPU or GPU"
         return Verdict(bound="unknown", basis="measured", reason=reason)
@@ -182,25 +186,38 @@ def _overall(parts: list[Part], different_runs: bool, limits: Thresholds) -> Ver
     if different_runs:
         reason = "several runs lie here (see warnings); each device has its own verdict, give one run for one answer"
         return Verdict(bound="unknown", basis="measured", reason=reason)
+    bounds = [p.report.verdict.bound for p in parts]
+    counts = ", ".join(f"{bounds.count(b)} {b}" for b in dict.fromkeys(bounds))
+    everyone = f"over all {len(parts)} devices ({counts})"
+    if pacing:
+        own = pacing.verdict
+        return structs.replace(
+            own, reason=f"{everyone} rank {pacing.rank} sets the pace, the others wait: {own.reason}"
+        )
     pace = sum((p.pace for p in parts), NO_PACE)
     partition = add([p.report.partition for p in parts])
     elasticity = _mean_elasticity(parts)
     verdict = judge(partition, pace, limits, elasticity=elasticity, excerpt=any(p.excerpt for p in parts))
-    bounds = [p.report.verdict.bound for p in parts]
-    counts = ", ".join(f"{bounds.count(b)} {b}" for b in dict.fromkeys(bounds))
-    verdict.reason = f"over all {len(parts)} devices ({counts}): {verdict.reason}"
+    verdict.reason = f"{everyone}: {verdict.reason}"
     return verdict
 
 
-def _across_ranks(parts: list[Part], limits: Thresholds) -> Finding | None:
-    """Look at ranks that wait for each other: correct their what-ifs, and name the one that is waited for."""
+def _across_ranks(parts: list[Part], limits: Thresholds) -> tuple[Finding | None, Device | None]:
+    """Look at ranks that wait for each other: correct their what-ifs, and name the one that is waited for.
+
+    The second is the rank that sets the pace of all, where the others lose a notable part of their time to it.
+    """
     chosen = [p for p in parts if p.stays]
     stays = [p.stays for p in chosen if p.stays]
     waits = collective_waits(stays)
     if waits is None:
-        return None
+        return None, None
     keep_pace(stays, [p.what_if for p in chosen], waits, limits.cause_share)
-    return judge_ranks(stays, waits, limits)
+    slow = judge_ranks(stays, waits, limits)
+    if slow is None or slow.gain_pct is None or slow.gain_pct[1] < 100 * limits.idle_share:
+        return slow, None
+    pacing = next(s.report for s in stays if s.report.rank == slow.rank)
+    return slow, pacing if pacing.verdict.bound != "communication" else None
 
 
 def _mean_elasticity(parts: list[Part]) -> Elasticity | None:

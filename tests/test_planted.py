@@ -263,6 +263,8 @@ def test_the_slow_rank_is_named(name: str, slow: int | None) -> None:
     if slow is None:
         assert found == []
         return
+    assert m.result.verdict.bound == m.result.devices[slow].verdict.bound == "host"
+    assert f"rank {slow} sets the pace" in m.result.verdict.reason
     (finding,) = found
     assert (finding.rank, finding.status) == (slow, "problem")
     # What the others wait: their collectives are longer than the slow rank's by as much.

@@ -24,7 +24,8 @@ def judge_ranks(stays: list[Stays], waits: I64, limits: Thresholds) -> Finding |
     lost = np.median(np.delete(waits.sum(axis=1), slow)) - waits[slow].sum()
     device = stays[slow].report
     steps = max(len(device.steps), 1)
-    if last[slow] * 2 <= waits.shape[1] or lost < limits.cause_share * device.partition.span_ns:
+    few = waits.shape[1] < limits.collectives_least
+    if few or last[slow] * 2 <= waits.shape[1] or lost < limits.cause_share * device.partition.span_ns:
         return None
     share = 100 * float(lost) / max(device.partition.span_ns, 1)
     return Finding(

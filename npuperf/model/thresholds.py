@@ -36,6 +36,7 @@ class Thresholds:
     phase_share: float
     odd_step_share: float
     cause_share: float
+    collectives_least: int
     tiling_cache_entries: int
     host_operator_elements: int
     uneven_share: float
