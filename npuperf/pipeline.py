@@ -192,7 +192,7 @@ def _overall(parts: list[Part], pacing: Device | None, different_runs: bool, lim
     if pacing:
         own = pacing.verdict
         return structs.replace(
-            own, reason=f"{everyone} rank {pacing.rank} sets the pace, the others wait: {own.reason}"
+            own, reason=f"{everyone}: rank {pacing.rank} sets the pace, the others wait: {own.reason}"
         )
     pace = sum((p.pace for p in parts), NO_PACE)
     partition = add([p.report.partition for p in parts])
