@@ -32,7 +32,7 @@ class Elasticities:
     @classmethod
     def of(cls, replay: Replay, work: U8) -> Elasticities:
         """Replay three times; ``work`` is of the active tasks."""
-        program, base = replay.program, replay.times()
+        program, base = replay.program, replay.base
         host = np.rint(program.host_ns * (1 - STEP)).astype(np.int64)
         faster = {"host": replay.times(program.with_columns(host_ns=host))}
         for name, kind in (("compute", Work.COMPUTE), ("communication", Work.COMMUNICATION)):

@@ -42,13 +42,14 @@ class Replay:
     ``active`` are the replayed tasks (indices, by start) and ``awaited`` the one each waited for (index into
     ``active``, NONE). ``task`` and ``sync`` give the instruction of each. Between ``since`` and ``until`` (device
     clock, ns) the host did what instruction i's ``host_ns`` counts, on ``thread`` (the system's number, -1 none).
-    The program's own times count from ``origin``.
+    The program's own times count from ``origin``; ``base`` are those of its tasks, by their order, on the clock.
     ``unexplained_ns``: idle time kept as measured; ``launched``: share of tasks with a known launch; ``error``:
     relative difference of the replayed to the measured window; ``assumed_gap``: active tasks for which the gap
     after the task before is assumed, because no two tasks of the profile follow each other closely.
     """
 
     program: Program
+    base: Times
     active: I64
     awaited: I64
     task: I64
@@ -63,9 +64,9 @@ class Replay:
     error: float
     assumed_gap: Mask
 
-    def times(self, program: Program | None = None) -> Times:
-        """Run the program (or a changed one); return start and end of the active tasks, by their order."""
-        times = run(program or self.program)
+    def times(self, program: Program) -> Times:
+        """Run a changed program; return start and end of the active tasks, by their order."""
+        times = run(program)
         return Times(times.host, times.start[self.task] + self.origin, times.end[self.task] + self.origin)
 
     def usable(self, limits: Thresholds) -> bool:
@@ -121,10 +122,12 @@ def build(
     rows = _Rows(chain.threads, len(streams), int(registers.max(initial=NONE)) + 1)
     program = _assemble(order, chain, device, waits, registers, stream, end - start, rows)
     span = (int(start.min()), int(end.max()))
-    times = run(program)
-    replayed = int(times.end[task].max()) - int(times.start[task].min())
+    own = run(program)
+    base = Times(own.host, own.start[task] + origin, own.end[task] + origin)
+    replayed = int(base.end.max() - base.start.min())
     return Replay(
         program=program,
+        base=base,
         active=active,
         awaited=device.awaited,
         task=task,
