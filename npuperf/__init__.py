@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from npuperf.api import Run
 
-__all__ = ["__version__", "load"]
+__all__ = ["__version__", "load", "step"]
 __version__ = "0.1.0"
 
 
@@ -23,3 +24,10 @@ def load(path: str | Path = "result") -> Run:
     from npuperf.api import Run  # pandas and pyarrow load only when they are needed
 
     return Run(Path(path))
+
+
+def step() -> None:
+    """End a step of the program's main loop, for ``npuperf profile``; does nothing where nobody is profiling."""
+    agent = sys.modules.get("_npuperf_agent")
+    if agent is not None:
+        agent.step()

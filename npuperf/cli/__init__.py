@@ -46,7 +46,9 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-app.command("profile", help=profile.HELP, context_settings=profile.CONTEXT)(_guarded(profile.profile))
+app.command(
+    "profile", cls=profile.ScriptCommand, help=profile.HELP, epilog=EXIT_CODES, context_settings=profile.CONTEXT
+)(_guarded(profile.profile))
 app.command("analyze", help=analyze.HELP, epilog=EXIT_CODES)(_guarded(analyze.analyze))
 app.command("tune", help=tune.HELP, context_settings=tune.CONTEXT)(_guarded(tune.tune))
 

@@ -139,7 +139,7 @@ def _check_output(output: Path, force: bool) -> None:
 def _save_into_run(path: Path, result: Result) -> None:
     """Keep the result inside a run directory (one that ``npuperf profile`` made)."""
     if (path / "npuperf.json").is_file():
-        from npuperf.render.files import write_atomically
+        from npuperf.files import write_atomically
         from npuperf.render.json import render_json
 
         write_atomically(path / "analysis" / "result.json", render_json(result))
@@ -150,7 +150,7 @@ def _emit(text: str, output: Path | None) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
         return
-    from npuperf.render.files import write_atomically
+    from npuperf.files import write_atomically
 
     write_atomically(output, text)
     print(f"wrote {output}", file=sys.stderr)

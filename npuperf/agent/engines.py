@@ -1,0 +1,310 @@
+"""The profilers that a session can drive. Each records one window of steps and leaves raw data in a folder."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import inspect
+import io
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # Python 3.7 and 3.8 cannot evaluate it
+    Plan = dict[str, Any]
+
+#: The options whose values are members of a class, by name.
+_ENUMS = {
+    "profiler_level": "ProfilerLevel",
+    "aic_metrics": "AiCMetrics",
+    "export_type": "ExportType",
+    "host_sys": "HostSystem",
+}
+
+
+class _Scheduled:
+    """A profiler with torch's interface: a schedule, ``start``, ``step`` and ``stop``."""
+
+    def __init__(self, plan: Plan, profilers: Any) -> None:
+        self.plan = plan
+        self.profilers = profilers
+        self.profiler: Any = None
+        #: What the profiler printed.
+        self.said = ""
+
+    def step(self) -> None:
+        """Enter the next step."""
+        with self._quietly():
+            self.profiler.step()
+
+    def close(self) -> None:
+        """Stop and write what there is."""
+        profiler, self.profiler = self.profiler, None
+        with self._quietly():
+            profiler.stop()
+
+    def _start(self, step: int, delay: int, **arguments: Any) -> None:
+        """Start as if the profiler had been there from step 0: steps keep their numbers."""
+        self.profiler = self.profilers.profile(schedule=self._schedule(delay), on_trace_ready=self._ready, **arguments)
+        self.profiler.step_num = step
+        self.profiler.current_action = self.profiler.schedule(step)
+        self.profiler.start()
+
+    def _schedule(self, delay: int) -> Any:
+        if self.plan["whole_run"]:
+            return _Always(self.profilers.ProfilerAction.RECORD)
+        lengths = {key: self.plan["schedule"][key] for key in ("wait", "warmup", "active")}
+        return self.profilers.schedule(skip_first=delay, **lengths)
+
+    def _ready(self, profiler: Any) -> None:
+        """The window is over."""
+
+    def _made(self, worker: str, ending: str) -> list[str]:
+        """Return what this process has written so far."""
+        return sorted(glob.glob(os.path.join(self.plan["raw"], f"{worker}_{os.getpid()}_*{ending}")))
+
+    @contextlib.contextmanager
+    def _quietly(self) -> Iterator[None]:
+        """Keep the profiler's words out of the program's output."""
+        with _captured() as words:
+            yield
+        self.said += words.getvalue()
+
+
+class TorchNpu(_Scheduled):
+    """``torch_npu.profiler.profile``: parsing is left to another process."""
+
+    name = "torch"
+
+    def __init__(self, plan: Plan, module: Any) -> None:
+        super().__init__(plan, module.profiler)
+        self.module = module
+
+    def problems(self) -> list[str]:
+        """Name the options that were asked for and that the installed version does not have."""
+        found = []
+        for key, value, option in self.plan["experimental"]:
+            enum = self._enum(key)
+            if key not in _parameters(self.profilers._ExperimentalConfig) or (key in _ENUMS and enum is None):
+                found += [f"{option}: this version has no {key}"] if option else []
+            elif enum is not None:
+                missing = [m for m in _listed(value) if not hasattr(enum, m)]
+                names = ", ".join(n for n in vars(enum) if not n.startswith("_"))
+                found += [f"{option or key}: no {m} in this version, only {names}" for m in missing]
+        known = _parameters(self.profilers.profile)
+        return found + [f"{o}: this version has no {k}" for k, _, o in self.plan["profile"] if k not in known]
+
+    def ready(self) -> bool:
+        """Tell whether the program has opened its device: the profiler would open device 0 otherwise."""
+        return bool(self.module.npu.is_initialized())
+
+    def owner(self) -> Any:
+        """Return the class that a script's own profiler of this kind is made of."""
+        module = sys.modules.get("torch_npu.profiler.profiler")
+        return getattr(module, "_KinetoProfile", self.profilers.profile)
+
+    def open(self, step: int, worker: str, delay: int) -> None:
+        """Let a new profiler go through its schedule, put off by ``delay`` steps, from ``step``."""
+        with self._quietly():
+            # Making the handler sets the output path; calling it would parse here and block the program.
+            self.profilers.tensorboard_trace_handler(self.plan["raw"], worker)
+            activities = [getattr(self.profilers.ProfilerActivity, name) for name in self.plan["activities"]]
+            chosen = {key: value for key, value, _ in self.plan["profile"]}
+            self._start(step, delay, activities=activities, experimental_config=self._config(), **chosen)
+
+    def folders(self, worker: str) -> list[str]:
+        """Return what this process has recorded so far."""
+        return self._made(worker, "_ascend_pt")
+
+    def facts(self) -> dict[str, Any]:
+        """Return versions and the chip, as far as the installed version tells them."""
+        npu = self.module.npu
+        found: dict[str, Any] = {"torch_npu": getattr(self.module, "__version__", None)}
+        with self._quietly(), contextlib.suppress(Exception):
+            found["device"] = npu.current_device()
+            found["soc"] = npu.get_device_name(found["device"])
+            properties = npu.get_device_properties(found["device"])
+            found["cores_cube"] = getattr(properties, "cube_core_num", None)
+            found["cores_vector"] = getattr(properties, "vector_core_num", None)
+        with self._quietly(), contextlib.suppress(Exception):
+            found["cann"] = sys.modules["torch_npu.utils.collect_env"].get_cann_version()
+        return found
+
+    def _enum(self, key: str) -> Any:
+        return getattr(self.profilers, _ENUMS[key], None) if key in _ENUMS else None
+
+    def _config(self) -> Any:
+        chosen = {}
+        for key, value, _ in self.plan["experimental"]:
+            enum = self._enum(key)
+            if key not in _parameters(self.profilers._ExperimentalConfig):
+                continue
+            if enum is not None:
+                value = [getattr(enum, m) for m in value] if isinstance(value, list) else getattr(enum, value)
+            chosen[key] = value
+        return self.profilers._ExperimentalConfig(**chosen)
+
+
+class Cpu(_Scheduled):
+    """``torch.profiler`` without an NPU: the same window, one Kineto trace of the CPU."""
+
+    name = "cpu"
+
+    def __init__(self, plan: Plan, module: Any) -> None:
+        super().__init__(plan, module.profiler)
+        self.target = ""
+
+    def ready(self) -> bool:
+        """A CPU is always there."""
+        return True
+
+    def owner(self) -> Any:
+        """Return the class that a script's own profiler of this kind is made of."""
+        return self.profilers._KinetoProfile
+
+    def open(self, step: int, worker: str, delay: int) -> None:
+        """Let a new profiler go through its schedule, put off by ``delay`` steps, from ``step``."""
+        stamp = time.strftime("%Y%m%d%H%M%S") + f"{int(time.time() * 1000) % 1000:03d}"
+        self.target = os.path.join(self.plan["raw"], f"{worker}_{os.getpid()}_{stamp}.pt.trace.json")
+        chosen = {key: value for key, value, _ in self.plan["profile"]}
+        with self._quietly():
+            self._start(step, delay, activities=[self.profilers.ProfilerActivity.CPU], **chosen)
+
+    def folders(self, worker: str) -> list[str]:
+        """Return the traces that this process has written so far."""
+        return self._made(worker, ".pt.trace.json")
+
+    def facts(self) -> dict[str, Any]:
+        """There is no device to describe."""
+        return {}
+
+    def _ready(self, profiler: Any) -> None:
+        profiler.export_chrome_trace(self.target)
+
+
+class E2E:
+    """The legacy ``torch_npu.npu.profile(use_e2e_profiler=True)`` of versions up to 5.0."""
+
+    name = "e2e"
+
+    def __init__(self, plan: Plan, module: Any) -> None:
+        self.plan = plan
+        self.module = module
+        self.context: Any = None
+        self.said = ""
+        self.target = ""
+
+    def problems(self) -> list[str]:
+        """Say which versions have it, and what replaced it."""
+        npu = self.module.npu
+        if hasattr(npu, "profile") and hasattr(npu, "profileConfig"):
+            known = _parameters(npu.profileConfig)
+            return [f"{o}: this version has no {k}" for k, _, o in self.plan["e2e"] if o and k not in known]
+        return [
+            "--engine e2e: this version has no torch_npu.npu.profile; it exists up to torch_npu 5.0.0 (torch 1.8 to "
+            "2.1) and was removed in 6.0.rc1. Use --engine torch: --level 1 --aic-metrics PipeUtilization record the "
+            "same data"
+        ]
+
+    def ready(self) -> bool:
+        """Tell whether the program has opened its device."""
+        return bool(self.module.npu.is_initialized())
+
+    def owner(self) -> Any:
+        """Return the class that a script's own profiler of this kind is made of."""
+        return self.module.npu.profile
+
+    def open(self, step: int, worker: str, delay: int) -> None:
+        """Start recording at once: there is no schedule and no warm-up."""
+        self.target = os.path.join(self.plan["raw"], f"{worker}_{os.getpid()}")
+        os.makedirs(self.target, exist_ok=True)
+        npu = self.module.npu
+        known = _parameters(npu.profileConfig)
+        config = npu.profileConfig(**{k: v for k, v, _ in self.plan["e2e"] if k in known})
+        with _captured() as words:
+            self.context = npu.profile(profiler_result_path=self.target, use_e2e_profiler=True, config=config)
+            self.context.__enter__()
+        self.said += words.getvalue()
+
+    def step(self) -> None:
+        """Steps are not marked."""
+
+    def close(self) -> None:
+        """Stop; CANN writes the data."""
+        context, self.context = self.context, None
+        with _captured() as words:
+            context.__exit__(None, None, None)
+        self.said += words.getvalue()
+
+    def folders(self, worker: str) -> list[str]:
+        """Return what this process has recorded so far."""
+        return [self.target] if self.target and os.listdir(self.target) else []
+
+    def facts(self) -> dict[str, Any]:
+        """Return the version; old releases tell little else."""
+        return {"torch_npu": getattr(self.module, "__version__", None)}
+
+
+class _Always:
+    """A schedule that records every step."""
+
+    def __init__(self, action: Any) -> None:
+        self._action = action
+
+    def __call__(self, step: int) -> Any:
+        return self._action
+
+
+class _Ear(io.StringIO):
+    """Hears what one thread prints; what others print goes where it went before."""
+
+    def __init__(self, stream: Any) -> None:
+        super().__init__()
+        self.stream = stream
+        self.thread = threading.get_ident()
+
+    def write(self, text: str) -> int:
+        if threading.get_ident() == self.thread:
+            return super().write(text)
+        return int(self.stream.write(text))
+
+
+@contextlib.contextmanager
+def _captured() -> Iterator[io.StringIO]:
+    """Collect what this thread prints meanwhile."""
+    before = sys.stdout
+    ear = _Ear(before)
+    sys.stdout = ear
+    try:
+        yield ear
+    finally:
+        sys.stdout = before
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _parameters(function: Any) -> list[str]:
+    """Return the parameter names of a function or class."""
+    try:
+        return list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return []
+
+
+def choose(plan: Plan, torch: Any, torch_npu: Any | None) -> tuple[Any, str]:
+    """Return the engine for this process, None where there is none, and why it is not the one for an NPU."""
+    wanted = plan["engine"]
+    if wanted == "cpu":
+        return Cpu(plan, torch), ""
+    if torch_npu is None:
+        reason = "torch_npu was not imported"
+    elif torch_npu.npu.is_initialized() or torch_npu.npu.device_count() > 0:
+        return (E2E if wanted == "e2e" else TorchNpu)(plan, torch_npu), ""
+    else:
+        reason = "torch_npu finds no NPU"
+    return (Cpu(plan, torch) if wanted == "auto" else None), reason

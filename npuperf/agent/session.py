@@ -1,0 +1,324 @@
+"""One process of the user's program: counts its steps, records the wanted ones, and says what happened."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import importlib.util
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from . import engines, sources
+from .exits import Exits, undisturbed
+from .rivals import Rivals
+from .status import Status
+from .window import OVER, RECORD, WAIT, Window
+
+#: Steps timed after the last window, to compare with the steps inside it.
+_AFTERWARDS = 8
+#: Step times kept: enough for a median.
+_KEPT = 200
+
+
+class Session:
+    """What the agent does in one process.
+
+    ``plan`` is the JSON document of :mod:`npuperf.profile.plan`. States: waiting, waiting for the NPU, warming up,
+    recording, saving, recorded; and those that end it: left out (another rank), aside (the program has its own
+    profiler), refused (options this version lacks), failed.
+    """
+
+    def __init__(self, plan: dict[str, Any]) -> None:
+        self.plan = plan
+        self._torch: Any = None
+        self._torch_npu: Any = None
+        self._undo: list[Callable[[], Any]] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        self.status = Status(self.plan["status"])
+        self.window = Window(self.plan)
+        self.exits = Exits(self.finish)
+        self.rivals = Rivals(self._met, self.explicit_step)
+        self.engine: Any = None
+        self.step = 0
+        self.is_open = False
+        self.is_over = False
+        self.has_recorded_all = False
+        self._explicit = False
+        self._thread: int | None = None
+        self._mark = 0
+        self.worker = ""
+        self._pid = os.getpid()
+
+    # ---- what the interpreter tells ----
+
+    def torch_imported(self, torch: Any) -> None:
+        """Look for steps; torch_npu may follow, or may have come with torch."""
+        self._torch = torch
+        self._torch_npu = self._torch_npu or sys.modules.get("torch_npu")
+        self._follow()
+        self.status.write()
+        atexit.register(self._last_word)
+        if self.window.whole and not _is_launcher() and self._is_without_npu():
+            self._open()
+
+    def torch_npu_imported(self, module: Any) -> None:
+        """Refuse at once what this version cannot do: hours later would be too late."""
+        self._torch_npu = module
+        if self.plan["engine"] == "cpu":
+            return
+        candidate: Any = (engines.E2E if self.plan["engine"] == "e2e" else engines.TorchNpu)(self.plan, module)
+        problems = candidate.problems()
+        if problems:
+            self.status.write(state="refused", problems=problems, torch_npu=getattr(module, "__version__", None))
+            raise SystemExit(2)
+        self.rivals.watch(candidate.owner(), self.plan["own_profiler"] == "replace")
+        if self.window.whole:
+            self._open_with_the_device(module)
+
+    def import_failed(self, name: str, error: BaseException) -> None:
+        """Keep why torch cannot be imported."""
+        known = self.status.document.get("import_error")  # torch repeats what torch_npu failed on
+        if isinstance(error, Exception) and not isinstance(error, ModuleNotFoundError) and not known:
+            first = (str(error).splitlines() or [""])[0]
+            self.status.write(state="failed", import_error=f"{name}: {type(error).__name__}: {first}")
+
+    def forked(self) -> None:
+        """In a forked child: begin again where nothing had begun, else leave the recording to the parent."""
+        if self.step or self.is_open or self.is_over:
+            self.is_open, self.is_over = False, True
+            return
+        self._unfollow()
+        self._begin()
+        if self._torch is not None:
+            self._follow()
+
+    # ---- steps ----
+
+    def explicit_step(self) -> None:
+        """End a step because the program says so; other sources are not heard any more."""
+        if not self._explicit and not self.is_open:
+            self._explicit = True
+            self._unfollow()
+            self.step = 0
+        self._tick()
+
+    def _follow(self) -> None:
+        """Attach the wanted source of steps."""
+        how = self.plan["step_on"]
+        if how == "optimizer":
+            self._undo.append(sources.optimizers(self._torch, sources.once_per_round(self._tick)))
+        elif how == "forward":
+            self._undo.append(sources.forwards(self._torch, sources.once_per_round(self._tick)))
+        else:
+            event = sources.every(float(how), self._tick)
+            self._undo.append(sources.forwards(self._torch, event))
+            self._undo.append(sources.optimizers(self._torch, event))
+
+    def _unfollow(self) -> None:
+        while self._undo:
+            self._undo.pop()()
+
+    def _tick(self) -> None:
+        """A step has ended in this thread."""
+        now = time.perf_counter_ns()
+        if self.is_over or (self.is_open and threading.get_ident() != self._thread):
+            return
+        try:
+            self._count(now)
+        except Exception as error:  # the program comes first: it goes on without being profiled
+            self._leave(state="failed", problem=f"{type(error).__name__}: {error}")
+
+    def _count(self, now: int) -> None:
+        if self._mark:
+            self._time(now - self._mark)
+        was_open = self.is_open
+        self.step += 1
+        self.status.document["step"] = self.step
+        self._advance()
+        self.status.pulse()
+        # The step after the profiler starts or stops pays for it: it is not timed.
+        self._mark = time.perf_counter_ns() if was_open == self.is_open else 0
+
+    def _time(self, step_ns: int) -> None:
+        """File the length of the step that ended."""
+        times = self.status.document["step_ns"]
+        if self.is_open and self.window.phase(self.step) != RECORD:
+            return
+        times["inside" if self.is_open else "after" if times["inside"] else "before"].append(step_ns)
+        for kept in times.values():
+            del kept[:-_KEPT]
+
+    def _advance(self) -> None:
+        """Open, step or close the profiler, as the schedule says for the step that begins."""
+        if self.is_open:
+            self._advance_open()
+        elif self.has_recorded_all:
+            if len(self.status.document["step_ns"]["after"]) >= _AFTERWARDS:
+                self._leave()
+        elif self.window.begins(self.step):
+            self._open()
+
+    def _advance_open(self) -> None:
+        if os.path.exists(self.plan["stop"]):
+            with open(self.plan["stop"], encoding="utf-8") as file:
+                self.status.warn(f"recording stopped at step {self.step}: {file.read().strip()}")
+            self._close(early=True)
+            return
+        with self._driving(f"step {self.step}"):
+            self.engine.step()
+        if self.window.phase(self.step) in (WAIT, OVER):
+            self._close()
+        else:
+            self._enter()
+
+    def _enter(self) -> None:
+        """Tell which step begins now."""
+        if self.window.phase(self.step) == RECORD:
+            self.status.document["recorded"].append(self.step)
+            self.status.write(state="recording")
+        else:
+            self.status.write(state="warming up")
+
+    # ---- recording ----
+
+    def _is_without_npu(self) -> bool:
+        """Tell whether nothing but the CPU will ever be there to record."""
+        if self.plan["engine"] != "auto":
+            return bool(self.plan["engine"] == "cpu")
+        if self._torch_npu is not None:
+            return not self._torch_npu.npu.device_count()
+        return importlib.util.find_spec("torch_npu") is None
+
+    def _open_with_the_device(self, module: Any) -> None:
+        """Open when the program has chosen its device: after its first set_device, or when it first uses an NPU."""
+        choosing = []
+        set_device = module._C._npu_setDevice
+
+        def chosen(device: int) -> Any:
+            choosing.append(device)
+            result = set_device(device)
+            module._C._npu_setDevice = set_device
+            self._open_once()
+            return result
+
+        module._C._npu_setDevice = chosen
+        module.npu._lazy_call(lambda: None if choosing else self._open_once())
+
+    def _open_once(self) -> None:
+        if not self.is_open and not self.is_over and not self.has_recorded_all:
+            self._open()
+
+    def _open(self) -> None:
+        """Start recording; a failure costs the recording and never the program."""
+        rank = _rank()
+        if self.plan["ranks"] is not None and (rank or 0) not in self.plan["ranks"]:
+            self._leave(state="left out", rank=rank)
+            return
+        if self.engine is None:
+            problem = self._choose_engine()
+            if problem:
+                self._leave(state="failed", problem=problem)
+                return
+        if not self.window.whole and not self.engine.ready():
+            self.window.delay += 1
+            self.status.write(state="waiting for the NPU")
+            return
+        self.worker = os.uname().nodename if rank is None else f"{os.uname().nodename}_rank{rank}"
+        version = getattr(self._torch, "__version__", None)
+        self.status.document.update(rank=rank, world_size=_number("WORLD_SIZE"), engine=self.engine.name, torch=version)
+        self.status.document.update(self.engine.facts())
+        with self._driving("start"):
+            self.engine.open(self.step, self.worker, self.window.delay)
+            self.is_open = True
+        if self.is_open:
+            self._thread = threading.get_ident()
+            self.exits.guard()
+            self._enter()
+
+    def _choose_engine(self) -> str | None:
+        """Choose how to record; return why it cannot be done, or None."""
+        engine, reason = engines.choose(self.plan, self._torch, self._torch_npu)
+        if engine is None:
+            return reason
+        silencers = [name for name in self.plan["silencers"] if os.environ.get(name)]
+        if silencers and engine.name == "torch":
+            return f"{silencers[0]} was set inside the program: torch_npu.profiler records nothing with it"
+        if engine.name == "cpu":
+            self.rivals.watch(engine.owner(), self.plan["own_profiler"] == "replace")
+            self.status.document["why_cpu"] = reason
+        self.engine = engine
+        return None
+
+    def _close(self, early: bool = False) -> None:
+        """Stop recording and keep what there is."""
+        self.is_open = False
+        self.status.write(state="saving")
+        with self._driving("stop"), undisturbed():
+            self.engine.close()
+        self.exits.release()
+        self.has_recorded_all = early or self.window.whole or self.window.phase(self.step) == OVER
+        self.status.write(state="recorded", folders=self.engine.folders(self.worker), early=early)
+
+    @contextlib.contextmanager
+    def _driving(self, what: str) -> Iterator[None]:
+        """Run a profiler's own code: mark it as ours, keep its words, and survive its errors."""
+        self.rivals.ours = True
+        try:
+            yield
+        except Exception as error:
+            self.status.warn(f"the profiler failed ({what}): {type(error).__name__}: {error}")
+        finally:
+            self.rivals.ours = False
+            self.status.document["said"] = self.engine.said[-20000:]
+
+    def _leave(self, **news: Any) -> None:
+        """Do nothing more in this process: its steps cost nothing from here on."""
+        self.is_over = True
+        self._unfollow()
+        self.status.write(**news)
+
+    def _met(self) -> None:
+        """The program makes its own profiler: stand aside, unless it was told to be replaced."""
+        if self.plan["own_profiler"] == "replace":
+            return
+        if self.is_open:
+            self.status.warn(f"the program made its own profiler at step {self.step}: recording ended there")
+            self._close(early=True)
+        elif not self.is_over and not self.has_recorded_all:
+            self._leave(state="aside")
+
+    def _last_word(self) -> None:
+        """Tell the last step, and where the program's own profilers wrote."""
+        if os.getpid() == self._pid:
+            self.status.write(own_data=self.rivals.data())
+
+    def finish(self) -> None:
+        """The process ends: save what is being recorded."""
+        if self.is_open:
+            self._close(early=not self.window.whole)
+
+
+def _rank() -> int | None:
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return int(distributed.get_rank())
+    found = [_number(name) for name in ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")]
+    return next((n for n in found if n is not None), None)
+
+
+def _number(variable: str) -> int | None:
+    text = os.environ.get(variable, "")
+    return int(text) if text.isdigit() else None
+
+
+def _is_launcher() -> bool:
+    """Tell whether this process only starts others: a launcher, or a helper of multiprocessing."""
+    words = getattr(sys, "orig_argv", None) or sys.argv
+    names = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "--multiprocessing-fork")
+    return "RANK" not in os.environ and any(os.path.basename(word) in names for word in words)

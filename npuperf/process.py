@@ -1,0 +1,155 @@
+"""The only place that starts other programs."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import FrameType
+
+import psutil
+
+#: Seconds between two looks at a program that runs.
+_TICK = 0.2
+#: Seconds that processes get between being asked to end and being made to.
+_GRACE = 5.0
+#: This many signals within this many seconds mean: now.
+_IMPATIENT = (3, 3.0)
+_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of prctl(2)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a program ended. ``signal`` is the first signal that npuperf itself received meanwhile."""
+
+    returncode: int
+    seconds: float
+    signal: int | None = None
+
+    @property
+    def status(self) -> int:
+        """Return the exit status as a shell says it: 128 + n for a program killed by signal n."""
+        return self.returncode if self.returncode >= 0 else 128 - self.returncode
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a helper printed and how it ended. ``returncode`` is None when it could not be started."""
+
+    returncode: int | None
+    text: str
+
+
+def run_attached(command: Sequence[str], environment: Mapping[str, str], tick: Callable[[], None]) -> Ended:
+    """Run a program on our own stdin, stdout and stderr until it ends; call ``tick`` now and then.
+
+    Signals reach the program as if it ran alone: from the terminal directly, else passed on to it and its children.
+    Three signals in quick succession kill them. What an interrupted program leaves behind is ended, too; strangers
+    never are. Raises OSError when the program cannot be started.
+    """
+    _adopt_orphans()
+    in_terminal = _is_in_foreground()
+    received: list[tuple[float, int]] = []
+    began = time.monotonic()
+    child = subprocess.Popen(list(command), env=dict(environment), preexec_fn=None if in_terminal else os.setpgrp)
+
+    def pass_on(number: int, _: FrameType | None) -> None:
+        now = time.monotonic()
+        received.append((now, number))
+        many, seconds = _IMPATIENT
+        if len(received) >= many and now - received[-many][0] < seconds:
+            _send(_family(child.pid), signal.SIGKILL)
+        elif not (in_terminal and number == signal.SIGINT):
+            _send(_family(child.pid), number)
+
+    with _handling((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), pass_on):
+        returncode = _wait(child, tick)
+        if received:
+            _end(_family(os.getpid())[1:])
+    return Ended(returncode, time.monotonic() - began, received[0][1] if received else None)
+
+
+def run_quietly(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Output:
+    """Run a helper to its end and return what it printed; Ctrl-C ends it and everything it started."""
+    try:
+        child = subprocess.Popen(
+            list(command),
+            env=None if environment is None else dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # the terminal's Ctrl-C is ours to handle
+        )
+    except OSError as error:
+        return Output(None, f"{command[0]}: {error.strerror}")
+    try:
+        output, _ = child.communicate()
+    except BaseException:
+        _end(_family(child.pid))
+        child.wait()
+        raise
+    return Output(child.returncode, output.decode("utf-8", "replace"))
+
+
+def _wait(child: subprocess.Popen[bytes], tick: Callable[[], None]) -> int:
+    while True:
+        try:
+            return child.wait(_TICK)
+        except subprocess.TimeoutExpired:
+            tick()
+
+
+@contextlib.contextmanager
+def _handling(numbers: Sequence[int], handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
+
+
+def _is_in_foreground() -> bool:
+    """Tell whether a terminal sends its Ctrl-C to our process group."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    finally:
+        os.close(terminal)
+
+
+def _adopt_orphans() -> None:
+    """Become the parent of processes that lose theirs, so that they can be found (Linux only)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
+
+
+def _family(pid: int) -> list[psutil.Process]:
+    """Return a process and all its descendants."""
+    try:
+        parent = psutil.Process(pid)
+        return [parent, *parent.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _send(processes: Sequence[psutil.Process], number: int) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            process.send_signal(number)
+
+
+def _end(processes: Sequence[psutil.Process]) -> None:
+    """Ask processes to end, and make those that do not."""
+    _send(processes, signal.SIGTERM)
+    _, alive = psutil.wait_procs(processes, timeout=_GRACE)
+    _send(alive, signal.SIGKILL)

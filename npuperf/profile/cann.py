@@ -1,0 +1,140 @@
+"""CANN on this machine: where msprof is, and what to source."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from npuperf.process import run_quietly
+
+#: Where CANN is installed unless somebody chose another place.
+_PLACES: Final = ("/usr/local/Ascend/ascend-toolkit/latest", "/usr/local/Ascend/cann", "/usr/local/Ascend/latest")
+#: The binary below an installation: today's layout, and that of CANN 5.
+_BINARIES: Final = ("tools/profiler/bin/msprof", "toolkit/tools/profiler/bin/msprof")
+#: The exporter written in Python, below the folder "tools/profiler".
+_SCRIPT: Final = "profiler_tool/analysis/msprof/msprof.py"
+#: msprof asks the driver for the platform before it reads its options.
+_NO_DRIVER: Final = "Init platform by driver failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Msprof:
+    """An msprof that was found. ``script`` is the toolkit's own exporter; ``note`` says why it has to be used."""
+
+    binary: Path
+    script: Path | None
+    works: bool
+    help: str
+    note: str | None = None
+
+
+def find_msprof(environment: Mapping[str, str]) -> Msprof | None:
+    """Look for msprof on PATH, then below the CANN that the environment names, then where it is usually installed."""
+    on_path = shutil.which("msprof", path=environment.get("PATH"))
+    candidates = [Path(on_path)] if on_path else []
+    candidates += [Path(root) / binary for root in _roots(environment) for binary in _BINARIES]
+    for binary in candidates:
+        if binary.is_file() and os.access(binary, os.X_OK):
+            return _examined(binary)
+    return None
+
+
+def searched(environment: Mapping[str, str]) -> str:
+    """Say where :func:`find_msprof` looks."""
+    return ", ".join(["PATH", *(f"{root}/{_BINARIES[0]}" for root in _roots(environment))])
+
+
+def set_env_script(environment: Mapping[str, str]) -> str:
+    """Return the script that sets CANN's environment up: one that exists, else the usual one."""
+    names = ("set_env.sh", "../set_env.sh", "bin/setenv.bash")
+    found = (Path(root, name) for root in _roots(environment) for name in names)
+    return os.path.normpath(next((f for f in found if f.is_file()), "/usr/local/Ascend/ascend-toolkit/set_env.sh"))
+
+
+def cann_version(environment: Mapping[str, str]) -> str | None:
+    """Return the version of the CANN that the environment names, as its own files say."""
+    for root in _roots(environment):
+        for info in [*sorted(Path(root).glob("*-linux/ascend_toolkit_install.info")), Path(root, "version.info")]:
+            if info.is_file():
+                found = re.search(r"^version=(.+)$", info.read_text("utf-8", "replace"), re.MULTILINE | re.IGNORECASE)
+                if found:
+                    return found[1].strip()
+    return None
+
+
+@contextmanager
+def msprof_first(msprof: Msprof, environment: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """Yield an environment in which ``msprof`` is that one, or a stand-in for it that calls the toolkit's exporter.
+
+    torch_npu finds the exporter from where msprof lies (what stands before "tools" in its real path), so the stand-in
+    lies in a folder that looks like a toolkit.
+    """
+    if msprof.works or msprof.script is None:
+        yield _with_path(environment, msprof.binary.parent)
+        return
+    with tempfile.TemporaryDirectory(prefix="npuperf-") as folder:
+        profiler = Path(folder) / "tools" / "profiler"
+        (profiler / "bin").mkdir(parents=True)
+        (profiler / "profiler_tool").symlink_to(msprof.script.parents[2])
+        stand_in = profiler / "bin" / "msprof"
+        stand_in.write_text(f"#!{sys.executable}\nSCRIPT = {str(msprof.script)!r}\n{_STAND_IN}", "utf-8")
+        stand_in.chmod(0o755)
+        yield _with_path(environment, stand_in.parent)
+
+
+_STAND_IN: Final = """
+import subprocess
+import sys
+
+options = dict(word[2:].partition("=")[::2] for word in sys.argv[1:] if word.startswith("--"))
+if "help" in options:
+    print("msprof.py in place of msprof: --export=on --type=text|db --analyze=on --output=FOLDER")
+    sys.exit(0)
+if options.get("analyze") == "on":
+    steps = [["analyze", "-r", options.get("rule", "communication").split(",")[0]]]
+elif options.get("type") == "db":
+    steps = [["export", "db"]]
+else:
+    steps = [["export", "timeline"], ["export", "summary"]]
+status = 0
+for step in steps:
+    call = [sys.executable, SCRIPT, *step, "-dir", options.get("output", ".")]
+    status = subprocess.call(call) or status
+sys.exit(status)
+"""
+
+
+def _roots(environment: Mapping[str, str]) -> list[str]:
+    named = [environment.get(name) for name in ("ASCEND_TOOLKIT_HOME", "ASCEND_HOME_PATH")]
+    return list(dict.fromkeys([*(root for root in named if root), *_PLACES]))
+
+
+def _examined(binary: Path) -> Msprof:
+    """Try the binary: without a driver it cannot even show its help."""
+    script = _script_of(binary)
+    output = run_quietly([str(binary), "--help"])
+    works = _NO_DRIVER not in output.text and output.returncode is not None
+    note = None
+    if not works:
+        reason = "finds no driver" if _NO_DRIVER in output.text else f"does not start ({output.text.strip()})"
+        note = f"{binary} {reason}"
+        note += f": used {script} in its place" if script else ", and there is no msprof.py beside it"
+    return Msprof(binary, script, works, output.text, note)
+
+
+def _script_of(binary: Path) -> Path | None:
+    profiler = binary.resolve().parents[1]
+    script = profiler / _SCRIPT
+    return script if script.is_file() else None
+
+
+def _with_path(environment: Mapping[str, str], first: Path) -> dict[str, str]:
+    return {**environment, "PATH": f"{first}{os.pathsep}{environment.get('PATH', os.defpath)}"}

@@ -1,0 +1,207 @@
+"""From raw data to files that can be read. Exporters say 0 when they failed: only the files that were wanted count."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from npuperf.errors import InputError
+from npuperf.process import Output, run_quietly
+from npuperf.profile.cann import find_msprof, msprof_first, searched, set_env_script
+from npuperf.profile.folder import RunFolder, size
+from npuperf.profile.plan import AGENT
+
+ASCEND: Final = re.compile(r".+_ascend_(pt|ms)$")
+PROF: Final = re.compile(r"^PROF_\w+$")
+#: Exports inside raw data: they are made anew.
+_EXPORTS: Final = ("ASCEND_PROFILER_OUTPUT", "mindstudio_profiler_output")
+_LAST_WORDS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """One folder of raw data after the export. ``missing`` names wanted files; ``words`` are the exporter's own."""
+
+    folder: Path
+    missing: tuple[str, ...] = ()
+    tool: str = ""
+    words: tuple[str, ...] = ()
+
+    @property
+    def done(self) -> bool:
+        """Tell whether every wanted file is there."""
+        return not self.missing
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """The export of a run. ``notes`` say what had to be done differently."""
+
+    folders: tuple[Exported, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def raw_folders(path: Path) -> list[Path]:
+    """Return the folders of raw data at or below a path: ``*_ascend_pt``, and ``PROF_*`` outside of those."""
+    if ASCEND.match(path.name) or PROF.match(path.name):
+        return [path]
+    found: list[Path] = []
+    for base, folders, _ in os.walk(path):
+        mine = [f for f in sorted(folders) if ASCEND.match(f) or PROF.match(f)]
+        found += [Path(base) / f for f in mine]
+        folders[:] = [f for f in folders if f not in mine and not f.startswith(".")]
+    return sorted(found)
+
+
+def export(
+    folder: RunFolder,
+    formats: Sequence[str] | None,
+    python: str,
+    environment: Mapping[str, str],
+    tell: Callable[[str], None],
+) -> Export:
+    """Export everything below ``folder.raw``. ``formats``: text, db, both of them, or None for what was recorded.
+
+    ``python`` is an interpreter that has torch_npu. Raw data is never deleted; folders that have their files are left
+    alone.
+    """
+    waiting = [raw for raw in raw_folders(folder.raw) if _missing(raw, _formats(raw, formats))]
+    done = [Exported(raw) for raw in raw_folders(folder.raw) if raw not in waiting]
+    if not waiting:
+        return Export(tuple(done))
+    msprof = find_msprof(environment)
+    if msprof is None:
+        why = f"msprof was not found (looked at {searched(environment)})"
+        words = (f"{why}; run: source {set_env_script(environment)}",)
+        return Export((*done, *(Exported(w, _missing(w, _formats(w, formats)), "msprof", words) for w in waiting)))
+    if not msprof.works and msprof.script is None:
+        words = (msprof.note or "",)
+        return Export((*done, *(Exported(w, _missing(w, _formats(w, formats)), "msprof", words) for w in waiting)))
+    with msprof_first(msprof, environment) as chosen:
+        for number, raw in enumerate(waiting):
+            tell(f"exporting {raw.name} ({number + 1} of {len(waiting)})")
+            done.append(_export_one(folder, raw, _formats(raw, formats), python, chosen))
+    return Export(tuple(sorted(done, key=lambda e: e.folder)), (msprof.note,) if msprof.note else ())
+
+
+def copy_raw(source: Path, folder: RunFolder) -> list[Path]:
+    """Copy raw data of the user's into a run: exporters delete and rewrite, and this is not ours to lose.
+
+    Raises InputError when there is none, or no room for it.
+    """
+    found = raw_folders(source)
+    if not found:
+        hint = "give a *_ascend_pt or PROF_* folder, or a folder of them"
+        raise InputError(f"{source}: no raw profiling data found", hint=hint)
+    needed, free = sum(map(size, found)), shutil.disk_usage(folder.raw).free
+    if needed > free:
+        sizes = f"{needed >> 20} MiB are needed and {free >> 20} MiB free"
+        raise InputError(f"{folder.path}: no room to work on a copy: {sizes}", hint="choose another folder with -o")
+    copies = []
+    for raw in found:
+        target = folder.raw / raw.name
+        while target.exists():  # the same name in two folders
+            target = target.with_name("1_" + target.name)
+        shutil.copytree(raw, target, symlinks=True, ignore=shutil.ignore_patterns(*_EXPORTS))
+        for base in [target, *(p for p in target.rglob("*") if p.is_dir())]:
+            base.chmod(base.stat().st_mode | 0o700)
+        copies.append(target)
+    return copies
+
+
+def _export_one(
+    folder: RunFolder, raw: Path, formats: Sequence[str], python: str, environment: Mapping[str, str]
+) -> Exported:
+    began = time.time()
+    if ASCEND.match(raw.name):
+        tool, outputs = "torch_npu's analyse", [_analyse(raw, formats, python, environment)]
+    else:
+        tool, outputs = "msprof --export", [_msprof(raw, kind, environment) for kind in formats]
+    said = "\n".join(output.text for output in outputs)
+    with folder.export_log.open("a", encoding="utf-8") as log:
+        log.write(f"==== {tool} {raw}\n{said}\n")
+    missing = _missing(raw, formats, began - 1)
+    return Exported(raw, missing, tool, _last_words(said, outputs) if missing else ())
+
+
+def _analyse(raw: Path, formats: Sequence[str], python: str, environment: Mapping[str, str]) -> Output:
+    processes = str(max(1, (os.cpu_count() or 2) // 2))
+    return run_quietly([python, str(AGENT / "parse.py"), str(raw), processes, ",".join(formats)], environment)
+
+
+def _msprof(raw: Path, kind: str, environment: Mapping[str, str]) -> Output:
+    as_db = ["--type=db"] if kind == "db" else []
+    msprof = shutil.which("msprof", path=environment["PATH"]) or "msprof"
+    return run_quietly([msprof, "--export=on", *as_db, f"--output={raw}"], environment)
+
+
+def _formats(raw: Path, formats: Sequence[str] | None) -> list[str]:
+    """Return the formats to export: those asked for, else those the data was recorded for."""
+    if formats is not None:
+        return list(formats)
+    recorded = _experimental(raw).get("_export_type", "text")
+    listed = recorded if isinstance(recorded, list) else [recorded]
+    return [str(f) for f in listed if f in ("text", "db")] or ["text"]
+
+
+def _missing(raw: Path, formats: Sequence[str], since: float = 0.0) -> tuple[str, ...]:
+    """Return the wanted files that are not there, older than ``since``, or without a row."""
+    wanted = []
+    for kind in formats:
+        if PROF.match(raw.name):
+            wanted.append("msprof_*.db" if kind == "db" else "mindstudio_profiler_output/op_summary*.csv")
+        else:
+            name = "ascend_pytorch_profiler*.db" if kind == "db" else _torch_table(raw)
+            wanted.append(f"ASCEND_PROFILER_OUTPUT/{name}")
+    return tuple(w for w in wanted if not any(_has_rows(f, since) for f in raw.glob(w)))
+
+
+def _torch_table(raw: Path) -> str:
+    """Without device tasks there is no kernel table; then the timeline has to do."""
+    level = _experimental(raw).get("_profiler_level")
+    activities = _info(raw).get("common_config", {}).get("activities", ["NPU"])
+    on_device = level != "Level_none" and any("NPU" in str(a) for a in activities)
+    return "kernel_details.csv" if on_device else "trace_view.json"
+
+
+def _has_rows(file: Path, since: float) -> bool:
+    state = file.stat()
+    if state.st_mtime < since:
+        return False
+    if file.suffix == ".csv":
+        with file.open("rb") as opened:
+            return opened.readline() != b"" and opened.readline().strip() != b""
+    return state.st_size > 2
+
+
+def _info(raw: Path) -> dict[str, Any]:
+    """Return the profiler's own record of its options; empty where there is none."""
+    for file in sorted(raw.glob("profiler_info*.json")):
+        try:
+            document = msgspec.json.decode(file.read_bytes())
+            return dict(document["config"])
+        except (OSError, msgspec.DecodeError, KeyError, TypeError, ValueError):
+            continue
+    return {}
+
+
+def _experimental(raw: Path) -> dict[str, Any]:
+    return _info(raw).get("experimental_config") or {}
+
+
+def _last_words(said: str, outputs: Sequence[Output]) -> tuple[str, ...]:
+    """Return the lines that explain a failure: its errors, else the last lines."""
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip(" |/\\-\r") for line in said.splitlines()]
+    lines = [line for line in lines if line]
+    errors = [line for line in lines if re.search(r"error|fail|not found|denied|no space", line, re.IGNORECASE)]
+    codes = [o.returncode for o in outputs if o.returncode]
+    status = [f"exit status {codes[0]}"] if codes else []
+    return (*dict.fromkeys((errors or lines)[-_LAST_WORDS:]), *status) or ("it printed nothing",)

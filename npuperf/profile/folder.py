@@ -1,0 +1,108 @@
+"""The run directory: one folder for one measurement, shared by all commands."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from npuperf.errors import InputError, UsageError
+
+MANIFEST: Final = "npuperf.json"
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """Where a run keeps its things. ``raw`` holds what the profilers wrote; ``work`` is npuperf's own."""
+
+    path: Path
+
+    @property
+    def manifest(self) -> Path:
+        """What is known about the run."""
+        return self.path / MANIFEST
+
+    @property
+    def raw(self) -> Path:
+        """What the profilers wrote."""
+        return self.path / "raw"
+
+    @property
+    def work(self) -> Path:
+        """Notes between npuperf and the program."""
+        return self.path / ".profile"
+
+    @property
+    def plan(self) -> Path:
+        """What the agent shall do."""
+        return self.work / "plan.json"
+
+    @property
+    def status(self) -> Path:
+        """What every process says of itself."""
+        return self.work / "status"
+
+    @property
+    def stop(self) -> Path:
+        """A file whose presence ends recording; its text says why."""
+        return self.work / "stop"
+
+    @property
+    def exit_status(self) -> Path:
+        """The program's exit status where msprof stands between."""
+        return self.work / "exit-status"
+
+    @property
+    def export_log(self) -> Path:
+        """Everything the exporters said."""
+        return self.path / "export.log"
+
+
+def check_free(path: Path, force: bool) -> None:
+    """Raise UsageError when the folder holds something and may not be moved aside."""
+    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        return
+    if not (path / MANIFEST).is_file():
+        raise UsageError(f"{path}: exists and is no run of npuperf", hint="choose another folder with -o")
+    if not force:
+        hint = f"choose another folder with -o, or keep it as {_aside(path)} with --force"
+        raise UsageError(f"{path}: holds a run already", hint=hint)
+
+
+def create(path: Path, force: bool) -> tuple[RunFolder, Path | None]:
+    """Make an empty run directory; a run that is there already is moved aside, and its new place returned."""
+    check_free(path, force)
+    moved = None
+    try:
+        if (path / MANIFEST).is_file():
+            moved = _aside(path)
+            path.rename(moved)
+        folder = RunFolder(path.absolute())
+        for part in (folder.raw, folder.status):
+            part.mkdir(parents=True, exist_ok=True)
+        # torch_npu refuses to write where others may.
+        folder.raw.chmod(0o750 & folder.raw.stat().st_mode)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be made: {error.strerror}", hint="choose another folder with -o") from error
+    return folder, moved
+
+
+def size(path: Path) -> int:
+    """Return how many bytes lie below a folder; what vanishes meanwhile counts nothing."""
+    total = 0
+    for base, _, files in os.walk(path):
+        for name in files:
+            try:
+                total += Path(base, name).lstat().st_size
+            except OSError:
+                continue
+    return total
+
+
+def _aside(path: Path) -> Path:
+    """Return the first free name of result.1, result.2, …"""
+    number = 1
+    while (candidate := path.with_name(f"{path.name}.{number}")).exists():
+        number += 1
+    return candidate
