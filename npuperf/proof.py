@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,8 +51,16 @@ def prove(path: Path) -> list[Proof]:
             found.append(Proof(str(source.root), source.rank, problem=error.what))
             continue
         lost = sum(loss.rows for loss in log.lost)
+        if not profiles:
+            found.append(Proof(str(source.root), source.rank, events=_host_events(source.timeline), lost=lost))
         found += [_of(str(source.root), profile, lost) for profile in profiles]
     return found
+
+
+def _host_events(files: Sequence[Path]) -> int:
+    """Count the events with a duration in traces of the CPU only."""
+    mark = re.compile(rb'"ph":\s*"X"')
+    return sum(len(mark.findall(line)) for file in files for line in file.open("rb"))
 
 
 def _of(path: str, profile: DeviceProfile, lost: int) -> Proof:
@@ -63,6 +73,5 @@ def _of(path: str, profile: DeviceProfile, lost: int) -> Proof:
         kernels=int(kernels.sum()),
         launched=int((kernels & (tasks.launch_end != NO_TIME)).sum()),
         steps=len(set(profile.host_steps.number.tolist())),
-        events=len(profile.host.events),
         lost=lost,
     )

@@ -40,7 +40,9 @@ class Outcome:
     processes: tuple[ProcessStatus, ...] = ()
     export: Export = field(default_factory=Export)
     proofs: tuple[Proof, ...] = ()
+    #: What was found out after the start; ``cautions`` were given before it.
     warnings: tuple[str, ...] = ()
+    cautions: tuple[str, ...] = ()
     overhead: Overhead | None = None
     program_status: int = 0
     problem: Problem | None = None
@@ -87,7 +89,8 @@ def record(
     outcome = Outcome(
         folder,
         processes=processes,
-        warnings=(*launch.warnings, *remarks(processes, options)),
+        warnings=tuple(remarks(processes, options)),
+        cautions=launch.warnings,
         overhead=overhead_of(processes),
         program_status=status,
     )
@@ -143,7 +146,7 @@ def _status(ended: Ended, folder: RunFolder) -> int:
 
 
 def _without_data(outcome: Outcome, options: Options, environment: Mapping[str, str]) -> Outcome:
-    own = tuple(Path(path) for p in outcome.processes for path in p.own_data)
+    own = _own_data(outcome)
     if own:
         what = "the program has its own profiler, so npuperf stood aside; --own-profiler replace takes its place"
         return replace(outcome, data=own, warnings=(*outcome.warnings, what))
@@ -157,12 +160,17 @@ def _without_data(outcome: Outcome, options: Options, environment: Mapping[str, 
     return replace(outcome, problem=problem)
 
 
+def _own_data(outcome: Outcome) -> tuple[Path, ...]:
+    """Return what the program's own profilers wrote."""
+    return tuple(Path(path) for p in outcome.processes for path in p.own_data)
+
+
 def _export(
     outcome: Outcome, formats: tuple[str, ...] | None, python: str, environment: Mapping[str, str], tell: Tell
 ) -> Outcome:
     """Export, then read everything once to prove that it is there."""
     folder = outcome.folder
-    again = f"npuperf profile --export {folder.path}"
+    again = f"npuperf profile --export {folder.shown}"
     with _terminable():
         try:
             exported = export(folder, formats, python, environment, tell)
@@ -172,8 +180,11 @@ def _export(
         except KeyboardInterrupt:
             problem = Problem("interrupted while exporting; the raw data is kept", again, ExitCode.INTERRUPTED)
             return replace(outcome, problem=problem)
-    outcome = replace(outcome, proofs=proofs, data=(folder.path,))
+    outcome = replace(outcome, proofs=proofs, data=(Path(folder.shown),))
     failed = [e for e in exported.folders if not e.done]
+    own = _own_data(outcome)
+    if failed and own:  # recording ended as soon as it had begun
+        return replace(outcome, data=own)
     if failed:
         first = failed[0]
         words = "".join(f"\n    {line}" for line in first.words)
@@ -205,7 +216,7 @@ def _concluded(outcome: Outcome, manifest: dict[str, Any]) -> Outcome:
     }
     holds = any(p.holds for p in outcome.proofs)
     stages["proof"] = {"status": "done" if holds else "failed", "devices": msgspec.to_builtins(outcome.proofs)}
-    manifest["warnings"] = list(outcome.warnings)
+    manifest["warnings"] = [*outcome.cautions, *outcome.warnings]
     manifest["problem"] = outcome.problem.what if outcome.problem else None
     manifest["data"] = [str(path) for path in outcome.data]
     manifest["overhead"] = msgspec.to_builtins(outcome.overhead) if outcome.overhead else None

@@ -249,7 +249,9 @@ class E2E:
 
 
 class _Always:
-    """A schedule that records every step."""
+    """A schedule that records every step. torch_npu writes its ``__dict__`` to a JSON file, so it has none."""
+
+    __slots__ = ("_action",)
 
     def __init__(self, action: Any) -> None:
         self._action = action

@@ -58,12 +58,23 @@ class Exits:
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Hold Ctrl-C back for a while."""
+    """Hold Ctrl-C and SIGTERM back while a profiler's own code runs: half a step cannot be stopped.
+
+    Handlers are exchanged, not masked: the kernel would give a masked signal to any other thread, and Python would
+    handle it in this one all the same.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    held: list[int] = []
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    ours = [number for number, handler in before.items() if handler is not None]
+    for number in ours:
+        signal.signal(number, lambda number, _: held.append(number))
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number in ours:
+            signal.signal(number, before[number])
+        for number in held[:1]:
+            os.kill(os.getpid(), number)

@@ -130,7 +130,8 @@ class Session:
         if self.is_over or (self.is_open and threading.get_ident() != self._thread):
             return
         try:
-            self._count(now)
+            with undisturbed():
+                self._count(now)
         except Exception as error:  # the program comes first: it goes on without being profiled
             self._leave(state="failed", problem=f"{type(error).__name__}: {error}")
 
@@ -256,10 +257,12 @@ class Session:
         return None
 
     def _close(self, early: bool = False) -> None:
-        """Stop recording and keep what there is."""
+        """Stop recording and keep what there is; a step that has not ended does not count as recorded."""
         self.is_open = False
+        if self.step in self.status.document["recorded"]:
+            self.status.document["recorded"].remove(self.step)
         self.status.write(state="saving")
-        with self._driving("stop"), undisturbed():
+        with self._driving("stop"):
             self.engine.close()
         self.exits.release()
         self.has_recorded_all = early or self.window.whole or self.window.phase(self.step) == OVER
@@ -301,7 +304,8 @@ class Session:
     def finish(self) -> None:
         """The process ends: save what is being recorded."""
         if self.is_open:
-            self._close(early=not self.window.whole)
+            with undisturbed():
+                self._close(early=not self.window.whole)
 
 
 def _rank() -> int | None:

@@ -24,6 +24,10 @@ PROF: Final = re.compile(r"^PROF_\w+$")
 #: Exports inside raw data: they are made anew.
 _EXPORTS: Final = ("ASCEND_PROFILER_OUTPUT", "mindstudio_profiler_output")
 _LAST_WORDS: Final = 4
+#: Colours, spinners and time stamps of torch_npu.
+_DECORATION: Final = re.compile(r"\x1b\[[0-9;]*m|^[|/\\\s-]+(?=\[)|\[\d{4}-[\d :-]+\] ")
+#: What torch_npu says of every step that follows the one that failed.
+_CASCADE: Final = re.compile(r"Task \[\w+\] run failed|\[INFO\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +127,14 @@ def _export_one(
     began = time.time()
     if ASCEND.match(raw.name):
         tool, outputs = "torch_npu's analyse", [_analyse(raw, formats, python, environment)]
+        if _missing(raw, formats, began - 1):  # it keeps msprof's words to itself; and msprof may save something
+            outputs = [_msprof(p, kind, environment) for p in sorted(raw.glob("PROF_*")) for kind in formats] + outputs
     else:
         tool, outputs = "msprof --export", [_msprof(raw, kind, environment) for kind in formats]
-    said = "\n".join(output.text for output in outputs)
     with folder.export_log.open("a", encoding="utf-8") as log:
-        log.write(f"==== {tool} {raw}\n{said}\n")
+        log.write("".join(f"==== {tool} {raw}\n{output.text}\n" for output in outputs))
     missing = _missing(raw, formats, began - 1)
-    return Exported(raw, missing, tool, _last_words(said, outputs) if missing else ())
+    return Exported(raw, missing, tool, _words(outputs) if missing else ())
 
 
 def _analyse(raw: Path, formats: Sequence[str], python: str, environment: Mapping[str, str]) -> Output:
@@ -197,11 +202,13 @@ def _experimental(raw: Path) -> dict[str, Any]:
     return _info(raw).get("experimental_config") or {}
 
 
-def _last_words(said: str, outputs: Sequence[Output]) -> tuple[str, ...]:
-    """Return the lines that explain a failure: its errors, else the last lines."""
-    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip(" |/\\-\r") for line in said.splitlines()]
-    lines = [line for line in lines if line]
-    errors = [line for line in lines if re.search(r"error|fail|not found|denied|no space", line, re.IGNORECASE)]
-    codes = [o.returncode for o in outputs if o.returncode]
-    status = [f"exit status {codes[0]}"] if codes else []
-    return (*dict.fromkeys((errors or lines)[-_LAST_WORDS:]), *status) or ("it printed nothing",)
+def _words(outputs: Sequence[Output]) -> tuple[str, ...]:
+    """Return the lines that explain a failure: of each helper its first errors, else its last lines."""
+    found: list[str] = []
+    for output in outputs:
+        lines = [_DECORATION.sub("", line).strip() for line in output.text.splitlines()]
+        lines = [line for line in lines if line and not _CASCADE.search(line)]
+        errors = [line for line in lines if re.search(r"error|fail|not found|denied|no space", line, re.IGNORECASE)]
+        found += errors[:_LAST_WORDS] or lines[-_LAST_WORDS:]
+        found += [f"exit status {output.returncode}"] if output.returncode else []
+    return tuple(dict.fromkeys(found)) or ("it printed nothing, and its exit status was 0",)

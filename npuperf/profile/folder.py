@@ -19,6 +19,11 @@ class RunFolder:
     path: Path
 
     @property
+    def shown(self) -> str:
+        """How to call it in a command: relative where that is shorter."""
+        return min(str(self.path), os.path.relpath(self.path), key=len)
+
+    @property
     def manifest(self) -> Path:
         """What is known about the run."""
         return self.path / MANIFEST

@@ -56,7 +56,7 @@ def _under_msprof(
         raise UsageError("this shell runs under msprof already", hint=f"unset {' '.join(SILENCERS)}")
     arguments = msprof_arguments(options)
     unknown = [a for a in arguments if "--" in msprof.help and a.split("=")[0] not in msprof.help]
-    asked = [a for a in unknown if options.given]
+    asked = [a for a in unknown if a not in msprof_arguments(Options(engine="msprof"))]
     if asked:
         raise UsageError(f"msprof of this CANN has no {', '.join(asked)}", hint="msprof --help lists what it has")
     known = [a for a in arguments if a not in unknown]

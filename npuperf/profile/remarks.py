@@ -60,8 +60,8 @@ def remarks(processes: Sequence[ProcessStatus], options: Options) -> list[str]:
         found += [f"{p.name}: torch_npu says: {line}" for line in _errors(p.said)]
         if p.early and not p.warnings:
             found.append(f"{p.name}: the program ended at step {p.step}, inside the window: that step is incomplete")
-        if p.state in _BUSY:
-            found.append(f"{p.name}: the process (pid {p.pid}) died while {p.state}: its data is incomplete")
+        if p.state in _BUSY:  # killed, or crashed in C
+            found.append(f"{p.name}: the process died while {p.state}: its data is incomplete")
         if p.engine == "cpu" and options.engine != "cpu":
             found.append(f"{p.name}: NO NPU ({p.why_cpu}): only the CPU was recorded; it says nothing about an NPU")
             ignored = [f"--{n.replace('_', '-')}" for n in options.given if n in _NPU_ONLY]

@@ -54,7 +54,7 @@ def _recorded(outcome: Outcome) -> list[str]:
     if not outcome.proofs:
         return []
     mib = size(outcome.folder.raw) / 2**20
-    lines = [f"recorded {_engine(outcome)}: {mib:.1f} MiB in {outcome.folder.path}"]
+    lines = [f"recorded {_engine(outcome)}: {mib:.1f} MiB in {outcome.folder.shown}"]
     good = [p for p in outcome.proofs if p.holds]
     lines += [f"  {_proof(p, outcome.processes)}" for p in good[:_SHOWN]]
     if len(good) > _SHOWN:
