@@ -122,13 +122,15 @@ def export_raw(
         if not raw_folders(folder.raw):
             raise InputError(f"{source}: this run recorded nothing that could be exported")
     else:
-        if not source.exists():
-            raise InputError(f"{source}: no such folder")
+        found = raw_folders(source)
+        if not found:
+            hint = "give a *_ascend_pt or PROF_* folder, or a folder of them"
+            raise InputError(f"{source}: no raw profiling data found", hint=hint)
         folder, moved = create(output, force)
         if moved:
             tell(f"the run that was here is kept as {moved}")
         tell(f"copying {source}: exporters rewrite what they read")
-        copy_raw(source, folder)
+        copy_raw(found, folder)
         manifest = manifests.begin(Command(()), Options(), environment)
         manifest["imported_from"] = str(source.absolute())
     manifests.write(folder, manifest)

@@ -35,3 +35,13 @@ def count(n: int) -> str:
 def plural(n: int, noun: str) -> str:
     """Render ``1 row`` or ``2 rows``."""
     return f"{count(n)} {noun}" if n == 1 else f"{count(n)} {noun.replace(' or ', 's or ')}s"
+
+
+def byte_text(size: float) -> str:
+    """Render a number of bytes, e.g. ``1.5 MiB``."""
+    units = ("B", "KiB", "MiB", "GiB", "TiB")
+    power = 0
+    while size >= 1024 and power < len(units) - 1:
+        size /= 1024
+        power += 1
+    return f"{size:.0f} B" if not power else f"{size:.1f} {units[power]}"

@@ -76,5 +76,5 @@ def undisturbed() -> Iterator[None]:
     finally:
         for number in ours:
             signal.signal(number, before[number])
-        for number in held[:1]:
-            os.kill(os.getpid(), number)
+        if held:
+            os.kill(os.getpid(), held[0])

@@ -96,20 +96,15 @@ def export(
     return Export(tuple(sorted(done, key=lambda e: e.folder)), (msprof.note,) if msprof.note else ())
 
 
-def copy_raw(source: Path, folder: RunFolder) -> list[Path]:
+def copy_raw(found: Sequence[Path], folder: RunFolder) -> None:
     """Copy raw data of the user's into a run: exporters delete and rewrite, and this is not ours to lose.
 
-    Raises InputError when there is none, or no room for it.
+    Raises InputError when there is no room for it.
     """
-    found = raw_folders(source)
-    if not found:
-        hint = "give a *_ascend_pt or PROF_* folder, or a folder of them"
-        raise InputError(f"{source}: no raw profiling data found", hint=hint)
     needed, free = sum(map(size, found)), shutil.disk_usage(folder.raw).free
     if needed > free:
         sizes = f"{needed >> 20} MiB are needed and {free >> 20} MiB free"
         raise InputError(f"{folder.path}: no room to work on a copy: {sizes}", hint="choose another folder with -o")
-    copies = []
     for raw in found:
         target = folder.raw / raw.name
         while target.exists():  # the same name in two folders
@@ -117,8 +112,6 @@ def copy_raw(source: Path, folder: RunFolder) -> list[Path]:
         shutil.copytree(raw, target, symlinks=True, ignore=shutil.ignore_patterns(*_EXPORTS))
         for base in [target, *(p for p in target.rglob("*") if p.is_dir())]:
             base.chmod(base.stat().st_mode | 0o700)
-        copies.append(target)
-    return copies
 
 
 def _export_one(

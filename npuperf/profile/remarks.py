@@ -88,7 +88,9 @@ def why_nothing(
     for p in processes:
         if p.problems:
             version = f" (torch_npu {p.torch_npu})" if p.torch_npu else ""
-            return Problem("; ".join(p.problems) + version, "nothing was run", ExitCode.USAGE)
+            return Problem(
+                "; ".join(p.problems) + version, "the program was stopped where it imports torch_npu", ExitCode.USAGE
+            )
     for p in processes:
         if p.import_error:
             hint = None

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from npuperf.profile.folder import RunFolder, size
 from npuperf.profile.options import Options
 from npuperf.profile.status import ProcessStatus, read_all
+from npuperf.units import byte_text
 
 #: Seconds between two lines that only count steps, and between two looks at the size.
 _PATIENCE, _WEIGH = 10.0, 1.0
@@ -59,4 +60,4 @@ class Watch:
         self._weighed = now
         grown = size(self.folder.raw)
         if grown > limit:
-            self.folder.stop.write_text(f"{grown / 2**20:.1f} MiB are more than --max-size", "utf-8")
+            self.folder.stop.write_text(f"{byte_text(grown)} are more than --max-size {byte_text(limit)}", "utf-8")

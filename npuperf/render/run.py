@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from npuperf.errors import ExitCode
 from npuperf.profile.folder import RunFolder, size
 from npuperf.profile.options import Options, e2e_arguments, torch_arguments
 from npuperf.profile.status import ProcessStatus
 from npuperf.proof import Proof
 from npuperf.record import Outcome
-from npuperf.units import duration
+from npuperf.units import byte_text, duration
 
 _SHOWN = 8
 
@@ -42,7 +43,8 @@ def run_lines(outcome: Outcome, *, analyze: bool = False) -> list[str]:
         lines.append(f"problem: {outcome.problem.what}")
         if outcome.problem.hint:
             lines.append(f"  next: {outcome.problem.hint}")
-    if outcome.program_status:
+    refused = outcome.problem is not None and outcome.problem.exit_code == ExitCode.USAGE
+    if outcome.program_status and not refused:
         lines.append(f"the program failed with exit status {outcome.program_status}")
     if outcome.data and outcome.problem is None and not analyze:
         lines += [f"next: npuperf analyze {path}" for path in outcome.data]
@@ -53,8 +55,7 @@ def _recorded(outcome: Outcome) -> list[str]:
     """Say what is there, per device."""
     if not outcome.proofs:
         return []
-    mib = size(outcome.folder.raw) / 2**20
-    lines = [f"recorded {_engine(outcome)}: {mib:.1f} MiB in {outcome.folder.shown}"]
+    lines = [f"recorded {_engine(outcome)}: {byte_text(size(outcome.folder.raw))} in {outcome.folder.shown}"]
     good = [p for p in outcome.proofs if p.holds]
     lines += [f"  {_proof(p, outcome.processes)}" for p in good[:_SHOWN]]
     if len(good) > _SHOWN:
