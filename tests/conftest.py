@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+STUB = ROOT / "tests" / "cann_stub"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update", action="store_true", help="rewrite the recorded screens")
+
+
+@pytest.fixture(scope="session")
+def npu(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment in which the real torch_npu runs, over the CANN stand-in."""
+    if importlib.util.find_spec("torch_npu") is None or shutil.which("gcc") is None:
+        pytest.skip("needs torch_npu and gcc (pip install '.[dev]')")
+    out = tmp_path_factory.mktemp("cann")
+    build = [sys.executable, str(STUB / "build.py"), "--python", sys.executable, "--out", str(out)]
+    subprocess.run(build, check=True, capture_output=True)
+    stub = json.loads((out / "env.json").read_text())
+    mine = Path(sys.executable).parent  # torchrun of this environment
+    search = os.pathsep.join([stub["PATH"], str(mine), os.environ["PATH"]])
+    return {**os.environ, **stub, "PATH": search, "PYTHONPATH": str(ROOT)}
 
 
 @pytest.fixture(scope="session")

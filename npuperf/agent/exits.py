@@ -12,13 +12,20 @@ from typing import Any
 
 
 class Exits:
-    """Calls ``finish`` at exit, at SIGTERM and before os._exit, from :meth:`guard` to :meth:`release`."""
+    """Calls ``finish`` at exit, at SIGTERM and before os._exit, while something is being recorded."""
 
     def __init__(self, finish: Callable[[], None]) -> None:
         self.finish = finish
         self._restore: list[Callable[[], Any]] = []
 
-    def guard(self) -> None:
+    def follow(self, recording: bool) -> None:
+        """Take over while something is being recorded, and give everything back afterwards."""
+        if recording and not self._restore:
+            self._guard()
+        elif not recording:
+            self._release()
+
+    def _guard(self) -> None:
         """Take over. A handler that the program has installed for SIGTERM stays."""
         # Handlers run in reverse order: torch_npu's own, which shuts the device down, was registered before.
         atexit.register(self.finish)
@@ -28,8 +35,7 @@ class Exits:
             signal.signal(signal.SIGTERM, self._terminated)
             self._restore.append(lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
 
-    def release(self) -> None:
-        """Give everything back."""
+    def _release(self) -> None:
         while self._restore:
             with contextlib.suppress(ValueError):  # signals can be set in the main thread only
                 self._restore.pop()()

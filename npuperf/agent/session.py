@@ -65,7 +65,7 @@ class Session:
         self.status.write()
         atexit.register(self._last_word)
         if self.window.whole and not _is_launcher() and self._is_without_npu():
-            self._open()
+            self._open_once()
 
     def torch_npu_imported(self, module: Any) -> None:
         """Refuse at once what this version cannot do: hours later would be too late."""
@@ -130,7 +130,7 @@ class Session:
         if self.is_over or (self.is_open and threading.get_ident() != self._thread):
             return
         try:
-            with undisturbed():
+            with self._undisturbed():
                 self._count(now)
         except Exception as error:  # the program comes first: it goes on without being profiled
             self._leave(state="failed", problem=f"{type(error).__name__}: {error}")
@@ -213,7 +213,8 @@ class Session:
 
     def _open_once(self) -> None:
         if not self.is_open and not self.is_over and not self.has_recorded_all:
-            self._open()
+            with self._undisturbed():
+                self._open()
 
     def _open(self) -> None:
         """Start recording; a failure costs the recording and never the program."""
@@ -239,7 +240,6 @@ class Session:
             self.is_open = True
         if self.is_open:
             self._thread = threading.get_ident()
-            self.exits.guard()
             self._enter()
 
     def _choose_engine(self) -> str | None:
@@ -264,9 +264,15 @@ class Session:
         self.status.write(state="saving")
         with self._driving("stop"):
             self.engine.close()
-        self.exits.release()
         self.has_recorded_all = early or self.window.whole or self.window.phase(self.step) == OVER
         self.status.write(state="recorded", folders=self.engine.folders(self.worker), early=early)
+
+    @contextlib.contextmanager
+    def _undisturbed(self) -> Iterator[None]:
+        """Do what must not be interrupted; then let exits be guarded as long as something is being recorded."""
+        with undisturbed():
+            yield
+        self.exits.follow(self.is_open)
 
     @contextlib.contextmanager
     def _driving(self, what: str) -> Iterator[None]:
@@ -292,7 +298,8 @@ class Session:
             return
         if self.is_open:
             self.status.warn(f"the program made its own profiler at step {self.step}: recording ended there")
-            self._close(early=True)
+            with self._undisturbed():
+                self._close(early=True)
         elif not self.is_over and not self.has_recorded_all:
             self._leave(state="aside")
 
@@ -304,7 +311,7 @@ class Session:
     def finish(self) -> None:
         """The process ends: save what is being recorded."""
         if self.is_open:
-            with undisturbed():
+            with self._undisturbed():
                 self._close(early=not self.window.whole)
 
 

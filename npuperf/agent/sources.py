@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import functools
 import threading
 import time
 from collections.abc import Callable
@@ -48,37 +48,27 @@ def every(seconds: float, ended: Ended) -> Callable[[object], None]:
 
 
 def optimizers(torch: Any, event: Callable[[object], None]) -> Undo:
-    """Report every ``optimizer.step()`` when it is done."""
-    module = sys.modules[torch.optim.Optimizer.__module__]
-    if hasattr(module, "register_optimizer_step_post_hook"):
-        handle = module.register_optimizer_step_post_hook(lambda optimizer, args, kwargs: event(optimizer))
-        return lambda: handle.remove()
-    return _wrap_steps(module.Optimizer, event)
+    """Report every outermost ``optimizer.step()`` when it is done.
 
-
-def _wrap_steps(base: Any, event: Callable[[object], None]) -> Undo:
-    """Before torch 2.1 there is no hook for all optimizers: wrap ``step`` of every class that is instantiated."""
-    wrapped: list[tuple[Any, Any]] = []
+    torch's own hooks run inside the range that it records around ``step``; a profiler's step that begins in there is
+    not seen as one by torch_npu. So the methods themselves are wrapped, class by class as they are instantiated.
+    """
+    base = torch.optim.Optimizer
     construct = base.__init__
+    outermost = _outermost(event)
+    wrapped: list[tuple[Any, Any]] = []
 
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         construct(self, *args, **kwargs)
         kind = type(self)
-        if kind not in [k for k, _ in wrapped]:
-            inner = kind.step
-            wrapped.append((kind, inner))
-
-            def step(self: Any, *args: Any, **kwargs: Any) -> Any:
-                result = inner(self, *args, **kwargs)
-                event(self)
-                return result
-
-            kind.step = step
+        if all(kind is not other for other, _ in wrapped):
+            wrapped.append((kind, kind.step))
+            kind.step = outermost(kind.step)
 
     def undo() -> None:
         base.__init__ = construct
-        for kind, inner in wrapped:
-            kind.step = inner
+        for kind, step in wrapped:
+            kind.step = step
 
     base.__init__ = init
     return undo
@@ -88,22 +78,31 @@ def forwards(torch: Any, event: Callable[[object], None]) -> Undo:
     """Report every outermost module call when it is done."""
     module = torch.nn.Module
     original = module.__call__
-    local = threading.local()
-
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if getattr(local, "inside", False):
-            return original(self, *args, **kwargs)
-        local.inside = True
-        try:
-            result = original(self, *args, **kwargs)
-        finally:
-            local.inside = False
-        event(self)
-        return result
-
-    module.__call__ = call
+    module.__call__ = _outermost(event)(original)
 
     def undo() -> None:
         module.__call__ = original
 
     return undo
+
+
+def _outermost(event: Callable[[object], None]) -> Callable[[Any], Any]:
+    """Wrap methods so that ``event`` gets the object when the outermost call in a thread has returned."""
+    local = threading.local()
+
+    def wrap(method: Any) -> Any:
+        @functools.wraps(method)  # with its attributes: torch marks the steps it has wrapped
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if getattr(local, "inside", False):
+                return method(self, *args, **kwargs)
+            local.inside = True
+            try:
+                result = method(self, *args, **kwargs)
+            finally:
+                local.inside = False
+            event(self)
+            return result
+
+        return call
+
+    return wrap

@@ -59,7 +59,7 @@ def profile(
     output: Annotated[Path, typer.Option("-o", "--output", help="The run directory to make.")] = Path("result"),
     force: Annotated[bool, typer.Option("--force", help="Move a run that is there already aside.")] = False,
     engine: Annotated[str, typer.Option("--engine", help="auto, torch, e2e, msprof or cpu.")] = "auto",
-    wait: Annotated[int, typer.Option("--wait", min=0, help="Steps to let pass first.")] = 10,
+    wait: Annotated[int, typer.Option("--wait", min=1, help="Steps to let pass first.")] = 10,
     warmup: Annotated[int, typer.Option("--warmup", min=0, help="Steps to run the profiler without recording.")] = 1,
     active: Annotated[int, typer.Option("--active", min=1, help="Steps to record.")] = 2,
     repeat: Annotated[int, typer.Option("--repeat", min=1, help="How many times; each makes its own folder.")] = 1,

@@ -99,7 +99,9 @@ def find(path: Path) -> tuple[list[Source], list[str]]:
     outer = [r for r in unexported if not any(r != o and o in r.parents for o in unexported)]
     if not sources:
         raise _nothing(path, outer)
-    notes = [f"{root}: raw data that was never exported; export it with: {_export(root)}" for root in outer]
+    notes = [
+        f"{root}: raw data that was never exported; export it with: npuperf profile --export {root}" for root in outer
+    ]
     return sources, notes
 
 
@@ -107,16 +109,9 @@ def _nothing(path: Path, unexported: list[Path]) -> InputError:
     if unexported:
         return InputError(
             f"{unexported[0]}: raw profiling data that was never exported, so there is nothing to read yet",
-            hint=_export(unexported[0]),
+            hint=f"npuperf profile --export {unexported[0]}",
         )
     return InputError(f"{path}: no profile found; looked for {READABLE}", hint="npuperf analyze PATH --help")
-
-
-def _export(root: Path) -> str:
-    """Return the command that exports raw data."""
-    if _ASCEND.match(root.name):
-        return f"python3 -c \"from torch_npu.profiler.profiler import analyse; analyse('{root}')\""
-    return f"msprof --export=on --output={root}"
 
 
 def _walk(path: Path) -> Iterable[tuple[Path, list[str], list[str]]]:
