@@ -351,7 +351,7 @@ def _why_no_model(study: Study, limits: Thresholds) -> str:
     if study.profile.excerpt:
         return "rows are missing from the kernel table, so nothing can be replayed"
     if study.replay is None:
-        return "no launch is recorded: analyze the folder with trace_view.json (or the .db), Level1"
+        return "no launch is recorded: analyze the folder with trace_view.json (or the .db), npuperf profile --level 1"
     return study.replay.refusal(limits) or "the replay abstains"
 
 

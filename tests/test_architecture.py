@@ -7,11 +7,11 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent.parent / "npuperf"
 LEVELS = [
-    {"errors", "units"},
-    {"model", "process"},
+    {"errors", "units", "agent"},
+    {"model", "process", "files"},
     {"readers", "analyze", "profile", "tune"},
     {"advise", "engine"},
-    {"device", "pipeline", "api", "render"},
+    {"device", "pipeline", "api", "proof", "record", "render"},
     {"cli"},
 ]
 #: Parts of one level that must not know each other.
@@ -52,7 +52,8 @@ def test_children_start_in_one_place() -> None:
     for part, path, tree in modules():
         names = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
         names |= {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module}
-        assert part == "process" or not names & {"subprocess", "multiprocessing"}, path
+        alone = part == "process" or path.name == "relay.py"  # which is a program of its own
+        assert alone or not names & {"subprocess", "multiprocessing"}, path
 
 
 def test_no_row_by_row_frames_and_no_eval() -> None:
@@ -70,4 +71,13 @@ def test_only_the_api_uses_pandas_and_nothing_uses_torch() -> None:
         names = {a.name.split(".")[0] for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
         names |= {(n.module or "").split(".")[0] for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
         assert "pandas" not in names or part == "api", path
-        assert not names & {"torch", "torch_npu"}, path
+        assert part == "agent" or not names & {"torch", "torch_npu"}, path
+
+
+def test_the_agent_knows_nothing_of_npuperf() -> None:
+    """It is loaded by itself, into programs whose Python may not have npuperf."""
+    for part, path, tree in modules():
+        if part == "agent":
+            assert not imported_parts(tree), path
+        else:
+            assert "agent" not in imported_parts(tree), path

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -73,6 +74,25 @@ def test_readme_python_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(names["run"].kernels) > 100  # type: ignore[attr-defined]
 
 
+def test_profile_examples_can_be_carried_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the help and of the README: dry, because they want an NPU; the export stops at the missing msprof."""
+    for name in ("train.py", "serve.py", "torchrun"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+    (tmp_path / "torchrun").chmod(0o755)
+    (tmp_path / "host_123_20260101120000000_ascend_pt").mkdir()
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    shown = [line.strip() for line in run("npuperf profile --help").stdout.splitlines()]
+    recording = README.split("## Record")[1].split("## What it shows")[0]
+    commands = [line for line in shown if line.startswith("npuperf ")]
+    commands += [line for block in blocks(recording, "sh") for line in block.splitlines()]
+    assert len(commands) >= 10
+    for command in commands:
+        export = "--export" in command
+        done = run(command if export else command.replace("profile", "profile --dry-run", 1), cwd=tmp_path)
+        assert done.returncode == (5 if export else 0), (command, done.stderr)
+        shutil.rmtree(tmp_path / "result", ignore_errors=True)
+
+
 def test_help_examples_run(tmp_path: Path) -> None:
     sample = ROOT / "samples" / "transformer_ascend_pt"
     (tmp_path / "result").symlink_to(sample)
@@ -86,12 +106,14 @@ def test_help_examples_run(tmp_path: Path) -> None:
         assert done.returncode == 0, (command, done.stderr)
 
 
-def test_cli_page_lists_exactly_the_options() -> None:
-    page = (ROOT / "docs" / "cli.md").read_text("utf-8")
+@pytest.mark.parametrize("command", ["profile", "analyze"])
+def test_cli_page_lists_exactly_the_options(command: str) -> None:
+    page = (ROOT / "docs" / "cli.md").read_text("utf-8").split(f"## npuperf {command}")[1].split("\n## ")[0]
     rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `-")]
     documented = {name for row in rows for name in re.findall(r"`(--[\w-]+)`", row)}
-    shown = set(re.findall(r"(?:^|[\s,])(--[\w-]+)", run("npuperf analyze --help").stdout.split("Options:")[1]))
-    assert documented == shown - {"--help"}
+    options = run(f"npuperf {command} --help").stdout.split("Options:")[1]
+    rows = re.findall(r"^  (-.*?)(?:  |$)", options, re.MULTILINE)
+    assert documented == {name for row in rows for name in re.findall(r"--[\w-]+", row)} - {"--help"}
 
 
 def test_cli_page_names_all_tables() -> None:

@@ -14,7 +14,7 @@ def needs(view: View) -> str | None:
     """Core types must be recorded."""
     if (view.tasks.core.known() & view.compute).any():
         return None
-    return "core types are not recorded: profile with Level1"
+    return "core types are not recorded: npuperf profile --level 1"
 
 
 def judge(view: View, limits: Thresholds) -> Finding | None:

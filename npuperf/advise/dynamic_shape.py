@@ -14,7 +14,9 @@ SOURCE = "OP State column; CANN on dynamic-shape scheduling: InferShape, Tiling 
 def needs(view: View) -> str | None:
     """The state column and launches must be recorded, and the host's tiling calls."""
     known = bool(view.tasks.state.known().any())
-    return lacks_host_events(view, (known, "OP State is not recorded: it needs CANN 8 or newer and Level1"))
+    return lacks_host_events(
+        view, (known, "OP State is not recorded: it needs CANN 8 or newer and npuperf profile --level 1")
+    )
 
 
 def judge(view: View, limits: Thresholds) -> Finding | None:

@@ -16,7 +16,7 @@ def needs(view: View) -> str | None:
     """Step numbers must be recorded."""
     if view.steps:
         return None
-    return "steps are not recorded: profile with a schedule and step(), so that ProfilerStep#N is written"
+    return "steps are not recorded: npuperf profile finds them (--step-on)"
 
 
 def judge(view: View, limits: Thresholds) -> Finding | None:
@@ -31,6 +31,6 @@ def judge(view: View, limits: Thresholds) -> Finding | None:
         f"step {early[0]} is among the first ten: compilation and warm-up may be part of it",
         evidence={"steps": early},
         refute="the profiler was started late in a run that was already warm, or later steps take the same time",
-        next="skip ten steps: torch_npu.profiler.schedule(wait=10, warmup=1, active=2)",
+        next="npuperf profile --wait 10 (its default) records later steps",
         source=SOURCE,
     )

@@ -21,7 +21,7 @@ _SHAPE_WORK = re.compile(r"^(Pack|Concat\w*|Gather\w*|Slice\w*|StridedSlice\w*|S
 def needs(view: View) -> str | None:
     """Input shapes must be recorded."""
     known = bool(view.tasks.shapes.known().any())
-    return lacks_host_events(view, (known, "input shapes are not recorded: profile with Level1 (and record_shapes)"))
+    return lacks_host_events(view, (known, "input shapes are not recorded: npuperf profile --level 1 --shapes"))
 
 
 def judge(view: View, limits: Thresholds) -> Finding | None:

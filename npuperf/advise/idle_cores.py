@@ -20,7 +20,7 @@ def needs(view: View) -> str | None:
     if view.cores.cube is None:
         return "core counts are unknown: analyze the folder with PROF_*/device_*/info.json.*, or give --cores or --soc"
     if not (view.tasks.block > 0).any():
-        return "Block Dim is not recorded: profile with Level1"
+        return "Block Dim is not recorded: npuperf profile --level 1"
     if not (_busiest(view) > 0).any():
         return "the number of vector cores is unknown: give --cores or --soc"
     return None

@@ -19,7 +19,7 @@ def needs(view: View) -> str | None:
     """Operator types must be recorded: names alone do not tell a cast from an operator that casts."""
     if (view.tasks.type.known() & view.compute).any():
         return None
-    return "operator types are not recorded: profile with Level1"
+    return "operator types are not recorded: npuperf profile --level 1"
 
 
 def judge(view: View, limits: Thresholds) -> Finding | None:

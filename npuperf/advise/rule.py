@@ -96,7 +96,9 @@ class View:
 def lacks_launches(view: View) -> str | None:
     """Say what is missing for a rule about waiting for the host, if anything."""
     if not view.launches.known.any():
-        return "launches are not recorded: analyze the folder with trace_view.json (or the .db), Level1"
+        return (
+            "launches are not recorded: analyze the folder with trace_view.json (or the .db), npuperf profile --level 1"
+        )
     if view.profile.excerpt:
         return "rows are missing from the kernel table: analyze the file as it was exported"
     return None
@@ -112,7 +114,7 @@ def lacks_host_events(view: View, *more: tuple[bool, str]) -> str | None:
     if missing or not view.host_bound:
         return missing
     if not len(view.profile.host.events):
-        return "host events are not recorded: profile with CPU activities and Level1"
+        return "host events are not recorded: npuperf profile --activities cpu,npu --level 1"
     return next((text for holds, text in more if not holds), None)
 
 

@@ -14,7 +14,9 @@ SOURCE = "GE: MAX_RUNTIME_CORE_NUMBER, unset = 1 thread, 3 = memory, launch and 
 def needs(view: View) -> str | None:
     """Shape states and the host's scheduling must be recorded."""
     known = bool(view.tasks.state.known().any())
-    return lacks_host_events(view, (known, "OP State is not recorded: it needs CANN 8 or newer and Level1"))
+    return lacks_host_events(
+        view, (known, "OP State is not recorded: it needs CANN 8 or newer and npuperf profile --level 1")
+    )
 
 
 def judge(view: View, limits: Thresholds) -> Finding | None:

@@ -13,7 +13,9 @@ SOURCE = "torch_npu: TASK_QUEUE_ENABLE 0, 1 (default) or 2; 2 moves workspace co
 def needs(view: View) -> str | None:
     """Host events must be recorded, and be those of eager torch_npu."""
     calls = _has(view, "AscendCL@acl")
-    return lacks_host_events(view, (calls, "aclnn and aclop calls are not recorded: profile an eager step with Level1"))
+    return lacks_host_events(
+        view, (calls, "aclnn and aclop calls are not recorded: record an eager step with npuperf profile --level 1")
+    )
 
 
 def judge(view: View, limits: Thresholds) -> Finding | None:

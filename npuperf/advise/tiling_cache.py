@@ -17,7 +17,7 @@ SOURCE = "GE: the tiling cache keeps 120 entries per operator, on by default; da
 def needs(view: View) -> str | None:
     """Input shapes and the host's tiling must be recorded."""
     known = bool(view.tasks.shapes.known().any())
-    return lacks_host_events(view, (known, "input shapes are not recorded: profile with Level1 (and record_shapes)"))
+    return lacks_host_events(view, (known, "input shapes are not recorded: npuperf profile --level 1 --shapes"))
 
 
 def judge(view: View, limits: Thresholds) -> Finding | None:

@@ -71,7 +71,7 @@ def _reason(kernels: Tasks, cores: Cores) -> str | None:
     if cores.cube is None:
         return "core counts unknown: no info.json.N beside the data; give --cores 24,48 or --soc Ascend910B1"
     if not (kernels.block > 0).any():
-        return "Block Dim not recorded: profile with Level1"
+        return "Block Dim not recorded: npuperf profile --level 1"
     return None
 
 

@@ -28,7 +28,7 @@ Examples:
   npuperf profile --level 2 --ranks 0 -- torchrun --nproc_per_node=8 train.py
   npuperf profile --step-on forward --analyze serve.py
   npuperf profile --engine cpu --dry-run train.py
-  npuperf profile --export /data/run/host_123_20260101120000000_ascend_pt
+  npuperf profile --export host_123_20260101120000000_ascend_pt
 """
 CONTEXT = {"allow_interspersed_args": False}
 
@@ -108,7 +108,8 @@ def profile(
     task_time: Annotated[bool, typer.Option("--task-time/--no-task-time", help="Task times (e2e, msprof).")] = True,
     aicpu: Annotated[bool, typer.Option("--aicpu/--no-aicpu", help="AI CPU tasks (e2e, msprof).")] = True,
     communication: Annotated[
-        bool, typer.Option("--communication/--no-communication", help="Communication, HCCL (e2e; the others always).")
+        bool,
+        typer.Option("--communication/--no-communication", "--hccl/--no-hccl", help="Communication (from level 1 on)."),
     ] = True,
     training_trace: Annotated[bool, typer.Option("--training-trace", help="Iteration traces (e2e).")] = False,
     msprof_arg: Annotated[

@@ -88,7 +88,7 @@ _ENGINES: Final[dict[str, tuple[str, ...]]] = {
     **dict.fromkeys(("aic_metrics", "l2_cache"), ("torch", "msprof", "e2e")),
     **dict.fromkeys(("wait", "active", "repeat", "step_on", "whole_run", "ranks"), ("torch", "cpu", "e2e")),
     **dict.fromkeys(("acl_api", "task_time", "aicpu"), ("e2e", "msprof")),
-    **dict.fromkeys(("communication", "training_trace"), ("e2e",)),
+    "training_trace": ("e2e",),
     "msprof_arg": ("msprof",),
 }
 
@@ -122,6 +122,11 @@ def _checked(options: Options) -> Options:
             raise UsageError(f"{flag(name)}: not an option of the {options.engine} engine", hint=hint)
         if engines and options.engine == "auto" and "torch" not in engines:
             raise UsageError(f"{flag(name)}: needs --engine {' or '.join(engines)}")
+    if "communication" in options.given and options.engine in ("auto", "torch", "msprof"):
+        if not options.communication:
+            raise UsageError("--no-communication: only the e2e engine can leave it out", hint="--level 0 does, too")
+        if options.level in ("0", "none"):
+            raise UsageError(f"--communication: nothing of it is recorded at level {options.level}", hint="--level 1")
     if options.engine == "e2e" and METRICS[options.aic_metrics] is None:
         names = ", ".join(n for n, number in METRICS.items() if number is not None)
         raise UsageError(f"--aic-metrics {options.aic_metrics}: the e2e engine has only {names}")

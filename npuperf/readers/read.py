@@ -80,7 +80,7 @@ def _missing(source: Source, kernels: dict[int | None, Tasks] | None, timeline: 
     if timeline is None:
         missing.append(
             "no trace_view.json, msprof_*.json or .db: launches, torch operators, code lines and copies are unknown "
-            "(record with torch_npu.profiler at ProfilerLevel.Level1; that is npuperf profile --level 1)"
+            "(record with npuperf profile --level 1)"
         )
     if not kernels and not source.db:
         missing.append(
