@@ -56,12 +56,12 @@ def record(
     *,
     force: bool,
     tell: Tell,
-    follow: bool,
+    progress: Tell | None,
 ) -> Outcome:
     """Run ``command`` under a profiler and leave a run directory at ``output``.
 
-    ``tell`` gets a line about what happens; with ``follow`` also about every phase of the program. Raises UsageError
-    or InputError when it cannot begin; whatever goes wrong later is in the outcome.
+    ``tell`` gets lines that matter, ``progress`` those that only show that something happens. Raises UsageError or
+    InputError when it cannot begin; whatever goes wrong later is in the outcome.
     """
     launch = prepare(command, options, RunFolder(output.absolute()), environment)
     folder, moved = create(output, force)
@@ -73,7 +73,7 @@ def record(
     manifest["stages"]["run"] = {"status": "running"}
     write_plan(options, folder)
     manifests.write(folder, manifest)
-    watch = Watch(folder, options, tell if follow else None)
+    watch = Watch(folder, options, progress)
     try:
         ended = run_attached(launch.argv, launch.environment, watch.tick)
     except OSError as error:
@@ -98,7 +98,7 @@ def record(
         outcome = _without_data(outcome, options, environment)
     else:
         python = next((p.executable for p in processes if p.folders and p.executable), None) or find_python()
-        outcome = _export(outcome, _FORMATS[options.export], python, environment, tell)
+        outcome = _export(outcome, _FORMATS[options.export], python, environment, progress)
     return _concluded(outcome, manifest)
 
 
@@ -111,6 +111,7 @@ def export_raw(
     *,
     force: bool,
     tell: Tell,
+    progress: Tell | None,
 ) -> Outcome:
     """Export raw data that was collected elsewhere into a run directory, or what a run directory still lacks.
 
@@ -134,7 +135,7 @@ def export_raw(
         manifest = manifests.begin(Command(()), Options(), environment)
         manifest["imported_from"] = str(source.absolute())
     manifests.write(folder, manifest)
-    outcome = _export(Outcome(folder), None if formats is None else _FORMATS[formats], python, environment, tell)
+    outcome = _export(Outcome(folder), None if formats is None else _FORMATS[formats], python, environment, progress)
     return _concluded(outcome, manifest)
 
 
@@ -168,16 +169,21 @@ def _own_data(outcome: Outcome) -> tuple[Path, ...]:
 
 
 def _export(
-    outcome: Outcome, formats: tuple[str, ...] | None, python: str, environment: Mapping[str, str], tell: Tell
+    outcome: Outcome,
+    formats: tuple[str, ...] | None,
+    python: str,
+    environment: Mapping[str, str],
+    progress: Tell | None,
 ) -> Outcome:
     """Export, then read everything once to prove that it is there."""
     folder = outcome.folder
+    say = progress or (lambda _: None)
     again = f"npuperf profile --export {folder.shown}"
     with _terminable():
         try:
-            exported = export(folder, formats, python, environment, tell)
+            exported = export(folder, formats, python, environment, say)
             outcome = replace(outcome, export=exported, warnings=(*outcome.warnings, *exported.notes))
-            tell("reading what was exported")
+            say("reading what was exported")
             proofs = tuple(prove(folder.raw))
         except KeyboardInterrupt:
             problem = Problem("interrupted while exporting; the raw data is kept", again, ExitCode.INTERRUPTED)
@@ -192,6 +198,7 @@ def _export(
         words = "".join(f"\n    {line}" for line in first.words)
         what = f"{first.folder}: {first.tool} made no {', '.join(first.missing)}; it said:{words}"
         more = f" ({len(failed) - 1} more folders failed)" if len(failed) > 1 else ""
+        more += "; what msprof alone could export can be analyzed" if any(p.holds for p in proofs) else ""
         hint = f"the raw data is kept{more}; try again with: {again}"
         return replace(outcome, problem=Problem(what, hint, ExitCode.CHILD_FAILED))
     bad = [p for p in proofs if not p.holds]

@@ -24,6 +24,7 @@ from npuperf.profile.folder import RunFolder, check_free, create
 from npuperf.profile.options import Options, build, e2e_arguments, msprof_arguments, torch_arguments
 from npuperf.profile.remarks import overhead_of, remarks, why_nothing
 from npuperf.profile.status import ProcessStatus, StepTimes, read_all
+from npuperf.profile.watch import Watch
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -390,6 +391,32 @@ def test_why_there_is_nothing(processes: list[dict[str, Any]], options: Options,
     statuses = [process(**{"folders": (), **p}) for p in processes]
     problem = why_nothing(statuses, options, {}, 0)
     assert words in f"{problem.what} {problem.hint}"
+
+
+def test_progress_is_told_once_per_phase(tmp_path: Path) -> None:
+    folder, _ = create(tmp_path / "result", force=False)
+    said: list[str] = []
+    watch = Watch(folder, Options(), said.append)
+    states = [
+        ("waiting", 4, []),
+        ("waiting", 5, []),
+        ("warming up", 10, []),
+        ("recording", 11, [11]),
+        ("recording", 12, [11, 12]),
+        ("recorded", 13, [11, 12]),
+    ]
+    watch.tick()
+    for state, step, recorded in states:
+        document = {"state": state, "step": step, "recorded": recorded, "pid": 1, "host": "h", "rank": 0}
+        (folder.status / "h_1.json").write_text(json.dumps(document))
+        watch.tick()
+        watch.tick()
+    assert said == [
+        "step 4 of 10 before recording (rank 0)",
+        "warming up: step 10 (rank 0)",
+        "recording: step 11, 1 of 2 (rank 0)",
+        "recorded 2 steps (rank 0); the program goes on",
+    ]
 
 
 def test_half_a_status_file_is_passed_over(tmp_path: Path) -> None:

@@ -87,8 +87,10 @@ def steps_of(rows: list[dict[str, str]]) -> set[int]:
 
 def test_the_same_as_a_hand_written_profiler(npu: dict[str, str], tmp_path: Path) -> None:
     """Same files, same columns, the same kernels in the same steps; steps keep their numbers."""
+    waits = "class Waits(torch.optim.SGD):\n    def step(self): super().step(); torch.npu.synchronize()\n"
+    synchronised = MODEL.replace("optimizer = torch.optim.SGD", waits + "optimizer = Waits")  # no kernel runs late
     by_hand = (
-        MODEL
+        synchronised
         + """
 from torch_npu.profiler import *
 config = torch_npu.profiler._ExperimentalConfig(profiler_level=ProfilerLevel.Level1,
@@ -105,7 +107,7 @@ if __name__ == "__main__":
     (tmp_path / "by_hand.py").write_text(by_hand)
     subprocess.run([sys.executable, "by_hand.py"], cwd=tmp_path, env=npu, check=True, capture_output=True, timeout=120)
     (expected,) = (tmp_path / "by_hand").iterdir()
-    run = profile(npu, tmp_path, "train.py")
+    run = profile(npu, tmp_path, "train.py", source=TRAIN.replace(MODEL, synchronised))
     assert run.code == 0, run.err
     (found,) = run.raw
 

@@ -16,7 +16,7 @@ from . import engines, sources
 from .exits import Exits, undisturbed
 from .rivals import Rivals
 from .status import Status
-from .window import OVER, RECORD, WAIT, Window
+from .window import OVER, RECORD, WAIT, WARM_UP, Window
 
 #: Steps timed after the last window, to compare with the steps inside it.
 _AFTERWARDS = 8
@@ -37,13 +37,13 @@ class Session:
         self._torch: Any = None
         self._torch_npu: Any = None
         self._undo: list[Callable[[], Any]] = []
+        self.rivals = Rivals(self._met, self.explicit_step)
         self._begin()
 
     def _begin(self) -> None:
         self.status = Status(self.plan["status"])
         self.window = Window(self.plan)
         self.exits = Exits(self.finish)
-        self.rivals = Rivals(self._met, self.explicit_step)
         self.engine: Any = None
         self.step = 0
         self.is_open = False
@@ -102,10 +102,11 @@ class Session:
 
     def explicit_step(self) -> None:
         """End a step because the program says so; other sources are not heard any more."""
-        if not self._explicit and not self.is_open:
+        if not self._explicit:
             self._explicit = True
             self._unfollow()
-            self.step = 0
+            if not self.is_open:
+                self.step = 0
         self._tick()
 
     def _follow(self) -> None:
@@ -142,7 +143,8 @@ class Session:
         self.step += 1
         self.status.document["step"] = self.step
         self._advance()
-        self.status.pulse()
+        if not self.is_open:  # what is recorded is the program, not our writing
+            self.status.pulse()
         # The step after the profiler starts or stops pays for it: it is not timed.
         self._mark = time.perf_counter_ns() if was_open == self.is_open else 0
 
@@ -171,20 +173,21 @@ class Session:
                 self.status.warn(f"recording stopped at step {self.step}: {file.read().strip()}")
             self._close(early=True)
             return
+        phase = self.window.phase(self.step)
+        if phase in (WARM_UP, RECORD):
+            self._enter(phase)
         with self._driving(f"step {self.step}"):
             self.engine.step()
-        if self.window.phase(self.step) in (WAIT, OVER):
+        if phase in (WAIT, OVER):
             self._close()
-        else:
-            self._enter()
 
-    def _enter(self) -> None:
-        """Tell which step begins now."""
-        if self.window.phase(self.step) == RECORD:
+    def _enter(self, phase: str) -> None:
+        """Tell which step begins now, before it is recorded; only a new state is written."""
+        if phase == RECORD:
             self.status.document["recorded"].append(self.step)
-            self.status.write(state="recording")
-        else:
-            self.status.write(state="warming up")
+        state = "recording" if phase == RECORD else "warming up"
+        if self.status.document["state"] != state:
+            self.status.write(state=state)
 
     # ---- recording ----
 
@@ -235,12 +238,13 @@ class Session:
         version = getattr(self._torch, "__version__", None)
         self.status.document.update(rank=rank, world_size=_number("WORLD_SIZE"), engine=self.engine.name, torch=version)
         self.status.document.update(self.engine.facts())
+        self._enter(self.window.phase(self.step))
         with self._driving("start"):
             self.engine.open(self.step, self.worker, self.window.delay)
-            self.is_open = True
-        if self.is_open:
             self._thread = threading.get_ident()
-            self._enter()
+            self.is_open = True
+        if not self.is_open:
+            self._leave(state="failed", problem=self.status.document["warnings"][-1])
 
     def _choose_engine(self) -> str | None:
         """Choose how to record; return why it cannot be done, or None."""

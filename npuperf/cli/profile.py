@@ -162,15 +162,17 @@ def _options(ctx: typer.Context, values: dict[str, Any]) -> Options:
 def _record(command: Command, options: Options, output: Path, force: bool) -> Outcome:
     from npuperf.record import record
 
-    follow = sys.stderr.isatty()
-    return record(command, options, output, os.environ, force=force, tell=_tell, follow=follow)
+    progress = _tell if sys.stderr.isatty() else None
+    return record(command, options, output, os.environ, force=force, tell=_tell, progress=progress)
 
 
 def _export_raw(source: Path, output: Path, formats: str | None, python: str | None, force: bool) -> Outcome:
     from npuperf.profile.command import find_python
     from npuperf.record import export_raw
 
-    return export_raw(source, output, formats, find_python(python), os.environ, force=force, tell=_tell)
+    progress = _tell if sys.stderr.isatty() else None
+    interpreter = find_python(python)
+    return export_raw(source, output, formats, interpreter, os.environ, force=force, tell=_tell, progress=progress)
 
 
 def _show_plan(command: Command, options: Options, output: Path, force: bool) -> None:

@@ -117,17 +117,35 @@ def copy_raw(found: Sequence[Path], folder: RunFolder) -> None:
 def _export_one(
     folder: RunFolder, raw: Path, formats: Sequence[str], python: str, environment: Mapping[str, str]
 ) -> Exported:
-    began = time.time()
+    began = time.time() - 1
     if ASCEND.match(raw.name):
-        tool, outputs = "torch_npu's analyse", [_analyse(raw, formats, python, environment)]
-        if _missing(raw, formats, began - 1):  # it keeps msprof's words to itself; and msprof may save something
-            outputs = [_msprof(p, kind, environment) for p in sorted(raw.glob("PROF_*")) for kind in formats] + outputs
+        tool, outputs = "torch_npu's analyse", _parse(raw, formats, python, environment, began)
     else:
         tool, outputs = "msprof --export", [_msprof(raw, kind, environment) for kind in formats]
     with folder.export_log.open("a", encoding="utf-8") as log:
         log.write("".join(f"==== {tool} {raw}\n{output.text}\n" for output in outputs))
-    missing = _missing(raw, formats, began - 1)
+    missing = _missing(raw, formats, began)
     return Exported(raw, missing, tool, _words(outputs) if missing else ())
+
+
+def _parse(
+    raw: Path, formats: Sequence[str], python: str, environment: Mapping[str, str], began: float
+) -> list[Output]:
+    """Let torch_npu parse. Where files are missing, ask msprof alone: for its words, and for what it can save.
+
+    If msprof does its part, torch_npu gets a second chance: its scheduler loses a task now and then.
+    """
+    first = _analyse(raw, formats, python, environment)
+    if not _missing(raw, formats, began):
+        return [first]
+    inner = sorted(raw.glob("PROF_*"))
+    alone = [_msprof(prof, kind, environment) for prof in inner for kind in formats]
+    if not inner or any(_missing(prof, formats, began) for prof in inner):
+        return [*alone, first]
+    again = _analyse(raw, formats, python, environment)
+    if _missing(raw, formats, began):  # which has deleted what msprof had saved
+        alone = [_msprof(prof, kind, environment) for prof in inner for kind in formats]
+    return [first, again, *alone]
 
 
 def _analyse(raw: Path, formats: Sequence[str], python: str, environment: Mapping[str, str]) -> Output:

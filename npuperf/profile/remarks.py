@@ -6,6 +6,7 @@ import re
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from npuperf.errors import ExitCode
 from npuperf.profile.cann import set_env_script
@@ -119,7 +120,9 @@ def _of_process(p: ProcessStatus, processes: Sequence[ProcessStatus], options: O
     if p.state == "waiting for the NPU":
         return Problem(f"the program made {p.step} steps and never used an NPU", "--engine cpu records the CPU")
     if options.whole_run or (status and not p.step):
-        return Problem("the program ended before anything could be recorded")
+        no_device = not list(Path("/dev").glob("davinci[0-9]*")) and options.engine != "cpu"
+        hint = "no NPU is visible here (/dev/davinci*): is it mapped into the container?" if no_device else None
+        return Problem("the program ended before anything could be recorded", hint)
     if not p.step:
         unit = "optimizer.step()" if options.step_on == "optimizer" else "call of a module"
         hint = "--step-on forward counts module calls; --whole-run needs no steps; or call npuperf.step() in the loop"
