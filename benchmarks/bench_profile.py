@@ -26,7 +26,9 @@ ROOT = Path(__file__).resolve().parent.parent
 MODEL = """
 import sys, time
 import torch, torch_npu
+import atexit
 torch.npu.set_device(0)
+atexit.register(torch.npu.synchronize)  # else the consumer thread may be aborted while Python goes
 layers = [m for _ in range(8) for m in (torch.nn.Linear(64, 64), torch.nn.ReLU())]
 model = torch.nn.Sequential(*layers).npu()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -17,7 +17,7 @@ from npuperf.profile import manifest as manifests
 from npuperf.profile.command import Command, find_python
 from npuperf.profile.export import Export, copy_raw, export, raw_folders
 from npuperf.profile.folder import RunFolder, create
-from npuperf.profile.launch import prepare
+from npuperf.profile.launch import Launch, prepare
 from npuperf.profile.options import Options
 from npuperf.profile.plan import write_plan
 from npuperf.profile.remarks import Overhead, Problem, overhead_of, remarks, why_nothing
@@ -73,33 +73,19 @@ def record(
     manifest["stages"]["run"] = {"status": "running"}
     write_plan(options, folder)
     manifests.write(folder, manifest)
-    watch = Watch(folder, options, progress)
-    try:
-        ended = run_attached(launch.argv, launch.environment, watch.tick)
-    except OSError as error:
-        raise InputError(f"{launch.argv[0]}: cannot be started: {error.strerror}") from error
-    processes = tuple(read_all(folder.status))
-    status = _status(ended, folder)
+    ended = _run(launch, folder, Watch(folder, options, progress))
+    outcome = _ran(ended, launch, folder, options)
     manifest["stages"]["run"] = {
-        "status": "failed" if status else "done",
-        "exit_status": status,
+        "status": "failed" if outcome.program_status else "done",
+        "exit_status": outcome.program_status,
         "seconds": round(ended.seconds, 3),
     }
-    manifests.describe_processes(manifest, processes)
-    outcome = Outcome(
-        folder,
-        processes=processes,
-        warnings=tuple(remarks(processes, options)),
-        cautions=launch.warnings,
-        overhead=overhead_of(processes),
-        program_status=status,
-    )
+    manifests.describe_processes(manifest, outcome.processes)
     if not any(folder.raw.iterdir()):
-        outcome = _without_data(outcome, options, environment)
-    else:
-        python = next((p.executable for p in processes if p.folders and p.executable), None) or find_python()
-        outcome = _export(outcome, _FORMATS[options.export], python, environment, progress)
-    return _concluded(outcome, manifest)
+        return _concluded(_without_data(outcome, options, environment), manifest)
+    recorded_by = (p.executable for p in outcome.processes if p.folders and p.executable)
+    python = next(recorded_by, None) or find_python()
+    return _concluded(_export(outcome, _FORMATS[options.export], python, environment, progress), manifest)
 
 
 def export_raw(
@@ -137,6 +123,26 @@ def export_raw(
     manifests.write(folder, manifest)
     outcome = _export(Outcome(folder), None if formats is None else _FORMATS[formats], python, environment, progress)
     return _concluded(outcome, manifest)
+
+
+def _run(launch: Launch, folder: RunFolder, watch: Watch) -> Ended:
+    try:
+        return run_attached(launch.argv, launch.environment, watch.tick)
+    except OSError as error:
+        raise InputError(f"{launch.argv[0]}: cannot be started: {error.strerror}") from error
+
+
+def _ran(ended: Ended, launch: Launch, folder: RunFolder, options: Options) -> Outcome:
+    """Gather what the processes said."""
+    processes = tuple(read_all(folder.status))
+    return Outcome(
+        folder,
+        processes=processes,
+        warnings=tuple(remarks(processes, options)),
+        cautions=launch.warnings,
+        overhead=overhead_of(processes),
+        program_status=_status(ended, folder),
+    )
 
 
 def _status(ended: Ended, folder: RunFolder) -> int:

@@ -16,10 +16,12 @@ from typing import Any
 import psutil
 import pytest
 
+#: The queue is drained before Python goes: torch_npu's consumer thread may want the GIL, and be aborted, after that.
 MODEL = """
-import os, signal, sys, time
+import atexit, os, signal, sys, time
 import torch
 torch.npu.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+atexit.register(torch.npu.synchronize)
 model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU()).npu()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 def step():
@@ -462,6 +464,7 @@ if __name__ == "__main__":
     torch.npu.set_device(0)
     model = torch.nn.Linear(64, 64).npu()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    import atexit; atexit.register(torch.npu.synchronize)
     for x in DataLoader(Data(), batch_size=15, num_workers=2, multiprocessing_context="spawn"):
         model(x.npu()).sum().backward(); optimizer.step(); optimizer.zero_grad()
 """
@@ -546,7 +549,7 @@ for i in range(20):
 
 def test_without_an_npu(npu: dict[str, str], tmp_path: Path) -> None:
     """auto falls back to the CPU and says so loudly; a real model, a real trace."""
-    source = TRAIN.replace("torch.npu.set_device", "int").replace(".npu()", "")
+    source = TRAIN.replace("torch.npu.set_device", "int").replace("torch.npu.synchronize", "int").replace(".npu()", "")
     run = profile(npu, tmp_path, "--shapes", "train.py", source=source, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
     assert run.code == 0, run.err
     assert "NO NPU (torch_npu was not imported): only the CPU was recorded" in run.err

@@ -27,6 +27,8 @@ def plan_lines(options: Options, folder: RunFolder) -> list[str]:
     if options.ranks is not None:
         lines.append(f"ranks: {', '.join(map(str, options.ranks))}")
     arguments = {"profileConfig": e2e_arguments(options)} if options.engine == "e2e" else torch_arguments(options)
+    if options.engine == "cpu":
+        del arguments["experimental"]
     for name, entries in arguments.items():
         lines += [f"{name}: {key}={value!r}" for key, value, _ in entries]
     return lines
