@@ -20,8 +20,6 @@ from .window import OVER, RECORD, WAIT, WARM_UP, Window
 
 #: Steps timed after the last window, to compare with the steps inside it.
 _AFTERWARDS = 8
-#: Step times kept: enough for a median.
-_KEPT = 200
 
 
 class Session:
@@ -130,41 +128,43 @@ class Session:
         now = time.perf_counter_ns()
         if self.is_over or (self.is_open and threading.get_ident() != self._thread):
             return
-        try:
-            with self._undisturbed():
-                self._count(now)
-        except Exception as error:  # the program comes first: it goes on without being profiled
-            self._leave(state="failed", problem=f"{type(error).__name__}: {error}")
-
-    def _count(self, now: int) -> None:
         if self._mark:
             self._time(now - self._mark)
         was_open = self.is_open
         self.step += 1
-        self.status.document["step"] = self.step
-        self._advance()
+        if self.is_open or self.has_recorded_all or self.window.begins(self.step):
+            self._act()
         if not self.is_open:  # what is recorded is the program, not our writing
-            self.status.pulse()
+            self.status.pulse(self.step)
         # The step after the profiler starts or stops pays for it: it is not timed.
         self._mark = time.perf_counter_ns() if was_open == self.is_open else 0
 
     def _time(self, step_ns: int) -> None:
         """File the length of the step that ended."""
-        times = self.status.document["step_ns"]
-        if self.is_open and self.window.phase(self.step) != RECORD:
-            return
-        times["inside" if self.is_open else "after" if times["inside"] else "before"].append(step_ns)
-        for kept in times.values():
-            del kept[:-_KEPT]
+        if self.is_open:
+            if self.window.phase(self.step) == RECORD:
+                self.status.inside.append(step_ns)
+        elif self.status.inside:
+            self.status.after.append(step_ns)
+        else:
+            self.status.before.append(step_ns)
+
+    def _act(self) -> None:
+        """Do more than count. Whatever goes wrong, the program comes first: it goes on without being profiled."""
+        try:
+            with self._undisturbed():
+                self._advance()
+        except Exception as error:
+            self._leave(state="failed", problem=f"{type(error).__name__}: {error}")
 
     def _advance(self) -> None:
         """Open, step or close the profiler, as the schedule says for the step that begins."""
         if self.is_open:
             self._advance_open()
         elif self.has_recorded_all:
-            if len(self.status.document["step_ns"]["after"]) >= _AFTERWARDS:
+            if len(self.status.after) >= _AFTERWARDS:
                 self._leave()
-        elif self.window.begins(self.step):
+        else:
             self._open()
 
     def _advance_open(self) -> None:
@@ -187,7 +187,7 @@ class Session:
             self.status.document["recorded"].append(self.step)
         state = "recording" if phase == RECORD else "warming up"
         if self.status.document["state"] != state:
-            self.status.write(state=state)
+            self.status.write(state=state, step=self.step)
 
     # ---- recording ----
 
@@ -265,7 +265,7 @@ class Session:
         self.is_open = False
         if self.step in self.status.document["recorded"]:
             self.status.document["recorded"].remove(self.step)
-        self.status.write(state="saving")
+        self.status.write(state="saving", step=self.step)
         with self._driving("stop"):
             self.engine.close()
         self.has_recorded_all = early or self.window.whole or self.window.phase(self.step) == OVER
@@ -294,7 +294,7 @@ class Session:
         """Do nothing more in this process: its steps cost nothing from here on."""
         self.is_over = True
         self._unfollow()
-        self.status.write(**news)
+        self.status.write(step=self.step, **news)
 
     def _met(self) -> None:
         """The program makes its own profiler: stand aside, unless it was told to be replaced."""
@@ -310,7 +310,7 @@ class Session:
     def _last_word(self) -> None:
         """Tell the last step, and where the program's own profilers wrote."""
         if os.getpid() == self._pid:
-            self.status.write(own_data=self.rivals.data())
+            self.status.write(step=self.step, own_data=self.rivals.data())
 
     def finish(self) -> None:
         """The process ends: save what is being recorded."""

@@ -8,10 +8,13 @@ import os
 import platform
 import sys
 import time
+from collections import deque
 from typing import Any
 
 #: Seconds between two writes of the step counter.
 _PULSE = 0.5
+#: Step times kept: enough for a median.
+_KEPT = 200
 
 
 class Status:
@@ -25,8 +28,11 @@ class Status:
             "recorded": [],
             "folders": [],
             "warnings": [],
-            "step_ns": {"before": [], "inside": [], "after": []},
         }
+        #: Host times between step ends, ns, by their place relative to the recorded windows.
+        self.before: deque[int] = deque(maxlen=_KEPT)
+        self.inside: deque[int] = deque(maxlen=_KEPT)
+        self.after: deque[int] = deque(maxlen=_KEPT)
         self._written = 0.0
 
     def warn(self, text: str) -> None:
@@ -34,10 +40,10 @@ class Status:
         warnings: list[str] = self.document["warnings"]
         warnings.append(text)
 
-    def pulse(self) -> None:
-        """Write if the last time is long ago."""
+    def pulse(self, step: int) -> None:
+        """Write the step counter if the last time is long ago."""
         if time.monotonic() - self._written > _PULSE:
-            self.write()
+            self.write(step=step)
 
     def write(self, **news: Any) -> None:
         """Write, with some fields set before. A disk that is full must not stop the program."""
@@ -49,6 +55,7 @@ class Status:
             python=platform.python_version(),
             executable=sys.executable,
             argv=getattr(sys, "argv", []),
+            step_ns={"before": list(self.before), "inside": list(self.inside), "after": list(self.after)},
         )
         target = os.path.join(self.folder, f"{os.uname().nodename}_{os.getpid()}.json")
         with contextlib.suppress(OSError):
