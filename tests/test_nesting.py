@@ -149,5 +149,23 @@ def test_names_tell_causes() -> None:
         "ProfilerStep#12": "step",
         "my phase": "range",
         "Python GC": "gc",
+        "site-packages/torch_npu/profiler/profiler.py(339): step": "profiler",
+        "site-packages/npuperf/agent/session.py(130): _tick": "profiler",
+        "site-packages/npuperf/agent/sources.py(94): call": "python",
     }
     assert {name: cause_of(name) for name in known} == known
+
+
+def test_what_a_profiler_does_is_the_profiler_s() -> None:
+    """Everything inside of its step(), to any depth, and nothing beside it."""
+    events = [
+        (0, 0, 100, "train.py(3): main"),
+        (0, 10, 40, "npuperf/agent/sources.py(94): call"),
+        (0, 12, 30, "aten::add"),
+        (0, 31, 39, "npuperf/agent/session.py(130): _tick"),
+        (0, 32, 38, "torch/_ops.py(1): __call__"),
+        (0, 33, 37, "aten::empty"),
+        (0, 50, 60, "torch/_ops.py(1): __call__"),
+    ]
+    causes = [CAUSES[c] for c in nesting(events).causes]
+    assert causes == ["python", "python", "torch_op", "profiler", "profiler", "profiler", "python"]

@@ -16,6 +16,8 @@ from typing import Any
 import psutil
 import pytest
 
+from npuperf.pipeline import analyze_path
+
 #: The queue is drained before Python goes: torch_npu's consumer thread may want the GIL, and be aborted, after that.
 MODEL = """
 import atexit, os, signal, sys, time
@@ -218,6 +220,17 @@ def test_where_steps_come_from(
     assert run.recorded == [recorded]
     found = set().union(*(steps_of(run.kernels(raw)) for raw in run.raw))
     assert set(recorded) <= found
+
+
+def test_npuperf_is_no_part_of_what_it_shows(npu: dict[str, str], tmp_path: Path) -> None:
+    """With call stacks the profiler's own time is a cause of its own, and no code line is npuperf's."""
+    run = profile(npu, tmp_path, "--stack", "train.py", FAKE_CANN_CUBE_US="1", FAKE_CANN_VECTOR_US="1")
+    assert run.code == 0, run.err
+    (device,) = analyze_path(run.folder).devices
+    causes = {b.cause: b for b in device.blame}
+    assert causes["profiler"].ns > 0
+    places = [b.where for b in device.blame] + [b.name for b in device.blame if b.cause != "profiler"]
+    assert not [p for p in places if p and "agent/s" in p]
 
 
 def test_seconds_as_steps(npu: dict[str, str], tmp_path: Path) -> None:

@@ -8,11 +8,13 @@ from typing import Final
 
 import numpy as np
 
+from npuperf.model.host import PROFILER_FRAME
 from npuperf.model.labels import U8, Labels, Mask
 
 #: Every cause with the names that tell it; the first match counts. Names are those of torch_npu, CANN and CUDA.
 _PATTERNS: Final = (
     ("step", r"^ProfilerStep"),
+    ("profiler", PROFILER_FRAME),
     ("sync", r"Synchronize|aten::(item|_local_scalar_dense|is_nonzero|equal)$|AscendCL@aclrtMemcpy$|^cudaMemcpy$"),
     ("data_loading", r"data_?load|__next__|_next_data|prefetch"),
     ("compile", r"opCompile$|aclopCompile$|torch_?dynamo|inductor|compile_fx|TorchAir.*compile|jit_compile|BuildModel"),

@@ -77,8 +77,13 @@ class Nesting:
         """The cause of each event, an index into CAUSES.
 
         A range has something in it: an event of no known name that holds nothing is an operator of its own.
+        Whatever a profiler does is the profiler's.
         """
         codes = cause_codes(self.events.name)
+        measuring = codes == CODE["profiler"]
+        if measuring.any():
+            inside = self.nearest(np.arange(len(codes)), measuring) >= 0
+            codes = np.where(inside, np.uint8(CODE["profiler"]), codes)
         leaf = np.ones(len(codes), np.bool_)
         leaf[self.parent[self.parent >= 0]] = False
         return np.where(leaf & (codes == CODE["range"]), np.uint8(CODE["torch_op"]), codes)

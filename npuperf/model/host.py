@@ -17,8 +17,16 @@ _NESTED: Final = 16
 _FRAME = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): (?P<function>.*)$")
 _LIBRARY = re.compile(
     r"(^|/)(torch|torch_npu|torchair|torchvision|transformers|megatron|mindspeed|numpy)/|site-packages/|dist-packages/"
-    r"|(^|/)lib/python3|^<|^nn\.Module"
+    r"|(^|/)lib/python3|(^|/)npuperf/agent/|^<|^nn\.Module"
 )
+#: Frames in which a profiler does its own work: npuperf's agent, torch_npu's profiler, torch's.
+PROFILER_FRAME: Final = r"npuperf/agent/session\.py\(|torch(_npu)?/profiler/profiler\.py\("
+_PROFILER = re.compile(PROFILER_FRAME)
+
+
+def is_profiler_frame(text: str) -> bool:
+    """Tell a frame in which a profiler does its own work."""
+    return bool(_PROFILER.search(text))
 
 
 def is_user_frame(text: str) -> bool:

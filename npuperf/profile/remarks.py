@@ -98,6 +98,8 @@ def why_nothing(
             if re.search(r"lib\w+\.so", p.import_error):
                 hint = f"CANN is not set up in this shell: source {set_env_script(environment)}"
             return Problem(f"the program cannot import {p.import_error}", hint)
+    if not processes and status:
+        return Problem("the program failed before it imported torch", "--python chooses another interpreter")
     if not processes:
         hint = (
             "for anything but PyTorch use --engine msprof; python -I, -E or -S, and scripts that set PYTHONPATH anew, "

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from npuperf.errors import InputError
-from npuperf.model.host import is_user_frame
+from npuperf.model.host import is_profiler_frame, is_user_frame
 from npuperf.model.labels import I64, Labels, Mask
 from npuperf.model.profile import ReadLog
 from npuperf.readers.convert import (
@@ -289,4 +289,5 @@ def _kept(cat: Labels, name: Labels) -> Mask:
     python = cat.flag([c == "python_function" for c in cat.names])
     if not python.any():
         return np.ones(len(cat), np.bool_)
-    return ~python | name.flag([is_user_frame(n) or n.startswith("nn.Module") for n in name.names])
+    wanted = [is_user_frame(n) or n.startswith("nn.Module") or is_profiler_frame(n) for n in name.names]
+    return ~python | name.flag(wanted)

@@ -33,6 +33,7 @@ CAUSE: Final = {
     "torch_op": "torch operators",
     "python": "Python",
     "range": "user range",
+    "profiler": "the profiler itself",
     "unrecorded": "nothing recorded",
 }
 
