@@ -380,6 +380,14 @@ def test_a_stall_is_no_reason_to_capture(tmp_path: Path) -> None:
     assert answer(ascend_pt(tmp_path, kernels, host=host), "graph_capture").status == "ok"
 
 
+def test_a_host_that_sleeps_is_not_launching(tmp_path: Path) -> None:
+    """Kernels 5 ms apart, and nothing recorded between them: capturing would not shorten that."""
+    kernels = [K(5_000_000 * i, 6_000, launch=5_000_000 * i - 9_000) for i in range(20)]
+    result = analyze_path(ascend_pt(tmp_path, kernels))
+    assert result.verdict.bound == "host"
+    assert answer(result, "graph_capture").status == "ok"
+
+
 def test_task_queue_off_and_on(tmp_path: Path) -> None:
     calls = [H("AscendCL@aclnnAddGetWorkspaceSize", i * 40_000 - 40_000, 20_000) for i in range(100)]
     off = analyze_path(ascend_pt(tmp_path / "off", starved(), host=calls))

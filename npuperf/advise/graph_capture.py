@@ -21,7 +21,7 @@ def needs(view: View) -> str | None:
 def judge(view: View, limits: Thresholds) -> Finding | None:
     """Capture helps where the device waits for launches rather than for data, compilation or synchronisation."""
     wait = view.partition.host_wait_ns + view.partition.launch_latency_ns
-    launching = wait - view.blamed(*NOT_LAUNCHING)
+    launching = wait - view.blamed(*NOT_LAUNCHING) - _pauses(view, limits)
     if not view.host_bound or launching < max(limits.idle_share * view.partition.span_ns, wait / 2):
         return None
     gain = view.predict("host*0,latency*0")
@@ -38,3 +38,9 @@ def judge(view: View, limits: Thresholds) -> Finding | None:
         "most), 'max-autotune' for static ones",
         source=SOURCE,
     )
+
+
+def _pauses(view: View, limits: Thresholds) -> int:
+    """Return waits in which the host recorded nothing for so long that it cannot have been launching, ns."""
+    unrecorded = [b for b in view.report.blame if b.cause == "unrecorded"]
+    return sum(b.ns for b in unrecorded if b.ns >= limits.pause_ns * b.count)

@@ -40,6 +40,7 @@ class Thresholds:
     tiling_cache_entries: int
     host_operator_elements: int
     uneven_share: float
+    pause_ns: int
     severity_high: float
     severity_medium: float
 
