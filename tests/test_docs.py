@@ -106,7 +106,7 @@ def test_help_examples_run(tmp_path: Path) -> None:
         assert done.returncode == 0, (command, done.stderr)
 
 
-@pytest.mark.parametrize("command", ["profile", "analyze"])
+@pytest.mark.parametrize("command", ["profile", "analyze", "tune"])
 def test_cli_page_lists_exactly_the_options(command: str) -> None:
     page = (ROOT / "docs" / "cli.md").read_text("utf-8").split(f"## npuperf {command}")[1].split("\n## ")[0]
     rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `-")]

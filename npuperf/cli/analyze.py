@@ -82,7 +82,7 @@ def analyze(
     """Unpack, call, render."""
     chosen = _cores(cores, soc)
     if output is not None:
-        _check_output(output, force)
+        check_output(output, force)
     result = _run(path, top=top, step=step, rank=rank, device=device, cores=chosen, what_if=what_if or [])
     _save_into_run(path, result)
     if format_ is Format.text:
@@ -90,7 +90,7 @@ def analyze(
         return
     from npuperf.render import DOCUMENTS
 
-    _emit(DOCUMENTS[format_.value](result, table.value, top), output)
+    emit(DOCUMENTS[format_.value](result, table.value, top), output)
 
 
 def _run(
@@ -128,7 +128,7 @@ def _cores(cores: str | None, soc: str | None) -> Cores | None:
     return found
 
 
-def _check_output(output: Path, force: bool) -> None:
+def check_output(output: Path, force: bool) -> None:
     """Refuse to replace a file before any work is done."""
     if output.exists() and not force:
         raise UsageError(f"{output}: exists already", hint="choose another name, or replace it with --force")
@@ -145,7 +145,8 @@ def _save_into_run(path: Path, result: Result) -> None:
         write_atomically(path / "analysis" / "result.json", render_json(result))
 
 
-def _emit(text: str, output: Path | None) -> None:
+def emit(text: str, output: Path | None) -> None:
+    """Write a document to stdout, or to a file."""
     if output is None:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -167,8 +168,8 @@ def _print_text(result: Result, output: Path | None, *, full: bool, top: int) ->
         console = Console(highlight=False)
         with console.capture() as screen:
             print_text(result, console, full=full, top=top)
-        _emit(screen.get(), None)
+        emit(screen.get(), None)
         return
     buffer = io.StringIO()
     print_text(result, Console(file=buffer, width=120, highlight=False), full=full, top=top)
-    _emit(buffer.getvalue(), output)
+    emit(buffer.getvalue(), output)

@@ -6,14 +6,18 @@ import csv
 import io
 
 from npuperf.model.result import Result
-from npuperf.render.tables import TABLES
+from npuperf.render.tables import TABLES, Table
 
 
 def render_csv(result: Result, table: str) -> str:
-    """Render one table; missing cells are empty."""
-    chosen = TABLES[table](result)
+    """Render one table of a result."""
+    return table_csv(TABLES[table](result))
+
+
+def table_csv(table: Table) -> str:
+    """Render a table; missing cells are empty."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([column.key for column in chosen.columns])
-    writer.writerows(chosen.rows)
+    writer.writerow([column.key for column in table.columns])
+    writer.writerows(table.rows)
     return out.getvalue()

@@ -15,7 +15,7 @@ def render_markdown(result: Result, top: int) -> str:
     for make in TABLES.values():
         table = make(result)
         if table.rows and table.name not in ("findings", "devices"):
-            parts.append(_table(table, top))
+            parts.append(table_markdown(table, top))
     parts += [_findings(result.findings), _input(result)]
     return "\n\n".join(p for p in parts if p) + "\n"
 
@@ -38,7 +38,8 @@ def _device(device: Device) -> str:
     return "\n".join(lines)
 
 
-def _table(table: Table, top: int) -> str:
+def table_markdown(table: Table, top: int) -> str:
+    """Render a table under its title, cut at ``top`` rows."""
     rows = table.rows[:top]
     lines = [f"## {table.title} ({how_many(len(rows), len(table.rows), 'rows')})", ""]
     lines.append("| " + " | ".join(_cell(c.title) for c in table.columns) + " |")

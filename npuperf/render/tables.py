@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from npuperf.model.result import Device, Partition, Result, Verdict
 
-Unit = Literal["text", "count", "ms", "us", "percent", "number", "tenth", "core_ms"]
+Unit = Literal["text", "count", "ms", "us", "percent", "number", "tenth", "core_ms", "plain"]
 Cell = str | int | float | None
 
 
@@ -44,6 +44,8 @@ class Column:
             return f"{100 * float(value):.1f}"
         if self.unit == "number":
             return f"{float(value):.1f}"
+        if self.unit == "plain":
+            return f"{float(value):,.3f}".rstrip("0").rstrip(".").replace(",", " ")
         if self.unit == "tenth":
             return f"{10 * float(value):.1f}"
         if self.unit == "count":

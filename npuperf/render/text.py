@@ -379,10 +379,10 @@ def _all_tables(result: Result) -> Iterator[RenderableType]:
     for make in TABLES.values():
         table = make(result)
         if table.rows and table.name != "findings":
-            yield _section(f"{table.title} ({len(table.rows)})", _Bands(table))
+            yield _section(f"{table.title} ({len(table.rows)})", Bands(table))
 
 
-class _Bands:
+class Bands:
     """A wide table in bands that fit the terminal: the key columns stand again in front of each band."""
 
     def __init__(self, table: Table) -> None:

@@ -1,0 +1,61 @@
+"""What a tuning run with AOE changed: the document of ``npuperf tune``. Times in µs unless a name says otherwise."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+TUNING_SCHEMA: Final = "1.0"
+
+Mode = Literal["op", "subgraph", "mixed"]
+Status = Literal["successful", "failed", "incomplete", "nothing_to_tune"]
+Kind = Literal["operator", "subgraph", "model"]
+Change = Literal["added", "updated", "unknown"]
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One operator, subgraph or model, before and after. ``speedup`` is before/after; None where a time is missing.
+
+    ``reported_improvement_pct`` is the file's own figure: before/after − 1, whatever its documentation says.
+    ``change`` of a model is unknown: models have no record of their own.
+    """
+
+    kind: Kind
+    name: str
+    types: tuple[str, ...] = ()
+    repo_key: str | None = None
+    strategy: str | None = None
+    change: Change = "unknown"
+    before_us: float | None = None
+    after_us: float | None = None
+    speedup: float | None = None
+    time_saved_pct: float | None = None
+    reported_improvement_pct: float | None = None
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts of the knowledge base: added and updated records, hits (reserved or updated), unsatisfied cases."""
+
+    added: int = 0
+    updated: int = 0
+    hit: int = 0
+    reserved: int = 0
+    unsatisfied: int = 0
+    total: int = 0
+
+
+class Tuning(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that the result files of one tuning run say."""
+
+    schema_version: str
+    mode: Mode | None
+    status: Status
+    recovered: bool
+    files: tuple[str, ...]
+    entries: tuple[Entry, ...] = ()
+    failed_operators: tuple[str, ...] = ()
+    summary: Summary | None = None
+    tuning_time_s: float | None = None
+    warnings: tuple[str, ...] = ()
+    bank: None = None

@@ -1,0 +1,1 @@
+"""Tuning with AOE: what it left, read and judged."""

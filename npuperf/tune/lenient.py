@@ -1,0 +1,166 @@
+"""JSON that may be damaged: AOE rewrites its result file while it runs, and its documented samples do not parse.
+
+Only what is complete is kept. Repair libraries complete what was cut (a number that broke off stays a number): that
+would be a wrong measurement.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+#: An object: its members in order, because keys are repeated.
+Members = list[tuple[str, Any]]
+
+_SPACE: Final = re.compile(r"[\s\ufeff]*")
+_STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_SCALAR: Final = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null|NaN|-?Infinity")
+_FILLER: Final = re.compile(r"[.…]+")
+
+
+class Object:
+    """The members of a JSON object, repeated keys included."""
+
+    def __init__(self, members: Members) -> None:
+        self.members = members
+
+    def get(self, *names: str) -> Any:
+        """Return the first member with one of these names, None if there is none."""
+        return next((value for key, value in self.members if key in names), None)
+
+
+@dataclass(slots=True)
+class Parsed:
+    """The documents of a text. ``faults`` say what was wrong and where; empty means that it is JSON."""
+
+    documents: list[Any] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+
+
+def parse(text: str) -> Parsed:
+    """Read JSON; where it is damaged, keep everything that is whole."""
+    try:
+        return Parsed([json.loads(text.lstrip("\ufeff"), object_pairs_hook=Object)])
+    except ValueError:
+        return _Reader(text).read()
+
+
+class _CutError(Exception):
+    """A value breaks off, or is none."""
+
+
+class _Reader:
+    """Goes on after a fault. Containers always return what they have; values that break off are dropped."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 0
+        self.parsed = Parsed()
+
+    def read(self) -> Parsed:
+        while self._next():
+            before = self.at
+            try:
+                if self._is_member():
+                    self._fault("an object without its opening brace")
+                    self.parsed.documents.append(self._object(opened=False))
+                else:
+                    self.parsed.documents.append(self._value())
+            except _CutError:
+                self._fault("not JSON")
+                self.at = max(self.at, before + 1)
+        if len(self.parsed.documents) > 1:
+            self.parsed.faults.append(f"{len(self.parsed.documents)} documents in one file")
+        return self.parsed
+
+    def _next(self) -> str:
+        """Skip space and return the character that follows, empty at the end."""
+        found = _SPACE.match(self.text, self.at)
+        self.at = found.end() if found else self.at
+        return self.text[self.at : self.at + 1]
+
+    def _fault(self, what: str) -> None:
+        row = self.text.count("\n", 0, self.at) + 1
+        fault = f"{what} at row {row}, byte {len(self.text[: self.at].encode('utf-8'))}"
+        if fault not in self.parsed.faults:
+            self.parsed.faults.append(fault)
+
+    def _is_member(self) -> bool:
+        found = _STRING.match(self.text, self.at)
+        return bool(found) and self.text[found.end() :].lstrip().startswith(":") if found else False
+
+    def _value(self) -> Any:
+        first = self._next()
+        if first == "{":
+            self.at += 1
+            return self._object(opened=True)
+        if first == "[":
+            self.at += 1
+            return self._array()
+        found = (_STRING if first == '"' else _SCALAR).match(self.text, self.at)
+        if not found or (first != '"' and found.end() == len(self.text)):  # a number at the very end may be half
+            raise _CutError
+        self.at = found.end()
+        try:
+            return json.loads(found[0])
+        except ValueError as error:
+            raise _CutError from error
+
+    def _object(self, *, opened: bool) -> Object:
+        members: Members = []
+        while True:
+            first = self._separated("}", bool(members))
+            if not first:
+                if opened:
+                    self._fault("the text breaks off")
+                return Object(members)
+            if first == "}":
+                self.at += 1
+                return Object(members)
+            try:
+                key = self._value() if first == '"' else None
+                if not isinstance(key, str) or self._next() != ":":
+                    raise _CutError
+                self.at += 1
+                members.append((key, self._value()))
+            except _CutError:
+                if not self._skip():
+                    return Object(members)
+
+    def _array(self) -> list[Any]:
+        items: list[Any] = []
+        while True:
+            first = self._separated("]", bool(items))
+            if not first:
+                self._fault("the text breaks off")
+                return items
+            if first == "]":
+                self.at += 1
+                return items
+            if first == "}":  # of an object around it: the bracket is missing
+                self._fault("a missing bracket")
+                return items
+            try:
+                items.append(self._value())
+            except _CutError:
+                if not self._skip():
+                    return items
+
+    def _separated(self, end: str, after_value: bool) -> str:
+        """Step over the comma between two values, and say where it is missing; return what follows."""
+        first = self._next()
+        if first == ",":
+            self.at += 1
+            return self._next()
+        if after_value and first and first != end and first not in "}]":
+            self._fault("a missing comma")
+        return first
+
+    def _skip(self) -> bool:
+        """Step over what cannot be read; return False at the end of the text."""
+        filler = _FILLER.match(self.text, self.at)
+        self._fault("something that is no value" if self.at < len(self.text) else "the text breaks off")
+        self.at = filler.end() if filler else self.at + 1
+        return self.at < len(self.text)
