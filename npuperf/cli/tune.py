@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,7 +12,9 @@ from npuperf.cli.analyze import Format, check_output, emit
 from npuperf.errors import UsageError
 
 if TYPE_CHECKING:
-    from npuperf.model.tuning import Tuning
+    from rich.console import Console
+
+    from npuperf.model.tuning import BankDiff, Tuning
 
 HELP = """Say what a tuning run with AOE changed. (Driving AOE itself is not available in this version.)
 
@@ -19,6 +22,7 @@ HELP = """Say what a tuning run with AOE changed. (Driving AOE itself is not ava
 Examples:
   npuperf tune --from aoe_result_opat_20260101120000000_pid7.json
   npuperf tune --from ./tune --format json -o diff.json
+  npuperf tune --diff bank_before bank_after
 """
 CONTEXT = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
@@ -28,6 +32,9 @@ def tune(
     from_: Annotated[
         Path | None, typer.Option("--from", help="A result file of AOE, or a folder: its newest run.")
     ] = None,
+    diff: Annotated[
+        tuple[Path, Path] | None, typer.Option("--diff", help="Two knowledge bases of operators: before, after.")
+    ] = None,
     format_: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.text,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write to a file instead.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Let -o replace a file that exists.")] = False,
@@ -35,36 +42,61 @@ def tune(
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
     """Unpack, call, render, exit."""
-    if from_ is None:
+    if from_ is None and diff is None:
         raise UsageError(
             "driving AOE is not available in this version: nothing was run",
             hint="run aoe --job_type=2 (operators) or 1 (subgraphs) yourself, then npuperf tune --from FOLDER",
         )
     if command:
-        raise UsageError(f"{command[0]}: --from reads results and takes nothing else")
+        raise UsageError(f"{command[0]}: --from and --diff read what is there and take nothing else")
     if output is not None:
         check_output(output, force)
+    from npuperf.render.tuning import BANK_DOCUMENTS, TUNING_DOCUMENTS, print_bank, print_tuning
+
+    bank = _compare(diff) if diff is not None else None
+    if from_ is None:
+        assert bank is not None
+        _show(bank, format_, output, top, BANK_DOCUMENTS, print_bank)
+    else:
+        _show(_read(from_, bank), format_, output, top, TUNING_DOCUMENTS, print_tuning)
+
+
+def _compare(paths: tuple[Path, Path]) -> BankDiff:
+    from npuperf.tune.bank import compare, read_bank
+
+    return compare(read_bank(paths[0]), read_bank(paths[1]))
+
+
+def _read(path: Path, bank: BankDiff | None) -> Tuning:
+    """Read the results; with a bank's difference beside them, say where the two disagree."""
+    from msgspec.structs import replace
+
+    from npuperf.tune.bank import check_claims
     from npuperf.tune.results import read_results, result_files
 
-    tuning = read_results(result_files(from_))
-    if format_ is Format.text:
-        _print(tuning, output, top)
-    else:
-        from npuperf.render.tuning import TUNING_DOCUMENTS
-
-        emit(TUNING_DOCUMENTS[format_.value](tuning, top), output)
+    tuning = read_results(result_files(path))
+    if bank is None:
+        return tuning
+    return replace(tuning, bank=bank, warnings=(*tuning.warnings, *check_claims(tuning, bank)))
 
 
-def _print(tuning: Tuning, output: Path | None, top: int) -> None:
+def _show(
+    document: Any,
+    format_: Format,
+    output: Path | None,
+    top: int,
+    documents: dict[str, Callable[[Any, int], str]],
+    show: Callable[[Any, Console, int], None],
+) -> None:
     import io
 
     from rich.console import Console
 
-    from npuperf.render.tuning import print_tuning
-
-    if output is None:
-        print_tuning(tuning, Console(highlight=False), top)
-        return
-    buffer = io.StringIO()
-    print_tuning(tuning, Console(file=buffer, width=120, highlight=False), top)
-    emit(buffer.getvalue(), output)
+    if format_ is not Format.text:
+        emit(documents[format_.value](document, top), output)
+    elif output is None:
+        show(document, Console(highlight=False), top)
+    else:
+        buffer = io.StringIO()
+        show(document, Console(file=buffer, width=120, highlight=False), top)
+        emit(buffer.getvalue(), output)

@@ -12,6 +12,7 @@ Mode = Literal["op", "subgraph", "mixed"]
 Status = Literal["successful", "failed", "incomplete", "nothing_to_tune"]
 Kind = Literal["operator", "subgraph", "model"]
 Change = Literal["added", "updated", "unknown"]
+BankChangeKind = Literal["added", "removed", "changed"]
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +46,37 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     total: int = 0
 
 
+class FieldChange(msgspec.Struct, frozen=True, kw_only=True):
+    """One field of a record's knowledge, as JSON text; None where it is absent."""
+
+    field: str
+    before: str | None
+    after: str | None
+
+
+class BankChange(msgspec.Struct, frozen=True, kw_only=True):
+    """One record that differs. ``info`` is its info_dict as JSON text."""
+
+    soc: str
+    cores: int
+    op: str
+    info: str
+    change: BankChangeKind
+    fields: tuple[FieldChange, ...] = ()
+
+
+class BankDiff(msgspec.Struct, frozen=True, kw_only=True):
+    """What differs between two knowledge bases of operators."""
+
+    before: str
+    after: str
+    records_before: int
+    records_after: int
+    changes: tuple[BankChange, ...] = ()
+    unchanged: int = 0
+    warnings: tuple[str, ...] = ()
+
+
 class Tuning(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that the result files of one tuning run say."""
 
@@ -58,4 +90,4 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True):
     summary: Summary | None = None
     tuning_time_s: float | None = None
     warnings: tuple[str, ...] = ()
-    bank: None = None
+    bank: BankDiff | None = None

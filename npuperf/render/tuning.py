@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from npuperf import __version__
-from npuperf.model.tuning import Status, Tuning
+from npuperf.model.tuning import TUNING_SCHEMA, BankDiff, Status, Tuning
 from npuperf.render.csv import table_csv
 from npuperf.render.markdown import table_markdown
 from npuperf.render.tables import Cell, Column, Table, how_many
@@ -41,6 +41,47 @@ _COLUMNS: Final = (
 _ON_SCREEN: Final = 8
 
 
+_BANK_COLUMNS: Final = (
+    Column("op", "operator"),
+    Column("change", "change"),
+    Column("soc", "SoC"),
+    Column("cores", "cores", "count"),
+    Column("info", "case"),
+    Column("fields", "what moved"),
+)
+
+
+def bank_table(diff: BankDiff) -> Table:
+    """Return the records that differ."""
+    rows: list[tuple[Cell, ...]] = [
+        (
+            c.op,
+            c.change,
+            c.soc,
+            c.cores,
+            c.info,
+            ", ".join(f"{f.field} {f.before or '–'} → {f.after or '–'}" for f in c.fields) or None,
+        )
+        for c in diff.changes
+    ]
+    return Table("bank", "what changed in the bank", _BANK_COLUMNS, rows, keys=1)
+
+
+def print_bank(diff: BankDiff, console: Console, top: int) -> None:
+    """Print what differs between two banks."""
+    console.print(Text(f"npuperf {__version__}  {diff.before} → {diff.after}", style="bold"))
+    console.print(_bank_summary(diff))
+    _print_table(bank_table(diff), console, top, len(_BANK_COLUMNS))
+    for warning in diff.warnings:
+        console.print(Text(f"warning: {warning}"))
+
+
+def _bank_summary(diff: BankDiff) -> str:
+    counts = {kind: sum(c.change == kind for c in diff.changes) for kind in ("added", "changed", "removed")}
+    listed = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+    return f"{diff.records_before} → {diff.records_after} records: {listed}, {diff.unchanged} unchanged"
+
+
 def tuning_table(tuning: Tuning) -> Table:
     """Return the entries, those that save the most time first."""
     saved = sorted(tuning.entries, key=lambda e: (e.before_us or 0) - (e.after_us or 0), reverse=True)
@@ -68,18 +109,24 @@ def print_tuning(tuning: Tuning, console: Console, top: int) -> None:
     console.print(Text(f"npuperf {__version__}  {', '.join(tuning.files)}", style="bold"))
     word, style = _STATUS[tuning.status]
     console.print(Text(word, style=style) + Text(f"  {_summary(tuning)}"))
-    table = tuning_table(tuning)
-    if table.rows:
-        rows = [row[:_ON_SCREEN] for row in table.rows[:top]]
-        shown = Table(table.name, table.title, table.columns[:_ON_SCREEN], rows, table.keys)
+    _print_table(tuning_table(tuning), console, top, _ON_SCREEN)
+    if tuning.bank is not None:
         console.print()
-        console.print(Text(f"{table.title} ({how_many(len(shown.rows), len(table.rows), 'entries')})", style="bold"))
-        console.print(Bands(shown))
+        print_bank(tuning.bank, console, top)
     if tuning.failed_operators:
         console.print()
         console.print(Text(f"failed: {', '.join(tuning.failed_operators)}", style="red"))
     for warning in tuning.warnings:
         console.print(Text(f"warning: {warning}"))
+
+
+def _print_table(table: Table, console: Console, top: int, columns: int) -> None:
+    if not table.rows:
+        return
+    rows = [row[:columns] for row in table.rows[:top]]
+    console.print()
+    console.print(Text(f"{table.title} ({how_many(len(rows), len(table.rows), 'entries')})", style="bold"))
+    console.print(Bands(Table(table.name, table.title, table.columns[:columns], rows, table.keys)))
 
 
 def _summary(tuning: Tuning) -> str:
@@ -99,7 +146,7 @@ def _summary(tuning: Tuning) -> str:
 
 
 def _json(tuning: Tuning, top: int) -> str:
-    return msgspec.json.format(msgspec.json.encode(tuning), indent=1).decode() + "\n"
+    return _document(tuning)
 
 
 def _csv(tuning: Tuning, top: int) -> str:
@@ -114,7 +161,28 @@ def _markdown(tuning: Tuning, top: int) -> str:
     if tuning.failed_operators:
         parts.append("Failed: " + ", ".join(f"`{name}`" for name in tuning.failed_operators))
     parts += [f"- warning: {w}" for w in tuning.warnings]
+    parts += [_bank_markdown(tuning.bank, top)] if tuning.bank is not None else []
     return "\n\n".join(p for p in parts if p) + "\n"
+
+
+def _bank_json(diff: BankDiff, top: int) -> str:
+    return _document({"schema_version": TUNING_SCHEMA, "bank": diff})
+
+
+def _bank_csv(diff: BankDiff, top: int) -> str:
+    return table_csv(bank_table(diff))
+
+
+def _bank_markdown(diff: BankDiff, top: int) -> str:
+    table = bank_table(diff)
+    parts = [f"# Knowledge base: {diff.before} → {diff.after}", _bank_summary(diff)]
+    parts += [table_markdown(table, top)] if table.rows else []
+    parts += [f"- warning: {w}" for w in diff.warnings]
+    return "\n\n".join(parts) + "\n"
+
+
+def _document(value: object) -> str:
+    return msgspec.json.format(msgspec.json.encode(value), indent=1).decode() + "\n"
 
 
 #: Formats that need no terminal, by name.
@@ -122,4 +190,9 @@ TUNING_DOCUMENTS: Final[dict[str, Callable[[Tuning, int], str]]] = {
     "json": _json,
     "csv": _csv,
     "markdown": _markdown,
+}
+BANK_DOCUMENTS: Final[dict[str, Callable[[BankDiff, int], str]]] = {
+    "json": _bank_json,
+    "csv": _bank_csv,
+    "markdown": _bank_markdown,
 }

@@ -1,0 +1,181 @@
+"""AOE's runtime knowledge bases of operators: what they hold, and what changed between two of them.
+
+One file per SoC, core count and operator, one JSON object per line. Records are told apart by SoC, cores, operator and
+their ``info_dict``; the ``id`` in a record repeats and is ignored, as by CANN's own reader. Both dictionaries are
+opaque: every operator has its own fields. Source: CANN's reader and the knowledge bases that ship with ops-nn.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from npuperf.errors import InputError
+from npuperf.model.tuning import BankChange, BankChangeKind, BankDiff, FieldChange, Tuning
+
+_NAME: Final = re.compile(r"^(?P<soc>.+?)_(?P<cores>\d+)_AiCore_(?P<op>.+)_runtime_kb\.json$")
+_FIELDS: Final = ("info_dict", "knowledge")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Key:
+    """What a record is about; ``info`` is its info_dict as JSON text with sorted keys."""
+
+    soc: str
+    cores: int
+    op: str
+    info: str
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What the bank knows about a key."""
+
+    knowledge: dict[str, Any]
+    version: Any
+    file: str
+    row: int
+
+
+@dataclass(slots=True)
+class Bank:
+    """All records of a bank. ``faults`` are lines that cannot be used and records that stand there twice."""
+
+    path: Path
+    files: list[str] = field(default_factory=list)
+    records: dict[Key, Record] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+
+
+def read_bank(path: Path) -> Bank:
+    """Read a bank: one file, or every ``*_runtime_kb.json`` below a folder. An empty folder is an empty bank.
+
+    Raises InputError when there is nothing at ``path`` or a file has no bank's name.
+    """
+    if not path.exists():
+        raise InputError(f"{path}: no such file or folder", hint="give a bank, or the folder that TUNE_BANK_PATH names")
+    bank = Bank(path)
+    if path.is_file():
+        if not _NAME.match(path.name):
+            hint = "its name says SoC, cores and operator: Ascend910B3_20_AiCore_MatMulV3_runtime_kb.json"
+            raise InputError(f"{path}: not a runtime knowledge base", hint=hint)
+        _read_file(path, bank)
+        return bank
+    for file in sorted(path.rglob("*_runtime_kb.json")):
+        if _NAME.match(file.name):
+            _read_file(file, bank)
+    return bank
+
+
+def compare(before: Bank, after: Bank) -> BankDiff:
+    """Say which records were added, removed or changed, and which fields of their knowledge moved."""
+    changes = []
+    for key in sorted({*before.records, *after.records}):
+        old, new = before.records.get(key), after.records.get(key)
+        if old is None or new is None:
+            changes.append(_change(key, "removed" if new is None else "added", ()))
+        else:
+            moved = _moved(old, new)
+            if moved:
+                changes.append(_change(key, "changed", moved))
+    same = len({*before.records, *after.records}) - len(changes)
+    return BankDiff(
+        before=str(before.path),
+        after=str(after.path),
+        records_before=len(before.records),
+        records_after=len(after.records),
+        changes=tuple(changes),
+        unchanged=same,
+        warnings=(*before.faults, *after.faults, *_other_cores(before, after)),
+    )
+
+
+def check_claims(tuning: Tuning, diff: BankDiff) -> list[str]:
+    """Compare what a result file says it wrote with what the bank shows."""
+    summary = tuning.summary
+    if summary is None or tuning.mode == "subgraph":
+        return []
+    claimed = summary.added + summary.updated
+    seen = sum(c.change != "removed" for c in diff.changes)
+    if claimed and not seen:
+        return [
+            f"the result file says {summary.added} added and {summary.updated} updated, and the bank shows none: was "
+            "TUNE_BANK_PATH another one, or did another user tune (the default bank lies in the home)?"
+        ]
+    return []
+
+
+def _read_file(file: Path, bank: Bank) -> None:
+    name = _NAME.match(file.name)
+    assert name is not None
+    bank.files.append(str(file))
+    try:
+        text = file.read_text("utf-8-sig", "replace")
+    except OSError as error:
+        bank.faults.append(f"{file}: cannot be read: {error.strerror}")
+        return
+    for row, line in enumerate(text.splitlines(), 1):
+        record = _record(line)
+        if record == {} or not line.strip():
+            continue
+        if record is None:
+            bank.faults.append(f"{file}:{row}: not a record: CANN refuses the whole file because of such a line")
+            continue
+        key = Key(name["soc"], int(name["cores"]), str(record.get("op", name["op"])), _canonical(record["info_dict"]))
+        if key in bank.records:
+            first = bank.records[key]
+            bank.faults.append(f"{file}:{row}: the same case as {first.file}:{first.row}; the first one counts")
+            continue
+        bank.records[key] = Record(record["knowledge"], record.get("version"), str(file), row)
+
+
+def _record(line: str) -> dict[str, Any] | None:
+    """Return the record of a line; empty for the placeholder ``{}``, None for what is no record."""
+    try:
+        found = json.loads(line) if line.strip() else {}
+    except ValueError:
+        return None
+    if not isinstance(found, dict) or (found and not all(isinstance(found.get(f), dict) for f in _FIELDS)):
+        return None
+    return found
+
+
+def _canonical(info: dict[str, Any]) -> str:
+    """Return a dictionary as text: 1 and 1.0 are the same number, true is not 1."""
+    return json.dumps({k: _plain(v) for k, v in info.items()}, sort_keys=True, ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _moved(old: Record, new: Record) -> tuple[FieldChange, ...]:
+    """Return the fields that differ."""
+    found = []
+    for name in sorted({*old.knowledge, *new.knowledge}):
+        values = [json.dumps(_plain(r.knowledge[name])) if name in r.knowledge else None for r in (old, new)]
+        if values[0] != values[1]:
+            found.append(FieldChange(field=name, before=values[0], after=values[1]))
+    if old.version != new.version:
+        found.append(FieldChange(field="version", before=json.dumps(old.version), after=json.dumps(new.version)))
+    return tuple(found)
+
+
+def _change(key: Key, change: BankChangeKind, fields: tuple[FieldChange, ...]) -> BankChange:
+    return BankChange(soc=key.soc, cores=key.cores, op=key.op, info=key.info, change=change, fields=fields)
+
+
+def _other_cores(before: Bank, after: Bank) -> list[str]:
+    """Warn where an operator is tuned for another number of cores: CANN looks only at the number that it runs with."""
+    found = []
+    for soc, op in sorted({(k.soc, k.op) for k in (*before.records, *after.records)}):
+        counts = sorted({k.cores for k in (*before.records, *after.records) if (k.soc, k.op) == (soc, op)})
+        if len(counts) > 1:
+            listed = " and ".join(map(str, counts))
+            found.append(
+                f"{op} on {soc} is tuned for {listed} cores: a core limit (limit_core_num) decides which is found"
+            )
+    return found
