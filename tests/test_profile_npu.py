@@ -413,6 +413,18 @@ def test_export_of_data_collected_elsewhere(npu: dict[str, str], tmp_path: Path)
     assert [r["Start Time(us)"] for r in run.kernels()] == [r["Start Time(us)"] for r in expected]
 
 
+def test_an_export_that_is_there_survives_one_that_fails(npu: dict[str, str], tmp_path: Path) -> None:
+    """analyse() deletes what is there before it begins; another format must not cost the first."""
+    first = profile(npu, tmp_path, "train.py")
+    before = first.kernels()
+    failed = profile(npu, tmp_path, "--export", "db", "--export", "result", FAKE_MSPROF_RC="3")
+    assert failed.code == 5 and first.kernels() == before
+    both = profile(npu, tmp_path, "--export", "db", "--export", "result")
+    assert both.code == 0, both.err
+    assert len(both.kernels()) == len(before)
+    assert list(both.raw[0].glob("ASCEND_PROFILER_OUTPUT/ascend_pytorch_profiler*.db"))
+
+
 def test_the_loop_goes_on_with_analyze(npu: dict[str, str], tmp_path: Path) -> None:
     run = profile(npu, tmp_path, "--analyze", "train.py")
     assert run.code == 0, run.err

@@ -80,7 +80,8 @@ def msprof_first(msprof: Msprof, environment: Mapping[str, str]) -> Iterator[dic
     if msprof.works or msprof.script is None:
         yield _with_path(environment, msprof.binary.parent)
         return
-    with tempfile.TemporaryDirectory(prefix="npuperf-") as folder:
+    elsewhere = "/var/tmp" if "tools" in tempfile.gettempdir() else None
+    with tempfile.TemporaryDirectory(prefix="npuperf-", dir=elsewhere) as folder:
         profiler = Path(folder) / "tools" / "profiler"
         (profiler / "bin").mkdir(parents=True)
         (profiler / "profiler_tool").symlink_to(msprof.script.parents[2])

@@ -6,7 +6,8 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -119,13 +120,36 @@ def _export_one(
 ) -> Exported:
     began = time.time() - 1
     if ASCEND.match(raw.name):
-        tool, outputs = "torch_npu's analyse", _parse(raw, formats, python, environment, began)
+        there = [kind for kind in ("text", "db") if not _missing(raw, [kind])]
+        formats = list(dict.fromkeys([*there, *formats]))
+        with _keeping(raw, folder, lambda: not _missing(raw, formats, began)):
+            tool, outputs = "torch_npu's analyse", _parse(raw, formats, python, environment, began)
+            missing = _missing(raw, formats, began)
     else:
         tool, outputs = "msprof --export", [_msprof(raw, kind, environment) for kind in formats]
+        missing = _missing(raw, formats, began)
     with folder.export_log.open("a", encoding="utf-8") as log:
         log.write("".join(f"==== {tool} {raw}\n{output.text}\n" for output in outputs))
-    missing = _missing(raw, formats, began)
     return Exported(raw, missing, tool, _words(outputs) if missing else ())
+
+
+@contextmanager
+def _keeping(raw: Path, folder: RunFolder, succeeded: Callable[[], bool]) -> Iterator[None]:
+    """Keep an export that is there already until the new one is: analyse() begins by deleting it."""
+    output, kept = raw / _EXPORTS[0], folder.work / f"{raw.name}.{_EXPORTS[0]}"
+    if not output.is_dir():
+        yield
+        return
+    folder.work.mkdir(exist_ok=True)
+    output.rename(kept)
+    try:
+        yield
+    finally:
+        if succeeded():
+            shutil.rmtree(kept)
+        else:
+            shutil.rmtree(output, ignore_errors=True)
+            kept.rename(output)
 
 
 def _parse(
