@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -12,8 +12,10 @@ from npuperf.advise.rule import View
 from npuperf.analyze.blame import sum_blame
 from npuperf.analyze.bound import NO_PACE, Pace, judge, paces
 from npuperf.analyze.cores import core_use
+from npuperf.analyze.expect import Checked, Expectation, check
 from npuperf.analyze.intervals import Intervals
 from npuperf.analyze.launch import Launches
+from npuperf.analyze.limits import Split
 from npuperf.analyze.operators import Key, OperatorSum, longest_kernels, sum_operators, type_labels
 from npuperf.analyze.partition import add, lay_out, window
 from npuperf.analyze.phases import join_alike, segment, shortest_phase
@@ -43,6 +45,7 @@ from npuperf.model.result import (
 )
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
+from npuperf.scopes import CoreStudy, add_checks, add_scopes, device_scene
 
 NO_TIME_PARTITION: Final = Partition(**dict.fromkeys(Partition.__struct_fields__, 0))
 #: Names of a blame list beyond this one are summed by cause.
@@ -54,12 +57,18 @@ _TYPES: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked of a device: a step (None: all), core counts, list lengths, what-if expressions."""
+    """What is asked of a device: a step (None: all), core counts, list lengths, what-if expressions, core limits."""
 
     top: int = 10
     step: int | None = None
     cores: Cores | None = None
     what_if: tuple[str, ...] = ()
+    soc: str | None = None
+    cores_of: Split = field(default_factory=dict)
+    expect: tuple[Expectation, ...] = ()
+    earlier: tuple[DeviceProfile, ...] = ()
+    plog: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -74,6 +83,7 @@ class Part:
     kernels: list[Kernel] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     what_if: list[WhatIf] = field(default_factory=list)
+    checked: list[Checked] = field(default_factory=list)
 
 
 def examine(profile: DeviceProfile, ask: Question, limits: Thresholds, log: ReadLog) -> Part | None:
@@ -106,6 +116,9 @@ def _report(study: Study, span: tuple[int, int], ask: Question, limits: Threshol
     steps = [s for s in _steps(study, limits) if ask.step in (None, s.step)]
     count = max(len(steps), 1)
     scene = _scene(study, span)
+    core_study = CoreStudy.of(study, cores, limits)
+    use = core_use(plain, cores, whole.span_ns)
+    use.over_time = core_study.over_time(study, cores, span)
     shortest = shortest_phase(timeline.span[1] - origin, study.steps, limits)
     phases = _phases(study, span, shortest, limits)
     report = Device(
@@ -113,7 +126,7 @@ def _report(study: Study, span: tuple[int, int], ask: Question, limits: Threshol
         device=profile.device,
         source=profile.source,
         level=profile.context.level,
-        soc=profile.soc,
+        soc=ask.soc or profile.soc,
         cores_cube=cores.cube,
         cores_vector=cores.vector,
         origin_ns=origin,
@@ -128,7 +141,7 @@ def _report(study: Study, span: tuple[int, int], ask: Question, limits: Threshol
         ),
         steps=steps,
         streams=_streams(plain, launches, profile.tasks.without_counters(), span),
-        cores=core_use(plain, cores, whole.span_ns),
+        cores=use,
         vendor=compare(profile.vendor_steps, steps, whole, limits) if ask.step is None or steps else [],
         phases=phases,
         blame=sum_blame(study.blamed.within(*span), profile.host, study.nesting, _NAMES),
@@ -136,6 +149,7 @@ def _report(study: Study, span: tuple[int, int], ask: Question, limits: Threshol
         syncs=_syncs(study, scene, span, count),
         replay=_check(study, limits),
     )
+    bench, no_bench = core_study.bench(study, device_scene(study, scene, span, limits), limits)
     view = View(
         profile=profile,
         tasks=plain,
@@ -146,7 +160,12 @@ def _report(study: Study, span: tuple[int, int], ask: Question, limits: Threshol
         report=report,
         scene=scene,
         limits=limits,
+        mode=core_study.mode,
+        bench=bench,
+        no_bench=no_bench,
     )
+    add_scopes(report, view, ask.cores_of)
+    add_checks(report, replace(profile, tasks=plain), ask.earlier, ask.plog)
     return Part(
         report=report,
         pace=pace,
@@ -154,8 +173,9 @@ def _report(study: Study, span: tuple[int, int], ask: Question, limits: Threshol
         stays=_stays(report, plain),
         operators=sum_operators(profile, tasks, cores, origin),
         kernels=longest_kernels(profile, plain, origin, ask.top),
-        findings=advise(view, limits),
+        findings=advise(view, limits, ask.rules),
         what_if=_what_if(study, scene, report, ask, limits),
+        checked=[check(replace(profile, tasks=plain), expectation) for expectation in ask.expect],
     )
 
 
@@ -248,20 +268,7 @@ def _scene(study: Study, span: tuple[int, int]) -> Scene | None:
     """Set the stage for what-ifs; None where the replay abstains."""
     if study.replay is None or study.elasticities is None:
         return None
-    active = study.replay.active
-    first, last = np.searchsorted(study.profile.tasks.start[active], span).tolist()
-    return Scene(
-        replay=study.replay,
-        base=study.elasticities.base,
-        first=first,
-        last=last,
-        work=study.profile.tasks.work[active],
-        types=type_labels(study.profile.tasks).take(active),
-        points=study.points,
-        threads=study.threads,
-        nesting=study.nesting,
-        skew=study.launches.skew,
-    )
+    return Scene.of(study, study.replay, span)
 
 
 def _check(study: Study, limits: Thresholds) -> ReplayCheck | None:

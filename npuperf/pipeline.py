@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from msgspec import structs
@@ -11,6 +12,9 @@ from npuperf import __version__
 from npuperf.advise import load_thresholds, sort_findings
 from npuperf.advise.slow_rank import judge_ranks
 from npuperf.analyze.bound import NO_PACE, judge
+from npuperf.analyze.expect import Expectation
+from npuperf.analyze.expect import judge as judge_limit
+from npuperf.analyze.limits import Limit
 from npuperf.analyze.operators import (
     list_operators,
     merge,
@@ -23,7 +27,7 @@ from npuperf.device import Part, Question, examine
 from npuperf.engine.ranks import map_ranks
 from npuperf.errors import InputError, UsageError
 from npuperf.model.chip import Cores
-from npuperf.model.profile import ReadLog
+from npuperf.model.profile import DeviceProfile, ReadLog
 from npuperf.model.result import (
     SCHEMA_VERSION,
     Device,
@@ -38,13 +42,16 @@ from npuperf.model.result import (
 )
 from npuperf.model.thresholds import Thresholds
 from npuperf.readers.find import Source, find
+from npuperf.readers.plog import read_plog
 from npuperf.readers.read import Progress, read_source
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """What to analyze of a path. ``cores`` is the user's word on core counts and goes before the profile's;
-    ``what_if`` are expressions of :mod:`npuperf.analyze.whatif`.
+    ``what_if`` are expressions of :mod:`npuperf.analyze.whatif`; ``cores_of`` a split of cores to replay, by stream;
+    ``expect`` limits that kernels must obey; ``before`` an earlier profile of the same program, against which
+    SuperKernels are held, and ``plog`` a folder of CANN's logs. ``rules`` are those to ask (all if empty).
     """
 
     top: int = 10
@@ -53,6 +60,13 @@ class Options:
     device: int | None = None
     cores: Cores | None = None
     what_if: tuple[str, ...] = ()
+    soc: str | None = None
+    cores_of: Mapping[int, Limit] = field(default_factory=dict)
+    expect: tuple[Expectation, ...] = ()
+    before: Path | None = None
+    plog: Path | None = None
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+    rules: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -76,9 +90,11 @@ def analyze_path(path: Path, options: Options | None = None, progress: Progress 
     options = options or Options()
     for expression in options.what_if:
         parse(expression)
-    limits = load_thresholds()
+    limits = load_thresholds(options.thresholds)
     sources, notes = find(path)
-    reads = map_ranks(lambda source: _read(source, options, limits, progress), sources)
+    context = ReadLog()
+    ask = _question(options, context)
+    reads = map_ranks(lambda source: _read(source, options, ask, limits, progress), sources)
     errors = [r.error for r in reads if r.error]
     if errors and len(errors) == len(reads):
         raise errors[0]
@@ -92,14 +108,14 @@ def analyze_path(path: Path, options: Options | None = None, progress: Progress 
     return Result(
         schema_version=SCHEMA_VERSION,
         tool=Tool(name="npuperf", version=__version__),
-        input=_input(path, sources, reads, notes),
+        input=_input(path, sources, reads, notes, context),
         verdict=_overall(parts, pacing, different_runs, limits),
         devices=[p.report for p in parts],
         operators=list_operators(merge([p.operators for p in parts]), limits),
         kernels=sorted((k for p in parts for k in p.kernels), key=lambda k: -k.dur_ns)[: options.top],
         findings=sort_findings([*findings, slow] if slow else findings),
         what_if=[w for p in parts for w in p.what_if],
-        gates=[],
+        gates=[judge_limit(e, [p.checked[i] for p in parts if p.checked]) for i, e in enumerate(options.expect)],
         comparison=None,
         thresholds=limits.as_dict(),
     )
@@ -111,14 +127,37 @@ def source_bytes(path: Path) -> int:
     return sum(f.stat().st_size for s in sources for f in s.timeline if f.suffix != ".gz")
 
 
-def _read(source: Source, options: Options, limits: Thresholds, progress: Progress | None) -> _Read:
+def _question(options: Options, log: ReadLog) -> Question:
+    """Turn the options into what every device is asked; reads the earlier profile and the logs, if any."""
+    lines: list[str] = []
+    if options.plog is not None:
+        lines, files = read_plog(options.plog)
+        log.files += files
+    earlier: list[DeviceProfile] = []
+    if options.before is not None:
+        sources, _ = find(options.before)
+        earlier = [profile for source in sources for profile in read_source(source, log)]
+    return Question(
+        top=options.top,
+        step=options.step,
+        cores=options.cores,
+        what_if=options.what_if,
+        soc=options.soc,
+        cores_of=options.cores_of,
+        expect=options.expect,
+        earlier=tuple(earlier),
+        plog=tuple(lines),
+        rules=options.rules,
+    )
+
+
+def _read(source: Source, options: Options, ask: Question, limits: Thresholds, progress: Progress | None) -> _Read:
     log = ReadLog()
     try:
         profiles = read_source(source, log, progress)
     except InputError as error:
         return _Read(log, [], [], set(), error=error)
     chosen = [p for p in profiles if options.rank in (None, p.rank) and options.device in (None, p.device)]
-    ask = Question(options.top, options.step, options.cores, options.what_if)
     read = _Read(log, [], [(p.rank, p.device) for p in profiles], set(), kineto=log.kineto)
     for profile in chosen:
         numbers, _ = step_windows(profile.tasks)
@@ -145,8 +184,8 @@ def _check_choice(options: Options, reads: list[_Read], parts: list[Part]) -> No
     )
 
 
-def _input(path: Path, sources: list[Source], reads: list[_Read], notes: list[str]) -> Input:
-    logs = [r.log for r in reads]
+def _input(path: Path, sources: list[Source], reads: list[_Read], notes: list[str], context: ReadLog) -> Input:
+    logs = [*(r.log for r in reads), context]
     warnings = [*notes, *(w for log in logs for w in log.warnings), *(str(r.error) for r in reads if r.error)]
     twice = _found_twice(reads)
     if twice:

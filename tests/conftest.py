@@ -38,3 +38,9 @@ def npu(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def sample() -> Path:
     """The profile that ships with the project."""
     return ROOT / "samples" / "transformer_ascend_pt"
+
+
+def run_cli(arguments: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run npuperf as from a shell."""
+    command = [sys.executable, "-m", "npuperf", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "120"})

@@ -11,7 +11,7 @@ LEVELS = [
     {"model", "process", "files"},
     {"readers", "analyze", "profile", "tune"},
     {"advise", "engine"},
-    {"device", "pipeline", "api", "proof", "record", "render"},
+    {"scopes", "device", "pipeline", "api", "proof", "record", "render"},
     {"cli"},
 ]
 #: Parts of one level that must not know each other.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from types import ModuleType
 from typing import Any
@@ -11,6 +12,7 @@ import yaml
 from npuperf.advise import (
     ai_cpu,
     compilation,
+    core_limit,
     data_loading,
     dynamic_shape,
     early_steps,
@@ -22,6 +24,7 @@ from npuperf.advise import (
     layout,
     runtime_threads,
     small_kernels,
+    super_kernel,
     sync_points,
     task_queue,
     tiling_cache,
@@ -49,6 +52,8 @@ RULES: tuple[ModuleType, ...] = (
     ai_cpu,
     layout,
     idle_cores,
+    core_limit,
+    super_kernel,
     early_steps,
 )
 #: Rules that ask nothing that only an NPU has.
@@ -58,11 +63,17 @@ _ORDER = {"problem": 0, "cannot_tell": 1, "ok": 2}
 _SEVERITY = {"high": 0, "medium": 1, "low": 2}
 
 
-def advise(view: View, limits: Thresholds) -> list[Finding]:
-    """Ask every rule about one device; problems first, the gravest on top."""
+def advise(view: View, limits: Thresholds, names: Sequence[str] = ()) -> list[Finding]:
+    """Ask every rule, or those named, about one device; problems first, the gravest on top."""
     rules = [r for r in RULES if not view.profile.kineto or r in _ANY_DEVICE]
+    rules = [r for r in rules if not names or rule_name(r) in names]
     answers = [_ask(rule, view, limits) for rule in rules]
     return sort_findings(answers)
+
+
+def rule_name(rule: ModuleType) -> str:
+    """Return the name under which a rule answers."""
+    return rule.__name__.rsplit(".", 1)[1]
 
 
 def sort_findings(findings: list[Finding]) -> list[Finding]:
@@ -76,7 +87,7 @@ def sort_findings(findings: list[Finding]) -> list[Finding]:
 
 
 def _ask(rule: ModuleType, view: View, limits: Thresholds) -> Finding:
-    name = rule.__name__.rsplit(".", 1)[1]
+    name = rule_name(rule)
     missing = rule.needs(view)
     if missing:
         return finding(view, name, "cannot_tell", rule.TITLE, needs=missing, next=missing, source=rule.SOURCE)
@@ -84,9 +95,10 @@ def _ask(rule: ModuleType, view: View, limits: Thresholds) -> Finding:
     return answer or finding(view, name, "ok", rule.TITLE, source=rule.SOURCE)
 
 
-def load_thresholds() -> Thresholds:
-    """Read thresholds.yaml."""
-    return Thresholds(**{name: entry["value"] for name, entry in _entries().items()})
+def load_thresholds(changed: Mapping[str, float] | None = None) -> Thresholds:
+    """Read thresholds.yaml; ``changed`` values go before it."""
+    values = {name: entry["value"] for name, entry in _entries().items()}
+    return Thresholds(**{**values, **(changed or {})})
 
 
 def _entries() -> dict[str, dict[str, Any]]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from npuperf.analyze.intervals import Intervals
 from npuperf.analyze.launch import Launches
+from npuperf.analyze.limits import Bench
+from npuperf.analyze.mode import Mode
 from npuperf.analyze.whatif import Scene, predict
 from npuperf.model.chip import Cores
 from npuperf.model.labels import I64, Labels, Mask
@@ -19,14 +20,16 @@ from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
 from npuperf.units import percent as share_text
 
-_GRAPH = re.compile(r"ModelExecute|aclmdlExecute|^Model@|GraphExecut|InferShape|ge::|RT2|aclgraph", re.I)
+#: Launching operators looked at for code lines.
+_OPS: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
 class View:
     """One device as a rule sees it: the tasks of the window judged, and what is already known of it.
 
-    ``waits``: how long the idle device waited for the launch of each task (ns); ``scene``: for what-ifs.
+    ``waits``: how long the idle device waited for the launch of each task (ns); ``scene``: for what-ifs;
+    ``bench``: for core limits, or ``no_bench`` says why there is none.
     """
 
     profile: DeviceProfile
@@ -38,6 +41,9 @@ class View:
     report: Device
     scene: Scene | None
     limits: Thresholds
+    mode: Mode = "unknown"
+    bench: Bench | None = None
+    no_bench: str | None = None
 
     @property
     def partition(self) -> Partition:
@@ -119,11 +125,8 @@ def lacks_host_events(view: View, *more: tuple[bool, str]) -> str | None:
 
 
 def is_graph_mode(view: View) -> bool:
-    """Tell whether kernels come from a compiled graph: eager torch_npu names them after aclnn and aclop calls."""
-    names = view.tasks.name
-    eager = names.flag([n.startswith("aclnn") for n in names.names]) & view.compute
-    executes = any(_GRAPH.search(n) for n in view.profile.host.events.name.names)
-    return executes and int(eager.sum()) * 2 < int(view.compute.sum())
+    """Tell whether kernels come from a compiled or captured graph."""
+    return view.mode in ("aclgraph", "ge")
 
 
 def blamed_cause(
@@ -196,6 +199,18 @@ def _severity(percent: tuple[float, float] | None, limits: Thresholds) -> Severi
     if most >= limits.severity_high:
         return "high"
     return "medium" if most >= limits.severity_medium else "low"
+
+
+def code_lines(view: View, chosen: I64, count: int = 3) -> list[str]:
+    """Return where most of some tasks come from: code lines, or torch operators where no stack is recorded."""
+    ops, place = np.unique(view.tasks.op[chosen], return_inverse=True)
+    total = np.bincount(place, view.tasks.dur[chosen], minlength=len(ops))
+    host, lines = view.profile.host, dict[str, None]()
+    for i in np.argsort(-total, kind="stable")[:_OPS].tolist():
+        line = host.code_line(int(ops[i])) or host.torch_op(int(ops[i]))
+        if line:
+            lines.setdefault(line)
+    return list(lines)[:count]
 
 
 def top_types(view: View, chosen: Mask, count: int = 3) -> list[dict[str, Any]]:

@@ -109,9 +109,15 @@ def ordered_after(tasks: Tasks, active: I64, stream: I64, position: I64) -> I64:
     return ordered
 
 
+def is_event_wait(tasks: Tasks) -> Mask:
+    """True for tasks with which a stream waits for an event."""
+    named = tasks.name.flag([bool(_EVENT_WAIT.search(n)) for n in tasks.name.names])
+    return named & np.equal(tasks.work, Work.CONTROL)
+
+
 def _behind_event_wait(tasks: Tasks, active: I64, stream: I64) -> Mask:
     """True for tasks in front of which their stream waited for an event."""
-    is_wait = tasks.name.flag([bool(_EVENT_WAIT.search(n)) for n in tasks.name.names]) & (tasks.work == Work.CONTROL)
+    is_wait = is_event_wait(tasks)
     behind = np.zeros(len(active), np.bool_)
     if not is_wait.any():
         return behind

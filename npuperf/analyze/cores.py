@@ -121,16 +121,20 @@ def _core_type(kernels: Tasks, core: str, cores: Cores) -> CoreType:
 
 
 def _most_idle(kernels: Tasks, cores: Cores) -> list[IdleKernel]:
-    """Rank (type, core, Block Dim) groups by the core time they leave idle on the side they mainly run on."""
+    """Rank (type, core, Block Dim) groups by the core time they leave idle on the side they mainly run on.
+
+    Several waves count in full, as if all blocks took the same time: the last one leaves its tail idle.
+    """
     side = [_own_cores(c, cores) if c in (*CUBE_CORES, *VECTOR_CORES) else None for c in kernels.core.names]
     own = np.array([*(s or 0 for s in side), 0], np.int64)[kernels.core.codes]
     counted = kernels.filter((own > 0) & (kernels.block > 0))
     own = own[(own > 0) & (kernels.block > 0)]
     if not len(counted):
         return []
-    idle = (own - np.minimum(counted.block, own)) * counted.dur
+    waves = -(-counted.block // own)
+    unused = (waves * own - counted.block) * counted.dur // waves
     keys = (counted.type.codes.astype(np.int64), counted.core.codes.astype(np.int64), counted.block)
-    groups = group_sums(keys, idle)
+    groups = group_sums(keys, unused)
     best = np.argsort(-groups.total, kind="stable")[:MOST_IDLE]
     return [
         IdleKernel(
@@ -140,7 +144,9 @@ def _most_idle(kernels: Tasks, cores: Cores) -> list[IdleKernel]:
             count=int(groups.count[g]),
             block_dim=int(counted.block[first]),
             cores=int(own[first]),
-            idle_core_ns=int(groups.total[g]),
+            idle_core_ns=int(groups.total[g]) if waves[first] == 1 else 0,
+            waves=int(waves[first]),
+            tail_core_ns=int(groups.total[g]) if waves[first] > 1 else 0,
         )
         for g in best.tolist()
         if groups.total[g] > 0

@@ -73,12 +73,12 @@ class Replay:
         """Tell whether modelled figures may be given."""
         return self.refusal(limits) is None
 
-    def refusal(self, limits: Thresholds) -> str | None:
-        """Say why no modelled figure may be given, if so."""
+    def refusal(self, limits: Thresholds, *, host: bool = True) -> str | None:
+        """Say why no modelled figure may be given, if so; ``host``: figures that depend on the host's time, too."""
         span = max(self.span[1] - self.span[0], 1)
         if self.error > limits.replay_error:
             return f"the replay misses the measured window by {percent(self.error)}"
-        if self.launched < limits.replay_launched:
+        if host and self.launched < limits.replay_launched:
             return f"the launches of {percent(1 - self.launched)} of the tasks are unknown"
         if self.unexplained_ns > limits.replay_unexplained * span:
             return f"{percent(self.unexplained_ns / span)} of the window is idle for reasons not in the data"

@@ -71,6 +71,12 @@ class Study:
             elasticities=Elasticities.of(replay, tasks.work[replay.active]) if replay and usable else None,
         )
 
+    def device_replay(self, limits: Thresholds) -> Replay | None:
+        """Return the replay, or one of the device alone where no launch is known; None where rows are missing."""
+        if self.replay is not None or self.profile.excerpt:
+            return self.replay
+        return build(self.profile.tasks, self.launches, self.syncs, self.threads, self.nesting, limits)
+
     def elasticity(self, windows: Intervals) -> list[Elasticity | None]:
         """Return the elasticities of each window, None where the replay abstains."""
         if self.elasticities is None:

@@ -23,7 +23,9 @@ from npuperf.analyze.blame import HostThreads, blame, event_causes
 from npuperf.analyze.causes import CAUSES, CODE, LAUNCHING
 from npuperf.analyze.maxplus import NEVER, Program, Times
 from npuperf.analyze.nesting import Nesting
+from npuperf.analyze.operators import type_labels
 from npuperf.analyze.replay import Replay, window_length
+from npuperf.analyze.study import Study
 from npuperf.analyze.syncs import SyncPoint, place
 from npuperf.errors import UsageError
 from npuperf.model.labels import F64, I64, U8, Labels, Mask
@@ -97,6 +99,24 @@ class Scene:
     skew: int
     known: dict[str, Predicted] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, study: Study, replay: Replay, span: tuple[int, int]) -> Scene:
+        """Set the stage for a window whose borders are starts of tasks, or the end of everything."""
+        tasks, active = study.profile.tasks, replay.active
+        first, last = np.searchsorted(tasks.start[active], span).tolist()
+        return cls(
+            replay=replay,
+            base=replay.base,
+            first=first,
+            last=last,
+            work=tasks.work[active],
+            types=type_labels(tasks).take(active),
+            points=study.points,
+            threads=study.threads,
+            nesting=study.nesting,
+            skew=study.launches.skew,
+        )
+
     @property
     def before(self) -> int:
         """The measured length of the window, as the replay gives it (ns)."""
@@ -131,20 +151,32 @@ def _predict(scene: Scene, expression: str) -> Predicted:
     changes = parse(expression)
     base, before = scene.replay.program, scene.before
     changed, matched = _apply(scene, base, changes, generous=False)
-    times = scene.replay.times(changed)
-    after = _length(scene, times)
-    gains = [before - after]
+    gains = gains_of(scene, changed)
     if any(c.target == "launches" for c in changes):
         generous, _ = _apply(scene, base, changes, generous=True)
         gains.append(before - _length(scene, scene.replay.times(generous)))
+    return Predicted(expression, before, before - gains[0], min(gains), max(gains), matched)
+
+
+def gains_of(scene: Scene, changed: Program) -> list[int]:
+    """Replay a changed program: what it saves of the window (ns), then what it saves where the model is open."""
+    times = scene.replay.times(changed)
+    gains = [scene.before - _length(scene, times)]
     if scene.replay.unexplained_ns:
-        none = np.zeros_like(base.extra_ns)
-        free, changed_free = (scene.replay.times(p.with_columns(extra_ns=none)) for p in (base, changed))
+        none = np.zeros_like(changed.extra_ns)
+        free, changed_free = (
+            scene.replay.times(p.with_columns(extra_ns=none)) for p in (scene.replay.program, changed)
+        )
         gains.append(_length(scene, free) - _length(scene, changed_free))
-    if _tight_gaps(scene, times) > _NOTABLE * before:
-        wider = before - _length(scene, scene.replay.times(_with_wider_gaps(scene, changed)))
+    if _tight_gaps(scene, times) > _NOTABLE * scene.before:
+        wider = scene.before - _length(scene, scene.replay.times(_with_wider_gaps(scene, changed)))
         gains += [wider, 2 * gains[0] - wider]
-    return Predicted(expression, before, after, min(gains), max(gains), matched)
+    return gains
+
+
+def saved(scene: Scene, changed: Program) -> int:
+    """Replay a changed program: what it saves of the window, ns."""
+    return scene.before - _length(scene, scene.replay.times(changed))
 
 
 def _length(scene: Scene, times: Times) -> int:

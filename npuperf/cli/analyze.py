@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
+from collections.abc import Iterable
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from npuperf.errors import UsageError
+from npuperf.cli.recipes import with_recipe
+from npuperf.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from npuperf.model.chip import Cores
@@ -29,7 +32,15 @@ Examples:
   npuperf analyze op_summary_20250101120000.csv --soc Ascend910B1
   npuperf analyze ./result --what-if "host*0.5" --what-if "sync*0,compute*0.9"
   npuperf analyze ./result --format csv --table phases
+  npuperf analyze ./result --cores-of 2=16,32 --cores-of 5=8,16
+  npuperf analyze ./result --expect-cores 5=8,16
+  npuperf analyze ./with_super_kernel --before ./result --plog ~/ascend/log
+  npuperf analyze ./result --recipe micro-batch-streams
 """
+
+
+#: Where CANN writes its logs unless told otherwise.
+_PLOG: Final = Path.home() / "ascend" / "log"
 
 
 class Format(str, Enum):
@@ -56,12 +67,22 @@ class TableName(str, Enum):
     kernels = "kernels"
     cores = "cores"
     idle_kernels = "idle_kernels"
+    core_time = "core_time"
+    idle_types = "idle_types"
+    together = "together"
+    pairs = "pairs"
+    contention = "contention"
+    core_limits = "core_limits"
+    super_kernels = "super_kernels"
+    super_kernel_checks = "super_kernel_checks"
     counters = "counters"
     vendor = "vendor"
+    gates = "gates"
     findings = "findings"
 
 
 def analyze(
+    ctx: typer.Context,
     path: Annotated[Path, typer.Argument(help="What to analyze.", show_default=True)] = Path("result"),
     full: Annotated[bool, typer.Option("--full", help="Show all tables, not one screen.")] = False,
     format_: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.text,
@@ -77,38 +98,96 @@ def analyze(
         list[str] | None, typer.Option("--what-if", help='Replay the run with a change, e.g. "host*0.5"; repeatable.')
     ] = None,
     soc: Annotated[str | None, typer.Option("--soc", help="SoC name, e.g. Ascend910B1.")] = None,
+    cores_of: Annotated[
+        list[str] | None,
+        typer.Option("--cores-of", help="Replay a core limit STREAM=CUBE,VECTOR, e.g. 5=8,16; repeatable."),
+    ] = None,
+    expect_cores: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--expect-cores", help="Fail (1) if a kernel uses more: STREAM=CUBE,VECTOR or FIRST..LAST=…; repeatable."
+        ),
+    ] = None,
+    before: Annotated[
+        Path | None, typer.Option("--before", help="An earlier profile, without the SuperKernels of this one.")
+    ] = None,
+    plog: Annotated[
+        Path | None, typer.Option("--plog", help="CANN's logs on SuperKernels (with --before: ~/ascend/log if there).")
+    ] = None,
+    recipe: Annotated[
+        str | None, typer.Option("--recipe", help="Options, rules and thresholds from a recipe, by name or path.")
+    ] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
-    """Unpack, call, render."""
-    chosen = _cores(cores, soc)
-    if output is not None:
-        check_output(output, force)
-    result = _run(path, top=top, step=step, rank=rank, device=device, cores=chosen, what_if=what_if or [])
+    """Unpack, call, render, exit with the gates' answer."""
+    asked = dict(ctx.params)
+    if recipe is not None:
+        asked = with_recipe(ctx, recipe, "analyze")
+    if asked["output"] is not None:
+        check_output(asked["output"], force)
+    result = _run(path, asked)
     _save_into_run(path, result)
-    if format_ is Format.text:
-        _print_text(result, output, full=full, top=top)
-        return
-    from npuperf.render import DOCUMENTS
+    if asked["format_"] is Format.text:
+        _print_text(result, asked["output"], full=asked["full"], top=asked["top"])
+    else:
+        from npuperf.render import DOCUMENTS
 
-    emit(DOCUMENTS[format_.value](result, table.value, top), output)
+        emit(DOCUMENTS[asked["format_"].value](result, asked["table"].value, asked["top"]), asked["output"])
+    _leave(result)
 
 
-def _run(
-    path: Path,
-    *,
-    top: int,
-    step: int | None,
-    rank: int | None,
-    device: int | None,
-    cores: Cores | None,
-    what_if: list[str],
-) -> Result:
+def show(path: Path) -> None:
+    """Analyze as without any option, and print the screen."""
+    asked = {name: parameter.default for name, parameter in inspect.signature(analyze).parameters.items()}
+    result = _run(path, asked)
+    _save_into_run(path, result)
+    _print_text(result, None, full=False, top=asked["top"])
+
+
+def _leave(result: Result) -> None:
+    """Exit with the answer of the gates: one that failed goes before one that cannot be judged."""
+    states = {gate.status for gate in result.gates}
+    if "fail" in states:
+        raise typer.Exit(ExitCode.GATE_FAILED)
+    if "cannot_tell" in states:
+        raise typer.Exit(ExitCode.GATE_UNKNOWN)
+
+
+def _run(path: Path, asked: dict[str, Any]) -> Result:
+    from npuperf.analyze.expect import parse_expectation
     from npuperf.cli.progress import reading
     from npuperf.pipeline import Options, analyze_path, source_bytes
 
-    options = Options(top=top, step=step, rank=rank, device=device, cores=cores, what_if=tuple(what_if))
+    plog = asked["plog"]
+    if plog is None and asked["before"] is not None and _PLOG.is_dir():
+        plog = _PLOG
+    options = Options(
+        **{name: asked[name] for name in ("top", "step", "rank", "device", "soc", "before")},
+        cores=_cores(asked["cores"], asked["soc"]),
+        what_if=tuple(asked["what_if"] or ()),
+        cores_of=_cores_of(asked["cores_of"] or ()),
+        expect=tuple(parse_expectation("--expect-cores", text) for text in asked["expect_cores"] or ()),
+        plog=plog,
+        thresholds=asked.get("thresholds", {}),
+        rules=tuple(asked.get("rules", ())),
+    )
     with reading(lambda: source_bytes(path)) as progress:
         return analyze_path(path, options, progress)
+
+
+def _cores_of(texts: Iterable[str]) -> dict[int, tuple[int, int]]:
+    """Read limits of streams."""
+    from npuperf.analyze.expect import parse_expectation
+
+    found = {}
+    for text in texts:
+        limit = parse_expectation("--cores-of", text)
+        if limit.stream is None:
+            raise UsageError(
+                f"--cores-of {text!r}: {limit.where!r} is not a stream", hint="give its number, e.g. 5=8,16"
+            )
+        found[limit.stream] = (limit.cube, limit.vector)
+    return found
 
 
 def _cores(cores: str | None, soc: str | None) -> Cores | None:

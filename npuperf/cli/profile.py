@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand
 
+from npuperf.cli.recipes import effect, with_recipe
 from npuperf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ Examples:
   npuperf profile --level 2 --ranks 0 -- torchrun --nproc_per_node=8 train.py
   npuperf profile --step-on forward --analyze serve.py
   npuperf profile --engine cpu --dry-run train.py
+  npuperf profile --recipe inference-decode --dry-run serve.py
   npuperf profile --export host_123_20260101120000000_ascend_pt
 """
 CONTEXT = {"allow_interspersed_args": False}
@@ -116,27 +118,32 @@ def profile(
         list[str] | None, typer.Option("--msprof-arg", help="Any argument for msprof; repeatable (msprof).")
     ] = None,
     max_size: Annotated[str | None, typer.Option("--max-size", help="Stop recording beyond this size: 2G.")] = None,
+    recipe: Annotated[
+        str | None, typer.Option("--recipe", help="Options from a recipe, by name or path; yours go before them.")
+    ] = None,
     python: Annotated[str | None, typer.Option("--python", help="The interpreter for scripts and exports.")] = None,
     analyze: Annotated[bool, typer.Option("--analyze", help="Analyze the run at the end.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
     """Unpack, call, render, exit."""
-    formats, source = _export_words(export or [])
+    asked = with_recipe(ctx, recipe, "profile") if recipe else {**ctx.params, "recipe_gave": []}
+    formats, source = _export_words(asked["export"] or [])
     words = list(command or [])
     if source is not None:
         if words or module:
             raise UsageError(f"--export {source} exports what is there; it runs no program")
         _finish(_export_raw(source, output, formats, python, force), analyze)
-    given = dict(ctx.params, export=formats or "text", module=None)
-    options = _options(ctx, given)
+    options = _options(ctx, {**asked, "export": formats or "text", "module": None})
     from npuperf.profile.command import resolve
 
-    resolved = resolve(words, module, python)
+    resolved = resolve(words, module, asked["python"])
     if dry_run:
+        if recipe:
+            print(effect(ctx, recipe, asked))
         _show_plan(resolved, options, output, force)
         return
-    _finish(_record(resolved, options, output, force), analyze)
+    _finish(_record(resolved, options, output, force), asked["analyze"])
 
 
 def _export_words(words: list[str]) -> tuple[str | None, Path | None]:
@@ -156,7 +163,7 @@ def _options(ctx: typer.Context, values: dict[str, Any]) -> Options:
 
     sources = {name: ctx.get_parameter_source(name) for name in values}
     given = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
-    return build(values, given)
+    return build(values, [*given, *values["recipe_gave"]])
 
 
 def _record(command: Command, options: Options, output: Path, force: bool) -> Outcome:
@@ -198,10 +205,10 @@ def _finish(outcome: Outcome, analyze: bool) -> NoReturn:
     for line in run_lines(outcome, analyze=analyze):
         _tell(line)
     if analyze and outcome.problem is None:
-        from npuperf.cli.analyze import analyze as run_analyze
+        from npuperf.cli.analyze import show
 
         for path in outcome.data:
-            run_analyze(path)
+            show(path)
     raise typer.Exit(outcome.exit_code)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from npuperf.cli.analyze import Format, check_output, emit
+from npuperf.cli.recipes import with_recipe
 from npuperf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ CONTEXT = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
 
 def tune(
+    ctx: typer.Context,
     command: Annotated[list[str] | None, typer.Argument(help="What to tune (not available).")] = None,
     from_: Annotated[
         Path | None, typer.Option("--from", help="A result file of AOE, or a folder: its newest run.")
@@ -39,9 +41,15 @@ def tune(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write to a file instead.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Let -o replace a file that exists.")] = False,
     top: Annotated[int, typer.Option("--top", min=1, help="Rows of the table in text and Markdown.")] = 20,
+    recipe: Annotated[
+        str | None, typer.Option("--recipe", help="Options from a recipe, by name or path; yours go before them.")
+    ] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
     """Unpack, call, render, exit."""
+    if recipe:
+        asked = with_recipe(ctx, recipe, "tune")
+        format_, top = asked["format_"], asked["top"]
     if from_ is None and diff is None:
         raise UsageError(
             "driving AOE is not available in this version: nothing was run",

@@ -52,6 +52,14 @@ def cores_of_soc(soc: str) -> Cores | None:
     return None
 
 
+def product_of_soc(soc: str) -> str | None:
+    """Return the product line of a SoC, ``Atlas A2`` or ``Atlas A3``; None for others and unknown names."""
+    for pattern, product in (("ascend910b[1-4]*", "Atlas A2"), ("ascend910_9[0-9]*", "Atlas A3")):
+        if fnmatchcase(soc.lower(), pattern):
+            return product
+    return None
+
+
 def known_socs() -> list[str]:
     """Return the names (patterns) of the table."""
     return [pattern for pattern, _, _ in _SOCS]

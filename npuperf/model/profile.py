@@ -58,6 +58,7 @@ class Context:
 
     level: str | None = None
     environment: dict[str, str] = field(default_factory=dict)
+    cann: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ Bound = Literal["host", "compute", "communication", "unknown"]
 Basis = Literal["measured", "inferred"]
 Status = Literal["problem", "ok", "cannot_tell"]
 Severity = Literal["high", "medium", "low"]
+Held = Literal["ok", "violated", "unknown"]
 InputKind = Literal["ascend_pt", "prof", "csv", "json", "db", "kineto", "cluster"]
 
 
@@ -235,7 +236,10 @@ class CoreType(Model):
 
 
 class IdleKernel(Model):
-    """A kind of kernel that leaves core time unused on the side it mainly runs on."""
+    """A kind of kernel that leaves core time unused on the side it mainly runs on.
+
+    ``idle_core_ns``: cores without a block; ``tail_core_ns``: cores that the last of several waves leaves unused.
+    """
 
     name: str
     type: str | None
@@ -244,6 +248,88 @@ class IdleKernel(Model):
     block_dim: int
     cores: int
     idle_core_ns: int
+    waves: int
+    tail_core_ns: int
+
+
+class CoreTime(Model):
+    """One side's cores over time: cores · kernel_ns = occupied + idle, to the core-nanosecond.
+
+    ``kernel_ns``: time in which any kernel runs on the device, ``busy_ns``: in which one uses this side,
+    ``full_ns``: in which no core of it is free, ``over_ns``: in which kernels together ask for more than there are.
+    ``slices``: mean share of cores occupied in equal slices of the window.
+    """
+
+    cores: int
+    kernel_ns: int
+    busy_ns: int
+    full_ns: int
+    over_ns: int
+    occupied_core_ns: int
+    idle_core_ns: int
+    slices: list[float]
+
+
+class IdleType(Model):
+    """Core time left idle while kernels of a type ran; what several kernels leave idle together is split evenly."""
+
+    type: str | None
+    core: str
+    kernels: int
+    idle_cube_core_ns: int
+    idle_vector_core_ns: int
+
+
+class StreamSet(Model):
+    """The time in which kernels of exactly these streams ran, and the core time that they left idle."""
+
+    streams: list[int]
+    ns: int
+    idle_cube_core_ns: int
+    idle_vector_core_ns: int
+
+
+class StreamPair(Model):
+    """Two streams side by side. ``share``: overlap per kernel time of the shorter; ``over_ns``: of the overlap,
+    time in which all running kernels together ask for more cores than the chip has.
+    """
+
+    streams: tuple[int, int]
+    overlap_ns: int
+    share: float
+    over_ns: int
+
+
+class Contention(Model):
+    """Kernels of ``stream``, launched and next in line, while ``holders`` left them fewer cores than they need.
+
+    ``most_ns`` counts every such wait; ``least_ns`` only those that cannot have been a wait for an event;
+    ``full_ns`` is the part of ``most_ns`` in which not one core of a side they need was free.
+    """
+
+    stream: int
+    holders: list[int]
+    kernels: int
+    least_ns: int
+    most_ns: int
+    full_ns: int
+
+
+class CoresOverTime(Model):
+    """The occupancy of the cores over time, from an exact sweep over all kernels with known blocks.
+
+    ``contended_ns``: time in which at least one stream waits for cores, least and most; null where launches are
+    not recorded (see ``contention_reason``).
+    """
+
+    cube: CoreTime | None
+    vector: CoreTime | None
+    by_type: list[IdleType]
+    together: list[StreamSet]
+    pairs: list[StreamPair]
+    contention: list[Contention]
+    contended_ns: tuple[int, int] | None
+    contention_reason: str | None
 
 
 class CoreUse(Model):
@@ -255,6 +341,120 @@ class CoreUse(Model):
     by_type: list[CoreType]
     most_idle: list[IdleKernel]
     reason: str | None
+    over_time: CoresOverTime | None = None
+
+
+class RuleCheck(Model):
+    """A condition of a documented feature, held against the profile. ``unknown``: the profile does not tell."""
+
+    rule: str
+    status: Held
+    detail: str
+
+
+class CoreLimit(Model):
+    """The most cores that one stream's kernels may use; ``kernels`` of it ran on ``types``, from ``where``."""
+
+    stream: int
+    cube: int
+    vector: int
+    kernels: int
+    types: list[str]
+    where: list[str]
+
+
+class SlowerKernel(Model):
+    """Kernels of one type that a limit slows down, by a factor between ``least`` and ``most``."""
+
+    stream: int
+    type: str | None
+    count: int
+    total_ns: int
+    least: float
+    most: float
+
+
+class CoreSplit(Model):
+    """Core limits per stream, replayed. ``span_ns``: the window's length with them, least and most.
+
+    The least assumes that a kernel's work divides without loss over fewer cores, or keeps its blocks and runs
+    them in more waves, whichever is faster; the most assumes the slower of the two. ``asked``: by the user.
+    """
+
+    limits: list[CoreLimit]
+    asked: bool
+    mode: str
+    span_ns: tuple[int, int] | None
+    gain_ns_per_step: tuple[int, int] | None
+    gain_pct: tuple[float, float] | None
+    slower: list[SlowerKernel]
+    rules: list[RuleCheck]
+    code: str | None
+    reason: str | None
+
+
+class ScopeOption(Model):
+    """An option of a SuperKernel and why it is set."""
+
+    key: str
+    value: str
+    reason: str
+
+
+class Segment(Model):
+    """Consecutive kernels that one SuperKernel can hold. ``gaps_ns``: between them, in one run through."""
+
+    first: str
+    last: str
+    kernels: int
+    gaps_ns: int
+    stopped_by: str | None
+
+
+class SuperKernelScope(Model):
+    """A sequence worth a SuperKernel: its segments, how often it runs, and what it would save per step.
+
+    ``cube`` and ``vector``: the most cores that a kernel in it uses, which the SuperKernel launches with.
+    """
+
+    name: str
+    stream: int
+    count: int
+    types: list[str]
+    where: list[str]
+    segments: list[Segment]
+    kernels: int
+    dur_ns: int
+    gaps_ns: int
+    cube: int
+    vector: int
+    gain_ns_per_step: tuple[int, int]
+    options: list[ScopeOption]
+    rules: list[RuleCheck]
+    code: str
+
+
+class SuperKernelCheck(Model):
+    """A SuperKernel of this profile beside the kernels it replaced in another one.
+
+    Times are means per run through. ``block_expected``: the most cores of its kernels; ``parts``: how many
+    SuperKernels the scope became. ``basis``: inferred where kernels were paired by what disappeared.
+    """
+
+    scope: str
+    parts: int
+    count: int
+    kernels: int
+    block_dim: int | None
+    block_expected: int | None
+    before_ns: int | None
+    gaps_ns: int | None
+    after_ns: int
+    saved_ns: int | None
+    basis: Basis
+    verdict: Literal["faster", "not faster", "cannot tell"]
+    reason: str
+    log: list[str]
 
 
 class Clock(Model):
@@ -302,6 +502,9 @@ class Device(Model):
     typical_step: TypicalStep | None = None
     syncs: list[SyncSite] = []
     replay: ReplayCheck | None = None
+    core_splits: list[CoreSplit] = []
+    super_kernels: list[SuperKernelScope] = []
+    super_kernel_checks: list[SuperKernelCheck] = []
 
 
 class Range(Model):
@@ -402,13 +605,30 @@ class WhatIf(Model):
     device: int
 
 
+class OverLimit(Model):
+    """Kernels that use more cores than they were to, and the likely reason (inferred)."""
+
+    rank: int | None
+    device: int
+    stream: int
+    name: str
+    type: str | None
+    core: str
+    count: int
+    cube: int
+    vector: int
+    reason: str
+
+
 class Gate(Model):
-    """A condition that a pipeline asked for."""
+    """A condition that a pipeline asked for. ``value``: what was found, ``limit``: what it may be at most."""
 
     expr: str
     status: Literal["pass", "fail", "cannot_tell"]
     value: float | None
     limit: float | None
+    reason: str | None = None
+    over: list[OverLimit] = []
 
 
 class Result(Model):

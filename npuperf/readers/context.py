@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,28 @@ def read_cores(infos: tuple[Path, ...], log: ReadLog) -> dict[int, Cores]:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What ``npuperf.json`` says of the machine that a run was recorded on."""
+
+    soc: str | None = None
+    cann: str | None = None
+    cores: Cores | None = None
+
+
+def read_machine(manifest: Path | None, log: ReadLog) -> Machine:
+    """Read chip, core counts and CANN version from the manifest of a run."""
+    found = _json(manifest, log) if manifest else {}
+    if manifest:
+        log.files.append(str(manifest))
+    cube, vector = _int(found.get("cores_cube")), _int(found.get("cores_vector"))
+    return Machine(
+        soc=_text(found.get("soc")),
+        cann=_text(_object(found, "versions").get("cann")),
+        cores=Cores(cube, vector, "npuperf.json") if cube else None,
+    )
+
+
 def read_context(profiler_info: Path | None, metadata: Path | None, log: ReadLog) -> tuple[Context, int | None]:
     """Read how the profile was taken, and the rank if it is recorded."""
     info = _json(profiler_info, log) if profiler_info else {}
@@ -43,6 +66,7 @@ def read_context(profiler_info: Path | None, metadata: Path | None, log: ReadLog
     context = Context(
         level=_text(experimental.get("_profiler_level")),
         environment={str(k): str(v) for k, v in environment.items()},
+        cann=_text(info.get("cann_version")),
     )
     return context, _int(info.get("rank_id"))
 

@@ -27,6 +27,8 @@ _TIMELINE: Final = re.compile(r"^(trace_view|msprof(_slice)?_\d[\d_]*)\.json$")
 _TORCH_DB: Final = re.compile(r"^ascend_pytorch_profiler(?:_(\d+))?\.db$")
 _MSPROF_DB: Final = re.compile(r"^msprof_\d+\.db$")
 _INFO: Final = re.compile(r"^info\.json\.(\d+)$")
+#: What ``npuperf profile`` writes about a run.
+_MANIFEST: Final = "npuperf.json"
 _PROFILER_INFO: Final = re.compile(r"^profiler_info(?:_(\d+))?\.json$")
 _KINETO: Final = re.compile(r"\.json(\.gz)?$")
 _STAMP: Final = re.compile(r"_(\d{14})\.(?:csv|json|db)$")
@@ -55,6 +57,7 @@ class Source:
     infos: tuple[Path, ...] = ()
     profiler_info: Path | None = None
     metadata: Path | None = None
+    manifest: Path | None = None
     rank: int | None = None
     device: int | None = None
     notes: tuple[str, ...] = ()
@@ -125,7 +128,7 @@ def _is_passed_over(base: Path, name: str) -> bool:
     collected = _ASCEND.match(base.name) or _PROF.match(base.name) or _DEVICE.match(base.name)
     if name in _RAW_DIRS and (collected or base.name == "host"):
         return True
-    own = name in ("analysis", "tune") and (base / "npuperf.json").exists()
+    own = name in ("analysis", "tune") and (base / _MANIFEST).exists()
     return own or name.startswith(".")
 
 
@@ -256,12 +259,14 @@ def _with_context(source: Source) -> Source:
     )
     profiler = next((f for f in sorted(root.glob("profiler_info*.json")) if _PROFILER_INFO.match(f.name)), None)
     metadata = root / "profiler_metadata.json"
+    manifests = (folder / _MANIFEST for folder in (root, *root.absolute().parents[:3]))
     device = _DEVICE.match(root.name)
     return replace(
         source,
         infos=tuple(infos),
         profiler_info=profiler,
         metadata=metadata if metadata.is_file() else None,
+        manifest=next((m for m in manifests if m.is_file()), None),
         device=int(device.group(1)) if device else None,
     )
 

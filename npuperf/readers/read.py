@@ -9,12 +9,19 @@ from dataclasses import replace
 import numpy as np
 
 from npuperf.errors import InputError
-from npuperf.model.chip import Cores
+from npuperf.model.chip import Cores, cores_of_soc
 from npuperf.model.columns import KERNEL_COLUMNS, KERNEL_REQUIRED
 from npuperf.model.labels import I64, Labels
 from npuperf.model.profile import Context, DeviceProfile, ReadLog, VendorStep
 from npuperf.model.tasks import NO_TIME, UNKNOWN, Tasks, Work, work_of_rows
-from npuperf.readers.context import read_cluster_steps, read_context, read_cores, read_vendor_steps
+from npuperf.readers.context import (
+    Machine,
+    read_cluster_steps,
+    read_context,
+    read_cores,
+    read_machine,
+    read_vendor_steps,
+)
 from npuperf.readers.db import read_analysis_db, read_db
 from npuperf.readers.find import Source
 from npuperf.readers.join import match_keys, pack
@@ -38,6 +45,8 @@ def read_source(source: Source, log: ReadLog, progress: Progress | None = None) 
         return _cluster(source, log)
     failures: list[InputError] = []
     context, rank = read_context(source.profiler_info, source.metadata, log)
+    machine = read_machine(source.manifest, log)
+    context = replace(context, cann=context.cann or machine.cann)
     excerpts: set[int | None] = set()
     with ThreadPoolExecutor(1) as beside:  # tables are parsed without the interpreter lock, traces with it
         tables = beside.submit(_attempt, lambda: _kernels(source, excerpts, log), failures)
@@ -65,6 +74,7 @@ def read_source(source: Source, log: ReadLog, progress: Progress | None = None) 
             context,
             _rank(source, number, rank, ranks, timeline),
             cores,
+            machine,
             vendor,
             excerpts,
         )
@@ -87,7 +97,7 @@ def _missing(source: Source, kernels: dict[int | None, Tasks] | None, timeline: 
             "no kernel_details.csv or op_summary*.csv: core types, Block Dim and hardware counters are unknown "
             "(export with ExportType.Text, or msprof --export=on)"
         )
-    if not source.infos:
+    if not source.infos and not source.manifest:
         missing.append("no PROF_*/device_*/info.json.*: core counts are unknown (give --soc or --cores)")
     return missing
 
@@ -121,6 +131,7 @@ def _device(
     context: Context,
     rank: int | None,
     cores: dict[int, Cores],
+    machine: Machine,
     vendor: list[VendorStep],
     excerpts: set[int | None],
 ) -> DeviceProfile:
@@ -131,8 +142,8 @@ def _device(
         source=str(source.root),
         rank=rank,
         device=device,
-        soc=timeline.soc if timeline else None,
-        cores=cores.get(device, Cores()),
+        soc=(timeline.soc if timeline else None) or machine.soc,
+        cores=cores.get(device) or machine.cores or cores_of_soc(machine.soc or "") or Cores(),
         tasks=tasks,
         vendor_steps=tuple(v for v in vendor if v.device in (None, -1, device) or number is None),
         context=context,

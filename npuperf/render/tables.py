@@ -369,11 +369,225 @@ def idle_kernels(result: Result) -> Table:
         Column("block_dim", "blocks", "count"),
         Column("cores", "cores", "count"),
         Column("idle_core_ns", "idle core time", "core_ms"),
+        Column("waves", "waves", "count"),
+        Column("tail_core_ns", "lost in last waves", "core_ms"),
         Column("name", "longest"),
     )
     names = [c.key for c in columns[2:]]
     rows = [(*_who(d), *(getattr(k, n) for n in names)) for d in result.devices for k in d.cores.most_idle]
     return Table("idle_kernels", "kernels that leave most core time idle", columns, rows, keys=4)
+
+
+def core_time(result: Result) -> Table:
+    """The occupancy of each side's cores over time."""
+    columns = (
+        *_WHO,
+        Column("side", "side"),
+        Column("cores", "cores", "count"),
+        Column("kernel_ns", "kernels run", "ms"),
+        Column("busy_ns", "busy", "ms"),
+        Column("full_ns", "no core free", "ms"),
+        Column("over_ns", "more asked for", "ms"),
+        Column("occupied_core_ns", "occupied core time", "core_ms"),
+        Column("idle_core_ns", "idle core time", "core_ms"),
+    )
+    names = [c.key for c in columns[3:]]
+    rows = [
+        (*_who(d), side, *(getattr(t, n) for n in names))
+        for d in result.devices
+        if d.cores.over_time
+        for side, t in (("cube", d.cores.over_time.cube), ("vector", d.cores.over_time.vector))
+        if t
+    ]
+    return Table("core_time", "cores over time", columns, rows, keys=3)
+
+
+_IDLE = (
+    Column("idle_cube_core_ns", "idle cube core time", "core_ms"),
+    Column("idle_vector_core_ns", "idle vector core time", "core_ms"),
+)
+
+
+def idle_types(result: Result) -> Table:
+    """Core time left idle while kernels of a type run."""
+    columns = (*_WHO, Column("type", "type"), Column("core", "core"), Column("kernels", "kernels", "count"), *_IDLE)
+    names = [c.key for c in columns[2:]]
+    rows = [
+        (*_who(d), *(getattr(t, n) for n in names))
+        for d in result.devices
+        if d.cores.over_time
+        for t in d.cores.over_time.by_type
+    ]
+    return Table("idle_types", "core time left idle, by kernel type", columns, rows, keys=4)
+
+
+def together(result: Result) -> Table:
+    """The time in which kernels of exactly these streams run."""
+    columns = (*_WHO, Column("streams", "streams"), Column("ns", "time", "ms"), *_IDLE)
+    rows = [
+        (*_who(d), "+".join(map(str, s.streams)), s.ns, s.idle_cube_core_ns, s.idle_vector_core_ns)
+        for d in result.devices
+        if d.cores.over_time
+        for s in d.cores.over_time.together
+    ]
+    return Table("together", "which streams run at the same time", columns, rows, keys=3)
+
+
+def pairs(result: Result) -> Table:
+    """What of two streams is truly parallel."""
+    columns = (
+        *_WHO,
+        Column("streams", "streams"),
+        Column("overlap_ns", "side by side", "ms"),
+        Column("share", "of the shorter", "percent"),
+        Column("over_ns", "more cores asked for", "ms"),
+    )
+    rows = [
+        (*_who(d), "+".join(map(str, p.streams)), p.overlap_ns, p.share, p.over_ns)
+        for d in result.devices
+        if d.cores.over_time
+        for p in d.cores.over_time.pairs
+    ]
+    return Table("pairs", "pairs of streams", columns, rows, keys=3)
+
+
+def contention(result: Result) -> Table:
+    """Waits for cores that other streams hold."""
+    columns = (
+        *_WHO,
+        Column("stream", "stream", "count"),
+        Column("holders", "cores held by"),
+        Column("kernels", "kernels", "count"),
+        Column("least_ns", "waited, least", "us"),
+        Column("most_ns", "most", "us"),
+        Column("full_ns", "no core free", "us"),
+    )
+    rows = [
+        (*_who(d), c.stream, "+".join(map(str, c.holders)), c.kernels, c.least_ns, c.most_ns, c.full_ns)
+        for d in result.devices
+        if d.cores.over_time
+        for c in d.cores.over_time.contention
+    ]
+    return Table("contention", "waits for cores", columns, rows, keys=3)
+
+
+def core_limits(result: Result) -> Table:
+    """Core limits per stream, asked for and proposed, replayed: one row per limit."""
+    columns = (
+        *_WHO,
+        Column("asked", "asked"),
+        Column("stream", "stream", "count"),
+        Column("cube", "cube", "count"),
+        Column("vector", "vector", "count"),
+        Column("kernels", "kernels", "count"),
+        *_GAIN,
+        Column("mode", "mode"),
+        Column("reason", "cannot tell"),
+    )
+    rows = [
+        (
+            *_who(d),
+            "yes" if s.asked else "proposed",
+            x.stream,
+            x.cube,
+            x.vector,
+            x.kernels,
+            *(s.gain_ns_per_step or (None, None)),
+            s.mode,
+            s.reason,
+        )
+        for d in result.devices
+        for s in d.core_splits
+        for x in s.limits
+    ]
+    return Table("core_limits", "core limits per stream", columns, rows, keys=4)
+
+
+def super_kernels(result: Result) -> Table:
+    """Sequences worth a SuperKernel."""
+    columns = (
+        *_WHO,
+        Column("name", "scope"),
+        Column("stream", "stream", "count"),
+        Column("count", "runs", "count"),
+        Column("kernels", "kernels", "count"),
+        Column("segments", "segments", "count"),
+        Column("dur_ns", "kernels", "us"),
+        Column("gaps_ns", "gaps", "us"),
+        *_GAIN,
+        Column("cube", "cube", "count"),
+        Column("vector", "vector", "count"),
+        Column("options", "options"),
+        Column("types", "types"),
+    )
+    rows = [
+        (
+            *_who(d),
+            s.name,
+            s.stream,
+            s.count,
+            s.kernels,
+            len(s.segments),
+            s.dur_ns,
+            s.gaps_ns,
+            *s.gain_ns_per_step,
+            s.cube,
+            s.vector,
+            ":".join(f"{o.key}={o.value}" for o in s.options),
+            " ".join(s.types),
+        )
+        for d in result.devices
+        for s in d.super_kernels
+    ]
+    return Table("super_kernels", "sequences worth a SuperKernel", columns, rows, keys=3)
+
+
+def super_kernel_checks(result: Result) -> Table:
+    """SuperKernels against the kernels they replaced."""
+    columns = (
+        *_WHO,
+        Column("scope", "scope"),
+        Column("verdict", "verdict"),
+        Column("basis", "basis"),
+        Column("count", "runs", "count"),
+        Column("parts", "parts", "count"),
+        Column("kernels", "kernels", "count"),
+        Column("before_ns", "before", "us"),
+        Column("gaps_ns", "of it gaps", "us"),
+        Column("after_ns", "after", "us"),
+        Column("saved_ns", "saved", "us"),
+        Column("block_dim", "cores", "count"),
+        Column("block_expected", "expected", "count"),
+        Column("reason", "why"),
+    )
+    names = [c.key for c in columns[2:]]
+    rows = [(*_who(d), *(getattr(c, n) for n in names)) for d in result.devices for c in d.super_kernel_checks]
+    return Table("super_kernel_checks", "SuperKernels against the earlier profile", columns, rows, keys=3)
+
+
+def gates(result: Result) -> Table:
+    """Gates, and for core limits the kernels above them: one row per kind of kernel."""
+    columns = (
+        Column("expr", "gate"),
+        Column("status", "status"),
+        Column("value", "found", "plain"),
+        Column("limit", "at most", "plain"),
+        Column("reason", "reason"),
+        *_WHO,
+        Column("stream", "stream", "count"),
+        Column("type", "type"),
+        Column("core", "core"),
+        Column("count", "kernels", "count"),
+        Column("cube", "cube", "count"),
+        Column("vector", "vector", "count"),
+        Column("likely", "likely"),
+    )
+    rows: list[tuple[Cell, ...]] = []
+    for g in result.gates:
+        head = (g.expr, g.status, g.value, g.limit, g.reason)
+        over = [(o.rank, o.device, o.stream, o.type, o.core, o.count, o.cube, o.vector, o.reason) for o in g.over]
+        rows += [(*head, *row) for row in over] or [(*head, *[None] * 9)]
+    return Table("gates", "gates", columns, rows, keys=1)
 
 
 def counters(result: Result) -> Table:
@@ -474,8 +688,17 @@ TABLES: dict[str, Callable[[Result], Table]] = {
         kernels,
         cores,
         idle_kernels,
+        core_time,
+        idle_types,
+        together,
+        pairs,
+        contention,
+        core_limits,
+        super_kernels,
+        super_kernel_checks,
         counters,
         vendor,
+        gates,
         findings,
     )
 }

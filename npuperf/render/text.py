@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.console import JustifyMethod as Justify
-from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from npuperf.model.result import Bound, Device, Finding, Range, Result, Spread, Step
+from npuperf.render.layout import grid, keep_numbers_whole, section
+from npuperf.render.scopes import core_lines, gate_lines, scope_sections
 from npuperf.render.tables import TABLES, Table, how_many
-from npuperf.render.words import BOUND, CAUSE, PARTS, gain
+from npuperf.render.words import BOUND, CAUSE, PARTS, device_name, gain, interval
 from npuperf.units import duration, percent, plural
 
 _COLOURS = {"host": "yellow", "compute": "cyan", "communication": "magenta", "unknown": "red"}
@@ -40,30 +41,32 @@ def print_text(result: Result, console: Console, *, full: bool, top: int) -> Non
 def _screen(result: Result, full: bool, top: int) -> Iterator[RenderableType]:
     yield _header(result)
     yield _verdict(result)
+    yield from gate_lines(result)
     if len(result.devices) == 1:
         yield Text()
         yield _partition(result.devices[0])
     elif result.devices:
-        yield _section("devices", _compact_devices(result.devices if full else result.devices[:16]))
+        yield section("devices", _compact_devices(result.devices if full else result.devices[:16]))
         if not full and len(result.devices) > 16:
             yield Text(f"  {how_many(16, len(result.devices), 'devices')}; --full shows all", style="dim")
     if result.devices:
         waiting = max(result.devices, key=lambda d: d.partition.host_wait_ns)
-        name = f"{_name(waiting)}: " if len(result.devices) > 1 else ""
+        name = f"{device_name(waiting)}: " if len(result.devices) > 1 else ""
         yield from _phase_lines(waiting, name)
         yield from _blame_lines(waiting, name)
     yield from _what_if(result, full)
     steps = [(d, s) for d in result.devices for s in d.steps]
     if len(steps) > 1 and len(result.devices) == 1 and (full or not result.devices[0].typical_step):
         shown = [s for _, s in steps] if full else _typical(steps)
-        yield _section(f"steps ({how_many(len(shown), len(steps), 'steps')})", _compact_steps(shown))
+        yield section(f"steps ({how_many(len(shown), len(steps), 'steps')})", _compact_steps(shown))
     if result.operators:
         rows = result.operators if full else result.operators[: min(top, _OPERATORS)]
-        yield _section(
+        yield section(
             f"operators by total time ({how_many(len(rows), len(result.operators), 'operators')})",
             _compact_operators(result, len(rows)),
         )
-    yield from _core_line(result)
+    yield from core_lines(result)
+    yield from scope_sections(result, full)
     yield from _findings(result.findings, full)
     if full:
         yield from _all_tables(result)
@@ -81,11 +84,6 @@ def _header(result: Result) -> Text:
     return text
 
 
-def _name(device: Device) -> str:
-    rank = f"rank {device.rank}, " if device.rank is not None else ""
-    return f"{rank}device {device.device}"
-
-
 def _cores_of(device: Device) -> str:
     if device.cores_cube is None:
         return "core counts unknown"
@@ -98,35 +96,9 @@ def _verdict(result: Result) -> Text:
     return Text.assemble(label, f"  {verdict.basis}: {verdict.reason}")
 
 
-def _section(title: str, body: RenderableType) -> RenderableType:
-    return Group(Text(), Text(title, style="bold"), Padding(body, (0, 0, 0, 2)))
-
-
-def _grid(*columns: tuple[str, Justify]) -> RichTable:
-    """Make a plain table with one row per line."""
-    table = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for header, justify in columns:
-        table.add_column(header, justify=justify, no_wrap=True)
-    return table
-
-
-def _keep_numbers_whole(table: RichTable) -> RichTable:
-    """Leave out columns with nothing in them, and let only the last one be cut when the terminal is narrow."""
-    kept = [c for c in table.columns if any(str(cell) not in ("–", "") for cell in c.cells)]
-    text_last = bool(kept) and kept[-1].justify == "left"
-    whole = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", expand=text_last)
-    for i, column in enumerate(kept):
-        widest = max(cell_len(str(cell)) for cell in [*column.cells, column.header])
-        ratio, width = (1, None) if text_last and i == len(kept) - 1 else (None, widest)
-        whole.add_column(column.header, justify=column.justify, no_wrap=True, ratio=ratio, width=width)
-    for row, cells in zip(table.rows, zip(*(c.cells for c in kept), strict=True), strict=True):
-        whole.add_row(*cells, style=row.style)
-    return whole
-
-
 def _partition(device: Device) -> RenderableType:
     p = device.partition
-    table = _grid(("where the time goes", "left"), ("ms", "right"), ("%", "right"), ("", "left"))
+    table = grid(("where the time goes", "left"), ("ms", "right"), ("%", "right"), ("", "left"))
     for key, label, depth in PARTS:
         ns = getattr(p, key)
         if (depth == 2 and ns == 0) or (key == "other_exposed_ns" and ns == 0):
@@ -142,7 +114,7 @@ def _partition(device: Device) -> RenderableType:
     c = device.clock
     if c.launches:
         check += f"; launch latency {duration(c.launch_latency_ns)}, clock skew ≥ {duration(c.skew_ns)}"
-    return Group(_keep_numbers_whole(table), Text(check, style="dim"))
+    return Group(keep_numbers_whole(table), Text(check, style="dim"))
 
 
 def _phase_lines(device: Device, name: str) -> Iterator[RenderableType]:
@@ -160,7 +132,7 @@ def _phase_lines(device: Device, name: str) -> Iterator[RenderableType]:
         title = f"phases ({len(rows)})"
     if len(rows) < 2 and not (typical and typical.odd):
         return
-    table = _grid(("ms", "right"), ("%", "right"), ("verdict", "left"), ("part", "left"), ("least–most ms", "left"))
+    table = grid(("ms", "right"), ("%", "right"), ("verdict", "left"), ("part", "left"), ("least–most ms", "left"))
     most = sorted(range(len(rows)), key=lambda i: rows[i][2] - rows[i][3])[:_FEW]
     for i in sorted(most):
         bound, label, start, end, length = rows[i]
@@ -171,14 +143,14 @@ def _phase_lines(device: Device, name: str) -> Iterator[RenderableType]:
             label or "–",
             "–" if length is None else f"{length.min_ns / 1e6:.3f}–{length.max_ns / 1e6:.3f}",
         )
-    lines: list[RenderableType] = [_strip([(b, s, e) for b, _, s, e, _ in rows], span), _keep_numbers_whole(table)]
+    lines: list[RenderableType] = [_strip([(b, s, e) for b, _, s, e, _ in rows], span), keep_numbers_whole(table)]
     if len(rows) > _FEW:
         lines.append(Text(f"{how_many(_FEW, len(rows), 'phases')}, the longest; --full shows all", style="dim"))
     odd = typical.odd if typical else []
     lines += [Text(f"odd: step {o.step}, {o.why}", style="yellow") for o in odd[:3]]
     if len(odd) > 3:
         lines.append(Text(f"{len(odd) - 3} more odd steps in --format json", style="dim"))
-    yield _section(name + title, Group(*lines))
+    yield section(name + title, Group(*lines))
 
 
 def _range_ms(spread: Spread) -> str:
@@ -205,13 +177,13 @@ def _blame_lines(device: Device, name: str) -> Iterator[RenderableType]:
     for b in device.blame:
         totals[b.cause] = totals.get(b.cause, 0) + b.ns
     causes = sorted(totals, key=lambda c: -totals[c])
-    table = _grid(("cause", "left"), ("ms", "right"), ("%", "right"), ("mostly", "left"))
+    table = grid(("cause", "left"), ("ms", "right"), ("%", "right"), ("mostly", "left"))
     for cause in causes[:_CAUSES]:
         named = next(b for b in device.blame if b.cause == cause and b.name != "others")
         where = f", {named.where}" if named.where else ""
         doing = "" if named.name == "nothing recorded" else f"{named.name}{where}"
         table.add_row(CAUSE.get(cause, cause), f"{totals[cause] / 1e6:.3f}", _share(totals[cause], wait), doing)
-    lines: list[RenderableType] = [_keep_numbers_whole(table)]
+    lines: list[RenderableType] = [keep_numbers_whole(table)]
     costly = [s for s in device.syncs if s.idle_ns >= _WORTH * device.partition.span_ns]
     for s in costly[:2]:
         where = f" from {s.where}" if s.where else ""
@@ -219,7 +191,7 @@ def _blame_lines(device: Device, name: str) -> Iterator[RenderableType]:
         lines.append(Text(text, style="yellow"))
     few = how_many(min(_CAUSES, len(causes)), len(causes), "causes")
     what = f"waiting for the host, {duration(wait)}: what it did ({few})"
-    yield _section(name + what, Group(*lines))
+    yield section(name + what, Group(*lines))
 
 
 def _what_if(result: Result, full: bool) -> Iterator[RenderableType]:
@@ -231,27 +203,22 @@ def _what_if(result: Result, full: bool) -> Iterator[RenderableType]:
     if not rows:
         return
     several = len(result.devices) > 1
-    table = _grid(("rank", "right"), ("gain %", "right"), (f"per {rows[0].gain_per}", "right"), ("what if", "left"))
+    table = grid(("rank", "right"), ("gain %", "right"), (f"per {rows[0].gain_per}", "right"), ("what if", "left"))
     for w in rows:
         note = w.reason or w.title
         table.add_row(
             f"{w.rank if w.rank is not None else w.device}" if several else "",
             "–" if w.gain_pct is None else f"{w.gain_pct:.1f}",
-            "–" if w.gain_ns_per_step is None else _interval(*w.gain_ns_per_step),
+            "–" if w.gain_ns_per_step is None else interval(*w.gain_ns_per_step),
             w.expr + (f": {note}" if note else ""),
         )
     errors = [d.replay.error for d in result.devices if d.replay and d.replay.usable]
     check = f" (replayed; the model is {percent(max(errors))} off the measured window)" if errors else ""
-    yield _section(f"what if{check}", _keep_numbers_whole(table))
-
-
-def _interval(low: int, high: int) -> str:
-    close = abs(high - low) <= _WORTH * abs(high)
-    return duration(high) if close else f"{duration(low)} … {duration(high)}"
+    yield section(f"what if{check}", keep_numbers_whole(table))
 
 
 def _compact_devices(devices: Sequence[Device]) -> RichTable:
-    table = _grid(
+    table = grid(
         ("rank", "right"), ("dev", "right"), ("span ms", "right"), ("compute %", "right"), ("comm %", "right"),
         ("other %", "right"), ("idle %", "right"), ("host %", "right"), ("verdict", "left"),
     )  # fmt: skip
@@ -265,11 +232,11 @@ def _compact_devices(devices: Sequence[Device]) -> RichTable:
             *(_share(ns, p.span_ns) for ns in shares),
             _bound_text(d.verdict.bound, d.verdict.basis),
         )
-    return _keep_numbers_whole(table)
+    return keep_numbers_whole(table)
 
 
 def _compact_steps(steps: Sequence[Step]) -> RichTable:
-    table = _grid(
+    table = grid(
         ("step", "right"), ("ms", "right"), ("compute %", "right"), ("comm %", "right"), ("other %", "right"),
         ("idle %", "right"), ("host %", "right"), ("verdict", "left"),
     )  # fmt: skip
@@ -282,7 +249,7 @@ def _compact_steps(steps: Sequence[Step]) -> RichTable:
             *(_share(ns, p.span_ns) for ns in shares),
             _bound_text(s.verdict.bound, s.verdict.basis),
         )
-    return _keep_numbers_whole(table)
+    return keep_numbers_whole(table)
 
 
 def _typical(steps: Sequence[tuple[Device, Step]]) -> list[Step]:
@@ -300,7 +267,7 @@ def _bound_text(bound: str, basis: str) -> Text:
 
 
 def _compact_operators(result: Result, rows: int) -> RichTable:
-    table = _grid(
+    table = grid(
         ("type", "left"), ("core", "left"), ("n", "right"), ("ms", "right"), ("%", "right"),
         ("blocks", "right"), ("used %", "right"), ("where", "left"),
     )  # fmt: skip
@@ -316,7 +283,7 @@ def _compact_operators(result: Result, rows: int) -> RichTable:
             "–" if used is None else f"{100 * used:.0f}",
             o.where or o.torch_op or "–",
         )
-    return _keep_numbers_whole(table)
+    return keep_numbers_whole(table)
 
 
 def _range(values: Range | None) -> str:
@@ -327,17 +294,6 @@ def _range(values: Range | None) -> str:
 
 def _short(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
-
-
-def _core_line(result: Result) -> Iterator[RenderableType]:
-    for d in result.devices[:1] if result.input.kind != "kineto" else ():
-        sides = [("cube", d.cores.cube), ("vector", d.cores.vector)]
-        known = [
-            f"{name} {percent(s.occupancy_busy)} busy, {percent(s.occupancy_span)} in all" for name, s in sides if s
-        ]
-        text = "; ".join(known) or d.cores.reason or "no core figures"
-        which = "" if len(result.devices) == 1 else f" ({_name(d)})"
-        yield Text.assemble((f"cores used{which}: ", "bold"), text)
 
 
 def _findings(findings: list[Finding], full: bool) -> Iterator[RenderableType]:
@@ -364,7 +320,7 @@ def _findings(findings: list[Finding], full: bool) -> Iterator[RenderableType]:
     if fine:
         text = ", ".join(fine) if full else f"{plural(len(fine), 'check')} without a problem (--full names them)"
         lines.add_row(Text("ok", "dim"), Text(text, style="dim"))
-    yield _section("findings", lines)
+    yield section("findings", lines)
 
 
 def _distinct(findings: list[Finding]) -> list[tuple[Finding, int]]:
@@ -379,7 +335,7 @@ def _all_tables(result: Result) -> Iterator[RenderableType]:
     for make in TABLES.values():
         table = make(result)
         if table.rows and table.name != "findings":
-            yield _section(f"{table.title} ({len(table.rows)})", Bands(table))
+            yield section(f"{table.title} ({len(table.rows)})", Bands(table))
 
 
 class Bands:
@@ -435,7 +391,6 @@ class Bands:
 def _footer(result: Result, full: bool) -> Iterator[RenderableType]:
     source = result.input
     lost = sum(x.rows for x in source.lost)
-    yield Text()
     yield Text(f"read {plural(len(source.files), 'file')}; {plural(lost, 'row or event')} lost", style="dim")
     lines = RichTable.grid(padding=(0, 1, 0, 0))
     few = None if full else 3

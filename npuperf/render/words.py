@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import Final
 
-from npuperf.model.result import Finding, Result
+from npuperf.model.result import Device, Finding, Result
 from npuperf.units import duration
 
 BOUND: Final = {
@@ -14,6 +14,9 @@ BOUND: Final = {
     "communication": "COMMUNICATION-BOUND",
     "unknown": "CANNOT TELL",
 }
+
+#: Relative difference below which two times are shown as one.
+_CLOSE: Final = 0.02
 
 #: Causes of host wait for people.
 CAUSE: Final = {
@@ -68,3 +71,15 @@ def gain(finding: Finding) -> str:
         return f"gain {duration(high)} {per} ({most:.1f} %)"
     low_text = "0" if low == 0 else duration(low)
     return f"gain {low_text} to {duration(high)} {per} ({least:.0f} to {most:.1f} %)"
+
+
+def device_name(device: Device) -> str:
+    """Name a device and its rank."""
+    rank = f"rank {device.rank}, " if device.rank is not None else ""
+    return f"{rank}device {device.device}"
+
+
+def interval(low: int, high: int) -> str:
+    """Render an interval of times, ns; one number where its ends are within two percent."""
+    close = abs(high - low) <= _CLOSE * abs(high)
+    return duration(high) if close else f"{duration(low)} … {duration(high)}"

@@ -1,0 +1,176 @@
+"""Sequences of kernels worth one SuperKernel: scopes with their options, reasons and code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from npuperf.advise.rule import View, code_lines, finding
+from npuperf.analyze.superkernel import (
+    KernelSequence,
+    fewer_cores,
+    find_sequences,
+    is_dynamic,
+    launch_blocks,
+    launch_cores,
+    streams_within,
+)
+from npuperf.model.chip import product_of_soc
+from npuperf.model.result import Finding, RuleCheck, ScopeOption, Segment, SuperKernelScope
+from npuperf.model.tasks import Work
+from npuperf.model.thresholds import Thresholds
+from npuperf.units import duration
+
+TITLE = "gaps between kernels of static graphs"
+SOURCE = (
+    "TorchAir: torchair.scope.super_kernel in max-autotune static graphs; gaps between consecutive kernels, measured"
+)
+
+_SCOPES: Final = 5
+_TYPES: Final = 8
+
+
+def needs(view: View) -> str | None:
+    """Core types must be recorded."""
+    if not view.tasks.core.known().any():
+        return "core types are not recorded: npuperf profile --level 1"
+    return None
+
+
+def judge(view: View, limits: Thresholds) -> Finding | None:
+    """Report the scopes together if their gaps are a notable part of the window."""
+    scopes = view.report.super_kernels
+    most = sum(s.gain_ns_per_step[1] for s in scopes)
+    if not scopes or most < limits.cause_share * view.per_step(view.partition.span_ns):
+        return None
+    first = scopes[0]
+    found = finding(
+        view,
+        "super_kernel",
+        "problem",
+        f"{duration(most)} per step between kernels that SuperKernels could hold: {len(scopes)} scopes, the first of "
+        f"{first.kernels} kernels ×{first.count} on stream {first.stream}",
+        evidence={
+            "scopes": [{"name": s.name, "stream": s.stream, "count": s.count, "kernels": s.kernels,
+                        "gaps_ns": s.gaps_ns, "segments": len(s.segments)} for s in scopes],
+            "unchecked": [r.detail for r in first.rules if r.status == "unknown"],
+        },
+        gain=(0, most),
+        refute="npuperf analyze AFTER --before THIS shows that the SuperKernel takes as long (published: it may)",
+        next="paste the scope (--full shows it), compile, profile again, verify with --before",
+        source=SOURCE,
+    )  # fmt: skip
+    found.code = first.code
+    return found
+
+
+def scopes(view: View) -> list[SuperKernelScope]:
+    """Return the sequences that would save most; none outside of static graphs and of Atlas A2 and A3."""
+    soc = view.report.soc
+    if view.mode in ("eager", "aclgraph") or (soc and product_of_soc(soc) is None):
+        return []
+    found = find_sequences(view.tasks, view.waits, view.limits)
+    reports = [_scope(view, sequence, number) for number, sequence in enumerate(found[:_SCOPES], 1)]
+    return [r for r in reports if r.gain_ns_per_step[1] > 0]
+
+
+def _scope(view: View, sequence: KernelSequence, number: int) -> SuperKernelScope:
+    tasks, runs = view.tasks, sequence.runs
+    kernels = runs[:, sequence.fused()]
+    gaps = sequence.gaps(tasks)
+    launch = launch_cores(tasks, kernels.ravel())
+    types = [view.types[i] or "N/A" for i in kernels[0].tolist()]
+    name = f"sk{number}"
+    options = list(_options(view, sequence, kernels[0], launch))
+    where = code_lines(view, kernels[0])
+    return SuperKernelScope(
+        name=name,
+        stream=sequence.stream,
+        count=len(runs),
+        types=types,
+        where=where,
+        segments=[
+            Segment(
+                first=tasks.name[int(runs[0, first])] or "",
+                last=tasks.name[int(runs[0, last])] or "",
+                kernels=last - first + 1,
+                gaps_ns=gap // len(runs),
+                stopped_by=_stopper(view, int(runs[0, stop])) if stop >= 0 else None,
+            )
+            for (first, last), stop, gap in zip(sequence.segments, sequence.stopped_by, gaps, strict=True)
+        ],
+        kernels=kernels.shape[1],
+        dur_ns=int(tasks.dur[kernels].sum()) // len(runs),
+        gaps_ns=sum(gaps) // len(runs),
+        cube=launch[0],
+        vector=launch[1],
+        gain_ns_per_step=(0, view.per_step(sum(gaps))),
+        options=options,
+        rules=list(_rules(view, sequence)),
+        code="\n".join(_code(name, options, types, where, len(runs), sequence.stream)) + "\n",
+    )
+
+
+def _stopper(view: View, task: int) -> str:
+    """Say which kernel ends a segment and why."""
+    what = view.types[task] or view.tasks.name[task] or "a kernel"
+    if view.tasks.work[task] == Work.COMMUNICATION:
+        return f"{what} (communication)"
+    if is_dynamic(view.tasks)[task]:
+        return f"{what} (dynamic shape)"
+    return f"{what} ({view.tasks.core[task] or 'unknown core'})"
+
+
+def _options(
+    view: View, sequence: KernelSequence, kernels: np.ndarray, launch: tuple[int, int]
+) -> Iterator[ScopeOption]:
+    """Decide the options; what is not said stays at its default."""
+    fewer = fewer_cores(view.tasks, kernels, launch)
+    if len(fewer):
+        example = view.types[int(fewer[0])] or "a kernel"
+        reason = (
+            f"{len(fewer)} of {len(kernels)} kernels ({example}) start fewer cores than the SuperKernel "
+            f"({launch_blocks(*launch)}); if one of them calls SyncAll it hangs without this"
+        )
+        yield ScopeOption(key="feed-sync-all", value="1", reason=reason)
+    streams = streams_within(view.tasks, sequence)
+    bound = any(not s.asked for s in view.report.core_splits)
+    if len(streams) > 2 and not bound:
+        reason = f"kernels of {len(streams)} streams run meanwhile; not for micro-batches with cores of their own"
+        yield ScopeOption(key="stream-fusion", value="1", reason=reason)
+    yield ScopeOption(
+        key="strict-scope-check",
+        value="bypass",
+        reason="warns in plog (super_kernel_scope) where the scope breaks; abort would stop there",
+    )
+
+
+def _rules(view: View, sequence: KernelSequence) -> Iterator[RuleCheck]:
+    product = product_of_soc(view.report.soc or "")
+    status = {"Atlas A3": "ok", "Atlas A2": "unknown"}.get(product or "", "unknown")
+    detail = f"Atlas A3 (newer CANN: A2, too): {product or 'the profile does not name the chip'}"
+    yield RuleCheck(rule="product", status="ok" if status == "ok" else "unknown", detail=detail)
+    detail = "max-autotune only: " + (
+        "GE executes the graph" if view.mode == "ge" else "the profile does not tell the mode"
+    )
+    yield RuleCheck(rule="mode", status="ok" if view.mode == "ge" else "unknown", detail=detail)
+    known = bool(view.tasks.state.known()[sequence.runs[0]].any())
+    detail = "static graph: " + ("OP State says so" if known else "OP State is not recorded")
+    yield RuleCheck(rule="static graph", status="ok" if known else "unknown", detail=detail)
+    detail = "every operator must support it (TBE and TIK do not): the profile does not tell, plog does"
+    yield RuleCheck(rule="operators", status="unknown", detail=detail)
+
+
+def _code(
+    name: str, options: list[ScopeOption], types: list[str], where: list[str], count: int, stream: int
+) -> Iterator[str]:
+    yield "import torchair"
+    yield ""
+    yield f"# stream {stream}, {len(types)} kernels ×{count}; inside the compiled function, no graph break in the block"
+    yield from (f"#   {line}" for line in where)
+    text = ":".join(f"{o.key}={o.value}" for o in options)
+    yield f'with torchair.scope.super_kernel("{name}", "{text}"):'
+    more = f" … {types[-1]}" if len(types) > _TYPES else ""
+    yield f"    ...  # {', '.join(types[:_TYPES])}{more}"

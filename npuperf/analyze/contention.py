@@ -1,0 +1,136 @@
+"""Contention for cores: kernels that are launched and next in line while other streams leave them too few cores.
+
+A wait for an event looks the same in the kernel table: a kernel starts when one of another stream has ended. Only
+a recorded event wait in front of it tells the two apart, so a wait counts as certain only where the profile
+records event waits and none stands there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from npuperf.analyze.arms import is_event_wait
+from npuperf.analyze.intervals import Intervals
+from npuperf.analyze.launch import Launches
+from npuperf.analyze.nesting import NONE
+from npuperf.analyze.order import previous_same
+from npuperf.analyze.sweep import Sweep
+from npuperf.model.labels import I64, Mask
+from npuperf.model.result import Contention, CoresOverTime
+from npuperf.model.tasks import Tasks, Work
+from npuperf.model.thresholds import Thresholds
+
+NO_LAUNCHES = "launches are not recorded, so nothing tells when a kernel was ready: npuperf profile --level 1"
+NO_EVENT_WAITS = "no event wait is recorded, so any of these waits may be one for another stream's result"
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Waits for cores: kernel ``kernel`` (an index into the sweep's kernels) of task ``task`` was ready at ``since``.
+
+    Until ``until`` (its start) there were too few free cores for it during ``short_ns``, and none on a side that it
+    needs during ``full_ns``. ``holders``: the streams that ran last before it began, as the sweep's bits;
+    ``certain``: it waited for nothing else.
+    """
+
+    kernel: I64
+    task: I64
+    since: I64
+    until: I64
+    short_ns: I64
+    full_ns: I64
+    holders: I64
+    certain: Mask
+
+    def filter(self, chosen: Mask) -> Waits:
+        """Return some of the waits."""
+        return Waits(*(getattr(self, f.name)[chosen] for f in fields(self)))
+
+
+def find_waits(tasks: Tasks, launches: Launches, sweep: Sweep, limits: Thresholds, *, graph: bool) -> Waits:
+    """Find all waits for cores of the kernels of a sweep over ``tasks`` (ordered by start).
+
+    ``graph``: kernels without a launch of their own belong to graphs, which are submitted as a whole.
+    """
+    ready, behind = _ready(tasks, launches)
+    submitted = launches.known | (graph & (ready > np.iinfo(np.int64).min))
+    late = submitted & (ready <= tasks.start - limits.wait_least_ns)
+    kernel = np.flatnonzero(late[sweep.index])
+    task = sweep.index[kernel]
+    since, until = ready[task], tasks.start[task]
+    short, full = np.zeros(len(task), np.int64), np.zeros(len(task), np.int64)
+    for mine, times in _by_need(sweep, kernel):
+        short[mine] = times[0].before(until[mine]) - times[0].before(since[mine])
+        full[mine] = times[1].before(until[mine]) - times[1].before(since[mine])
+    certain = is_event_wait(tasks).any() & ~behind[task]
+    found = Waits(kernel, task, since, until, short, full, _holders(sweep, until), certain)
+    return found.filter(short >= limits.wait_least_ns)
+
+
+def _ready(tasks: Tasks, launches: Launches) -> tuple[I64, Mask]:
+    """Return when each task could have started, and whether an event wait stands right in front of it.
+
+    It is launched, and everything before it on its stream has ended, waits included.
+    """
+    before = previous_same(tasks.stream)
+    free = np.where(before >= 0, tasks.end[before], np.iinfo(np.int64).min)
+    waiting = is_event_wait(tasks)
+    behind = np.zeros(len(tasks), np.bool_)
+    at = before
+    for _ in range(3):  # a record or two may stand between the wait and the kernel
+        control = (at >= 0) & (tasks.work[at] == Work.CONTROL)
+        behind |= control & waiting[at]
+        at = np.where(control, before[at], NONE)
+    return np.maximum(np.where(launches.known, launches.end + launches.latency, free), free), behind
+
+
+def _by_need(sweep: Sweep, kernel: I64) -> list[tuple[I64, tuple[Intervals, Intervals]]]:
+    """Group kernels by the cores they need; return when too few of them are free, and when none is."""
+    needs, group = np.unique(np.stack([sweep.cube[kernel], sweep.vector[kernel]]), axis=1, return_inverse=True)
+    found = []
+    for i, (cube, vector) in enumerate(needs.T.tolist()):
+        mine = np.flatnonzero(group.reshape(-1) == i)
+        found.append((mine, (sweep.lacking(cube, vector), sweep.lacking(min(cube, 1), min(vector, 1)))))
+    return found
+
+
+def _holders(sweep: Sweep, until: I64) -> I64:
+    """Return the streams that ran last before each wait ended."""
+    last = np.maximum.accumulate(np.where(sweep.running > 0, np.arange(len(sweep.running)), 0))
+    piece = np.searchsorted(sweep.border, until, side="left") - 1
+    return sweep.streams[last[np.clip(piece, 0, len(last) - 1)]]
+
+
+def add_contention(use: CoresOverTime, tasks: Tasks, waits: Waits, sweep: Sweep) -> None:
+    """Put the waits, summed by stream and holders, into the report."""
+    stream = tasks.stream[waits.task]
+    rows = []
+    for bits, number in sorted(set(zip(waits.holders.tolist(), stream.tolist(), strict=True))):
+        mine = (waits.holders == bits) & (stream == number)
+        rows.append(
+            Contention(
+                stream=number,
+                holders=[s for s in sweep.names(bits) if s != number],
+                kernels=int(mine.sum()),
+                least_ns=int(waits.short_ns[mine & waits.certain].sum()),
+                most_ns=int(waits.short_ns[mine].sum()),
+                full_ns=int(waits.full_ns[mine].sum()),
+            )
+        )
+    use.contention = sorted(rows, key=lambda r: -r.most_ns)
+    use.contended_ns = (_union(waits.filter(waits.certain), sweep), _union(waits, sweep))
+    if rows and not is_event_wait(tasks).any():
+        use.contention_reason = NO_EVENT_WAITS
+
+
+def _union(waits: Waits, sweep: Sweep) -> int:
+    """Return in how much time at least one kernel waited for cores, ns."""
+    parts = [
+        Intervals.union(waits.since[mine], waits.until[mine]).intersect(short)
+        for mine, (short, _) in _by_need(sweep, waits.kernel)
+    ]
+    if not parts:
+        return 0
+    return Intervals.union(*(np.concatenate([getattr(p, e) for p in parts]) for e in ("start", "end"))).total()

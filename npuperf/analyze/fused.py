@@ -1,0 +1,206 @@
+"""SuperKernels of a profile beside the kernels they replaced in an earlier one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from npuperf.analyze.superkernel import launch_blocks, launch_cores
+from npuperf.model.labels import I64, Mask
+from npuperf.model.result import Basis, SuperKernelCheck
+from npuperf.model.tasks import Tasks, Work
+from npuperf.units import duration
+
+#: GE names a SuperKernel after its scope, its first and its last operator, and numbers it.
+_NAME: Final = re.compile(r"^sk_(?P<scope>.+?)_start_(?P<first>.+)_end_(?P<last>.+)$")
+_SPLIT: Final = re.compile(r"_split_\d+_\d+$")
+_NUMBER: Final = re.compile(r"_\d+$")
+_ANY: Final = re.compile(r"^(te_superkernel|sk_.+_start_)", re.I)
+UNNAMED: Final = "(unnamed)"
+#: Standard errors that a difference must exceed.
+_SURE: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Replaced:
+    """Where in the earlier profile the kernels of a SuperKernel ran: elapsed time and gaps per run (ns)."""
+
+    kernels: int
+    elapsed: I64
+    gaps: I64
+    blocks: int
+
+
+def is_super_kernel(tasks: Tasks) -> Mask:
+    """True for SuperKernels: by their type, or by the names that the compiler and GE give them."""
+    by_type = tasks.type.flag([t.lower() == "superkernel" for t in tasks.type.names])
+    by_name = tasks.name.flag([bool(_ANY.match(n)) for n in tasks.name.names])
+    return (by_type | by_name) & np.equal(tasks.work, Work.COMPUTE)
+
+
+def check_super_kernels(before: Tasks, after: Tasks, log: Sequence[str]) -> list[SuperKernelCheck]:
+    """Compare every SuperKernel of ``after`` with what ``before`` ran in its place; ``log``: lines of plog files."""
+    found = np.flatnonzero(is_super_kernel(after))
+    if not len(found):
+        reason = (
+            "there is no SuperKernel in this profile: the scope is in a dynamic graph, or nothing in it can be fused"
+        )
+        return [_unanswered("–", reason, log)]
+    scopes: dict[str, dict[str, list[int]]] = {}
+    for i in found.tolist():
+        name = after.name[i] or ""
+        match = _NAME.match(name)
+        scope = _SPLIT.sub("", match["scope"]) if match else UNNAMED
+        scopes.setdefault(scope, {}).setdefault(name, []).append(i)
+    unnamed = scopes.pop(UNNAMED, {})
+    checks = [_check(scope, parts, before, after, log) for scope, parts in scopes.items()]
+    if unnamed:
+        checks.append(_by_disappearance(np.array(sorted(i for at in unnamed.values() for i in at)), before, after, log))
+    return checks
+
+
+def _check(
+    scope: str, parts: dict[str, list[int]], before: Tasks, after: Tasks, log: Sequence[str]
+) -> SuperKernelCheck:
+    """Compare one scope, found by the names of its first and last operators."""
+    replaced = [_find(name, before) for name in parts]
+    rows = [np.array(at) for at in parts.values()]
+    took = sum(float(after.dur[at].mean()) for at in rows)
+    block = max(int(after.block[at].max()) for at in rows)
+    known = [r for r in replaced if r is not None]
+    if len(known) < len(parts):
+        missing = next(name for name, r in zip(parts, replaced, strict=True) if r is None)
+        check = _unanswered(scope, f"the operators that {missing} names are not in the earlier profile", log)
+    else:
+        check = _compared(scope, known, rows, after, log)
+    check.parts, check.count = len(parts), max(len(at) for at in rows)
+    check.after_ns, check.block_dim = round(took), block if block > 0 else None
+    if len(parts) > 1:
+        names = "; ".join(f"{m['first']} … {m['last']}" for m in map(_NAME.match, parts) if m)
+        check.reason += f"; the scope broke into {len(parts)} SuperKernels: {names}"
+    return check
+
+
+def _compared(
+    scope: str, known: list[_Replaced], rows: list[I64], after: Tasks, log: Sequence[str]
+) -> SuperKernelCheck:
+    took = sum(float(after.dur[at].mean()) for at in rows)
+    was = sum(float(r.elapsed.mean()) for r in known)
+    noise = _SURE * float(
+        np.sqrt(sum(_variance(r.elapsed) for r in known) + sum(_variance(after.dur[a]) for a in rows))
+    )
+    expected = max(r.blocks for r in known)
+    block = max(int(after.block[at].max()) for at in rows)
+    reason = f"{duration(round(was))} became {duration(round(took))}, noise {duration(round(noise))}"
+    if 0 < block != expected > 0:
+        reason += f"; it starts {block} cores, its kernels {expected} at most"
+    check = _unanswered(scope, reason, log)
+    check.kernels = sum(r.kernels for r in known)
+    check.block_expected = expected or None
+    check.before_ns, check.gaps_ns = round(was), round(sum(float(r.gaps.mean()) for r in known))
+    check.saved_ns = round(was) - round(took)
+    check.verdict = "faster" if was - took > noise else "not faster"
+    return check
+
+
+def _variance(values: I64) -> float:
+    """Return the variance of the mean of ``values``."""
+    return float(values.var(ddof=1) / len(values)) if len(values) > 1 else 0.0
+
+
+def _find(name: str, before: Tasks) -> _Replaced | None:
+    """Find every run of the operators from the first to the last that a SuperKernel is named after."""
+    match = _NAME.match(name)
+    assert match is not None
+    first = _named(before, match["first"])
+    last = _named(before, match["last"])
+    if not last.any():  # the number at the end may be the SuperKernel's own
+        last = _named(before, _NUMBER.sub("", match["last"]))
+    elapsed, gaps, kernels, found = [], [], 0, np.empty(0, np.int64)
+    for stream in np.unique(before.stream[first]).tolist():
+        mine = np.flatnonzero((before.stream == stream) & (before.work == Work.COMPUTE))
+        begins, ends = np.flatnonzero(first[mine]), np.flatnonzero(last[mine])
+        for begin, after in zip(begins.tolist(), [*begins[1:].tolist(), len(mine)], strict=True):
+            at = int(np.searchsorted(ends, begin))
+            if at < len(ends) and ends[at] < after:
+                run = mine[begin : int(ends[at]) + 1]
+                whole = int(before.end[run].max() - before.start[run[0]])
+                elapsed.append(whole)
+                gaps.append(int(np.maximum(before.start[run][1:] - before.end[run][:-1], 0).sum()))
+                kernels, found = len(run), run
+    if not elapsed:
+        return None
+    return _Replaced(kernels, np.array(elapsed), np.array(gaps), launch_blocks(*launch_cores(before, found)))
+
+
+def _named(tasks: Tasks, name: str) -> Mask:
+    return tasks.name.flag([n == name for n in tasks.name.names])
+
+
+def _by_disappearance(found: I64, before: Tasks, after: Tasks, log: Sequence[str]) -> SuperKernelCheck:
+    """Compare SuperKernels without telling names with the kernels that there are fewer of per step."""
+    steps = [len(np.unique(t.step[t.step >= 0])) for t in (before, after)]
+    took = int(after.dur[found].sum())
+    if not all(steps):
+        reason = "the SuperKernels do not name their operators, and without steps nothing tells what they replaced"
+        return _unanswered(UNNAMED, reason, log, after_ns=took, count=len(found))
+    counts = [_per_type(t, n) for t, n in zip((before, after), steps, strict=True)]
+    gone = {t: n - counts[1].get(t, (0.0, 0))[0] for t, (n, _) in counts[0].items()}
+    gone = {t: n for t, n in gone.items() if n > 0.5 and t.lower() != "superkernel"}
+    was = sum(n * counts[0][t][1] for t, n in gone.items())
+    took = round(took / steps[1])
+    types = ", ".join(f"{t} ×{n:.0f}" for t, n in list(gone.items())[:5])
+    check = _unanswered(
+        UNNAMED, f"per step, beside the kernels that vanished: {types or 'none'}", log, basis="inferred"
+    )
+    check.count, check.parts = len(found), len(np.unique(after.name.codes[found]))
+    check.after_ns = took
+    check.kernels = round(sum(gone.values()))
+    if gone:
+        check.before_ns, check.saved_ns = round(was), round(was) - took
+        check.verdict = "faster" if was > took else "not faster"
+        check.reason += "; the gaps between them are not counted"
+    return check
+
+
+def _per_type(tasks: Tasks, steps: int) -> dict[str, tuple[float, float]]:
+    """Return count per step and mean duration (ns) of each type of compute kernel."""
+    compute = tasks.work == Work.COMPUTE
+    found = {}
+    for code, name in enumerate(tasks.type.names):
+        mine = compute & (tasks.type.codes == code)
+        if mine.any():
+            found[name] = (int(mine.sum()) / steps, float(tasks.dur[mine].mean()))
+    return found
+
+
+def _unanswered(
+    scope: str,
+    reason: str,
+    log: Sequence[str],
+    *,
+    after_ns: int = 0,
+    count: int = 0,
+    basis: Basis = "measured",
+) -> SuperKernelCheck:
+    about = [line for line in log if scope in line] if scope not in ("–", UNNAMED) else []
+    return SuperKernelCheck(
+        scope=scope,
+        parts=0,
+        count=count,
+        kernels=0,
+        block_dim=None,
+        block_expected=None,
+        before_ns=None,
+        gaps_ns=None,
+        after_ns=after_ns,
+        saved_ns=None,
+        basis=basis,
+        verdict="cannot tell",
+        reason=reason,
+        log=about or list(log),
+    )

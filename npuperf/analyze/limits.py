@@ -1,0 +1,269 @@
+"""Core limits per stream: the replay with core-dependent durations, and the search for the best split.
+
+A limit below a kernel's blocks slows it down. Its work may divide over the fewer cores without loss (the tiling is
+made for them), or its blocks stay and run in more waves; the truth lies between the two. In return streams whose
+limits together fit the chip do not wait for each other's cores any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Final
+
+import numpy as np
+
+from npuperf.analyze.contention import Waits
+from npuperf.analyze.cores import blocks
+from npuperf.analyze.maxplus import NEVER, Program
+from npuperf.analyze.nesting import NONE
+from npuperf.analyze.sweep import Sweep
+from npuperf.analyze.whatif import Scene, gains_of, saved
+from npuperf.model.labels import F64, I64, Mask
+from npuperf.model.result import SlowerKernel
+from npuperf.model.tasks import Tasks
+from npuperf.model.thresholds import Thresholds
+
+#: Cube and vector cores that a stream may use.
+Limit = tuple[int, int]
+Split = Mapping[int, Limit]
+
+#: Streams that a split is searched for at most: beyond it nobody could keep track of the scopes.
+MOST_STREAMS: Final = 4
+#: Instructions replayed in a search, and the fewest splits that are tried.
+_BUDGET: Final = 4_000_000
+_FEWEST: Final = 12
+_ROUNDS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What splits are tried on. Columns are of the replay's active tasks; ``cube`` and ``vector`` are their blocks.
+
+    ``undisturbed``: durations had no kernel shared cores (ns). ``held``: for how long a task waited for cores,
+    ``holders`` which streams had them (numbers), ``certain`` whether it can have waited for nothing else.
+    ``streams``: those with a notable part of the kernel time, the busiest first.
+    """
+
+    scene: Scene
+    chip: Limit
+    stream: I64
+    dur: I64
+    cube: I64
+    vector: I64
+    undisturbed: I64
+    held: I64
+    holders: list[tuple[int, ...]]
+    certain: Mask
+    streams: tuple[int, ...]
+    used: dict[tuple[int, int], int] = field(default_factory=dict)
+    tried: dict[tuple[tuple[int, Limit], ...], tuple[int, int]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, scene: Scene, tasks: Tasks, sweep: Sweep, waits: Waits, limits: Thresholds) -> Bench:
+        """Prepare; ``sweep`` and ``waits`` are of all ``tasks``."""
+        active = scene.replay.active
+        place = np.full(len(tasks), NONE)
+        place[active] = np.arange(len(active))
+        undisturbed = tasks.dur.copy()
+        undisturbed[sweep.index] = sweep.undisturbed()
+        used = blocks(tasks)
+        held, certain = np.zeros(len(active), np.int64), np.zeros(len(active), np.bool_)
+        at = place[waits.task]
+        held[at], certain[at] = waits.short_ns, waits.certain
+        holders: list[tuple[int, ...]] = [()] * len(active)
+        named = {bits: tuple(sweep.names(bits)) for bits in np.unique(waits.holders).tolist()}
+        for i, bits in zip(at.tolist(), waits.holders.tolist(), strict=True):
+            holders[i] = named[bits]
+        return cls(
+            scene=scene,
+            chip=(sweep.cores.cube or 0, sweep.cores.vector or 0),
+            stream=tasks.stream[active],
+            dur=tasks.dur[active],
+            cube=np.maximum(used.cube[active], 0),
+            vector=np.maximum(used.vector[active], 0),
+            undisturbed=undisturbed[active],
+            held=held,
+            holders=holders,
+            certain=certain,
+            streams=_main_streams(sweep, limits),
+        )
+
+    def uses(self, stream: int, side: int) -> int:
+        """Return the most cores that a kernel of a stream uses on side 0 (cube) or 1 (vector)."""
+        if (stream, side) not in self.used:
+            wanted = (self.cube, self.vector)[side][self.stream == stream]
+            self.used[stream, side] = min(int(wanted.max(initial=0)), self.chip[side])
+        return self.used[stream, side]
+
+
+def _main_streams(sweep: Sweep, limits: Thresholds) -> tuple[int, ...]:
+    numbers, place = np.unique(sweep.kernels.stream, return_inverse=True)
+    time = np.bincount(place, sweep.kernels.dur)
+    order = np.argsort(-time, kind="stable")
+    return tuple(int(numbers[i]) for i in order.tolist() if time[i] >= limits.cause_share * time.sum())
+
+
+def factors(blocks: I64, cores: int, limit: int) -> tuple[F64, F64]:
+    """Return by which factor a limit lengthens kernels with these blocks, least and most.
+
+    On ``cores`` they now run in full, or in waves if there are more blocks.
+    """
+    used = np.clip(blocks, 1, max(cores, 1))
+    divided = np.maximum(used / limit, 1.0)
+    waves = np.maximum(-(-blocks // limit), 1) / np.maximum(-(-blocks // max(cores, 1)), 1)
+    none = blocks <= 0
+    return np.where(none, 1.0, np.minimum(divided, waves)), np.where(none, 1.0, np.maximum(divided, waves))
+
+
+def slow_down(bench: Bench, split: Split) -> tuple[F64, F64]:
+    """Return by which factor a split lengthens every task, least and most."""
+    least, most = np.ones(len(bench.stream)), np.ones(len(bench.stream))
+    for stream, limit in split.items():
+        mine = bench.stream == stream
+        for wanted, cores, cap in zip((bench.cube, bench.vector), bench.chip, limit, strict=True):
+            if cap:
+                low, high = factors(wanted[mine], cores, cap)
+                least[mine], most[mine] = np.maximum(least[mine], low), np.maximum(most[mine], high)
+    return least, most
+
+
+def _programs(bench: Bench, split: Split) -> tuple[Program, Program]:
+    """Return the programs of the best and of the worst case of a split."""
+    least, most = slow_down(bench, split)
+    freed = np.zeros(len(bench.held), np.bool_)
+    waiting = np.flatnonzero(bench.held)
+    fit: dict[tuple[int, ...], bool] = {}
+    for i in waiting.tolist():
+        together = (int(bench.stream[i]), *bench.holders[i])
+        if together not in fit:
+            fit[together] = _fits(bench, split, together)
+        freed[i] = fit[together]
+    changed = np.isin(bench.stream, list(split))
+    best = _changed(bench, np.where(changed, np.rint(bench.undisturbed * least), bench.dur), freed)
+    worst = _changed(bench, np.rint(bench.dur * most), freed & bench.certain)
+    return best, worst
+
+
+def _fits(bench: Bench, split: Split, streams: Sequence[int]) -> bool:
+    """Tell whether the kernels of all these streams find room on the chip at the same time."""
+    if not {*streams} <= split.keys():
+        return False
+    return all(sum(min(split[s][side], bench.uses(s, side)) for s in streams) <= bench.chip[side] for side in (0, 1))
+
+
+def _changed(bench: Bench, dur: F64 | I64, freed: Mask) -> Program:
+    """Return the program with other durations and without waits for cores."""
+    replay = bench.scene.replay
+    columns = {name: getattr(replay.program, name).copy() for name in ("dur_ns", "other_ns", "extra_ns")}
+    columns["dur_ns"][replay.task] = dur
+    awaited = replay.awaited
+    by_other = freed & (awaited >= 0) & (bench.stream[awaited] != bench.stream)
+    columns["other_ns"][replay.task[by_other]] = NEVER
+    at = replay.task[freed]
+    columns["extra_ns"][at] = np.maximum(columns["extra_ns"][at] - bench.held[freed], 0)
+    return replay.program.with_columns(**columns)
+
+
+def gain(bench: Bench, split: Split) -> tuple[int, int]:
+    """Replay a split; return what it saves of the window at least and at most, ns, as far as the model tells."""
+    key = tuple(sorted(split.items()))
+    if key not in bench.tried:
+        best, worst = (saved(bench.scene, program) for program in _programs(bench, split))
+        bench.tried[key] = (min(best, worst), max(best, worst))
+    return bench.tried[key]
+
+
+def gain_interval(bench: Bench, split: Split) -> tuple[int, int]:
+    """Return what a split saves of the window, with everything that the model leaves open, ns."""
+    gains = [g for program in _programs(bench, split) for g in gains_of(bench.scene, program)]
+    return min(gains), max(gains)
+
+
+def most_possible(bench: Bench) -> int:
+    """Return what could be saved if no kernel waited for cores and none became slower, ns."""
+    return saved(bench.scene, _changed(bench, bench.undisturbed, bench.held > 0))
+
+
+def best_split(bench: Bench) -> dict[int, Limit]:
+    """Search the split of all cores over the main streams (two at least) that saves most in its worst case.
+
+    Scans both sides together first (kernels that mix sides need both), then each side for itself, until nothing
+    improves. Sides that only one stream uses stay whole.
+    """
+    tries = max(_FEWEST, _BUDGET // max(len(bench.scene.replay.program), 1))
+    users = [[s for s in bench.streams if bench.uses(s, side)] for side in (0, 1)]
+    split = {s: _start(bench, s, users) for s in bench.streams}
+    for _ in range(_ROUNDS):
+        before = split
+        for sides in ((0, 1), (0,), (1,)):
+            for pair in combinations(bench.streams, 2):
+                options = [split, *_moves(bench, split, pair, sides, users, tries // 6)]
+                split = max(options, key=lambda option: gain(bench, option))
+        if split == before:
+            break
+    return split
+
+
+def _start(bench: Bench, stream: int, users: Sequence[Sequence[int]]) -> Limit:
+    """Return an even share of each side that several streams use, all of the others."""
+    cube, vector = (
+        cores if stream not in mine or len(mine) < 2 else cores // len(mine)
+        for cores, mine in zip(bench.chip, users, strict=True)
+    )
+    return cube, vector
+
+
+def _moves(
+    bench: Bench,
+    split: Split,
+    pair: tuple[int, int],
+    sides: tuple[int, ...],
+    users: Sequence[Sequence[int]],
+    most: int,
+) -> Iterator[dict[int, Limit]]:
+    """Yield splits that divide what two streams have of some sides otherwise."""
+    one, other = pair
+    shared = [side for side in sides if one in users[side] and other in users[side]]
+    if not shared or len(shared) < len(sides):
+        return
+    total = [bench.chip[side] - sum(split[s][side] for s in users[side] if s not in pair) for side in (0, 1)]
+    scale = shared[0]
+    first = max(1, total[scale] - bench.uses(other, scale))
+    last = min(total[scale] - 1, bench.uses(one, scale))
+    if last < first:
+        first = last = max(1, min(last, total[scale] - 1))
+    for x in range(first, last + 1, max(1, (last - first + 1) // max(most, 1))):
+        limits = {s: list(split[s]) for s in pair}
+        for side in shared:
+            part = x if side == scale else min(max(round(x * total[side] / total[scale]), 1), total[side] - 1)
+            limits[one][side], limits[other][side] = part, total[side] - part
+        yield {**split, **{s: (a, v) for s, (a, v) in limits.items()}}
+
+
+def complete(bench: Bench, asked: Split) -> dict[int, Limit]:
+    """Give the main streams that a split does not name what it leaves over, each on its own."""
+    rest = [max(cores - sum(limit[side] for limit in asked.values()), 0) for side, cores in enumerate(bench.chip)]
+    return {**dict.fromkeys(bench.streams, (rest[0], rest[1])), **asked}
+
+
+def slower_kernels(bench: Bench, split: Split) -> list[SlowerKernel]:
+    """List the types of kernels that a split slows down, the most time first."""
+    least, most = slow_down(bench, split)
+    types = bench.scene.types
+    found: dict[tuple[int, int], list[int]] = {}
+    for i in np.flatnonzero(most > 1).tolist():
+        found.setdefault((int(bench.stream[i]), int(types.codes[i])), []).append(i)
+    rows = [
+        SlowerKernel(
+            stream=stream,
+            type=types.names[code] if code >= 0 else None,
+            count=len(at),
+            total_ns=int(bench.dur[at].sum()),
+            least=float(least[at].min()),
+            most=float(most[at].max()),
+        )
+        for (stream, code), at in found.items()
+    ]
+    return sorted(rows, key=lambda r: -r.total_ns * (r.most - 1))

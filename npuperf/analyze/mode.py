@@ -1,0 +1,28 @@
+"""How the program was executed: operator by operator, as captured graphs, or as graphs of GE."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Literal
+
+from npuperf.model.profile import DeviceProfile
+from npuperf.model.tasks import Work
+
+#: ``aclgraph``: captured and replayed (reduce-overhead, npugraph_ex); ``ge``: compiled by GE (max-autotune).
+Mode = Literal["eager", "aclgraph", "ge", "unknown"]
+
+_CAPTURED: Final = re.compile(r"aclmdlRI|aclgraph|NPUGraph|CaptureReplay|rtModelRI", re.I)
+_COMPILED: Final = re.compile(r"ModelExecute|aclmdlExecute|^Model@|GraphExecut|InferShape|ge::|RT2", re.I)
+
+
+def mode_of(profile: DeviceProfile) -> Mode:
+    """Tell from the kernels' names (eager torch_npu names them after aclnn and aclop calls) and from host calls."""
+    tasks = profile.tasks
+    compute = tasks.work == Work.COMPUTE
+    eager = tasks.name.flag([n.startswith("aclnn") for n in tasks.name.names]) & compute
+    calls = profile.host.events.name.names
+    if any(_CAPTURED.search(n) for n in calls):  # captured kernels keep their eager names
+        return "aclgraph"
+    if int(eager.sum()) * 2 >= max(int(compute.sum()), 1):
+        return "eager"
+    return "ge" if any(_COMPILED.search(n) for n in calls) else "unknown"

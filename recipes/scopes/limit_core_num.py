@@ -1,0 +1,45 @@
+"""Two branches on two streams, each with cores of its own: torchair.scope.limit_core_num.
+
+    python limit_core_num.py [max-autotune|reduce-overhead]
+
+The limits are those that `npuperf analyze` proposes; verify them in a profile of this program with
+`npuperf analyze ./result --expect-cores STREAM=CUBE,VECTOR`. Atlas A2 and A3.
+"""
+
+import sys
+
+import torch
+import torch_npu  # noqa: F401  (registers the device)
+import torchair
+
+MAIN_LIMIT, SIDE_LIMIT = (16, 32), (8, 16)  # cube and vector cores; together no more than the chip has
+
+
+class Branches(torch.nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.attention = torch.nn.Linear(width, width)
+        self.experts = torch.nn.Linear(width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torchair.scope.npu_stream_switch("experts"):  # in captured graphs the limit is one of this stream
+            with torchair.scope.limit_core_num(*SIDE_LIMIT):
+                side = torch.nn.functional.gelu(self.experts(x))
+        with torchair.scope.limit_core_num(*MAIN_LIMIT):
+            main = torch.softmax(self.attention(x), -1)
+        return main + side
+
+
+def build(mode: str, width: int = 4096) -> torch.nn.Module:
+    config = torchair.CompilerConfig()
+    config.mode = mode
+    backend = torchair.get_npu_backend(compiler_config=config)
+    return torch.compile(Branches(width).half().npu(), backend=backend, dynamic=False, fullgraph=True)
+
+
+if __name__ == "__main__":
+    model = build(sys.argv[1] if len(sys.argv) > 1 else "max-autotune")
+    batch = torch.randn(64, 4096, dtype=torch.float16).npu()
+    for _ in range(40):
+        model(batch)
+    torch.npu.synchronize()

@@ -1,0 +1,274 @@
+"""Core limits against brute force: an own scheduler runs every split, with kernels that divide and that do not.
+
+The scheduler below shares nothing with npuperf: streams run in order, a kernel begins once it is launched, its
+stream is free and enough cores are. Without limits it makes the measured profile; with them the truth.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from build import K, ascend_pt
+
+from npuperf.analyze.limits import factors
+from npuperf.errors import UsageError
+from npuperf.model.result import CoreSplit, Device
+from npuperf.pipeline import Options, analyze_path
+
+CUBE, VECTOR = 8, 16
+LAUNCH, LATENCY, GAP = 1_000, 5_000, 500
+Divide = Callable[[int, int, int], float]
+
+
+@dataclass(frozen=True)
+class Work:
+    """A kernel: its stream, how long it takes with all cores, its blocks, whether it is a vector kernel."""
+
+    stream: int
+    dur: int
+    block: int
+    vector: bool = False
+
+    @property
+    def chip(self) -> int:
+        return VECTOR if self.vector else CUBE
+
+
+def divided(block: int, chip: int, limit: int) -> float:
+    """Perfectly divisible work: the fewer cores, the longer."""
+    return max(min(block, chip) / limit, 1.0)
+
+
+def in_waves(block: int, chip: int, limit: int) -> float:
+    """The blocks stay and run in more waves."""
+    return math.ceil(block / limit) / math.ceil(block / chip)
+
+
+def least(block: int, chip: int, limit: int) -> float:
+    return min(divided(block, chip, limit), in_waves(block, chip, limit))
+
+
+def most(block: int, chip: int, limit: int) -> float:
+    return max(divided(block, chip, limit), in_waves(block, chip, limit))
+
+
+def schedule(work: list[Work], limits: dict[int, tuple[int, int]], model: Divide) -> list[tuple[int, int]]:
+    """Return start and end of each kernel; kernel i is launched at i · LAUNCH."""
+    times: list[tuple[int, int]] = [(0, 0)] * len(work)
+    queues = {s: [i for i, w in enumerate(work) if w.stream == s] for s in {w.stream for w in work}}
+    free_at = dict.fromkeys(queues, -GAP)
+    running: list[tuple[int, int, bool]] = []  # end, cores, vector
+    now = 0
+    while any(queues.values()):
+        running = [r for r in running if r[0] > now]
+        ready = {s: max(q[0] * LAUNCH + LATENCY, free_at[s] + GAP) for s, q in queues.items() if q}
+        for s in sorted((s for s in ready if ready[s] <= now), key=lambda s: (ready[s], s)):
+            w = work[queues[s][0]]
+            limit = limits.get(s, (CUBE, VECTOR))[w.vector]
+            cores = min(w.block, limit, w.chip)
+            if sum(c for _, c, v in running if v == w.vector) + cores <= w.chip:
+                i = queues[s].pop(0)
+                end = now + round(w.dur * model(w.block, w.chip, limit))
+                times[i], free_at[s] = (now, end), end
+                running.append((end, cores, w.vector))
+        later = [r[0] for r in running] + [
+            t for s, q in queues.items() if q for t in [max(q[0] * LAUNCH + LATENCY, free_at[s] + GAP)]
+        ]
+        now = min((t for t in later if t > now), default=now)
+    return times
+
+
+def span(times: list[tuple[int, int]]) -> int:
+    return max(e for _, e in times) - min(s for s, _ in times)
+
+
+def profile(root: Path, work: list[Work], *, event_waits: bool = True, cores: str = f"{CUBE},{VECTOR}") -> Path:
+    times = schedule(work, {}, divided)
+    kernels = [
+        K(
+            start,
+            end - start,
+            f"aclnnOp{i}",
+            f"Op{w.stream}",
+            "AI_VECTOR_CORE" if w.vector else "AI_CORE",
+            w.stream,
+            w.block,
+            launch=i * LAUNCH,
+        )
+        for i, (w, (start, end)) in enumerate(zip(work, times, strict=True))
+    ]
+    if event_waits:
+        last = max(k.start + k.dur for k in kernels)
+        kernels.append(K(last + 10, 10, "EVENT_WAIT", "EVENT_WAIT", "EVENT_WAIT", 99, 0))
+    return ascend_pt(root, kernels, cores=cores)
+
+
+def device(path: Path, **options: object) -> Device:
+    (found,) = analyze_path(path, Options(**options)).devices  # type: ignore[arg-type]
+    return found
+
+
+def proposal(found: Device) -> CoreSplit | None:
+    return next((s for s in found.core_splits if not s.asked), None)
+
+
+def limits_of(split: CoreSplit) -> dict[int, tuple[int, int]]:
+    return {x.stream: (x.cube, x.vector) for x in split.limits}
+
+
+def random_work(seed: int) -> list[Work]:
+    """Two streams that want the same cores: long kernels on some of them beside short ones on all."""
+    source = random.Random(seed)
+    big, small = source.randint(3, 7), source.choice([4, 6, 8, 12])
+    kernels = []
+    for _ in range(source.randint(4, 9)):
+        kernels += [Work(2, source.randint(60, 160) * 1_000, source.choice([big, max(big - 1, 1)]))]
+        kernels += [Work(5, source.randint(5, 40) * 1_000, small)] * source.randint(0, 2)
+    return kernels
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_no_fixed_split_beats_the_proposal_by_more_than_its_interval(seed: int, tmp_path: Path) -> None:
+    work = random_work(seed)
+    if len({w.stream for w in work}) < 2:
+        work.append(Work(5, 30_000, 8))
+    today = span(schedule(work, {}, divided))
+    splits = [{2: (a, VECTOR), 5: (CUBE - a, VECTOR)} for a in range(1, CUBE)]
+    found = device(profile(tmp_path, work))
+    assert found.partition.span_ns == today
+    split = proposal(found)
+    if split is None:  # then no split is certain to save a notable part
+        worst = min(span(schedule(work, s, most)) for s in splits)
+        assert worst >= today * (1 - 0.02)
+        return
+    assert split.gain_ns_per_step and split.span_ns
+    chosen = limits_of(split)
+    assert chosen in splits
+    assert split.gain_ns_per_step[0] > 0
+    for model in (divided, in_waves, least, most):
+        truth = span(schedule(work, chosen, model))
+        best = min(span(schedule(work, s, model)) for s in splits)
+        width = split.span_ns[1] - split.span_ns[0]
+        assert truth - best <= width + 0.01 * today
+        assert split.span_ns[0] - 0.01 * today <= truth <= split.span_ns[1] + 0.01 * today
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("a", [1, 3, 6])
+def test_a_split_of_the_user_s_own_is_predicted(seed: int, a: int, tmp_path: Path) -> None:
+    work = [*random_work(seed), Work(5, 20_000, 8)]
+    today = span(schedule(work, {}, divided))
+    asked = {2: (a, VECTOR), 5: (CUBE - a, VECTOR)}
+    (split,) = [s for s in device(profile(tmp_path, work), cores_of=asked).core_splits if s.asked]
+    assert split.span_ns and limits_of(split) == asked
+    for model in (least, most):
+        truth = span(schedule(work, asked, model))
+        assert split.span_ns[0] - 0.01 * today <= truth <= split.span_ns[1] + 0.01 * today
+
+
+def test_both_sides_are_split(tmp_path: Path) -> None:
+    """Stream 2: pairs of cube kernels of 5 and of vector kernels of 10; stream 5 wants everything for a short while."""
+    main = [Work(2, 100_000, 5), Work(2, 100_000, 5), Work(2, 100_000, 10, True), Work(2, 100_000, 10, True)]
+    work = [w for _ in range(6) for w in (*main, Work(5, 20_000, 8), Work(5, 20_000, 16, True))]
+    found = device(profile(tmp_path, work))
+    split = proposal(found)
+    assert split is not None and split.gain_pct
+    assert limits_of(split) == {2: (5, 10), 5: (3, 6)}
+    today = span(schedule(work, {}, divided))
+    every = [{2: (a, v), 5: (CUBE - a, VECTOR - v)} for a in range(1, CUBE) for v in range(1, VECTOR)]
+    assert span(schedule(work, limits_of(split), most)) == min(span(schedule(work, s, most)) for s in every) < today
+
+
+def test_a_chip_without_vector_cores(tmp_path: Path) -> None:
+    work = [w for _ in range(6) for w in (Work(2, 100_000, 5), Work(5, 20_000, 8))]
+    split = proposal(device(profile(tmp_path, work, cores=f"{CUBE},0")))
+    assert split is not None
+    assert limits_of(split) == {2: (5, 0), 5: (3, 0)}
+    assert split.code and "set_stream_limit(torch.npu.current_stream(), 5, 0)" in split.code
+
+
+@pytest.mark.parametrize("kind", ["one stream", "perfectly divisible", "no contention"])
+def test_no_proposal_without_a_certain_gain(kind: str, tmp_path: Path) -> None:
+    work = {
+        "one stream": [Work(2, 50_000, 8)] * 6,
+        "perfectly divisible": [Work(s, 50_000, 8) for _ in range(6) for s in (2, 5)],
+        "no contention": [Work(s, 50_000, 4) for _ in range(6) for s in (2, 5)],
+    }[kind]
+    found = analyze_path(profile(tmp_path, work))
+    assert found.devices[0].core_splits == []
+    assert [f.status for f in found.findings if f.rule == "core_limit"] == ["ok"]
+
+
+def test_waits_that_may_be_for_events_give_no_proposal_but_say_what_is_missing(tmp_path: Path) -> None:
+    work = [w for _ in range(6) for w in (Work(2, 100_000, 5), Work(5, 20_000, 8))]
+    found = analyze_path(profile(tmp_path, work, event_waits=False))
+    assert found.devices[0].core_splits == []
+    (finding,) = [f for f in found.findings if f.rule == "core_limit"]
+    assert finding.status == "cannot_tell"
+    assert finding.needs and "event wait" in finding.needs
+
+
+def test_streams_left_out_get_the_rest(tmp_path: Path) -> None:
+    work = [w for _ in range(6) for w in (Work(2, 100_000, 5), Work(5, 20_000, 8))]
+    (split,) = [s for s in device(profile(tmp_path, work), cores_of={5: (3, 6)}).core_splits if s.asked]
+    assert limits_of(split) == {5: (3, 6), 2: (5, 10)}
+
+
+def test_limits_beyond_the_chip_together_free_nobody(tmp_path: Path) -> None:
+    work = [w for _ in range(6) for w in (Work(2, 100_000, 5), Work(5, 20_000, 8))]
+    asked = {2: (8, 16), 5: (8, 16)}
+    (split,) = [s for s in device(profile(tmp_path, work), cores_of=asked).core_splits if s.asked]
+    assert split.gain_ns_per_step == (0, 0)
+    assert {r.rule: r.status for r in split.rules}["sum"] == "violated"
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({7: (4, 8)}, "no such stream"),
+        ({2: (9, 8)}, "9 cube cores"),
+        ({2: (0, 8)}, "0 cube cores"),
+        ({5: (4, 0)}, "0 vector"),
+    ],
+)
+def test_limits_that_cannot_be_are_refused(asked: dict[int, tuple[int, int]], words: str, tmp_path: Path) -> None:
+    work = [w for _ in range(3) for w in (Work(2, 100_000, 5), Work(5, 20_000, 8))]
+    with pytest.raises(UsageError, match=words):
+        device(profile(tmp_path, work), cores_of=asked)
+
+
+@pytest.mark.parametrize(
+    ("block", "limit", "low", "high"),
+    [
+        (24, 24, 1, 1),
+        (24, 16, 1.5, 2),  # divided 24/16; blocks in two waves
+        (20, 16, 1.25, 2),
+        (8, 16, 1, 1),  # below the limit
+        (32, 16, 1, 1.5),  # two waves today and then
+        (48, 12, 2, 2),
+        (0, 4, 1, 1),  # does not use the side
+        (-1, 4, 1, 1),  # unknown: not slowed, not claimed
+    ],
+)
+def test_factors_by_hand(block: int, limit: int, low: float, high: float) -> None:
+    found = factors(np.array([block]), 24, limit)
+    assert (found[0].item(), found[1].item()) == (low, high)
+
+
+@pytest.mark.parametrize(
+    ("soc", "status"), [("Ascend910B1", "ok"), ("Ascend910_9391", "ok"), (None, "unknown"), ("Ascend999X", "none")]
+)
+def test_the_chip_decides_whether_limits_exist(soc: str | None, status: str, tmp_path: Path) -> None:
+    work = [w for _ in range(6) for w in (Work(2, 100_000, 5), Work(5, 20_000, 8))]
+    split = proposal(device(profile(tmp_path, work), soc=soc))
+    if status == "none":
+        assert split is None
+    else:
+        assert split is not None
+        assert {r.rule: r.status for r in split.rules}["product"] == status
