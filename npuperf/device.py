@@ -160,6 +160,7 @@ def _report(study: Study, span: tuple[int, int], ask: Question, limits: Threshol
         report=report,
         scene=scene,
         limits=limits,
+        held=core_study.held(len(profile.tasks))[inside],
         mode=core_study.mode,
         bench=bench,
         no_bench=no_bench,

@@ -17,6 +17,7 @@ from npuperf.analyze.study import Study
 from npuperf.analyze.sweep import Sweep, cores_over_time
 from npuperf.analyze.whatif import Scene
 from npuperf.model.chip import Cores
+from npuperf.model.labels import I64
 from npuperf.model.profile import DeviceProfile
 from npuperf.model.result import CoresOverTime, Device
 from npuperf.model.tasks import Tasks
@@ -42,6 +43,13 @@ class CoreStudy:
         if sweep is None or study.profile.excerpt or not (graph or study.launches.known.any()):
             return cls(mode, sweep, None)
         return cls(mode, sweep, find_waits(tasks, study.launches, sweep, limits, graph=graph))
+
+    def held(self, size: int) -> I64:
+        """Return how long each of all tasks waited for cores, ns; 0 where that cannot be told."""
+        held = np.zeros(size, np.int64)
+        if self.waits is not None:
+            held[self.waits.task] = self.waits.short_ns
+        return held
 
     def over_time(self, study: Study, cores: Cores, span: tuple[int, int]) -> CoresOverTime | None:
         """Sum up a window."""

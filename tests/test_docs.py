@@ -57,6 +57,7 @@ def test_set_up_takes_two_commands() -> None:
 
 def test_readme_examples_run(tmp_path: Path) -> None:
     (tmp_path / "result").symlink_to(ROOT / "samples" / "transformer_ascend_pt")
+    (tmp_path / "samples").symlink_to(ROOT / "samples")
     usage = README.split("## What it reads")[1].split("## Exit codes")[0]
     commands = [line for block in blocks(usage, "sh") for line in block.splitlines() if line.startswith("npuperf")]
     assert len(commands) >= 5
@@ -97,6 +98,9 @@ def test_help_examples_run(tmp_path: Path) -> None:
     sample = ROOT / "samples" / "transformer_ascend_pt"
     (tmp_path / "result").symlink_to(sample)
     (tmp_path / "samples").symlink_to(ROOT / "samples")
+    (tmp_path / "with_super_kernel").symlink_to(sample)
+    (tmp_path / "plog").mkdir()
+    (tmp_path / "plog" / "plog-1_20260101.log").write_text("")
     (tmp_path / "op_summary_20250101120000.csv").symlink_to(sample / "ASCEND_PROFILER_OUTPUT" / "kernel_details.csv")
     text = run("npuperf analyze --help").stdout
     commands = [line.strip() for line in text.splitlines() if line.startswith("    npuperf ")]
@@ -150,8 +154,10 @@ def test_recipes_run(tmp_path: Path) -> None:
 
 def test_recipes_are_all_listed() -> None:
     page = (ROOT / "recipes" / "README.md").read_text("utf-8")
-    files = {p.name for p in (ROOT / "recipes").iterdir()} - {"README.md"}
-    assert set(re.findall(r"^\| `([^`]+)`", page, re.MULTILINE)) == files
+    files = {p.relative_to(ROOT / "recipes") for p in (ROOT / "recipes").rglob("*") if p.is_file()}
+    names = {p.stem if p.suffix == ".yaml" else str(p) for p in files} - {"README.md"}
+    listed = re.findall(r"^\| (?:`|\[)([\w./-]+)", page, re.MULTILINE)
+    assert {name for name in listed if "." in name or f"{name}.yaml" in map(str, files)} == names
 
 
 def test_sample_is_what_the_generator_makes(tmp_path: Path) -> None:

@@ -1,20 +1,27 @@
-"""Core limits against brute force: an own scheduler runs every split, with kernels that divide and that do not.
-
-The scheduler below shares nothing with npuperf: streams run in order, a kernel begins once it is launched, its
-stream is free and enough cores are. Without limits it makes the measured profile; with them the truth.
-"""
+"""Core limits against brute force: an own scheduler runs every split, with kernels that divide and that do not."""
 
 from __future__ import annotations
 
-import math
+import filecmp
 import random
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 from build import K, ascend_pt
+from streams import (
+    Limits,
+    Work,
+    divided,
+    in_waves,
+    kernels_of,
+    least,
+    micro_batches,
+    most,
+    schedule,
+    span,
+    write_sample,
+)
 
 from npuperf.analyze.limits import factors
 from npuperf.errors import UsageError
@@ -22,91 +29,16 @@ from npuperf.model.result import CoreSplit, Device
 from npuperf.pipeline import Options, analyze_path
 
 CUBE, VECTOR = 8, 16
-LAUNCH, LATENCY, GAP = 1_000, 5_000, 500
-Divide = Callable[[int, int, int], float]
+CHIP = (CUBE, VECTOR)
+SAMPLE = Path(__file__).resolve().parent.parent / "samples" / "micro_batch_ascend_pt"
 
 
-@dataclass(frozen=True)
-class Work:
-    """A kernel: its stream, how long it takes with all cores, its blocks, whether it is a vector kernel."""
-
-    stream: int
-    dur: int
-    block: int
-    vector: bool = False
-
-    @property
-    def chip(self) -> int:
-        return VECTOR if self.vector else CUBE
-
-
-def divided(block: int, chip: int, limit: int) -> float:
-    """Perfectly divisible work: the fewer cores, the longer."""
-    return max(min(block, chip) / limit, 1.0)
-
-
-def in_waves(block: int, chip: int, limit: int) -> float:
-    """The blocks stay and run in more waves."""
-    return math.ceil(block / limit) / math.ceil(block / chip)
-
-
-def least(block: int, chip: int, limit: int) -> float:
-    return min(divided(block, chip, limit), in_waves(block, chip, limit))
-
-
-def most(block: int, chip: int, limit: int) -> float:
-    return max(divided(block, chip, limit), in_waves(block, chip, limit))
-
-
-def schedule(work: list[Work], limits: dict[int, tuple[int, int]], model: Divide) -> list[tuple[int, int]]:
-    """Return start and end of each kernel; kernel i is launched at i · LAUNCH."""
-    times: list[tuple[int, int]] = [(0, 0)] * len(work)
-    queues = {s: [i for i, w in enumerate(work) if w.stream == s] for s in {w.stream for w in work}}
-    free_at = dict.fromkeys(queues, -GAP)
-    running: list[tuple[int, int, bool]] = []  # end, cores, vector
-    now = 0
-    while any(queues.values()):
-        running = [r for r in running if r[0] > now]
-        ready = {s: max(q[0] * LAUNCH + LATENCY, free_at[s] + GAP) for s, q in queues.items() if q}
-        for s in sorted((s for s in ready if ready[s] <= now), key=lambda s: (ready[s], s)):
-            w = work[queues[s][0]]
-            limit = limits.get(s, (CUBE, VECTOR))[w.vector]
-            cores = min(w.block, limit, w.chip)
-            if sum(c for _, c, v in running if v == w.vector) + cores <= w.chip:
-                i = queues[s].pop(0)
-                end = now + round(w.dur * model(w.block, w.chip, limit))
-                times[i], free_at[s] = (now, end), end
-                running.append((end, cores, w.vector))
-        later = [r[0] for r in running] + [
-            t for s, q in queues.items() if q for t in [max(q[0] * LAUNCH + LATENCY, free_at[s] + GAP)]
-        ]
-        now = min((t for t in later if t > now), default=now)
-    return times
-
-
-def span(times: list[tuple[int, int]]) -> int:
-    return max(e for _, e in times) - min(s for s, _ in times)
-
-
-def profile(root: Path, work: list[Work], *, event_waits: bool = True, cores: str = f"{CUBE},{VECTOR}") -> Path:
-    times = schedule(work, {}, divided)
-    kernels = [
-        K(
-            start,
-            end - start,
-            f"aclnnOp{i}",
-            f"Op{w.stream}",
-            "AI_VECTOR_CORE" if w.vector else "AI_CORE",
-            w.stream,
-            w.block,
-            launch=i * LAUNCH,
-        )
-        for i, (w, (start, end)) in enumerate(zip(work, times, strict=True))
-    ]
+def profile(root: Path, work: list[Work], *, event_waits: bool = True, chip: tuple[int, int] = CHIP) -> Path:
+    kernels = kernels_of(work, schedule(work, CHIP))
     if event_waits:
         last = max(k.start + k.dur for k in kernels)
         kernels.append(K(last + 10, 10, "EVENT_WAIT", "EVENT_WAIT", "EVENT_WAIT", 99, 0))
-    return ascend_pt(root, kernels, cores=cores)
+    return ascend_pt(root, kernels, cores=f"{chip[0]},{chip[1]}")
 
 
 def device(path: Path, **options: object) -> Device:
@@ -118,7 +50,7 @@ def proposal(found: Device) -> CoreSplit | None:
     return next((s for s in found.core_splits if not s.asked), None)
 
 
-def limits_of(split: CoreSplit) -> dict[int, tuple[int, int]]:
+def limits_of(split: CoreSplit) -> Limits:
     return {x.stream: (x.cube, x.vector) for x in split.limits}
 
 
@@ -138,13 +70,13 @@ def test_no_fixed_split_beats_the_proposal_by_more_than_its_interval(seed: int, 
     work = random_work(seed)
     if len({w.stream for w in work}) < 2:
         work.append(Work(5, 30_000, 8))
-    today = span(schedule(work, {}, divided))
+    today = span(schedule(work, CHIP))
     splits = [{2: (a, VECTOR), 5: (CUBE - a, VECTOR)} for a in range(1, CUBE)]
     found = device(profile(tmp_path, work))
     assert found.partition.span_ns == today
     split = proposal(found)
     if split is None:  # then no split is certain to save a notable part
-        worst = min(span(schedule(work, s, most)) for s in splits)
+        worst = min(span(schedule(work, CHIP, s, most)) for s in splits)
         assert worst >= today * (1 - 0.02)
         return
     assert split.gain_ns_per_step and split.span_ns
@@ -152,8 +84,8 @@ def test_no_fixed_split_beats_the_proposal_by_more_than_its_interval(seed: int, 
     assert chosen in splits
     assert split.gain_ns_per_step[0] > 0
     for model in (divided, in_waves, least, most):
-        truth = span(schedule(work, chosen, model))
-        best = min(span(schedule(work, s, model)) for s in splits)
+        truth = span(schedule(work, CHIP, chosen, model))
+        best = min(span(schedule(work, CHIP, s, model)) for s in splits)
         width = split.span_ns[1] - split.span_ns[0]
         assert truth - best <= width + 0.01 * today
         assert split.span_ns[0] - 0.01 * today <= truth <= split.span_ns[1] + 0.01 * today
@@ -163,31 +95,35 @@ def test_no_fixed_split_beats_the_proposal_by_more_than_its_interval(seed: int, 
 @pytest.mark.parametrize("a", [1, 3, 6])
 def test_a_split_of_the_user_s_own_is_predicted(seed: int, a: int, tmp_path: Path) -> None:
     work = [*random_work(seed), Work(5, 20_000, 8)]
-    today = span(schedule(work, {}, divided))
+    today = span(schedule(work, CHIP))
     asked = {2: (a, VECTOR), 5: (CUBE - a, VECTOR)}
     (split,) = [s for s in device(profile(tmp_path, work), cores_of=asked).core_splits if s.asked]
     assert split.span_ns and limits_of(split) == asked
     for model in (least, most):
-        truth = span(schedule(work, asked, model))
+        truth = span(schedule(work, CHIP, asked, model))
         assert split.span_ns[0] - 0.01 * today <= truth <= split.span_ns[1] + 0.01 * today
 
 
 def test_both_sides_are_split(tmp_path: Path) -> None:
     """Stream 2: pairs of cube kernels of 5 and of vector kernels of 10; stream 5 wants everything for a short while."""
-    main = [Work(2, 100_000, 5), Work(2, 100_000, 5), Work(2, 100_000, 10, True), Work(2, 100_000, 10, True)]
-    work = [w for _ in range(6) for w in (*main, Work(5, 20_000, 8), Work(5, 20_000, 16, True))]
+    main = [Work(2, 100_000, 5), Work(2, 100_000, 5), Work(2, 100_000, 0, 10), Work(2, 100_000, 0, 10)]
+    work = [w for _ in range(6) for w in (*main, Work(5, 20_000, 8), Work(5, 20_000, 0, 16))]
     found = device(profile(tmp_path, work))
     split = proposal(found)
     assert split is not None and split.gain_pct
     assert limits_of(split) == {2: (5, 10), 5: (3, 6)}
-    today = span(schedule(work, {}, divided))
+    today = span(schedule(work, CHIP))
     every = [{2: (a, v), 5: (CUBE - a, VECTOR - v)} for a in range(1, CUBE) for v in range(1, VECTOR)]
-    assert span(schedule(work, limits_of(split), most)) == min(span(schedule(work, s, most)) for s in every) < today
+    assert (
+        span(schedule(work, CHIP, limits_of(split), most))
+        == min(span(schedule(work, CHIP, s, most)) for s in every)
+        < today
+    )
 
 
 def test_a_chip_without_vector_cores(tmp_path: Path) -> None:
     work = [w for _ in range(6) for w in (Work(2, 100_000, 5), Work(5, 20_000, 8))]
-    split = proposal(device(profile(tmp_path, work, cores=f"{CUBE},0")))
+    split = proposal(device(profile(tmp_path, work, chip=(CUBE, 0))))
     assert split is not None
     assert limits_of(split) == {2: (5, 0), 5: (3, 0)}
     assert split.code and "set_stream_limit(torch.npu.current_stream(), 5, 0)" in split.code
@@ -272,3 +208,43 @@ def test_the_chip_decides_whether_limits_exist(soc: str | None, status: str, tmp
     else:
         assert split is not None
         assert {r.rule: r.status for r in split.rules}["product"] == status
+
+
+# --- a static graph: one launch per step, kernels have none of their own -------------------------------------------
+
+
+def test_the_sample_is_what_its_script_writes(tmp_path: Path) -> None:
+    made = write_sample(tmp_path)
+    files = [f.relative_to(made) for f in made.rglob("*") if f.is_file()]
+    assert files and {f.relative_to(SAMPLE) for f in SAMPLE.rglob("*") if f.is_file()} == set(files)
+    assert all(filecmp.cmp(made / f, SAMPLE / f, shallow=False) for f in files)
+
+
+def test_two_micro_batches_in_a_static_graph() -> None:
+    """Every even split of the sample's chip by brute force; the proposal may divide the sides unevenly."""
+    found = device(SAMPLE)
+    split = proposal(found)
+    assert split is not None and split.span_ns and split.gain_ns_per_step
+    assert "max-autotune" in split.mode
+    work = micro_batches()
+    today = span(schedule(work, (24, 48)))
+    assert found.partition.span_ns == today
+    every = [{3: (a, 2 * a), 9: (24 - a, 48 - 2 * a)} for a in range(1, 24)]
+    for model in (divided, in_waves):
+        truth = span(schedule(work, (24, 48), limits_of(split), model))
+        best = min(span(schedule(work, (24, 48), s, model)) for s in every)
+        assert truth < today
+        assert truth - best <= split.span_ns[1] - split.span_ns[0] + 0.01 * today
+        assert split.span_ns[0] - 0.01 * today <= truth <= split.span_ns[1] + 0.01 * today
+    assert split.code is not None
+    compile(split.code, "scopes", "exec")
+    assert "with torchair.scope.limit_core_num(16, 32):" in split.code
+    assert 'with torchair.scope.npu_stream_switch("stream_9"):' in split.code
+
+
+def test_the_wait_for_an_event_is_no_contention() -> None:
+    """Only kernels right behind an event wait are in doubt: the sample has some at the beginning of its graphs."""
+    use = device(SAMPLE).cores.over_time
+    assert use is not None and use.contended_ns is not None
+    assert 0 < use.contended_ns[0] < use.contended_ns[1]
+    assert {w.stream: w.holders for w in use.contention} == {9: [3], 3: [9]}

@@ -180,7 +180,7 @@ def test_every_option_is_a_field(tmp_path: Path) -> None:
     command = group.commands["profile"]
     assert isinstance(command, ScriptCommand)
     offered = {p.name for p in command.params}
-    apart = {"command", "module", "output", "force", "python", "analyze", "dry_run", "debug"}
+    apart = {"command", "module", "output", "force", "python", "analyze", "dry_run", "debug", "recipe"}
     assert offered - apart == set(Options.__struct_fields__) - {"given"}
     for parameter in command.params:
         if parameter.name in Options.__struct_fields__ and parameter.default is not None:

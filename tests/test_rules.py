@@ -21,9 +21,9 @@ from npuperf.model.thresholds import Thresholds
 from npuperf.pipeline import Options, analyze_path
 
 RULE_NAMES = {
-    "ai_cpu", "compilation", "data_loading", "dynamic_shape", "early_steps", "garbage_collection", "graph_capture",
-    "host_operators", "idle_cores", "launch_blocking", "layout", "runtime_threads", "small_kernels", "sync_points",
-    "task_queue", "tiling_cache", "uneven_host",
+    "ai_cpu", "compilation", "core_limit", "data_loading", "dynamic_shape", "early_steps", "garbage_collection",
+    "graph_capture", "host_operators", "idle_cores", "launch_blocking", "layout", "runtime_threads",
+    "small_kernels", "super_kernel", "sync_points", "task_queue", "tiling_cache", "uneven_host",
 }  # fmt: skip
 
 

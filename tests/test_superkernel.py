@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from build import K, ascend_pt
+from build import H, K, ascend_pt
 
 from npuperf.analyze.superkernel import launch_blocks
 from npuperf.errors import InputError
@@ -102,6 +102,20 @@ def test_an_event_wait_ends_a_scope(tmp_path: Path) -> None:
     kernels.insert(3, K(kernels[3].start - 1_500, 1_000, "EVENT_WAIT", "EVENT_WAIT", "EVENT_WAIT", 3, 0, step=0))
     found = scopes(tmp_path, kernels)
     assert [(s.kernels, s.count) for s in found] == [(3, 2)]
+
+
+def test_a_wait_for_cores_is_no_gap_to_save(tmp_path: Path) -> None:
+    """12 µs before the second kernel another stream holds all vector cores for 11; 1 µs is a gap."""
+    kernels = [
+        K(0, 10_000, "MatMulV3_0", "MatMulV3", "AI_CORE", 3, 24),
+        K(22_000, 10_000, "Add_1", "Add", "AI_VECTOR_CORE", 3, 48),
+        K(34_000, 10_000, "MatMulV3_2", "MatMulV3", "AI_CORE", 3, 24),
+        K(5_000, 16_000, "Side", "Side", "AI_VECTOR_CORE", 9, 48),
+        K(50_000, 100, "EVENT_WAIT", "EVENT_WAIT", "EVENT_WAIT", 9, 0),
+    ]
+    host = [H("AscendCL@aclmdlExecuteAsync", -50_000, 10_000)]
+    (device,) = analyzed(ascend_pt(tmp_path, kernels, cores="24,48", host=host)).devices
+    assert [(s.kernels, s.gaps_ns) for s in device.super_kernels] == [(3, 1_000 + 2_000)]
 
 
 def options_of(scope: SuperKernelScope) -> dict[str, str]:

@@ -198,6 +198,8 @@ def _rules(view: View, bench: Bench, split: Split) -> Iterator[RuleCheck]:
     yield RuleCheck(rule="range", status="ok", detail=f"every value within 1 and {chip[0]}, {chip[1]} (0 where none)")
     yield from _operator_rules(view.tasks, view.mode, split)
     yield _static_rule(view)
+    detail = "tuned tilings are looked up by core count: a bank tuned for all cores is not used under a limit"
+    yield RuleCheck(rule="knowledge base", status="unknown", detail=detail)
     threads = _launch_threads(view, split)
     status: Held = "violated" if threads > 1 else "unknown" if threads == 0 else "ok"
     counted = f"{plural(threads, 'thread')} launched" if threads else "which threads launch is not recorded"

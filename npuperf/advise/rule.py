@@ -28,7 +28,8 @@ _OPS: Final = 50
 class View:
     """One device as a rule sees it: the tasks of the window judged, and what is already known of it.
 
-    ``waits``: how long the idle device waited for the launch of each task (ns); ``scene``: for what-ifs;
+    ``waits``: how long the idle device waited for the launch of each task, ``held``: how long each waited for cores
+    that other streams held, as far as that can be told (ns); ``scene``: for what-ifs;
     ``bench``: for core limits, or ``no_bench`` says why there is none.
     """
 
@@ -41,6 +42,7 @@ class View:
     report: Device
     scene: Scene | None
     limits: Thresholds
+    held: I64
     mode: Mode = "unknown"
     bench: Bench | None = None
     no_bench: str | None = None

@@ -71,7 +71,7 @@ def scopes(view: View) -> list[SuperKernelScope]:
     soc = view.report.soc
     if view.mode in ("eager", "aclgraph") or (soc and product_of_soc(soc) is None):
         return []
-    found = find_sequences(view.tasks, view.waits, view.limits)
+    found = find_sequences(view.tasks, view.waits, view.held, view.limits)
     reports = [_scope(view, sequence, number) for number, sequence in enumerate(found[:_SCOPES], 1)]
     return [r for r in reports if r.gain_ns_per_step[1] > 0]
 
@@ -79,7 +79,7 @@ def scopes(view: View) -> list[SuperKernelScope]:
 def _scope(view: View, sequence: KernelSequence, number: int) -> SuperKernelScope:
     tasks, runs = view.tasks, sequence.runs
     kernels = runs[:, sequence.fused()]
-    gaps = sequence.gaps(tasks)
+    gaps = sequence.gaps
     launch = launch_cores(tasks, kernels.ravel())
     types = [view.types[i] or "N/A" for i in kernels[0].tolist()]
     name = f"sk{number}"

@@ -27,15 +27,19 @@ class DeviceArms:
     """Delays of each task (by start): after launch, after its stream, after another task, kept as measured.
 
     Where a task awaits no other, ``other_ns`` counts from time 0: the start of tasks that nothing else fixes.
+    ``unexplained_ns``: waits that nothing in the data explains. They are ``extra_ns`` after what decided the start,
+    or, for ``loose`` tasks, a delay after the task of any stream that ended last.
     """
 
     launch_ns: I64
     gap_ns: I64
     other_ns: I64
     extra_ns: I64
+    unexplained_ns: I64
     overlap_ns: I64
     awaited: I64
     assumed: Mask
+    loose: Mask
 
 
 def device_arms(
@@ -48,9 +52,13 @@ def device_arms(
     ordered: I64,
     latency: int,
     limits: Thresholds,
+    *,
+    anchor: bool = False,
 ) -> DeviceArms:
     """Find what decided the start of each task, and the delay of everything else that it depends on.
 
+    ``anchor``: tasks without a launch that start late begin some time after everything before them has ended, as the
+    first tasks of a graph do whose launch the host holds back until then.
     Times count from the first task's start, ns. ``key``: when each task was submitted, and ``known`` whether that is
     recorded; ``position``: its instruction; ``ordered``: the task that had to end first in any case, NONE if none.
     """
@@ -74,15 +82,29 @@ def device_arms(
     behind = int(np.median((start - end[waited])[waits])) if waits.any() else 0
     awaited = np.where(waits, waited, ordered)
     after = np.where(waits, start - end[awaited], np.minimum(behind, start - end[awaited]))
+    loose = np.zeros(len(start), np.bool_)
+    if anchor:
+        last = _ended_last(start, end)
+        loose = unexplained & ~known & (last >= 0) & (position[last] < position)
+        awaited, after = np.where(loose, last, awaited), np.where(loose, start - end[last], after)
     return DeviceArms(
         launch_ns=np.where(known, latency + np.where(by_launch, small, 0), NEVER),
         gap_ns=np.where(follows, np.where(by_launch, np.minimum(usual, start - free), small), NEVER),
         other_ns=np.where(awaited >= 0, after, np.where(free_to_start, start, NEVER)),
-        extra_ns=np.where(unexplained, late, 0),
+        extra_ns=np.where(unexplained & ~loose, late, 0),
+        unexplained_ns=np.where(unexplained, late, 0),
         overlap_ns=np.where((before >= 0) & ~follows, 0, NEVER),
         awaited=awaited,
         assumed=follows & by_launch & ~queued.any(),
+        loose=loose,
     )
+
+
+def _ended_last(start: I64, end: I64) -> I64:
+    """Return for each task the one that ended last before it started, NONE if none did."""
+    order = np.argsort(end, kind="stable")
+    at = np.searchsorted(end[order], start, side="right") - 1
+    return np.where(at >= 0, order[np.maximum(at, 0)], NONE)
 
 
 def ordered_after(tasks: Tasks, active: I64, stream: I64, position: I64) -> I64:
@@ -93,10 +115,8 @@ def ordered_after(tasks: Tasks, active: I64, stream: I64, position: I64) -> I64:
     """
     start, end = tasks.start[active], tasks.end[active]
     after_event = _behind_event_wait(tasks, active, stream)
-    order = np.argsort(end, kind="stable")
-    at = np.searchsorted(end[order], start, side="right") - 1
-    latest = order[np.maximum(at, 0)]
-    crosses = after_event & (at >= 0) & (stream[latest] != stream) & (position[latest] < position)
+    latest = _ended_last(start, end)
+    crosses = after_event & (latest >= 0) & (stream[latest] != stream) & (position[latest] < position)
     ordered = np.where(crosses, latest, NONE)
     collective = np.flatnonzero(tasks.work[active] == Work.COMMUNICATION)
     compute = np.flatnonzero(tasks.work[active] == Work.COMPUTE)
@@ -133,9 +153,7 @@ def _behind_event_wait(tasks: Tasks, active: I64, stream: I64) -> Mask:
 
 def _waited_for(start: I64, end: I64, stream: I64, position: I64, late: I64, limits: Thresholds) -> I64:
     """Find the task of another stream that ended just before a task which could have started earlier."""
-    order = np.argsort(end, kind="stable")
-    at = np.searchsorted(end[order], start, side="right") - 1
-    other = np.where(at >= 0, order[np.maximum(at, 0)], NONE)
+    other = _ended_last(start, end)
     fits = (other >= 0) & (late > limits.wait_least_ns) & (stream[other] != stream)
     fits &= (start - end[other] <= limits.wait_after_ns) & (position[other] < position)
     return np.where(fits, other, NONE)

@@ -45,7 +45,8 @@ class Replay:
     The program's own times count from ``origin``; ``base`` are those of its tasks, by their order, on the clock.
     ``unexplained_ns``: idle time kept as measured; ``launched``: share of tasks with a known launch; ``error``:
     relative difference of the replayed to the measured window; ``assumed_gap``: active tasks for which the gap
-    after the task before is assumed, because no two tasks of the profile follow each other closely.
+    after the task before is assumed, because no two tasks of the profile follow each other closely; ``loose``: active
+    tasks without a launch that begin some time after everything before them, perhaps only when the host launches them.
     """
 
     program: Program
@@ -63,6 +64,14 @@ class Replay:
     launched: float
     error: float
     assumed_gap: Mask
+    loose: Mask
+
+    def fixed(self, program: Program) -> Program:
+        """Return a program in which loose tasks start when they did, whatever ends before them."""
+        at, row = self.task[self.loose], len(program.initial) - 2
+        other, delay = program.other.copy(), program.other_ns.copy()
+        other[at], delay[at] = row, self.base.start[self.loose] - self.origin
+        return program.with_columns(other=other, other_ns=delay)
 
     def times(self, program: Program) -> Times:
         """Run a changed program; return start and end of the active tasks, by their order."""
@@ -95,11 +104,18 @@ def window_length(times: Times, first: I64, last: I64) -> I64:
 
 
 def build(
-    tasks: Tasks, launches: Launches, syncs: Syncs, threads: HostThreads, nesting: Nesting, limits: Thresholds
+    tasks: Tasks,
+    launches: Launches,
+    syncs: Syncs,
+    threads: HostThreads,
+    nesting: Nesting,
+    limits: Thresholds,
+    *,
+    anchor: bool = False,
 ) -> Replay:
     """Turn measured tasks and launches into a program whose own run is the measured one.
 
-    At least one task must occupy the device.
+    At least one task must occupy the device; ``anchor``: see :func:`npuperf.analyze.arms.device_arms`.
     """
     active = np.flatnonzero((tasks.work != Work.CONTROL) & ~_parts_of_collectives(tasks))
     origin = int(tasks.start[active[0]])  # small numbers leave room for "never"
@@ -116,7 +132,7 @@ def build(
     task, sync = order.places(len(active), len(syncs))
     chain = host_chain(order, nesting, to_host)
     ordered = ordered_after(tasks, active, stream, task)
-    device = device_arms(start, end, key, known, stream, task, ordered, launches.latency, limits)
+    device = device_arms(start, end, key, known, stream, task, ordered, launches.latency, limits, anchor=anchor)
     waits = sync_arms(syncs, drained, sync, end, stream, task, to_host)
     registers = give_registers(device.awaited, stream, task)
     rows = _Rows(chain.threads, len(streams), int(registers.max(initial=NONE)) + 1)
@@ -137,10 +153,11 @@ def build(
         until=order.begin + origin,
         origin=origin,
         span=span,
-        unexplained_ns=idle_within(start, end, device.extra_ns),
+        unexplained_ns=idle_within(start, end, device.unexplained_ns),
         launched=float(np.count_nonzero(known) / max(len(known), 1)),
         error=abs(replayed - (span[1] - span[0])) / max(span[1] - span[0], 1),
         assumed_gap=device.assumed,
+        loose=device.loose,
     )
 
 

@@ -72,10 +72,13 @@ class Study:
         )
 
     def device_replay(self, limits: Thresholds) -> Replay | None:
-        """Return the replay, or one of the device alone where no launch is known; None where rows are missing."""
-        if self.replay is not None or self.profile.excerpt:
+        """Return a replay for questions about the device alone, also of graphs; None where rows are missing.
+
+        Kernels of graphs have no launch of their own.
+        """
+        if self.profile.excerpt or (self.replay is not None and self.replay.usable(limits)):
             return self.replay
-        return build(self.profile.tasks, self.launches, self.syncs, self.threads, self.nesting, limits)
+        return build(self.profile.tasks, self.launches, self.syncs, self.threads, self.nesting, limits, anchor=True)
 
     def elasticity(self, windows: Intervals) -> list[Elasticity | None]:
         """Return the elasticities of each window, None where the replay abstains."""

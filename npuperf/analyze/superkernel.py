@@ -31,30 +31,27 @@ _LOOK: Final = 20_000
 class KernelSequence:
     """A sequence and every time it runs: ``runs[i, j]`` is the task at place j of run i.
 
-    ``segments``: first and last place (inclusive) of what can be fused; ``stopped_by``: the place of the task
-    that ends each segment early, NONE at the end.
+    ``segments``: first and last place (inclusive) of what can be fused; ``gaps``: the time between the kernels of
+    each, summed over all runs (ns); ``stopped_by``: the place of the task that ends it early, NONE at the end.
     """
 
     stream: int
     runs: I64
     segments: tuple[tuple[int, int], ...]
+    gaps: tuple[int, ...]
     stopped_by: tuple[int, ...]
-
-    def gaps(self, tasks: Tasks) -> list[int]:
-        """Return the time between the kernels of each segment, summed over all runs, ns."""
-        return [self._gaps_of(tasks, first, last) for first, last in self.segments]
-
-    def _gaps_of(self, tasks: Tasks, first: int, last: int) -> int:
-        start, end = tasks.start[self.runs[:, first + 1 : last + 1]], tasks.end[self.runs[:, first:last]]
-        return int(np.maximum(start - end, 0).sum())
 
     def fused(self) -> I64:
         """Return the places of all kernels that can be fused."""
         return np.concatenate([np.arange(first, last + 1) for first, last in self.segments])
 
 
-def find_sequences(tasks: Tasks, waits: I64, limits: Thresholds) -> list[KernelSequence]:
-    """Find all sequences among ``tasks`` (by start); ``waits``: how long the idle device waited for each launch."""
+def find_sequences(tasks: Tasks, waits: I64, held: I64, limits: Thresholds) -> list[KernelSequence]:
+    """Find all sequences among ``tasks`` (by start), those with the longest gaps first.
+
+    ``waits``: how long the idle device waited for each launch; ``held``: how long each task waited for cores, which
+    no fusion saves (ns).
+    """
     fusible = can_fuse(tasks)
     code = (tasks.type.codes.astype(np.int64) * (len(tasks.core.names) + 1) + tasks.core.codes) * 2 + fusible
     found: dict[tuple[int, bytes], list[I64]] = {}
@@ -68,8 +65,11 @@ def find_sequences(tasks: Tasks, waits: I64, limits: Thresholds) -> list[KernelS
     for (stream, _), runs in found.items():
         segments, stopped_by = _segments(fusible[runs[0]])
         if segments:
-            sequences.append(KernelSequence(stream, np.stack(runs), segments, stopped_by))
-    return sorted(sequences, key=lambda s: -sum(s.gaps(tasks)))
+            together = np.stack(runs)
+            between = np.maximum(tasks.start[together[:, 1:]] - tasks.end[together[:, :-1]] - held[together[:, 1:]], 0)
+            gaps = tuple(int(between[:, first:last].sum()) for first, last in segments)
+            sequences.append(KernelSequence(stream, together, segments, gaps, stopped_by))
+    return sorted(sequences, key=lambda s: -sum(s.gaps))
 
 
 def can_fuse(tasks: Tasks) -> Mask:
@@ -157,7 +157,7 @@ def fewer_cores(tasks: Tasks, kernels: I64, launch: tuple[int, int]) -> I64:
     """Return the kernels that start fewer cores than their SuperKernel would on a side it uses."""
     used = blocks(tasks)
     cube, vector = used.cube[kernels], used.vector[kernels]
-    return kernels[((cube >= 0) & (cube < launch[0])) | ((vector >= 0) & (vector < launch[1]))]
+    return kernels[((cube > 0) & (cube < launch[0])) | ((vector > 0) & (vector < launch[1]))]
 
 
 def streams_within(tasks: Tasks, sequence: KernelSequence) -> list[int]:

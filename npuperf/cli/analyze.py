@@ -32,9 +32,9 @@ Examples:
   npuperf analyze op_summary_20250101120000.csv --soc Ascend910B1
   npuperf analyze ./result --what-if "host*0.5" --what-if "sync*0,compute*0.9"
   npuperf analyze ./result --format csv --table phases
-  npuperf analyze ./result --cores-of 2=16,32 --cores-of 5=8,16
-  npuperf analyze ./result --expect-cores 5=8,16
-  npuperf analyze ./with_super_kernel --before ./result --plog ~/ascend/log
+  npuperf analyze samples/micro_batch_ascend_pt --cores-of 3=16,32 --cores-of 9=8,16
+  npuperf analyze samples/micro_batch_ascend_pt --expect-cores 9=24,48
+  npuperf analyze ./with_super_kernel --before ./result --plog ./plog
   npuperf analyze ./result --recipe micro-batch-streams
 """
 
