@@ -599,3 +599,24 @@ def test_steps_outside_the_window_cost_nothing_afterwards(npu: dict[str, str], t
     run = profile(npu, tmp_path, "train.py", source=source)
     assert run.code == 0, run.err
     assert run.out.splitlines()[-1] == "False posix"
+
+
+# ---- core limits, end to end ----
+
+
+@pytest.mark.parametrize("header", ["dim", "num"])
+def test_a_core_limit_is_verified_and_violated(npu: dict[str, str], tmp_path: Path, header: str) -> None:
+    """The stand-in's exporter obeys a limit as limit_core_num would: the gate passes, and fails for a lower one."""
+    run = profile(npu, tmp_path, "--wait", "2", "--active", "1", "train.py",
+                  FAKE_CANN_CORE_LIMIT="4,5", FAKE_MSPROF_COLUMNS=header)  # fmt: skip
+    assert run.code == 0, run.err
+    rows = run.kernels()
+    blocks = {int(row[{"dim": "Block Dim", "num": "Block Num"}[header]]) for row in rows}
+    assert max(blocks) == 5
+
+    def gate(limit: str) -> int:
+        options = [f"--expect-cores={stream}={limit}" for stream in sorted({row["Stream ID"] for row in rows})]
+        analyze = [sys.executable, "-m", "npuperf", "analyze", "result", *options]
+        return subprocess.run(analyze, cwd=tmp_path, capture_output=True, check=False).returncode
+
+    assert (gate("4,5"), gate("4,4"), gate("3,5")) == (0, 1, 1)
