@@ -45,7 +45,7 @@ from npuperf.model.result import (
 )
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
-from npuperf.scopes import CoreStudy, add_checks, add_scopes, device_scene
+from npuperf.scopes import CoreStudy, add_checks, add_scopes
 
 NO_TIME_PARTITION: Final = Partition(**dict.fromkeys(Partition.__struct_fields__, 0))
 #: Names of a blame list beyond this one are summed by cause.
@@ -116,9 +116,9 @@ def _report(study: Study, span: tuple[int, int], ask: Question, limits: Threshol
     steps = [s for s in _steps(study, limits) if ask.step in (None, s.step)]
     count = max(len(steps), 1)
     scene = _scene(study, span)
-    core_study = CoreStudy.of(study, cores, limits)
+    core_study = CoreStudy.of(study, cores, span, scene, limits, ask.cores_of)
     use = core_use(plain, cores, whole.span_ns)
-    use.over_time = core_study.over_time(study, cores, span)
+    use.over_time = core_study.over_time
     shortest = shortest_phase(timeline.span[1] - origin, study.steps, limits)
     phases = _phases(study, span, shortest, limits)
     report = Device(
@@ -149,7 +149,6 @@ def _report(study: Study, span: tuple[int, int], ask: Question, limits: Threshol
         syncs=_syncs(study, scene, span, count),
         replay=_check(study, limits),
     )
-    bench, no_bench = core_study.bench(study, device_scene(study, scene, span, limits), limits)
     view = View(
         profile=profile,
         tasks=plain,
@@ -160,10 +159,10 @@ def _report(study: Study, span: tuple[int, int], ask: Question, limits: Threshol
         report=report,
         scene=scene,
         limits=limits,
-        held=core_study.held(len(profile.tasks))[inside],
+        held=core_study.held[inside] if core_study.held is not None else np.zeros(len(plain), np.int64),
         mode=core_study.mode,
-        bench=bench,
-        no_bench=no_bench,
+        bench=core_study.bench,
+        no_bench=core_study.no_bench,
     )
     add_scopes(report, view, ask.cores_of)
     add_checks(report, replace(profile, tasks=plain), ask.earlier, ask.plog)

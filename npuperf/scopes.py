@@ -28,60 +28,80 @@ _FOREVER = (np.iinfo(np.int64).min, np.iinfo(np.int64).max)
 
 @dataclass(frozen=True, slots=True)
 class CoreStudy:
-    """The occupancy of a device's cores over the whole profile, and the waits for cores, where they can be told."""
+    """What the cores of a device do over a window.
+
+    ``held``: how long each task waited for cores (ns), None where none did as far as can be told; ``bench``: what
+    core limits are tried on, or ``no_bench`` says why there is nothing to try.
+    """
 
     mode: Mode
-    sweep: Sweep | None
-    waits: Waits | None
+    over_time: CoresOverTime | None
+    held: I64 | None
+    bench: Bench | None
+    no_bench: str | None
 
     @classmethod
-    def of(cls, study: Study, cores: Cores, limits: Thresholds) -> CoreStudy:
-        """Sweep over the whole profile."""
+    def of(
+        cls, study: Study, cores: Cores, span: tuple[int, int], scene: Scene | None, limits: Thresholds, asked: Split
+    ) -> CoreStudy:
+        """Sweep over the profile, and over the window if that is less."""
         mode, tasks = mode_of(study.profile), study.profile.tasks
         sweep = Sweep.of(tasks, cores, _FOREVER)
-        graph = mode in ("aclgraph", "ge")
-        if sweep is None or study.profile.excerpt or not (graph or study.launches.known.any()):
-            return cls(mode, sweep, None)
-        return cls(mode, sweep, find_waits(tasks, study.launches, sweep, limits, graph=graph))
-
-    def held(self, size: int) -> I64:
-        """Return how long each of all tasks waited for cores, ns; 0 where that cannot be told."""
-        held = np.zeros(size, np.int64)
-        if self.waits is not None:
-            held[self.waits.task] = self.waits.short_ns
-        return held
-
-    def over_time(self, study: Study, cores: Cores, span: tuple[int, int]) -> CoresOverTime | None:
-        """Sum up a window."""
-        tasks = study.profile.tasks.without_counters()
-        sweep = Sweep.of(tasks, cores, span)
         if sweep is None:
-            return None
-        use = cores_over_time(sweep)
-        if self.waits is None:
-            use.contention_reason = NO_LAUNCHES if len(use.pairs) else None
-            return use
-        inside = (self.waits.until >= span[0]) & (self.waits.until < span[1])
-        add_contention(use, tasks, self.waits.filter(inside), self.sweep or sweep)
+            return cls(mode, None, None, None, "core counts or Block Dim are unknown")
+        waits = _waits(study, sweep, mode, limits)
+        use = _over_time(study, sweep, waits, cores, span)
+        held = None
+        if waits is not None and len(waits.task):
+            held = np.zeros(len(tasks), np.int64)
+            held[waits.task] = waits.short_ns
+        reason = _nothing_to_divide(study, sweep, waits, use, asked)
+        if reason or waits is None:
+            return cls(mode, use, held, None, reason)
+        scene = _device_scene(study, scene, span, limits)
+        refused = scene.replay.refusal(limits, host=False) if scene else "there is nothing to replay"
+        bench = Bench.of(scene, tasks, sweep, waits, limits) if scene and not refused else None
+        return cls(mode, use, held, bench, refused)
+
+
+def _waits(study: Study, sweep: Sweep, mode: Mode, limits: Thresholds) -> Waits | None:
+    """Find the waits for cores; None where nothing tells when kernels were ready."""
+    graph = mode in ("aclgraph", "ge")
+    if study.profile.excerpt or not (graph or study.launches.known.any()):
+        return None
+    return find_waits(study.profile.tasks, study.launches, sweep, limits, graph=graph)
+
+
+def _over_time(
+    study: Study, whole: Sweep, waits: Waits | None, cores: Cores, span: tuple[int, int]
+) -> CoresOverTime | None:
+    sweep = whole if whole.covers(span) else Sweep.of(study.profile.tasks, cores, span)
+    if sweep is None:
+        return None
+    use = cores_over_time(sweep)
+    if waits is None:
+        use.contention_reason = NO_LAUNCHES if use.pairs else None
         return use
-
-    def bench(self, study: Study, scene: Scene | None, limits: Thresholds) -> tuple[Bench | None, str | None]:
-        """Return what core limits are tried on, or why there is nothing."""
-        if self.sweep is None:
-            return None, "core counts or Block Dim are unknown"
-        if len(self.sweep.numbers) < 2:
-            return None, "kernels run on one stream only: there is nothing to divide"
-        if self.waits is None:
-            return None, "rows are missing from the kernel table" if study.profile.excerpt else NO_LAUNCHES
-        if scene is None:
-            return None, "nothing to replay"
-        refused = scene.replay.refusal(limits, host=False)
-        if refused:
-            return None, refused
-        return Bench.of(scene, study.profile.tasks, self.sweep, self.waits, limits), None
+    inside = (waits.until >= span[0]) & (waits.until < span[1])
+    add_contention(use, study.profile.tasks, waits.filter(inside), whole)
+    return use
 
 
-def device_scene(study: Study, scene: Scene | None, span: tuple[int, int], limits: Thresholds) -> Scene | None:
+def _nothing_to_divide(
+    study: Study, sweep: Sweep, waits: Waits | None, use: CoresOverTime | None, asked: Split
+) -> str | None:
+    """Say why there is no use in trying core limits, if so."""
+    if len(sweep.numbers) < 2:
+        return "kernels run on one stream only: there is nothing to divide"
+    if waits is None:
+        return "rows are missing from the kernel table" if study.profile.excerpt else NO_LAUNCHES
+    crowded = use is not None and any(pair.over_ns for pair in use.pairs)
+    if not (len(waits.task) or crowded or asked):
+        return "no kernel waits for the cores of another stream, or shares them"
+    return None
+
+
+def _device_scene(study: Study, scene: Scene | None, span: tuple[int, int], limits: Thresholds) -> Scene | None:
     """Return the scene of the what-ifs, or one of the device alone where the host cannot be modelled."""
     if scene is not None:
         return scene

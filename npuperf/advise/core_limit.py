@@ -44,9 +44,8 @@ def needs(view: View) -> str | None:
     use = view.report.cores.over_time
     if use is None:
         return view.report.cores.reason or "core counts or Block Dim are not recorded: npuperf profile --level 1"
-    if len(use.pairs) and view.bench is None:
-        return view.no_bench
-    return None
+    untold = use.contended_ns is None or bool(use.contention)
+    return view.no_bench if use.pairs and untold and view.bench is None else None
 
 
 def judge(view: View, limits: Thresholds) -> Finding | None:

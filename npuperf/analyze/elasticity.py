@@ -8,8 +8,7 @@ from typing import Final
 import numpy as np
 
 from npuperf.analyze.intervals import Intervals
-from npuperf.analyze.maxplus import Times
-from npuperf.analyze.replay import Replay
+from npuperf.analyze.replay import Replay, TaskTimes
 from npuperf.model.labels import I64, U8
 from npuperf.model.result import Elasticity
 from npuperf.model.tasks import Work
@@ -26,8 +25,8 @@ class Elasticities:
     """
 
     by_end: I64
-    base: Times
-    faster: dict[str, Times]
+    base: TaskTimes
+    faster: dict[str, TaskTimes]
 
     @classmethod
     def of(cls, replay: Replay, work: U8) -> Elasticities:
@@ -54,7 +53,7 @@ class Elasticities:
             for h, c, m in zip(sums["host"], sums["compute"], sums["communication"], strict=True)
         ]
 
-    def _at(self, times: Times, border: I64) -> I64:
+    def _at(self, times: TaskTimes, border: I64) -> I64:
         """Return when the task that starts (or ends) at each border in the measured run does so in another run."""
         starts, ends = self.base.start, self.base.end[self.by_end]
         i = np.minimum(np.searchsorted(starts, border), len(starts) - 1)

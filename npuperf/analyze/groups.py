@@ -37,6 +37,14 @@ class Groups:
         return np.maximum.reduceat(values[self.order], self.first)
 
 
+def distinct(values: I64) -> I64:
+    """Return the different values in order; on millions of times several times as fast as numpy's unique."""
+    ordered = np.sort(values)
+    fresh = np.ones(len(ordered), np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=fresh[1:])
+    return ordered[fresh]
+
+
 def group_sums(keys: tuple[I64, ...], values: I64) -> Groups:
     """Group by ``keys``; at least one row is needed. ``smallest``/``largest`` are row numbers by value."""
     order = np.lexsort((values, *reversed(keys)))

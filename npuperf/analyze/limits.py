@@ -99,8 +99,8 @@ class Bench:
 
 
 def _main_streams(sweep: Sweep, limits: Thresholds) -> tuple[int, ...]:
-    numbers, place = np.unique(sweep.kernels.stream, return_inverse=True)
-    time = np.bincount(place, sweep.kernels.dur)
+    numbers, place = np.unique(sweep.stream, return_inverse=True)
+    time = np.bincount(place, sweep.dur)
     order = np.argsort(-time, kind="stable")
     return tuple(int(numbers[i]) for i in order.tolist() if time[i] >= limits.cause_share * time.sum())
 

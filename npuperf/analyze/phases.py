@@ -12,6 +12,7 @@ from typing import Final
 
 import numpy as np
 
+from npuperf.analyze.groups import distinct
 from npuperf.analyze.intervals import Intervals
 from npuperf.analyze.launch import Launches
 from npuperf.analyze.partition import Timeline
@@ -64,7 +65,7 @@ def _cells(
     """Return the borders of the cells and, for each cell, how many ns speak for each kind."""
     starts = tasks.start[tasks.work != Work.CONTROL]
     borders = np.concatenate([starts, timeline.compute.end, timeline.active.end])
-    borders = np.unique(np.concatenate([borders[(borders > span[0]) & (borders < span[1])], span]))
+    borders = distinct(np.concatenate([borders[(borders > span[0]) & (borders < span[1])], span]))
     cells = Intervals(borders[:-1], borders[1:])
     compute = timeline.compute.within(cells)
     communication = timeline.compute_comm.within(cells) - compute

@@ -25,7 +25,7 @@ from npuperf.analyze.arms import (
 from npuperf.analyze.blame import HostThreads
 from npuperf.analyze.intervals import Intervals
 from npuperf.analyze.launch import Launches
-from npuperf.analyze.maxplus import NEVER, Program, Times, run
+from npuperf.analyze.maxplus import NEVER, Program, run
 from npuperf.analyze.nesting import NONE, Nesting
 from npuperf.analyze.order import UNORDERED, Chain, Order, drained_at, host_chain, merge, stream_order
 from npuperf.analyze.syncs import Syncs
@@ -33,6 +33,14 @@ from npuperf.model.labels import I64, Mask
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
 from npuperf.units import NS_PER_US, percent
+
+
+@dataclass(frozen=True, slots=True)
+class TaskTimes:
+    """When each active task starts and ends (device clock, ns)."""
+
+    start: I64
+    end: I64
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +58,7 @@ class Replay:
     """
 
     program: Program
-    base: Times
+    base: TaskTimes
     active: I64
     awaited: I64
     task: I64
@@ -73,10 +81,10 @@ class Replay:
         other[at], delay[at] = row, self.base.start[self.loose] - self.origin
         return program.with_columns(other=other, other_ns=delay)
 
-    def times(self, program: Program) -> Times:
+    def times(self, program: Program) -> TaskTimes:
         """Run a changed program; return start and end of the active tasks, by their order."""
         times = run(program)
-        return Times(times.host, times.start[self.task] + self.origin, times.end[self.task] + self.origin)
+        return TaskTimes(times.start[self.task] + self.origin, times.end[self.task] + self.origin)
 
     def usable(self, limits: Thresholds) -> bool:
         """Tell whether modelled figures may be given."""
@@ -94,7 +102,7 @@ class Replay:
         return None
 
 
-def window_length(times: Times, first: I64, last: I64) -> I64:
+def window_length(times: TaskTimes, first: I64, last: I64) -> I64:
     """Return the lengths of windows that begin with task ``first`` and end where task ``last`` starts, ns.
 
     One past the last task stands for the end of everything.
@@ -139,7 +147,7 @@ def build(
     program = _assemble(order, chain, device, waits, registers, stream, end - start, rows)
     span = (int(start.min()), int(end.max()))
     own = run(program)
-    base = Times(own.host, own.start[task] + origin, own.end[task] + origin)
+    base = TaskTimes(own.start[task] + origin, own.end[task] + origin)
     replayed = int(base.end.max() - base.start.min())
     return Replay(
         program=program,

@@ -13,15 +13,17 @@ from typing import Final
 import numpy as np
 
 from npuperf.analyze.cores import blocks
+from npuperf.analyze.groups import distinct
 from npuperf.analyze.intervals import Intervals
 from npuperf.model.chip import Cores
-from npuperf.model.labels import F64, I64
+from npuperf.model.labels import F64, I32, I64, Labels
 from npuperf.model.result import CoresOverTime, CoreTime, IdleType, StreamPair, StreamSet
 from npuperf.model.tasks import Tasks, Work
 
 #: Streams told apart: one bit each. The last bit stands for all others.
 _BITS: Final = 62
 _OTHERS: Final = -2
+_FEW_BITS: Final = 10
 _SLICES: Final = 32
 #: Share of the kernel time from which a stream matters.
 _NOTABLE: Final = 0.02
@@ -31,23 +33,26 @@ _NOTABLE: Final = 0.02
 class Sweep:
     """Pieces of time, cut wherever a kernel starts or ends.
 
-    ``kernels`` are the kernels swept (with known blocks, clipped to the window; ``index``: among the tasks); ``cube``
-    and ``vector`` are the cores each of them can keep busy at a time; it runs in the pieces ``first`` to ``last``
+    Swept are the kernels with known blocks, clipped to the window; ``index`` is their place among the tasks, ``cube``
+    and ``vector`` the cores each of them can keep busy at a time; it runs in the pieces ``first`` to ``last``
     (exclusive). Per piece: ``length`` (ns), how many kernels are ``running``, how many cores they ask for together
     on each side, and which ``streams`` they are on (bit i: ``numbers[i]``).
     """
 
-    kernels: Tasks
     index: I64
-    cube: I64
-    vector: I64
-    first: I64
-    last: I64
+    dur: I64
+    stream: I64
+    type: Labels
+    core: Labels
+    cube: I32
+    vector: I32
+    first: I32
+    last: I32
     border: I64
     length: I64
-    running: I64
-    wanted_cube: I64
-    wanted_vector: I64
+    running: I32
+    wanted_cube: I32
+    wanted_vector: I32
     streams: I64
     numbers: tuple[int, ...]
     cores: Cores
@@ -58,38 +63,46 @@ class Sweep:
         if not cores.cube:
             return None
         used = blocks(tasks)
-        cube = np.clip(used.cube, 0, cores.cube)
-        vector = np.clip(used.vector, 0, cores.vector or 0)
+        cube = np.clip(used.cube, 0, cores.cube).astype(np.int32)
+        vector = np.clip(used.vector, 0, cores.vector or 0).astype(np.int32)
         start, end = np.clip(tasks.start, *span), np.clip(tasks.end, *span)
-        chosen = (tasks.work == Work.COMPUTE) & ((cube > 0) | (vector > 0)) & (end > start)
-        if not chosen.any():
+        index = np.flatnonzero((tasks.work == Work.COMPUTE) & ((cube > 0) | (vector > 0)) & (end > start))
+        if not len(index):
             return None
-        kernels = tasks.with_columns(start=start, end=end).filter(chosen)
-        cube, vector = cube[chosen], vector[chosen]
-        border = np.unique(np.concatenate([kernels.start, kernels.end]))
-        first, last = np.searchsorted(border, kernels.start), np.searchsorted(border, kernels.end)
-        numbers, streams = _streams_of(kernels, border)
+        start, end, cube, vector = start[index], end[index], cube[index], vector[index]
+        border = distinct(np.concatenate([start, end]))
+        first, last = (np.searchsorted(border, times).astype(np.int32) for times in (start, end))
+        stream = tasks.stream[index]
+        numbers, streams = _streams_of(stream, start, end, border)
 
-        def together(amount: I64) -> I64:
-            change = np.bincount(first, amount, len(border)) - np.bincount(last, amount, len(border))
-            return np.cumsum(change)[:-1].astype(np.int64)
+        def together(amount: I32) -> I32:
+            change = np.bincount(first, amount, len(border))
+            change -= np.bincount(last, amount, len(border))
+            return np.cumsum(change, out=change)[:-1].astype(np.int32)
 
         return cls(
-            kernels=kernels,
-            index=np.flatnonzero(chosen),
+            index=index,
+            dur=end - start,
+            stream=stream,
+            type=tasks.type.take(index),
+            core=tasks.core.take(index),
             cube=cube,
             vector=vector,
             first=first,
             last=last,
             border=border,
             length=np.diff(border),
-            running=together(np.ones(len(kernels), np.int64)),
+            running=together(np.ones(len(index), np.int32)),
             wanted_cube=together(cube),
             wanted_vector=together(vector),
             streams=streams,
             numbers=numbers,
             cores=cores,
         )
+
+    def covers(self, span: tuple[int, int]) -> bool:
+        """Tell whether everything swept lies within a window."""
+        return span[0] <= int(self.border[0]) and int(self.border[-1]) <= span[1]
 
     def per_kernel(self, amount: I64) -> I64:
         """Return for each kernel the sum of a piece's amount over the pieces it runs in."""
@@ -117,7 +130,7 @@ class Sweep:
 
         Assumes that cores asked for by several kernels are shared in proportion.
         """
-        lost: I64 = np.zeros(len(self.kernels), np.int64)
+        lost: I64 = np.zeros(len(self.index), np.int64)
         for used, cores, wanted in (
             (self.cube, self.cores.cube, self.wanted_cube),
             (self.vector, self.cores.vector, self.wanted_vector),
@@ -126,12 +139,12 @@ class Sweep:
                 share: F64 = np.maximum(wanted - cores, 0) / np.maximum(wanted, 1)
                 mine = self.per_kernel(np.rint(self.length * share).astype(np.int64))
                 lost = np.maximum(lost, np.where(used > 0, mine, 0))
-        return self.kernels.dur - lost
+        return self.dur - lost
 
 
-def _streams_of(kernels: Tasks, border: I64) -> tuple[tuple[int, ...], I64]:
+def _streams_of(stream: I64, start: I64, end: I64, border: I64) -> tuple[tuple[int, ...], I64]:
     """Return the stream numbers, and for each piece between borders the streams that run kernels, as bits."""
-    numbers, place, count = np.unique(kernels.stream, return_inverse=True, return_counts=True)
+    numbers, place, count = np.unique(stream, return_inverse=True, return_counts=True)
     if len(numbers) > _BITS:
         keep = np.sort(np.argsort(-count, kind="stable")[: _BITS - 1])
         bit = np.full(len(numbers), _BITS - 1)
@@ -140,7 +153,7 @@ def _streams_of(kernels: Tasks, border: I64) -> tuple[tuple[int, ...], I64]:
     change = np.zeros(len(border), np.int64)
     for i in range(len(numbers)):
         mine = place == i
-        busy = Intervals.union(kernels.start[mine], kernels.end[mine])
+        busy = Intervals.union(start[mine], end[mine])
         change[np.searchsorted(border, busy.start)] += 1 << i
         change[np.searchsorted(border, busy.end)] -= 1 << i
     return tuple(numbers.tolist()), np.cumsum(change)[:-1]
@@ -161,7 +174,7 @@ def cores_over_time(sweep: Sweep) -> CoresOverTime:
     )
 
 
-def _side(sweep: Sweep, cores: int | None, wanted: I64, used: bool) -> CoreTime | None:
+def _side(sweep: Sweep, cores: int | None, wanted: I32, used: bool) -> CoreTime | None:
     if not cores or not used:
         return None
     length, running = sweep.length, sweep.running > 0
@@ -197,8 +210,7 @@ def _idle(sweep: Sweep) -> tuple[I64, I64]:
 
 
 def _by_type(sweep: Sweep) -> list[IdleType]:
-    kernels = sweep.kernels
-    key = kernels.type.codes.astype(np.int64) * (len(kernels.core.names) + 1) + kernels.core.codes
+    key = sweep.type.codes.astype(np.int64) * (len(sweep.core.names) + 1) + sweep.core.codes
     _, first, group, count = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
     sums = []
     for idle in _idle(sweep):
@@ -207,8 +219,8 @@ def _by_type(sweep: Sweep) -> list[IdleType]:
         sums.append(total.tolist())
     rows = [
         IdleType(
-            type=kernels.type[i],
-            core=kernels.core[i] or "",
+            type=sweep.type[i],
+            core=sweep.core[i] or "",
             kernels=n,
             idle_cube_core_ns=cube,
             idle_vector_core_ns=vector,
@@ -220,7 +232,7 @@ def _by_type(sweep: Sweep) -> list[IdleType]:
 
 def _split_evenly(sweep: Sweep, idle: I64) -> I64:
     """Share each piece's idle core time among the kernels running in it; what does not divide goes to one of them."""
-    running = np.maximum(sweep.running, 1)
+    running = np.maximum(sweep.running, 1).astype(np.int64)
     share = sweep.per_kernel(idle // running)
     rest = np.where(sweep.running > 0, idle % running, 0)
     at = np.flatnonzero(rest)
@@ -237,18 +249,26 @@ def _together(sweep: Sweep) -> tuple[list[StreamSet], list[StreamPair]]:
     over = np.zeros(len(sweep.length), np.bool_)
     for wanted, cores in ((sweep.wanted_cube, sweep.cores.cube), (sweep.wanted_vector, sweep.cores.vector)):
         over |= (wanted > cores) if cores else False
-    sets, group = np.unique(sweep.streams, return_inverse=True)
+    sets, group = _numbered(sweep.streams, len(sweep.numbers))
     sums = []
     for amount in (sweep.length, np.where(over, sweep.length, 0), *_idle(sweep)):
         total = np.zeros(len(sets), np.int64)
         np.add.at(total, group, amount)
         sums.append(total.tolist())
-    rows = [row for row in zip(sets.tolist(), *sums, strict=True) if row[0]]
+    rows = [row for row in zip(sets.tolist(), *sums, strict=True) if row[0] and row[1]]
     together = [
         StreamSet(streams=sweep.names(bits), ns=ns, idle_cube_core_ns=cube, idle_vector_core_ns=vector)
         for bits, ns, _, cube, vector in rows
     ]
     return sorted(together, key=lambda r: -r.ns), _pairs(sweep, [row[:3] for row in rows])
+
+
+def _numbered(bits: I64, count: int) -> tuple[I64, I64]:
+    """Return the different sets of streams, and which of them each piece has."""
+    if count <= _FEW_BITS:  # no need to sort
+        return np.arange(1 << count), bits
+    sets, group = np.unique(bits, return_inverse=True)
+    return sets, group
 
 
 def _pairs(sweep: Sweep, sets: list[tuple[int, ...]]) -> list[StreamPair]:

@@ -21,10 +21,10 @@ import numpy as np
 
 from npuperf.analyze.blame import HostThreads, blame, event_causes
 from npuperf.analyze.causes import CAUSES, CODE, LAUNCHING
-from npuperf.analyze.maxplus import NEVER, Program, Times
+from npuperf.analyze.maxplus import NEVER, Program
 from npuperf.analyze.nesting import Nesting
 from npuperf.analyze.operators import type_labels
-from npuperf.analyze.replay import Replay, window_length
+from npuperf.analyze.replay import Replay, TaskTimes, window_length
 from npuperf.analyze.study import Study
 from npuperf.analyze.syncs import SyncPoint, place
 from npuperf.errors import UsageError
@@ -88,7 +88,7 @@ class Scene:
     """
 
     replay: Replay
-    base: Times
+    base: TaskTimes
     first: int
     last: int
     work: U8
@@ -179,11 +179,11 @@ def saved(scene: Scene, changed: Program) -> int:
     return scene.before - _length(scene, scene.replay.times(changed))
 
 
-def _length(scene: Scene, times: Times) -> int:
+def _length(scene: Scene, times: TaskTimes) -> int:
     return int(window_length(times, np.array([scene.first]), np.array([scene.last]))[0])
 
 
-def _tight_gaps(scene: Scene, times: Times) -> int:
+def _tight_gaps(scene: Scene, times: TaskTimes) -> int:
     """Return how much of the run, ns, lies in assumed gaps between tasks that follow each other at once."""
     assumed = scene.replay.assumed_gap
     gap = scene.replay.program.gap_ns[scene.replay.task]

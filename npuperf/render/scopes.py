@@ -33,7 +33,7 @@ def gate_lines(result: Result) -> Iterator[RenderableType]:
     """Show what every gate said, and the kernels above a limit."""
     for gate in result.gates:
         word, style = _GATE[gate.status]
-        yield Text.assemble((word, style), f"  {gate.expr}: {gate.reason or ''}")
+        yield Text.assemble("gate ", (word, style), f"  {gate.expr}: {gate.reason or ''}")
         yield from _over(gate)
 
 
@@ -66,7 +66,7 @@ def core_lines(result: Result) -> Iterator[RenderableType]:
             if side:
                 text = f"{name:<6} {percent(side.occupancy_busy)} busy, {percent(side.occupancy_span)} in all"
                 picture = "".join(_LEVELS[_level(x)] for x in time.slices) if time else ""
-                yield Text.assemble((title, "bold"), f"{text:<34}", (picture, "cyan"), no_wrap=True)
+                yield Text.assemble((title, "bold"), f"{text:<36}", (picture, "cyan"), no_wrap=True)
                 title = " " * len(title)
         if title.strip():
             yield Text.assemble((title, "bold"), d.cores.reason or "no core figures")
