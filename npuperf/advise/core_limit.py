@@ -110,8 +110,15 @@ def _proposal(view: View) -> CoreSplit | None:
     if most_possible(bench) <= max(noise, view.limits.cause_share * bench.scene.before):
         return None
     best = best_split(bench)
+    if best is None:
+        return None
     least, most = gain_interval(bench, best)
-    return _report(view, bench, best, (least, most), asked=False) if least > max(noise, 0) else None
+    if least <= max(noise, 0):
+        return None
+    found = _report(view, bench, best, (least, most), asked=False)
+    found.tried = len(bench.tried)
+    found.bound_ns_per_step = view.per_step(max(most, *(gain[1] for gain in bench.tried.values())))
+    return found
 
 
 def _asked(view: View, asked: Split) -> CoreSplit:

@@ -136,7 +136,7 @@ def _options(
         )
         yield ScopeOption(key="feed-sync-all", value="1", reason=reason)
     streams = streams_within(view.tasks, sequence)
-    bound = any(not s.asked for s in view.report.core_splits)
+    bound = bool(view.report.core_splits)
     if len(streams) > 2 and not bound:
         reason = f"kernels of {len(streams)} streams run meanwhile; not for micro-batches with cores of their own"
         yield ScopeOption(key="stream-fusion", value="1", reason=reason)

@@ -7,7 +7,7 @@ limits together fit the chip do not wait for each other's cores any more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Final
@@ -192,11 +192,42 @@ def most_possible(bench: Bench) -> int:
     return saved(bench.scene, _changed(bench, bench.undisturbed, bench.held > 0))
 
 
-def best_split(bench: Bench) -> dict[int, Limit]:
-    """Search the split of all cores over the main streams (two at least) that saves most in its worst case.
+def best_split(bench: Bench) -> dict[int, Limit] | None:
+    """Search the split of all cores over the main streams (two at least) that is best to propose, None if none gains.
 
-    Scans both sides together first (kernels that mix sides need both), then each side for itself, until nothing
-    improves. Sides that only one stream uses stay whole.
+    It must save time in its worst case. Of those it is the one that saves most then, as long as no other split could
+    beat it, at its worst or at its best, by more than its own interval is wide; else the one that could be beaten by
+    least.
+    """
+    for judged in _OBJECTIVES:
+        _search(bench, judged)
+    certain = [(split, found) for split, found in bench.tried.items() if found[0] > 0]
+    if not certain:
+        return None
+    top = [max(found[i] for found in bench.tried.values()) for i in (0, 1)]
+
+    def worth(candidate: tuple[tuple[tuple[int, Limit], ...], tuple[int, int]]) -> tuple[bool, int]:
+        least, most = candidate[1]
+        regret = max(top[0] - least, top[1] - most)
+        close = regret <= most - least
+        return (close, least if close else -regret)
+
+    return dict(max(certain, key=worth)[0])
+
+
+#: What a search looks for: the most in the worst case, in the best case, and between them.
+_OBJECTIVES: Final[tuple[Callable[[tuple[int, int]], tuple[int, int]], ...]] = (
+    lambda found: found,
+    lambda found: (found[1], found[0]),
+    lambda found: (found[0] + found[1], found[0]),
+)
+
+
+def _search(bench: Bench, judged: Callable[[tuple[int, int]], tuple[int, int]]) -> None:
+    """Try splits until nothing improves.
+
+    Scans both sides together first (kernels that mix sides need both), then each side for itself. Sides that only
+    one stream uses stay whole.
     """
     tries = max(_FEWEST, _BUDGET // max(len(bench.scene.replay.program), 1))
     users = [[s for s in bench.streams if bench.uses(s, side)] for side in (0, 1)]
@@ -206,10 +237,9 @@ def best_split(bench: Bench) -> dict[int, Limit]:
         for sides in ((0, 1), (0,), (1,)):
             for pair in combinations(bench.streams, 2):
                 options = [split, *_moves(bench, split, pair, sides, users, tries // 6)]
-                split = max(options, key=lambda option: gain(bench, option))
+                split = max(options, key=lambda option: judged(gain(bench, option)))
         if split == before:
             break
-    return split
 
 
 def _start(bench: Bench, stream: int, users: Sequence[Sequence[int]]) -> Limit:

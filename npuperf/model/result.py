@@ -379,6 +379,7 @@ class CoreSplit(Model):
 
     The least assumes that a kernel's work divides without loss over fewer cores, or keeps its blocks and runs
     them in more waves, whichever is faster; the most assumes the slower of the two. ``asked``: by the user.
+    ``tried``: splits replayed to find this one; none of them saves more than ``bound_ns_per_step``, at its best.
     """
 
     limits: list[CoreLimit]
@@ -391,6 +392,8 @@ class CoreSplit(Model):
     rules: list[RuleCheck]
     code: str | None
     reason: str | None
+    tried: int = 0
+    bound_ns_per_step: int | None = None
 
 
 class ScopeOption(Model):

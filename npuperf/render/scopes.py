@@ -128,6 +128,9 @@ def _split(device: Device, split: CoreSplit, name: str, full: bool) -> Renderabl
         ),
         Text(f"for {split.mode}", style="dim"),
     ]
+    if split.bound_ns_per_step is not None:
+        text = f"of {split.tried} splits tried none saves more than {duration(split.bound_ns_per_step)} at its best"
+        lines.append(Text(text, style="dim"))
     if split.slower:
         lines.append(_slower(split))
     lines += _rules(split.rules, full)
