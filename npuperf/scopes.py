@@ -10,7 +10,7 @@ import numpy as np
 from npuperf.advise import core_limit, super_kernel
 from npuperf.advise.rule import View
 from npuperf.analyze.contention import NO_LAUNCHES, Waits, add_contention, find_waits
-from npuperf.analyze.fused import check_super_kernels, is_super_kernel
+from npuperf.analyze.fused import check_super_kernels
 from npuperf.analyze.limits import Bench, Split
 from npuperf.analyze.mode import Mode, mode_of
 from npuperf.analyze.study import Study
@@ -120,5 +120,5 @@ def add_checks(report: Device, profile: DeviceProfile, earlier: Sequence[DeviceP
     if earlier:
         same = [p for p in earlier if (p.rank, p.device) == (profile.rank, profile.device)]
         report.super_kernel_checks = check_super_kernels((same or [*earlier])[0].tasks, profile.tasks, log)
-    elif log and is_super_kernel(profile.tasks).any():
+    elif log:
         report.super_kernel_checks = check_super_kernels(Tasks.empty(), profile.tasks, log)

@@ -157,7 +157,7 @@ def test_waits_that_may_be_for_events_give_no_proposal_but_say_what_is_missing(t
     assert found.devices[0].core_splits == []
     (finding,) = [f for f in found.findings if f.rule == "core_limit"]
     assert finding.status == "cannot_tell"
-    assert finding.needs and "event wait" in finding.needs
+    assert finding.needs and "no event is recorded" in finding.needs
 
 
 def test_streams_left_out_get_the_rest(tmp_path: Path) -> None:

@@ -157,22 +157,20 @@ def test_cores_that_a_super_kernel_launches_with(cube: int, vector: int, blocks:
 # --- before and after ------------------------------------------------------------------------------------------------
 
 
-def fused(
-    layers: int, took: int, *, parts: int = 1, block: int = 24, name: str = "sk_layer_start_{}_end_{}_0"
-) -> list[K]:
-    """The same steps with a SuperKernel in each layer's place."""
+WHOLE, SECOND_PART = "sk_layer_start_{}_end_{}_0", "sk_layer_split_0_1_start_{}_end_{}_0"
+
+
+def fused(layers: int, took: int, *, parts: int = 1, block: int = 24, name: str = WHOLE) -> list[K]:
+    """The same steps with a SuperKernel, or two, in each layer's place."""
     kernels, clock = [], 0
     for step in range(2):
         for layer in range(layers):
-            first = layer * 3
-            pieces = [(f"MatMulV3_{first}", f"GroupedMatmul_{first + 2}")]
+            begin, middle, end = (f"{type_}_{3 * layer + i}" for i, (type_, *_) in enumerate(LAYER))
+            names = [name.format(begin, end)]
             if parts == 2:
-                pieces = [
-                    (f"MatMulV3_{first}", f"Add_{first + 1}"),
-                    (f"GroupedMatmul_{first + 2}", f"GroupedMatmul_{first + 2}"),
-                ]
-            for a, b in pieces:
-                kernels.append(K(clock, took, name.format(a, b), "SuperKernel", "MIX_AIC", 3, block, 2 * block, step))
+                names = [name.format(begin, middle), SECOND_PART.format(end, end)]
+            for full in names:
+                kernels.append(K(clock, took, full, "SuperKernel", "MIX_AIC", 3, block, 2 * block, step))
                 clock += took + GAP
         clock += 200_000
     return kernels
@@ -192,6 +190,13 @@ def test_a_super_kernel_is_compared_with_the_kernels_it_is_named_after(tmp_path:
     assert (check.before_ns, check.gaps_ns, check.after_ns, check.saved_ns) == (34_000, 4_000, 31_000, 3_000)
     assert (check.block_dim, check.block_expected) == (24, 24)
     assert (check.verdict, check.basis) == ("faster", "measured")
+
+
+def test_the_same_scope_in_several_layers_is_whole(tmp_path: Path) -> None:
+    """Two layers of 34 µs each became two SuperKernels of 31 µs."""
+    (check,) = checks(tmp_path, graph(layers=2), fused(2, 31_000))
+    assert (check.parts, check.kernels, check.before_ns, check.after_ns) == (1, 6, 68_000, 62_000)
+    assert "broke" not in check.reason
 
 
 def test_a_super_kernel_that_saves_nothing_is_not_faster(tmp_path: Path) -> None:
@@ -240,6 +245,17 @@ def test_super_kernels_without_telling_names_are_compared_with_what_vanished(tmp
     (check,) = checks(tmp_path, graph(layers=1), fused(1, 31_000, name="te_superkernel_0123abcd"))
     assert (check.basis, check.kernels, check.before_ns, check.after_ns) == ("inferred", 3, 30_000, 31_000)
     assert check.verdict == "not faster" and "gaps" in check.reason
+
+
+def test_logs_without_an_earlier_profile(tmp_path: Path) -> None:
+    log = tmp_path / "plog-1_1.log"
+    log.write_text("[ERROR] GE(1,python):2026-11-21-10:00:00.1.2 [sk.cc:1]1 f: super_kernel_scope layer stops\n")
+    folder = ascend_pt(tmp_path / "after", fused(1, 15_000, parts=2), cores="24,48")
+    (device,) = analyzed(folder, plog=log).devices
+    (check,) = device.super_kernel_checks
+    assert (check.verdict, check.parts, check.after_ns) == ("cannot tell", 2, 30_000)
+    assert "--before" in check.reason and "broke into 2" in check.reason
+    assert check.log == ["ERROR: [sk.cc:1]1 f: super_kernel_scope layer stops"]
 
 
 def test_no_super_kernel_at_all_is_said(tmp_path: Path) -> None:

@@ -62,8 +62,9 @@ def judge(view: View, limits: Thresholds) -> Finding | None:
     if split is None or split.gain_ns_per_step is None:
         notable = limits.cause_share * view.partition.span_ns
         if use and waited and use.contention_reason and waited[1] >= max(notable, 1):
+            most = duration(view.per_step(waited[1]))
             needed = (
-                f"kernels wait up to {duration(view.per_step(waited[1]))} per step while other streams hold all cores, "
+                f"kernels wait up to {most} per step while other streams hold their cores, "
                 f"but {use.contention_reason}: analyze the folder with trace_view.json, npuperf profile --level 1"
             )
             return finding(

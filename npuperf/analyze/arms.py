@@ -19,6 +19,7 @@ from npuperf.model.thresholds import Thresholds
 
 #: Clocks for tasks that others wait for although their stream has moved on.
 _REGISTERS: Final = 16
+_EVENT: Final = re.compile(r"event|notify", re.I)
 _EVENT_WAIT: Final = re.compile(r"event.?wait|wait.?event|notify.?wait", re.I)
 
 
@@ -132,6 +133,12 @@ def ordered_after(tasks: Tasks, active: I64, stream: I64, position: I64) -> I64:
 def is_event_wait(tasks: Tasks) -> Mask:
     """True for tasks with which a stream waits for an event."""
     named = tasks.name.flag([bool(_EVENT_WAIT.search(n)) for n in tasks.name.names])
+    return named & np.equal(tasks.work, Work.CONTROL)
+
+
+def records_events(tasks: Tasks) -> Mask:
+    """True for tasks that show that the profile records what streams do with events."""
+    named = tasks.name.flag([bool(_EVENT.search(n)) for n in tasks.name.names])
     return named & np.equal(tasks.work, Work.CONTROL)
 
 

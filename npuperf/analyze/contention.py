@@ -2,7 +2,7 @@
 
 A wait for an event looks the same in the kernel table: a kernel starts when one of another stream has ended. Only
 a recorded event wait in front of it tells the two apart, so a wait counts as certain only where the profile
-records event waits and none stands there.
+records events and no wait stands there.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from npuperf.analyze.arms import is_event_wait
+from npuperf.analyze.arms import is_event_wait, records_events
 from npuperf.analyze.intervals import Intervals
 from npuperf.analyze.launch import Launches
 from npuperf.analyze.nesting import NONE
@@ -23,7 +23,7 @@ from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
 
 NO_LAUNCHES = "launches are not recorded, so nothing tells when a kernel was ready: npuperf profile --level 1"
-NO_EVENT_WAITS = "no event wait is recorded, so any of these waits may be one for another stream's result"
+NO_EVENTS = "no event is recorded, so any of these waits may be one for another stream's result"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def find_waits(tasks: Tasks, launches: Launches, sweep: Sweep, limits: Threshold
     for mine, times in _by_need(sweep, kernel):
         short[mine] = times[0].before(until[mine]) - times[0].before(since[mine])
         full[mine] = times[1].before(until[mine]) - times[1].before(since[mine])
-    certain = is_event_wait(tasks).any() & ~behind[task]
+    certain = records_events(tasks).any() & ~behind[task]
     found = Waits(kernel, task, since, until, short, full, _holders(sweep, until), certain)
     return found.filter(short >= limits.wait_least_ns)
 
@@ -121,8 +121,8 @@ def add_contention(use: CoresOverTime, tasks: Tasks, waits: Waits, sweep: Sweep)
         )
     use.contention = sorted(rows, key=lambda r: -r.most_ns)
     use.contended_ns = (_union(waits.filter(waits.certain), sweep), _union(waits, sweep))
-    if rows and not is_event_wait(tasks).any():
-        use.contention_reason = NO_EVENT_WAITS
+    if rows and not records_events(tasks).any():
+        use.contention_reason = NO_EVENTS
 
 
 def _union(waits: Waits, sweep: Sweep) -> int:

@@ -15,12 +15,14 @@ from npuperf.model.result import Basis, SuperKernelCheck
 from npuperf.model.tasks import Tasks, Work
 from npuperf.units import duration
 
-#: GE names a SuperKernel after its scope, its first and its last operator, and numbers it.
+#: GE names a SuperKernel after its scope, its first and its last operator, and numbers it; of a scope that broke the
+#: second part and those after it are named ``SCOPE_split_…``.
 _NAME: Final = re.compile(r"^sk_(?P<scope>.+?)_start_(?P<first>.+)_end_(?P<last>.+)$")
 _SPLIT: Final = re.compile(r"_split_\d+_\d+$")
 _NUMBER: Final = re.compile(r"_\d+$")
 _ANY: Final = re.compile(r"^(te_superkernel|sk_.+_start_)", re.I)
 UNNAMED: Final = "(unnamed)"
+_SHOWN: Final = 4
 #: Standard errors that a difference must exceed.
 _SURE: Final = 2
 
@@ -67,6 +69,8 @@ def _check(
     scope: str, parts: dict[str, list[int]], before: Tasks, after: Tasks, log: Sequence[str]
 ) -> SuperKernelCheck:
     """Compare one scope, found by the names of its first and last operators."""
+    if not len(before):
+        return _alone(scope, parts, after, log)
     replaced = [_find(name, before) for name in parts]
     rows = [np.array(at) for at in parts.values()]
     took = sum(float(after.dur[at].mean()) for at in rows)
@@ -77,12 +81,29 @@ def _check(
         check = _unanswered(scope, f"the operators that {missing} names are not in the earlier profile", log)
     else:
         check = _compared(scope, known, rows, after, log)
-    check.parts, check.count = len(parts), max(len(at) for at in rows)
+    check.count = max(len(at) for at in rows)
     check.after_ns, check.block_dim = round(took), block if block > 0 else None
-    if len(parts) > 1:
-        names = "; ".join(f"{m['first']} … {m['last']}" for m in map(_NAME.match, parts) if m)
-        check.reason += f"; the scope broke into {len(parts)} SuperKernels: {names}"
+    _say_broken(check, parts)
     return check
+
+
+def _alone(scope: str, parts: dict[str, list[int]], after: Tasks, log: Sequence[str]) -> SuperKernelCheck:
+    """Report a scope for which there is no earlier profile."""
+    took = sum(float(after.dur[at].mean()) for at in parts.values())
+    count = max(len(at) for at in parts.values())
+    check = _unanswered(scope, "no earlier profile to compare with (--before)", log, after_ns=round(took), count=count)
+    _say_broken(check, parts)
+    return check
+
+
+def _say_broken(check: SuperKernelCheck, parts: dict[str, list[int]]) -> None:
+    """Say into how many SuperKernels a scope broke; equal scopes of several layers are whole."""
+    named = [m for m in map(_NAME.match, parts) if m]
+    pieces = {m["scope"] for m in named}
+    check.parts = len(pieces)
+    if len(pieces) > 1:
+        names = "; ".join(f"{m['first']} … {m['last']}" for m in named[:_SHOWN])
+        check.reason += f"; the scope broke into {len(pieces)} SuperKernels: {names}"
 
 
 def _compared(
@@ -143,6 +164,8 @@ def _named(tasks: Tasks, name: str) -> Mask:
 
 def _by_disappearance(found: I64, before: Tasks, after: Tasks, log: Sequence[str]) -> SuperKernelCheck:
     """Compare SuperKernels without telling names with the kernels that there are fewer of per step."""
+    if not len(before):
+        return _unanswered(UNNAMED, "no earlier profile to compare with (--before)", log, count=len(found))
     steps = [len(np.unique(t.step[t.step >= 0])) for t in (before, after)]
     took = int(after.dur[found].sum())
     if not all(steps):
