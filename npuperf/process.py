@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 
 import psutil
@@ -95,6 +96,57 @@ def run_quietly(command: Sequence[str], environment: Mapping[str, str] | None = 
         child.wait()
         raise
     return Output(child.returncode, output.decode("utf-8", "replace"))
+
+
+@dataclass(frozen=True, slots=True)
+class Detached:
+    """A program that goes on without us: its process number and when it began (seconds since the epoch)."""
+
+    pid: int
+    began: float
+
+    def alive(self) -> bool:
+        """Tell whether it still runs; a process that has its number by chance is not it."""
+        try:
+            process = psutil.Process(self.pid)
+            return abs(process.create_time() - self.began) < 1 and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return False
+
+    def end(self) -> None:
+        """End it and everything it started."""
+        _end(_family(self.pid))
+
+
+@contextlib.contextmanager
+def run_logged(
+    command: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path
+) -> Iterator[tuple[Detached, Callable[[], int | None]]]:
+    """Start a program whose output goes to ``log``, in a session of its own, so that it survives us.
+
+    Yields the program and a function that returns its exit status once it has ended, None before. Leaving the block by
+    an exception (Ctrl-C, a timeout) ends the program and everything it started. Raises OSError when it cannot start.
+    """
+    _adopt_orphans()
+    with log.open("ab") as output:
+        child = subprocess.Popen(
+            list(command),
+            env=dict(environment),
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    with contextlib.suppress(psutil.NoSuchProcess):
+        began = psutil.Process(child.pid).create_time()
+    try:
+        yield Detached(child.pid, began), child.poll
+    except BaseException:
+        _end(_family(child.pid))
+        child.wait()
+        _end(_family(os.getpid())[1:])
+        raise
 
 
 def _wait(child: subprocess.Popen[bytes], tick: Callable[[], None]) -> int:

@@ -8,10 +8,10 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parent.parent / "npuperf"
 LEVELS = [
     {"errors", "units", "agent"},
-    {"model", "process", "files"},
+    {"model", "process", "files", "cann"},
     {"readers", "analyze", "profile", "tune"},
     {"advise", "engine"},
-    {"scopes", "device", "pipeline", "api", "proof", "record", "render"},
+    {"scopes", "device", "pipeline", "api", "proof", "record", "savings", "tuning", "verify", "render"},
     {"cli"},
 ]
 #: Parts of one level that must not know each other.

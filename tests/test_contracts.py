@@ -96,7 +96,7 @@ def test_the_verdict_comes_first(sample: Path) -> None:
         (["analyze", "{sample}", "-o", "{text}"], 2, "--force"),
         (["analyze", "{sample}", "-o", "{empty}/no/out.json"], 2, "folder does not exist"),
         (["analyze", "{sample}", "--nonsense"], 2, "--nonsense"),
-        (["tune", "--mode", "op"], 2, "not available"),
+        (["tune", "--mode", "op", "--run", "{empty}"], 2, "nothing to tune"),
     ],
 )
 def test_errors_teach_and_have_their_exit_code(

@@ -14,9 +14,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from npuperf.cann import set_env_script
 from npuperf.cli.profile import ScriptCommand
 from npuperf.errors import UsageError
-from npuperf.profile.cann import find_msprof, msprof_first, set_env_script
+from npuperf.profile.cann import find_msprof, msprof_first
 from npuperf.profile.command import resolve
 from npuperf.profile.environment import distortions, for_program, worth_keeping
 from npuperf.profile.export import raw_folders

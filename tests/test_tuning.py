@@ -321,7 +321,7 @@ def test_all_formats_show_the_same_figures(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["--mode", "op"], 2, "not available"),
+        ([], 2, "--mode is missing"),
         (["--from", "{folder}/none"], 3, "no such file or folder"),
         (["--from", "{folder}"], 3, "no aoe_result"),
         (["--from", "{folder}", "more"], 2, "take nothing else"),

@@ -1,7 +1,9 @@
-"""``npuperf tune``: reads what AOE left; driving AOE is not there yet, and says so."""
+"""``npuperf tune``: drives AOE, reads what it left, and keeps its knowledge bases in order."""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,63 +12,109 @@ import typer
 
 from npuperf.cli.analyze import Format, check_output, emit
 from npuperf.cli.recipes import with_recipe
-from npuperf.errors import UsageError
+from npuperf.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from npuperf.model.tuning import BankDiff, Tuning
+    from npuperf.savings import Usage
+    from npuperf.tune.job import Job
+    from npuperf.tuning import Plan, Tuned
 
-HELP = """Say what a tuning run with AOE changed. (Driving AOE itself is not available in this version.)
+HELP = """Tune operators or subgraphs with AOE, say what changed in the knowledge base, and verify the gain.
+
+What is tuned: --model FILE, else --dump FOLDER, else -- COMMAND, else the program of the run directory.
 
 \b
 Examples:
+  npuperf tune --mode op --model net.onnx --dry-run
+  npuperf tune --mode op --top 10 --dry-run -- python train.py
   npuperf tune --from aoe_result_opat_20260101120000000_pid7.json
-  npuperf tune --from ./tune --format json -o diff.json
+  npuperf tune --from ./tune --run ./result --format json -o diff.json
   npuperf tune --diff bank_before bank_after
 """
-CONTEXT = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+CONTEXT = {"allow_interspersed_args": False}
 
 
 def tune(
     ctx: typer.Context,
-    command: Annotated[list[str] | None, typer.Argument(help="What to tune (not available).")] = None,
+    command: Annotated[
+        list[str] | None, typer.Argument(help="The program to tune, after --.", metavar="[-- COMMAND]")
+    ] = None,
+    mode: Annotated[str | None, typer.Option("--mode", help="op or subgraph.")] = None,
+    run: Annotated[Path, typer.Option("--run", help="The run directory: program, profile, results.")] = Path("result"),
+    model: Annotated[Path | None, typer.Option("--model", help="An .onnx, .pb, .air or .prototxt file.")] = None,
+    weight: Annotated[Path | None, typer.Option("--weight", help="Weights of a .prototxt.")] = None,
+    dump: Annotated[Path | None, typer.Option("--dump", help="Operator graphs dumped by torch_npu.")] = None,
+    ops: Annotated[str | None, typer.Option("--ops", help="Tune only these operators: types or names.")] = None,
+    device: Annotated[int | None, typer.Option("--device", min=0, help="The device to tune on.")] = None,
+    bank: Annotated[Path | None, typer.Option("--bank", help="Where the knowledge base goes (TUNE_BANK_PATH).")] = None,
+    parallel: Annotated[
+        int | None, typer.Option("--parallel", min=1, max=32, help="Compiling processes (TE_PARALLEL_COMPILER).")
+    ] = None,
+    repeat: Annotated[bool, typer.Option("--repeat", help="Tune again what the bank has (REPEAT_TUNE).")] = False,
+    deep: Annotated[bool, typer.Option("--deep", help="Search longer (tune_optimization_level O1).")] = False,
+    aoe_arg: Annotated[list[str] | None, typer.Option("--aoe-arg", help="Any argument for aoe; repeatable.")] = None,
+    timeout: Annotated[float | None, typer.Option("--timeout", min=0, help="Stop after so many minutes.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the newest unfinished run.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show checks and commands, and do nothing.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Profile without and with the bank, and compare.")] = False,
     from_: Annotated[
         Path | None, typer.Option("--from", help="A result file of AOE, or a folder: its newest run.")
     ] = None,
     diff: Annotated[
         tuple[Path, Path] | None, typer.Option("--diff", help="Two knowledge bases of operators: before, after.")
     ] = None,
+    merge: Annotated[
+        tuple[Path, Path] | None, typer.Option("--merge", help="Two knowledge bases to merge --into a folder.")
+    ] = None,
+    into: Annotated[Path | None, typer.Option("--into", help="Where --merge goes; what is there wins.")] = None,
+    rollback: Annotated[bool, typer.Option("--rollback", help="Put the bank back as before the last run.")] = False,
+    fail_on: Annotated[
+        list[str] | None, typer.Option("--fail-on", help="A gate: exit 1 if regression>3%, failed>0 …; repeatable.")
+    ] = None,
+    soc: Annotated[str | None, typer.Option("--soc", help="SoC name, where no profile says it.")] = None,
     format_: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.text,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write to a file instead.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Let -o replace a file that exists.")] = False,
-    top: Annotated[int, typer.Option("--top", min=1, help="Rows of the table in text and Markdown.")] = 20,
+    force: Annotated[bool, typer.Option("--force", help="Tune in spite of checks; let -o replace a file.")] = False,
+    top: Annotated[int, typer.Option("--top", min=1, help="Operators to tune (if given) and rows of the tables.")] = 20,
     recipe: Annotated[
         str | None, typer.Option("--recipe", help="Options from a recipe, by name or path; yours go before them.")
     ] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
     """Unpack, call, render, exit."""
-    if recipe:
-        asked = with_recipe(ctx, recipe, "tune")
-        format_, top = asked["format_"], asked["top"]
-    if from_ is None and diff is None:
-        raise UsageError(
-            "driving AOE is not available in this version: nothing was run",
-            hint="run aoe --job_type=2 (operators) or 1 (subgraphs) yourself, then npuperf tune --from FOLDER",
-        )
-    if command:
-        raise UsageError(f"{command[0]}: --from and --diff read what is there and take nothing else")
-    if output is not None:
+    asked = with_recipe(ctx, recipe, "tune") if recipe else {**ctx.params, "recipe_gave": []}
+    if output is not None and not dry_run:
         check_output(output, force)
-    from npuperf.render.tuning import BANK_DOCUMENTS, TUNING_DOCUMENTS, print_bank, print_tuning
-
-    bank = _compare(diff) if diff is not None else None
-    if from_ is None:
-        assert bank is not None
-        _show(bank, format_, output, top, BANK_DOCUMENTS, print_bank)
+    readers = [name for name in ("from_", "diff", "merge", "rollback") if asked[name]]
+    if readers and (command or mode):
+        raise UsageError(
+            f"{command[0] if command else '--mode'}: --from, --diff, --merge and --rollback take nothing else"
+        )
+    if rollback:
+        _roll_back(run)
+    elif merge is not None:
+        _merge(merge, into)
+    elif from_ is not None or diff is not None:
+        _read_only(asked)
+    elif verify:
+        _verify(asked)
     else:
-        _show(_read(from_, bank), format_, output, top, TUNING_DOCUMENTS, print_tuning)
+        _drive(ctx, asked)
+
+
+def _read_only(asked: dict[str, Any]) -> None:
+    """Show what is there, without running anything."""
+    from npuperf.render.tuning import BANK_DOCUMENTS, print_bank
+
+    bank = _compare(asked["diff"]) if asked["diff"] is not None else None
+    if asked["from_"] is None:
+        assert bank is not None
+        _show(bank, asked, BANK_DOCUMENTS, print_bank)
+        return
+    _finish(_with_savings(_read(asked["from_"], bank), asked), asked)
 
 
 def _compare(paths: tuple[Path, Path]) -> BankDiff:
@@ -88,11 +136,218 @@ def _read(path: Path, bank: BankDiff | None) -> Tuning:
     return replace(tuning, bank=bank, warnings=(*tuning.warnings, *check_claims(tuning, bank)))
 
 
+def _with_savings(tuning: Tuning, asked: dict[str, Any]) -> Tuning:
+    """Add what the entries are worth in the profile of the run directory, if there is one."""
+    from msgspec.structs import replace
+
+    usage = _usage(asked)
+    if usage is None:
+        return tuning
+    from npuperf.savings import savings
+
+    return replace(tuning, savings=tuple(savings(tuning.entries, usage)), step_ns=usage.step_ns)
+
+
+def _usage(asked: dict[str, Any]) -> Usage | None:
+    run = asked["run"]
+    if not run.exists():
+        return None
+    from npuperf.tuning import usage_of
+
+    return usage_of(run, _tell)
+
+
+def _drive(ctx: typer.Context, asked: dict[str, Any]) -> None:
+    """Run AOE, or show what would be run."""
+    from npuperf.render.tuning import check_lines
+    from npuperf.tune import supervise
+    from npuperf.tuning import follow, last_run, plan, refuse, run_plan
+
+    job, usage = _job(ctx, asked)
+    folder = last_run(asked["run"], unfinished=True) if asked["resume"] else None
+    found = plan(job, asked["run"], usage, os.environ, soc=asked["soc"], folder=folder)
+    for line in check_lines(found.checks, full=asked["dry_run"]):
+        _tell(line)
+    if asked["dry_run"]:
+        _show_plan(found)
+        return
+    refuse(found, asked["force"])
+    minutes = asked["timeout"]
+    limit = None if minutes is None else 60 * minutes
+    child = supervise.survivor(found.folder) if folder else None
+    with _progress() as progress:
+        if child is not None:
+            _tell(f"process {child.pid} of that run still tunes: waiting for it")
+            done = follow(found, child, timeout=limit, progress=progress)
+        else:
+            done = run_plan(found, os.environ, timeout=limit, tell=_tell, progress=progress)
+    _report(done, asked)
+
+
+def _job(ctx: typer.Context, asked: dict[str, Any]) -> tuple[Job, Usage | None]:
+    """Put together what is asked for; operators come from the profile if only the busiest are to be tuned."""
+    from npuperf.tune.job import Job, find_source
+    from npuperf.tuning import recorded_command
+
+    if asked["mode"] not in ("op", "subgraph"):
+        raise UsageError(f"--mode {asked['mode'] or 'is missing'}", hint="op (operators) or subgraph")
+    recorded = recorded_command(asked["run"])
+    source = find_source(asked["model"], asked["weight"], asked["dump"], asked["command"] or (), recorded)
+    usage = _usage(asked)
+    types, names = _operators(ctx, asked, usage)
+    job = Job(
+        mode=asked["mode"],
+        source=source,
+        types=tuple(types),
+        names=tuple(names),
+        device=asked["device"],
+        bank=asked["bank"].absolute() if asked["bank"] else None,
+        parallel=asked["parallel"],
+        repeat=asked["repeat"],
+        deep=asked["deep"],
+        arguments=tuple(asked["aoe_arg"] or ()),
+    )
+    return job, usage
+
+
+def _operators(ctx: typer.Context, asked: dict[str, Any], usage: Usage | None) -> tuple[list[str], list[str]]:
+    """Return the types and the names of the operators to tune; neither for all."""
+    if asked["ops"]:
+        wanted = [word.strip() for word in asked["ops"].split(",") if word.strip()]
+        names = [w for w in wanted if "/" in w or w.split("_")[-1].isdigit()]  # GE numbers operators' names
+        return [w for w in wanted if w not in names], names
+    source = ctx.get_parameter_source("top")
+    given = (source is not None and source.name == "COMMANDLINE") or "top" in asked["recipe_gave"]
+    if not given:
+        return [], []
+    if usage is None:
+        hint = "npuperf profile records one; or name operators with --ops"
+        raise UsageError(f"--top {asked['top']}: no profile in {asked['run']} says which operators matter", hint=hint)
+    busiest = usage.busiest(asked["top"])
+    if not busiest:
+        hint = "see npuperf analyze: the host is the limit; --ops tunes all the same"
+        raise UsageError("no operator runs in device-bound time: tuning would not be felt", hint=hint)
+    return busiest, []
+
+
+def _show_plan(found: Plan) -> None:
+    """Print what would be run."""
+    print(f"# results and logs: {found.folder}")
+    print(f"# knowledge base: {found.place}")
+    if found.ops:
+        print(f"# {found.folder / 'tune_ops.cfg'}: {' '.join(found.ops.split())}")
+    for step in found.steps:
+        print(f"# {step.title}")
+        print(step.shown())
+
+
+def _report(done: Tuned, asked: dict[str, Any]) -> None:
+    """Show how it went and leave with it."""
+    if done.problem:
+        _tell(f"{done.problem}\n  next: {done.next}")
+    _finish(done.tuning, asked, done.exit_code)
+
+
+def _finish(tuning: Tuning, asked: dict[str, Any], exit_code: int = ExitCode.DONE) -> None:
+    """Judge the gates, show everything, and exit: a failure first, then a gate that failed, then one left open."""
+    from msgspec.structs import replace
+
+    from npuperf.render.tuning import TUNING_DOCUMENTS, print_tuning
+    from npuperf.tune.gates import judge, parse_condition
+
+    gates = tuple(judge(parse_condition(text), tuning) for text in asked["fail_on"] or ())
+    _show(replace(tuning, gates=gates), asked, TUNING_DOCUMENTS, print_tuning)
+    states = {gate.status for gate in gates}
+    if exit_code == ExitCode.DONE and states & {"fail", "cannot_tell"}:
+        exit_code = ExitCode.GATE_FAILED if "fail" in states else ExitCode.GATE_UNKNOWN
+    raise typer.Exit(exit_code)
+
+
+def _verify(asked: dict[str, Any]) -> None:
+    """Profile with the bank from before the last tuning run and with the bank as it is, and compare."""
+    from msgspec.structs import replace
+
+    from npuperf.tune.results import PATTERN, read_results
+    from npuperf.tuning import last_run, note_verification, recorded_command
+    from npuperf.verify import verify
+
+    folder = last_run(asked["run"])
+    command = asked["command"] or recorded_command(asked["run"])
+    if not command:
+        raise UsageError("--verify: no program to profile", hint="npuperf tune --verify -- python train.py")
+    place, before = _banks(folder, asked)
+    tuning = _with_savings(read_results(sorted(folder.glob(PATTERN))), asked)
+    found = verify(command, folder, (before, place), tuning.savings, os.environ, _tell)
+    tuning = replace(tuning, folder=str(folder), verification=found)
+    note_verification(folder, found)
+    _finish(tuning, asked)
+
+
+def _banks(folder: Path, asked: dict[str, Any]) -> tuple[Path, Path]:
+    """Return the bank as it is and the snapshot from before the run."""
+    from npuperf.tune.supervise import read_state
+
+    place = asked["bank"] or read_state(folder).get("place")
+    before = folder / "bank_before"
+    if not place or not before.is_dir():
+        raise UsageError(f"{folder}: does not say which bank it tuned", hint="--bank FOLDER")
+    return Path(place).absolute(), before
+
+
+def _roll_back(run: Path) -> None:
+    from npuperf.tuning import roll_back
+
+    place, backup = roll_back(run)
+    _tell(
+        f"{place}: as it was before the last tuning run" + (f"; what was there is kept as {backup}" if backup else "")
+    )
+
+
+def _merge(sources: tuple[Path, Path], into: Path | None) -> None:
+    from npuperf.tune.store import merge
+
+    if into is None:
+        raise UsageError("--merge: says nothing about where to", hint="npuperf tune --merge A B --into C")
+    done = merge(list(sources), into)
+    for warning in done.warnings:
+        _tell(f"warning: {warning}")
+    taken = ", ".join(f"{n} from {source}" for n, source in zip(done.taken, sources, strict=True))
+    print(f"{done.into}: {done.records} records ({taken}); {done.conflicts} conflicts, where the first one won")
+    if done.backup:
+        print(f"what was there is kept as {done.backup}")
+
+
+def _progress() -> Any:
+    """Return a context that yields what shows progress: a line that is rewritten for a person, new lines elsewhere."""
+    from contextlib import contextmanager
+
+    @contextmanager
+    def shown() -> Any:
+        last = ""
+
+        def tell(text: str) -> None:
+            nonlocal last
+            what = text.rsplit(",", 1)[0]
+            if sys.stderr.isatty():
+                print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+            elif what != last:
+                _tell(text)
+            last = what
+
+        yield tell
+        if last and sys.stderr.isatty():
+            print(file=sys.stderr)
+
+    return shown()
+
+
+def _tell(text: str) -> None:
+    print(f"npuperf: {text}", file=sys.stderr, flush=True)
+
+
 def _show(
     document: Any,
-    format_: Format,
-    output: Path | None,
-    top: int,
+    asked: dict[str, Any],
     documents: dict[str, Callable[[Any, int], str]],
     show: Callable[[Any, Console, int], None],
 ) -> None:
@@ -100,6 +355,7 @@ def _show(
 
     from rich.console import Console
 
+    format_, output, top = asked["format_"], asked["output"], asked["top"]
     if format_ is not Format.text:
         emit(documents[format_.value](document, top), output)
     elif output is None:

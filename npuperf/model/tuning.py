@@ -12,6 +12,7 @@ Mode = Literal["op", "subgraph", "mixed"]
 Status = Literal["successful", "failed", "incomplete", "nothing_to_tune"]
 Kind = Literal["operator", "subgraph", "model"]
 Change = Literal["added", "updated", "unknown"]
+CheckStatus = Literal["ok", "warn", "fail", "unknown"]
 BankChangeKind = Literal["added", "removed", "changed"]
 
 
@@ -77,6 +78,65 @@ class BankDiff(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
 
 
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """A condition for tuning: what is required and what was found. ``hard`` ones that fail forbid tuning."""
+
+    name: str
+    status: CheckStatus
+    required: str
+    found: str
+    hard: bool
+
+
+class Saving(msgspec.Struct, frozen=True, kw_only=True):
+    """What an entry saves per step of the profile, as far as its calls are in device-bound time.
+
+    ``calls_per_step`` counts all, ``felt_per_step`` those outside of host-bound phases; ``basis``: whether calls were
+    found by the operator's name, or only by its type (then the least is 0: which calls are this case is not known).
+    """
+
+    name: str
+    calls_per_step: float
+    felt_per_step: float
+    least_ns: int
+    most_ns: int
+    basis: Literal["name", "type", "none"]
+    reason: str
+
+
+class Verified(msgspec.Struct, frozen=True, kw_only=True):
+    """An operator type, or the whole step, without and with the bank: mean times in ns, noise of their difference."""
+
+    name: str
+    count: int
+    before_ns: int
+    after_ns: int
+    noise_ns: int
+    verdict: Literal["faster", "same", "slower"]
+
+
+class Verification(msgspec.Struct, frozen=True, kw_only=True):
+    """Two profiles of one program: without and with the bank. ``predicted_ns``: per step, least and most."""
+
+    baseline: str
+    tuned: str
+    step: Verified | None
+    operators: tuple[Verified, ...]
+    predicted_ns: tuple[int, int] | None
+    verdict: Literal["kept", "not felt", "worse", "cannot tell"]
+    reason: str
+
+
+class TuneGate(msgspec.Struct, frozen=True, kw_only=True):
+    """A condition that a pipeline asked for."""
+
+    expr: str
+    status: Literal["pass", "fail", "cannot_tell"]
+    value: float | None
+    limit: float
+    reason: str = ""
+
+
 class Tuning(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that the result files of one tuning run say."""
 
@@ -91,3 +151,9 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True):
     tuning_time_s: float | None = None
     warnings: tuple[str, ...] = ()
     bank: BankDiff | None = None
+    folder: str | None = None
+    checks: tuple[Check, ...] = ()
+    savings: tuple[Saving, ...] = ()
+    step_ns: int | None = None
+    verification: Verification | None = None
+    gates: tuple[TuneGate, ...] = ()

@@ -1,10 +1,8 @@
-"""CANN on this machine: where msprof is, and what to source."""
+"""CANN's exporter on this machine: where msprof is, and what to do where it does not work."""
 
 from __future__ import annotations
 
 import os
-import re
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -13,10 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from npuperf.cann import find_program, roots
 from npuperf.process import run_quietly
 
-#: Where CANN is installed unless somebody chose another place.
-_PLACES: Final = ("/usr/local/Ascend/ascend-toolkit/latest", "/usr/local/Ascend/cann", "/usr/local/Ascend/latest")
 #: The binary below an installation: today's layout, and that of CANN 5.
 _BINARIES: Final = ("tools/profiler/bin/msprof", "toolkit/tools/profiler/bin/msprof")
 #: The exporter written in Python, below the folder "tools/profiler".
@@ -38,36 +35,13 @@ class Msprof:
 
 def find_msprof(environment: Mapping[str, str]) -> Msprof | None:
     """Look for msprof on PATH, then below the CANN that the environment names, then where it is usually installed."""
-    on_path = shutil.which("msprof", path=environment.get("PATH"))
-    candidates = [Path(on_path)] if on_path else []
-    candidates += [Path(root) / binary for root in _roots(environment) for binary in _BINARIES]
-    for binary in candidates:
-        if binary.is_file() and os.access(binary, os.X_OK):
-            return _examined(binary)
-    return None
+    binary = find_program("msprof", _BINARIES, environment)
+    return _examined(binary) if binary else None
 
 
 def searched(environment: Mapping[str, str]) -> str:
     """Say where :func:`find_msprof` looks."""
-    return ", ".join(["PATH", *(f"{root}/{_BINARIES[0]}" for root in _roots(environment))])
-
-
-def set_env_script(environment: Mapping[str, str]) -> str:
-    """Return the script that sets CANN's environment up: one that exists, else the usual one."""
-    names = ("set_env.sh", "../set_env.sh", "bin/setenv.bash")
-    found = (Path(root, name) for root in _roots(environment) for name in names)
-    return os.path.normpath(next((f for f in found if f.is_file()), "/usr/local/Ascend/ascend-toolkit/set_env.sh"))
-
-
-def cann_version(environment: Mapping[str, str]) -> str | None:
-    """Return the version of the CANN that the environment names, as its own files say."""
-    for root in _roots(environment):
-        for info in [*sorted(Path(root).glob("*-linux/ascend_toolkit_install.info")), Path(root, "version.info")]:
-            if info.is_file():
-                found = re.search(r"^version=(.+)$", info.read_text("utf-8", "replace"), re.MULTILINE | re.IGNORECASE)
-                if found:
-                    return found[1].strip()
-    return None
+    return ", ".join(["PATH", *(f"{root}/{_BINARIES[0]}" for root in roots(environment))])
 
 
 @contextmanager
@@ -111,11 +85,6 @@ for step in steps:
     status = subprocess.call(call) or status
 sys.exit(status)
 """
-
-
-def _roots(environment: Mapping[str, str]) -> list[str]:
-    named = [environment.get(name) for name in ("ASCEND_TOOLKIT_HOME", "ASCEND_HOME_PATH")]
-    return list(dict.fromkeys([*(root for root in named if root), *_PLACES]))
 
 
 def _examined(binary: Path) -> Msprof:

@@ -14,9 +14,10 @@ from typing import Any, Final
 
 import msgspec
 
+from npuperf.cann import set_env_script
 from npuperf.errors import InputError
 from npuperf.process import Output, run_quietly
-from npuperf.profile.cann import find_msprof, msprof_first, searched, set_env_script
+from npuperf.profile.cann import find_msprof, msprof_first, searched
 from npuperf.profile.folder import RunFolder, size
 from npuperf.profile.plan import AGENT
 

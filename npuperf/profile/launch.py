@@ -7,8 +7,9 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from npuperf.cann import set_env_script
 from npuperf.errors import InputError, UsageError
-from npuperf.profile.cann import find_msprof, searched, set_env_script
+from npuperf.profile.cann import find_msprof, searched
 from npuperf.profile.command import Command
 from npuperf.profile.environment import SILENCERS, distortions, for_program
 from npuperf.profile.folder import RunFolder

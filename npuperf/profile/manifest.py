@@ -16,10 +16,10 @@ from typing import Any, Final
 import msgspec
 
 from npuperf import __version__
+from npuperf.cann import cann_version
 from npuperf.errors import InputError
 from npuperf.files import write_atomically
 from npuperf.process import run_quietly
-from npuperf.profile.cann import cann_version
 from npuperf.profile.command import Command
 from npuperf.profile.environment import worth_keeping
 from npuperf.profile.folder import RunFolder

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from npuperf.cann import set_env_script
 from npuperf.errors import ExitCode
-from npuperf.profile.cann import set_env_script
 from npuperf.profile.options import Options
 from npuperf.profile.status import ProcessStatus
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -10,12 +10,13 @@ from rich.console import Console
 from rich.text import Text
 
 from npuperf import __version__
-from npuperf.model.tuning import TUNING_SCHEMA, BankDiff, Status, Tuning
+from npuperf.model.tuning import TUNING_SCHEMA, BankDiff, Check, Status, Tuning, Verification
 from npuperf.render.csv import table_csv
 from npuperf.render.markdown import table_markdown
 from npuperf.render.tables import Cell, Column, Table, how_many
 from npuperf.render.text import Bands
-from npuperf.units import plural
+from npuperf.render.words import interval
+from npuperf.units import duration, plural
 
 _STATUS: Final[dict[Status, tuple[str, str]]] = {
     "successful": ("SUCCESSFUL", "bold green"),
@@ -41,6 +42,22 @@ _COLUMNS: Final = (
 _ON_SCREEN: Final = 8
 
 
+_SAVINGS: Final = (
+    Column("name", "name"),
+    Column("calls_per_step", "calls per step", "plain"),
+    Column("felt_per_step", "felt", "plain"),
+    Column("least_ns", "saves, least", "us"),
+    Column("most_ns", "most", "us"),
+    Column("reason", "note"),
+)
+_VERIFIED: Final = (
+    Column("name", "operator"),
+    Column("verdict", "verdict"),
+    Column("count", "calls", "count"),
+    Column("before_ns", "before", "us"),
+    Column("after_ns", "after", "us"),
+    Column("noise_ns", "noise", "us"),
+)
 _BANK_COLUMNS: Final = (
     Column("op", "operator"),
     Column("change", "change"),
@@ -109,7 +126,15 @@ def print_tuning(tuning: Tuning, console: Console, top: int) -> None:
     console.print(Text(f"npuperf {__version__}  {', '.join(tuning.files)}", style="bold"))
     word, style = _STATUS[tuning.status]
     console.print(Text(word, style=style) + Text(f"  {_summary(tuning)}"))
+    for line in _gate_lines(tuning):
+        console.print(Text(line))
+    if tuning.verification is not None:
+        console.print(Text(_verdict_line(tuning.verification), style="bold"))
+        _print_table(_verified_table(tuning.verification), console, top, len(_VERIFIED))
     _print_table(tuning_table(tuning), console, top, _ON_SCREEN)
+    if tuning.savings:
+        _print_table(_savings_table(tuning), console, top, len(_SAVINGS))
+        console.print(_saved_line(tuning))
     if tuning.bank is not None:
         console.print()
         print_bank(tuning.bank, console, top)
@@ -118,6 +143,55 @@ def print_tuning(tuning: Tuning, console: Console, top: int) -> None:
         console.print(Text(f"failed: {', '.join(tuning.failed_operators)}", style="red"))
     for warning in tuning.warnings:
         console.print(Text(f"warning: {warning}"))
+
+
+def check_lines(checks: Sequence[Check], *, full: bool) -> list[str]:
+    """Say what speaks against tuning; everything with ``full``."""
+    shown = [c for c in checks if full or c.status in ("fail", "warn") or (c.hard and c.status == "unknown")]
+    words = {"ok": "ok", "warn": "warning", "fail": "FAILS", "unknown": "unknown"}
+    return [f"check {c.name}: {words[c.status]}: {c.found} (required: {c.required})" for c in shown]
+
+
+def _savings_table(tuning: Tuning) -> Table:
+    """Return what entries save per step of the profile."""
+    rows: list[tuple[Cell, ...]] = [
+        (s.name, s.calls_per_step, s.felt_per_step, s.least_ns, s.most_ns, s.reason or None) for s in tuning.savings
+    ]
+    return Table("savings", "what it saves per step of the profile", _SAVINGS, rows, keys=1)
+
+
+def _verified_table(found: Verification) -> Table:
+    rows: list[tuple[Cell, ...]] = [
+        (v.name, v.verdict, v.count, v.before_ns, v.after_ns, v.noise_ns)
+        for v in ([found.step] if found.step else []) + list(found.operators)
+    ]
+    return Table("verified", "without and with the bank", _VERIFIED, rows, keys=1)
+
+
+def _saved_line(tuning: Tuning) -> str:
+    """Sum up what is saved per step."""
+    least, most = (sum(getattr(s, f) for s in tuning.savings) for f in ("least_ns", "most_ns"))
+    step = tuning.step_ns or 0
+    share = f" ({100 * least / step:.1f} to {100 * most / step:.1f} % of {duration(step)})" if step else ""
+    return f"expected: {interval(least, most)} per step{share}, in device-bound time only"
+
+
+def _verdict_line(found: Verification) -> str:
+    predicted = f"; predicted {interval(*found.predicted_ns)} per step" if found.predicted_ns else ""
+    measured = ""
+    if found.step:
+        measured = (
+            f"; measured {duration(found.step.before_ns - found.step.after_ns)}, noise {duration(found.step.noise_ns)}"
+        )
+    return f"{found.verdict.upper()}  {found.reason}{predicted}{measured}"
+
+
+def _gate_lines(tuning: Tuning) -> list[str]:
+    words = {"pass": "PASS", "fail": "FAIL", "cannot_tell": "CANNOT TELL"}
+    return [
+        f"gate {words[g.status]}  {g.expr}: " + (g.reason if g.value is None else f"{g.value:.2f}")
+        for g in tuning.gates
+    ]
 
 
 def _print_table(table: Table, console: Console, top: int, columns: int) -> None:
@@ -158,6 +232,11 @@ def _markdown(tuning: Tuning, top: int) -> str:
     table = tuning_table(tuning)
     if table.rows:
         parts.append(table_markdown(table, top))
+    parts[1:1] = [*_gate_lines(tuning), *([_verdict_line(tuning.verification)] if tuning.verification else [])]
+    if tuning.verification is not None:
+        parts.append(table_markdown(_verified_table(tuning.verification), top))
+    if tuning.savings:
+        parts += [table_markdown(_savings_table(tuning), top), _saved_line(tuning)]
     if tuning.failed_operators:
         parts.append("Failed: " + ", ".join(f"`{name}`" for name in tuning.failed_operators))
     parts += [f"- warning: {w}" for w in tuning.warnings]

@@ -1,0 +1,67 @@
+"""Conditions on a tuning for pipelines: ``regression>3%``, ``failed>0``, ``saved<1%``, ``added<1``, ``updated<1``."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from npuperf.errors import UsageError
+from npuperf.model.tuning import TuneGate, Tuning
+
+_FORM: Final = re.compile(
+    r"^\s*(?P<what>regression|saved|failed|added|updated)\s*(?P<sign>>=|<=|>|<)\s*(?P<limit>\d+(?:\.\d+)?)\s*%?\s*$"
+)
+_SIGNS: Final[dict[str, Callable[[float, float], bool]]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Fails if ``what`` stands to ``limit`` as ``sign`` says. Percentages are of the step."""
+
+    expr: str
+    what: str
+    sign: str
+    limit: float
+
+
+def parse_condition(text: str) -> Condition:
+    """Read a condition. Raises UsageError."""
+    found = _FORM.match(text)
+    if found is None:
+        hint = "regression>3%, saved<1%, failed>0, added<1 or updated<1; the condition is what makes it fail"
+        raise UsageError(f"--fail-on {text!r}: cannot be read", hint=hint)
+    return Condition(text, found["what"], found["sign"], float(found["limit"]))
+
+
+def judge(condition: Condition, tuning: Tuning) -> TuneGate:
+    """Hold a tuning against a condition."""
+    value, missing = _value(condition.what, tuning)
+    status = "cannot_tell" if value is None else "pass"
+    if value is not None and _SIGNS[condition.sign](value, condition.limit):
+        status = "fail"
+    return TuneGate(expr=condition.expr, status=status, value=value, limit=condition.limit, reason=missing)  # type: ignore[arg-type]
+
+
+def _value(what: str, tuning: Tuning) -> tuple[float | None, str]:
+    if what == "regression":
+        step = tuning.verification.step if tuning.verification else None
+        if step is None or not step.before_ns:
+            return None, "no step was compared: npuperf tune --verify -- COMMAND"
+        return 100 * (step.after_ns - step.before_ns) / step.before_ns, ""
+    if what == "saved":
+        if not tuning.step_ns or not tuning.savings:
+            return None, "no profile says what the operators are worth per step"
+        return 100 * sum(s.least_ns for s in tuning.savings) / tuning.step_ns, ""
+    if what == "failed":
+        return float(len(tuning.failed_operators)), ""
+    if tuning.summary is None:
+        return None, "the results have no summary"
+    return float(tuning.summary.added if what == "added" else tuning.summary.updated), ""

@@ -1,0 +1,217 @@
+"""A tuning job: what is tuned, and the command and environment that AOE gets. Facts: the vendor's AOE guides."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from npuperf.cann import find_program, set_env_script
+from npuperf.errors import InputError, UsageError
+
+JobMode = Literal["op", "subgraph"]
+
+JOB_TYPE: Final[dict[JobMode, str]] = {"op": "2", "subgraph": "1"}
+#: ``--framework`` of aoe by the model's suffix.
+_FRAMEWORKS: Final = {".prototxt": "0", ".air": "1", ".pb": "3", ".onnx": "5"}
+_BINARIES: Final = ("tools/aoe/bin/aoe", "bin/aoe", "compiler/bin/aoe")
+#: A script that says one of these runs TensorFlow, whose adapter tunes by itself.
+_TENSORFLOW: Final = re.compile(
+    r"^\s*(?:import|from)\s+(?:tensorflow|npu_bridge|npu_device|tf_adapter)\w*", re.MULTILINE
+)
+FINISHED: Final = "Aoe process finished"
+#: What TF Adapter says at the end of a tuned graph.
+ADAPTER_FINISHED: Final = "Aoe success"
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model file, with Caffe's weights beside it."""
+
+    file: Path
+    weight: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dump:
+    """A folder of dumped operator graphs."""
+
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A program to run; ``adapter``: TensorFlow's adapter tunes inside of it, else PyTorch dumps operators first."""
+
+    command: tuple[str, ...]
+    adapter: bool
+
+
+Source = Model | Dump | Script
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Everything that was asked for. ``types`` and ``names`` are operators to tune, empty for all."""
+
+    mode: JobMode
+    source: Source
+    types: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    device: int | None = None
+    bank: Path | None = None
+    parallel: int | None = None
+    repeat: bool = False
+    deep: bool = False
+    arguments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One program of a job: what is run, what its environment has in addition, where."""
+
+    title: str
+    argv: tuple[str, ...]
+    added: Mapping[str, str]
+    folder: Path
+
+    def shown(self) -> str:
+        """Render it for a shell."""
+        words = [f"{name}={shlex.quote(value)}" for name, value in self.added.items()]
+        return f"cd {shlex.quote(str(self.folder))} && {' '.join([*words, shlex.join(self.argv)])}"
+
+
+def find_source(
+    model: Path | None, weight: Path | None, dump: Path | None, command: Sequence[str], recorded: Sequence[str] | None
+) -> Source:
+    """Choose what to tune: a model, a dump, a program, or the program that a run directory recorded, in this order.
+
+    Raises UsageError or InputError when it is not there or there is none.
+    """
+    if model is not None:
+        return _model(model, weight)
+    if dump is not None:
+        if not dump.is_dir():
+            raise InputError(f"--dump {dump}: no such folder")
+        return Dump(dump.absolute())
+    words = [*(command or recorded or ())]
+    if not words:
+        hint = "give --model FILE, --dump FOLDER, or -- python train.py; or run npuperf profile train.py first"
+        raise UsageError("nothing to tune", hint=hint)
+    return Script(tuple(words), _is_tensorflow(words))
+
+
+def _model(model: Path, weight: Path | None) -> Model:
+    if not model.is_file():
+        raise InputError(f"--model {model}: no such file")
+    if model.suffix not in _FRAMEWORKS:
+        raise UsageError(f"--model {model}: unknown kind", hint=f"AOE takes {', '.join(_FRAMEWORKS)}")
+    if model.suffix == ".prototxt" and weight is None:
+        raise UsageError(f"--model {model}: Caffe keeps its weights apart", hint="add --weight FILE.caffemodel")
+    if weight is not None and not weight.is_file():
+        raise InputError(f"--weight {weight}: no such file")
+    return Model(model.absolute(), weight.absolute() if weight else None)
+
+
+def _is_tensorflow(words: Sequence[str]) -> bool:
+    """Tell by the first script of a command whether TensorFlow's adapter runs it."""
+    script = next((Path(w) for w in words if w.endswith(".py") and Path(w).is_file()), None)
+    return bool(script and _TENSORFLOW.search(script.read_text("utf-8", "replace")))
+
+
+def find_aoe(environment: Mapping[str, str]) -> str:
+    """Return the path of ``aoe``. Raises InputError with what to source."""
+    found = find_program("aoe", _BINARIES, environment)
+    if found is None:
+        raise InputError("aoe: not found on PATH or in CANN", hint=f"source {set_env_script(environment)}")
+    return str(found)
+
+
+def steps(job: Job, folder: Path, aoe: str, *, resume: bool = False) -> list[Step]:
+    """Return the programs of a job, in order; ``folder`` is where results and AOE's work space go."""
+    source = job.source
+    if isinstance(source, Script) and source.adapter:
+        added = {**_environment(job, folder), "AOE_MODE": JOB_TYPE[job.mode]}
+        return [Step("tune in the program", source.command, added, Path.cwd())]
+    if isinstance(source, Script):
+        dump = folder / "dump"
+        first = Step("dump operators", dump_command(source.command, dump), {}, Path.cwd())
+        return [first, Step("tune", _aoe(job, aoe, Dump(dump), folder, resume), _environment(job, folder), folder)]
+    return [Step("tune", _aoe(job, aoe, source, folder, resume), _environment(job, folder), folder)]
+
+
+def _environment(job: Job, folder: Path) -> dict[str, str]:
+    wanted = {
+        "ASCEND_WORK_PATH": str(folder),
+        "TUNE_BANK_PATH": str(job.bank) if job.bank else None,
+        "ASCEND_DEVICE_ID": None if job.device is None else str(job.device),
+        "TE_PARALLEL_COMPILER": None if job.parallel is None else str(job.parallel),
+        "REPEAT_TUNE": "True" if job.repeat else None,
+    }
+    return {name: value for name, value in wanted.items() if value is not None}
+
+
+def _aoe(job: Job, aoe: str, source: Model | Dump, folder: Path, resume: bool) -> tuple[str, ...]:
+    argv = [aoe]
+    if isinstance(source, Model):
+        argv += [f"--model={source.file}", f"--framework={_FRAMEWORKS[source.file.suffix]}"]
+        argv += [f"--weight={source.weight}"] if source.weight else []
+    else:
+        argv += [f"--model_path={source.folder}"]
+    argv += [f"--job_type={JOB_TYPE[job.mode]}", "--progress_bar=off"]
+    if job.types or job.names:
+        argv += [f"--tune_ops_file={folder / 'tune_ops.cfg'}"]
+    if job.device is not None:
+        argv += [f"--device={job.device}"]
+    if job.deep:
+        argv += ["--tune_optimization_level=O1"]
+    if resume and job.mode == "subgraph":
+        argv += ["--reload"]  # operators need none: cases in the bank are skipped
+    return (*argv, *job.arguments)
+
+
+def tune_ops(job: Job) -> str | None:
+    """Return the content of the file that names the operators to tune, None for all."""
+    wanted = {"tune_ops_name": [*job.names], "tune_ops_type": [*job.types]}
+    kept = {key: names for key, names in wanted.items() if names}
+    return json.dumps(kept, indent=1) + "\n" if kept else None
+
+
+#: Runs a Python program after asking torch_npu to dump the operators that it compiles.
+_DUMP: Final = (
+    "import runpy, sys; import torch, torch_npu; torch.npu.set_aoe(sys.argv[1]); how, what = sys.argv[2:4]; "
+    "sys.argv = [what, *sys.argv[4:]]; "
+    "runpy.run_module(what, run_name='__main__', alter_sys=True) if how == '-m' else "
+    "(sys.path.insert(0, __import__('os').path.dirname(__import__('os').path.abspath(what))), "
+    "runpy.run_path(what, run_name='__main__'))"
+)
+
+
+def dump_command(command: Sequence[str], dump: Path) -> tuple[str, ...]:
+    """Return the command that runs a Python program while torch_npu dumps its operators.
+
+    Raises UsageError for programs that are not started by Python directly.
+    """
+    words = [*command]
+    if words[0].endswith(".py"):
+        words.insert(0, "python3")
+    if not re.fullmatch(r"python[\d.]*", Path(words[0]).name) or len(words) < 2:
+        hint = "dump with torch.npu.set_aoe(FOLDER) in your program, then: npuperf tune --dump FOLDER"
+        raise UsageError(f"{words[0]}: only Python programs can be dumped from outside", hint=hint)
+    how, rest = ("-m", words[2:]) if words[1] == "-m" else ("file", words[1:])
+    if not rest or rest[0].startswith("-"):
+        raise UsageError(f"{' '.join(words[:3])}: options of Python are not supported here")
+    return (words[0], "-c", _DUMP, str(dump), how, *rest)
+
+
+def reproduce(found: Sequence[Step], ops: str | None, folder: Path) -> str:
+    """Return a shell script that does the same again."""
+    lines = ["#!/bin/sh", "# What npuperf ran; CANN's set_env.sh must be sourced.", "set -eu"]
+    if ops:
+        lines += [f"cat > {shlex.quote(str(folder / 'tune_ops.cfg'))} <<'END'", ops.rstrip(), "END"]
+    lines += [f"({step.shown()})" for step in found]
+    return "\n".join(lines) + "\n"

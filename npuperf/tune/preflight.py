@@ -1,0 +1,214 @@
+"""What must hold before tuning: every documented condition, with what is required and what was found."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from npuperf.cann import cann_version, roots, set_env_script
+from npuperf.model.chip import product_of_soc
+from npuperf.model.tuning import Check
+from npuperf.tune.job import Dump, Job, Script
+
+_GB: Final = 1 << 30
+_TE, _TPN = 8, 8
+#: Tuning modes by product (CANN 9.0; SEED: A2 and A3 have no subgraph tuning).
+_NO_SUBGRAPHS: Final = ("Atlas A2", "Atlas A3")
+_NO_AOE: Final = re.compile(r"^ascend950", re.I)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What is known of where tuning will run; None is unknown."""
+
+    soc: str | None
+    cores: int | None
+    dynamic: bool | None
+    model_bytes: int | None
+    most_blocks: int | None
+
+
+def check(job: Job, machine: Machine, environment: Mapping[str, str]) -> list[Check]:
+    """Check everything; ``hard`` ones that fail forbid tuning, the others are recommendations."""
+    return [
+        _product(job, machine),
+        _shapes(machine),
+        _bank(job, environment),
+        _cann(environment),
+        _disk(),
+        _memory(job, machine, environment),
+        _cpus(job, environment),
+        _compilers(environment, job),
+        _off("profiling", ("PROFILING_MODE", "PROFILER_SAMPLECONFIG"), environment, "off while tuning"),
+        _off("static memory", ("GE_USE_STATIC_MEMORY",), environment, "unset (static_memory_policy 0)"),
+        _one_device(job, environment),
+        _cpu_binding(environment),
+        _device_cores(machine),
+        _other_users(),
+    ]
+
+
+def _made(name: str, status: str, required: str, found: str, *, hard: bool = False) -> Check:
+    return Check(name=name, status=status, required=required, found=found, hard=hard)  # type: ignore[arg-type]
+
+
+def _product(job: Job, machine: Machine) -> Check:
+    required = "a product that has this tuning: subgraphs not on Atlas A2 and A3, nothing on Ascend 950"
+    if machine.soc is None:
+        return _made("product", "unknown", required, "the chip is not known; give --soc", hard=True)
+    product = product_of_soc(machine.soc)
+    bad = _NO_AOE.match(machine.soc) or (job.mode == "subgraph" and product in _NO_SUBGRAPHS)
+    return _made("product", "fail" if bad else "ok", required, f"{machine.soc} ({product or 'other'})", hard=True)
+
+
+def _shapes(machine: Machine) -> Check:
+    required = "static shapes"
+    if machine.dynamic is None:
+        return _made("shapes", "unknown", required, "no profile says; OP State needs CANN 8 and --level 1", hard=True)
+    found = "every operator is dynamic in the profile" if machine.dynamic else "static operators in the profile"
+    return _made("shapes", "fail" if machine.dynamic else "ok", required, found, hard=True)
+
+
+def _bank(job: Job, environment: Mapping[str, str]) -> Check:
+    named = str(job.bank) if job.bank else environment.get("TUNE_BANK_PATH")
+    required = "TUNE_BANK_PATH, where it is set, is a folder that can be read, written and entered"
+    if not named:
+        return _made("bank path", "ok", required, "not set: the bank is in the home", hard=True)
+    path = Path(named)
+    fine = path.is_dir() and os.access(path, os.R_OK | os.W_OK | os.X_OK) and _can_write(path)
+    return _made("bank path", "ok" if fine else "fail", required, f"{path}" + ("" if fine else ": is not"), hard=True)
+
+
+def _can_write(folder: Path) -> bool:
+    """Try it: root may write by permission where the file system is read-only."""
+    probe = folder / f".npuperf-{os.getpid()}"
+    try:
+        probe.touch()
+        probe.unlink()
+    except OSError:
+        return False
+    return True
+
+
+def _cann(environment: Mapping[str, str]) -> Check:
+    sourced = any(environment.get(name) for name in ("ASCEND_TOOLKIT_HOME", "ASCEND_HOME_PATH"))
+    found = f"CANN {cann_version(environment) or 'of unknown version'}" if sourced else "ASCEND_TOOLKIT_HOME is not set"
+    advice = "" if sourced else f"; source {set_env_script(environment)}"
+    return _made("CANN environment", "ok" if sourced else "warn", "set_env.sh sourced", found + advice)
+
+
+def _disk() -> Check:
+    home = Path.home()
+    try:
+        free = shutil.disk_usage(home).free
+    except OSError as error:
+        return _made("disk", "unknown", "20 GB free in the home", str(error))
+    return _made(
+        "disk", "ok" if free >= 20 * _GB else "warn", "20 GB free in the home", f"{free / _GB:.1f} GB in {home}"
+    )
+
+
+def _memory(job: Job, machine: Machine, environment: Mapping[str, str]) -> Check:
+    free = psutil.virtual_memory().available
+    least, why = 32 * _GB, "32 GB"
+    if job.deep or any("deeper_opat" in a for a in job.arguments):
+        least, why = 64 * _GB, "64 GB for deep tuning"
+    if isinstance(job.source, Script) and job.source.adapter:
+        parallel = tuning_parallel(environment)
+        if machine.model_bytes is None:
+            return _made("memory", "unknown", f"the model's memory × {parallel}", "the model's memory is not known")
+        least, why = machine.model_bytes * parallel, f"the model's {machine.model_bytes / _GB:.1f} GB × {parallel}"
+    return _made("memory", "ok" if free >= least else "warn", why, f"{free / _GB:.1f} GB available")
+
+
+def _cpus(job: Job, environment: Mapping[str, str]) -> Check:
+    """CPU cores: TE and TPN are TE_PARALLEL_COMPILER and TUNING_PARALLEL_NUM."""
+    have = os.cpu_count() or 1
+    te, tpn = compilers(job, environment), tuning_parallel(environment)
+    if isinstance(job.source, Script) and job.source.adapter:
+        need = te + tpn + min(have // 2, 8) + 50 if job.mode == "op" else 2 * tpn + te
+        formula = "TE + TPN + min(cores/2, 8) + 50" if job.mode == "op" else "2·TPN + TE"
+    elif job.mode == "op":
+        extra = 58 if isinstance(job.source, Dump | Script) else 50
+        need, formula = te + tpn + 1 + min(have // 2, 8) + extra, f"TE + TPN + 1 + min(cores/2, 8) + {extra}"
+    else:
+        need, formula = 2 * tpn + te + 1, "2·TPN + TE + 1"
+    required = f"{need} CPU cores ({formula}, TE {te}, TPN {tpn})"
+    return _made("CPU cores", "ok" if have >= need else "warn", required, f"{have}")
+
+
+def compilers(job: Job, environment: Mapping[str, str]) -> int:
+    """Return TE_PARALLEL_COMPILER, 8 unless set."""
+    text = str(job.parallel) if job.parallel is not None else environment.get("TE_PARALLEL_COMPILER", "")
+    return int(text) if text.isdigit() and int(text) else _TE
+
+
+def tuning_parallel(environment: Mapping[str, str]) -> int:
+    """Return TUNING_PARALLEL_NUM of CANN's aoe.ini, 8 unless set."""
+    for root in roots(environment):
+        for place in ("tools/aoe/conf/aoe.ini", "conf/aoe.ini"):
+            file = Path(root, place)
+            if file.is_file():
+                found = re.search(
+                    r"^\s*TUNING_PARALLEL_NUM\s*=\s*(\d+)", file.read_text("utf-8", "replace"), re.MULTILINE
+                )
+                return int(found[1]) if found else _TPN
+    return _TPN
+
+
+def _compilers(environment: Mapping[str, str], job: Job) -> Check:
+    have, te = os.cpu_count() or 1, compilers(job, environment)
+    most = max(int(have * 0.8), 1)
+    required = f"TE_PARALLEL_COMPILER within 1 and {min(32, most)} (80 % of the CPU cores, 32 at most)"
+    return _made("compilers", "ok" if 1 <= te <= min(32, most) else "warn", required, str(te))
+
+
+def _off(name: str, variables: tuple[str, ...], environment: Mapping[str, str], required: str) -> Check:
+    found = [f"{v}={environment[v]}" for v in variables if environment.get(v, "") not in ("", "false", "0")]
+    return _made(name, "warn" if found else "ok", required, ", ".join(found) or "as required")
+
+
+def _one_device(job: Job, environment: Mapping[str, str]) -> Check:
+    required = "one device"
+    size = environment.get("WORLD_SIZE") or environment.get("RANK_SIZE")
+    words = job.source.command if isinstance(job.source, Script) else ()
+    many = (size or "1").isdigit() and int(size or 1) > 1
+    launcher = next((w for w in words if Path(w).name in ("torchrun", "mpirun", "torch.distributed.run")), None)
+    found = f"{size} processes" if many else f"started by {launcher}" if launcher else "one"
+    return _made("single device", "warn" if many or launcher else "ok", required, found)
+
+
+def _cpu_binding(environment: Mapping[str, str]) -> Check:
+    allowed, have = len(psutil.Process().cpu_affinity()), os.cpu_count() or 1
+    bound = environment.get("CPU_AFFINITY_CONF", "0") not in ("", "0")
+    found = f"CPU_AFFINITY_CONF={environment.get('CPU_AFFINITY_CONF')}" if bound else f"{allowed} of {have} CPU cores"
+    return _made("CPU binding", "warn" if bound or allowed < have else "ok", "not bound to some CPU cores", found)
+
+
+def _device_cores(machine: Machine) -> Check:
+    required = "at least as many device cores as any operator uses"
+    if machine.cores is None or machine.most_blocks is None:
+        return _made("device cores", "unknown", required, "needs a profile with core counts (--level 1)")
+    fine = machine.most_blocks <= machine.cores
+    found = f"{machine.cores}, and {machine.most_blocks} used at most"
+    return _made("device cores", "ok" if fine else "warn", required, found)
+
+
+def _other_users() -> Check:
+    required = "nobody else tunes on this machine"
+    others = list(_running_aoe())
+    found = "; ".join(others[:3]) or "no other aoe runs"
+    return _made("other tuning", "warn" if others else "ok", required, found)
+
+
+def _running_aoe() -> Iterator[str]:
+    for process in psutil.process_iter(["name", "username", "pid"]):
+        if process.info["name"] == "aoe":
+            yield f"aoe, process {process.info['pid']} of {process.info['username']}"

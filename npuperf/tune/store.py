@@ -1,0 +1,169 @@
+"""Where AOE's knowledge bases lie, and what npuperf does to them: snapshots, merging, going back."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from npuperf.errors import InputError, UsageError
+from npuperf.files import write_atomically
+from npuperf.tune.bank import Bank, Key, read_bank
+
+#: Beside a merged or snapshot bank: which version of CANN its records come from.
+ORIGIN: Final = "npuperf-bank.json"
+_HOMES: Final = ("Ascend/latest/data/aoe/custom", "Ascend/cann/data/aoe/custom")
+
+
+def bank_places(kind: str, bank: Path | None, environment: Mapping[str, str], home: Path) -> list[Path]:
+    """Return where AOE may write a bank (``op`` or ``graph``), the place that wins first.
+
+    ``TUNE_BANK_PATH``, then ``ASCEND_CACHE_PATH``, then the home (of older and of newer CANN).
+    """
+    named = bank or (Path(environment["TUNE_BANK_PATH"]) if environment.get("TUNE_BANK_PATH") else None)
+    places = [named] if named else []
+    if environment.get("ASCEND_CACHE_PATH"):
+        places.append(Path(environment["ASCEND_CACHE_PATH"]) / "aoe_data")
+    return [*places, *(home / folder / kind for folder in _HOMES)]
+
+
+def winning_place(kind: str, bank: Path | None, environment: Mapping[str, str], home: Path) -> Path:
+    """Return where AOE will write: what a variable names, else the first default that exists, else the older one."""
+    places = bank_places(kind, bank, environment, home)
+    defaults = places[-len(_HOMES) :]
+    if len(places) > len(defaults):
+        return places[0]
+    return next((p for p in defaults if p.is_dir()), defaults[0])
+
+
+def snapshot(place: Path, target: Path, cann: str | None) -> Path:
+    """Copy a bank as it is now; an absent one gives an empty folder."""
+    target.mkdir(parents=True, exist_ok=True)
+    if place.is_dir():
+        shutil.copytree(place, target, dirs_exist_ok=True)
+    if not (target / ORIGIN).exists():
+        write_atomically(target / ORIGIN, json.dumps({"place": str(place), "cann": cann}) + "\n")
+    return target
+
+
+def hashes(place: Path) -> dict[str, str]:
+    """Return the digest of every file of a bank: all that can be said of subgraph banks, which are opaque."""
+    files = (f for f in sorted(place.rglob("*")) if f.is_file() and f.name != ORIGIN) if place.is_dir() else ()
+    return {str(f.relative_to(place)): hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
+
+
+def origin(place: Path) -> str | None:
+    """Return the version of CANN that a bank's records come from, as npuperf noted it."""
+    try:
+        found = json.loads((place / ORIGIN).read_text("utf-8")).get("cann")
+    except (OSError, ValueError, AttributeError):
+        return None
+    return str(found) if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What merging did: records in all, from where, conflicts (the first bank won), and the backup."""
+
+    into: Path
+    records: int
+    taken: tuple[int, ...]
+    conflicts: int
+    backup: Path | None
+    warnings: tuple[str, ...]
+
+
+def merge(sources: Sequence[Path], into: Path) -> Merged:
+    """Merge banks of operators into a folder; what is there already wins, then the first source, and so on.
+
+    Refuses banks of several SoCs, of several core counts for one operator, of several versions of CANN, and banks with
+    lines that cannot be read. What is there is backed up first. Raises UsageError.
+    """
+    banks = [read_bank(path) for path in sources]
+    local = read_bank(into) if into.is_dir() else Bank(into)
+    _check_alike([local, *banks], [into, *sources])
+    backup = _back_up(into) if local.files else None
+    merged: dict[Key, tuple[Bank, Path]] = dict.fromkeys(local.records, (local, into))
+    taken, conflicts = [], 0
+    for bank in banks:
+        new = [key for key in bank.records if key not in merged]
+        conflicts += sum(_differs(bank, merged[key][0], key) for key in bank.records if key in merged)
+        merged.update(dict.fromkeys(new, (bank, bank.path)))
+        taken.append(len(new))
+    _write(into, merged)
+    known = [o for o in map(origin, [into, *sources]) if o]
+    if known:
+        write_atomically(into / ORIGIN, json.dumps({"place": str(into), "cann": known[0]}) + "\n")
+    warnings = () if known else ("the banks do not say which version of CANN they come from: not checked",)
+    return Merged(into, len(merged), tuple(taken), conflicts, backup, warnings)
+
+
+def _check_alike(banks: Sequence[Bank], places: Sequence[Path]) -> None:
+    faults = [fault for bank in banks for fault in bank.faults if "not a record" in fault]
+    if faults:
+        raise UsageError(faults[0], hint="repair or remove that line first: CANN refuses the whole file")
+    empty = [p for p, bank in zip(places[1:], banks[1:], strict=True) if not bank.records]
+    if empty:
+        raise InputError(f"{empty[0]}: no record of a runtime knowledge base", hint="*_runtime_kb.json files")
+    socs = sorted({key.soc for bank in banks for key in bank.records})
+    if len(socs) > 1:
+        raise UsageError(f"banks of different chips: {', '.join(socs)}", hint="merge those of one chip")
+    for op in sorted({key.op for bank in banks for key in bank.records}):
+        counts = sorted({key.cores for bank in banks for key in bank.records if key.op == op})
+        if len(counts) > 1:
+            listed = " and ".join(map(str, counts))
+            raise UsageError(f"{op} is tuned for {listed} cores", hint="merge banks of one core count")
+    versions = sorted({v for v in map(origin, places) if v})
+    if len(versions) > 1:
+        hint = "tune again with one version: knowledge of one is not valid for another"
+        raise UsageError(f"banks of different versions of CANN: {', '.join(versions)}", hint=hint)
+
+
+def _differs(bank: Bank, other: Bank, key: Key) -> bool:
+    return bank.records[key].knowledge != other.records[key].knowledge
+
+
+def _write(into: Path, merged: Mapping[Key, tuple[Bank, Path]]) -> None:
+    """Write one file per SoC, cores and operator, as CANN reads them."""
+    files: dict[Path, list[str]] = {}
+    for number, (key, (bank, _)) in enumerate(sorted(merged.items(), key=lambda item: item[0])):
+        record = bank.records[key]
+        name = f"{key.soc}_{key.cores}_AiCore_{key.op}_runtime_kb.json"
+        line = {"id": number, "info_dict": json.loads(key.info), "knowledge": record.knowledge}
+        text = json.dumps({**line, "op": key.op, "version": record.version}, ensure_ascii=False)
+        files.setdefault(into / key.soc / "unified_bank" / name, []).append(text)
+    written = set(files)
+    for file, lines in files.items():
+        write_atomically(file, "\n".join(lines) + "\n")
+    for file in into.rglob("*_runtime_kb.json"):  # files whose records now stand elsewhere
+        if file not in written:
+            file.unlink()
+
+
+def _back_up(place: Path) -> Path:
+    """Copy a bank beside itself, under the first free name."""
+    number = 1
+    while (target := place.with_name(f"{place.name}.before-{number}")).exists():
+        number += 1
+    shutil.copytree(place, target)
+    return target
+
+
+def roll_back(saved: Path, place: Path) -> Path | None:
+    """Put a bank back as a snapshot has it; what is there now is backed up, and its new place returned."""
+    backup = _back_up(place) if place.is_dir() and any(place.iterdir()) else None
+    for path in _contents(place):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    place.mkdir(parents=True, exist_ok=True)
+    for path in _contents(saved):
+        if path.name != ORIGIN:
+            shutil.copytree(path, place / path.name) if path.is_dir() else shutil.copy2(path, place / path.name)
+    return backup
+
+
+def _contents(folder: Path) -> Iterable[Path]:
+    return sorted(folder.iterdir()) if folder.is_dir() else ()

@@ -1,0 +1,147 @@
+"""Run AOE: watch the result file that it rewrites, keep its output, end it in time, find it after our own death."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from npuperf.errors import InputError
+from npuperf.files import write_atomically
+from npuperf.model.tuning import Tuning
+from npuperf.process import Detached, run_logged
+from npuperf.tune.job import ADAPTER_FINISHED, FINISHED, Step
+from npuperf.tune.results import PATTERN, read_results, result_files
+
+_TICK: Final = 0.2
+_TAIL: Final = 5
+STATE: Final = "state.json"
+LOG: Final = "aoe.log"
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """How a program of a tuning run ended. ``returncode`` is None where we were not there to see it."""
+
+    returncode: int | None
+    seconds: float
+    timed_out: bool = False
+
+
+def run_step(
+    step: Step, environment: Mapping[str, str], folder: Path, timeout: float | None, progress: Callable[[str], None]
+) -> Ran:
+    """Run one program to its end, or until ``timeout`` seconds have passed. Raises InputError if it cannot start."""
+    began = time.monotonic()
+    log = folder / LOG
+    with log.open("a", encoding="utf-8") as file:
+        file.write(f"# {step.shown()}\n")
+    try:
+        with run_logged(step.argv, {**environment, **step.added}, step.folder, log) as (child, ended):
+            note(folder, program=asdict(child))
+            while (code := ended()) is None:
+                if timeout is not None and time.monotonic() - began > timeout:
+                    raise TimeoutError
+                _tell(folder, began, progress)
+                time.sleep(_TICK)
+    except TimeoutError:
+        return Ran(None, time.monotonic() - began, timed_out=True)
+    except OSError as error:
+        raise InputError(f"{step.argv[0]}: cannot be started: {error.strerror}") from error
+    return Ran(code, time.monotonic() - began)
+
+
+def wait_for(child: Detached, folder: Path, timeout: float | None, progress: Callable[[str], None]) -> Ran:
+    """Wait for a program that an earlier npuperf started; its exit status is not known."""
+    began = time.monotonic()
+    try:
+        while child.alive():
+            if timeout is not None and time.monotonic() - began > timeout:
+                child.end()
+                return Ran(None, time.monotonic() - began, timed_out=True)
+            _tell(folder, began, progress)
+            time.sleep(_TICK)
+    except KeyboardInterrupt:
+        child.end()
+        raise
+    return Ran(None, time.monotonic() - began)
+
+
+def _tell(folder: Path, began: float, progress: Callable[[str], None]) -> None:
+    """Say what the result files show by now."""
+    found = partial(folder)
+    if found is None:
+        return
+    improved = [e for e in found.entries if e.speedup and e.kind != "model"]
+    best = max((e.speedup or 0 for e in improved), default=0.0)
+    text = f"{len(improved)} tuned" + (f", best {best:.2f} times as fast" if best else "")
+    progress(f"{text}, {time.monotonic() - began:.0f} s")
+
+
+def partial(folder: Path) -> Tuning | None:
+    """Read the result files of a run as they are; None while there is nothing to read.
+
+    Where a run was gone on with, the newest process says how it ended, and the others what they had tuned by then.
+    """
+    try:
+        newest = result_files(folder)
+        found = read_results(newest)
+    except InputError:
+        return None
+    known = {(e.name, e.strategy) for e in found.entries}
+    for file in sorted({*folder.glob(PATTERN)} - {*newest}):
+        with contextlib.suppress(InputError):
+            earlier = [e for e in read_results([file]).entries if (e.name, e.strategy) not in known]
+            known |= {(e.name, e.strategy) for e in earlier}
+            found = replace(found, entries=(*found.entries, *earlier), files=(*found.files, str(file)))
+    return found
+
+
+def finished(folder: Path) -> bool:
+    """Tell whether the output says that AOE got to its end."""
+    try:
+        text = (folder / LOG).read_text("utf-8", "replace")
+    except OSError:
+        return False
+    return FINISHED in text or ADAPTER_FINISHED in text
+
+
+def last_words(folder: Path) -> list[str]:
+    """Return the last lines of the output."""
+    try:
+        lines = (folder / LOG).read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return []
+    return [line for line in lines if line.strip() and not line.startswith("# ")][-_TAIL:]
+
+
+def note(folder: Path, **facts: Any) -> dict[str, Any]:
+    """Add facts to the state of a run, which outlives us."""
+    state = {**read_state(folder), **facts}
+    write_atomically(folder / STATE, json.dumps(state, indent=1, ensure_ascii=False) + "\n")
+    return state
+
+
+def read_state(folder: Path) -> dict[str, Any]:
+    """Read the state of a run; empty if there is none that can be read."""
+    try:
+        found = json.loads((folder / STATE).read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def survivor(folder: Path) -> Detached | None:
+    """Return the program of a run if it still runs."""
+    program = read_state(folder).get("program") or {}
+    try:
+        found = Detached(int(program["pid"]), float(program["began"]))
+    except (TypeError, KeyError, ValueError):
+        return None
+    return found if found.alive() else None

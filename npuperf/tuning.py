@@ -1,0 +1,322 @@
+"""Tune from beginning to end: check, keep the bank, run AOE, read, compare, note down; go on with what was begun."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from npuperf.cann import cann_version
+from npuperf.errors import ExitCode, InputError, UsageError
+from npuperf.files import write_atomically
+from npuperf.model.tuning import TUNING_SCHEMA, Check, Tuning, Verification
+from npuperf.process import Detached
+from npuperf.savings import Usage, read_usage, savings
+from npuperf.tune import preflight, store, supervise
+from npuperf.tune.bank import check_claims, compare, read_bank
+from npuperf.tune.job import Job, Model, Script, Source, Step, find_aoe, reproduce, steps, tune_ops
+
+Tell = Callable[[str], None]
+
+HISTORY = "history.jsonl"
+#: What aoe's exit status 2 means in every version seen; other codes depend on the version of CANN.
+_BAD_OPTION = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What would be done: programs, checks, the file of operators, where the bank is."""
+
+    job: Job
+    folder: Path
+    steps: tuple[Step, ...]
+    checks: tuple[Check, ...]
+    ops: str | None
+    place: Path
+    usage: Usage | None
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """How tuning went; ``problem`` says why it did not succeed, and ``next`` what to do."""
+
+    tuning: Tuning
+    exit_code: int = ExitCode.DONE
+    problem: str | None = None
+    next: str | None = None
+
+
+def recorded_command(run: Path) -> list[str] | None:
+    """Return the command that a run directory recorded, if it is one."""
+    try:
+        found = json.loads((run / "npuperf.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    command = found.get("command") if isinstance(found, dict) else None
+    return [str(word) for word in command] if command else None
+
+
+def usage_of(run: Path, warn: Tell) -> Usage | None:
+    """Read what a run's profile says about operators; None, with a word why, where there is none."""
+    try:
+        return read_usage(run) if run.exists() else None
+    except InputError as error:
+        if not (run / "npuperf.json").is_file():  # a folder of tuning runs only
+            return None
+        warn(f"no use of the profile in {run}: {error.what}")
+        return None
+
+
+def plan(
+    job: Job,
+    run: Path,
+    usage: Usage | None,
+    environment: Mapping[str, str],
+    *,
+    soc: str | None = None,
+    folder: Path | None = None,
+) -> Plan:
+    """Work out what to do; nothing is made. ``folder``: of a run that is gone on with."""
+    resume = folder is not None
+    folder = (folder or _fresh(run / "tune")).absolute()
+    needs_aoe = not (isinstance(job.source, Script) and job.source.adapter)
+    aoe = find_aoe(environment) if needs_aoe else "aoe"
+    known = soc or (usage.soc if usage else None) or _soc_of_run(run)
+    machine = preflight.Machine(
+        soc=known,
+        cores=usage.cores if usage else None,
+        dynamic=usage.dynamic if usage else None,
+        model_bytes=_size_of(job.source),
+        most_blocks=usage.most_blocks if usage else None,
+    )
+    kind = "op" if job.mode == "op" else "graph"
+    return Plan(
+        job=job,
+        folder=folder,
+        steps=tuple(steps(job, folder, aoe, resume=resume)),
+        checks=tuple(preflight.check(job, machine, environment)),
+        ops=tune_ops(job),
+        place=store.winning_place(kind, job.bank, environment, Path.home()),
+        usage=usage,
+    )
+
+
+def _fresh(parent: Path) -> Path:
+    """Return a folder of its own for a run that begins now."""
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    names = (stamp if not n else f"{stamp}-{n}" for n in itertools.count())
+    return next(parent / name for name in names if not (parent / name).exists())
+
+
+def _soc_of_run(run: Path) -> str | None:
+    try:
+        found = json.loads((run / "npuperf.json").read_text("utf-8")).get("soc")
+    except (OSError, ValueError, AttributeError):
+        return None
+    return str(found) if found else None
+
+
+def _size_of(source: Source) -> int | None:
+    return source.file.stat().st_size if isinstance(source, Model) else None
+
+
+def refuse(found: Plan, force: bool) -> None:
+    """Raise UsageError where a hard condition fails, unless forced."""
+    failed = [c for c in found.checks if c.hard and c.status == "fail"]
+    if failed and not force:
+        text = "; ".join(f"{c.name}: {c.found}" for c in failed)
+        hint = f"required: {'; '.join(c.required for c in failed)} (--force tunes all the same)"
+        raise UsageError(f"cannot tune: {text}", hint=hint)
+
+
+def run_plan(
+    found: Plan, environment: Mapping[str, str], *, timeout: float | None, tell: Tell, progress: Tell
+) -> Tuned:
+    """Carry a plan out. Whatever goes wrong after the start is in the outcome; Ctrl-C is passed on when all is kept."""
+    folder = found.folder
+    _make(folder)
+    cann = cann_version(environment)
+    if not (folder / "bank_before").is_dir():
+        store.snapshot(found.place, folder / "bank_before", cann)
+    if found.ops:
+        write_atomically(folder / "tune_ops.cfg", found.ops)
+    write_atomically(folder / "reproduce.sh", reproduce(found.steps, found.ops, folder))
+    (folder / "reproduce.sh").chmod(0o755)
+    supervise.note(
+        folder, status="running", mode=found.job.mode, place=str(found.place), cann=cann, job=_described(found)
+    )
+    ran = supervise.Ran(0, 0.0)
+    try:
+        for step in found.steps:
+            tell(f"{step.title}: {step.shown()}")
+            ran = supervise.run_step(step, environment, folder, timeout, progress)
+            if ran.returncode != 0:
+                break
+            if step is not found.steps[-1] and not _dumped(folder / "dump"):
+                return _conclude(found, ran, _empty_dump(found), ExitCode.INPUT)
+    except KeyboardInterrupt:
+        _conclude(found, ran, ("interrupted", "start again with --resume"), ExitCode.INTERRUPTED)
+        raise
+    return _conclude(found, ran, *_judge(found, ran))
+
+
+def follow(found: Plan, child: Detached, *, timeout: float | None, progress: Tell) -> Tuned:
+    """Wait for a program of an earlier npuperf that still runs."""
+    ran = supervise.wait_for(child, found.folder, timeout, progress)
+    return _conclude(found, ran, *_judge(found, ran))
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be made: {error.strerror}") from error
+
+
+def _described(found: Plan) -> list[dict[str, Any]]:
+    return [{"argv": list(s.argv), "environment": dict(s.added)} for s in found.steps]
+
+
+def _dumped(dump: Path) -> bool:
+    return dump.is_dir() and any(f.is_file() for f in dump.rglob("*"))
+
+
+def _empty_dump(found: Plan) -> tuple[str, str]:
+    return (
+        "the program dumped no operator: torch_npu dumps those that it compiles (aclop), and on Atlas A2 and A3 nearly "
+        "all run precompiled (aclnn), so this is normal there",
+        "tune an exported model (--model FILE.onnx or .air), or a graph that GE compiles (torchair, max-autotune)",
+    )
+
+
+def _judge(found: Plan, ran: supervise.Ran) -> tuple[tuple[str, str] | None, int]:
+    """Tell success: exit status 0, the words at the end of the output, and a result that can be read."""
+    result = supervise.partial(found.folder)
+    words = supervise.last_words(found.folder)
+    if ran.timed_out:
+        return ("stopped: --timeout is over", "start again with --resume"), ExitCode.CHILD_FAILED
+    if ran.returncode not in (0, None):
+        text = f"exit status {ran.returncode}"
+        if ran.returncode == _BAD_OPTION:
+            text += " (an option that this aoe does not know)"
+        elif ran.returncode < 0:
+            text += f" (killed by signal {-ran.returncode})"
+        else:
+            text += "; what AOE's own codes mean depends on the version of CANN"
+        return (
+            text + (f": {words[-1]}" if words else ""),
+            f"see {found.folder / supervise.LOG}",
+        ), ExitCode.CHILD_FAILED
+    if not supervise.finished(found.folder):
+        return ("the output does not say that AOE finished", "start again with --resume"), ExitCode.CHILD_FAILED
+    if result is None:
+        return ("AOE finished and left no readable result", f"see {found.folder}"), ExitCode.CHILD_FAILED
+    if result.status not in ("successful", "nothing_to_tune") or result.recovered:
+        return (f"AOE finished, and its result says {result.status}", "see failed operators"), ExitCode.CHILD_FAILED
+    return None, ExitCode.DONE
+
+
+def _conclude(found: Plan, ran: supervise.Ran, problem: tuple[str, str] | None, code: int) -> Tuned:
+    """Read what there is, compare the banks, work out savings, and write it all down."""
+    folder = found.folder
+    tuning = supervise.partial(folder) or _nothing(found)
+    if problem is not None and tuning.status == "successful":
+        tuning = replace_tuning(tuning, status="incomplete")
+    tuning = replace_tuning(tuning, folder=str(folder), checks=found.checks)
+    tuning = _with_bank(tuning, found)
+    if found.usage is not None:
+        tuning = replace_tuning(
+            tuning, savings=tuple(savings(tuning.entries, found.usage)), step_ns=found.usage.step_ns
+        )
+    status = "done" if problem is None else "failed"
+    supervise.note(folder, status=status, exit_status=ran.returncode, problem=problem[0] if problem else None)
+    from npuperf.render.tuning import TUNING_DOCUMENTS
+
+    for name, suffix in (("json", "json"), ("csv", "csv"), ("markdown", "md")):
+        write_atomically(folder / f"diff.{suffix}", TUNING_DOCUMENTS[name](tuning, 1_000))
+    _note_down(folder, tuning, ran)
+    return Tuned(tuning, code, *(problem or (None, None)))
+
+
+def replace_tuning(tuning: Tuning, **changed: Any) -> Tuning:
+    """Return a copy with some fields replaced."""
+    return msgspec.structs.replace(tuning, **changed)
+
+
+def _nothing(found: Plan) -> Tuning:
+    return Tuning(schema_version=TUNING_SCHEMA, mode=found.job.mode, status="incomplete", recovered=False, files=())
+
+
+def _with_bank(tuning: Tuning, found: Plan) -> Tuning:
+    """Add what changed in the bank, and where the results claim what it does not show."""
+    before = found.folder / "bank_before"
+    after = store.snapshot(found.place, found.folder / "bank_after", None)
+    if found.job.mode == "subgraph":
+        old, new = store.hashes(before), store.hashes(after)
+        changed = sum(old.get(name) != digest for name, digest in new.items())
+        text = (
+            f"the subgraph bank {found.place}: {changed} of {len(new)} files new or changed (their content is opaque)"
+        )
+        return replace_tuning(tuning, warnings=(*tuning.warnings, text))
+    diff = compare(read_bank(before), read_bank(after))
+    diff = msgspec.structs.replace(diff, before=f"{found.place} (before)", after=str(found.place))
+    return replace_tuning(tuning, bank=diff, warnings=(*tuning.warnings, *check_claims(tuning, diff)))
+
+
+def _note_down(folder: Path, tuning: Tuning, ran: supervise.Ran) -> None:
+    """Add a line to the ledger that shows how the bank grew."""
+    summary, bank = tuning.summary, tuning.bank
+    line = {
+        "run": folder.name,
+        "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "mode": tuning.mode,
+        "status": tuning.status,
+        "seconds": round(ran.seconds, 1),
+        "added": summary.added if summary else 0,
+        "updated": summary.updated if summary else 0,
+        "records": bank.records_after if bank else None,
+        "place": supervise.read_state(folder).get("place"),
+        "cann": supervise.read_state(folder).get("cann"),
+    }
+    with contextlib.suppress(OSError), (folder.parent / HISTORY).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
+def note_verification(folder: Path, found: Verification) -> None:
+    """Keep a verification beside the results of its run."""
+    text = msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n"
+    write_atomically(folder / "verification.json", text)
+
+
+def last_run(run: Path, *, unfinished: bool = False) -> Path:
+    """Return the newest tuning run below a run directory. Raises InputError if there is none."""
+    folders = sorted(f for f in (run / "tune").glob("*") if (f / supervise.STATE).is_file())
+    if unfinished:
+        folders = [f for f in folders if supervise.read_state(f).get("status") != "done"]
+    if not folders:
+        kind = "unfinished tuning run" if unfinished else "tuning run"
+        raise InputError(f"{run / 'tune'}: no {kind} there", hint="npuperf tune --mode op begins one")
+    return folders[-1]
+
+
+def roll_back(run: Path) -> tuple[Path, Path | None]:
+    """Put the bank back as it was before the newest tuning run; return its place and the backup of what was there."""
+    folder = last_run(run)
+    place = supervise.read_state(folder).get("place")
+    if not place or not (folder / "bank_before").is_dir():
+        raise InputError(f"{folder}: does not hold the bank from before")
+    return Path(place), store.roll_back(folder / "bank_before", Path(place))
+
+
+def environment_now() -> dict[str, str]:
+    """Return the environment that programs of a tuning run get."""
+    return dict(os.environ)

@@ -1,0 +1,136 @@
+"""Verify a tuning: the same program profiled without and with the bank, operator by operator and per step."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from npuperf.errors import InputError
+from npuperf.model.labels import I64
+from npuperf.model.tuning import Saving, Verification, Verified
+from npuperf.pipeline import analyze_path
+from npuperf.profile.command import resolve
+from npuperf.profile.options import build
+from npuperf.record import record
+from npuperf.savings import Usage, read_usage
+
+#: Standard errors that a difference must exceed.
+_SURE: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Profiled:
+    """One profile: its operators, and the lengths of its steps (ns)."""
+
+    path: Path
+    usage: Usage
+    steps: I64
+
+
+def verify(
+    command: Sequence[str],
+    folder: Path,
+    banks: tuple[Path, Path],
+    saved: Sequence[Saving],
+    environment: Mapping[str, str],
+    tell: Callable[[str], None],
+) -> Verification:
+    """Profile a program with each of two banks (before, after) into ``folder`` and compare.
+
+    Each run gets a compiler cache of its own, so that kernels are built anew: those built with one bank hide the
+    other. Raises InputError when a profile has no kernel.
+    """
+    found = []
+    for name, bank in zip(("baseline", "tuned"), banks, strict=True):
+        tell(f"{name}: profiling with the bank {bank} and an empty compiler cache")
+        cache = folder / f"cache-{name}"
+        cache.mkdir(parents=True, exist_ok=True)
+        with_bank = {**environment, "TUNE_BANK_PATH": str(bank), "ASCEND_CACHE_PATH": str(cache)}
+        found.append(_profile(command, folder / name, with_bank, tell))
+    return compare(found[0], found[1], saved)
+
+
+def _profile(
+    command: Sequence[str], folder: Path, environment: Mapping[str, str], tell: Callable[[str], None]
+) -> Profiled:
+    outcome = record(
+        resolve(list(command), None, None), build({}, []), folder, environment, force=True, tell=tell, progress=None
+    )
+    if outcome.problem is not None or outcome.exit_code:
+        why = outcome.problem.what if outcome.problem else f"exit status {outcome.exit_code}"
+        raise InputError(f"{folder}: nothing to compare: {why}")
+    return read_profiled(folder)
+
+
+def read_profiled(path: Path) -> Profiled:
+    """Read a profile to compare. Raises InputError when it has no kernel."""
+    usage = read_usage(path)
+    if usage is None:
+        raise InputError(f"{path}: no kernel of a device in this profile, so there is nothing to compare")
+    lengths = [s.partition.span_ns for s in analyze_path(path).devices[0].steps]
+    return Profiled(path, usage, np.array(lengths, np.int64))
+
+
+def compare(before: Profiled, after: Profiled, saved: Sequence[Saving]) -> Verification:
+    """Compare two profiles: the step, every operator type that both have, and what was predicted."""
+    step = _verified("step", before.steps, after.steps) if len(before.steps) and len(after.steps) else None
+    operators = []
+    for name in before.usage.busiest(len(before.usage.types.names)):
+        durations = [_durations(p.usage, name) for p in (before, after)]
+        if all(len(d) for d in durations):
+            operators.append(_verified(name, *durations))
+    least, most = sum(s.least_ns for s in saved), sum(s.most_ns for s in saved)
+    verdict, reason = _judge(step, operators)
+    return Verification(
+        baseline=os.path.relpath(before.path),
+        tuned=os.path.relpath(after.path),
+        step=step,
+        operators=tuple(operators),
+        predicted_ns=(least, most) if saved else None,
+        verdict=verdict,  # type: ignore[arg-type]
+        reason=reason,
+    )
+
+
+def _durations(usage: Usage, type_: str) -> I64:
+    return usage.dur[usage.types.flag([n == type_ for n in usage.types.names])]
+
+
+def _verified(name: str, before: I64, after: I64) -> Verified:
+    noise = _SURE * float(np.sqrt(_variance(before) + _variance(after)))
+    gain = float(before.mean() - after.mean())
+    verdict = "faster" if gain > noise else "slower" if -gain > noise else "same"
+    return Verified(
+        name=name,
+        count=len(after),
+        before_ns=round(float(before.mean())),
+        after_ns=round(float(after.mean())),
+        noise_ns=round(noise),
+        verdict=verdict,  # type: ignore[arg-type]
+    )
+
+
+def _variance(values: I64) -> float:
+    """Return the variance of the mean."""
+    return float(values.var(ddof=1) / len(values)) if len(values) > 1 else 0.0
+
+
+def _judge(step: Verified | None, operators: Sequence[Verified]) -> tuple[str, str]:
+    """Say plainly whether the gain arrived."""
+    faster = [o.name for o in operators if o.verdict == "faster"]
+    slower = [o.name for o in operators if o.verdict == "slower"]
+    listed = f"faster: {', '.join(faster[:3]) or 'none'}; slower: {', '.join(slower[:3]) or 'none'}"
+    if step is None or step.count < 2:
+        return "cannot tell", f"fewer than two steps were recorded; {listed}"
+    if step.verdict == "slower":
+        return "worse", f"the step became longer; {listed}"
+    if step.verdict == "faster":
+        return "kept", f"the step became shorter; {listed}"
+    if faster:
+        return "not felt", f"operators became faster, the step did not; {listed}"
+    return "not felt", f"no operator became faster by more than the noise; {listed}"

@@ -1,0 +1,661 @@
+"""``npuperf tune`` with the stand-in for aoe as a real child process: success, every failure, and what is left."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import random
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from build import H, K, ascend_pt
+from conftest import ROOT, STUB, Done, run_cli
+
+from npuperf.errors import UsageError
+from npuperf.model.tuning import Check, Entry, Tuning
+from npuperf.savings import read_usage, savings
+from npuperf.tune import preflight
+from npuperf.tune.gates import judge, parse_condition
+from npuperf.tune.job import Dump, Job, Model, Script, dump_command, find_source, steps
+from npuperf.tune.store import merge
+
+SOC = "Ascend910B3"
+
+
+class Place:
+    """A working folder with a home, a model and the stand-in on PATH."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        (root / "home").mkdir()
+        (root / "net.onnx").write_bytes(b"onnx")
+        self.bin = root / "bin"
+        self.bin.mkdir()
+        for name in ("aoe",):
+            shutil.copy(STUB / "bin" / name, self.bin / name)
+            (self.bin / name).chmod(0o755)
+
+    def environment(self, **extra: str) -> dict[str, str]:
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("ASCEND", "TUNE", "FAKE", "AOE"))}
+        return {
+            **clean,
+            "PATH": f"{self.bin}:{os.environ['PATH']}",
+            "HOME": str(self.root / "home"),
+            "FAKE_AOE_SECONDS": "0.2",
+            "FAKE_AOE_LOG": str(self.root / "calls"),
+            "PYTHONPATH": str(ROOT),
+            "COLUMNS": "160",
+            **extra,
+        }
+
+    def command(self, *arguments: object) -> list[str]:
+        return [sys.executable, "-m", "npuperf", "tune", *map(str, arguments)]
+
+    def run(self, *arguments: object, **extra: str) -> Done:
+        done = subprocess.run(
+            self.command(*arguments), cwd=self.root, env=self.environment(**extra), capture_output=True, text=True,
+            timeout=120, check=False,
+        )  # fmt: skip
+        assert "Traceback" not in done.stderr, done.stderr
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    def calls(self) -> list[dict[str, Any]]:
+        path = self.root / "calls"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    @property
+    def runs(self) -> list[Path]:
+        return sorted(p for p in (self.root / "result" / "tune").iterdir() if p.is_dir())
+
+    def state(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.runs[-1] / "state.json").read_text())
+        return found
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def document(done: Done) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+OP = ("--mode", "op", "--model", "net.onnx")
+
+
+# ---- driving --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("schema", ["v1", "v2", "v3"])
+def test_operators_are_tuned_and_everything_is_kept(place: Place, schema: str) -> None:
+    done = place.run(*OP, "--format", "json", FAKE_AOE_SCHEMA=schema)
+    assert done.returncode == 0, done.stderr
+    found = document(done)
+    assert (found["status"], found["mode"]) == ("successful", "op")
+    assert sum(e["kind"] == "operator" for e in found["entries"]) == 4
+    assert found["bank"]["records_before"] == 0 and found["bank"]["records_after"] == 4
+    (run,) = place.runs
+    assert {"aoe.log", "state.json", "reproduce.sh", "diff.json", "diff.csv", "diff.md"} <= {
+        p.name for p in run.iterdir()
+    }
+    assert "Aoe process finished" in (run / "aoe.log").read_text()
+    (call,) = place.calls()
+    assert f"--model={place.root / 'net.onnx'}" in call["argv"] and "--job_type=2" in call["argv"]
+    assert "--framework=5" in call["argv"] and "--progress_bar=off" in call["argv"]
+    assert call["env"]["ASCEND_WORK_PATH"] == str(run) and call["cwd"] == str(run)
+    (line,) = (run.parent / "history.jsonl").read_text().splitlines()
+    ledger = json.loads(line)
+    assert (ledger["status"], ledger["records"], ledger["added"], ledger["updated"]) == ("successful", 4, 3, 1)
+
+
+def test_options_reach_aoe(place: Place) -> None:
+    bank = place.root / "bank"
+    bank.mkdir()
+    done = place.run(*OP, "--bank", "bank", "--device", "1", "--parallel", "4", "--repeat", "--deep",
+                     "--ops", "MatMulV2,net/dense_1", "--aoe-arg=--precision_mode=force_fp16")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (call,) = place.calls()
+    assert {"--device=1", "--tune_optimization_level=O1", "--precision_mode=force_fp16"} <= set(call["argv"])
+    wanted = {"TUNE_BANK_PATH": str(bank), "ASCEND_DEVICE_ID": "1", "TE_PARALLEL_COMPILER": "4", "REPEAT_TUNE": "True"}
+    assert {name: call["env"].get(name) for name in wanted} == wanted
+    (option,) = [a for a in call["argv"] if a.startswith("--tune_ops_file=")]
+    names = json.loads(Path(option.split("=", 1)[1]).read_text())
+    assert names == {"tune_ops_name": ["net/dense_1"], "tune_ops_type": ["MatMulV2"]}
+    assert list(bank.rglob("*_runtime_kb.json"))
+
+
+@pytest.mark.parametrize("suffix", [".onnx", ".pb", ".air"])
+def test_the_framework_follows_from_the_model(suffix: str, tmp_path: Path) -> None:
+    model = tmp_path / f"net{suffix}"
+    model.touch()
+    found = find_source(model, None, None, (), None)
+    assert found == Model(model)
+    argv = steps(Job("op", found), tmp_path, "aoe")[0].argv
+    assert f"--framework={ {'.onnx': 5, '.pb': 3, '.air': 1}[suffix] }" in argv
+
+
+def test_caffe_needs_its_weights(tmp_path: Path) -> None:
+    model, weight = tmp_path / "net.prototxt", tmp_path / "net.caffemodel"
+    model.touch()
+    with pytest.raises(UsageError, match="weights"):
+        find_source(model, None, None, (), None)
+    weight.touch()
+    argv = steps(Job("op", find_source(model, weight, None, (), None)), tmp_path, "aoe")[0].argv
+    assert "--framework=0" in argv and f"--weight={weight}" in argv
+
+
+def test_a_dry_run_shows_everything_and_does_nothing(place: Place) -> None:
+    done = place.run(*OP, "--dry-run")
+    assert done.returncode == 0
+    assert "--job_type=2" in done.stdout and "ASCEND_WORK_PATH=" in done.stdout
+    for name in ("product", "bank path", "disk", "memory", "CPU cores", "shapes", "profiling"):
+        assert f"check {name}: " in done.stderr
+    assert not (place.root / "result").exists() and place.calls() == []
+
+
+def test_the_script_that_a_run_leaves_does_the_same(place: Place) -> None:
+    assert place.run(*OP, "--ops", "MatMulV2").returncode == 0
+    (run,) = place.runs
+    script = run / "reproduce.sh"
+    assert script.stat().st_mode & stat.S_IXUSR
+    subprocess.run([str(script)], env=place.environment(), check=True, capture_output=True)
+    first, second = place.calls()
+    assert (first["argv"], first["cwd"]) == (second["argv"], second["cwd"])
+
+
+def test_nothing_to_tune_is_a_success(place: Place) -> None:
+    done = place.run(*OP, FAKE_AOE_FAIL="nonoptimizable")
+    assert (done.returncode, "NOTHING TO TUNE" in done.stdout) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("fail", "words"),
+    [
+        ("failed", "tuning failed"),
+        ("incomplete", "tuning incomplete"),
+        ("exit2", "an option that this aoe does not know"),
+        ("kill", "killed by signal 9"),
+        ("truncated", "killed by signal 9"),
+        ("empty", "killed by signal 9"),
+    ],
+)
+@pytest.mark.parametrize("schema", ["v1", "v3"])
+def test_a_failure_is_never_a_success(place: Place, fail: str, words: str, schema: str) -> None:
+    done = place.run(*OP, "--format", "json", FAKE_AOE_FAIL=fail, FAKE_AOE_SCHEMA=schema)
+    assert done.returncode == 5
+    assert words in done.stderr
+    found = document(done)
+    assert found["status"] != "successful"
+    assert place.state()["status"] == "failed"
+    if fail in ("kill", "truncated"):
+        assert len(found["entries"]) >= 1  # what was tuned by then is kept
+        assert found["recovered"] == (fail == "truncated")
+
+
+def test_a_timeout_keeps_what_there_is(place: Place) -> None:
+    done = place.run(*OP, "--timeout", "0.02", "--format", "json", FAKE_AOE_SECONDS="30", FAKE_AOE_OPS="60")
+    assert done.returncode == 5 and "--timeout is over" in done.stderr
+    found = document(done)
+    assert found["status"] == "incomplete" and 1 <= len(found["entries"]) < 60
+    assert not [p for p in psutil.process_iter(["cmdline"]) if str(place.bin) in " ".join(p.info["cmdline"] or [])]
+
+
+def tuning_children(place: Place) -> list[psutil.Process]:
+    return [p for p in psutil.process_iter(["cmdline"]) if str(place.bin / "aoe") in " ".join(p.info["cmdline"] or [])]
+
+
+def start(place: Place, *arguments: object, **extra: str) -> subprocess.Popen[str]:
+    child = subprocess.Popen(
+        place.command(*arguments), cwd=place.root, env=place.environment(**extra), text=True, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    deadline = time.monotonic() + 30
+    while not list(place.root.glob("result/tune/*/aoe_result_*.json")):
+        assert time.monotonic() < deadline and child.poll() is None
+        time.sleep(0.05)
+    return child
+
+
+def test_ctrl_c_ends_everything_and_keeps_what_there_is(place: Place) -> None:
+    child = start(place, *OP, FAKE_AOE_SECONDS="30", FAKE_AOE_OPS="100")
+    child.send_signal(signal.SIGINT)
+    _, err = child.communicate(timeout=30)
+    assert child.returncode == 130 and "Traceback" not in err
+    assert tuning_children(place) == []
+    assert place.state()["problem"] == "interrupted"
+    kept = json.loads((place.runs[-1] / "diff.json").read_text())
+    assert kept["status"] == "incomplete" and kept["entries"]
+
+
+def test_tuning_survives_our_own_death(place: Place) -> None:
+    """npuperf is killed; aoe goes on; --resume finds it, waits for it, and reads its result."""
+    child = start(place, *OP, FAKE_AOE_SECONDS="4", FAKE_AOE_OPS="20")
+    child.kill()
+    child.communicate()
+    assert len(tuning_children(place)) == 1
+    done = place.run(*OP, "--resume", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    assert "still tunes: waiting for it" in done.stderr
+    found = document(done)
+    assert (found["status"], len(found["entries"])) == ("successful", 20)
+    assert len(place.runs) == 1 and len(place.calls()) == 1
+
+
+def test_a_run_that_died_is_gone_on_with_in_its_folder(place: Place) -> None:
+    assert place.run(*OP, FAKE_AOE_FAIL="kill").returncode == 5
+    done = place.run(*OP, "--resume", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    first, second = place.calls()
+    assert first["cwd"] == second["cwd"] and len(place.runs) == 1
+    nothing = place.run(*OP, "--resume")
+    assert nothing.returncode == 3 and "no unfinished tuning run" in nothing.stderr
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_aoe_killed_at_any_moment(place: Place, seed: int) -> None:
+    child = start(place, *OP, "--format", "json", FAKE_AOE_SECONDS="1.5", FAKE_AOE_OPS="30")
+    time.sleep(random.Random(seed).uniform(0, 0.8))
+    for victim in tuning_children(place):
+        victim.kill()
+    out, err = child.communicate(timeout=30)
+    assert child.returncode == 5 and "Traceback" not in err
+    assert json.loads(out)["status"] == "incomplete"
+
+
+def test_two_runs_at_once_keep_apart(place: Place) -> None:
+    children = [
+        subprocess.Popen(place.command(*OP, "--run", name), cwd=place.root, env=place.environment(FAKE_AOE_SECONDS="1"),
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for name in ("one", "two")
+    ]  # fmt: skip
+    for child in children:
+        _, err = child.communicate(timeout=60)
+        assert child.returncode == 0, err
+    for name in ("one", "two"):
+        (result,) = place.root.glob(f"{name}/tune/*/diff.json")
+        assert len(json.loads(result.read_text())["entries"]) == 4
+
+
+def test_a_full_disk_is_said(place: Place) -> None:
+    """A folder that cannot be written stands for it: as root permissions do not hold, so a file is in the way."""
+    (place.root / "result").write_text("")
+    done = place.run(*OP)
+    assert done.returncode == 3 and "cannot be made" in done.stderr
+
+
+# ---- programs -------------------------------------------------------------------------------------------------------
+
+
+def test_tensorflow_tunes_inside_of_its_program(place: Place) -> None:
+    shutil.copy(STUB / "tf_adapter_stub.py", place.root / "tf_adapter_stub.py")
+    shutil.copytree(STUB / "bin", place.root / "bin", dirs_exist_ok=True)
+    (place.root / "train.py").write_text(
+        "import tf_adapter_stub\nimport sys\ntf_adapter_stub.graph()\nprint(sys.argv)\n"
+    )
+    done = place.run("--mode", "op", "--format", "json", "--", sys.executable, "train.py", "--lr", "1")
+    assert done.returncode == 0, done.stderr
+    assert document(done)["status"] == "successful"
+    log = (place.runs[-1] / "aoe.log").read_text()
+    assert "Aoe tuning graph." in log and "'--lr', '1'" in log
+    assert place.calls() == []  # aoe itself was not called
+
+
+def test_a_program_is_dumped_first_and_an_empty_dump_is_explained(place: Place) -> None:
+    (place.root / "train.py").write_text("import torch\nprint('trained')\n")
+    modules = place.root / "modules"
+    for name, text in {
+        "torch": "class npu:\n    @staticmethod\n    def set_aoe(path):\n        import os; os.makedirs(path)\n"
+        "        if os.environ.get('DUMPS'): open(path + '/op.pb', 'w').close()\n",
+        "torch_npu": "",
+    }.items():
+        (modules / name).mkdir(parents=True)
+        (modules / name / "__init__.py").write_text(text)
+    path = f"{ROOT}:{modules}"
+    command = ("--mode", "op", "--", sys.executable, "train.py")
+    done = place.run(*command, PYTHONPATH=path)
+    assert done.returncode == 3
+    assert "dumped no operator" in done.stderr and "aclnn" in done.stderr and place.calls() == []
+    done = place.run(*command, PYTHONPATH=path, DUMPS="1")
+    assert done.returncode == 0, done.stderr
+    (call,) = place.calls()
+    assert [a for a in call["argv"] if a.startswith("--model_path=")]
+
+
+def test_the_real_set_aoe_is_called(npu: dict[str, str], tmp_path: Path) -> None:
+    """torch_npu itself makes the folder; the stand-in's operators are precompiled, so it stays empty."""
+    (tmp_path / "train.py").write_text(
+        "import sys, torch\ntorch.npu.set_device(0)\nassert sys.argv == ['train.py', '-x']\n"
+    )
+    dump = tmp_path / "dump"
+    done = subprocess.run(dump_command([sys.executable, "train.py", "-x"], dump), cwd=tmp_path, env=npu,
+                          capture_output=True, text=True, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert dump.is_dir() and not list(dump.iterdir())
+
+
+def test_the_run_directory_knows_the_program(place: Place) -> None:
+    (place.root / "result").mkdir()
+    manifest = {"command": [sys.executable, "train.py", "-v"], "soc": SOC}
+    (place.root / "result" / "npuperf.json").write_text(json.dumps(manifest))
+    done = place.run("--mode", "op", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "train.py -v" in done.stdout and f"{SOC} (Atlas A2)" in done.stderr
+    nothing = place.run("--mode", "op", "--run", "elsewhere")
+    assert nothing.returncode == 2 and "npuperf profile train.py first" in nothing.stderr
+
+
+@pytest.mark.parametrize(
+    "command", [["bash", "run.sh"], ["torchrun", "train.py"], [sys.executable, "-c", "pass"], [sys.executable]]
+)
+def test_what_cannot_be_dumped_from_outside_is_said(command: list[str], tmp_path: Path) -> None:
+    with pytest.raises(UsageError):
+        dump_command(command, tmp_path)
+
+
+# ---- checks ---------------------------------------------------------------------------------------------------------
+
+
+def checks(job: Job, machine: preflight.Machine | None = None, **environment: str) -> dict[str, Check]:
+    nothing = preflight.Machine(None, None, None, None, None)
+    return {c.name: c for c in preflight.check(job, machine or nothing, environment)}
+
+
+MODEL = Model(Path("/net.onnx"))
+
+
+@pytest.mark.parametrize(
+    ("soc", "mode", "status"),
+    [
+        ("Ascend910B3", "op", "ok"), ("Ascend910B3", "subgraph", "fail"), ("Ascend910_9391", "subgraph", "fail"),
+        ("Ascend310P3", "subgraph", "ok"), ("Ascend910A", "subgraph", "ok"), ("Ascend950PR_9599", "op", "fail"),
+        (None, "op", "unknown"),
+    ],
+)  # fmt: skip
+def test_products_and_their_tuning(soc: str | None, mode: str, status: str) -> None:
+    found = checks(Job(mode, MODEL), preflight.Machine(soc, None, None, None, None))["product"]  # type: ignore[arg-type]
+    assert (found.status, found.hard) == (status, True)
+
+
+def test_cpu_formulas(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """CANN 9.0's guide: with the defaults 75 cores for operators of a model, 83 with --model_path, 25 for subgraphs;
+    TensorFlow 74 and 24.
+    """
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    script = Script(("python3", "t.py"), adapter=True)
+    cases = [(Job("op", MODEL), 75), (Job("op", Dump(tmp_path)), 83), (Job("subgraph", MODEL), 25),
+             (Job("op", script), 74), (Job("subgraph", script), 24)]  # fmt: skip
+    for job, need in cases:
+        found = checks(job)["CPU cores"]
+        assert found.required.startswith(f"{need} CPU cores"), (job, found)
+        assert found.status == ("ok" if need <= 64 else "warn") and not found.hard
+    assert checks(Job("op", MODEL, parallel=4))["CPU cores"].required.startswith("71 ")
+
+
+def test_every_other_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job("op", MODEL)
+    dynamic = preflight.Machine(SOC, 20, True, None, 24)
+    found = checks(job, dynamic, PROFILING_MODE="dynamic", GE_USE_STATIC_MEMORY="1", WORLD_SIZE="8",
+                   CPU_AFFINITY_CONF="1", TE_PARALLEL_COMPILER="64", TUNE_BANK_PATH="/nowhere")  # fmt: skip
+    wrong = {name for name, c in found.items() if c.status in ("warn", "fail")}
+    assert wrong >= {
+        "profiling", "static memory", "single device", "CPU binding", "compilers", "device cores", "shapes",
+        "bank path", "CANN environment",
+    }  # fmt: skip
+    assert {name for name, c in found.items() if c.hard} == {"product", "shapes", "bank path"}
+    fine = checks(
+        job, preflight.Machine(SOC, 24, False, None, 24), ASCEND_HOME_PATH="/cann", TUNE_BANK_PATH=str(tmp_path)
+    )
+    assert {fine[n].status for n in ("shapes", "bank path", "device cores", "CANN environment", "profiling")} == {"ok"}
+    assert checks(job)["device cores"].status == checks(job)["shapes"].status == "unknown"
+
+
+def test_hard_conditions_stop_unless_forced(place: Place) -> None:
+    refused = place.run("--mode", "subgraph", "--model", "net.onnx", "--soc", SOC)
+    assert refused.returncode == 2 and "cannot tune: product" in refused.stderr and place.calls() == []
+    forced = place.run("--mode", "subgraph", "--model", "net.onnx", "--soc", SOC, "--force")
+    assert forced.returncode == 5 and "not supported on this product" in forced.stderr
+    missing = place.run(*OP, "--bank", "nowhere")
+    assert missing.returncode == 2 and "bank path" in missing.stderr
+
+
+def test_subgraphs_are_tuned_where_the_product_can(place: Place) -> None:
+    done = place.run("--mode", "subgraph", "--model", "net.onnx", "--soc", "Ascend310P3", "--format", "json",
+                     FAKE_CANN_SOC="Ascend310P3")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = document(done)
+    assert {e["kind"] for e in found["entries"]} == {"subgraph", "model"}
+    assert all(len(e["repo_key"]) == 20 for e in found["entries"] if e["repo_key"])  # beyond 2^63, still text
+    assert place.run("--mode", "subgraph", "--model", "net.onnx", "--resume").returncode == 3
+
+
+# ---- what it is worth -----------------------------------------------------------------------------------------------
+
+
+def busy_profile(root: Path) -> Path:
+    """Two steps: 4 MatMulV2 of 100 µs back to back, then 3 Add of 5 µs that each wait 400 µs for their launch."""
+    kernels, clock = [], 0
+    for step in range(2):
+        for i in range(4):
+            kernels.append(K(clock, 100_000, f"mm_{i}", "MatMulV2", "AI_CORE", 2, 20, 0, step, clock - 300_000))
+            clock += 100_500
+        for i in range(3):
+            clock += 400_000
+            kernels.append(K(clock, 5_000, f"add_{i}", "Add", "AI_VECTOR_CORE", 2, 40, 0, step, clock - 8_000))
+            clock += 5_000
+    steps_ = {0: (0, clock // 2), 1: (clock // 2, clock)}
+    return ascend_pt(root, kernels, steps_, cores="20,40", host=[H("x", 0, 10)])
+
+
+def entry(name: str, types: tuple[str, ...], before: float, after: float) -> Entry:
+    return Entry(kind="operator", name=name, types=types, before_us=before, after_us=after)
+
+
+def test_savings_count_only_device_bound_time(tmp_path: Path) -> None:
+    usage = read_usage(busy_profile(tmp_path))
+    assert usage is not None and usage.steps == 2
+    assert usage.busiest(5)[0] == "MatMulV2"
+    entries = [entry("mm_1", ("MatMulV2",), 100, 60), entry("net/x", ("MatMulV2",), 100, 90),
+               entry("add_0", ("Add",), 5, 1), entry("gone", ("Conv2D",), 9, 3)]  # fmt: skip
+    found = {s.name: s for s in savings(entries, usage)}
+    assert (found["mm_1"].basis, found["mm_1"].calls_per_step, found["mm_1"].least_ns) == ("name", 1.0, 40_000)
+    by_type = found["net/x"]
+    assert (by_type.basis, by_type.calls_per_step, by_type.least_ns) == ("type", 4.0, 0)
+    assert 0 < by_type.felt_per_step <= 4  # a phase may begin within the last of them
+    assert by_type.most_ns == round(10_000 * by_type.felt_per_step)
+    assert found["add_0"].felt_per_step == 0 and found["add_0"].most_ns == 0
+    assert "host-bound" in found["add_0"].reason
+    assert found["gone"].basis == "none" and "no such operator" in found["gone"].reason
+
+
+def test_the_busiest_operators_are_chosen_from_the_profile(place: Place) -> None:
+    busy_profile(place.root / "result")
+    done = place.run(*OP, "--top", "1", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    names = json.loads((place.runs[-1] / "tune_ops.cfg").read_text())
+    assert names == {"tune_ops_type": ["MatMulV2"]}
+    found = document(done)
+    assert found["step_ns"] > 0
+    assert {s["basis"] for s in found["savings"]} == {"type"}
+    none = place.run(*OP, "--top", "3", "--run", "elsewhere")
+    assert none.returncode == 2 and "npuperf profile" in none.stderr
+
+
+# ---- banks ----------------------------------------------------------------------------------------------------------
+
+
+def record(m: int, base: int, version: int = 0) -> dict[str, Any]:
+    return {"id": 1, "info_dict": {"m": m}, "knowledge": {"baseM": base}, "op": "MatMulV3", "version": version}
+
+
+def bank(root: Path, records: list[dict[str, Any]], soc: str = SOC, cores: int = 20, cann: str | None = None) -> Path:
+    folder = root / soc / "unified_bank"
+    folder.mkdir(parents=True)
+    text = "".join(json.dumps(r) + "\n" for r in records)
+    (folder / f"{soc}_{cores}_AiCore_MatMulV3_runtime_kb.json").write_text(text)
+    if cann:
+        (root / "npuperf-bank.json").write_text(json.dumps({"cann": cann}))
+    return root
+
+
+def lines(place: Path) -> dict[int, int]:
+    found = [json.loads(line) for f in place.rglob("*_runtime_kb.json") for line in f.read_text().splitlines()]
+    return {r["info_dict"]["m"]: r["knowledge"]["baseM"] for r in found}
+
+
+def test_what_is_there_wins_then_the_first(tmp_path: Path) -> None:
+    local = bank(tmp_path / "c", [record(1, 10)])
+    done = merge(
+        [bank(tmp_path / "a", [record(1, 11), record(2, 12)]), bank(tmp_path / "b", [record(2, 13), record(3, 14)])],
+        local,
+    )
+    assert lines(local) == {1: 10, 2: 12, 3: 14}
+    assert (done.records, done.taken, done.conflicts) == (3, (1, 1), 2)
+    assert done.backup and lines(done.backup) == {1: 10}
+    assert lines(tmp_path / "a") == {1: 11, 2: 12}
+
+
+@pytest.mark.parametrize(
+    ("second", "words"),
+    [
+        ({"soc": "Ascend910B1"}, "different chips"),
+        ({"cores": 16}, "16 and 20 cores"),
+        ({"cann": "9.0.0"}, "different versions of CANN"),
+    ],
+)
+def test_what_must_not_be_mixed_is_refused(second: dict[str, Any], words: str, tmp_path: Path) -> None:
+    sources = [bank(tmp_path / "a", [record(1, 1)], cann="8.5.0"), bank(tmp_path / "b", [record(2, 2)], **second)]
+    with pytest.raises(UsageError, match=words):
+        merge(sources, tmp_path / "c")
+    assert not (tmp_path / "c").exists()
+
+
+def test_merging_from_the_shell(tmp_path: Path) -> None:
+    sources = [str(bank(tmp_path / n, [record(i, i)])) for i, n in enumerate("ab")]
+    done = run_cli(["tune", "--merge", *sources, "--into", str(tmp_path / "c")])
+    assert done.returncode == 0 and "2 records" in done.stdout and "do not say which version" in done.stderr
+    assert run_cli(["tune", "--merge", *sources]).returncode == 2
+    broken = tmp_path / "d" / SOC
+    broken.mkdir(parents=True)
+    (broken / f"{SOC}_20_AiCore_MatMulV3_runtime_kb.json").write_text("{half\n")
+    done = run_cli(["tune", "--merge", sources[0], str(tmp_path / "d"), "--into", str(tmp_path / "e")])
+    assert done.returncode == 2 and "not a record" in done.stderr
+
+
+def test_rolling_back(place: Place) -> None:
+    home = place.root / "home" / "Ascend" / "latest" / "data" / "aoe" / "custom" / "op"
+    bank(home, [record(5, 50)])
+    assert place.run(*OP).returncode == 0
+    assert len(lines(home)) == 5
+    done = place.run("--rollback")
+    assert done.returncode == 0 and "what was there is kept as" in done.stderr
+    assert lines(home) == {5: 50}
+    (kept,) = home.parent.glob("op.before-*")
+    assert len(lines(kept)) == 5
+
+
+def test_a_bank_that_does_not_show_what_is_claimed(place: Place) -> None:
+    """aoe writes to the bank in its home; TUNE_BANK_PATH of npuperf names another one that it cannot know of."""
+    aoe = place.bin / "aoe"
+    aoe.write_text(
+        aoe.read_text().replace('os.environ.get("TUNE_BANK_PATH")\n    bank = Path', "None\n    bank = Path")
+    )
+    (place.root / "bank").mkdir()
+    done = place.run(*OP, "--bank", "bank", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    assert any("the bank shows none" in w for w in document(done)["warnings"])
+
+
+# ---- gates and formats ----------------------------------------------------------------------------------------------
+
+
+def test_gates(place: Place) -> None:
+    assert place.run(*OP, "--fail-on", "failed>0", "--fail-on", "added<1").returncode == 0
+    done = place.run(*OP, "--fail-on", "added>2")
+    assert done.returncode == 1 and "gate FAIL  added>2: 3.00" in done.stdout
+    done = place.run(*OP, "--fail-on", "regression>3%")
+    assert done.returncode == 4 and "--verify" in done.stdout
+    done = place.run(*OP, "--fail-on", "speed>3")
+    assert done.returncode == 2 and "regression>3%" in done.stderr
+
+
+def test_a_gate_by_hand() -> None:
+    tuning = Tuning(
+        schema_version="1.0", mode="op", status="failed", recovered=False, files=(), failed_operators=("a", "b")
+    )
+    assert judge(parse_condition("failed >= 2"), tuning).status == "fail"
+    assert judge(parse_condition("failed>2"), tuning).status == "pass"
+    assert judge(parse_condition("added<1"), tuning).status == "cannot_tell"
+
+
+def test_all_formats_of_a_run_show_the_same(place: Place) -> None:
+    assert place.run(*OP).returncode == 0
+    (run,) = place.runs
+    found = json.loads((run / "diff.json").read_text())
+    rows = list(csv.DictReader(io.StringIO((run / "diff.csv").read_text())))
+    assert {r["name"] for r in rows} == {e["name"] for e in found["entries"]}
+    markdown = (run / "diff.md").read_text()
+    assert all(e["name"] in markdown for e in found["entries"])
+
+
+# ---- verification ---------------------------------------------------------------------------------------------------
+
+#: Cube kernels are faster with a bank that has records, as the device would make them.
+TRAIN = """
+import atexit, os, pathlib
+tuned = any(pathlib.Path(os.environ["TUNE_BANK_PATH"]).rglob("*_runtime_kb.json"))
+os.environ["FAKE_CANN_CUBE_US"] = os.environ["TUNED_US"] if tuned else "900"
+import torch
+torch.npu.set_device(0)
+atexit.register(torch.npu.synchronize)
+model = torch.nn.Linear(64, 64).npu()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for i in range(20):
+    model(torch.randn(16, 64).npu()).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    torch.npu.synchronize()
+"""
+
+
+@pytest.mark.parametrize(("tuned", "verdict", "code"), [("300", "kept", 0), ("1800", "worse", 1)])
+def test_the_gain_is_verified_with_two_profiles(
+    npu: dict[str, str], tmp_path: Path, tuned: str, verdict: str, code: int
+) -> None:
+    """A tuning run, then --verify: the program with the bank from before, and with the bank as it is."""
+    (tmp_path / "train.py").write_text(TRAIN)
+    (tmp_path / "net.onnx").touch()
+    environment = {**npu, "HOME": str(tmp_path), "FAKE_AOE_SECONDS": "0.1", "TUNED_US": tuned}
+
+    def tune(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "npuperf", "tune", *arguments]
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+
+    done = tune("--mode", "op", "--model", "net.onnx")
+    assert done.returncode == 0, done.stderr
+    arguments = ("--verify", "--fail-on", "regression>3%", "--format", "json", "--", sys.executable, "train.py")
+    done = tune(*arguments)
+    if "terminate called without an active exception" in done.stderr:  # see test_profile_npu
+        done = tune(*arguments)
+    assert done.returncode == code, done.stderr
+    found = json.loads(done.stdout)
+    assert found["verification"]["verdict"] == verdict
+    step = found["verification"]["step"]
+    assert (step["after_ns"] < step["before_ns"]) == (verdict == "kept")
+    (gate,) = found["gates"]
+    assert gate["value"] == pytest.approx(100 * (step["after_ns"] - step["before_ns"]) / step["before_ns"])
+    cube = {o["name"]: o for o in found["verification"]["operators"]}["MatMulV3"]
+    assert cube["before_ns"] == pytest.approx(900_000, rel=0.05)
+    assert cube["after_ns"] == pytest.approx(int(tuned) * 1_000, rel=0.05)
+    assert list(tmp_path.glob("result/tune/*/verification.json"))
