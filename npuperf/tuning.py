@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import os
+import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -259,6 +259,7 @@ def _nothing(found: Plan) -> Tuning:
 def _with_bank(tuning: Tuning, found: Plan) -> Tuning:
     """Add what changed in the bank, and where the results claim what it does not show."""
     before = found.folder / "bank_before"
+    shutil.rmtree(found.folder / "bank_after", ignore_errors=True)
     after = store.snapshot(found.place, found.folder / "bank_after", None)
     if found.job.mode == "subgraph":
         old, new = store.hashes(before), store.hashes(after)
@@ -297,6 +298,15 @@ def note_verification(folder: Path, found: Verification) -> None:
     write_atomically(folder / "verification.json", text)
 
 
+def unfinished_run(run: Path, mode: str) -> Path:
+    """Return the newest run to go on with. Raises UsageError if it is of another kind."""
+    folder = last_run(run, unfinished=True)
+    begun = supervise.read_state(folder).get("mode")
+    if begun != mode:
+        raise UsageError(f"{folder}: was begun with --mode {begun}", hint=f"npuperf tune --mode {begun} --resume …")
+    return folder
+
+
 def last_run(run: Path, *, unfinished: bool = False) -> Path:
     """Return the newest tuning run below a run directory. Raises InputError if there is none."""
     folders = sorted(f for f in (run / "tune").glob("*") if (f / supervise.STATE).is_file())
@@ -315,8 +325,3 @@ def roll_back(run: Path) -> tuple[Path, Path | None]:
     if not place or not (folder / "bank_before").is_dir():
         raise InputError(f"{folder}: does not hold the bank from before")
     return Path(place), store.roll_back(folder / "bank_before", Path(place))
-
-
-def environment_now() -> dict[str, str]:
-    """Return the environment that programs of a tuning run get."""
-    return dict(os.environ)

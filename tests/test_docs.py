@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -58,7 +59,7 @@ def test_set_up_takes_two_commands() -> None:
 def test_readme_examples_run(tmp_path: Path) -> None:
     (tmp_path / "result").symlink_to(ROOT / "samples" / "transformer_ascend_pt")
     (tmp_path / "samples").symlink_to(ROOT / "samples")
-    usage = README.split("## What it reads")[1].split("## Exit codes")[0]
+    usage = README.split("## What it reads")[1].split("## Tune")[0]
     commands = [line for block in blocks(usage, "sh") for line in block.splitlines() if line.startswith("npuperf")]
     assert len(commands) >= 5
     for command in commands:
@@ -92,6 +93,31 @@ def test_profile_examples_can_be_carried_out(tmp_path: Path, monkeypatch: pytest
         done = run(command if export else command.replace("profile", "profile --dry-run", 1), cwd=tmp_path)
         assert done.returncode == (5 if export else 0), (command, done.stderr)
         shutil.rmtree(tmp_path / "result", ignore_errors=True)
+
+
+def test_tuning_examples_can_be_carried_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the help and of the README: dry, with the stand-in for aoe; there is no tuning run to verify yet."""
+    for name in ("net.onnx", "train.py"):
+        (tmp_path / name).write_text("")
+    for name in ("bank_before", "bank_after"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "result").symlink_to(ROOT / "samples" / "transformer_ascend_pt")
+    section = [{"basic": {"tuning_name": "t"}}, {"OPAT": {"opat_tuning_result": "tuning successful"}}]
+    for folder in ("", "tune", "aoe_results"):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        file = tmp_path / folder / "aoe_result_opat_20260101120000000_pid7.json"
+        file.write_text(json.dumps({"report_1_1": section}))
+    monkeypatch.setenv("PATH", f"{ROOT / 'tests' / 'cann_stub' / 'bin'}:{os.environ['PATH']}")
+    shown = [line.strip() for line in run("npuperf tune --help").stdout.splitlines()]
+    tuning = README.split("## Tune")[1].split("All options:")[0]
+    commands = [line for line in shown if line.startswith("npuperf ")]
+    commands += [line.split(" #")[0] for block in blocks(tuning, "sh") for line in block.splitlines()]
+    assert len(commands) >= 9
+    for command in commands:
+        if "--mode" in command and "--dry-run" not in command:
+            command = command.replace("tune", "tune --dry-run", 1)
+        done = run(command, cwd=tmp_path)
+        assert done.returncode == (3 if "--verify" in command else 0), (command, done.stderr)
 
 
 def test_help_examples_run(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ OP = ("--mode", "op", "--model", "net.onnx")
 
 @pytest.mark.parametrize("schema", ["v1", "v2", "v3"])
 def test_operators_are_tuned_and_everything_is_kept(place: Place, schema: str) -> None:
-    done = place.run(*OP, "--format", "json", FAKE_AOE_SCHEMA=schema)
+    done = place.run(*OP, "--format", "json", FAKE_AOE_SCHEMA=schema, FAKE_AOE_SECONDS="1")
     assert done.returncode == 0, done.stderr
     found = document(done)
     assert (found["status"], found["mode"]) == ("successful", "op")
@@ -111,6 +111,7 @@ def test_operators_are_tuned_and_everything_is_kept(place: Place, schema: str) -
         p.name for p in run.iterdir()
     }
     assert "Aoe process finished" in (run / "aoe.log").read_text()
+    assert "tuned, best" in done.stderr
     (call,) = place.calls()
     assert f"--model={place.root / 'net.onnx'}" in call["argv"] and "--job_type=2" in call["argv"]
     assert "--framework=5" in call["argv"] and "--progress_bar=off" in call["argv"]
@@ -288,11 +289,28 @@ def test_two_runs_at_once_keep_apart(place: Place) -> None:
         assert len(json.loads(result.read_text())["entries"]) == 4
 
 
-def test_a_full_disk_is_said(place: Place) -> None:
-    """A folder that cannot be written stands for it: as root permissions do not hold, so a file is in the way."""
+def test_a_place_that_cannot_be_written_is_said(place: Place) -> None:
     (place.root / "result").write_text("")
     done = place.run(*OP)
     assert done.returncode == 3 and "cannot be made" in done.stderr
+
+
+def test_a_full_disk_is_no_success(place: Place) -> None:
+    """aoe may write one kilobyte to a file, as if the disk were full; what it had written by then is kept."""
+    real = place.bin / "real"
+    (place.bin / "aoe").rename(real)
+    (place.bin / "aoe").write_text(f'#!/bin/bash\nulimit -f 1\nexec {real} "$@"\n')
+    (place.bin / "aoe").chmod(0o755)
+    done = place.run(*OP, "--format", "json", FAKE_AOE_OPS="30")
+    assert done.returncode == 5 and "exit status 1" in done.stderr
+    assert document(done)["status"] != "successful"
+    assert "File too large" in (place.runs[-1] / "aoe.log").read_text()
+
+
+def test_a_run_of_another_kind_is_not_gone_on_with(place: Place) -> None:
+    assert place.run(*OP, FAKE_AOE_FAIL="kill").returncode == 5
+    done = place.run("--mode", "subgraph", "--model", "net.onnx", "--resume")
+    assert done.returncode == 2 and "--mode op" in done.stderr
 
 
 # ---- programs -------------------------------------------------------------------------------------------------------

@@ -6,18 +6,23 @@ import csv
 import io
 import json
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from npuperf.errors import InputError
 from npuperf.model.tuning import Tuning
+from npuperf.render.tuning import shipped_tuning_schema, tuning_schema
 from npuperf.tune.bank import compare, read_bank
 from npuperf.tune.lenient import Object, parse
-from npuperf.tune.results import read_results, result_files
+from npuperf.tune.results import compare_results, read_results, result_files
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -416,3 +421,92 @@ def test_claims_that_the_bank_does_not_show(tmp_path: Path) -> None:
     assert "1 → 2 records: 1 added, 0 changed, 0 removed, 1 unchanged" in shown
     assert "MatMulV3,added,Ascend910B3,20," in tune("--diff", tmp_path / "a", tmp_path / "b", "--format", "csv").stdout
     assert "| MatMulV3 | added |" in tune("--diff", tmp_path / "a", tmp_path / "b", "--format", "markdown").stdout
+
+
+# ---- results against results, any content, any damage --------------------------------------------------------------
+
+
+def test_what_two_runs_tuned_differently(tmp_path: Path) -> None:
+    """a: 80 → 32 and 80 → 20; b stays; c is gone; d is new."""
+
+    def write(name: str, operators: dict[str, tuple[float, float]]) -> Path:
+        listed = [{"op_name": n, "op_type": "T", "tune_performance": {"Schedule": times(*t, None, update_mode="add")}}
+                  for n, t in operators.items()]  # fmt: skip
+        file = tmp_path / f"aoe_result_opat_{name}_pid1.json"
+        opat = {"opat_tuning_result": "tuning successful", "repo_modified_operators": listed}
+        file.write_text(json.dumps({"report_1_1": [BASIC, {"OPAT": opat}]}))
+        return file
+
+    first = write("1", {"a": (80, 32), "b": (9, 6), "c": (4, 2)})
+    second = write("2", {"a": (80, 20), "b": (9, 6), "d": (5, 1)})
+    found = compare_results(read_results([first]), read_results([second]))
+    assert [(c.name, c.change, c.before_us, c.after_us, c.speedup) for c in found.changes] == [
+        ("a", "changed", 32, 20, 1.6), ("c", "removed", 2, None, None), ("d", "added", None, 1, None)
+    ]  # fmt: skip
+    assert found.unchanged == 1
+    done = tune("--diff", first, second)
+    assert done.returncode == 0 and "1 added, 1 changed, 1 removed, 1 tuned to the same time" in done.stdout
+    assert json.loads(tune("--diff", first, second, "--format", "json").stdout)["results"]["unchanged"] == 1
+
+
+NAMES = st.text(st.characters(blacklist_categories=["Cs", "Cc"]), min_size=1, max_size=12)
+TIMES = st.floats(0.001, 1e6, allow_nan=False).map(lambda x: round(x, 3))
+TYPES = st.lists(st.sampled_from(["MatMulV2", "Add", "Conv2D"]), min_size=1, max_size=3, unique=True)
+
+
+@given(st.lists(st.tuples(NAMES, TYPES, TIMES, TIMES, st.booleans()), max_size=5, unique_by=lambda o: o[0]),
+       st.sampled_from(["v1", "v2", "v3"]))  # fmt: skip
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_is_written_is_read(tmp_path: Path, operators: list[Any], schema: str) -> None:
+    """Reading the rendered form gives back the operators, in every schema."""
+
+    def one(name: str, types: list[str], before: float, after: float, added: bool) -> dict[str, Any]:
+        head = {"op_name": name, "op_type": types[0] if len(types) == 1 else f"[{', '.join(types)}]"}
+        if schema == "v3":
+            change = times(before, after, None, update_mode="add" if added else "update")
+            return {**head, "tune_performance": {"Schedule": change}}
+        return {**head, **times(before, after, None)}
+
+    written = [one(*o) for o in operators]
+    parts = {"add_repo_operators": [w for w, o in zip(written, operators, strict=True) if o[4]],
+             "update_repo_operators": [w for w, o in zip(written, operators, strict=True) if not o[4]]}  # fmt: skip
+    opat = {"opat_tuning_result": "tuning successful", "repo_modified_operators": written if schema == "v3" else parts}
+    report = [BASIC, {"OPAT": opat}]
+    file = tmp_path / "aoe_result_opat_1_pid1.json"
+    file.write_text(json.dumps(report if schema == "v2" else {"report_1_1": report}), "utf-8")
+    found = read_results([file])
+    assert not found.recovered
+    expected = {(n, tuple(t), b, a, "added" if added else "updated") for n, t, b, a, added in operators}
+    assert {(e.name, e.types, e.before_us, e.after_us, e.change) for e in found.entries} == expected
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([LISTED, GROUPED]))
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_damage_is_no_success(tmp_path: Path, seed: int, whole: Any) -> None:
+    """Bytes cut out, doubled or changed: an error or a document, and no success that the whole file does not have."""
+    source = random.Random(seed)
+    data = bytearray(json.dumps(whole).encode())
+    for _ in range(source.randint(1, 4)):
+        at, kind = source.randrange(len(data)), source.randrange(3)
+        if kind == 0:
+            del data[at : at + source.randint(1, 40)]
+        elif kind == 1:
+            data[at:at] = data[at : at + source.randint(1, 40)]
+        else:
+            data[at] = source.randrange(256)
+    file = tmp_path / "aoe_result_opat_1_pid1.json"
+    file.write_bytes(bytes(data))
+    try:
+        found = read_results([file])
+    except InputError:
+        return
+    if found.status == "successful":
+        assert not found.recovered
+        assert b"success" in bytes(data)
+
+
+def test_the_document_follows_its_schema(tmp_path: Path) -> None:
+    assert json.loads(json.dumps(tuning_schema())) == shipped_tuning_schema()
+    file = tmp_path / "aoe_result_opat_1_pid1.json"
+    file.write_text(json.dumps(LISTED))
+    jsonschema.validate(json.loads(tune("--from", file, "--format", "json").stdout), shipped_tuning_schema())

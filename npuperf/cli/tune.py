@@ -17,7 +17,7 @@ from npuperf.errors import ExitCode, UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from npuperf.model.tuning import BankDiff, Tuning
+    from npuperf.model.tuning import BankDiff, ResultDiff, Tuning
     from npuperf.savings import Usage
     from npuperf.tune.job import Job
     from npuperf.tuning import Plan, Tuned
@@ -64,7 +64,8 @@ def tune(
         Path | None, typer.Option("--from", help="A result file of AOE, or a folder: its newest run.")
     ] = None,
     diff: Annotated[
-        tuple[Path, Path] | None, typer.Option("--diff", help="Two knowledge bases of operators: before, after.")
+        tuple[Path, Path] | None,
+        typer.Option("--diff", help="Two knowledge bases, or two results or runs: before, after."),
     ] = None,
     merge: Annotated[
         tuple[Path, Path] | None, typer.Option("--merge", help="Two knowledge bases to merge --into a folder.")
@@ -107,14 +108,29 @@ def tune(
 
 def _read_only(asked: dict[str, Any]) -> None:
     """Show what is there, without running anything."""
-    from npuperf.render.tuning import BANK_DOCUMENTS, print_bank
+    from npuperf.render.tuning import BANK_DOCUMENTS, RESULT_DOCUMENTS, print_bank, print_results
 
+    if asked["diff"] is not None and asked["from_"] is None and all(map(_holds_results, asked["diff"])):
+        _show(_compare_results(asked["diff"]), asked, RESULT_DOCUMENTS, print_results)
+        return
     bank = _compare(asked["diff"]) if asked["diff"] is not None else None
     if asked["from_"] is None:
         assert bank is not None
         _show(bank, asked, BANK_DOCUMENTS, print_bank)
         return
     _finish(_with_savings(_read(asked["from_"], bank), asked), asked)
+
+
+def _holds_results(path: Path) -> bool:
+    """Tell results (a file, or the folder of a run) from a knowledge base."""
+    return path.name.startswith("aoe_result_") or (path.is_dir() and any(path.glob("aoe_result_*.json")))
+
+
+def _compare_results(paths: tuple[Path, Path]) -> ResultDiff:
+    from npuperf.tune.results import compare_results, read_results, result_files
+
+    before, after = (read_results(result_files(path)) for path in paths)
+    return compare_results(before, after)
 
 
 def _compare(paths: tuple[Path, Path]) -> BankDiff:
@@ -161,10 +177,10 @@ def _drive(ctx: typer.Context, asked: dict[str, Any]) -> None:
     """Run AOE, or show what would be run."""
     from npuperf.render.tuning import check_lines
     from npuperf.tune import supervise
-    from npuperf.tuning import follow, last_run, plan, refuse, run_plan
+    from npuperf.tuning import follow, plan, refuse, run_plan, unfinished_run
 
     job, usage = _job(ctx, asked)
-    folder = last_run(asked["run"], unfinished=True) if asked["resume"] else None
+    folder = unfinished_run(asked["run"], asked["mode"]) if asked["resume"] else None
     found = plan(job, asked["run"], usage, os.environ, soc=asked["soc"], folder=folder)
     for line in check_lines(found.checks, full=asked["dry_run"]):
         _tell(line)

@@ -78,6 +78,27 @@ class BankDiff(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
 
 
+class EntryChange(msgspec.Struct, frozen=True, kw_only=True):
+    """One operator or subgraph in two results: its time after tuning in each (µs); None where it is not tuned."""
+
+    name: str
+    strategy: str | None
+    change: BankChangeKind
+    before_us: float | None
+    after_us: float | None
+    speedup: float | None
+
+
+class ResultDiff(msgspec.Struct, frozen=True, kw_only=True):
+    """What differs between the results of two tuning runs. ``unchanged``: tuned to the same time in both."""
+
+    before: str
+    after: str
+    changes: tuple[EntryChange, ...] = ()
+    unchanged: int = 0
+    warnings: tuple[str, ...] = ()
+
+
 class Check(msgspec.Struct, frozen=True, kw_only=True):
     """A condition for tuning: what is required and what was found. ``hard`` ones that fail forbid tuning."""
 

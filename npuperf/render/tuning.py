@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
-from typing import Final
+from importlib import resources
+from typing import Any, Final
 
 import msgspec
 from rich.console import Console
 from rich.text import Text
 
 from npuperf import __version__
-from npuperf.model.tuning import TUNING_SCHEMA, BankDiff, Check, Status, Tuning, Verification
+from npuperf.model.tuning import TUNING_SCHEMA, BankDiff, Check, ResultDiff, Status, Tuning, Verification
 from npuperf.render.csv import table_csv
 from npuperf.render.markdown import table_markdown
 from npuperf.render.tables import Cell, Column, Table, how_many
@@ -58,6 +60,14 @@ _VERIFIED: Final = (
     Column("after_ns", "after", "us"),
     Column("noise_ns", "noise", "us"),
 )
+_RESULTS: Final = (
+    Column("name", "name"),
+    Column("strategy", "strategy"),
+    Column("change", "change"),
+    Column("before_us", "first µs", "plain"),
+    Column("after_us", "second µs", "plain"),
+    Column("speedup", "times as fast", "plain"),
+)
 _BANK_COLUMNS: Final = (
     Column("op", "operator"),
     Column("change", "change"),
@@ -97,6 +107,49 @@ def _bank_summary(diff: BankDiff) -> str:
     counts = {kind: sum(c.change == kind for c in diff.changes) for kind in ("added", "changed", "removed")}
     listed = ", ".join(f"{count} {kind}" for kind, count in counts.items())
     return f"{diff.records_before} → {diff.records_after} records: {listed}, {diff.unchanged} unchanged"
+
+
+def _results_table(diff: ResultDiff) -> Table:
+    rows: list[tuple[Cell, ...]] = [
+        (c.name, c.strategy, c.change, c.before_us, c.after_us, c.speedup) for c in diff.changes
+    ]
+    return Table("results", "what the runs tuned differently", _RESULTS, rows, keys=1)
+
+
+def _results_summary(diff: ResultDiff) -> str:
+    counts = {kind: sum(c.change == kind for c in diff.changes) for kind in ("added", "changed", "removed")}
+    return f"{', '.join(f'{n} {kind}' for kind, n in counts.items())}, {diff.unchanged} tuned to the same time"
+
+
+def print_results(diff: ResultDiff, console: Console, top: int) -> None:
+    """Print what differs between the results of two runs."""
+    console.print(Text(f"npuperf {__version__}  {diff.before} → {diff.after}", style="bold"))
+    console.print(_results_summary(diff))
+    _print_table(_results_table(diff), console, top, len(_RESULTS))
+    for warning in diff.warnings:
+        console.print(Text(f"warning: {warning}"))
+
+
+def _results_markdown(diff: ResultDiff, top: int) -> str:
+    table = _results_table(diff)
+    parts = [f"# Tuning results: {diff.before} → {diff.after}", _results_summary(diff)]
+    parts += [table_markdown(table, top)] if table.rows else []
+    return "\n\n".join([*parts, *(f"- warning: {w}" for w in diff.warnings)]) + "\n"
+
+
+def tuning_schema() -> dict[str, Any]:
+    """Derive the JSON Schema of the tuning document from its model."""
+    schema = msgspec.json.schema(Tuning)
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    schema["title"] = "npuperf tune result"
+    return schema
+
+
+def shipped_tuning_schema() -> dict[str, Any]:
+    """Read the JSON Schema that ships with the package."""
+    text = (resources.files("npuperf.render") / "tuning.schema.json").read_text("utf-8")
+    schema: dict[str, Any] = json.loads(text)
+    return schema
 
 
 def tuning_table(tuning: Tuning) -> Table:
@@ -269,6 +322,11 @@ TUNING_DOCUMENTS: Final[dict[str, Callable[[Tuning, int], str]]] = {
     "json": _json,
     "csv": _csv,
     "markdown": _markdown,
+}
+RESULT_DOCUMENTS: Final[dict[str, Callable[[ResultDiff, int], str]]] = {
+    "json": lambda diff, _: _document({"schema_version": TUNING_SCHEMA, "results": diff}),
+    "csv": lambda diff, _: table_csv(_results_table(diff)),
+    "markdown": _results_markdown,
 }
 BANK_DOCUMENTS: Final[dict[str, Callable[[BankDiff, int], str]]] = {
     "json": _bank_json,

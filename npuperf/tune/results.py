@@ -14,7 +14,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from npuperf.errors import InputError
-from npuperf.model.tuning import TUNING_SCHEMA, Change, Entry, Kind, Mode, Status, Summary, Tuning
+from npuperf.model.tuning import (
+    TUNING_SCHEMA,
+    Change,
+    Entry,
+    EntryChange,
+    Kind,
+    Mode,
+    ResultDiff,
+    Status,
+    Summary,
+    Tuning,
+)
 from npuperf.tune.lenient import Object, parse
 
 PATTERN: Final = "aoe_result_*.json"
@@ -93,6 +104,34 @@ def read_results(files: Sequence[Path]) -> Tuning:
         summary=_sum([r.summary for r in reports if r.summary]),
         tuning_time_s=_total([r.seconds for r in reports]),
         warnings=tuple(warnings),
+    )
+
+
+def compare_results(before: Tuning, after: Tuning) -> ResultDiff:
+    """Say what one run tuned that another did not, and what it tuned to another time."""
+    old, new = ({(e.name, e.strategy): e for e in t.entries if e.kind != "model"} for t in (before, after))
+    changes, unchanged = [], 0
+    for key in sorted({*old, *new}, key=str):
+        times = [found[key].after_us if key in found else None for found in (old, new)]
+        if key in old and key in new and times[0] == times[1]:
+            unchanged += 1
+            continue
+        changes.append(
+            EntryChange(
+                name=key[0],
+                strategy=key[1],
+                change="added" if key not in old else "removed" if key not in new else "changed",
+                before_us=times[0],
+                after_us=times[1],
+                speedup=times[0] / times[1] if times[0] and times[1] else None,
+            )
+        )
+    return ResultDiff(
+        before=", ".join(before.files),
+        after=", ".join(after.files),
+        changes=tuple(changes),
+        unchanged=unchanged,
+        warnings=(*before.warnings, *after.warnings),
     )
 
 
