@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from npuperf.errors import InputError
 from npuperf.model.tuning import Tuning
-from npuperf.render.tuning import shipped_tuning_schema, tuning_schema
+from npuperf.render.json import shipped_schema
+from npuperf.render.tuning import tuning_schema
 from npuperf.tune.bank import compare, read_bank
 from npuperf.tune.lenient import Object, parse
 from npuperf.tune.results import compare_results, read_results, result_files
@@ -506,7 +507,7 @@ def test_damage_is_no_success(tmp_path: Path, seed: int, whole: Any) -> None:
 
 
 def test_the_document_follows_its_schema(tmp_path: Path) -> None:
-    assert json.loads(json.dumps(tuning_schema())) == shipped_tuning_schema()
+    assert json.loads(json.dumps(tuning_schema())) == shipped_schema("tuning")
     file = tmp_path / "aoe_result_opat_1_pid1.json"
     file.write_text(json.dumps(LISTED))
-    jsonschema.validate(json.loads(tune("--from", file, "--format", "json").stdout), shipped_tuning_schema())
+    jsonschema.validate(json.loads(tune("--from", file, "--format", "json").stdout), shipped_schema("tuning"))

@@ -18,14 +18,17 @@ def render_json(result: Result) -> str:
 
 def result_schema() -> dict[str, Any]:
     """Derive the JSON Schema of the document from its model."""
-    schema = msgspec.json.schema(Result)
-    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-    schema["title"] = "npuperf analyze result"
-    return schema
+    return schema_of(Result, "npuperf analyze result")
 
 
-def shipped_schema() -> dict[str, Any]:
-    """Read the JSON Schema that ships with the package."""
-    text = (resources.files("npuperf.render") / "result.schema.json").read_text("utf-8")
+def schema_of(model: type[msgspec.Struct], title: str) -> dict[str, Any]:
+    """Derive the JSON Schema of a document from its model."""
+    schema = msgspec.json.schema(model)
+    return {**schema, "$schema": "https://json-schema.org/draft/2020-12/schema", "title": title}
+
+
+def shipped_schema(name: str = "result") -> dict[str, Any]:
+    """Read a JSON Schema that ships with the package: ``result`` (analyze) or ``tuning`` (tune)."""
+    text = (resources.files("npuperf.render") / f"{name}.schema.json").read_text("utf-8")
     schema: dict[str, Any] = json.loads(text)
     return schema

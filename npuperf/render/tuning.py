@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from importlib import resources
 from typing import Any, Final
 
 import msgspec
@@ -14,6 +12,7 @@ from rich.text import Text
 from npuperf import __version__
 from npuperf.model.tuning import TUNING_SCHEMA, BankDiff, Check, ResultDiff, Status, Tuning, Verification
 from npuperf.render.csv import table_csv
+from npuperf.render.json import schema_of
 from npuperf.render.markdown import table_markdown
 from npuperf.render.tables import Cell, Column, Table, how_many
 from npuperf.render.text import Bands
@@ -131,25 +130,19 @@ def print_results(diff: ResultDiff, console: Console, top: int) -> None:
 
 
 def _results_markdown(diff: ResultDiff, top: int) -> str:
-    table = _results_table(diff)
-    parts = [f"# Tuning results: {diff.before} → {diff.after}", _results_summary(diff)]
-    parts += [table_markdown(table, top)] if table.rows else []
-    return "\n\n".join([*parts, *(f"- warning: {w}" for w in diff.warnings)]) + "\n"
+    title = f"# Tuning results: {diff.before} → {diff.after}"
+    return _page(title, _results_summary(diff), _results_table(diff), diff.warnings, top)
+
+
+def _page(title: str, summary: str, table: Table, warnings: Sequence[str], top: int) -> str:
+    """Put a Markdown page together."""
+    parts = [title, summary, *([table_markdown(table, top)] if table.rows else [])]
+    return "\n\n".join([*parts, *(f"- warning: {w}" for w in warnings)]) + "\n"
 
 
 def tuning_schema() -> dict[str, Any]:
     """Derive the JSON Schema of the tuning document from its model."""
-    schema = msgspec.json.schema(Tuning)
-    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-    schema["title"] = "npuperf tune result"
-    return schema
-
-
-def shipped_tuning_schema() -> dict[str, Any]:
-    """Read the JSON Schema that ships with the package."""
-    text = (resources.files("npuperf.render") / "tuning.schema.json").read_text("utf-8")
-    schema: dict[str, Any] = json.loads(text)
-    return schema
+    return schema_of(Tuning, "npuperf tune result")
 
 
 def tuning_table(tuning: Tuning) -> Table:
@@ -306,11 +299,8 @@ def _bank_csv(diff: BankDiff, top: int) -> str:
 
 
 def _bank_markdown(diff: BankDiff, top: int) -> str:
-    table = bank_table(diff)
-    parts = [f"# Knowledge base: {diff.before} → {diff.after}", _bank_summary(diff)]
-    parts += [table_markdown(table, top)] if table.rows else []
-    parts += [f"- warning: {w}" for w in diff.warnings]
-    return "\n\n".join(parts) + "\n"
+    title = f"# Knowledge base: {diff.before} → {diff.after}"
+    return _page(title, _bank_summary(diff), bank_table(diff), diff.warnings, top)
 
 
 def _document(value: object) -> str:

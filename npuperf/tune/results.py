@@ -318,6 +318,9 @@ def _status(report: _Report) -> Status:
     if report.seconds is None:
         report.warnings.append("no tuning time: AOE did not end by itself (a crash, no memory, or it was stopped)")
         return "failed" if report.status == "failed" else "incomplete"
+    if report.status is None and "op" in report.modes:
+        report.warnings.append("the operators' section says no result: the file is damaged, or was not finished")
+        return "incomplete"
     return report.status or "successful"
 
 
