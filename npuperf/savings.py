@@ -35,9 +35,10 @@ class Usage:
     dynamic: bool | None
     most_blocks: int | None
 
-    def busiest(self, count: int) -> list[str]:
-        """Return the operator types with most time that is felt, the most first."""
-        total = np.bincount(self.types.codes + 1, np.where(self.felt, self.dur, 0), minlength=1)[1:]
+    def busiest(self, count: int | None = None, *, felt: bool = True) -> list[str]:
+        """Return the operator types with most time (that is ``felt``, or any), the most first."""
+        time = np.where(self.felt, self.dur, 0) if felt else self.dur
+        total = np.bincount(self.types.codes + 1, time, minlength=1)[1:]
         order = [int(i) for i in np.argsort(-total, kind="stable") if total[i] > 0]
         return [self.types.names[i] for i in order[:count]]
 

@@ -29,6 +29,7 @@ Tell = Callable[[str], None]
 HISTORY = "history.jsonl"
 #: What aoe's exit status 2 means in every version seen; other codes depend on the version of CANN.
 _BAD_OPTION = 2
+_FAILED = ExitCode.CHILD_FAILED
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,30 +144,39 @@ def run_plan(
 ) -> Tuned:
     """Carry a plan out. Whatever goes wrong after the start is in the outcome; Ctrl-C is passed on when all is kept."""
     folder = found.folder
-    _make(folder)
-    cann = cann_version(environment)
-    if not (folder / "bank_before").is_dir():
-        store.snapshot(found.place, folder / "bank_before", cann)
+    _prepare(found, cann_version(environment))
+    ran, ends = supervise.Ran(0, 0.0), None if timeout is None else time.monotonic() + timeout
+    try:
+        for step in found.steps:
+            tell(f"{step.title}: {step.shown()}")
+            left = None if ends is None else max(ends - time.monotonic(), 0)
+            ran = supervise.run_step(step, environment, folder, left, progress)
+            if step is not found.steps[-1] and (ran.returncode != 0 or not _dumped(folder / "dump")):
+                return _conclude(found, ran, *_no_dump(ran, folder))
+    except KeyboardInterrupt:
+        _conclude(found, ran, ("interrupted", "start again with --resume"), ExitCode.INTERRUPTED)
+        tell(f"what was tuned is kept in {folder}; --resume goes on")
+        raise
+    return _conclude(found, ran, *_judge(found, ran))
+
+
+def _prepare(found: Plan, cann: str | None) -> None:
+    """Make the run's folder and put into it what must be there before AOE starts. Raises InputError."""
+    folder = found.folder
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not (folder / "bank_before").is_dir():
+            store.snapshot(found.place, folder / "bank_before", cann)
+    except OSError as error:
+        what = error.strerror or str(error)  # of several files at once there is only a text
+        raise InputError(f"{folder}: cannot be made: {what}") from error
     if found.ops:
         write_atomically(folder / "tune_ops.cfg", found.ops)
     write_atomically(folder / "reproduce.sh", reproduce(found.steps, found.ops, folder))
     (folder / "reproduce.sh").chmod(0o755)
-    supervise.note(
-        folder, status="running", mode=found.job.mode, place=str(found.place), cann=cann, job=_described(found)
-    )
-    ran = supervise.Ran(0, 0.0)
-    try:
-        for step in found.steps:
-            tell(f"{step.title}: {step.shown()}")
-            ran = supervise.run_step(step, environment, folder, timeout, progress)
-            if ran.returncode != 0:
-                break
-            if step is not found.steps[-1] and not _dumped(folder / "dump"):
-                return _conclude(found, ran, _empty_dump(found), ExitCode.INPUT)
-    except KeyboardInterrupt:
-        _conclude(found, ran, ("interrupted", "start again with --resume"), ExitCode.INTERRUPTED)
-        raise
-    return _conclude(found, ran, *_judge(found, ran))
+    programs = [{"argv": list(s.argv), "environment": dict(s.added)} for s in found.steps]
+    facts = {"mode": found.job.mode, "place": str(found.place), "cann": cann, "programs": programs}
+    supervise.note(folder, status="running", **facts)
 
 
 def follow(found: Plan, child: Detached, *, timeout: float | None, progress: Tell) -> Tuned:
@@ -175,27 +185,22 @@ def follow(found: Plan, child: Detached, *, timeout: float | None, progress: Tel
     return _conclude(found, ran, *_judge(found, ran))
 
 
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be made: {error.strerror}") from error
-
-
-def _described(found: Plan) -> list[dict[str, Any]]:
-    return [{"argv": list(s.argv), "environment": dict(s.added)} for s in found.steps]
-
-
 def _dumped(dump: Path) -> bool:
     return dump.is_dir() and any(f.is_file() for f in dump.rglob("*"))
 
 
-def _empty_dump(found: Plan) -> tuple[str, str]:
-    return (
+def _no_dump(ran: supervise.Ran, folder: Path) -> tuple[tuple[str, str], int]:
+    """Say why there is nothing to give to AOE: the program failed, or it compiled no operator."""
+    if ran.returncode != 0:
+        how = "was stopped: --timeout is over" if ran.timed_out else f"ended with exit status {ran.returncode}"
+        words = supervise.last_words(folder)
+        return (f"the program {how}" + (f": {words[-1]}" if words else ""), f"see {folder / supervise.LOG}"), _FAILED
+    why = (
         "the program dumped no operator: torch_npu dumps those that it compiles (aclop), and on Atlas A2 and A3 nearly "
         "all run precompiled (aclnn), so this is normal there",
         "tune an exported model (--model FILE.onnx or .air), or a graph that GE compiles (torchair, max-autotune)",
     )
+    return why, ExitCode.INPUT
 
 
 def _judge(found: Plan, ran: supervise.Ran) -> tuple[tuple[str, str] | None, int]:
@@ -203,7 +208,7 @@ def _judge(found: Plan, ran: supervise.Ran) -> tuple[tuple[str, str] | None, int
     result = supervise.partial(found.folder)
     words = supervise.last_words(found.folder)
     if ran.timed_out:
-        return ("stopped: --timeout is over", "start again with --resume"), ExitCode.CHILD_FAILED
+        return ("stopped: --timeout is over", "start again with --resume"), _FAILED
     if ran.returncode not in (0, None):
         text = f"exit status {ran.returncode}"
         if ran.returncode == _BAD_OPTION:
@@ -215,13 +220,13 @@ def _judge(found: Plan, ran: supervise.Ran) -> tuple[tuple[str, str] | None, int
         return (
             text + (f": {words[-1]}" if words else ""),
             f"see {found.folder / supervise.LOG}",
-        ), ExitCode.CHILD_FAILED
+        ), _FAILED
     if not supervise.finished(found.folder):
-        return ("the output does not say that AOE finished", "start again with --resume"), ExitCode.CHILD_FAILED
+        return ("the output does not say that AOE finished", "start again with --resume"), _FAILED
     if result is None:
-        return ("AOE finished and left no readable result", f"see {found.folder}"), ExitCode.CHILD_FAILED
+        return ("AOE finished and left no readable result", f"see {found.folder}"), _FAILED
     if result.status not in ("successful", "nothing_to_tune") or result.recovered:
-        return (f"AOE finished, and its result says {result.status}", "see failed operators"), ExitCode.CHILD_FAILED
+        return (f"AOE finished, and its result says {result.status}", "see failed operators"), _FAILED
     return None, ExitCode.DONE
 
 

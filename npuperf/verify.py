@@ -47,7 +47,8 @@ def verify(
     """
     found = []
     for name, bank in zip(("baseline", "tuned"), banks, strict=True):
-        tell(f"{name}: profiling with the bank {bank} and an empty compiler cache")
+        tell(f"{name}: profiling with the bank {bank} and an empty compiler cache (a program that names its own cache "
+             "needs op_compiler_cache_mode=force)")  # fmt: skip
         cache = folder / f"cache-{name}"
         cache.mkdir(parents=True, exist_ok=True)
         with_bank = {**environment, "TUNE_BANK_PATH": str(bank), "ASCEND_CACHE_PATH": str(cache)}
@@ -80,7 +81,7 @@ def compare(before: Profiled, after: Profiled, saved: Sequence[Saving]) -> Verif
     """Compare two profiles: the step, every operator type that both have, and what was predicted."""
     step = _verified("step", before.steps, after.steps) if len(before.steps) and len(after.steps) else None
     operators = []
-    for name in before.usage.busiest(len(before.usage.types.names)):
+    for name in before.usage.busiest(felt=False):
         durations = [_durations(p.usage, name) for p in (before, after)]
         if all(len(d) for d in durations):
             operators.append(_verified(name, *durations))

@@ -62,7 +62,7 @@ def small(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture(scope="module")
 def large(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return record(environment, tmp_path_factory.mktemp("large"), "Level1", 2000, 1000)
+    return record(environment, tmp_path_factory.mktemp("large"), "Level1", 8000, 4000)
 
 
 def only_device(result: Result) -> Device:

@@ -228,13 +228,15 @@ def _job(ctx: typer.Context, asked: dict[str, Any]) -> tuple[Job, Usage | None]:
 
 def _operators(ctx: typer.Context, asked: dict[str, Any], usage: Usage | None) -> tuple[list[str], list[str]]:
     """Return the types and the names of the operators to tune; neither for all."""
+    if asked["ops"] and asked["mode"] != "op":
+        raise UsageError("--ops: subgraphs are not chosen by operators", hint="--mode op")
     if asked["ops"]:
         wanted = [word.strip() for word in asked["ops"].split(",") if word.strip()]
         names = [w for w in wanted if "/" in w or w.split("_")[-1].isdigit()]  # GE numbers operators' names
         return [w for w in wanted if w not in names], names
     source = ctx.get_parameter_source("top")
     given = (source is not None and source.name == "COMMANDLINE") or "top" in asked["recipe_gave"]
-    if not given:
+    if not given or asked["mode"] != "op":
         return [], []
     if usage is None:
         hint = "npuperf profile records one; or name operators with --ops"

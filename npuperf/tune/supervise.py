@@ -21,6 +21,8 @@ from npuperf.tune.results import PATTERN, read_results, result_files
 
 _TICK: Final = 0.2
 _TAIL: Final = 5
+#: What the log says where a program begins.
+_BEGINS: Final = "# npuperf runs: "
 STATE: Final = "state.json"
 LOG: Final = "aoe.log"
 
@@ -41,7 +43,7 @@ def run_step(
     began = time.monotonic()
     log = folder / LOG
     with log.open("a", encoding="utf-8") as file:
-        file.write(f"# {step.shown()}\n")
+        file.write(f"{_BEGINS}{step.shown()}\n")
     try:
         with run_logged(step.argv, {**environment, **step.added}, step.folder, log) as (child, ended):
             note(folder, program=asdict(child))
@@ -109,7 +111,8 @@ def finished(folder: Path) -> bool:
         text = (folder / LOG).read_text("utf-8", "replace")
     except OSError:
         return False
-    return FINISHED in text or ADAPTER_FINISHED in text
+    last = text.rpartition(_BEGINS)[2]  # an earlier program of a run that is gone on with may have got to its end
+    return FINISHED in last or ADAPTER_FINISHED in last
 
 
 def last_words(folder: Path) -> list[str]:
@@ -118,7 +121,7 @@ def last_words(folder: Path) -> list[str]:
         lines = (folder / LOG).read_text("utf-8", "replace").splitlines()
     except OSError:
         return []
-    return [line for line in lines if line.strip() and not line.startswith("# ")][-_TAIL:]
+    return [line for line in lines if line.strip() and not line.startswith(_BEGINS)][-_TAIL:]
 
 
 def note(folder: Path, **facts: Any) -> dict[str, Any]:
