@@ -19,6 +19,8 @@ from npuperf.profile.options import build
 from npuperf.record import record
 from npuperf.savings import Usage, read_usage
 
+#: Steps to record: two would say nothing about their noise.
+_STEPS: Final = 10
 #: Standard errors that a difference must exceed.
 _SURE: Final = 2
 
@@ -59,8 +61,9 @@ def verify(
 def _profile(
     command: Sequence[str], folder: Path, environment: Mapping[str, str], tell: Callable[[str], None]
 ) -> Profiled:
+    options = build({"active": _STEPS}, ["active"])
     outcome = record(
-        resolve(list(command), None, None), build({}, []), folder, environment, force=True, tell=tell, progress=None
+        resolve(list(command), None, None), options, folder, environment, force=True, tell=tell, progress=None
     )
     if outcome.problem is not None or outcome.exit_code:
         why = outcome.problem.what if outcome.problem else f"exit status {outcome.exit_code}"

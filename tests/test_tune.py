@@ -650,13 +650,13 @@ def test_all_formats_of_a_run_show_the_same(place: Place) -> None:
 TRAIN = """
 import atexit, os, pathlib
 tuned = any(pathlib.Path(os.environ["TUNE_BANK_PATH"]).rglob("*_runtime_kb.json"))
-os.environ["FAKE_CANN_CUBE_US"] = os.environ["TUNED_US"] if tuned else "900"
+os.environ["FAKE_CANN_CUBE_US"] = os.environ["TUNED_US"] if tuned else "9000"
 import torch
 torch.npu.set_device(0)
 atexit.register(torch.npu.synchronize)
 model = torch.nn.Linear(64, 64).npu()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for i in range(20):
+for i in range(30):
     model(torch.randn(16, 64).npu()).sum().backward()
     optimizer.step()
     optimizer.zero_grad()
@@ -668,7 +668,7 @@ def test_the_gain_is_verified_with_two_profiles(npu: dict[str, str], tmp_path: P
     """A tuning run, then --verify: the program with the bank from before, and with the bank as it is."""
     (tmp_path / "train.py").write_text(TRAIN)
     (tmp_path / "net.onnx").touch()
-    environment = {**npu, "HOME": str(tmp_path), "FAKE_AOE_SECONDS": "0.1", "TUNED_US": "300"}
+    environment = {**npu, "HOME": str(tmp_path), "FAKE_AOE_SECONDS": "0.1", "TUNED_US": "3000"}
 
     def tune(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "npuperf", "tune", *arguments]
@@ -688,8 +688,8 @@ def test_the_gain_is_verified_with_two_profiles(npu: dict[str, str], tmp_path: P
     assert gate["value"] == pytest.approx(100 * (step["after_ns"] - step["before_ns"]) / step["before_ns"])
     assert gate["value"] < 0
     cube = {o["name"]: o for o in found["verification"]["operators"]}["MatMulV3"]
-    assert cube["before_ns"] == pytest.approx(900_000, rel=0.05)
-    assert cube["after_ns"] == pytest.approx(300_000, rel=0.05)
+    assert cube["before_ns"] == pytest.approx(9_000_000, rel=0.05)
+    assert cube["after_ns"] == pytest.approx(3_000_000, rel=0.05)
     assert list(tmp_path.glob("result/tune/*/verification.json"))
 
 
