@@ -6,7 +6,7 @@ check: lint test
 lint:
 	$(PYTHON) -m ruff check . && $(PYTHON) -m ruff format --check . && $(PYTHON) -m mypy
 test:
-	$(PYTHON) -m pytest -n auto
+	$(PYTHON) -m pytest -n auto --dist worksteal
 bench:
 	$(PYTHON) benchmarks/bench_analyze.py
 schema:

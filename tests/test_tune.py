@@ -430,7 +430,7 @@ def test_cpu_formulas(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_every_other_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    job = Job("op", MODEL)
+    job = Job("op", Script(("python3", "train.py"), adapter=False))
     dynamic = preflight.Machine(SOC, 20, True, None, 24)
     found = checks(job, dynamic, PROFILING_MODE="dynamic", GE_USE_STATIC_MEMORY="1", WORLD_SIZE="8",
                    CPU_AFFINITY_CONF="1", TE_PARALLEL_COMPILER="64", TUNE_BANK_PATH="/nowhere")  # fmt: skip
@@ -445,6 +445,7 @@ def test_every_other_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     )
     assert {fine[n].status for n in ("shapes", "bank path", "device cores", "CANN environment", "profiling")} == {"ok"}
     assert checks(job)["device cores"].status == checks(job)["shapes"].status == "unknown"
+    assert checks(Job("op", MODEL), dynamic)["shapes"].status == "unknown"  # the profile is not the model's
 
 
 def test_a_bank_that_is_read_only(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def check(job: Job, machine: Machine, environment: Mapping[str, str]) -> list[Ch
     """Check everything; ``hard`` ones that fail forbid tuning, the others are recommendations."""
     return [
         _product(job, machine),
-        _shapes(machine),
+        _shapes(job, machine),
         _bank(job, environment),
         _cann(environment),
         _disk(),
@@ -68,8 +68,11 @@ def _product(job: Job, machine: Machine) -> Check:
     return _made("product", "fail" if bad else "ok", required, f"{machine.soc} ({product or 'other'})", hard=True)
 
 
-def _shapes(machine: Machine) -> Check:
+def _shapes(job: Job, machine: Machine) -> Check:
+    """Check the program's operators by its profile; what is in a model or a dump is AOE's to tell."""
     required = "static shapes"
+    if not isinstance(job.source, Script):
+        return _made("shapes", "unknown", required, "not read from the model: AOE refuses dynamic ones", hard=True)
     if machine.dynamic is None:
         return _made("shapes", "unknown", required, "no profile says; OP State needs CANN 8 and --level 1", hard=True)
     found = "every operator is dynamic in the profile" if machine.dynamic else "static operators in the profile"
