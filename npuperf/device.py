@@ -165,7 +165,8 @@ def _report(study: Study, span: tuple[int, int], ask: Question, limits: Threshol
         no_bench=core_study.no_bench,
     )
     add_scopes(report, view, ask.cores_of)
-    add_checks(report, replace(profile, tasks=plain), ask.earlier, ask.plog)
+    windowed = replace(profile, tasks=plain)
+    add_checks(report, windowed, ask.earlier, ask.plog)
     return Part(
         report=report,
         pace=pace,
@@ -175,7 +176,7 @@ def _report(study: Study, span: tuple[int, int], ask: Question, limits: Threshol
         kernels=longest_kernels(profile, plain, origin, ask.top),
         findings=advise(view, limits, ask.rules),
         what_if=_what_if(study, scene, report, ask, limits),
-        checked=[check(replace(profile, tasks=plain), expectation) for expectation in ask.expect],
+        checked=[check(windowed, expectation) for expectation in ask.expect],
     )
 
 

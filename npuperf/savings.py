@@ -63,7 +63,6 @@ def _usage(kernels: Tasks, report: Device) -> Usage:
         if phase.bound == "host":
             felt &= ~((at >= phase.start_ns) & (at < phase.end_ns))
     known = kernels.state.known()
-    dynamic = kernels.state.flag([s.lower() == "dynamic" for s in kernels.state.names])
     lengths = [s.partition.span_ns for s in report.steps] or [report.partition.span_ns]
     return Usage(
         soc=report.soc,
@@ -74,7 +73,7 @@ def _usage(kernels: Tasks, report: Device) -> Usage:
         types=type_labels(kernels),
         dur=kernels.dur,
         felt=felt,
-        dynamic=bool(dynamic[known].all()) if known.any() else None,
+        dynamic=bool(kernels.dynamic[known].all()) if known.any() else None,
         most_blocks=_most_blocks(kernels),
     )
 

@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from npuperf.analyze.noise import noise_of
 from npuperf.errors import InputError
 from npuperf.model.labels import I64
 from npuperf.model.tuning import Saving, Verification, Verified
@@ -21,8 +22,6 @@ from npuperf.savings import Usage, read_usage
 
 #: Steps to record: two would say nothing about their noise.
 _STEPS: Final = 10
-#: Standard errors that a difference must exceed.
-_SURE: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +105,7 @@ def _durations(usage: Usage, type_: str) -> I64:
 
 
 def _verified(name: str, before: I64, after: I64) -> Verified:
-    noise = _SURE * float(np.sqrt(_variance(before) + _variance(after)))
+    noise = noise_of(before, after)
     gain = float(before.mean() - after.mean())
     verdict = "faster" if gain > noise else "slower" if -gain > noise else "same"
     return Verified(
@@ -117,11 +116,6 @@ def _verified(name: str, before: I64, after: I64) -> Verified:
         noise_ns=round(noise),
         verdict=verdict,  # type: ignore[arg-type]
     )
-
-
-def _variance(values: I64) -> float:
-    """Return the variance of the mean."""
-    return float(values.var(ddof=1) / len(values)) if len(values) > 1 else 0.0
 
 
 def _judge(step: Verified | None, operators: Sequence[Verified]) -> tuple[str, str]:

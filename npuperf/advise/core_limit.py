@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from npuperf.advise.rule import View, code_lines, finding
+from npuperf.analyze.cores import on_cores
 from npuperf.analyze.limits import (
     MOST_STREAMS,
     Bench,
@@ -20,7 +21,7 @@ from npuperf.analyze.limits import (
     slower_kernels,
 )
 from npuperf.errors import UsageError
-from npuperf.model.chip import CUBE_CORES, VECTOR_CORES, product_of_soc
+from npuperf.model.chip import product_of_soc
 from npuperf.model.result import CoreLimit, CoreSplit, Finding, Held, RuleCheck
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
@@ -156,14 +157,14 @@ def _asked(view: View, asked: Split) -> CoreSplit:
 
 
 def _report(view: View, bench: Bench, split: Split, gain: tuple[int, int], *, asked: bool) -> CoreSplit:
-    before, per = bench.scene.before, max(len(view.steps), 1)
+    before = bench.scene.before
     limits = [_limit(view, stream, limit) for stream, limit in split.items()]
     return CoreSplit(
         limits=limits,
         asked=asked,
         mode=MODES[view.mode],
         span_ns=(before - gain[1], before - gain[0]),
-        gain_ns_per_step=(gain[0] // per, gain[1] // per),
+        gain_ns_per_step=(view.per_step(gain[0]), view.per_step(gain[1])),
         gain_pct=(100 * gain[0] / max(before, 1), 100 * gain[1] / max(before, 1)),
         slower=slower_kernels(bench, split),
         rules=list(_rules(view, bench, split)),
@@ -220,9 +221,8 @@ def _rules(view: View, bench: Bench, split: Split) -> Iterator[RuleCheck]:
 def _operator_rules(tasks: Tasks, mode: str, split: Split) -> Iterator[RuleCheck]:
     """Check which operators on the limited streams take a limit at all."""
     limited = np.isin(tasks.stream, list(split))
-    on_cores = tasks.core.flag([c in (*CUBE_CORES, *VECTOR_CORES) for c in tasks.core.names])
     named_tbe = tasks.name.flag([n.startswith("te_") for n in tasks.name.names])
-    tbe = limited & on_cores & named_tbe
+    tbe = limited & on_cores(tasks) & named_tbe
     detail = "Ascend C operators only: the profile does not tell what an operator is written in"
     if tbe.any():
         detail = (

@@ -40,7 +40,6 @@ def judge(view: View, limits: Thresholds) -> Finding | None:
 
 def dynamic_share(view: View) -> tuple[float, list[dict[str, object]]]:
     """Return the share of compute time in kernels of dynamic shape, and their types."""
-    state = view.tasks.state
-    chosen = view.compute & state.flag([s.lower() == "dynamic" for s in state.names])
+    chosen = view.compute & view.tasks.dynamic
     total = int(view.tasks.dur[view.compute].sum())
     return (int(view.tasks.dur[chosen].sum()) / total if total else 0.0), top_types(view, chosen)

@@ -12,7 +12,6 @@ from npuperf.analyze.superkernel import (
     KernelSequence,
     fewer_cores,
     find_sequences,
-    is_dynamic,
     launch_blocks,
     launch_cores,
     streams_within,
@@ -118,7 +117,7 @@ def _stopper(view: View, task: int) -> str:
     what = view.types[task] or view.tasks.name[task] or "a kernel"
     if view.tasks.work[task] == Work.COMMUNICATION:
         return f"{what} (communication)"
-    if is_dynamic(view.tasks)[task]:
+    if view.tasks.dynamic[task]:
         return f"{what} (dynamic shape)"
     return f"{what} ({view.tasks.core[task] or 'unknown core'})"
 
@@ -149,9 +148,8 @@ def _options(
 
 def _rules(view: View, sequence: KernelSequence) -> Iterator[RuleCheck]:
     product = product_of_soc(view.report.soc or "")
-    status = {"Atlas A3": "ok", "Atlas A2": "unknown"}.get(product or "", "unknown")
     detail = f"Atlas A3 (newer CANN: A2, too): {product or 'the profile does not name the chip'}"
-    yield RuleCheck(rule="product", status="ok" if status == "ok" else "unknown", detail=detail)
+    yield RuleCheck(rule="product", status="ok" if product == "Atlas A3" else "unknown", detail=detail)
     detail = "max-autotune only: " + (
         "GE executes the graph" if view.mode == "ge" else "the profile does not tell the mode"
     )

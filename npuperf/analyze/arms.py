@@ -69,7 +69,9 @@ def device_arms(
     ready = np.maximum(np.where(known, key + latency, NEVER), np.where(follows, free, NEVER))
     late = start - ready
     slow = known & (start - key <= latency + limits.launch_jitter_ns)
-    waited = _waited_for(start, end, stream, position, np.where(slow & (ordered == NONE), 0, late), limits)
+    last = _ended_last(start, end)
+    explained = slow & (ordered == NONE)
+    waited = _waited_for(last, start, end, stream, position, np.where(explained, 0, late), limits)
     waits, free_to_start = waited >= 0, ready == NEVER
     queued = follows & known & (key + latency + limits.lead_ns <= free) & (start - free <= limits.gap_ns)
     usual = int(np.median((start - free)[queued])) if queued.any() else limits.assumed_gap_ns
@@ -85,7 +87,6 @@ def device_arms(
     after = np.where(waits, start - end[awaited], np.minimum(behind, start - end[awaited]))
     loose = np.zeros(len(start), np.bool_)
     if anchor:
-        last = _ended_last(start, end)
         loose = unexplained & ~known & (last >= 0) & (position[last] < position)
         awaited, after = np.where(loose, last, awaited), np.where(loose, start - end[last], after)
     return DeviceArms(
@@ -132,13 +133,16 @@ def ordered_after(tasks: Tasks, active: I64, stream: I64, position: I64) -> I64:
 
 def is_event_wait(tasks: Tasks) -> Mask:
     """True for tasks with which a stream waits for an event."""
-    named = tasks.name.flag([bool(_EVENT_WAIT.search(n)) for n in tasks.name.names])
-    return named & np.equal(tasks.work, Work.CONTROL)
+    return _control(tasks, _EVENT_WAIT)
 
 
 def records_events(tasks: Tasks) -> Mask:
     """True for tasks that show that the profile records what streams do with events."""
-    named = tasks.name.flag([bool(_EVENT.search(n)) for n in tasks.name.names])
+    return _control(tasks, _EVENT)
+
+
+def _control(tasks: Tasks, name: re.Pattern[str]) -> Mask:
+    named = tasks.name.flag([bool(name.search(n)) for n in tasks.name.names])
     return named & np.equal(tasks.work, Work.CONTROL)
 
 
@@ -158,12 +162,14 @@ def _behind_event_wait(tasks: Tasks, active: I64, stream: I64) -> Mask:
     return behind
 
 
-def _waited_for(start: I64, end: I64, stream: I64, position: I64, late: I64, limits: Thresholds) -> I64:
-    """Find the task of another stream that ended just before a task which could have started earlier."""
-    other = _ended_last(start, end)
-    fits = (other >= 0) & (late > limits.wait_least_ns) & (stream[other] != stream)
-    fits &= (start - end[other] <= limits.wait_after_ns) & (position[other] < position)
-    return np.where(fits, other, NONE)
+def _waited_for(last: I64, start: I64, end: I64, stream: I64, position: I64, late: I64, limits: Thresholds) -> I64:
+    """Find the task of another stream that ended just before a task which could have started earlier.
+
+    ``last``: the task that ended last before each one.
+    """
+    fits = (last >= 0) & (late > limits.wait_least_ns) & (stream[last] != stream)
+    fits &= (start - end[last] <= limits.wait_after_ns) & (position[last] < position)
+    return np.where(fits, last, NONE)
 
 
 @dataclass(frozen=True, slots=True)

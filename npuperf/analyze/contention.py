@@ -7,6 +7,7 @@ records events and no wait stands there.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -120,17 +121,23 @@ def add_contention(use: CoresOverTime, tasks: Tasks, waits: Waits, sweep: Sweep)
             )
         )
     use.contention = sorted(rows, key=lambda r: -r.most_ns)
-    use.contended_ns = (_union(waits.filter(waits.certain), sweep), _union(waits, sweep))
+    use.contended_ns = _contended(waits, sweep)
     if rows and not records_events(tasks).any():
         use.contention_reason = NO_EVENTS
 
 
-def _union(waits: Waits, sweep: Sweep) -> int:
-    """Return in how much time at least one kernel waited for cores, ns."""
-    parts = [
-        Intervals.union(waits.since[mine], waits.until[mine]).intersect(short)
-        for mine, (short, _) in _by_need(sweep, waits.kernel)
-    ]
+def _contended(waits: Waits, sweep: Sweep) -> tuple[int, int]:
+    """Return in how much time at least one kernel waited for cores: for certain, and at most (ns)."""
+    certain: list[Intervals] = []
+    most: list[Intervals] = []
+    for mine, (short, _) in _by_need(sweep, waits.kernel):
+        for parts, chosen in ((certain, mine[waits.certain[mine]]), (most, mine)):
+            parts.append(Intervals.union(waits.since[chosen], waits.until[chosen]).intersect(short))
+    return _total(certain), _total(most)
+
+
+def _total(parts: Sequence[Intervals]) -> int:
+    """Return how much time some sets cover together, ns."""
     if not parts:
         return 0
     return Intervals.union(*(np.concatenate([getattr(p, e) for p in parts]) for e in ("start", "end"))).total()

@@ -41,6 +41,11 @@ def blocks(tasks: Tasks) -> Blocks:
     )
 
 
+def on_cores(tasks: Tasks) -> Mask:
+    """True for kernels of cube and vector cores."""
+    return tasks.core.flag([c in (*CUBE_CORES, *VECTOR_CORES) for c in tasks.core.names])
+
+
 def occupancy(blocks: I64, cores: int | None) -> F64:
     """Return the fraction of ``cores`` that each kernel uses: min(blocks / cores, 1); NaN where unknown or unused."""
     if not cores:

@@ -10,9 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from npuperf.analyze.cores import blocks
+from npuperf.analyze.cores import blocks, on_cores
 from npuperf.errors import UsageError
-from npuperf.model.chip import CUBE_CORES, VECTOR_CORES
 from npuperf.model.labels import Mask
 from npuperf.model.profile import DeviceProfile
 from npuperf.model.result import Gate, OverLimit
@@ -62,8 +61,7 @@ class Checked:
 def check(profile: DeviceProfile, limit: Expectation) -> Checked:
     """Hold every AI Core kernel in the limit's range against it, the main and the secondary side of mix kernels."""
     tasks = profile.tasks
-    on_cores = tasks.core.flag([c in (*CUBE_CORES, *VECTOR_CORES) for c in tasks.core.names])
-    mine = _meant(tasks, limit) & on_cores & (tasks.work != Work.CONTROL)
+    mine = _meant(tasks, limit) & on_cores(tasks) & (tasks.work != Work.CONTROL)
     used = blocks(tasks)
     over = mine & ((used.cube > limit.cube) | (used.vector > limit.vector))
     unknown = mine & ((used.cube < 0) | (used.vector < 0) | ((used.cube == 0) & (used.vector == 0)))

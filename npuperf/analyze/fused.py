@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from npuperf.analyze.noise import noise_of
 from npuperf.analyze.superkernel import launch_blocks, launch_cores
 from npuperf.model.labels import I64, Mask
 from npuperf.model.result import Basis, SuperKernelCheck
@@ -23,8 +24,6 @@ _NUMBER: Final = re.compile(r"_\d+$")
 _ANY: Final = re.compile(r"^(te_superkernel|sk_.+_start_)", re.I)
 UNNAMED: Final = "(unnamed)"
 _SHOWN: Final = 4
-#: Standard errors that a difference must exceed.
-_SURE: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +72,13 @@ def _check(
         return _alone(scope, parts, after, log)
     replaced = [_find(name, before) for name in parts]
     rows = [np.array(at) for at in parts.values()]
-    took = sum(float(after.dur[at].mean()) for at in rows)
-    block = max(int(after.block[at].max()) for at in rows)
+    took, block = _took(rows, after), max(int(after.block[at].max()) for at in rows)
     known = [r for r in replaced if r is not None]
     if len(known) < len(parts):
         missing = next(name for name, r in zip(parts, replaced, strict=True) if r is None)
         check = _unanswered(scope, f"the operators that {missing} names are not in the earlier profile", log)
     else:
-        check = _compared(scope, known, rows, after, log)
+        check = _compared(scope, known, rows, after, took, block, log)
     check.count = max(len(at) for at in rows)
     check.after_ns, check.block_dim = round(took), block if block > 0 else None
     _say_broken(check, parts)
@@ -89,7 +87,7 @@ def _check(
 
 def _alone(scope: str, parts: dict[str, list[int]], after: Tasks, log: Sequence[str]) -> SuperKernelCheck:
     """Report a scope for which there is no earlier profile."""
-    took = sum(float(after.dur[at].mean()) for at in parts.values())
+    took = _took(map(np.array, parts.values()), after)
     count = max(len(at) for at in parts.values())
     check = _unanswered(scope, "no earlier profile to compare with (--before)", log, after_ns=round(took), count=count)
     _say_broken(check, parts)
@@ -106,16 +104,17 @@ def _say_broken(check: SuperKernelCheck, parts: dict[str, list[int]]) -> None:
         check.reason += f"; the scope broke into {len(pieces)} SuperKernels: {names}"
 
 
+def _took(rows: Iterable[I64], after: Tasks) -> float:
+    """Return how long one run through all parts of a scope takes on average, ns."""
+    return sum(float(after.dur[at].mean()) for at in rows)
+
+
 def _compared(
-    scope: str, known: list[_Replaced], rows: list[I64], after: Tasks, log: Sequence[str]
+    scope: str, known: list[_Replaced], rows: list[I64], after: Tasks, took: float, block: int, log: Sequence[str]
 ) -> SuperKernelCheck:
-    took = sum(float(after.dur[at].mean()) for at in rows)
     was = sum(float(r.elapsed.mean()) for r in known)
-    noise = _SURE * float(
-        np.sqrt(sum(_variance(r.elapsed) for r in known) + sum(_variance(after.dur[a]) for a in rows))
-    )
+    noise = noise_of(*(r.elapsed for r in known), *(after.dur[at] for at in rows))
     expected = max(r.blocks for r in known)
-    block = max(int(after.block[at].max()) for at in rows)
     reason = f"{duration(round(was))} became {duration(round(took))}, noise {duration(round(noise))}"
     if 0 < block != expected > 0:
         reason += f"; it starts {block} cores, its kernels {expected} at most"
@@ -126,11 +125,6 @@ def _compared(
     check.saved_ns = round(was) - round(took)
     check.verdict = "faster" if was - took > noise else "not faster"
     return check
-
-
-def _variance(values: I64) -> float:
-    """Return the variance of the mean of ``values``."""
-    return float(values.var(ddof=1) / len(values)) if len(values) > 1 else 0.0
 
 
 def _find(name: str, before: Tasks) -> _Replaced | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from npuperf.analyze.groups import distinct
 from npuperf.model.labels import I64
 
 
@@ -52,7 +53,7 @@ class Intervals:
 
     def intersect(self, other: Intervals) -> Intervals:
         """Return what both sets cover."""
-        border = np.unique(np.concatenate([self.start, self.end, other.start, other.end]))
+        border = distinct(np.concatenate([self.start, self.end, other.start, other.end]))
         depth = np.zeros(len(border), np.int64)
         for part in (self, other):
             depth[np.searchsorted(border, part.start)] += 1

@@ -42,7 +42,8 @@ class Bench:
     """What splits are tried on. Columns are of the replay's active tasks; ``cube`` and ``vector`` are their blocks.
 
     ``undisturbed``: durations had no kernel shared cores (ns). ``held``: for how long a task waited for cores,
-    ``holders`` which streams had them (numbers), ``certain`` whether it can have waited for nothing else.
+    ``certain`` whether it can have waited for nothing else, ``crowd`` which streams were after them: an index into
+    ``crowds`` (its own stream first, then those that had them), NONE where it did not wait.
     ``streams``: those with a notable part of the kernel time, the busiest first.
     """
 
@@ -54,8 +55,9 @@ class Bench:
     vector: I64
     undisturbed: I64
     held: I64
-    holders: list[tuple[int, ...]]
+    crowd: I64
     certain: Mask
+    crowds: tuple[tuple[int, ...], ...]
     streams: tuple[int, ...]
     used: dict[tuple[int, int], int] = field(default_factory=dict)
     tried: dict[tuple[tuple[int, Limit], ...], tuple[int, int]] = field(default_factory=dict)
@@ -72,10 +74,10 @@ class Bench:
         held, certain = np.zeros(len(active), np.int64), np.zeros(len(active), np.bool_)
         at = place[waits.task]
         held[at], certain[at] = waits.short_ns, waits.certain
-        holders: list[tuple[int, ...]] = [()] * len(active)
-        named = {bits: tuple(sweep.names(bits)) for bits in np.unique(waits.holders).tolist()}
-        for i, bits in zip(at.tolist(), waits.holders.tolist(), strict=True):
-            holders[i] = named[bits]
+        together = [*zip(tasks.stream[waits.task].tolist(), waits.holders.tolist(), strict=True)]
+        number = {pair: i for i, pair in enumerate(dict.fromkeys(together))}
+        crowd = np.full(len(active), NONE)
+        crowd[at] = [number[pair] for pair in together]
         return cls(
             scene=scene,
             chip=(sweep.cores.cube or 0, sweep.cores.vector or 0),
@@ -85,8 +87,9 @@ class Bench:
             vector=np.maximum(used.vector[active], 0),
             undisturbed=undisturbed[active],
             held=held,
-            holders=holders,
+            crowd=crowd,
             certain=certain,
+            crowds=tuple((stream, *sweep.names(bits)) for stream, bits in number),
             streams=_main_streams(sweep, limits),
         )
 
@@ -132,14 +135,7 @@ def slow_down(bench: Bench, split: Split) -> tuple[F64, F64]:
 def _programs(bench: Bench, split: Split) -> tuple[Program, Program]:
     """Return the programs of the best and of the worst case of a split."""
     least, most = slow_down(bench, split)
-    freed = np.zeros(len(bench.held), np.bool_)
-    waiting = np.flatnonzero(bench.held)
-    fit: dict[tuple[int, ...], bool] = {}
-    for i in waiting.tolist():
-        together = (int(bench.stream[i]), *bench.holders[i])
-        if together not in fit:
-            fit[together] = _fits(bench, split, together)
-        freed[i] = fit[together]
+    freed = np.array([*(_fits(bench, split, crowd) for crowd in bench.crowds), False])[bench.crowd]
     changed = np.isin(bench.stream, list(split))
     best = _changed(bench, np.where(changed, np.rint(bench.undisturbed * least), bench.dur), freed)
     worst = _changed(bench, np.rint(bench.dur * most), freed & bench.certain)
@@ -275,7 +271,7 @@ def _moves(
         for side in shared:
             part = x if side == scale else min(max(round(x * total[side] / total[scale]), 1), total[side] - 1)
             limits[one][side], limits[other][side] = part, total[side] - part
-        yield {**split, **{s: (a, v) for s, (a, v) in limits.items()}}
+        yield {**split, **{s: (cube, vector) for s, (cube, vector) in limits.items()}}
 
 
 def complete(bench: Bench, asked: Split) -> dict[int, Limit]:

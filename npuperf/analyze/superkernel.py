@@ -14,9 +14,8 @@ from typing import Final
 import numpy as np
 
 from npuperf.analyze.arms import is_event_wait
-from npuperf.analyze.cores import blocks
+from npuperf.analyze.cores import blocks, on_cores
 from npuperf.analyze.nesting import NONE
-from npuperf.model.chip import CUBE_CORES, VECTOR_CORES
 from npuperf.model.labels import I64, Mask
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
@@ -74,13 +73,7 @@ def find_sequences(tasks: Tasks, waits: I64, held: I64, limits: Thresholds) -> l
 
 def can_fuse(tasks: Tasks) -> Mask:
     """True for AI Core kernels, communication aside, that are not compiled for dynamic shapes."""
-    on_cores = tasks.core.flag([c in (*CUBE_CORES, *VECTOR_CORES) for c in tasks.core.names])
-    return on_cores & ~is_dynamic(tasks) & np.equal(tasks.work, Work.COMPUTE)
-
-
-def is_dynamic(tasks: Tasks) -> Mask:
-    """True for kernels compiled for dynamic shapes."""
-    return tasks.state.flag([s.lower() == "dynamic" for s in tasks.state.names])
+    return on_cores(tasks) & ~tasks.dynamic & np.equal(tasks.work, Work.COMPUTE)
 
 
 def _chains(tasks: Tasks, mine: I64, fusible: Mask, waits: I64, limits: Thresholds) -> Iterator[I64]:

@@ -104,6 +104,11 @@ class Sweep:
         """Tell whether everything swept lies within a window."""
         return span[0] <= int(self.border[0]) and int(self.border[-1]) <= span[1]
 
+    @property
+    def sides(self) -> tuple[tuple[int, I32], tuple[int, I32]]:
+        """Cube and vector: how many cores there are (0 unknown) and how many kernels ask for, per piece."""
+        return (self.cores.cube or 0, self.wanted_cube), (self.cores.vector or 0, self.wanted_vector)
+
     def per_kernel(self, amount: I64) -> I64:
         """Return for each kernel the sum of a piece's amount over the pieces it runs in."""
         total: I64 = np.concatenate([[0], np.cumsum(amount)])
@@ -113,10 +118,7 @@ class Sweep:
     def lacking(self, cube: int, vector: int) -> Intervals:
         """Return when fewer than so many cores are free on a side."""
         short = np.zeros(len(self.length), np.bool_)
-        for need, cores, wanted in (
-            (cube, self.cores.cube or 0, self.wanted_cube),
-            (vector, self.cores.vector or 0, self.wanted_vector),
-        ):
+        for need, (cores, wanted) in zip((cube, vector), self.sides, strict=True):
             if need:
                 short |= wanted > cores - need
         return Intervals.union(self.border[:-1][short], self.border[1:][short])
@@ -131,10 +133,7 @@ class Sweep:
         Assumes that cores asked for by several kernels are shared in proportion.
         """
         lost: I64 = np.zeros(len(self.index), np.int64)
-        for used, cores, wanted in (
-            (self.cube, self.cores.cube, self.wanted_cube),
-            (self.vector, self.cores.vector, self.wanted_vector),
-        ):
+        for used, (cores, wanted) in zip((self.cube, self.vector), self.sides, strict=True):
             if cores:
                 share: F64 = np.maximum(wanted - cores, 0) / np.maximum(wanted, 1)
                 mine = self.per_kernel(np.rint(self.length * share).astype(np.int64))
@@ -179,7 +178,8 @@ def _side(sweep: Sweep, cores: int | None, wanted: I32, used: bool) -> CoreTime 
         return None
     length, running = sweep.length, sweep.running > 0
     kernel_ns = int(length[running].sum())
-    occupied = int(np.sum(np.minimum(wanted, cores) * length))
+    core_time = np.minimum(wanted, cores) * length
+    occupied = int(np.sum(core_time))
     return CoreTime(
         cores=cores,
         kernel_ns=kernel_ns,
@@ -188,24 +188,23 @@ def _side(sweep: Sweep, cores: int | None, wanted: I32, used: bool) -> CoreTime 
         over_ns=int(length[wanted > cores].sum()),
         occupied_core_ns=occupied,
         idle_core_ns=cores * kernel_ns - occupied,
-        slices=_slices(sweep, np.minimum(wanted, cores), cores),
+        slices=_slices(sweep, core_time, cores),
     )
 
 
-def _slices(sweep: Sweep, occupied: I64, cores: int) -> list[float]:
+def _slices(sweep: Sweep, core_time: I64, cores: int) -> list[float]:
     """Return the mean share of occupied cores in equal slices between the first and the last border."""
-    core_time = np.concatenate([[0], np.cumsum(occupied * sweep.length)])
+    so_far = np.concatenate([[0], np.cumsum(core_time)])
     edges = np.linspace(0, float(sweep.border[-1] - sweep.border[0]), _SLICES + 1)
-    until = np.interp(edges, sweep.border - sweep.border[0], core_time)
+    until = np.interp(edges, sweep.border - sweep.border[0], so_far)
     share: list[float] = (np.diff(until) / (np.diff(edges) * cores)).round(6).tolist()
     return share
 
 
 def _idle(sweep: Sweep) -> tuple[I64, I64]:
     """Return the idle core time of each piece in which a kernel runs, cube and vector, core·ns."""
-    sides = ((sweep.cores.cube, sweep.wanted_cube), (sweep.cores.vector, sweep.wanted_vector))
     running = sweep.running > 0
-    cube, vector = (np.where(running, np.maximum((c or 0) - wanted, 0) * sweep.length, 0) for c, wanted in sides)
+    cube, vector = (np.where(running, np.maximum(c - wanted, 0) * sweep.length, 0) for c, wanted in sweep.sides)
     return cube, vector
 
 
@@ -247,7 +246,7 @@ def _split_evenly(sweep: Sweep, idle: I64) -> I64:
 def _together(sweep: Sweep) -> tuple[list[StreamSet], list[StreamPair]]:
     """Sum up per set of streams that run at the same time, and per pair of streams."""
     over = np.zeros(len(sweep.length), np.bool_)
-    for wanted, cores in ((sweep.wanted_cube, sweep.cores.cube), (sweep.wanted_vector, sweep.cores.vector)):
+    for cores, wanted in sweep.sides:
         over |= (wanted > cores) if cores else False
     sets, group = _numbered(sweep.streams, len(sweep.numbers))
     sums = []

@@ -88,7 +88,6 @@ class Scene:
     """
 
     replay: Replay
-    base: TaskTimes
     first: int
     last: int
     work: U8
@@ -106,7 +105,6 @@ class Scene:
         first, last = np.searchsorted(tasks.start[active], span).tolist()
         return cls(
             replay=replay,
-            base=replay.base,
             first=first,
             last=last,
             work=tasks.work[active],
@@ -120,7 +118,7 @@ class Scene:
     @property
     def before(self) -> int:
         """The measured length of the window, as the replay gives it (ns)."""
-        return _length(self, self.base)
+        return _length(self, self.replay.base)
 
 
 @dataclass(frozen=True, slots=True)

@@ -216,6 +216,11 @@ class Tasks:
         """True where the host launch of the task is known."""
         return np.not_equal(self.launch_end, NO_TIME)
 
+    @property
+    def dynamic(self) -> Mask:
+        """True for kernels compiled for dynamic shapes."""
+        return self.state.flag([s.lower() == "dynamic" for s in self.state.names])
+
     def _map(self, column: Callable[[Any], Any], labels: Callable[[Labels], Labels]) -> Tasks:
         new: dict[str, Any] = {}
         for f in fields(self):
