@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum
 
 
@@ -15,6 +16,14 @@ class ExitCode(IntEnum):
     GATE_UNKNOWN = 4
     CHILD_FAILED = 5
     INTERRUPTED = 130
+
+
+def exit_of_gates(states: Iterable[str]) -> ExitCode:
+    """Return the answer of gates: one that failed goes before one that cannot be judged."""
+    found = set(states)
+    if "fail" in found:
+        return ExitCode.GATE_FAILED
+    return ExitCode.GATE_UNKNOWN if "cannot_tell" in found else ExitCode.DONE
 
 
 class NpuperfError(Exception):

@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
+from typing import Final
 
 from npuperf.errors import InputError
+
+#: What ``npuperf profile`` writes about a run, in its run directory.
+MANIFEST: Final = "npuperf.json"
 
 
 def write_atomically(path: Path, text: str) -> None:

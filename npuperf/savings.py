@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import replace
 
 from npuperf.analyze.operators import type_labels
 from npuperf.model.labels import I64, Labels, Mask
 from npuperf.model.profile import ReadLog
 from npuperf.model.result import Device
 from npuperf.model.tasks import Tasks, Work
-from npuperf.model.tuning import Entry, Saving
+from npuperf.model.tuning import Entry, Saving, Tuning
 from npuperf.pipeline import analyze_path
 from npuperf.readers.find import find
 from npuperf.readers.read import read_source
@@ -22,11 +23,14 @@ from npuperf.units import NS_PER_US
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The compute kernels of one device of a profile. ``felt``: outside of host-bound phases; ``step_ns``: median."""
+    """The compute kernels of one device of a profile. ``felt``: outside of host-bound phases.
+
+    ``lengths``: of the steps (ns), none where none is recorded; ``step_ns``: their median, else the whole window.
+    """
 
     soc: str | None
     cores: int | None
-    steps: int
+    lengths: I64
     step_ns: int
     names: Labels
     types: Labels
@@ -34,6 +38,11 @@ class Usage:
     felt: Mask
     dynamic: bool | None
     most_blocks: int | None
+
+    @property
+    def steps(self) -> int:
+        """How many steps to spread calls over."""
+        return max(len(self.lengths), 1)
 
     def busiest(self, count: int | None = None, *, felt: bool = True) -> list[str]:
         """Return the operator types with most time (that is ``felt``, or any), the most first."""
@@ -63,12 +72,12 @@ def _usage(kernels: Tasks, report: Device) -> Usage:
         if phase.bound == "host":
             felt &= ~((at >= phase.start_ns) & (at < phase.end_ns))
     known = kernels.state.known()
-    lengths = [s.partition.span_ns for s in report.steps] or [report.partition.span_ns]
+    lengths = np.array([s.partition.span_ns for s in report.steps], np.int64)
     return Usage(
         soc=report.soc,
         cores=report.cores_cube,
-        steps=max(len(report.steps), 1),
-        step_ns=int(np.median(lengths)),
+        lengths=lengths,
+        step_ns=int(np.median(lengths)) if len(lengths) else report.partition.span_ns,
         names=kernels.name,
         types=type_labels(kernels),
         dur=kernels.dur,
@@ -82,6 +91,13 @@ def _most_blocks(kernels: Tasks) -> int | None:
     on_cube = kernels.core.flag([c in ("AI_CORE", "MIX_AIC") for c in kernels.core.names])
     blocks = kernels.block[on_cube & (kernels.block > 0)]
     return int(blocks.max()) if len(blocks) else None
+
+
+def add_savings(tuning: Tuning, usage: Usage | None) -> Tuning:
+    """Return a tuning with what its operators are worth in a profile, if there is one."""
+    if usage is None:
+        return tuning
+    return replace(tuning, savings=tuple(savings(tuning.entries, usage)), step_ns=usage.step_ns)
 
 
 def savings(entries: Sequence[Entry], usage: Usage) -> list[Saving]:

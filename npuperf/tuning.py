@@ -12,16 +12,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from npuperf.cann import cann_version
 from npuperf.errors import ExitCode, InputError, UsageError
 from npuperf.files import write_atomically
 from npuperf.model.tuning import TUNING_SCHEMA, Check, Tuning, Verification
 from npuperf.process import Detached
-from npuperf.savings import Usage, read_usage, savings
+from npuperf.profile import manifest as manifests
+from npuperf.profile.folder import RunFolder
+from npuperf.render.tuning import TUNING_DOCUMENTS, document
+from npuperf.savings import Usage, add_savings, read_usage
 from npuperf.tune import preflight, store, supervise
-from npuperf.tune.bank import check_claims, compare, read_bank
+from npuperf.tune.bank import add_bank, compare, read_bank
 from npuperf.tune.job import Job, Model, Script, Source, Step, find_aoe, reproduce, steps, tune_ops
 
 Tell = Callable[[str], None]
@@ -43,7 +46,6 @@ class Plan:
     ops: str | None
     place: Path
     usage: Usage | None
-    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +60,16 @@ class Tuned:
 
 def recorded_command(run: Path) -> list[str] | None:
     """Return the command that a run directory recorded, if it is one."""
-    try:
-        found = json.loads((run / "npuperf.json").read_text("utf-8"))
-    except (OSError, ValueError):
-        return None
-    command = found.get("command") if isinstance(found, dict) else None
+    command = _manifest(run).get("command")
     return [str(word) for word in command] if command else None
+
+
+def _manifest(run: Path) -> dict[str, Any]:
+    """Read what a run directory says of itself; empty if it is none."""
+    try:
+        return manifests.read(RunFolder(run))
+    except InputError:
+        return {}
 
 
 def usage_of(run: Path, warn: Tell) -> Usage | None:
@@ -71,7 +77,7 @@ def usage_of(run: Path, warn: Tell) -> Usage | None:
     try:
         return read_usage(run) if run.exists() else None
     except InputError as error:
-        if not (run / "npuperf.json").is_file():  # a folder of tuning runs only
+        if not RunFolder(run).manifest.is_file():  # a folder of tuning runs only
             return None
         warn(f"no use of the profile in {run}: {error.what}")
         return None
@@ -91,9 +97,8 @@ def plan(
     folder = (folder or _fresh(run / "tune")).absolute()
     needs_aoe = not (isinstance(job.source, Script) and job.source.adapter)
     aoe = find_aoe(environment) if needs_aoe else "aoe"
-    known = soc or (usage.soc if usage else None) or _soc_of_run(run)
     machine = preflight.Machine(
-        soc=known,
+        soc=soc or (usage.soc if usage else None) or str(_manifest(run).get("soc") or "") or None,
         cores=usage.cores if usage else None,
         dynamic=usage.dynamic if usage else None,
         model_bytes=_size_of(job.source),
@@ -116,14 +121,6 @@ def _fresh(parent: Path) -> Path:
     stamp = time.strftime("%Y%m%d-%H%M%S")
     names = (stamp if not n else f"{stamp}-{n}" for n in itertools.count())
     return next(parent / name for name in names if not (parent / name).exists())
-
-
-def _soc_of_run(run: Path) -> str | None:
-    try:
-        found = json.loads((run / "npuperf.json").read_text("utf-8")).get("soc")
-    except (OSError, ValueError, AttributeError):
-        return None
-    return str(found) if found else None
 
 
 def _size_of(source: Source) -> int | None:
@@ -152,12 +149,13 @@ def run_plan(
             left = None if ends is None else max(ends - time.monotonic(), 0)
             ran = supervise.run_step(step, environment, folder, left, progress)
             if step is not found.steps[-1] and (ran.returncode != 0 or not _dumped(folder / "dump")):
-                return _conclude(found, ran, *_no_dump(ran, folder))
+                return _conclude(found, ran, supervise.partial(folder), *_no_dump(ran, folder))
     except KeyboardInterrupt:
-        _conclude(found, ran, ("interrupted", "start again with --resume"), ExitCode.INTERRUPTED)
+        why = ("interrupted", "start again with --resume")
+        _conclude(found, ran, supervise.partial(folder), why, ExitCode.INTERRUPTED)
         tell(f"what was tuned is kept in {folder}; --resume goes on")
         raise
-    return _conclude(found, ran, *_judge(found, ran))
+    return _judged(found, ran)
 
 
 def _prepare(found: Plan, cann: str | None) -> None:
@@ -181,8 +179,7 @@ def _prepare(found: Plan, cann: str | None) -> None:
 
 def follow(found: Plan, child: Detached, *, timeout: float | None, progress: Tell) -> Tuned:
     """Wait for a program of an earlier npuperf that still runs."""
-    ran = supervise.wait_for(child, found.folder, timeout, progress)
-    return _conclude(found, ran, *_judge(found, ran))
+    return _judged(found, supervise.wait_for(child, found.folder, timeout, progress))
 
 
 def _dumped(dump: Path) -> bool:
@@ -193,8 +190,7 @@ def _no_dump(ran: supervise.Ran, folder: Path) -> tuple[tuple[str, str], int]:
     """Say why there is nothing to give to AOE: the program failed, or it compiled no operator."""
     if ran.returncode != 0:
         how = "was stopped: --timeout is over" if ran.timed_out else f"ended with exit status {ran.returncode}"
-        words = supervise.last_words(folder)
-        return (f"the program {how}" + (f": {words[-1]}" if words else ""), f"see {folder / supervise.LOG}"), _FAILED
+        return _failure(f"the program {how}", folder), _FAILED
     why = (
         "the program dumped no operator: torch_npu dumps those that it compiles (aclop), and on Atlas A2 and A3 nearly "
         "all run precompiled (aclnn), so this is normal there",
@@ -203,10 +199,20 @@ def _no_dump(ran: supervise.Ran, folder: Path) -> tuple[tuple[str, str], int]:
     return why, ExitCode.INPUT
 
 
-def _judge(found: Plan, ran: supervise.Ran) -> tuple[tuple[str, str] | None, int]:
-    """Tell success: exit status 0, the words at the end of the output, and a result that can be read."""
+def _failure(what: str, folder: Path) -> tuple[str, str]:
+    """Say what failed, with the last line of its output, and where the rest is."""
+    said = supervise.last_line(folder)
+    return what + (f": {said}" if said else ""), f"see {folder / supervise.LOG}"
+
+
+def _judged(found: Plan, ran: supervise.Ran) -> Tuned:
+    """Conclude a run whose programs have all been run, or until one failed."""
     result = supervise.partial(found.folder)
-    words = supervise.last_words(found.folder)
+    return _conclude(found, ran, result, *_judge(found, ran, result))
+
+
+def _judge(found: Plan, ran: supervise.Ran, result: Tuning | None) -> tuple[tuple[str, str] | None, int]:
+    """Tell success: exit status 0, the words at the end of the output, and a result that can be read."""
     if ran.timed_out:
         return ("stopped: --timeout is over", "start again with --resume"), _FAILED
     if ran.returncode not in (0, None):
@@ -217,10 +223,7 @@ def _judge(found: Plan, ran: supervise.Ran) -> tuple[tuple[str, str] | None, int
             text += f" (killed by signal {-ran.returncode})"
         else:
             text += "; what AOE's own codes mean depends on the version of CANN"
-        return (
-            text + (f": {words[-1]}" if words else ""),
-            f"see {found.folder / supervise.LOG}",
-        ), _FAILED
+        return _failure(text, found.folder), _FAILED
     if not supervise.finished(found.folder):
         return ("the output does not say that AOE finished", "start again with --resume"), _FAILED
     if result is None:
@@ -230,31 +233,23 @@ def _judge(found: Plan, ran: supervise.Ran) -> tuple[tuple[str, str] | None, int
     return None, ExitCode.DONE
 
 
-def _conclude(found: Plan, ran: supervise.Ran, problem: tuple[str, str] | None, code: int) -> Tuned:
-    """Read what there is, compare the banks, work out savings, and write it all down."""
+def _conclude(
+    found: Plan, ran: supervise.Ran, result: Tuning | None, problem: tuple[str, str] | None, code: int
+) -> Tuned:
+    """Compare the banks, work out savings, and write everything down; ``result``: what there is to read."""
     folder = found.folder
-    tuning = supervise.partial(folder) or _nothing(found)
+    tuning = result or _nothing(found)
     if problem is not None and tuning.status == "successful":
-        tuning = replace_tuning(tuning, status="incomplete")
-    tuning = replace_tuning(tuning, folder=str(folder), checks=found.checks)
-    tuning = _with_bank(tuning, found)
-    if found.usage is not None:
-        tuning = replace_tuning(
-            tuning, savings=tuple(savings(tuning.entries, found.usage)), step_ns=found.usage.step_ns
-        )
+        tuning = replace(tuning, status="incomplete")
+    tuning = replace(tuning, folder=str(folder), checks=found.checks)
+    tuning = add_savings(_with_bank(tuning, found), found.usage)
     status = "done" if problem is None else "failed"
-    supervise.note(folder, status=status, exit_status=ran.returncode, problem=problem[0] if problem else None)
-    from npuperf.render.tuning import TUNING_DOCUMENTS
-
+    what = problem[0] if problem else None
+    state = supervise.note(folder, status=status, exit_status=ran.returncode, problem=what)
     for name, suffix in (("json", "json"), ("csv", "csv"), ("markdown", "md")):
         write_atomically(folder / f"diff.{suffix}", TUNING_DOCUMENTS[name](tuning, 1_000))
-    _note_down(folder, tuning, ran)
+    _note_down(folder, tuning, ran, state)
     return Tuned(tuning, code, *(problem or (None, None)))
-
-
-def replace_tuning(tuning: Tuning, **changed: Any) -> Tuning:
-    """Return a copy with some fields replaced."""
-    return msgspec.structs.replace(tuning, **changed)
 
 
 def _nothing(found: Plan) -> Tuning:
@@ -272,13 +267,12 @@ def _with_bank(tuning: Tuning, found: Plan) -> Tuning:
         text = (
             f"the subgraph bank {found.place}: {changed} of {len(new)} files new or changed (their content is opaque)"
         )
-        return replace_tuning(tuning, warnings=(*tuning.warnings, text))
+        return replace(tuning, warnings=(*tuning.warnings, text))
     diff = compare(read_bank(before), read_bank(after))
-    diff = msgspec.structs.replace(diff, before=f"{found.place} (before)", after=str(found.place))
-    return replace_tuning(tuning, bank=diff, warnings=(*tuning.warnings, *check_claims(tuning, diff)))
+    return add_bank(tuning, replace(diff, before=f"{found.place} (before)", after=str(found.place)))
 
 
-def _note_down(folder: Path, tuning: Tuning, ran: supervise.Ran) -> None:
+def _note_down(folder: Path, tuning: Tuning, ran: supervise.Ran, state: Mapping[str, Any]) -> None:
     """Add a line to the ledger that shows how the bank grew."""
     summary, bank = tuning.summary, tuning.bank
     line = {
@@ -290,8 +284,8 @@ def _note_down(folder: Path, tuning: Tuning, ran: supervise.Ran) -> None:
         "added": summary.added if summary else 0,
         "updated": summary.updated if summary else 0,
         "records": bank.records_after if bank else None,
-        "place": supervise.read_state(folder).get("place"),
-        "cann": supervise.read_state(folder).get("cann"),
+        "place": state.get("place"),
+        "cann": state.get("cann"),
     }
     with contextlib.suppress(OSError), (folder.parent / HISTORY).open("a", encoding="utf-8") as file:
         file.write(json.dumps(line, ensure_ascii=False) + "\n")
@@ -299,8 +293,7 @@ def _note_down(folder: Path, tuning: Tuning, ran: supervise.Ran) -> None:
 
 def note_verification(folder: Path, found: Verification) -> None:
     """Keep a verification beside the results of its run."""
-    text = msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n"
-    write_atomically(folder / "verification.json", text)
+    write_atomically(folder / "verification.json", document(found))
 
 
 def unfinished_run(run: Path, mode: str) -> Path:

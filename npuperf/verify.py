@@ -8,13 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
 from npuperf.analyze.noise import noise_of
 from npuperf.errors import InputError
 from npuperf.model.labels import I64
 from npuperf.model.tuning import Saving, Verification, Verified
-from npuperf.pipeline import analyze_path
 from npuperf.profile.command import resolve
 from npuperf.profile.options import build
 from npuperf.record import record
@@ -26,11 +23,10 @@ _STEPS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Profiled:
-    """One profile: its operators, and the lengths of its steps (ns)."""
+    """One profile: its operators and the lengths of its steps."""
 
     path: Path
     usage: Usage
-    steps: I64
 
 
 def verify(
@@ -75,13 +71,13 @@ def read_profiled(path: Path) -> Profiled:
     usage = read_usage(path)
     if usage is None:
         raise InputError(f"{path}: no kernel of a device in this profile, so there is nothing to compare")
-    lengths = [s.partition.span_ns for s in analyze_path(path).devices[0].steps]
-    return Profiled(path, usage, np.array(lengths, np.int64))
+    return Profiled(path, usage)
 
 
 def compare(before: Profiled, after: Profiled, saved: Sequence[Saving]) -> Verification:
     """Compare two profiles: the step, every operator type that both have, and what was predicted."""
-    step = _verified("step", before.steps, after.steps) if len(before.steps) and len(after.steps) else None
+    lengths = before.usage.lengths, after.usage.lengths
+    step = _verified("step", *lengths) if all(map(len, lengths)) else None
     operators = []
     for name in before.usage.busiest(felt=False):
         durations = [_durations(p.usage, name) for p in (before, after)]

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from npuperf.cli.recipes import with_recipe
-from npuperf.errors import ExitCode, UsageError
+from npuperf.errors import UsageError, exit_of_gates
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from npuperf.model.chip import Cores
     from npuperf.model.result import Result
 
@@ -37,10 +39,6 @@ Examples:
   npuperf analyze ./with_super_kernel --before ./result --plog ./plog
   npuperf analyze ./result --recipe micro-batch-streams
 """
-
-
-#: Where CANN writes its logs unless told otherwise.
-_PLOG: Final = Path.home() / "ascend" / "log"
 
 
 class Format(str, Enum):
@@ -120,20 +118,18 @@ def analyze(
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
     """Unpack, call, render, exit with the gates' answer."""
-    asked = dict(ctx.params)
-    if recipe is not None:
-        asked = with_recipe(ctx, recipe, "analyze")
+    asked = with_recipe(ctx, recipe, "analyze")
     if asked["output"] is not None:
         check_output(asked["output"], force)
     result = _run(path, asked)
     _save_into_run(path, result)
     if asked["format_"] is Format.text:
-        _print_text(result, asked["output"], full=asked["full"], top=asked["top"])
+        _print_report(result, asked["output"], full=asked["full"], top=asked["top"])
     else:
         from npuperf.render import DOCUMENTS
 
         emit(DOCUMENTS[asked["format_"].value](result, asked["table"].value, asked["top"]), asked["output"])
-    _leave(result)
+    raise typer.Exit(exit_of_gates(gate.status for gate in result.gates))
 
 
 def show(path: Path) -> None:
@@ -141,16 +137,7 @@ def show(path: Path) -> None:
     asked = {name: parameter.default for name, parameter in inspect.signature(analyze).parameters.items()}
     result = _run(path, asked)
     _save_into_run(path, result)
-    _print_text(result, None, full=False, top=asked["top"])
-
-
-def _leave(result: Result) -> None:
-    """Exit with the answer of the gates: one that failed goes before one that cannot be judged."""
-    states = {gate.status for gate in result.gates}
-    if "fail" in states:
-        raise typer.Exit(ExitCode.GATE_FAILED)
-    if "cannot_tell" in states:
-        raise typer.Exit(ExitCode.GATE_UNKNOWN)
+    _print_report(result, None, full=False, top=asked["top"])
 
 
 def _run(path: Path, asked: dict[str, Any]) -> Result:
@@ -159,8 +146,9 @@ def _run(path: Path, asked: dict[str, Any]) -> Result:
     from npuperf.pipeline import Options, analyze_path, source_bytes
 
     plog = asked["plog"]
-    if plog is None and asked["before"] is not None and _PLOG.is_dir():
-        plog = _PLOG
+    if plog is None and asked["before"] is not None:
+        usual = Path("~/ascend/log").expanduser()  # where CANN writes its logs unless told otherwise
+        plog = usual if usual.is_dir() else None
     options = Options(
         **{name: asked[name] for name in ("top", "step", "rank", "device", "soc", "before")},
         cores=_cores(asked["cores"], asked["soc"]),
@@ -217,8 +205,9 @@ def check_output(output: Path, force: bool) -> None:
 
 def _save_into_run(path: Path, result: Result) -> None:
     """Keep the result inside a run directory (one that ``npuperf profile`` made)."""
-    if (path / "npuperf.json").is_file():
-        from npuperf.files import write_atomically
+    from npuperf.files import MANIFEST, write_atomically
+
+    if (path / MANIFEST).is_file():
         from npuperf.render.json import render_json
 
         write_atomically(path / "analysis" / "result.json", render_json(result))
@@ -236,19 +225,24 @@ def emit(text: str, output: Path | None) -> None:
     print(f"wrote {output}", file=sys.stderr)
 
 
-def _print_text(result: Result, output: Path | None, *, full: bool, top: int) -> None:
+def _print_report(result: Result, output: Path | None, *, full: bool, top: int) -> None:
+    from npuperf.render.text import print_text as print_report
+
+    print_text(lambda console: print_report(result, console, full=full, top=top), output)
+
+
+def print_text(draw: Callable[[Console], None], output: Path | None) -> None:
+    """Draw on the terminal, or into a file."""
     import io
 
     from rich.console import Console
 
-    from npuperf.render.text import print_text
-
     if output is None:
         console = Console(highlight=False)
         with console.capture() as screen:
-            print_text(result, console, full=full, top=top)
+            draw(console)
         emit(screen.get(), None)
         return
     buffer = io.StringIO()
-    print_text(result, Console(file=buffer, width=120, highlight=False), full=full, top=top)
+    draw(Console(file=buffer, width=120, highlight=False))
     emit(buffer.getvalue(), output)

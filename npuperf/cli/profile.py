@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand
 
+from npuperf.cli.progress import tell
 from npuperf.cli.recipes import effect, with_recipe
 from npuperf.errors import UsageError
 
@@ -127,7 +128,7 @@ def profile(
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
     """Unpack, call, render, exit."""
-    asked = with_recipe(ctx, recipe, "profile") if recipe else {**ctx.params, "recipe_gave": []}
+    asked = with_recipe(ctx, recipe, "profile")
     formats, source = _export_words(asked["export"] or [])
     words = list(command or [])
     if source is not None:
@@ -169,17 +170,17 @@ def _options(ctx: typer.Context, values: dict[str, Any]) -> Options:
 def _record(command: Command, options: Options, output: Path, force: bool) -> Outcome:
     from npuperf.record import record
 
-    progress = _tell if sys.stderr.isatty() else None
-    return record(command, options, output, os.environ, force=force, tell=_tell, progress=progress)
+    progress = tell if sys.stderr.isatty() else None
+    return record(command, options, output, os.environ, force=force, tell=tell, progress=progress)
 
 
 def _export_raw(source: Path, output: Path, formats: str | None, python: str | None, force: bool) -> Outcome:
     from npuperf.profile.command import find_python
     from npuperf.record import export_raw
 
-    progress = _tell if sys.stderr.isatty() else None
+    progress = tell if sys.stderr.isatty() else None
     interpreter = find_python(python)
-    return export_raw(source, output, formats, interpreter, os.environ, force=force, tell=_tell, progress=progress)
+    return export_raw(source, output, formats, interpreter, os.environ, force=force, tell=tell, progress=progress)
 
 
 def _show_plan(command: Command, options: Options, output: Path, force: bool) -> None:
@@ -192,7 +193,7 @@ def _show_plan(command: Command, options: Options, output: Path, force: bool) ->
     folder = RunFolder(output.absolute())
     launch = prepare(command, options, folder, os.environ)
     for warning in launch.warnings:
-        _tell(f"warning: {warning}")
+        tell(f"warning: {warning}")
     print(shown(launch.argv, launch.added(os.environ)))
     for line in plan_lines(options, folder):
         print(line)
@@ -203,15 +204,10 @@ def _finish(outcome: Outcome, analyze: bool) -> NoReturn:
     from npuperf.render.run import run_lines
 
     for line in run_lines(outcome, analyze=analyze):
-        _tell(line)
+        tell(line)
     if analyze and outcome.problem is None:
         from npuperf.cli.analyze import show
 
         for path in outcome.data:
             show(path)
     raise typer.Exit(outcome.exit_code)
-
-
-def _tell(line: str) -> None:
-    """Speak on stderr: stdout belongs to the program."""
-    print(f"npuperf: {line}" if not line.startswith(" ") else line, file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""A progress bar on stderr, only where a person watches and the work is long."""
+"""What is said on stderr: lines, and a progress bar where a person watches and the work is long."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ from contextlib import contextmanager
 
 #: Below this many bytes reading is over before a bar could be read.
 _WORTH_A_BAR = 50 << 20
+
+
+def tell(line: str) -> None:
+    """Speak on stderr: stdout belongs to data, and to the programs that are run."""
+    print(f"npuperf: {line}" if not line.startswith(" ") else line, file=sys.stderr, flush=True)
 
 
 @contextmanager

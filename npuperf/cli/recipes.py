@@ -24,17 +24,19 @@ _NOT_HERE: Final = ("help", "recipe", "output", "force", "debug", "dry-run", "mo
 _PACKAGE: Final = Path(__file__).resolve().parents[1]
 
 
-def with_recipe(ctx: typer.Context, name: str, section: str) -> dict[str, Any]:
-    """Return a command's parameters with those of a recipe where the command line does not give them.
+def with_recipe(ctx: typer.Context, name: str | None, section: str) -> dict[str, Any]:
+    """Return a command's parameters with those of a recipe, if any, where the command line does not give them.
 
     ``rules`` and ``thresholds`` are added for analyze, ``recipe_gave`` names the parameters that the recipe set.
     Raises UsageError for keys and values that cannot be, InputError when the recipe cannot be read.
     """
+    values: dict[str, Any] = {**ctx.params, "recipe_gave": []}
+    if name is None:
+        return values
     path = find_recipe(name)
     recipe = _read(path)
     _check(ctx, path, recipe)
     wanted = {**(recipe.get("output") or {} if section != "profile" else {}), **(recipe.get(section) or {})}
-    values: dict[str, Any] = {**ctx.params, "recipe_gave": []}
     options = _options_of(ctx, section)
     for key, value in wanted.items():
         option = options.get(key)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from npuperf.cli.analyze import Format, check_output, emit
+from npuperf.cli.analyze import Format, check_output, emit, print_text
+from npuperf.cli.progress import tell
 from npuperf.cli.recipes import with_recipe
-from npuperf.errors import ExitCode, UsageError
+from npuperf.errors import ExitCode, UsageError, exit_of_gates
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -86,7 +88,7 @@ def tune(
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
     """Unpack, call, render, exit."""
-    asked = with_recipe(ctx, recipe, "tune") if recipe else {**ctx.params, "recipe_gave": []}
+    asked = with_recipe(ctx, recipe, "tune")
     if output is not None and not dry_run:
         check_output(output, force)
     readers = [name for name in ("from_", "diff", "merge", "rollback") if asked[name]]
@@ -109,6 +111,7 @@ def tune(
 def _read_only(asked: dict[str, Any]) -> None:
     """Show what is there, without running anything."""
     from npuperf.render.tuning import BANK_DOCUMENTS, RESULT_DOCUMENTS, print_bank, print_results
+    from npuperf.savings import add_savings
 
     if asked["diff"] is not None and asked["from_"] is None and all(map(_holds_results, asked["diff"])):
         _show(_compare_results(asked["diff"]), asked, RESULT_DOCUMENTS, print_results)
@@ -118,7 +121,7 @@ def _read_only(asked: dict[str, Any]) -> None:
         assert bank is not None
         _show(bank, asked, BANK_DOCUMENTS, print_bank)
         return
-    _finish(_with_savings(_read(asked["from_"], bank), asked), asked)
+    _finish(add_savings(_read(asked["from_"], bank), _usage(asked)), asked)
 
 
 def _holds_results(path: Path) -> bool:
@@ -141,36 +144,20 @@ def _compare(paths: tuple[Path, Path]) -> BankDiff:
 
 def _read(path: Path, bank: BankDiff | None) -> Tuning:
     """Read the results; with a bank's difference beside them, say where the two disagree."""
-    from msgspec.structs import replace
-
-    from npuperf.tune.bank import check_claims
+    from npuperf.tune.bank import add_bank
     from npuperf.tune.results import read_results, result_files
 
     tuning = read_results(result_files(path))
-    if bank is None:
-        return tuning
-    return replace(tuning, bank=bank, warnings=(*tuning.warnings, *check_claims(tuning, bank)))
-
-
-def _with_savings(tuning: Tuning, asked: dict[str, Any]) -> Tuning:
-    """Add what the entries are worth in the profile of the run directory, if there is one."""
-    from msgspec.structs import replace
-
-    usage = _usage(asked)
-    if usage is None:
-        return tuning
-    from npuperf.savings import savings
-
-    return replace(tuning, savings=tuple(savings(tuning.entries, usage)), step_ns=usage.step_ns)
+    return tuning if bank is None else add_bank(tuning, bank)
 
 
 def _usage(asked: dict[str, Any]) -> Usage | None:
-    run = asked["run"]
-    if not run.exists():
+    """Read the profile of the run directory, if there is one."""
+    if not asked["run"].exists():
         return None
     from npuperf.tuning import usage_of
 
-    return usage_of(run, _tell)
+    return usage_of(asked["run"], tell)
 
 
 def _drive(ctx: typer.Context, asked: dict[str, Any]) -> None:
@@ -183,7 +170,7 @@ def _drive(ctx: typer.Context, asked: dict[str, Any]) -> None:
     folder = unfinished_run(asked["run"], asked["mode"]) if asked["resume"] else None
     found = plan(job, asked["run"], usage, os.environ, soc=asked["soc"], folder=folder)
     for line in check_lines(found.checks, full=asked["dry_run"]):
-        _tell(line)
+        tell(line)
     if asked["dry_run"]:
         _show_plan(found)
         return
@@ -193,10 +180,10 @@ def _drive(ctx: typer.Context, asked: dict[str, Any]) -> None:
     child = supervise.survivor(found.folder) if folder else None
     with _progress() as progress:
         if child is not None:
-            _tell(f"process {child.pid} of that run still tunes: waiting for it")
+            tell(f"process {child.pid} of that run still tunes: waiting for it")
             done = follow(found, child, timeout=limit, progress=progress)
         else:
-            done = run_plan(found, os.environ, timeout=limit, tell=_tell, progress=progress)
+            done = run_plan(found, os.environ, timeout=limit, tell=tell, progress=progress)
     _report(done, asked)
 
 
@@ -262,7 +249,7 @@ def _show_plan(found: Plan) -> None:
 def _report(done: Tuned, asked: dict[str, Any]) -> None:
     """Show how it went and leave with it."""
     if done.problem:
-        _tell(f"{done.problem}\n  next: {done.next}")
+        tell(f"{done.problem}\n  next: {done.next}")
     _finish(done.tuning, asked, done.exit_code)
 
 
@@ -275,16 +262,14 @@ def _finish(tuning: Tuning, asked: dict[str, Any], exit_code: int = ExitCode.DON
 
     gates = tuple(judge(parse_condition(text), tuning) for text in asked["fail_on"] or ())
     _show(replace(tuning, gates=gates), asked, TUNING_DOCUMENTS, print_tuning)
-    states = {gate.status for gate in gates}
-    if exit_code == ExitCode.DONE and states & {"fail", "cannot_tell"}:
-        exit_code = ExitCode.GATE_FAILED if "fail" in states else ExitCode.GATE_UNKNOWN
-    raise typer.Exit(exit_code)
+    raise typer.Exit(exit_code or exit_of_gates(gate.status for gate in gates))
 
 
 def _verify(asked: dict[str, Any]) -> None:
     """Profile with the bank from before the last tuning run and with the bank as it is, and compare."""
     from msgspec.structs import replace
 
+    from npuperf.savings import add_savings
     from npuperf.tune.results import PATTERN, read_results
     from npuperf.tuning import last_run, note_verification, recorded_command
     from npuperf.verify import verify
@@ -294,8 +279,8 @@ def _verify(asked: dict[str, Any]) -> None:
     if not command:
         raise UsageError("--verify: no program to profile", hint="npuperf tune --verify -- python train.py")
     place, before = _banks(folder, asked)
-    tuning = _with_savings(read_results(sorted(folder.glob(PATTERN))), asked)
-    found = verify(command, folder, (before, place), tuning.savings, os.environ, _tell)
+    tuning = add_savings(read_results(sorted(folder.glob(PATTERN))), _usage(asked))
+    found = verify(command, folder, (before, place), tuning.savings, os.environ, tell)
     tuning = replace(tuning, folder=str(folder), verification=found)
     note_verification(folder, found)
     _finish(tuning, asked)
@@ -316,9 +301,7 @@ def _roll_back(run: Path) -> None:
     from npuperf.tuning import roll_back
 
     place, backup = roll_back(run)
-    _tell(
-        f"{place}: as it was before the last tuning run" + (f"; what was there is kept as {backup}" if backup else "")
-    )
+    tell(f"{place}: as it was before the last tuning run" + (f"; what was there is kept as {backup}" if backup else ""))
 
 
 def _merge(sources: tuple[Path, Path], into: Path | None) -> None:
@@ -328,39 +311,30 @@ def _merge(sources: tuple[Path, Path], into: Path | None) -> None:
         raise UsageError("--merge: says nothing about where to", hint="npuperf tune --merge A B --into C")
     done = merge(list(sources), into)
     for warning in done.warnings:
-        _tell(f"warning: {warning}")
+        tell(f"warning: {warning}")
     taken = ", ".join(f"{n} from {source}" for n, source in zip(done.taken, sources, strict=True))
     print(f"{done.into}: {done.records} records ({taken}); {done.conflicts} conflicts, where the first one won")
     if done.backup:
         print(f"what was there is kept as {done.backup}")
 
 
-def _progress() -> Any:
-    """Return a context that yields what shows progress: a line that is rewritten for a person, new lines elsewhere."""
-    from contextlib import contextmanager
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """Yield what shows progress: a line that is rewritten for a person, new lines elsewhere."""
+    last = ""
 
-    @contextmanager
-    def shown() -> Any:
-        last = ""
+    def show(text: str) -> None:
+        nonlocal last
+        what = text.rsplit(",", 1)[0]
+        if sys.stderr.isatty():
+            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+        elif what != last:
+            tell(text)
+        last = what
 
-        def tell(text: str) -> None:
-            nonlocal last
-            what = text.rsplit(",", 1)[0]
-            if sys.stderr.isatty():
-                print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
-            elif what != last:
-                _tell(text)
-            last = what
-
-        yield tell
-        if last and sys.stderr.isatty():
-            print(file=sys.stderr)
-
-    return shown()
-
-
-def _tell(text: str) -> None:
-    print(f"npuperf: {text}", file=sys.stderr, flush=True)
+    yield show
+    if last and sys.stderr.isatty():
+        print(file=sys.stderr)
 
 
 def _show(
@@ -369,16 +343,8 @@ def _show(
     documents: dict[str, Callable[[Any, int], str]],
     show: Callable[[Any, Console, int], None],
 ) -> None:
-    import io
-
-    from rich.console import Console
-
     format_, output, top = asked["format_"], asked["output"], asked["top"]
-    if format_ is not Format.text:
-        emit(documents[format_.value](document, top), output)
-    elif output is None:
-        show(document, Console(highlight=False), top)
+    if format_ is Format.text:
+        print_text(lambda console: show(document, console, top), output)
     else:
-        buffer = io.StringIO()
-        show(document, Console(file=buffer, width=120, highlight=False), top)
-        emit(buffer.getvalue(), output)
+        emit(documents[format_.value](document, top), output)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from npuperf.errors import InputError, UsageError
-
-MANIFEST: Final = "npuperf.json"
+from npuperf.files import MANIFEST
 
 
 @dataclass(frozen=True, slots=True)

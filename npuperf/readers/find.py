@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from npuperf.errors import InputError
+from npuperf.files import MANIFEST
 from npuperf.model.columns import STEP_COLUMNS, STEP_REQUIRED, locate
 from npuperf.model.result import InputKind
 from npuperf.readers.table import sniff_headers
@@ -27,8 +28,6 @@ _TIMELINE: Final = re.compile(r"^(trace_view|msprof(_slice)?_\d[\d_]*)\.json$")
 _TORCH_DB: Final = re.compile(r"^ascend_pytorch_profiler(?:_(\d+))?\.db$")
 _MSPROF_DB: Final = re.compile(r"^msprof_\d+\.db$")
 _INFO: Final = re.compile(r"^info\.json\.(\d+)$")
-#: What ``npuperf profile`` writes about a run.
-_MANIFEST: Final = "npuperf.json"
 _PROFILER_INFO: Final = re.compile(r"^profiler_info(?:_(\d+))?\.json$")
 _KINETO: Final = re.compile(r"\.json(\.gz)?$")
 _STAMP: Final = re.compile(r"_(\d{14})\.(?:csv|json|db)$")
@@ -128,7 +127,7 @@ def _is_passed_over(base: Path, name: str) -> bool:
     collected = _ASCEND.match(base.name) or _PROF.match(base.name) or _DEVICE.match(base.name)
     if name in _RAW_DIRS and (collected or base.name == "host"):
         return True
-    own = name in ("analysis", "tune") and (base / _MANIFEST).exists()
+    own = name in ("analysis", "tune") and (base / MANIFEST).exists()
     return own or name.startswith(".")
 
 
@@ -259,7 +258,7 @@ def _with_context(source: Source) -> Source:
     )
     profiler = next((f for f in sorted(root.glob("profiler_info*.json")) if _PROFILER_INFO.match(f.name)), None)
     metadata = root / "profiler_metadata.json"
-    manifests = (folder / _MANIFEST for folder in (root, *root.absolute().parents[:3]))
+    manifests = (folder / MANIFEST for folder in (root, *root.absolute().parents[:3]))
     device = _DEVICE.match(root.name)
     return replace(
         source,

@@ -19,11 +19,11 @@ from npuperf.model.result import (
     SuperKernelScope,
 )
 from npuperf.render.layout import grid, keep_numbers_whole, section
-from npuperf.render.words import device_name, interval
+from npuperf.render.words import GATE, device_name, interval
 from npuperf.units import duration, percent, plural
 
 _LEVELS: Final = " ▁▂▃▄▅▆▇█"
-_GATE: Final = {"pass": ("PASS", "green"), "fail": ("FAIL", "bold red"), "cannot_tell": ("CANNOT TELL", "yellow")}
+_GATE_STYLE: Final = {"pass": "green", "fail": "bold red", "cannot_tell": "yellow"}
 _HELD: Final = {"ok": ("ok", "dim"), "violated": ("!", "red"), "unknown": ("?", "yellow")}
 _ROWS: Final = 5
 _LINES: Final = 3
@@ -32,8 +32,9 @@ _LINES: Final = 3
 def gate_lines(result: Result) -> Iterator[RenderableType]:
     """Show what every gate said, and the kernels above a limit."""
     for gate in result.gates:
-        word, style = _GATE[gate.status]
-        yield Text.assemble("gate ", (word, style), f"  {gate.expr}: {gate.reason or ''}")
+        yield Text.assemble(
+            "gate ", (GATE[gate.status], _GATE_STYLE[gate.status]), f"  {gate.expr}: {gate.reason or ''}"
+        )
         yield from _over(gate)
 
 

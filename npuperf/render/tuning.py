@@ -16,7 +16,7 @@ from npuperf.render.json import schema_of
 from npuperf.render.markdown import table_markdown
 from npuperf.render.tables import Cell, Column, Table, how_many
 from npuperf.render.text import Bands
-from npuperf.render.words import interval
+from npuperf.render.words import GATE, interval
 from npuperf.units import duration, plural
 
 _STATUS: Final[dict[Status, tuple[str, str]]] = {
@@ -233,10 +233,8 @@ def _verdict_line(found: Verification) -> str:
 
 
 def _gate_lines(tuning: Tuning) -> list[str]:
-    words = {"pass": "PASS", "fail": "FAIL", "cannot_tell": "CANNOT TELL"}
     return [
-        f"gate {words[g.status]}  {g.expr}: " + (g.reason if g.value is None else f"{g.value:.2f}")
-        for g in tuning.gates
+        f"gate {GATE[g.status]}  {g.expr}: " + (g.reason if g.value is None else f"{g.value:.2f}") for g in tuning.gates
     ]
 
 
@@ -266,7 +264,7 @@ def _summary(tuning: Tuning) -> str:
 
 
 def _json(tuning: Tuning, top: int) -> str:
-    return _document(tuning)
+    return document(tuning)
 
 
 def _csv(tuning: Tuning, top: int) -> str:
@@ -291,7 +289,7 @@ def _markdown(tuning: Tuning, top: int) -> str:
 
 
 def _bank_json(diff: BankDiff, top: int) -> str:
-    return _document({"schema_version": TUNING_SCHEMA, "bank": diff})
+    return document({"schema_version": TUNING_SCHEMA, "bank": diff})
 
 
 def _bank_csv(diff: BankDiff, top: int) -> str:
@@ -303,7 +301,8 @@ def _bank_markdown(diff: BankDiff, top: int) -> str:
     return _page(title, _bank_summary(diff), bank_table(diff), diff.warnings, top)
 
 
-def _document(value: object) -> str:
+def document(value: object) -> str:
+    """Render a document of ``tune`` as JSON."""
     return msgspec.json.format(msgspec.json.encode(value), indent=1).decode() + "\n"
 
 
@@ -314,7 +313,7 @@ TUNING_DOCUMENTS: Final[dict[str, Callable[[Tuning, int], str]]] = {
     "markdown": _markdown,
 }
 RESULT_DOCUMENTS: Final[dict[str, Callable[[ResultDiff, int], str]]] = {
-    "json": lambda diff, _: _document({"schema_version": TUNING_SCHEMA, "results": diff}),
+    "json": lambda diff, _: document({"schema_version": TUNING_SCHEMA, "results": diff}),
     "csv": lambda diff, _: table_csv(_results_table(diff)),
     "markdown": _results_markdown,
 }

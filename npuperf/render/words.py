@@ -15,6 +15,8 @@ BOUND: Final = {
     "unknown": "CANNOT TELL",
 }
 
+GATE: Final = {"pass": "PASS", "fail": "FAIL", "cannot_tell": "CANNOT TELL"}
+
 #: Relative difference below which two times are shown as one.
 _CLOSE: Final = 0.02
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from npuperf.errors import InputError
 from npuperf.model.tuning import BankChange, BankChangeKind, BankDiff, FieldChange, Tuning
 
@@ -91,6 +93,11 @@ def compare(before: Bank, after: Bank) -> BankDiff:
         unchanged=same,
         warnings=(*before.faults, *after.faults, *_other_cores(before, after)),
     )
+
+
+def add_bank(tuning: Tuning, diff: BankDiff) -> Tuning:
+    """Return a tuning with what changed in the bank, and where the two disagree."""
+    return replace(tuning, bank=diff, warnings=(*tuning.warnings, *check_claims(tuning, diff)))
 
 
 def check_claims(tuning: Tuning, diff: BankDiff) -> list[str]:

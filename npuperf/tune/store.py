@@ -12,31 +12,23 @@ from typing import Final
 
 from npuperf.errors import InputError, UsageError
 from npuperf.files import write_atomically
-from npuperf.tune.bank import Bank, Key, read_bank
+from npuperf.tune.bank import Bank, Key, Record, read_bank
 
 #: Beside a merged or snapshot bank: which version of CANN its records come from.
 ORIGIN: Final = "npuperf-bank.json"
 _HOMES: Final = ("Ascend/latest/data/aoe/custom", "Ascend/cann/data/aoe/custom")
 
 
-def bank_places(kind: str, bank: Path | None, environment: Mapping[str, str], home: Path) -> list[Path]:
-    """Return where AOE may write a bank (``op`` or ``graph``), the place that wins first.
-
-    ``TUNE_BANK_PATH``, then ``ASCEND_CACHE_PATH``, then the home (of older and of newer CANN).
-    """
-    named = bank or (Path(environment["TUNE_BANK_PATH"]) if environment.get("TUNE_BANK_PATH") else None)
-    places = [named] if named else []
-    if environment.get("ASCEND_CACHE_PATH"):
-        places.append(Path(environment["ASCEND_CACHE_PATH"]) / "aoe_data")
-    return [*places, *(home / folder / kind for folder in _HOMES)]
-
-
 def winning_place(kind: str, bank: Path | None, environment: Mapping[str, str], home: Path) -> Path:
-    """Return where AOE will write: what a variable names, else the first default that exists, else the older one."""
-    places = bank_places(kind, bank, environment, home)
-    defaults = places[-len(_HOMES) :]
-    if len(places) > len(defaults):
-        return places[0]
+    """Return where AOE will write a bank (``op`` or ``graph``).
+
+    ``TUNE_BANK_PATH``, then ``ASCEND_CACHE_PATH``, then the home: the place that exists, of older CANN if neither does.
+    """
+    if bank or environment.get("TUNE_BANK_PATH"):
+        return bank or Path(environment["TUNE_BANK_PATH"])
+    if environment.get("ASCEND_CACHE_PATH"):
+        return Path(environment["ASCEND_CACHE_PATH"]) / "aoe_data"
+    defaults = [home / folder / kind for folder in _HOMES]
     return next((p for p in defaults if p.is_dir()), defaults[0])
 
 
@@ -87,12 +79,13 @@ def merge(sources: Sequence[Path], into: Path) -> Merged:
     local = read_bank(into) if into.is_dir() else Bank(into)
     _check_alike([local, *banks], [into, *sources])
     backup = _back_up(into) if local.files else None
-    merged: dict[Key, tuple[Bank, Path]] = dict.fromkeys(local.records, (local, into))
+    merged = dict(local.records)
     taken, conflicts = [], 0
     for bank in banks:
         new = [key for key in bank.records if key not in merged]
-        conflicts += sum(_differs(bank, merged[key][0], key) for key in bank.records if key in merged)
-        merged.update(dict.fromkeys(new, (bank, bank.path)))
+        both = (key for key in bank.records if key in merged)
+        conflicts += sum(bank.records[key].knowledge != merged[key].knowledge for key in both)
+        merged.update({key: bank.records[key] for key in new})
         taken.append(len(new))
     _write(into, merged)
     known = [o for o in map(origin, [into, *sources]) if o]
@@ -123,15 +116,10 @@ def _check_alike(banks: Sequence[Bank], places: Sequence[Path]) -> None:
         raise UsageError(f"banks of different versions of CANN: {', '.join(versions)}", hint=hint)
 
 
-def _differs(bank: Bank, other: Bank, key: Key) -> bool:
-    return bank.records[key].knowledge != other.records[key].knowledge
-
-
-def _write(into: Path, merged: Mapping[Key, tuple[Bank, Path]]) -> None:
+def _write(into: Path, merged: Mapping[Key, Record]) -> None:
     """Write one file per SoC, cores and operator, as CANN reads them."""
     files: dict[Path, list[str]] = {}
-    for number, (key, (bank, _)) in enumerate(sorted(merged.items(), key=lambda item: item[0])):
-        record = bank.records[key]
+    for number, (key, record) in enumerate(sorted(merged.items(), key=lambda item: item[0])):
         name = f"{key.soc}_{key.cores}_AiCore_{key.op}_runtime_kb.json"
         line = {"id": number, "info_dict": json.loads(key.info), "knowledge": record.knowledge}
         text = json.dumps({**line, "op": key.op, "version": record.version}, ensure_ascii=False)

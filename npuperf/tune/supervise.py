@@ -20,7 +20,6 @@ from npuperf.tune.job import ADAPTER_FINISHED, FINISHED, Step
 from npuperf.tune.results import PATTERN, read_results, result_files
 
 _TICK: Final = 0.2
-_TAIL: Final = 5
 #: What the log says where a program begins.
 _BEGINS: Final = "# npuperf runs: "
 STATE: Final = "state.json"
@@ -115,13 +114,13 @@ def finished(folder: Path) -> bool:
     return FINISHED in last or ADAPTER_FINISHED in last
 
 
-def last_words(folder: Path) -> list[str]:
-    """Return the last lines of the output."""
+def last_line(folder: Path) -> str | None:
+    """Return the last line of the output."""
     try:
         lines = (folder / LOG).read_text("utf-8", "replace").splitlines()
     except OSError:
-        return []
-    return [line for line in lines if line.strip() and not line.startswith(_BEGINS)][-_TAIL:]
+        return None
+    return next((line for line in reversed(lines) if line.strip() and not line.startswith(_BEGINS)), None)
 
 
 def note(folder: Path, **facts: Any) -> dict[str, Any]:
