@@ -73,8 +73,9 @@ def record(
     manifest["stages"]["run"] = {"status": "running"}
     write_plan(options, folder)
     manifests.write(folder, manifest)
-    ended = _run(launch, folder, Watch(folder, options, progress))
-    outcome = _ran(ended, launch, folder, options)
+    watch = Watch(folder, options, progress)
+    ended = _run(launch, watch)
+    outcome = _ran(ended, launch, watch)
     manifest["stages"]["run"] = {
         "status": "failed" if outcome.program_status else "done",
         "exit_status": outcome.program_status,
@@ -125,23 +126,23 @@ def export_raw(
     return _concluded(outcome, manifest)
 
 
-def _run(launch: Launch, folder: RunFolder, watch: Watch) -> Ended:
+def _run(launch: Launch, watch: Watch) -> Ended:
     try:
         return run_attached(launch.argv, launch.environment, watch.tick)
     except OSError as error:
         raise InputError(f"{launch.argv[0]}: cannot be started: {error.strerror}") from error
 
 
-def _ran(ended: Ended, launch: Launch, folder: RunFolder, options: Options) -> Outcome:
+def _ran(ended: Ended, launch: Launch, watch: Watch) -> Outcome:
     """Gather what the processes said."""
-    processes = tuple(read_all(folder.status))
+    processes = tuple(read_all(watch.folder.status))
     return Outcome(
-        folder,
+        watch.folder,
         processes=processes,
-        warnings=tuple(remarks(processes, options)),
+        warnings=(*remarks(processes, watch.options), *watch.too_late(processes)),
         cautions=launch.warnings,
         overhead=overhead_of(processes),
-        program_status=_status(ended, folder),
+        program_status=_status(ended, watch.folder),
     )
 
 

@@ -420,6 +420,18 @@ def test_progress_is_told_once_per_phase(tmp_path: Path) -> None:
     ]
 
 
+def test_data_that_is_found_too_large_only_at_the_end(tmp_path: Path) -> None:
+    folder, _ = create(tmp_path / "result", force=False)
+    (folder.raw / "data").write_bytes(bytes(3000))
+    process = ProcessStatus(state="recorded", pid=1, host="h")
+    stopped = msgspec.structs.replace(process, stopped="at step 3: large")
+    assert Watch(folder, Options(max_size=3000), None).too_late([process]) == []
+    assert Watch(folder, Options(max_size=2048), None).too_late([stopped]) == []
+    (line,) = Watch(folder, Options(max_size=2048), None).too_late([process])
+    assert line.startswith("2.9 KiB are more than --max-size 2.0 KiB; recording had ended")
+    assert remarks([stopped], Options()) == ["pid 1: recording stopped at step 3: large"]
+
+
 def test_half_a_status_file_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "h_1.json").write_text(
         '{"state": "waiting", "pid": 1, "host": "h", "later": "unknown fields are fine"}'

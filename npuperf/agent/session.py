@@ -170,7 +170,7 @@ class Session:
     def _advance_open(self) -> None:
         if os.path.exists(self.plan["stop"]):
             with open(self.plan["stop"], encoding="utf-8") as file:
-                self.status.warn(f"recording stopped at step {self.step}: {file.read().strip()}")
+                self.status.document["stopped"] = f"at step {self.step}: {file.read().strip()}"
             self._close(early=True)
             return
         phase = self.window.phase(self.step)

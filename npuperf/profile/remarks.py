@@ -59,7 +59,9 @@ def remarks(processes: Sequence[ProcessStatus], options: Options) -> list[str]:
     for p in processes:
         found += [f"{p.name}: {w}" for w in p.warnings]
         found += [f"{p.name}: torch_npu says: {line}" for line in _errors(p.said)]
-        if p.early and not p.warnings:
+        if p.stopped:
+            found.append(f"{p.name}: recording stopped {p.stopped}")
+        elif p.early and not p.warnings:
             found.append(f"{p.name}: the program ended at step {p.step}, inside the window: that step is incomplete")
         if p.state in _BUSY:  # killed, or crashed in C
             found.append(f"{p.name}: the process died while {p.state}: its data is incomplete")

@@ -44,6 +44,8 @@ class ProcessStatus(msgspec.Struct, frozen=True):
     import_error: str | None = None
     own_data: tuple[str, ...] = ()
     early: bool = False
+    #: At which step npuperf stopped recording, and why.
+    stopped: str | None = None
     why_cpu: str | None = None
     said: str = ""
 

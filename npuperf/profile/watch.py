@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from npuperf.profile.folder import RunFolder, size
 from npuperf.profile.options import Options
@@ -33,6 +33,19 @@ class Watch:
             if first is not None:
                 self._report(first)
 
+    def too_late(self, processes: Sequence[ProcessStatus]) -> list[str]:
+        """Say that the data is too large although recording was not stopped.
+
+        torch_npu's writer thread sometimes ends as it begins; its data then reaches the disk only at the end.
+        """
+        limit = self.options.max_size
+        if limit is None or any(p.stopped for p in processes):
+            return []
+        grown = size(self.folder.raw)
+        if grown <= limit:
+            return []
+        return [f"{_too_much(grown, limit)}; recording had ended before that could be seen"]
+
     def _report(self, process: ProcessStatus) -> None:
         state, when = self._said
         if process.state == state and not (process.state.startswith("wait") and time.monotonic() - when > _PATIENCE):
@@ -60,4 +73,8 @@ class Watch:
         self._weighed = now
         grown = size(self.folder.raw)
         if grown > limit:
-            self.folder.stop.write_text(f"{byte_text(grown)} are more than --max-size {byte_text(limit)}", "utf-8")
+            self.folder.stop.write_text(_too_much(grown, limit), "utf-8")
+
+
+def _too_much(grown: int, limit: int) -> str:
+    return f"{byte_text(grown)} are more than --max-size {byte_text(limit)}"
