@@ -1,4 +1,4 @@
-"""Writing files: whole or not at all."""
+"""Files: how they are called, and writing them whole or not at all."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ from npuperf.errors import InputError
 
 #: What ``npuperf profile`` writes about a run, in its run directory.
 MANIFEST: Final = "npuperf.json"
+
+
+def shown(path: str | Path) -> str:
+    """Return how to call a path in a message or a command: relative where that is shorter."""
+    return min(str(path), os.path.relpath(path), key=len)
 
 
 def write_atomically(path: Path, text: str) -> None:

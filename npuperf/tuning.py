@@ -17,13 +17,13 @@ from msgspec.structs import replace
 from npuperf.cann import cann_version
 from npuperf.errors import ExitCode, InputError, UsageError
 from npuperf.files import write_atomically
-from npuperf.model.tuning import TUNING_SCHEMA, Check, Tuning, Verification
+from npuperf.model.tuning import TUNING_SCHEMA, Check, Status, Tuning, Verification
 from npuperf.process import Detached
 from npuperf.profile import manifest as manifests
 from npuperf.profile.folder import RunFolder
 from npuperf.render.tuning import TUNING_DOCUMENTS, document
 from npuperf.savings import Usage, add_savings, read_usage
-from npuperf.tune import preflight, store, supervise
+from npuperf.tune import codes, preflight, store, supervise
 from npuperf.tune.bank import add_bank, compare, read_bank
 from npuperf.tune.job import Job, Model, Script, Source, Step, find_aoe, reproduce, steps, tune_ops
 
@@ -200,9 +200,19 @@ def _no_dump(ran: supervise.Ran, folder: Path) -> tuple[tuple[str, str], int]:
 
 
 def _failure(what: str, folder: Path) -> tuple[str, str]:
-    """Say what failed, with the last line of its output, and where the rest is."""
-    said = supervise.last_line(folder)
-    return what + (f": {said}" if said else ""), f"see {folder / supervise.LOG}"
+    """Say what failed, with the last line of its output and AOE's status in it, and where the rest is."""
+    output = supervise.output(folder)
+    said = [line for line in output.splitlines() if line.strip()][-1:]
+    code = codes.printed(output)
+    meaning = codes.meaning(code, _cann(folder)) if code is not None else None
+    meant = [f"AOE's status {code}: {meaning}"] if meaning else []
+    return ": ".join([what, *said]) + "".join(f" ({text})" for text in meant), f"see {folder / supervise.LOG}"
+
+
+def _cann(folder: Path) -> str | None:
+    """Return the version of CANN that a run was begun with."""
+    cann = supervise.read_state(folder).get("cann")
+    return str(cann) if cann else None
 
 
 def _judged(found: Plan, ran: supervise.Ran) -> Tuned:
@@ -221,11 +231,11 @@ def _judge(found: Plan, ran: supervise.Ran, result: Tuning | None) -> tuple[tupl
             text += " (an option that this aoe does not know)"
         elif ran.returncode < 0:
             text += f" (killed by signal {-ran.returncode})"
-        else:
-            text += "; what AOE's own codes mean depends on the version of CANN"
         return _failure(text, found.folder), _FAILED
     if not supervise.finished(found.folder):
         return ("the output does not say that AOE finished", "start again with --resume"), _FAILED
+    if result is None and _had_nothing_to_tune(found.folder):
+        return None, ExitCode.DONE
     if result is None:
         return ("AOE finished and left no readable result", f"see {found.folder}"), _FAILED
     if result.status not in ("successful", "nothing_to_tune") or result.recovered:
@@ -233,12 +243,18 @@ def _judge(found: Plan, ran: supervise.Ran, result: Tuning | None) -> tuple[tupl
     return None, ExitCode.DONE
 
 
+def _had_nothing_to_tune(folder: Path) -> bool:
+    """Tell whether the adapter says that there was nothing to tune: it leaves no result then."""
+    code = codes.printed(supervise.output(folder))
+    return code is not None and codes.nothing_to_tune(code, _cann(folder))
+
+
 def _conclude(
     found: Plan, ran: supervise.Ran, result: Tuning | None, problem: tuple[str, str] | None, code: int
 ) -> Tuned:
     """Compare the banks, work out savings, and write everything down; ``result``: what there is to read."""
     folder = found.folder
-    tuning = result or _nothing(found)
+    tuning = result or _nothing(found, "incomplete" if problem else "nothing_to_tune")
     if problem is not None and tuning.status == "successful":
         tuning = replace(tuning, status="incomplete")
     tuning = replace(tuning, folder=str(folder), checks=found.checks)
@@ -252,8 +268,8 @@ def _conclude(
     return Tuned(tuning, code, *(problem or (None, None)))
 
 
-def _nothing(found: Plan) -> Tuning:
-    return Tuning(schema_version=TUNING_SCHEMA, mode=found.job.mode, status="incomplete", recovered=False, files=())
+def _nothing(found: Plan, status: Status) -> Tuning:
+    return Tuning(schema_version=TUNING_SCHEMA, mode=found.job.mode, status=status, recovered=False, files=())
 
 
 def _with_bank(tuning: Tuning, found: Plan) -> Tuning:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Final
 
 from npuperf.analyze.noise import noise_of
 from npuperf.errors import InputError
+from npuperf.files import shown
 from npuperf.model.labels import I64
 from npuperf.model.tuning import Saving, Verification, Verified
 from npuperf.profile.command import resolve
@@ -86,8 +86,8 @@ def compare(before: Profiled, after: Profiled, saved: Sequence[Saving]) -> Verif
     least, most = sum(s.least_ns for s in saved), sum(s.most_ns for s in saved)
     verdict, reason = _judge(step, operators)
     return Verification(
-        baseline=os.path.relpath(before.path),
-        tuned=os.path.relpath(after.path),
+        baseline=shown(before.path),
+        tuned=shown(after.path),
         step=step,
         operators=tuple(operators),
         predicted_ns=(least, most) if saved else None,

@@ -335,6 +335,37 @@ def test_tensorflow_tunes_inside_of_its_program(place: Place) -> None:
     assert place.calls() == []  # aoe itself was not called
 
 
+@pytest.mark.parametrize(
+    ("said", "cann", "code", "words"),
+    [
+        ("exec aoe tuning func failed[9].", "8.1.RC1", 5, "(AOE's status 9: dynamic graphs cannot be tuned)"),
+        ("exec aoe tuning func failed[14].", "8.1.RC1", 5, "exec aoe tuning func failed[14].\n"),
+        ("exec aoe tuning func failed[14].", "6.0.1", 5, "(AOE's status 14: dynamic graphs cannot be tuned)"),
+        ("Exec aoe set session func failed, error code: 10", "6.3.RC2", 5,
+         "(AOE's status 10: CANN 7.0 or later: ranges of shapes cannot be tuned; 6.0 or before: invalid parameter)"),
+        ("AoeFinalize failed. status is -1", "6.3.RC2", 5, "(AOE's status -1: failed)"),
+        ("[GEOP] Aoe success[8].", "8.1.RC1", 0, "NOTHING TO TUNE"),
+        ("[GEOP] Aoe success[8].", "6.0.1", 5, "left no readable result"),
+        ("[GEOP] Aoe success[12].", "6.0.1", 0, "NOTHING TO TUNE"),
+    ],
+)  # fmt: skip
+def test_a_status_is_explained_for_its_version(place: Place, said: str, cann: str, code: int, words: str) -> None:
+    """By the numbers of the two headers: 8 and 9 are 12 and 14 in the older one."""
+    toolkit = place.root / "toolkit"
+    toolkit.mkdir()
+    (toolkit / "version.info").write_text(f"Version={cann}\n")
+    (place.root / "train.py").write_text(
+        f"import tensorflow as tf\nimport sys\nprint({said!r})\nsys.exit({int('ailed' in said)})\n"
+    )
+    (place.root / "modules/tensorflow").mkdir(parents=True)
+    (place.root / "modules/tensorflow/__init__.py").touch()
+    command = ("--mode", "op", "--", sys.executable, "train.py")
+    where = {"PYTHONPATH": f"{ROOT}:{place.root / 'modules'}", "ASCEND_TOOLKIT_HOME": str(toolkit)}
+    done = place.run(*command, **where)
+    assert done.returncode == code, done.stderr
+    assert words in done.stdout + done.stderr
+
+
 def test_a_program_is_dumped_first_and_an_empty_dump_is_explained(place: Place) -> None:
     (place.root / "train.py").write_text("import torch\nprint('trained')\n")
     modules = place.root / "modules"

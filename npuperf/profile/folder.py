@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from npuperf.errors import InputError, UsageError
-from npuperf.files import MANIFEST
+from npuperf.files import MANIFEST, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +18,8 @@ class RunFolder:
 
     @property
     def shown(self) -> str:
-        """How to call it in a command: relative where that is shorter."""
-        return min(str(self.path), os.path.relpath(self.path), key=len)
+        """How to call it in a command."""
+        return shown(self.path)
 
     @property
     def manifest(self) -> Path:

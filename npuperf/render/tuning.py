@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from npuperf import __version__
+from npuperf.files import shown
 from npuperf.model.tuning import TUNING_SCHEMA, BankDiff, Check, ResultDiff, Status, Tuning, Verification
 from npuperf.render.csv import table_csv
 from npuperf.render.json import schema_of
@@ -28,13 +29,13 @@ _STATUS: Final[dict[Status, tuple[str, str]]] = {
 _MODES: Final = {"op": "operator tuning", "subgraph": "subgraph tuning", "mixed": "subgraph and operator tuning"}
 _COLUMNS: Final = (
     Column("name", "name"),
-    Column("types", "types"),
-    Column("strategy", "strategy"),
     Column("change", "change"),
     Column("before_us", "before µs", "plain"),
     Column("after_us", "after µs", "plain"),
-    Column("speedup", "times as fast", "plain"),
-    Column("time_saved_pct", "time saved %", "plain"),
+    Column("speedup", "speed-up", "plain"),
+    Column("time_saved_pct", "saved %", "plain"),
+    Column("strategy", "strategy"),
+    Column("types", "types"),
     Column("reported_improvement_pct", "AOE's figure %", "plain"),
     Column("kind", "kind"),
     Column("repo_key", "repo key"),
@@ -65,7 +66,7 @@ _RESULTS: Final = (
     Column("change", "change"),
     Column("before_us", "first µs", "plain"),
     Column("after_us", "second µs", "plain"),
-    Column("speedup", "times as fast", "plain"),
+    Column("speedup", "speed-up", "plain"),
 )
 _BANK_COLUMNS: Final = (
     Column("op", "operator"),
@@ -95,10 +96,22 @@ def bank_table(diff: BankDiff) -> Table:
 
 def print_bank(diff: BankDiff, console: Console, top: int) -> None:
     """Print what differs between two banks."""
-    console.print(Text(f"npuperf {__version__}  {diff.before} → {diff.after}", style="bold"))
+    _print_head(f"{diff.before} → {diff.after}", console)
+    _print_bank_diff(diff, console, top)
+
+
+def _print_head(what: str, console: Console) -> None:
+    console.print(Text(f"npuperf {__version__}  {what}", style="bold"))
+
+
+def _print_bank_diff(diff: BankDiff, console: Console, top: int) -> None:
     console.print(_bank_summary(diff))
     _print_table(bank_table(diff), console, top, len(_BANK_COLUMNS))
-    for warning in diff.warnings:
+    _print_warnings(diff.warnings, console)
+
+
+def _print_warnings(warnings: Sequence[str], console: Console) -> None:
+    for warning in warnings:
         console.print(Text(f"warning: {warning}"))
 
 
@@ -122,11 +135,10 @@ def _results_summary(diff: ResultDiff) -> str:
 
 def print_results(diff: ResultDiff, console: Console, top: int) -> None:
     """Print what differs between the results of two runs."""
-    console.print(Text(f"npuperf {__version__}  {diff.before} → {diff.after}", style="bold"))
+    _print_head(f"{diff.before} → {diff.after}", console)
     console.print(_results_summary(diff))
     _print_table(_results_table(diff), console, top, len(_RESULTS))
-    for warning in diff.warnings:
-        console.print(Text(f"warning: {warning}"))
+    _print_warnings(diff.warnings, console)
 
 
 def _results_markdown(diff: ResultDiff, top: int) -> str:
@@ -151,13 +163,13 @@ def tuning_table(tuning: Tuning) -> Table:
     rows: list[tuple[Cell, ...]] = [
         (
             e.name,
-            ", ".join(e.types) or None,
-            e.strategy,
             e.change,
             e.before_us,
             e.after_us,
             e.speedup,
             e.time_saved_pct,
+            e.strategy,
+            ", ".join(e.types) or None,
             e.reported_improvement_pct,
             e.kind,
             e.repo_key,
@@ -169,9 +181,11 @@ def tuning_table(tuning: Tuning) -> Table:
 
 def print_tuning(tuning: Tuning, console: Console, top: int) -> None:
     """Print one screen: how it ended, what was tuned, what to mind."""
-    console.print(Text(f"npuperf {__version__}  {', '.join(tuning.files)}", style="bold"))
+    _print_head(shown(tuning.folder) if tuning.folder else ", ".join(map(shown, tuning.files)), console)
     word, style = _STATUS[tuning.status]
     console.print(Text(word, style=style) + Text(f"  {_summary(tuning)}"))
+    if tuning.savings:
+        console.print(_saved_line(tuning))
     for line in _gate_lines(tuning):
         console.print(Text(line))
     if tuning.verification is not None:
@@ -180,15 +194,14 @@ def print_tuning(tuning: Tuning, console: Console, top: int) -> None:
     _print_table(tuning_table(tuning), console, top, _ON_SCREEN)
     if tuning.savings:
         _print_table(_savings_table(tuning), console, top, len(_SAVINGS))
-        console.print(_saved_line(tuning))
     if tuning.bank is not None:
         console.print()
-        print_bank(tuning.bank, console, top)
+        console.print(Text(f"bank {shown(tuning.bank.after)}", style="bold"))
+        _print_bank_diff(tuning.bank, console, top)
     if tuning.failed_operators:
         console.print()
         console.print(Text(f"failed: {', '.join(tuning.failed_operators)}", style="red"))
-    for warning in tuning.warnings:
-        console.print(Text(f"warning: {warning}"))
+    _print_warnings(tuning.warnings, console)
 
 
 def check_lines(checks: Sequence[Check], *, full: bool) -> list[str]:

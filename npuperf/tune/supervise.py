@@ -104,23 +104,19 @@ def partial(folder: Path) -> Tuning | None:
     return found
 
 
-def finished(folder: Path) -> bool:
-    """Tell whether the output says that AOE got to its end."""
+def output(folder: Path) -> str:
+    """Return what the program that ran last has printed; empty if nothing."""
     try:
         text = (folder / LOG).read_text("utf-8", "replace")
     except OSError:
-        return False
-    last = text.rpartition(_BEGINS)[2]  # an earlier program of a run that is gone on with may have got to its end
-    return FINISHED in last or ADAPTER_FINISHED in last
+        return ""
+    return text.rpartition(_BEGINS)[2].partition("\n")[2]
 
 
-def last_line(folder: Path) -> str | None:
-    """Return the last line of the output."""
-    try:
-        lines = (folder / LOG).read_text("utf-8", "replace").splitlines()
-    except OSError:
-        return None
-    return next((line for line in reversed(lines) if line.strip() and not line.startswith(_BEGINS)), None)
+def finished(folder: Path) -> bool:
+    """Tell whether the output says that AOE got to its end."""
+    said = output(folder)
+    return FINISHED in said or ADAPTER_FINISHED in said
 
 
 def note(folder: Path, **facts: Any) -> dict[str, Any]:
