@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from npuperf.model.labels import I64, Labels, Mask
 from npuperf.model.profile import ReadLog
 from npuperf.model.result import Device
 from npuperf.model.tasks import Tasks, Work
-from npuperf.model.tuning import Entry, Saving, Tuning
+from npuperf.model.tuning import Basis, Entry, Saving, Tuning
 from npuperf.pipeline import analyze_path
 from npuperf.readers.find import find
 from npuperf.readers.read import read_source
@@ -71,6 +71,10 @@ def _usage(kernels: Tasks, report: Device) -> Usage:
     for phase in report.phases:
         if phase.bound == "host":
             felt &= ~((at >= phase.start_ns) & (at < phase.end_ns))
+    if report.steps:
+        last = report.steps[-1]
+        inside = (at >= report.steps[0].start_ns) & (at < last.start_ns + last.partition.span_ns)
+        kernels, felt = kernels.filter(inside), felt[inside]
     known = kernels.state.known()
     lengths = np.array([s.partition.span_ns for s in report.steps], np.int64)
     return Usage(
@@ -97,37 +101,88 @@ def add_savings(tuning: Tuning, usage: Usage | None) -> Tuning:
     """Return a tuning with what its operators are worth in a profile, if there is one."""
     if usage is None:
         return tuning
-    return replace(tuning, savings=tuple(savings(tuning.entries, usage)), step_ns=usage.step_ns)
+    rows, total = savings(tuning.entries, usage)
+    return replace(tuning, savings=rows, saved_ns=total if rows else None, step_ns=usage.step_ns)
 
 
-def savings(entries: Sequence[Entry], usage: Usage) -> list[Saving]:
-    """Say what every operator that became faster saves per step, the most first."""
-    found = [_saving(e, usage) for e in entries if e.kind == "operator" and e.before_us and e.after_us]
-    return sorted(found, key=lambda s: -s.most_ns)
+@dataclass(frozen=True, slots=True)
+class _Gain:
+    """What tuning saves per call of an operator, ns: least and most, where its strategies compete or add up."""
+
+    name: str
+    types: tuple[str, ...]
+    least_ns: int
+    most_ns: int
 
 
-def _saving(entry: Entry, usage: Usage) -> Saving:
-    calls = usage.names.flag([n == entry.name for n in usage.names.names])
-    basis = "name" if calls.any() else "none"
-    if basis == "none":
-        wanted = {t.lower() for t in entry.types}
-        calls = usage.types.flag([t.lower() in wanted for t in usage.types.names])
-        basis = "type" if calls.any() else "none"
-    each = round(((entry.before_us or 0) - (entry.after_us or 0)) * NS_PER_US)
-    felt = int((calls & usage.felt).sum())
-    most = max(each, 0) * felt // usage.steps
+def savings(entries: Sequence[Entry], usage: Usage) -> tuple[tuple[Saving, ...], tuple[int, int]]:
+    """Say what every operator that was tuned saves per step, the most first, and what all of them save (ns).
+
+    Calls with an operator's name are its own; the others may be calls of any operator of their type, and count in the
+    sum for the one that would save most. No call saves more than it takes.
+    """
+    gains = _gains(entries)
+    by_name = _calls(usage.names, {g.name for g in gains}, np.ones(len(usage.dur), np.bool_))
+    unnamed = np.ones(len(usage.dur), np.bool_)
+    for calls in by_name.values():
+        unnamed[calls] = False
+    by_type = _calls(usage.types.lower(), {t.lower() for g in gains for t in g.types}, unnamed)
+    worth, none = np.zeros(len(usage.dur), np.int64), np.empty(0, np.int64)
+    rows = []
+    for gain in gains:
+        basis: Basis = "name" if gain.name in by_name else "type"
+        of_type = [by_type[t] for t in dict.fromkeys(map(str.lower, gain.types)) if t in by_type]
+        calls = by_name[gain.name] if basis == "name" else np.concatenate([none, *of_type])
+        felt = calls[usage.felt[calls]]
+        most = np.minimum(gain.most_ns, usage.dur[felt])
+        worth[felt] = np.maximum(worth[felt], most)
+        least = np.minimum(gain.least_ns, usage.dur[felt]) if basis == "name" else none
+        rows.append(_saving(gain.name, basis, len(calls), least, most, usage.steps))
+    total = sum(row.least_ns for row in rows), int(worth.sum()) // usage.steps
+    return tuple(sorted(rows, key=lambda row: -row.most_ns)), total
+
+
+def _gains(entries: Sequence[Entry]) -> list[_Gain]:
+    tuned: dict[str, list[Entry]] = {}
+    for entry in entries:
+        if entry.kind == "operator" and entry.before_us and entry.after_us:
+            tuned.setdefault(entry.name, []).append(entry)
+    return [_gain(name, of_name) for name, of_name in tuned.items()]
+
+
+def _gain(name: str, tuned: Sequence[Entry]) -> _Gain:
+    """Put the strategies of an operator together; one that has several times says nothing certain about a call."""
+    saved: dict[str | None, set[int]] = {}
+    for entry in tuned:
+        each = round(((entry.before_us or 0) - (entry.after_us or 0)) * NS_PER_US)
+        saved.setdefault(entry.strategy, set()).add(max(each, 0))
+    best = [max(times) for times in saved.values()]
+    certain = all(len(times) == 1 for times in saved.values())
+    return _Gain(name, tuple(dict.fromkeys(t for e in tuned for t in e.types)), max(best) if certain else 0, sum(best))
+
+
+def _calls(labels: Labels, wanted: Set[str], among: Mask) -> dict[str, I64]:
+    """Return the rows ``among`` these that have each of the wanted texts; texts without a row are left out."""
+    rows = np.flatnonzero(among)
+    rows = rows[np.argsort(labels.codes[rows], kind="stable")]
+    first = np.searchsorted(labels.codes[rows], np.arange(len(labels.names) + 1))
+    found = {n: rows[first[i] : first[i + 1]] for i, n in enumerate(labels.names) if n in wanted}
+    return {name: calls for name, calls in found.items() if len(calls)}
+
+
+def _saving(name: str, basis: Basis, calls: int, least: I64, most: I64, steps: int) -> Saving:
     return Saving(
-        name=entry.name,
-        calls_per_step=int(calls.sum()) / usage.steps,
-        felt_per_step=felt / usage.steps,
-        least_ns=most if basis == "name" else 0,
-        most_ns=most,
-        basis=basis,  # type: ignore[arg-type]
-        reason=_reason(basis, int(calls.sum()), felt),
+        name=name,
+        calls_per_step=calls / steps,
+        felt_per_step=len(most) / steps,
+        least_ns=int(least.sum()) // steps,
+        most_ns=int(most.sum()) // steps,
+        basis=basis if calls else "none",
+        reason=_reason(basis if calls else "none", calls, len(most)),
     )
 
 
-def _reason(basis: str, calls: int, felt: int) -> str:
+def _reason(basis: Basis, calls: int, felt: int) -> str:
     if basis == "none":
         return "no such operator in the profile: another step, or compiled under another name"
     if not felt:

@@ -11,7 +11,7 @@ from npuperf.analyze.noise import noise_of
 from npuperf.errors import InputError
 from npuperf.files import shown
 from npuperf.model.labels import I64
-from npuperf.model.tuning import Saving, Verification, Verified
+from npuperf.model.tuning import Verification, Verified
 from npuperf.profile.command import resolve
 from npuperf.profile.options import build
 from npuperf.record import record
@@ -33,7 +33,7 @@ def verify(
     command: Sequence[str],
     folder: Path,
     banks: tuple[Path, Path],
-    saved: Sequence[Saving],
+    predicted_ns: tuple[int, int] | None,
     environment: Mapping[str, str],
     tell: Callable[[str], None],
 ) -> Verification:
@@ -50,7 +50,7 @@ def verify(
         cache.mkdir(parents=True, exist_ok=True)
         with_bank = {**environment, "TUNE_BANK_PATH": str(bank), "ASCEND_CACHE_PATH": str(cache)}
         found.append(_profile(command, folder / name, with_bank, tell))
-    return compare(found[0], found[1], saved)
+    return compare(found[0], found[1], predicted_ns)
 
 
 def _profile(
@@ -74,7 +74,7 @@ def read_profiled(path: Path) -> Profiled:
     return Profiled(path, usage)
 
 
-def compare(before: Profiled, after: Profiled, saved: Sequence[Saving]) -> Verification:
+def compare(before: Profiled, after: Profiled, predicted_ns: tuple[int, int] | None) -> Verification:
     """Compare two profiles: the step, every operator type that both have, and what was predicted."""
     lengths = before.usage.lengths, after.usage.lengths
     step = _verified("step", *lengths) if all(map(len, lengths)) else None
@@ -83,14 +83,13 @@ def compare(before: Profiled, after: Profiled, saved: Sequence[Saving]) -> Verif
         durations = [_durations(p.usage, name) for p in (before, after)]
         if all(len(d) for d in durations):
             operators.append(_verified(name, *durations))
-    least, most = sum(s.least_ns for s in saved), sum(s.most_ns for s in saved)
     verdict, reason = _judge(step, operators)
     return Verification(
         baseline=shown(before.path),
         tuned=shown(after.path),
         step=step,
         operators=tuple(operators),
-        predicted_ns=(least, most) if saved else None,
+        predicted_ns=predicted_ns,
         verdict=verdict,  # type: ignore[arg-type]
         reason=reason,
     )

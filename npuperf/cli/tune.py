@@ -280,7 +280,7 @@ def _verify(asked: dict[str, Any]) -> None:
         raise UsageError("--verify: no program to profile", hint="npuperf tune --verify -- python train.py")
     place, before = _banks(folder, asked)
     tuning = add_savings(read_results(sorted(folder.glob(PATTERN))), _usage(asked))
-    found = verify(command, folder, (before, place), tuning.savings, os.environ, tell)
+    found = verify(command, folder, (before, place), tuning.saved_ns, os.environ, tell)
     tuning = replace(tuning, folder=str(folder), verification=found)
     note_verification(folder, found)
     _finish(tuning, asked)

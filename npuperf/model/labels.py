@@ -79,6 +79,10 @@ class Labels:
             moved[i] = place[name]
         return Labels(np.where(self.codes >= 0, self.codes, moved[other.codes]), tuple(names))
 
+    def lower(self) -> Labels:
+        """Return this column in lower case."""
+        return Labels.concat([Labels(self.codes, tuple(map(str.lower, self.names)))])
+
     @classmethod
     def concat(cls, parts: list[Labels]) -> Labels:
         """Append columns, sharing their names."""

@@ -11,6 +11,7 @@ TUNING_SCHEMA: Final = "1.0"
 Mode = Literal["op", "subgraph", "mixed"]
 Status = Literal["successful", "failed", "incomplete", "nothing_to_tune"]
 Kind = Literal["operator", "subgraph", "model"]
+Basis = Literal["name", "type", "none"]
 Change = Literal["added", "updated", "unknown"]
 CheckStatus = Literal["ok", "warn", "fail", "unknown"]
 BankChangeKind = Literal["added", "removed", "changed"]
@@ -110,7 +111,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Saving(msgspec.Struct, frozen=True, kw_only=True):
-    """What an entry saves per step of the profile, as far as its calls are in device-bound time.
+    """What a tuned operator saves per step of the profile, as far as its calls are in device-bound time.
 
     ``calls_per_step`` counts all, ``felt_per_step`` those outside of host-bound phases; ``basis``: whether calls were
     found by the operator's name, or only by its type (then the least is 0: which calls are this case is not known).
@@ -121,7 +122,7 @@ class Saving(msgspec.Struct, frozen=True, kw_only=True):
     felt_per_step: float
     least_ns: int
     most_ns: int
-    basis: Literal["name", "type", "none"]
+    basis: Basis
     reason: str
 
 
@@ -159,7 +160,11 @@ class TuneGate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tuning(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that the result files of one tuning run say."""
+    """Everything that the result files of one tuning run say, and what it is worth.
+
+    ``saved_ns``: what all operators save per step, least and most; less than the sum of ``savings`` where several may
+    be the same calls.
+    """
 
     schema_version: str
     mode: Mode | None
@@ -175,6 +180,7 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True):
     folder: str | None = None
     checks: tuple[Check, ...] = ()
     savings: tuple[Saving, ...] = ()
+    saved_ns: tuple[int, int] | None = None
     step_ns: int | None = None
     verification: Verification | None = None
     gates: tuple[TuneGate, ...] = ()

@@ -184,8 +184,8 @@ def print_tuning(tuning: Tuning, console: Console, top: int) -> None:
     _print_head(shown(tuning.folder) if tuning.folder else ", ".join(map(shown, tuning.files)), console)
     word, style = _STATUS[tuning.status]
     console.print(Text(word, style=style) + Text(f"  {_summary(tuning)}"))
-    if tuning.savings:
-        console.print(_saved_line(tuning))
+    if tuning.saved_ns:
+        console.print(_saved_line(tuning.saved_ns, tuning.step_ns))
     for line in _gate_lines(tuning):
         console.print(Text(line))
     if tuning.verification is not None:
@@ -227,10 +227,10 @@ def _verified_table(found: Verification) -> Table:
     return Table("verified", "without and with the bank", _VERIFIED, rows, keys=1)
 
 
-def _saved_line(tuning: Tuning) -> str:
-    """Sum up what is saved per step."""
-    least, most = (sum(getattr(s, f) for s in tuning.savings) for f in ("least_ns", "most_ns"))
-    step = tuning.step_ns or 0
+def _saved_line(saved_ns: tuple[int, int], step_ns: int | None) -> str:
+    """Say what is saved per step."""
+    least, most = saved_ns
+    step = step_ns or 0
     share = f" ({100 * least / step:.1f} to {100 * most / step:.1f} % of {duration(step)})" if step else ""
     return f"expected: {interval(least, most)} per step{share}, in device-bound time only"
 
@@ -289,11 +289,12 @@ def _markdown(tuning: Tuning, top: int) -> str:
     table = tuning_table(tuning)
     if table.rows:
         parts.append(table_markdown(table, top))
+    parts[1:1] = [_saved_line(tuning.saved_ns, tuning.step_ns)] if tuning.saved_ns else []
     parts[1:1] = [*_gate_lines(tuning), *([_verdict_line(tuning.verification)] if tuning.verification else [])]
     if tuning.verification is not None:
         parts.append(table_markdown(_verified_table(tuning.verification), top))
     if tuning.savings:
-        parts += [table_markdown(_savings_table(tuning), top), _saved_line(tuning)]
+        parts.append(table_markdown(_savings_table(tuning), top))
     if tuning.failed_operators:
         parts.append("Failed: " + ", ".join(f"`{name}`" for name in tuning.failed_operators))
     parts += [f"- warning: {w}" for w in tuning.warnings]

@@ -57,9 +57,9 @@ def _value(what: str, tuning: Tuning) -> tuple[float | None, str]:
             return None, "no step was compared: npuperf tune --verify -- COMMAND"
         return 100 * (step.after_ns - step.before_ns) / step.before_ns, ""
     if what == "saved":
-        if not tuning.step_ns or not tuning.savings:
+        if not tuning.step_ns or tuning.saved_ns is None:
             return None, "no profile says what the operators are worth per step"
-        return 100 * sum(s.least_ns for s in tuning.savings) / tuning.step_ns, ""
+        return 100 * tuning.saved_ns[0] / tuning.step_ns, ""
     if what == "failed":
         return float(len(tuning.failed_operators)), ""
     if tuning.summary is None:
