@@ -25,7 +25,8 @@ from npuperf.render.tuning import TUNING_DOCUMENTS, document
 from npuperf.savings import Usage, add_savings, read_usage
 from npuperf.tune import codes, preflight, store, supervise
 from npuperf.tune.bank import add_bank, compare, read_bank
-from npuperf.tune.job import Job, Model, Script, Source, Step, find_aoe, reproduce, steps, tune_ops
+from npuperf.tune.job import Job, Model, Script, Source, Step, find_aoe, recall, remember, reproduce, steps, tune_ops
+from npuperf.tune.results import PATTERN, read_results
 
 Tell = Callable[[str], None]
 
@@ -173,7 +174,13 @@ def _prepare(found: Plan, cann: str | None) -> None:
     write_atomically(folder / "reproduce.sh", reproduce(found.steps, found.ops, folder))
     (folder / "reproduce.sh").chmod(0o755)
     programs = [{"argv": list(s.argv), "environment": dict(s.added)} for s in found.steps]
-    facts = {"mode": found.job.mode, "place": str(found.place), "cann": cann, "programs": programs}
+    facts = {
+        "mode": found.job.mode,
+        "job": remember(found.job),
+        "place": str(found.place),
+        "cann": cann,
+        "programs": programs,
+    }
     supervise.note(folder, status="running", **facts)
 
 
@@ -226,12 +233,7 @@ def _judge(found: Plan, ran: supervise.Ran, result: Tuning | None) -> tuple[tupl
     if ran.timed_out:
         return ("stopped: --timeout is over", "start again with --resume"), _FAILED
     if ran.returncode not in (0, None):
-        text = f"exit status {ran.returncode}"
-        if ran.returncode == _BAD_OPTION:
-            text += " (an option that this aoe does not know)"
-        elif ran.returncode < 0:
-            text += f" (killed by signal {-ran.returncode})"
-        return _failure(text, found.folder), _FAILED
+        return _failure(_exit_text(ran.returncode), found.folder), _FAILED
     if not supervise.finished(found.folder):
         return ("the output does not say that AOE finished", "start again with --resume"), _FAILED
     if result is None and _had_nothing_to_tune(found.folder):
@@ -249,12 +251,18 @@ def _had_nothing_to_tune(folder: Path) -> bool:
     return code is not None and codes.nothing_to_tune(code, _cann(folder))
 
 
+def _exit_text(returncode: int) -> str:
+    if returncode < 0:
+        return f"killed by signal {-returncode}"
+    return f"exit status {returncode}" + (" (an option that this aoe does not know)" * (returncode == _BAD_OPTION))
+
+
 def _conclude(
     found: Plan, ran: supervise.Ran, result: Tuning | None, problem: tuple[str, str] | None, code: int
 ) -> Tuned:
     """Compare the banks, work out savings, and write everything down; ``result``: what there is to read."""
     folder = found.folder
-    tuning = result or _nothing(found, "incomplete" if problem else "nothing_to_tune")
+    tuning = result or _nothing(found, ran, problem is None)
     if problem is not None and tuning.status == "successful":
         tuning = replace(tuning, status="incomplete")
     tuning = replace(tuning, folder=str(folder), checks=found.checks)
@@ -268,8 +276,25 @@ def _conclude(
     return Tuned(tuning, code, *(problem or (None, None)))
 
 
-def _nothing(found: Plan, status: Status) -> Tuning:
-    return Tuning(schema_version=TUNING_SCHEMA, mode=found.job.mode, status=status, recovered=False, files=())
+def _nothing(found: Plan, ran: supervise.Ran, fine: bool) -> Tuning:
+    """Say that there is no result: nothing had to be tuned, AOE refused, or it was stopped."""
+    refused = ran.returncode is not None and ran.returncode > 0
+    status: Status = "nothing_to_tune" if fine else "failed" if refused else "incomplete"
+    files, faults = [], []
+    for file in sorted(found.folder.glob(PATTERN)):
+        files.append(str(file))
+        try:
+            read_results([file])
+        except InputError as error:
+            faults.append(error.what)
+    return Tuning(
+        schema_version=TUNING_SCHEMA,
+        mode=found.job.mode,
+        status=status,
+        recovered=False,
+        files=tuple(files),
+        warnings=tuple(faults),
+    )
 
 
 def _with_bank(tuning: Tuning, found: Plan) -> Tuning:
@@ -312,13 +337,14 @@ def note_verification(folder: Path, found: Verification) -> None:
     write_atomically(folder / "verification.json", document(found))
 
 
-def unfinished_run(run: Path, mode: str) -> Path:
-    """Return the newest run to go on with. Raises UsageError if it is of another kind."""
+def unfinished_run(run: Path, mode: str | None) -> tuple[Path, Job | None]:
+    """Return the newest run to go on with, and what it was asked for. Raises UsageError if it is of another kind."""
     folder = last_run(run, unfinished=True)
-    begun = supervise.read_state(folder).get("mode")
-    if begun != mode:
-        raise UsageError(f"{folder}: was begun with --mode {begun}", hint=f"npuperf tune --mode {begun} --resume …")
-    return folder
+    state = supervise.read_state(folder)
+    begun = state.get("mode")
+    if mode not in (None, begun):
+        raise UsageError(f"{folder}: was begun with --mode {begun}", hint="npuperf tune --resume goes on with it")
+    return folder, recall(state.get("job"))
 
 
 def last_run(run: Path, *, unfinished: bool = False) -> Path:

@@ -203,7 +203,9 @@ def test_a_failure_is_never_a_success(place: Place, fail: str, words: str, schem
     assert done.returncode == 5
     assert words in done.stderr
     found = document(done)
-    assert found["status"] != "successful"
+    assert found["status"] == ("failed" if fail in ("failed", "exit2") else "incomplete")
+    assert not any("the bank shows none" in w for w in found["warnings"])  # it was not written yet
+    assert any("empty" in w for w in found["warnings"]) == (fail == "empty")
     assert place.state()["status"] == "failed"
     if fail in ("kill", "truncated"):
         assert len(found["entries"]) >= 1  # what was tuned by then is kept
@@ -251,7 +253,7 @@ def test_tuning_survives_our_own_death(place: Place) -> None:
     child.kill()
     child.communicate()
     assert len(tuning_children(place)) == 1
-    done = place.run(*OP, "--resume", "--format", "json")
+    done = place.run("--resume", "--format", "json")
     assert done.returncode == 0, done.stderr
     assert "still tunes: waiting for it" in done.stderr
     found = document(done)
@@ -260,11 +262,17 @@ def test_tuning_survives_our_own_death(place: Place) -> None:
 
 
 def test_a_run_that_died_is_gone_on_with_in_its_folder(place: Place) -> None:
-    assert place.run(*OP, FAKE_AOE_FAIL="kill").returncode == 5
-    done = place.run(*OP, "--resume", "--format", "json")
+    """With what it was asked for; an option for another kind of run is refused."""
+    begun = ("--ops", "MatMulV3,net/add_1", "--device", "3", "--deep", "--bank", "bank", "--repeat")
+    (place.root / "bank").mkdir()
+    assert place.run(*OP, *begun, FAKE_AOE_FAIL="kill").returncode == 5
+    other = place.run("--mode", "subgraph", "--resume")
+    assert other.returncode == 2 and "begun with --mode op" in other.stderr
+    done = place.run("--resume", "--format", "json")
     assert done.returncode == 0, done.stderr
     first, second = place.calls()
-    assert first["cwd"] == second["cwd"] and len(place.runs) == 1
+    assert first == second and len(place.runs) == 1
+    assert "--device=3" in second["argv"] and second["env"]["REPEAT_TUNE"] == "True"
     assert place.run("--mode", "subgraph", "--model", "net.onnx", "--ops", "Add").returncode == 2
     nothing = place.run(*OP, "--resume")
     assert nothing.returncode == 3 and "no unfinished tuning run" in nothing.stderr
@@ -671,11 +679,44 @@ def test_a_bank_that_does_not_show_what_is_claimed(place: Place) -> None:
 def test_gates(place: Place) -> None:
     assert place.run(*OP, "--fail-on", "failed>0", "--fail-on", "added<1").returncode == 0
     done = place.run(*OP, "--fail-on", "added>2")
-    assert done.returncode == 1 and "gate FAIL  added>2: 3.00" in done.stdout
+    assert done.returncode == 1 and "gate FAIL  added>2: 3\n" in done.stdout
     done = place.run(*OP, "--fail-on", "regression>3%")
     assert done.returncode == 4 and "--verify" in done.stdout
     done = place.run(*OP, "--fail-on", "speed>3")
     assert done.returncode == 2 and "regression>3%" in done.stderr
+    assert len(place.runs) == 3  # it was refused before anything was tuned
+    banks = [str(place.runs[0] / name) for name in ("bank_before", "bank_after")]
+    done = place.run("--diff", *banks, "--fail-on", "added<1")
+    assert done.returncode == 2 and "--from RESULT" in done.stderr
+    done = place.run("--from", place.runs[0], "--fail-on", "added>2", "--format", "csv")
+    assert done.returncode == 1 and "gate FAIL  added>2: 3\n" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("condition", "code"),
+    [("failed>0", 4), ("added<4", 4), ("added>1", 1), ("added>2", 4), ("added<2", 0), ("added<=2", 4)],
+)
+def test_gates_of_half_a_result(tmp_path: Path, condition: str, code: int) -> None:
+    """It names what is there at least: two added, perhaps more."""
+    counts = dict.fromkeys(("repo_update_num", "repo_hit_num", "repo_reserved_num", "repo_unsatisfied_num"), 0)
+    opat = {"opat_tuning_result": "tuning incomplete", "repo_summary": {**counts, "repo_add_num": 2, "total_num": 2}}
+    text = json.dumps({"report_1_1": [{"basic": {"tuning_name": "t"}}, {"OPAT": opat}]})
+    file = tmp_path / "aoe_result_opat_20260101120000000_pid7.json"
+    file.write_text(text)
+    assert run_cli(["tune", "--from", str(file), "--fail-on", condition]).returncode == code
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--merge", "a", "--into", "c"), "takes two folders"),
+        ((*OP, "--timeout", "0"), "more than 0"),
+        (("--diff", "a", "b", "--fail-on", "rubbish"), "--fail-on"),
+    ],
+)
+def test_options_that_do_not_go_together(place: Place, arguments: tuple[str, ...], words: str) -> None:
+    done = place.run(*arguments)
+    assert done.returncode == 2 and words in done.stderr
 
 
 def test_a_gate_by_hand() -> None:

@@ -91,11 +91,7 @@ def tune(
     asked = with_recipe(ctx, recipe, "tune")
     if output is not None and not dry_run:
         check_output(output, force)
-    readers = [name for name in ("from_", "diff", "merge", "rollback") if asked[name]]
-    if readers and (command or mode):
-        raise UsageError(
-            f"{command[0] if command else '--mode'}: --from, --diff, --merge and --rollback take nothing else"
-        )
+    _check(asked)
     if rollback:
         _roll_back(run)
     elif merge is not None:
@@ -106,6 +102,25 @@ def tune(
         _verify(asked)
     else:
         _drive(ctx, asked)
+
+
+def _check(asked: dict[str, Any]) -> None:
+    """Refuse options that do not go together, before anything is done. Raises UsageError."""
+    from npuperf.tune.gates import parse_condition
+
+    if asked["merge"] and str(asked["merge"][1]).startswith("--"):
+        raise UsageError("--merge: takes two folders", hint="npuperf tune --merge A B --into C")
+    readers = [name for name in ("from_", "diff", "merge", "rollback") if asked[name]]
+    if readers and (asked["command"] or asked["mode"]):
+        what = asked["command"][0] if asked["command"] else "--mode"
+        raise UsageError(f"{what}: --from, --diff, --merge and --rollback take nothing else")
+    if asked["timeout"] == 0:
+        raise UsageError("--timeout 0: minutes, more than 0")
+    if asked["fail_on"] and readers and not asked["from_"]:
+        hint = "npuperf tune --from RESULT --diff BEFORE AFTER --fail-on …"
+        raise UsageError("--fail-on: holds for the results of a tuning, and none is given", hint=hint)
+    for text in asked["fail_on"] or ():
+        parse_condition(text)
 
 
 def _read_only(asked: dict[str, Any]) -> None:
@@ -166,8 +181,10 @@ def _drive(ctx: typer.Context, asked: dict[str, Any]) -> None:
     from npuperf.tune import supervise
     from npuperf.tuning import follow, plan, refuse, run_plan, unfinished_run
 
-    job, usage = _job(ctx, asked)
-    folder = unfinished_run(asked["run"], asked["mode"]) if asked["resume"] else None
+    usage = _usage(asked)
+    folder, begun = unfinished_run(asked["run"], asked["mode"]) if asked["resume"] else (None, None)
+    named = any(asked[name] for name in ("model", "dump", "command"))
+    job = begun if begun is not None and not named else _job(ctx, asked, usage)
     found = plan(job, asked["run"], usage, os.environ, soc=asked["soc"], folder=folder)
     for line in check_lines(found.checks, full=asked["dry_run"]):
         tell(line)
@@ -187,7 +204,7 @@ def _drive(ctx: typer.Context, asked: dict[str, Any]) -> None:
     _report(done, asked)
 
 
-def _job(ctx: typer.Context, asked: dict[str, Any]) -> tuple[Job, Usage | None]:
+def _job(ctx: typer.Context, asked: dict[str, Any], usage: Usage | None) -> Job:
     """Put together what is asked for; operators come from the profile if only the busiest are to be tuned."""
     from npuperf.tune.job import Job, find_source
     from npuperf.tuning import recorded_command
@@ -196,9 +213,8 @@ def _job(ctx: typer.Context, asked: dict[str, Any]) -> tuple[Job, Usage | None]:
         raise UsageError(f"--mode {asked['mode'] or 'is missing'}", hint="op (operators) or subgraph")
     recorded = recorded_command(asked["run"])
     source = find_source(asked["model"], asked["weight"], asked["dump"], asked["command"] or (), recorded)
-    usage = _usage(asked)
     types, names = _operators(ctx, asked, usage)
-    job = Job(
+    return Job(
         mode=asked["mode"],
         source=source,
         types=tuple(types),
@@ -210,7 +226,6 @@ def _job(ctx: typer.Context, asked: dict[str, Any]) -> tuple[Job, Usage | None]:
         deep=asked["deep"],
         arguments=tuple(asked["aoe_arg"] or ()),
     )
-    return job, usage
 
 
 def _operators(ctx: typer.Context, asked: dict[str, Any], usage: Usage | None) -> tuple[list[str], list[str]]:
@@ -257,11 +272,15 @@ def _finish(tuning: Tuning, asked: dict[str, Any], exit_code: int = ExitCode.DON
     """Judge the gates, show everything, and exit: a failure first, then a gate that failed, then one left open."""
     from msgspec.structs import replace
 
-    from npuperf.render.tuning import TUNING_DOCUMENTS, print_tuning
+    from npuperf.render.tuning import TUNING_DOCUMENTS, notes, print_tuning
     from npuperf.tune.gates import judge, parse_condition
 
     gates = tuple(judge(parse_condition(text), tuning) for text in asked["fail_on"] or ())
-    _show(replace(tuning, gates=gates), asked, TUNING_DOCUMENTS, print_tuning)
+    tuning = replace(tuning, gates=gates)
+    if asked["format_"] is Format.csv:  # which has room for entries only
+        for line in notes(tuning):
+            tell(line)
+    _show(tuning, asked, TUNING_DOCUMENTS, print_tuning)
     raise typer.Exit(exit_code or exit_of_gates(gate.status for gate in gates))
 
 

@@ -12,6 +12,7 @@ Mode = Literal["op", "subgraph", "mixed"]
 Status = Literal["successful", "failed", "incomplete", "nothing_to_tune"]
 Kind = Literal["operator", "subgraph", "model"]
 Basis = Literal["name", "type", "none"]
+GateStatus = Literal["pass", "fail", "cannot_tell"]
 Change = Literal["added", "updated", "unknown"]
 CheckStatus = Literal["ok", "warn", "fail", "unknown"]
 BankChangeKind = Literal["added", "removed", "changed"]
@@ -153,7 +154,7 @@ class TuneGate(msgspec.Struct, frozen=True, kw_only=True):
     """A condition that a pipeline asked for."""
 
     expr: str
-    status: Literal["pass", "fail", "cannot_tell"]
+    status: GateStatus
     value: float | None
     limit: float
     reason: str = ""

@@ -247,7 +247,17 @@ def _verdict_line(found: Verification) -> str:
 
 def _gate_lines(tuning: Tuning) -> list[str]:
     return [
-        f"gate {GATE[g.status]}  {g.expr}: " + (g.reason if g.value is None else f"{g.value:.2f}") for g in tuning.gates
+        f"gate {GATE[g.status]}  {g.expr}: " + (g.reason if g.value is None else f"{round(g.value, 2):g}")
+        for g in tuning.gates
+    ]
+
+
+def notes(tuning: Tuning) -> list[str]:
+    """Return what a table of the entries does not say: how it ended, gates, warnings."""
+    return [
+        f"{_STATUS[tuning.status][0].lower()}: {_summary(tuning)}",
+        *_gate_lines(tuning),
+        *(f"warning: {w}" for w in tuning.warnings),
     ]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -44,12 +45,25 @@ class Record:
 
 @dataclass(slots=True)
 class Bank:
-    """All records of a bank. ``faults`` are lines that cannot be used and records that stand there twice."""
+    """All records of a bank; by file, the rows that are none (``bad``) and those that repeat a case (``twice``)."""
 
     path: Path
     files: list[str] = field(default_factory=list)
     records: dict[Key, Record] = field(default_factory=dict)
-    faults: list[str] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
+    bad: dict[str, list[int]] = field(default_factory=dict)
+    twice: dict[str, list[int]] = field(default_factory=dict)
+
+    def faults(self) -> list[str]:
+        """Say what is wrong, a line for each file."""
+        text = "cases that stand there before; the first counts"
+        repeated = [f"{file}:{_listed(rows)}: {text}" for file, rows in self.twice.items()]
+        return [*self.unreadable, *self.lines_without_record(), *repeated]
+
+    def lines_without_record(self) -> list[str]:
+        """Name the lines that are no record, a line for each file."""
+        text = "not a record: CANN refuses the whole file because of such a line"
+        return [f"{file}:{_listed(rows)}: {text}" for file, rows in self.bad.items()]
 
 
 def read_bank(path: Path) -> Bank:
@@ -91,8 +105,12 @@ def compare(before: Bank, after: Bank) -> BankDiff:
         records_after=len(after.records),
         changes=tuple(changes),
         unchanged=same,
-        warnings=(*before.faults, *after.faults, *_other_cores(before, after)),
+        warnings=tuple(dict.fromkeys([*before.faults(), *after.faults(), *_other_cores(before, after)])),
     )
+
+
+def _listed(rows: Sequence[int]) -> str:
+    return ", ".join(map(str, rows[:5])) + (f" and {len(rows) - 5} more" if len(rows) > 5 else "")
 
 
 def add_bank(tuning: Tuning, diff: BankDiff) -> Tuning:
@@ -103,8 +121,8 @@ def add_bank(tuning: Tuning, diff: BankDiff) -> Tuning:
 def check_claims(tuning: Tuning, diff: BankDiff) -> list[str]:
     """Compare what a result file says it wrote with what the bank shows."""
     summary = tuning.summary
-    if summary is None or tuning.mode == "subgraph":
-        return []
+    if summary is None or tuning.mode == "subgraph" or tuning.status != "successful":
+        return []  # what ended early had not written its bank yet
     claimed = summary.added + summary.updated
     seen = sum(c.change != "removed" for c in diff.changes)
     if claimed and not seen:
@@ -122,19 +140,18 @@ def _read_file(file: Path, bank: Bank) -> None:
     try:
         text = file.read_text("utf-8-sig", "replace")
     except OSError as error:
-        bank.faults.append(f"{file}: cannot be read: {error.strerror}")
+        bank.unreadable.append(f"{file}: cannot be read: {error.strerror}")
         return
     for row, line in enumerate(text.splitlines(), 1):
         record = _record(line)
         if record == {} or not line.strip():
             continue
         if record is None:
-            bank.faults.append(f"{file}:{row}: not a record: CANN refuses the whole file because of such a line")
+            bank.bad.setdefault(str(file), []).append(row)
             continue
         key = Key(name["soc"], int(name["cores"]), str(record.get("op", name["op"])), _canonical(record["info_dict"]))
         if key in bank.records:
-            first = bank.records[key]
-            bank.faults.append(f"{file}:{row}: the same case as {first.file}:{first.row}; the first one counts")
+            bank.twice.setdefault(str(file), []).append(row)
             continue
         bank.records[key] = Record(record["knowledge"], record.get("version"), str(file), row)
 
@@ -175,14 +192,19 @@ def _change(key: Key, change: BankChangeKind, fields: tuple[FieldChange, ...]) -
     return BankChange(soc=key.soc, cores=key.cores, op=key.op, info=key.info, change=change, fields=fields)
 
 
+def core_counts(banks: Sequence[Bank]) -> dict[tuple[str, str], set[int]]:
+    """Return for which numbers of cores every operator (SoC, operator) is tuned."""
+    tuned: dict[tuple[str, str], set[int]] = {}
+    for key in sorted({key for bank in banks for key in bank.records}):
+        tuned.setdefault((key.soc, key.op), set()).add(key.cores)
+    return tuned
+
+
 def _other_cores(before: Bank, after: Bank) -> list[str]:
     """Warn where an operator is tuned for another number of cores: CANN looks only at the number that it runs with."""
-    found = []
-    for soc, op in sorted({(k.soc, k.op) for k in (*before.records, *after.records)}):
-        counts = sorted({k.cores for k in (*before.records, *after.records) if (k.soc, k.op) == (soc, op)})
-        if len(counts) > 1:
-            listed = " and ".join(map(str, counts))
-            found.append(
-                f"{op} on {soc} is tuned for {listed} cores: a core limit (limit_core_num) decides which is found"
-            )
-    return found
+    return [
+        f"{op} on {soc} is tuned for {' and '.join(map(str, sorted(counts)))} cores: a core limit (limit_core_num) "
+        "decides which is found"
+        for (soc, op), counts in core_counts([before, after]).items()
+        if len(counts) > 1
+    ]

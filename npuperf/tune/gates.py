@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from npuperf.errors import UsageError
-from npuperf.model.tuning import TuneGate, Tuning
+from npuperf.model.tuning import GateStatus, TuneGate, Tuning
 
 _FORM: Final = re.compile(
     r"^\s*(?P<what>regression|saved|failed|added|updated)\s*(?P<sign>>=|<=|>|<)\s*(?P<limit>\d+(?:\.\d+)?)\s*%?\s*$"
@@ -20,6 +20,8 @@ _SIGNS: Final[dict[str, Callable[[float, float], bool]]] = {
     "<": operator.lt,
     "<=": operator.le,
 }
+
+_COUNTS: Final = ("failed", "added", "updated")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +45,15 @@ def parse_condition(text: str) -> Condition:
 
 def judge(condition: Condition, tuning: Tuning) -> TuneGate:
     """Hold a tuning against a condition."""
-    value, missing = _value(condition.what, tuning)
-    status = "cannot_tell" if value is None else "pass"
-    if value is not None and _SIGNS[condition.sign](value, condition.limit):
-        status = "fail"
-    return TuneGate(expr=condition.expr, status=status, value=value, limit=condition.limit, reason=missing)  # type: ignore[arg-type]
+    value, reason = _value(condition.what, tuning)
+    status: GateStatus = "cannot_tell"
+    if value is not None:
+        status = "fail" if _SIGNS[condition.sign](value, condition.limit) else "pass"
+        # Half a result counts at least: only "more than" can fail for sure, and only "less than" can pass.
+        whole = condition.what not in _COUNTS or (tuning.status != "incomplete" and not tuning.recovered)
+        if not whole and (status == "pass") == condition.sign.startswith(">"):
+            status, value, reason = "cannot_tell", None, f"the result is not whole: at least {value:g}"
+    return TuneGate(expr=condition.expr, status=status, value=value, limit=condition.limit, reason=reason)
 
 
 def _value(what: str, tuning: Tuning) -> tuple[float | None, str]:

@@ -8,7 +8,9 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
+
+import msgspec
 
 from npuperf.cann import find_program, set_env_script
 from npuperf.errors import InputError, UsageError
@@ -28,23 +30,20 @@ FINISHED: Final = "Aoe process finished"
 ADAPTER_FINISHED: Final = "Aoe success"
 
 
-@dataclass(frozen=True, slots=True)
-class Model:
+class Model(msgspec.Struct, frozen=True, tag=True):
     """A model file, with Caffe's weights beside it."""
 
     file: Path
     weight: Path | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Dump:
+class Dump(msgspec.Struct, frozen=True, tag=True):
     """A folder of dumped operator graphs."""
 
     folder: Path
 
 
-@dataclass(frozen=True, slots=True)
-class Script:
+class Script(msgspec.Struct, frozen=True, tag=True):
     """A program to run; ``adapter``: TensorFlow's adapter tunes inside of it, else PyTorch dumps operators first."""
 
     command: tuple[str, ...]
@@ -68,6 +67,20 @@ class Job:
     repeat: bool = False
     deep: bool = False
     arguments: tuple[str, ...] = ()
+
+
+def remember(job: Job) -> dict[str, Any]:
+    """Return a job as plain values, from which :func:`recall` makes it again."""
+    found: dict[str, Any] = msgspec.to_builtins(job, enc_hook=str)
+    return found
+
+
+def recall(kept: object) -> Job | None:
+    """Return the job that was remembered, None where these values are none."""
+    try:
+        return msgspec.convert(kept, Job, dec_hook=lambda kind, value: kind(value))
+    except msgspec.ValidationError:
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Final
 
 from npuperf.errors import InputError, UsageError
 from npuperf.files import write_atomically
-from npuperf.tune.bank import Bank, Key, Record, read_bank
+from npuperf.tune.bank import Bank, Key, Record, core_counts, read_bank
 
 #: Beside a merged or snapshot bank: which version of CANN its records come from.
 ORIGIN: Final = "npuperf-bank.json"
@@ -96,19 +96,18 @@ def merge(sources: Sequence[Path], into: Path) -> Merged:
 
 
 def _check_alike(banks: Sequence[Bank], places: Sequence[Path]) -> None:
-    faults = [fault for bank in banks for fault in bank.faults if "not a record" in fault]
-    if faults:
-        raise UsageError(faults[0], hint="repair or remove that line first: CANN refuses the whole file")
+    for bank in banks:
+        for fault in bank.lines_without_record():
+            raise UsageError(fault, hint="repair or remove that line first")
     empty = [p for p, bank in zip(places[1:], banks[1:], strict=True) if not bank.records]
     if empty:
         raise InputError(f"{empty[0]}: no record of a runtime knowledge base", hint="*_runtime_kb.json files")
     socs = sorted({key.soc for bank in banks for key in bank.records})
     if len(socs) > 1:
         raise UsageError(f"banks of different chips: {', '.join(socs)}", hint="merge those of one chip")
-    for op in sorted({key.op for bank in banks for key in bank.records}):
-        counts = sorted({key.cores for bank in banks for key in bank.records if key.op == op})
+    for (_, op), counts in core_counts(banks).items():
         if len(counts) > 1:
-            listed = " and ".join(map(str, counts))
+            listed = " and ".join(map(str, sorted(counts)))
             raise UsageError(f"{op} is tuned for {listed} cores", hint="merge banks of one core count")
     versions = sorted({v for v in map(origin, places) if v})
     if len(versions) > 1:
