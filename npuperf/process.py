@@ -16,6 +16,8 @@ from types import FrameType
 
 import psutil
 
+from npuperf.errors import InputError
+
 #: Seconds between two looks at a program that runs.
 _TICK = 0.2
 #: Seconds that processes get between being asked to end and being made to.
@@ -125,19 +127,22 @@ def run_logged(
     """Start a program whose output goes to ``log``, in a session of its own, so that it survives us.
 
     Yields the program and a function that returns its exit status once it has ended, None before. Leaving the block by
-    an exception (Ctrl-C, a timeout) ends the program and everything it started. Raises OSError when it cannot start.
+    an exception (Ctrl-C, a timeout) ends the program and everything it started. Raises InputError when it cannot start.
     """
     _adopt_orphans()
-    with log.open("ab") as output:
-        child = subprocess.Popen(
-            list(command),
-            env=dict(environment),
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+    try:
+        with log.open("ab") as output:
+            child = subprocess.Popen(
+                list(command),
+                env=dict(environment),
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+    except OSError as error:
+        raise InputError(f"{command[0]}: cannot be started: {error.strerror}") from error
     with contextlib.suppress(psutil.NoSuchProcess):
         began = psutil.Process(child.pid).create_time()
     try:

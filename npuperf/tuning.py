@@ -18,14 +18,26 @@ from npuperf.cann import cann_version
 from npuperf.errors import ExitCode, InputError, UsageError
 from npuperf.files import write_atomically
 from npuperf.model.tuning import TUNING_SCHEMA, Check, Status, Tuning, Verification
-from npuperf.process import Detached
 from npuperf.profile import manifest as manifests
 from npuperf.profile.folder import RunFolder
 from npuperf.render.tuning import TUNING_DOCUMENTS, document
 from npuperf.savings import Usage, add_savings, read_usage
 from npuperf.tune import codes, preflight, store, supervise
 from npuperf.tune.bank import add_bank, compare, read_bank
-from npuperf.tune.job import Job, Model, Script, Source, Step, find_aoe, recall, remember, reproduce, steps, tune_ops
+from npuperf.tune.job import (
+    Job,
+    Model,
+    Script,
+    Source,
+    Step,
+    absolute_banks,
+    find_aoe,
+    recall,
+    remember,
+    reproduce,
+    steps,
+    tune_ops,
+)
 from npuperf.tune.results import PATTERN, read_results
 
 Tell = Callable[[str], None]
@@ -46,6 +58,7 @@ class Plan:
     checks: tuple[Check, ...]
     ops: str | None
     place: Path
+    soc: str | None
     usage: Usage | None
 
 
@@ -106,20 +119,27 @@ def plan(
         most_blocks=usage.most_blocks if usage else None,
     )
     kind = "op" if job.mode == "op" else "graph"
+    place = store.winning_place(kind, job.bank, {**environment, **absolute_banks(environment)}, Path.home())
+    begun = supervise.read_state(folder).get("place") if resume else None
+    if begun and Path(begun) != place:
+        hint = f"--bank {begun}, or the environment that it was begun in; without --resume another run begins"
+        raise UsageError(f"{folder}: was begun with the bank {begun}, and now it is {place}", hint=hint)
     return Plan(
         job=job,
         folder=folder,
-        steps=tuple(steps(job, folder, aoe, resume=resume)),
+        steps=tuple(steps(job, folder, aoe, environment, resume=resume)),
         checks=tuple(preflight.check(job, machine, environment)),
         ops=tune_ops(job),
-        place=store.winning_place(kind, job.bank, environment, Path.home()),
+        place=place,
+        soc=machine.soc,
         usage=usage,
     )
 
 
 def _fresh(parent: Path) -> Path:
     """Return a folder of its own for a run that begins now."""
-    stamp = time.strftime("%Y%m%d-%H%M%S")
+    now = time.time()
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(now)) + f"-{int(now * 1000) % 1000:03d}"
     names = (stamp if not n else f"{stamp}-{n}" for n in itertools.count())
     return next(parent / name for name in names if not (parent / name).exists())
 
@@ -140,35 +160,49 @@ def refuse(found: Plan, force: bool) -> None:
 def run_plan(
     found: Plan, environment: Mapping[str, str], *, timeout: float | None, tell: Tell, progress: Tell
 ) -> Tuned:
-    """Carry a plan out. Whatever goes wrong after the start is in the outcome; Ctrl-C is passed on when all is kept."""
+    """Carry a plan out, or go on where a program of it still runs after our own death.
+
+    Whatever goes wrong after the start is in the outcome; Ctrl-C is passed on when all is kept.
+    """
     folder = found.folder
-    _prepare(found, cann_version(environment))
-    ran, ends = supervise.Ran(0, 0.0), None if timeout is None else time.monotonic() + timeout
+    child = supervise.survivor(folder)
+    first = int(supervise.read_state(folder).get("step") or 0) if child else 0
+    if child is None:
+        _prepare(found, cann_version(environment))
+    began = time.monotonic()
+    ran = supervise.Ran(None, 0.0)
     try:
-        for step in found.steps:
-            tell(f"{step.title}: {step.shown()}")
-            left = None if ends is None else max(ends - time.monotonic(), 0)
-            ran = supervise.run_step(step, environment, folder, left, progress)
-            if step is not found.steps[-1] and (ran.returncode != 0 or not _dumped(folder / "dump")):
+        for number, step in list(enumerate(found.steps))[first:]:
+            left = None if timeout is None else max(timeout - (time.monotonic() - began), 0)
+            if child is not None:
+                tell(f"process {child.pid} of that run still runs: waiting for it")
+                ran, child = supervise.wait_for(child, folder, left, progress), None
+            else:
+                tell(f"{step.title}: {step.shown()}")
+                supervise.note(folder, step=number)
+                ran = supervise.run_step(step, environment, folder, left, progress)
+            if step is not found.steps[-1] and (ran.failed or not _dumped(folder / "dump")):
                 return _conclude(found, ran, supervise.partial(folder), *_no_dump(ran, folder))
     except KeyboardInterrupt:
         why = ("interrupted", "start again with --resume")
+        ran = supervise.Ran(None, time.monotonic() - began)
         _conclude(found, ran, supervise.partial(folder), why, ExitCode.INTERRUPTED)
         tell(f"what was tuned is kept in {folder}; --resume goes on")
         raise
-    return _judged(found, ran)
+    result = supervise.partial(folder)
+    return _conclude(found, ran, result, *_judge(found, ran, result))
 
 
 def _prepare(found: Plan, cann: str | None) -> None:
     """Make the run's folder and put into it what must be there before AOE starts. Raises InputError."""
     folder = found.folder
+    store.refuse_inside(folder, found.place)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if not (folder / "bank_before").is_dir():
-            store.snapshot(found.place, folder / "bank_before", cann)
+        folder.mkdir(parents=True, exist_ok=(folder / supervise.STATE).is_file())
     except OSError as error:
-        what = error.strerror or str(error)  # of several files at once there is only a text
-        raise InputError(f"{folder}: cannot be made: {what}") from error
+        raise InputError(f"{folder}: cannot be made: {error.strerror}") from error
+    if not (folder / "bank_before").is_dir():
+        store.snapshot(found.place, folder / "bank_before", cann)
     if found.ops:
         write_atomically(folder / "tune_ops.cfg", found.ops)
     write_atomically(folder / "reproduce.sh", reproduce(found.steps, found.ops, folder))
@@ -178,15 +212,11 @@ def _prepare(found: Plan, cann: str | None) -> None:
         "mode": found.job.mode,
         "job": remember(found.job),
         "place": str(found.place),
+        "soc": found.soc,
         "cann": cann,
         "programs": programs,
     }
     supervise.note(folder, status="running", **facts)
-
-
-def follow(found: Plan, child: Detached, *, timeout: float | None, progress: Tell) -> Tuned:
-    """Wait for a program of an earlier npuperf that still runs."""
-    return _judged(found, supervise.wait_for(child, found.folder, timeout, progress))
 
 
 def _dumped(dump: Path) -> bool:
@@ -195,7 +225,7 @@ def _dumped(dump: Path) -> bool:
 
 def _no_dump(ran: supervise.Ran, folder: Path) -> tuple[tuple[str, str], int]:
     """Say why there is nothing to give to AOE: the program failed, or it compiled no operator."""
-    if ran.returncode != 0:
+    if ran.failed:
         how = "was stopped: --timeout is over" if ran.timed_out else f"ended with exit status {ran.returncode}"
         return _failure(f"the program {how}", folder), _FAILED
     why = (
@@ -222,19 +252,16 @@ def _cann(folder: Path) -> str | None:
     return str(cann) if cann else None
 
 
-def _judged(found: Plan, ran: supervise.Ran) -> Tuned:
-    """Conclude a run whose programs have all been run, or until one failed."""
-    result = supervise.partial(found.folder)
-    return _conclude(found, ran, result, *_judge(found, ran, result))
-
-
 def _judge(found: Plan, ran: supervise.Ran, result: Tuning | None) -> tuple[tuple[str, str] | None, int]:
     """Tell success: exit status 0, the words at the end of the output, and a result that can be read."""
     if ran.timed_out:
         return ("stopped: --timeout is over", "start again with --resume"), _FAILED
-    if ran.returncode not in (0, None):
+    if ran.returncode:
         return _failure(_exit_text(ran.returncode), found.folder), _FAILED
-    if not supervise.finished(found.folder):
+    whole = result is not None and result.status == "successful" and not result.recovered
+    in_adapter = isinstance(found.job.source, Script) and found.job.source.adapter
+    # TensorFlow's adapter says its last words at a level that is not logged by default.
+    if not supervise.finished(found.folder) and not (in_adapter and whole):
         return ("the output does not say that AOE finished", "start again with --resume"), _FAILED
     if result is None and _had_nothing_to_tune(found.folder):
         return None, ExitCode.DONE
@@ -301,7 +328,10 @@ def _with_bank(tuning: Tuning, found: Plan) -> Tuning:
     """Add what changed in the bank, and where the results claim what it does not show."""
     before = found.folder / "bank_before"
     shutil.rmtree(found.folder / "bank_after", ignore_errors=True)
-    after = store.snapshot(found.place, found.folder / "bank_after", None)
+    try:
+        after = store.snapshot(found.place, found.folder / "bank_after", None)
+    except InputError as error:
+        return replace(tuning, warnings=(*tuning.warnings, f"not compared with the bank: {error.what}"))
     if found.job.mode == "subgraph":
         old, new = store.hashes(before), store.hashes(after)
         changed = sum(old.get(name) != digest for name, digest in new.items())

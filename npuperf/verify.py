@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +48,8 @@ def verify(
         tell(f"{name}: profiling with the bank {bank} and an empty compiler cache (a program that names its own cache "
              "needs op_compiler_cache_mode=force)")  # fmt: skip
         cache = folder / f"cache-{name}"
-        cache.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(cache, ignore_errors=True)
+        cache.mkdir(parents=True)
         with_bank = {**environment, "TUNE_BANK_PATH": str(bank), "ASCEND_CACHE_PATH": str(cache)}
         found.append(_profile(command, folder / name, with_bank, tell))
     return compare(found[0], found[1], predicted_ns)

@@ -220,6 +220,27 @@ def test_a_timeout_keeps_what_there_is(place: Place) -> None:
     assert not [p for p in psutil.process_iter(["cmdline"]) if str(place.bin) in " ".join(p.info["cmdline"] or [])]
 
 
+def test_files_that_come_and_go_do_not_end_a_tuning(place: Place) -> None:
+    """aoe makes and removes folders in its work space all the time, and broken links stand in the bank."""
+    aoe = place.bin / "aoe"
+    churn = (
+        "import threading, tempfile, shutil\n"
+        "def churn():\n"
+        "    while True:\n"
+        "        folders = [tempfile.mkdtemp(prefix='kernel_meta_', dir='.') for _ in range(50)]\n"
+        "        for folder in folders: shutil.rmtree(folder)\n"
+        "threading.Thread(target=churn, daemon=True).start()\n"
+    )
+    text = aoe.read_text()
+    assert "\nimport json" in text
+    aoe.write_text(text.replace("\nimport json", f"\n{churn}import json", 1))
+    (place.root / "bank").mkdir()
+    (place.root / "bank" / "gone").symlink_to("nowhere")
+    done = place.run(*OP, "--bank", "bank", "--format", "json", FAKE_AOE_SECONDS="2", FAKE_AOE_OPS="8")
+    assert done.returncode == 0, done.stderr
+    assert len(document(done)["entries"]) == 8
+
+
 def tuning_children(place: Place) -> list[psutil.Process]:
     return [p for p in psutil.process_iter(["cmdline"]) if str(place.bin / "aoe") in " ".join(p.info["cmdline"] or [])]
 
@@ -255,10 +276,54 @@ def test_tuning_survives_our_own_death(place: Place) -> None:
     assert len(tuning_children(place)) == 1
     done = place.run("--resume", "--format", "json")
     assert done.returncode == 0, done.stderr
-    assert "still tunes: waiting for it" in done.stderr
+    assert "still runs: waiting for it" in done.stderr
     found = document(done)
     assert (found["status"], len(found["entries"])) == ("successful", 20)
     assert len(place.runs) == 1 and len(place.calls()) == 1
+
+
+def test_a_resumed_run_keeps_to_its_bank(place: Place) -> None:
+    """What is rolled back later is the bank that the run began with, whatever the environment says meanwhile."""
+    (place.root / "bank").mkdir()
+    assert place.run(*OP, FAKE_AOE_FAIL="kill", TUNE_BANK_PATH="bank").returncode == 5
+    assert place.state()["place"] == str(place.root / "bank")  # relative to us, absolute for aoe
+    assert place.calls()[0]["env"]["TUNE_BANK_PATH"] == str(place.root / "bank")
+    other = place.run("--resume")
+    assert other.returncode == 2 and "was begun with the bank" in other.stderr
+    done = place.run("--resume", TUNE_BANK_PATH=str(place.root / "bank"))
+    assert done.returncode == 0, done.stderr
+    assert list((place.root / "bank").rglob("*_runtime_kb.json"))
+    assert place.run("--rollback").returncode == 0
+    assert not list((place.root / "bank").rglob("*_runtime_kb.json"))
+
+
+def test_an_empty_file_of_the_newest_process_hides_nothing(place: Place) -> None:
+    """What was tuned before it is kept, and no success is made of it."""
+    assert place.run(*OP, FAKE_AOE_FAIL="kill").returncode == 5
+    before = json.loads((place.runs[0] / "diff.json").read_text())["entries"]
+    done = place.run("--resume", "--format", "json", FAKE_AOE_FAIL="empty")
+    found = document(done)
+    assert done.returncode == 5 and found["status"] == "incomplete"
+    assert [e["name"] for e in found["entries"]] == [e["name"] for e in before]
+    assert any("empty" in w for w in found["warnings"])
+
+
+def test_a_bank_around_the_run_is_refused(place: Place) -> None:
+    done = place.run(*OP, "--bank", ".")
+    assert done.returncode == 3 and "lies inside of the bank" in done.stderr
+    assert not (place.root / "result" / "tune").exists() or not place.runs
+
+
+def test_tensorflow_without_its_last_words(place: Place) -> None:
+    """Its adapter says them at a level that is not logged by default; the whole result says enough."""
+    stub = (STUB / "tf_adapter_stub.py").read_text().replace('print(f"[GEOP] Aoe success', 'str(f"[GEOP] Aoe success')
+    (place.root / "tf_adapter_stub.py").write_text(
+        stub.replace(", flush=True)\n    return status", ")\n    return status")
+    )
+    (place.root / "train.py").write_text("import tf_adapter_stub\ntf_adapter_stub.graph()\n")
+    command = ("--mode", "op", "--", sys.executable, "train.py")
+    assert place.run(*command).returncode == 0
+    assert place.run(*command, FAKE_AOE_FAIL="incomplete").returncode == 5
 
 
 def test_a_run_that_died_is_gone_on_with_in_its_folder(place: Place) -> None:
@@ -712,11 +777,24 @@ def test_gates_of_half_a_result(tmp_path: Path, condition: str, code: int) -> No
         (("--merge", "a", "--into", "c"), "takes two folders"),
         ((*OP, "--timeout", "0"), "more than 0"),
         (("--diff", "a", "b", "--fail-on", "rubbish"), "--fail-on"),
+        (("--rollback", "--dry-run"), "--dry-run"),
+        (("--verify", "--dry-run"), "--dry-run"),
+        (("--mode", "op", "--top", "3", "--dry-run", "--", "python3", "tf.py"), "aoe_config_file"),
     ],
 )
 def test_options_that_do_not_go_together(place: Place, arguments: tuple[str, ...], words: str) -> None:
+    (place.root / "tf.py").write_text("import tensorflow as tf\n")
+    busy_profile(place.root / "result")
     done = place.run(*arguments)
     assert done.returncode == 2 and words in done.stderr
+
+
+def test_nothing_is_replaced_unasked(place: Place) -> None:
+    assert place.run(*OP).returncode == 0
+    (place.root / "keep.json").write_text("mine")
+    for more in ((), ("--dry-run",)):
+        done = place.run("--from", place.runs[0], *more, "-o", "keep.json")
+        assert done.returncode == 2 and (place.root / "keep.json").read_text() == "mine"
 
 
 def test_a_gate_by_hand() -> None:

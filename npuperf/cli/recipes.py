@@ -20,7 +20,10 @@ _SECTIONS: Final = ("profile", "analyze", "tune")
 _KEYS: Final = ("description", *_SECTIONS, "output", "rules", "thresholds")
 _OUTPUT: Final = ("format", "full", "top", "table")
 #: Options that say what a run is about, not how: they do not belong into a recipe.
-_NOT_HERE: Final = ("help", "recipe", "output", "force", "debug", "dry-run", "module", "before", "from", "diff")
+_NOT_HERE: Final = (
+    *("help", "recipe", "output", "force", "debug", "dry-run", "module"),
+    *("before", "from", "diff", "merge", "into", "rollback", "verify", "resume"),
+)
 _PACKAGE: Final = Path(__file__).resolve().parents[1]
 
 

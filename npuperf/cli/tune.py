@@ -14,7 +14,7 @@ import typer
 from npuperf.cli.analyze import Format, check_output, emit, print_text
 from npuperf.cli.progress import tell
 from npuperf.cli.recipes import with_recipe
-from npuperf.errors import ExitCode, UsageError, exit_of_gates
+from npuperf.errors import ExitCode, InputError, UsageError, exit_of_gates
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -89,16 +89,16 @@ def tune(
 ) -> None:
     """Unpack, call, render, exit."""
     asked = with_recipe(ctx, recipe, "tune")
-    if output is not None and not dry_run:
+    if output is not None:
         check_output(output, force)
     _check(asked)
-    if rollback:
-        _roll_back(run)
-    elif merge is not None:
-        _merge(merge, into)
-    elif from_ is not None or diff is not None:
+    if asked["rollback"]:
+        _roll_back(asked["run"])
+    elif asked["merge"]:
+        _merge(asked["merge"], asked["into"])
+    elif asked["from_"] or asked["diff"]:
         _read_only(asked)
-    elif verify:
+    elif asked["verify"]:
         _verify(asked)
     else:
         _drive(ctx, asked)
@@ -111,7 +111,10 @@ def _check(asked: dict[str, Any]) -> None:
     if asked["merge"] and str(asked["merge"][1]).startswith("--"):
         raise UsageError("--merge: takes two folders", hint="npuperf tune --merge A B --into C")
     readers = [name for name in ("from_", "diff", "merge", "rollback") if asked[name]]
-    if readers and (asked["command"] or asked["mode"]):
+    mode = asked["mode"] and "mode" not in asked["recipe_gave"]
+    if asked["dry_run"] and (readers or asked["verify"]):
+        raise UsageError("--dry-run: shows what would be tuned, and nothing would be", hint="npuperf tune --help")
+    if readers and (asked["command"] or mode):
         what = asked["command"][0] if asked["command"] else "--mode"
         raise UsageError(f"{what}: --from, --diff, --merge and --rollback take nothing else")
     if asked["timeout"] == 0:
@@ -178,8 +181,7 @@ def _usage(asked: dict[str, Any]) -> Usage | None:
 def _drive(ctx: typer.Context, asked: dict[str, Any]) -> None:
     """Run AOE, or show what would be run."""
     from npuperf.render.tuning import check_lines
-    from npuperf.tune import supervise
-    from npuperf.tuning import follow, plan, refuse, run_plan, unfinished_run
+    from npuperf.tuning import plan, refuse, run_plan, unfinished_run
 
     usage = _usage(asked)
     folder, begun = unfinished_run(asked["run"], asked["mode"]) if asked["resume"] else (None, None)
@@ -194,13 +196,8 @@ def _drive(ctx: typer.Context, asked: dict[str, Any]) -> None:
     refuse(found, asked["force"])
     minutes = asked["timeout"]
     limit = None if minutes is None else 60 * minutes
-    child = supervise.survivor(found.folder) if folder else None
     with _progress() as progress:
-        if child is not None:
-            tell(f"process {child.pid} of that run still tunes: waiting for it")
-            done = follow(found, child, timeout=limit, progress=progress)
-        else:
-            done = run_plan(found, os.environ, timeout=limit, tell=tell, progress=progress)
+        done = run_plan(found, os.environ, timeout=limit, tell=tell, progress=progress)
     _report(done, asked)
 
 
@@ -289,7 +286,7 @@ def _verify(asked: dict[str, Any]) -> None:
     from msgspec.structs import replace
 
     from npuperf.savings import add_savings
-    from npuperf.tune.results import PATTERN, read_results
+    from npuperf.tune import supervise
     from npuperf.tuning import last_run, note_verification, recorded_command
     from npuperf.verify import verify
 
@@ -298,7 +295,10 @@ def _verify(asked: dict[str, Any]) -> None:
     if not command:
         raise UsageError("--verify: no program to profile", hint="npuperf tune --verify -- python train.py")
     place, before = _banks(folder, asked)
-    tuning = add_savings(read_results(sorted(folder.glob(PATTERN))), _usage(asked))
+    found_results = supervise.partial(folder)
+    if found_results is None:
+        raise InputError(f"{folder}: no result that can be read")
+    tuning = add_savings(found_results, _usage(asked))
     found = verify(command, folder, (before, place), tuning.saved_ns, os.environ, tell)
     tuning = replace(tuning, folder=str(folder), verification=found)
     note_verification(folder, found)
@@ -307,13 +307,18 @@ def _verify(asked: dict[str, Any]) -> None:
 
 def _banks(folder: Path, asked: dict[str, Any]) -> tuple[Path, Path]:
     """Return the bank as it is and the snapshot from before the run."""
+    from npuperf.tune.store import graph_bank
     from npuperf.tune.supervise import read_state
 
-    place = asked["bank"] or read_state(folder).get("place")
+    state = read_state(folder)
+    place = asked["bank"] or state.get("place")
     before = folder / "bank_before"
     if not place or not before.is_dir():
         raise UsageError(f"{folder}: does not say which bank it tuned", hint="--bank FOLDER")
-    return Path(place).absolute(), before
+    place = Path(place).absolute()
+    if state.get("mode") == "subgraph":
+        return graph_bank(place, state.get("soc")), graph_bank(before, state.get("soc"))
+    return place, before
 
 
 def _roll_back(run: Path) -> None:

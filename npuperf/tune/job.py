@@ -144,23 +144,40 @@ def find_aoe(environment: Mapping[str, str]) -> str:
     return str(found)
 
 
-def steps(job: Job, folder: Path, aoe: str, *, resume: bool = False) -> list[Step]:
-    """Return the programs of a job, in order; ``folder`` is where results and AOE's work space go."""
+def steps(
+    job: Job, folder: Path, aoe: str, environment: Mapping[str, str] | None = None, *, resume: bool = False
+) -> list[Step]:
+    """Return the programs of a job, in order; ``folder`` is where results and AOE's work space go.
+
+    Raises UsageError for what TensorFlow's adapter cannot be told from outside.
+    """
     source = job.source
+    added = _environment(job, folder, environment or {})
     if isinstance(source, Script) and source.adapter:
-        added = {**_environment(job, folder), "AOE_MODE": JOB_TYPE[job.mode]}
+        if job.types or job.names or job.deep or job.arguments:
+            hint = "name a file with them as aoe_config_file in the program"
+            raise UsageError("--ops, --top, --deep, --aoe-arg: TensorFlow's adapter takes no such options", hint=hint)
+        added["AOE_MODE"] = JOB_TYPE[job.mode]
         return [Step("tune in the program", source.command, added, Path.cwd())]
     if isinstance(source, Script):
         dump = folder / "dump"
         first = Step("dump operators", dump_command(source.command, dump), {}, Path.cwd())
-        return [first, Step("tune", _aoe(job, aoe, Dump(dump), folder, resume), _environment(job, folder), folder)]
-    return [Step("tune", _aoe(job, aoe, source, folder, resume), _environment(job, folder), folder)]
+        return [first, Step("tune", _aoe(job, aoe, Dump(dump), folder, resume), added, folder)]
+    return [Step("tune", _aoe(job, aoe, source, folder, resume), added, folder)]
 
 
-def _environment(job: Job, folder: Path) -> dict[str, str]:
+def absolute_banks(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return where AOE keeps banks, as absolute paths: it runs in another folder than we."""
+    named = {name: environment.get(name) for name in ("TUNE_BANK_PATH", "ASCEND_CACHE_PATH")}
+    return {name: str(Path(path).absolute()) for name, path in named.items() if path}
+
+
+def _environment(job: Job, folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    banks = absolute_banks(environment)
     wanted = {
         "ASCEND_WORK_PATH": str(folder),
-        "TUNE_BANK_PATH": str(job.bank) if job.bank else None,
+        "ASCEND_CACHE_PATH": banks.get("ASCEND_CACHE_PATH"),
+        "TUNE_BANK_PATH": str(job.bank) if job.bank else banks.get("TUNE_BANK_PATH"),
         "ASCEND_DEVICE_ID": None if job.device is None else str(job.device),
         "TE_PARALLEL_COMPILER": None if job.parallel is None else str(job.parallel),
         "REPEAT_TUNE": "True" if job.repeat else None,

@@ -17,6 +17,7 @@ Members = list[tuple[str, Any]]
 _SPACE: Final = re.compile(r"[\s\ufeff]*")
 _STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _SCALAR: Final = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null|NaN|-?Infinity")
+_MOST_FAULTS: Final = 50
 _FILLER: Final = re.compile(r"[.…]+")
 
 
@@ -44,7 +45,13 @@ def parse(text: str) -> Parsed:
     try:
         return Parsed([json.loads(text.lstrip("\ufeff"), object_pairs_hook=Object)])
     except ValueError:
-        return _Reader(text).read()
+        reader = _Reader(text)
+    except RecursionError:
+        return Parsed(faults=["nested too deeply"])
+    try:
+        return reader.read()
+    except RecursionError:
+        return Parsed(reader.parsed.documents, [*reader.parsed.faults, "nested too deeply"])
 
 
 class _CutError(Exception):
@@ -58,6 +65,7 @@ class _Reader:
         self.text = text
         self.at = 0
         self.parsed = Parsed()
+        self._place = (0, 1, 0)
 
     def read(self) -> Parsed:
         while self._next():
@@ -82,10 +90,17 @@ class _Reader:
         return self.text[self.at : self.at + 1]
 
     def _fault(self, what: str) -> None:
-        row = self.text.count("\n", 0, self.at) + 1
-        fault = f"{what} at row {row}, byte {len(self.text[: self.at].encode('utf-8'))}"
-        if fault not in self.parsed.faults:
-            self.parsed.faults.append(fault)
+        faults = self.parsed.faults
+        if len(faults) > _MOST_FAULTS:
+            return
+        at, row, byte = self._place  # of the fault before: texts are long, and faults may be many
+        passed = self.text[at : self.at]
+        self._place = (self.at, row + passed.count("\n"), byte + len(passed.encode("utf-8", "replace")))
+        fault = f"{what} at row {self._place[1]}, byte {self._place[2]}"
+        if len(faults) == _MOST_FAULTS:
+            faults.append("more faults after these")
+        elif fault not in faults[-2:]:
+            faults.append(fault)
 
     def _is_member(self) -> bool:
         found = _STRING.match(self.text, self.at)

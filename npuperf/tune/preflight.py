@@ -22,6 +22,8 @@ _TE, _TPN = 8, 8
 #: Tuning modes by product (CANN 9.0; SEED: A2 and A3 have no subgraph tuning).
 _NO_SUBGRAPHS: Final = ("Atlas A2", "Atlas A3")
 _NO_AOE: Final = re.compile(r"^ascend950", re.I)
+#: 200I/500 A2: offline inference only.
+_NO_PROGRAMS: Final = re.compile(r"^ascend310b", re.I)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +62,15 @@ def _made(name: str, status: str, required: str, found: str, *, hard: bool = Fal
 
 
 def _product(job: Job, machine: Machine) -> Check:
-    required = "a product that has this tuning: subgraphs not on Atlas A2 and A3, nothing on Ascend 950"
+    required = "a product that has this tuning: no subgraphs on Atlas A2 and A3, no programs on 310B, nothing on 950"
     if machine.soc is None:
         return _made("product", "unknown", required, "the chip is not known; give --soc", hard=True)
     product = product_of_soc(machine.soc)
-    bad = _NO_AOE.match(machine.soc) or (job.mode == "subgraph" and product in _NO_SUBGRAPHS)
+    bad = (
+        _NO_AOE.match(machine.soc)
+        or (job.mode == "subgraph" and product in _NO_SUBGRAPHS)
+        or (isinstance(job.source, Script) and _NO_PROGRAMS.match(machine.soc))
+    )
     return _made("product", "fail" if bad else "ok", required, f"{machine.soc} ({product or 'other'})", hard=True)
 
 
@@ -84,9 +90,10 @@ def _bank(job: Job, environment: Mapping[str, str]) -> Check:
     required = "TUNE_BANK_PATH, where it is set, is a folder that can be read, written and entered"
     if not named:
         return _made("bank path", "ok", required, "not set: the bank is in the home", hard=True)
-    path = Path(named)
+    path = Path(named).absolute()
     fine = path.is_dir() and os.access(path, os.R_OK | os.W_OK | os.X_OK) and _can_write(path)
-    return _made("bank path", "ok" if fine else "fail", required, f"{path}" + ("" if fine else ": is not"), hard=True)
+    why = "" if fine else ": cannot be written" if path.is_dir() else ": no such folder"
+    return _made("bank path", "ok" if fine else "fail", required, f"{path}{why}", hard=True)
 
 
 def _can_write(folder: Path) -> bool:
@@ -150,7 +157,7 @@ def _cpus(job: Job, environment: Mapping[str, str]) -> Check:
 def compilers(job: Job, environment: Mapping[str, str]) -> int:
     """Return TE_PARALLEL_COMPILER, 8 unless set."""
     text = str(job.parallel) if job.parallel is not None else environment.get("TE_PARALLEL_COMPILER", "")
-    return int(text) if text.isdigit() and int(text) else _TE
+    return int(text) if text.isdecimal() and int(text) else _TE
 
 
 def tuning_parallel(environment: Mapping[str, str]) -> int:
@@ -182,7 +189,7 @@ def _one_device(job: Job, environment: Mapping[str, str]) -> Check:
     required = "one device"
     size = environment.get("WORLD_SIZE") or environment.get("RANK_SIZE")
     words = job.source.command if isinstance(job.source, Script) else ()
-    many = (size or "1").isdigit() and int(size or 1) > 1
+    many = (size or "1").isdecimal() and int(size or 1) > 1
     launcher = next((w for w in words if Path(w).name in ("torchrun", "mpirun", "torch.distributed.run")), None)
     found = f"{size} processes" if many else f"started by {launcher}" if launcher else "one"
     return _made("single device", "warn" if many or launcher else "ok", required, found)

@@ -7,6 +7,7 @@ of CANN 6.0 to 9.0.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -74,23 +75,37 @@ def result_files(path: Path) -> list[Path]:
             f"{path}: no {PATTERN} below it",
             hint="AOE writes it to $ASCEND_WORK_PATH, else to the folder it was started in; none: AOE did not get far",
         )
+    return newest_run(found)
+
+
+def newest_run(files: Iterable[Path]) -> list[Path]:
+    """Return those files that one process wrote: the one with the newest of them."""
     runs: dict[str, list[Path]] = {}
-    for file in found:
+    for file in sorted(files):
         name = _NAME.search(file.name)
         runs.setdefault(f"{file.parent}/{name['pid'] if name else file.name}", []).append(file)
-    return max(runs.values(), key=lambda files: max(f.name.split("_", 3)[-1] for f in files))
+    return max(runs.values(), key=lambda found: max(f.name.split("_", 3)[-1] for f in found), default=[])
 
 
 def read_results(files: Sequence[Path]) -> Tuning:
     """Read the files of one run into one document. Raises InputError when none of them can be read."""
     reports: list[_Report] = []
     warnings: list[str] = []
+    unread: list[InputError] = []
     recovered = False
     for file in files:
-        found, faults = _read(file)
+        try:
+            found, faults = _read(file)
+        except InputError as error:
+            unread.append(error)
+            continue
         reports += found
         recovered = recovered or bool(faults)
         warnings += [f"{file.name}: {fault}" for fault in faults]
+    if unread and not reports:
+        raise unread[0]
+    warnings += [error.what for error in unread]
+    recovered = recovered or bool(unread)
     warnings += [f"{report.name}: {warning}" for report in reports for warning in report.warnings]
     modes = set().union(*(r.modes for r in reports))
     return Tuning(
@@ -282,7 +297,8 @@ def _names(value: Any) -> list[str]:
 
 
 def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    known = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return float(value) if known else None
 
 
 def _percent(value: Any) -> float | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -32,14 +33,37 @@ def winning_place(kind: str, bank: Path | None, environment: Mapping[str, str], 
     return next((p for p in defaults if p.is_dir()), defaults[0])
 
 
+def graph_bank(place: Path, soc: str | None) -> Path:
+    """Return what TUNE_BANK_PATH names for a bank of subgraphs: in the home it has a folder for each SoC."""
+    return place / soc if soc and (place / soc).is_dir() else place
+
+
 def snapshot(place: Path, target: Path, cann: str | None) -> Path:
-    """Copy a bank as it is now; an absent one gives an empty folder."""
-    target.mkdir(parents=True, exist_ok=True)
-    if place.is_dir():
-        shutil.copytree(place, target, dirs_exist_ok=True)
+    """Copy a bank as it is now; an absent one gives an empty folder. Raises InputError."""
+    with _copying(place, target):
+        target.mkdir(parents=True, exist_ok=True)
+        if place.is_dir():
+            shutil.copytree(place, target, dirs_exist_ok=True, ignore_dangling_symlinks=True)
     if not (target / ORIGIN).exists():
         write_atomically(target / ORIGIN, json.dumps({"place": str(place), "cann": cann}) + "\n")
     return target
+
+
+def refuse_inside(target: Path, place: Path) -> None:
+    """Raise InputError where something would be put into the bank that is copied."""
+    if target.resolve().is_relative_to(place.resolve()):
+        raise InputError(f"{target}: lies inside of the bank {place}", hint="choose another --run, or another bank")
+
+
+@contextlib.contextmanager
+def _copying(place: Path, target: Path) -> Iterator[None]:
+    """Say in one line what went wrong with a copy, and refuse one into itself."""
+    refuse_inside(target, place)
+    try:
+        yield
+    except OSError as error:
+        what = error.strerror or f"{len(error.args[0])} files, the first: {error.args[0][0][2]}"
+        raise InputError(f"{place}: cannot be copied to {target}: {what}") from error
 
 
 def hashes(place: Path) -> dict[str, str]:
@@ -73,7 +97,7 @@ def merge(sources: Sequence[Path], into: Path) -> Merged:
     """Merge banks of operators into a folder; what is there already wins, then the first source, and so on.
 
     Refuses banks of several SoCs, of several core counts for one operator, of several versions of CANN, and banks with
-    lines that cannot be read. What is there is backed up first. Raises UsageError.
+    files or lines that cannot be read. What is there is backed up first. Raises UsageError.
     """
     banks = [read_bank(path) for path in sources]
     local = read_bank(into) if into.is_dir() else Bank(into)
@@ -87,7 +111,7 @@ def merge(sources: Sequence[Path], into: Path) -> Merged:
         conflicts += sum(bank.records[key].knowledge != merged[key].knowledge for key in both)
         merged.update({key: bank.records[key] for key in new})
         taken.append(len(new))
-    _write(into, merged)
+    _write(into, merged, local.files)
     known = [o for o in map(origin, [into, *sources]) if o]
     if known:
         write_atomically(into / ORIGIN, json.dumps({"place": str(into), "cann": known[0]}) + "\n")
@@ -97,8 +121,8 @@ def merge(sources: Sequence[Path], into: Path) -> Merged:
 
 def _check_alike(banks: Sequence[Bank], places: Sequence[Path]) -> None:
     for bank in banks:
-        for fault in bank.lines_without_record():
-            raise UsageError(fault, hint="repair or remove that line first")
+        for fault in [*bank.unreadable, *bank.lines_without_record()]:
+            raise UsageError(fault, hint="repair it first")
     empty = [p for p, bank in zip(places[1:], banks[1:], strict=True) if not bank.records]
     if empty:
         raise InputError(f"{empty[0]}: no record of a runtime knowledge base", hint="*_runtime_kb.json files")
@@ -115,40 +139,44 @@ def _check_alike(banks: Sequence[Bank], places: Sequence[Path]) -> None:
         raise UsageError(f"banks of different versions of CANN: {', '.join(versions)}", hint=hint)
 
 
-def _write(into: Path, merged: Mapping[Key, Record]) -> None:
-    """Write one file per SoC, cores and operator, as CANN reads them."""
+def _write(into: Path, merged: Mapping[Key, Record], before: Sequence[str]) -> None:
+    """Write one file per SoC, cores and operator, as CANN reads them; ``before``: the files that were read there."""
     files: dict[Path, list[str]] = {}
     for number, (key, record) in enumerate(sorted(merged.items(), key=lambda item: item[0])):
         name = f"{key.soc}_{key.cores}_AiCore_{key.op}_runtime_kb.json"
         line = {"id": number, "info_dict": json.loads(key.info), "knowledge": record.knowledge}
         text = json.dumps({**line, "op": key.op, "version": record.version}, ensure_ascii=False)
         files.setdefault(into / key.soc / "unified_bank" / name, []).append(text)
-    written = set(files)
     for file, lines in files.items():
         write_atomically(file, "\n".join(lines) + "\n")
-    for file in into.rglob("*_runtime_kb.json"):  # files whose records now stand elsewhere
-        if file not in written:
-            file.unlink()
+    for file in {*map(Path, before)} - {*files}:  # their records now stand elsewhere
+        file.unlink()
 
 
 def _back_up(place: Path) -> Path:
     """Copy a bank beside itself, under the first free name."""
+    place = place.absolute()
     number = 1
     while (target := place.with_name(f"{place.name}.before-{number}")).exists():
         number += 1
-    shutil.copytree(place, target)
+    with _copying(place, target):
+        shutil.copytree(place, target, ignore_dangling_symlinks=True)
     return target
 
 
 def roll_back(saved: Path, place: Path) -> Path | None:
-    """Put a bank back as a snapshot has it; what is there now is backed up, and its new place returned."""
+    """Put a bank back as a snapshot has it; what is there now is backed up, and its new place returned.
+
+    Raises InputError; by then the backup is whole.
+    """
     backup = _back_up(place) if place.is_dir() and any(place.iterdir()) else None
-    for path in _contents(place):
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-    place.mkdir(parents=True, exist_ok=True)
-    for path in _contents(saved):
-        if path.name != ORIGIN:
-            shutil.copytree(path, place / path.name) if path.is_dir() else shutil.copy2(path, place / path.name)
+    with _copying(saved, place):
+        for path in _contents(place):
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        place.mkdir(parents=True, exist_ok=True)
+        for path in _contents(saved):
+            if path.name != ORIGIN:
+                shutil.copytree(path, place / path.name) if path.is_dir() else shutil.copy2(path, place / path.name)
     return backup
 
 

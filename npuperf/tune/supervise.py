@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -17,7 +16,7 @@ from npuperf.files import write_atomically
 from npuperf.model.tuning import Tuning
 from npuperf.process import Detached, run_logged
 from npuperf.tune.job import ADAPTER_FINISHED, FINISHED, Step
-from npuperf.tune.results import PATTERN, read_results, result_files
+from npuperf.tune.results import PATTERN, newest_run, read_results
 
 _TICK: Final = 0.2
 #: What the log says where a program begins.
@@ -34,6 +33,11 @@ class Ran:
     seconds: float
     timed_out: bool = False
 
+    @property
+    def failed(self) -> bool:
+        """Tell whether it is known to have failed."""
+        return self.timed_out or bool(self.returncode)
+
 
 def run_step(
     step: Step, environment: Mapping[str, str], folder: Path, timeout: float | None, progress: Callable[[str], None]
@@ -43,30 +47,34 @@ def run_step(
     log = folder / LOG
     with log.open("a", encoding="utf-8") as file:
         file.write(f"{_BEGINS}{step.shown()}\n")
+    watch = _Watch(folder, progress)
     try:
         with run_logged(step.argv, {**environment, **step.added}, step.folder, log) as (child, ended):
             note(folder, program=asdict(child))
             while (code := ended()) is None:
                 if timeout is not None and time.monotonic() - began > timeout:
-                    raise TimeoutError
-                _tell(folder, began, progress)
+                    raise _OverError
+                watch.look()
                 time.sleep(_TICK)
-    except TimeoutError:
+    except _OverError:
         return Ran(None, time.monotonic() - began, timed_out=True)
-    except OSError as error:
-        raise InputError(f"{step.argv[0]}: cannot be started: {error.strerror}") from error
     return Ran(code, time.monotonic() - began)
+
+
+class _OverError(Exception):
+    """The time is over; leaving the block by it ends the program."""
 
 
 def wait_for(child: Detached, folder: Path, timeout: float | None, progress: Callable[[str], None]) -> Ran:
     """Wait for a program that an earlier npuperf started; its exit status is not known."""
     began = time.monotonic()
+    watch = _Watch(folder, progress)
     try:
         while child.alive():
             if timeout is not None and time.monotonic() - began > timeout:
                 child.end()
                 return Ran(None, time.monotonic() - began, timed_out=True)
-            _tell(folder, began, progress)
+            watch.look()
             time.sleep(_TICK)
     except KeyboardInterrupt:
         child.end()
@@ -74,15 +82,29 @@ def wait_for(child: Detached, folder: Path, timeout: float | None, progress: Cal
     return Ran(None, time.monotonic() - began)
 
 
-def _tell(folder: Path, began: float, progress: Callable[[str], None]) -> None:
-    """Say what the result files show by now."""
-    found = partial(folder)
-    if found is None:
-        return
-    improved = [e for e in found.entries if e.speedup and e.kind != "model"]
-    best = max((e.speedup or 0 for e in improved), default=0.0)
-    text = f"{len(improved)} tuned" + (f", best {best:.2f} times as fast" if best else "")
-    progress(f"{text}, {time.monotonic() - began:.0f} s")
+class _Watch:
+    """Tells what the result files show by now, whenever they have changed. It must not disturb what is measured."""
+
+    def __init__(self, folder: Path, progress: Callable[[str], None]) -> None:
+        self.folder = folder
+        self.progress = progress
+        self._began = time.monotonic()
+        self._seen: dict[Path, tuple[int, int]] = {}
+
+    def look(self) -> None:
+        """Look once."""
+        try:
+            seen = {f: (s.st_mtime_ns, s.st_size) for f in self.folder.glob(PATTERN) for s in [f.stat()]}
+        except OSError:  # AOE makes and removes files meanwhile
+            return
+        found = partial(self.folder) if seen != self._seen else None
+        self._seen = seen
+        if found is None:
+            return
+        improved = [e for e in found.entries if e.speedup and e.kind != "model"]
+        best = max((e.speedup or 0 for e in improved), default=0.0)
+        text = f"{len(improved)} tuned" + (f", best {best:.2f} times as fast" if best else "")
+        self.progress(f"{text}, {time.monotonic() - self._began:.0f} s")
 
 
 def partial(folder: Path) -> Tuning | None:
@@ -90,18 +112,28 @@ def partial(folder: Path) -> Tuning | None:
 
     Where a run was gone on with, the newest process says how it ended, and the others what they had tuned by then.
     """
-    try:
-        newest = result_files(folder)
-        found = read_results(newest)
-    except InputError:
-        return None
+    files = sorted(folder.glob(PATTERN))
+    found: Tuning | None = None
+    unread: list[str] = []
+    while files:
+        newest = newest_run(files)
+        files = [f for f in files if f not in newest]
+        try:
+            earlier = read_results(newest)
+        except InputError as error:
+            unread.append(error.what)
+            continue
+        if found is not None:
+            found = _with_earlier(found, earlier)
+        else:  # how an earlier process ended says nothing of the newest
+            found = replace(earlier, status="incomplete") if unread else earlier
+    return found and replace(found, warnings=(*found.warnings, *unread))
+
+
+def _with_earlier(found: Tuning, earlier: Tuning) -> Tuning:
     known = {(e.name, e.strategy) for e in found.entries}
-    for file in sorted({*folder.glob(PATTERN)} - {*newest}):
-        with contextlib.suppress(InputError):
-            earlier = [e for e in read_results([file]).entries if (e.name, e.strategy) not in known]
-            known |= {(e.name, e.strategy) for e in earlier}
-            found = replace(found, entries=(*found.entries, *earlier), files=(*found.files, str(file)))
-    return found
+    entries = (e for e in earlier.entries if (e.name, e.strategy) not in known)
+    return replace(found, entries=(*found.entries, *entries), files=(*found.files, *earlier.files))
 
 
 def output(folder: Path) -> str:
@@ -136,7 +168,7 @@ def read_state(folder: Path) -> dict[str, Any]:
 
 
 def survivor(folder: Path) -> Detached | None:
-    """Return the program of a run if it still runs."""
+    """Return the program of a run if it still runs; None for a run that has not begun."""
     program = read_state(folder).get("program") or {}
     try:
         found = Detached(int(program["pid"]), float(program["began"]))
