@@ -104,13 +104,15 @@ def _durations(usage: Usage, type_: str) -> I64:
 def _verified(name: str, before: I64, after: I64) -> Verified:
     noise = noise_of(before, after)
     gain = float(before.mean() - after.mean())
-    verdict = "faster" if gain > noise else "slower" if -gain > noise else "same"
+    verdict = "cannot tell"
+    if noise is not None:
+        verdict = "faster" if gain > noise else "slower" if -gain > noise else "same"
     return Verified(
         name=name,
         count=len(after),
         before_ns=round(float(before.mean())),
         after_ns=round(float(after.mean())),
-        noise_ns=round(noise),
+        noise_ns=None if noise is None else round(noise),
         verdict=verdict,  # type: ignore[arg-type]
     )
 
@@ -120,8 +122,8 @@ def _judge(step: Verified | None, operators: Sequence[Verified]) -> tuple[str, s
     faster = [o.name for o in operators if o.verdict == "faster"]
     slower = [o.name for o in operators if o.verdict == "slower"]
     listed = f"faster: {', '.join(faster[:3]) or 'none'}; slower: {', '.join(slower[:3]) or 'none'}"
-    if step is None or step.count < 2:
-        return "cannot tell", f"fewer than two steps were recorded; {listed}"
+    if step is None or step.noise_ns is None:
+        return "cannot tell", f"two steps are needed on both sides; {listed}"
     if step.verdict == "slower":
         return "worse", f"the step became longer; {listed}"
     if step.verdict == "faster":

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from build import H, K, ascend_pt
 
-from npuperf.analyze.superkernel import launch_blocks
 from npuperf.errors import InputError
 from npuperf.model.result import Device, Result, SuperKernelCheck, SuperKernelScope
 from npuperf.pipeline import Options, analyze_path
@@ -55,7 +54,7 @@ def test_the_layers_of_a_model_are_one_scope(tmp_path: Path) -> None:
     assert scope.types == ["MatMulV3", "Add", "GroupedMatmul"]
     assert (scope.gaps_ns, scope.dur_ns) == (2 * GAP, 30_000)
     assert scope.gain_ns_per_step == (0, 4 * 2 * GAP)
-    assert (scope.cube, scope.vector) == (24, 40)
+    assert (scope.cube, scope.vector) == (24, 48)  # 40 at most, in pairs beside 24 cube cores
     assert [(s.kernels, s.stopped_by) for s in scope.segments] == [(3, None)]
 
 
@@ -148,10 +147,44 @@ def test_the_code_is_python_with_documented_options_only(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("cube", "vector", "blocks"), [(4, 0, 4), (0, 40, 40), (24, 40, 24), (8, 40, 20), (8, 41, 21), (20, 40, 20)]
+    ("cube", "vector", "launch", "fewer"),
+    [
+        (4, 0, (4, 0), False),
+        (0, 40, (0, 40), False),
+        (24, 20, (24, 24), True),  # one vector core per cube core
+        (24, 40, (24, 48), True),  # two
+        (8, 40, (20, 40), True),
+        (8, 41, (21, 42), True),
+        (12, 48, (24, 48), True),
+        (20, 40, (20, 40), False),
+    ],
 )
-def test_cores_that_a_super_kernel_launches_with(cube: int, vector: int, blocks: int) -> None:
-    assert launch_blocks(cube, vector) == blocks
+def test_cores_that_a_super_kernel_launches_with(
+    cube: int, vector: int, launch: tuple[int, int], fewer: bool, tmp_path: Path
+) -> None:
+    """Block Dim is max(cube, vector / 2 rounded up), with one or two vector cores for each."""
+    kinds = [("A", "AI_CORE", cube, 0)] * bool(cube) + [("B", "AI_VECTOR_CORE", vector, 0)] * bool(vector)
+    (scope,) = scopes(tmp_path, graph(kinds=tuple(kinds * 2)))
+    assert (scope.cube, scope.vector) == launch
+    assert ("feed-sync-all" in options_of(scope)) == fewer
+
+
+def test_without_block_dim_nothing_is_said_about_cores(tmp_path: Path) -> None:
+    (scope,) = scopes(tmp_path, graph(kinds=tuple((t, c, 0, 0) for t, c, *_ in LAYER)))
+    assert (scope.cube, scope.vector) == (None, None)
+    assert "feed-sync-all" not in options_of(scope)
+    assert {r.rule: r.status for r in scope.rules}["feed-sync-all"] == "unknown"
+
+
+def test_gaps_that_may_be_waits_for_cores_are_no_gain(tmp_path: Path) -> None:
+    """Two streams, and no Block Dim that would tell when one holds the other's cores."""
+    unknown = graph(kinds=tuple((t, c, 0, 0) for t, c, *_ in LAYER))
+    beside = [replace(k, stream=9, name=f"side_{i}", type=f"Side{i % 3}") for i, k in enumerate(unknown)]
+    result = analyzed(ascend_pt(tmp_path, [*unknown, *beside], cores="24,48"))
+    (found,) = (f for f in result.findings if f.rule == "super_kernel")
+    assert found.status == "cannot_tell" and found.gain_ns_per_step is None and "Block Dim" in (found.needs or "")
+    (device,) = result.devices
+    assert all({r.rule: r.status for r in s.rules}["gaps"] == "unknown" for s in device.super_kernels)
 
 
 # --- before and after ------------------------------------------------------------------------------------------------
@@ -244,7 +277,24 @@ def test_super_kernels_without_telling_names_are_compared_with_what_vanished(tmp
     """Per step 3 kernels of 10 µs vanished, one of 31 µs came."""
     (check,) = checks(tmp_path, graph(layers=1), fused(1, 31_000, name="te_superkernel_0123abcd"))
     assert (check.basis, check.kernels, check.before_ns, check.after_ns) == ("inferred", 3, 30_000, 31_000)
-    assert check.verdict == "not faster" and "gaps" in check.reason
+    assert check.verdict == "cannot tell" and check.saved_ns is None and "gaps" in check.reason
+    (check,) = checks(tmp_path / "less", graph(layers=1), fused(1, 25_000, name="te_superkernel_0123abcd"))
+    assert (check.verdict, check.saved_ns) == ("faster", 5_000)
+
+
+def test_only_those_that_vanished_count_for_what_they_took(tmp_path: Path) -> None:
+    """Of six kernels of one type the three long ones were fused: 3 × 20 µs became 60 µs; the mean would say 45."""
+    kinds = [("GroupedMatmul", "AI_CORE", 24, 0)] * 6
+    kernels = graph(layers=1, kinds=tuple(kinds))
+    before = [replace(k, dur=20_000 if i % 6 < 3 else 10_000) for i, k in enumerate(kernels)]
+    kept = [k for i, k in enumerate(before) if i % 6 >= 3]
+    (check,) = checks(tmp_path, before, [*kept, *fused(1, 60_000, name="te_superkernel_0123abcd")])
+    assert (check.before_ns, check.after_ns, check.kernels, check.verdict) == (60_000, 60_000, 3, "cannot tell")
+
+
+def test_one_run_says_nothing_about_its_noise(tmp_path: Path) -> None:
+    (check,) = checks(tmp_path, graph(layers=1, steps=1), fused(1, 20_000)[:1])
+    assert check.verdict == "cannot tell" and "one run" in check.reason
 
 
 def test_logs_without_an_earlier_profile(tmp_path: Path) -> None:

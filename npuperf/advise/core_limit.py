@@ -111,15 +111,16 @@ def _proposal(view: View) -> CoreSplit | None:
     noise = bench.scene.replay.error * bench.scene.before
     if most_possible(bench) <= max(noise, view.limits.cause_share * bench.scene.before):
         return None
-    best = best_split(bench)
-    if best is None:
+    search = best_split(bench)
+    if search.split is None:
         return None
-    least, most = gain_interval(bench, best)
+    least, most = gain_interval(bench, search.split)
     if least <= max(noise, 0):
         return None
-    found = _report(view, bench, best, (least, most), asked=False)
-    found.tried = len(bench.tried)
-    found.bound_ns_per_step = view.per_step(max(most, *(gain[1] for gain in bench.tried.values())))
+    found = _report(view, bench, search.split, (least, most), asked=False)
+    found.tried, found.searched_kernels = search.tried, search.kernels
+    if search.most_ns is not None:
+        found.bound_ns_per_step = view.per_step(max(most, search.most_ns))
     return found
 
 

@@ -27,6 +27,7 @@ SOURCE = (
     "TorchAir: torchair.scope.super_kernel in max-autotune static graphs; gaps between consecutive kernels, measured"
 )
 
+_UNKNOWN_WAITS: Final = "other streams run meanwhile, and whether kernels wait for their cores is not known"
 _SCOPES: Final = 5
 _TYPES: Final = 8
 
@@ -45,6 +46,13 @@ def judge(view: View, limits: Thresholds) -> Finding | None:
     if not scopes or most < limits.cause_share * view.per_step(view.partition.span_ns):
         return None
     first = scopes[0]
+    unknown = [r.detail for s in scopes for r in s.rules if r.rule == "gaps"]
+    if unknown:
+        needed = f"{duration(most)} per step between kernels that SuperKernels could hold, but {_UNKNOWN_WAITS}: "
+        needed += "analyze the folder with trace_view.json, core counts and Block Dim (npuperf profile --level 1)"
+        return finding(
+            view, "super_kernel", "cannot_tell", TITLE, evidence={}, needs=needed, next=needed, source=SOURCE
+        )
     found = finding(
         view,
         "super_kernel",
@@ -103,11 +111,11 @@ def _scope(view: View, sequence: KernelSequence, number: int) -> SuperKernelScop
         kernels=kernels.shape[1],
         dur_ns=int(tasks.dur[kernels].sum()) // len(runs),
         gaps_ns=sum(gaps) // len(runs),
-        cube=launch[0],
-        vector=launch[1],
+        cube=launch[0] if launch else None,
+        vector=launch[1] if launch else None,
         gain_ns_per_step=(0, view.per_step(sum(gaps))),
         options=options,
-        rules=list(_rules(view, sequence)),
+        rules=list(_rules(view, sequence, launch)),
         code="\n".join(_code(name, options, types, where, len(runs), sequence.stream)) + "\n",
     )
 
@@ -123,15 +131,15 @@ def _stopper(view: View, task: int) -> str:
 
 
 def _options(
-    view: View, sequence: KernelSequence, kernels: np.ndarray, launch: tuple[int, int]
+    view: View, sequence: KernelSequence, kernels: np.ndarray, launch: tuple[int, int] | None
 ) -> Iterator[ScopeOption]:
     """Decide the options; what is not said stays at its default."""
-    fewer = fewer_cores(view.tasks, kernels, launch)
-    if len(fewer):
+    fewer = fewer_cores(view.tasks, kernels, launch) if launch else kernels[:0]
+    if launch and len(fewer):
         example = view.types[int(fewer[0])] or "a kernel"
         reason = (
             f"{len(fewer)} of {len(kernels)} kernels ({example}) start fewer cores than the SuperKernel "
-            f"({launch_blocks(*launch)}); if one of them calls SyncAll it hangs without this"
+            f"({launch_blocks(launch)}); if one of them calls SyncAll it hangs without this"
         )
         yield ScopeOption(key="feed-sync-all", value="1", reason=reason)
     streams = streams_within(view.tasks, sequence)
@@ -146,7 +154,7 @@ def _options(
     )
 
 
-def _rules(view: View, sequence: KernelSequence) -> Iterator[RuleCheck]:
+def _rules(view: View, sequence: KernelSequence, launch: tuple[int, int] | None) -> Iterator[RuleCheck]:
     product = product_of_soc(view.report.soc or "")
     detail = f"Atlas A3 (newer CANN: A2, too): {product or 'the profile does not name the chip'}"
     yield RuleCheck(rule="product", status="ok" if product == "Atlas A3" else "unknown", detail=detail)
@@ -157,8 +165,20 @@ def _rules(view: View, sequence: KernelSequence) -> Iterator[RuleCheck]:
     known = bool(view.tasks.state.known()[sequence.runs[0]].any())
     detail = "static graph: " + ("OP State says so" if known else "OP State is not recorded")
     yield RuleCheck(rule="static graph", status="ok" if known else "unknown", detail=detail)
+    if launch is None:
+        detail = "Block Dim is not recorded: where a kernel starts fewer cores and calls SyncAll, it hangs without it"
+        yield RuleCheck(rule="feed-sync-all", status="unknown", detail=detail)
+    if _may_wait_for_cores(view, sequence):
+        detail = f"{_UNKNOWN_WAITS}: part of the gaps may be such waits, which no fusion saves"
+        yield RuleCheck(rule="gaps", status="unknown", detail=detail)
     detail = "every operator must support it (TBE and TIK do not): the profile does not tell, plog does"
     yield RuleCheck(rule="operators", status="unknown", detail=detail)
+
+
+def _may_wait_for_cores(view: View, sequence: KernelSequence) -> bool:
+    """Tell whether kernels of other streams run meanwhile, and nothing tells when they hold the cores."""
+    use = view.report.cores.over_time
+    return (use is None or use.contended_ns is None) and len(streams_within(view.tasks, sequence)) > 1
 
 
 def _code(

@@ -7,8 +7,9 @@ records events and no wait stands there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
+from typing import Final
 
 import numpy as np
 
@@ -25,6 +26,8 @@ from npuperf.model.thresholds import Thresholds
 
 NO_LAUNCHES = "launches are not recorded, so nothing tells when a kernel was ready: npuperf profile --level 1"
 NO_EVENTS = "no event is recorded, so any of these waits may be one for another stream's result"
+#: Pieces of waits looked at together.
+_PORTION: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +65,9 @@ def find_waits(tasks: Tasks, launches: Launches, sweep: Sweep, limits: Threshold
     task = sweep.index[kernel]
     since, until = ready[task], tasks.start[task]
     short, full = np.zeros(len(task), np.int64), np.zeros(len(task), np.int64)
-    for mine, times in _by_need(sweep, kernel):
-        short[mine] = times[0].before(until[mine]) - times[0].before(since[mine])
-        full[mine] = times[1].before(until[mine]) - times[1].before(since[mine])
+    for wait, begin, end, none in _lacking(sweep, kernel, since, until):
+        np.add.at(short, wait, end - begin)
+        np.add.at(full, wait[none], (end - begin)[none])
     certain = records_events(tasks).any() & ~behind[task]
     found = Waits(kernel, task, since, until, short, full, _holders(sweep, until), certain)
     return found.filter(short >= limits.wait_least_ns)
@@ -87,14 +90,34 @@ def _ready(tasks: Tasks, launches: Launches) -> tuple[I64, Mask]:
     return np.maximum(np.where(launches.known, launches.end + launches.latency, free), free), behind
 
 
-def _by_need(sweep: Sweep, kernel: I64) -> list[tuple[I64, tuple[Intervals, Intervals]]]:
-    """Group kernels by the cores they need; return when too few of them are free, and when none is."""
-    needs, group = np.unique(np.stack([sweep.cube[kernel], sweep.vector[kernel]]), axis=1, return_inverse=True)
-    found = []
-    for i, (cube, vector) in enumerate(needs.T.tolist()):
-        mine = np.flatnonzero(group.reshape(-1) == i)
-        found.append((mine, (sweep.lacking(cube, vector), sweep.lacking(min(cube, 1), min(vector, 1)))))
-    return found
+def _lacking(sweep: Sweep, kernel: I64, since: I64, until: I64) -> Iterator[tuple[I64, I64, I64, Mask]]:
+    """Yield the pieces of each wait in which too few cores are free for its kernel: wait, start, end, whether none is.
+
+    Pieces come in portions, so that memory does not grow with how long kernels wait.
+    """
+    first = np.maximum(np.searchsorted(sweep.border, since, side="right") - 1, 0)
+    last = np.minimum(np.searchsorted(sweep.border, until, side="left"), len(sweep.border) - 1)
+    count = np.maximum(last - first, 0)
+    so_far = np.concatenate([[0], np.cumsum(count)])
+    begin = 0
+    while begin < len(kernel):
+        end = max(int(np.searchsorted(so_far, so_far[begin] + _PORTION, side="right")) - 1, begin + 1)
+        mine = np.arange(begin, end)
+        wait = np.repeat(mine, count[mine])
+        piece = first[wait] + np.arange(len(wait)) - (so_far[wait] - so_far[begin])
+        short, none = np.zeros(len(wait), np.bool_), np.zeros(len(wait), np.bool_)
+        for need, (cores, wanted) in zip((sweep.cube, sweep.vector), sweep.sides, strict=True):
+            needed, free = need[kernel[wait]], cores - wanted[piece]
+            short |= (needed > 0) & (free < needed)
+            none |= (needed > 0) & (free < 1)
+        wait, piece, none = wait[short], piece[short], none[short]
+        yield (
+            wait,
+            np.maximum(sweep.border[piece], since[wait]),
+            np.minimum(sweep.border[piece + 1], until[wait]),
+            none,
+        )
+        begin = end
 
 
 def _holders(sweep: Sweep, until: I64) -> I64:
@@ -130,9 +153,10 @@ def _contended(waits: Waits, sweep: Sweep) -> tuple[int, int]:
     """Return in how much time at least one kernel waited for cores: for certain, and at most (ns)."""
     certain: list[Intervals] = []
     most: list[Intervals] = []
-    for mine, (short, _) in _by_need(sweep, waits.kernel):
-        for parts, chosen in ((certain, mine[waits.certain[mine]]), (most, mine)):
-            parts.append(Intervals.union(waits.since[chosen], waits.until[chosen]).intersect(short))
+    for wait, begin, end, _ in _lacking(sweep, waits.kernel, waits.since, waits.until):
+        sure = waits.certain[wait]
+        certain.append(Intervals.union(begin[sure], end[sure]))
+        most.append(Intervals.union(begin, end))
     return _total(certain), _total(most)
 
 

@@ -34,7 +34,7 @@ class Expectation:
     @property
     def stream(self) -> int | None:
         """The stream meant, if it is one."""
-        return int(self.where) if self.where.isdigit() else None
+        return int(self.where) if self.where.isdecimal() else None
 
 
 def parse_expectation(option: str, text: str) -> Expectation:
@@ -91,9 +91,11 @@ def _between(tasks: Tasks, first: str, last: str) -> Mask:
         mine = np.flatnonzero(tasks.stream == stream)
         opened, closed = np.flatnonzero(begins[mine]), np.flatnonzero(ends[mine])
         at = np.searchsorted(closed, opened)
+        reached = -1
         for begin, i in zip(opened.tolist(), at.tolist(), strict=True):
-            if i < len(closed):
-                inside[mine[begin : int(closed[i]) + 1]] = True
+            if i < len(closed) and begin > reached:
+                reached = int(closed[i])
+                inside[mine[begin : reached + 1]] = True
     return inside
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from npuperf.analyze.noise import noise_of
 from npuperf.analyze.superkernel import launch_blocks, launch_cores
 from npuperf.model.labels import I64, Mask
-from npuperf.model.result import Basis, SuperKernelCheck
+from npuperf.model.result import Basis, SuperKernelCheck, SuperKernelVerdict
 from npuperf.model.tasks import Tasks, Work
 from npuperf.units import duration
 
@@ -24,6 +24,8 @@ _NUMBER: Final = re.compile(r"_\d+$")
 _ANY: Final = re.compile(r"^(te_superkernel|sk_.+_start_)", re.I)
 UNNAMED: Final = "(unnamed)"
 _SHOWN: Final = 4
+#: Kernels of a type that a step must have fewer of, on average, to call them replaced.
+_A_KERNEL: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +49,7 @@ def check_super_kernels(before: Tasks, after: Tasks, log: Sequence[str]) -> list
     """Compare every SuperKernel of ``after`` with what ``before`` ran in its place; ``log``: lines of plog files."""
     found = np.flatnonzero(is_super_kernel(after))
     if not len(found):
-        reason = (
-            "there is no SuperKernel in this profile: the scope is in a dynamic graph, or nothing in it can be fused"
-        )
+        reason = "no SuperKernel in this profile: no scope is set, it is in a dynamic graph, or nothing can be fused"
         return [_unanswered("–", reason, log)]
     scopes: dict[str, dict[str, list[int]]] = {}
     for i in found.tolist():
@@ -115,7 +115,7 @@ def _compared(
     was = sum(float(r.elapsed.mean()) for r in known)
     noise = noise_of(*(r.elapsed for r in known), *(after.dur[at] for at in rows))
     expected = max(r.blocks for r in known)
-    reason = f"{duration(round(was))} became {duration(round(took))}, noise {duration(round(noise))}"
+    reason = f"{duration(round(was))} became {duration(round(took))}, {_noise_text(noise)}"
     if 0 < block != expected > 0:
         reason += f"; it starts {block} cores, its kernels {expected} at most"
     check = _unanswered(scope, reason, log)
@@ -123,8 +123,16 @@ def _compared(
     check.block_expected = expected or None
     check.before_ns, check.gaps_ns = round(was), round(sum(float(r.gaps.mean()) for r in known))
     check.saved_ns = round(was) - round(took)
-    check.verdict = "faster" if was - took > noise else "not faster"
+    check.verdict = _verdict(was - took, noise)
     return check
+
+
+def _verdict(gain: float, noise: float | None) -> SuperKernelVerdict:
+    return "cannot tell" if noise is None else "faster" if gain > noise else "not faster"
+
+
+def _noise_text(noise: float | None) -> str:
+    return "and one run says nothing about its noise" if noise is None else f"noise {duration(round(noise))}"
 
 
 def _find(name: str, before: Tasks) -> _Replaced | None:
@@ -149,7 +157,8 @@ def _find(name: str, before: Tasks) -> _Replaced | None:
                 kernels, found = len(run), run
     if not elapsed:
         return None
-    return _Replaced(kernels, np.array(elapsed), np.array(gaps), launch_blocks(*launch_cores(before, found)))
+    launch = launch_cores(before, found)
+    return _Replaced(kernels, np.array(elapsed), np.array(gaps), launch_blocks(launch) if launch else 0)
 
 
 def _named(tasks: Tasks, name: str) -> Mask:
@@ -160,39 +169,44 @@ def _by_disappearance(found: I64, before: Tasks, after: Tasks, log: Sequence[str
     """Compare SuperKernels without telling names with the kernels that there are fewer of per step."""
     if not len(before):
         return _unanswered(UNNAMED, "no earlier profile to compare with (--before)", log, count=len(found))
-    steps = [len(np.unique(t.step[t.step >= 0])) for t in (before, after)]
-    took = int(after.dur[found].sum())
-    if not all(steps):
+    if not all((tasks.step >= 0).any() for tasks in (before, after)):
         reason = "the SuperKernels do not name their operators, and without steps nothing tells what they replaced"
-        return _unanswered(UNNAMED, reason, log, after_ns=took, count=len(found))
-    counts = [_per_type(t, n) for t, n in zip((before, after), steps, strict=True)]
-    gone = {t: n - counts[1].get(t, (0.0, 0))[0] for t, (n, _) in counts[0].items()}
-    gone = {t: n for t, n in gone.items() if n > 0.5 and t.lower() != "superkernel"}
-    was = sum(n * counts[0][t][1] for t, n in gone.items())
-    took = round(took / steps[1])
-    types = ", ".join(f"{t} ×{n:.0f}" for t, n in list(gone.items())[:5])
-    check = _unanswered(
-        UNNAMED, f"per step, beside the kernels that vanished: {types or 'none'}", log, basis="inferred"
-    )
+        return _unanswered(UNNAMED, reason, log, after_ns=int(after.dur[found].sum()), count=len(found))
+    sides = [{name: _per_step(t, _of_type(t, name)) for name in t.type.names} for t in (before, after)]
+    fused = _per_step(after, found)
+    none = np.zeros_like(fused)
+    fewer = {name: was[0].mean() - sides[1].get(name, none)[0].mean() for name, was in sides[0].items()}
+    gone = {name: n for name, n in fewer.items() if n > _A_KERNEL and name.lower() != "superkernel"}
+    was = np.sum([sides[0][name][1] for name in gone], axis=0)
+    left = np.sum([fused[1], *(sides[1].get(name, none)[1] for name in gone)], axis=0)
+    types = ", ".join(f"{name} ×{n:.0f}" for name, n in list(gone.items())[:_SHOWN])
+    reason = f"per step, beside the kernels that vanished: {types or 'none'}"
+    check = _unanswered(UNNAMED, reason, log, basis="inferred")
     check.count, check.parts = len(found), len(np.unique(after.name.codes[found]))
-    check.after_ns = took
-    check.kernels = round(sum(gone.values()))
+    check.after_ns = round(float(fused[1].mean()))
+    check.kernels = round(float(sum(gone.values())))
     if gone:
-        check.before_ns, check.saved_ns = round(was), round(was) - took
-        check.verdict = "faster" if was > took else "not faster"
-        check.reason += "; the gaps between them are not counted"
+        noise = noise_of(was, left)
+        gain = float(was.mean() - left.mean())
+        check.before_ns = check.after_ns + round(gain)
+        check.reason += f", {_noise_text(noise)}; the gaps between them are saved, too, and not counted"
+        if noise is not None and gain > noise:
+            check.verdict, check.saved_ns = "faster", round(gain)
     return check
 
 
-def _per_type(tasks: Tasks, steps: int) -> dict[str, tuple[float, float]]:
-    """Return count per step and mean duration (ns) of each type of compute kernel."""
-    compute = tasks.work == Work.COMPUTE
-    found = {}
-    for code, name in enumerate(tasks.type.names):
-        mine = compute & (tasks.type.codes == code)
-        if mine.any():
-            found[name] = (int(mine.sum()) / steps, float(tasks.dur[mine].mean()))
-    return found
+def _of_type(tasks: Tasks, name: str) -> I64:
+    of_type = tasks.type.flag([n == name for n in tasks.type.names])
+    return np.flatnonzero(of_type & (tasks.work == Work.COMPUTE))
+
+
+def _per_step(tasks: Tasks, rows: I64) -> I64:
+    """Return in row 0 how many of these tasks each step has, and in row 1 how long they take (ns)."""
+    steps = np.unique(tasks.step[tasks.step >= 0])
+    rows = rows[tasks.step[rows] >= 0]
+    place = np.searchsorted(steps, tasks.step[rows])
+    count, time = (np.bincount(place, weights, len(steps)) for weights in (None, tasks.dur[rows]))
+    return np.stack([count, time.astype(np.int64)])
 
 
 def _unanswered(
@@ -204,7 +218,8 @@ def _unanswered(
     count: int = 0,
     basis: Basis = "measured",
 ) -> SuperKernelCheck:
-    about = [line for line in log if scope in line] if scope not in ("–", UNNAMED) else []
+    named = re.compile(rf"(?<!\w){re.escape(scope)}(?!\w)")
+    about = [line for line in log if named.search(line)] if scope not in ("–", UNNAMED) else []
     return SuperKernelCheck(
         scope=scope,
         parts=0,

@@ -8,7 +8,7 @@ limits together fit the chip do not wait for each other's cores any more.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from itertools import combinations
 from typing import Final
 
@@ -18,6 +18,7 @@ from npuperf.analyze.contention import Waits
 from npuperf.analyze.cores import blocks
 from npuperf.analyze.maxplus import NEVER, Program
 from npuperf.analyze.nesting import NONE
+from npuperf.analyze.replay import TaskTimes
 from npuperf.analyze.sweep import Sweep
 from npuperf.analyze.whatif import Scene, gains_of, saved
 from npuperf.model.labels import F64, I64, Mask
@@ -31,10 +32,12 @@ Split = Mapping[int, Limit]
 
 #: Streams that a split is searched for at most: beyond it nobody could keep track of the scopes.
 MOST_STREAMS: Final = 4
-#: Instructions replayed in a search, and the fewest splits that are tried.
+#: Instructions replayed in a search, and those of a profile that are searched on.
 _BUDGET: Final = 4_000_000
-_FEWEST: Final = 12
+_EXCERPT: Final = 30_000
 _ROUNDS: Final = 3
+#: Splits found on a part of a long profile that are replayed on all of it.
+_FINAL: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,27 +191,72 @@ def most_possible(bench: Bench) -> int:
     return saved(bench.scene, _changed(bench, bench.undisturbed, bench.held > 0))
 
 
-def best_split(bench: Bench) -> dict[int, Limit] | None:
-    """Search the split of all cores over the main streams (two at least) that is best to propose, None if none gains.
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What a search has found: the best split, if any gains; how many were tried, on how many kernels.
+
+    ``most_ns``: what none of them exceeds at its best; None where it was searched on a part of the profile only.
+    """
+
+    split: dict[int, Limit] | None
+    tried: int
+    kernels: int
+    most_ns: int | None
+
+
+def best_split(bench: Bench) -> Search:
+    """Search the split of all cores over the main streams (two at least) that is best to propose.
 
     It must save time in its worst case. Of those it is the one that saves most then, as long as no other split could
     beat it, at its worst or at its best, by more than its own interval is wide; else the one that could be beaten by
-    least.
+    least. Long profiles repeat themselves: the search runs on their beginning, and what it finds is replayed in full.
     """
+    part = _excerpt(bench)
     for judged in _OBJECTIVES:
-        _search(bench, judged)
-    certain = [(split, found) for split, found in bench.tried.items() if found[0] > 0]
-    if not certain:
-        return None
-    top = [max(found[i] for found in bench.tried.values()) for i in (0, 1)]
+        _search(part, judged)
+    ranked = _ranked(part)
+    kernels = len(part.stream)
+    if part is bench:
+        most = max((found[1] for found in bench.tried.values()), default=0)
+        return Search(ranked[0] if ranked else None, len(bench.tried), kernels, most)
+    split = max(ranked[:_FINAL], key=lambda split: gain(bench, split)[0], default=None)
+    if split is not None and gain(bench, split)[0] <= 0:
+        split = None
+    return Search(split, len(part.tried), kernels, None)
 
-    def worth(candidate: tuple[tuple[tuple[int, Limit], ...], tuple[int, int]]) -> tuple[bool, int]:
-        least, most = candidate[1]
+
+def _ranked(bench: Bench) -> list[dict[int, Limit]]:
+    """Return the splits that save time in their worst case, the best to propose first."""
+    top = [max((found[i] for found in bench.tried.values()), default=0) for i in (0, 1)]
+
+    def worth(split: tuple[tuple[int, Limit], ...]) -> tuple[bool, int]:
+        least, most = bench.tried[split]
         regret = max(top[0] - least, top[1] - most)
         close = regret <= most - least
         return (close, least if close else -regret)
 
-    return dict(max(certain, key=worth)[0])
+    certain = [split for split, found in bench.tried.items() if found[0] > 0]
+    return [dict(split) for split in sorted(certain, key=worth, reverse=True)]
+
+
+def _excerpt(bench: Bench) -> Bench:
+    """Return the beginning of a long window, as far as a search can replay it often enough."""
+    scene, replay = bench.scene, bench.scene.replay
+    reached = np.maximum.accumulate(replay.task)
+    count = int(np.searchsorted(reached, reached[min(scene.first, len(reached) - 1)] + _EXCERPT))
+    if count >= min(scene.last, len(reached)):
+        return bench
+    until = int(reached[count - 1]) + 1
+    columns = {f.name: getattr(replay.program, f.name)[:until] for f in fields(Program) if f.name != "initial"}
+    part = replace(
+        replay,
+        program=replay.program.with_columns(**columns),
+        base=TaskTimes(replay.base.start[:count], replay.base.end[:count]),
+        **{name: getattr(replay, name)[:count] for name in ("active", "awaited", "task", "assumed_gap", "loose")},
+    )
+    shorter = replace(scene, replay=part, last=count, work=scene.work[:count], types=scene.types.take(np.arange(count)))
+    of_tasks = ("stream", "dur", "cube", "vector", "undisturbed", "held", "crowd", "certain")
+    return replace(bench, scene=shorter, used={}, tried={}, **{name: getattr(bench, name)[:count] for name in of_tasks})
 
 
 #: What a search looks for: the most in the worst case, in the best case, and between them.
@@ -225,14 +273,14 @@ def _search(bench: Bench, judged: Callable[[tuple[int, int]], tuple[int, int]]) 
     Scans both sides together first (kernels that mix sides need both), then each side for itself. Sides that only
     one stream uses stay whole.
     """
-    tries = max(_FEWEST, _BUDGET // max(len(bench.scene.replay.program), 1))
+    tries = _BUDGET // max(len(bench.scene.replay.program), 1)
     users = [[s for s in bench.streams if bench.uses(s, side)] for side in (0, 1)]
     split = {s: _start(bench, s, users) for s in bench.streams}
     for _ in range(_ROUNDS):
         before = split
         for sides in ((0, 1), (0,), (1,)):
             for pair in combinations(bench.streams, 2):
-                options = [split, *_moves(bench, split, pair, sides, users, tries // 6)]
+                options = [split, *_moves(bench, split, pair, sides, users, max(tries // 6, 2))]
                 split = max(options, key=lambda option: judged(gain(bench, option)))
         if split == before:
             break

@@ -12,11 +12,8 @@ from npuperf.model.labels import I64
 _SURE: Final = 2
 
 
-def noise_of(*samples: I64) -> float:
-    """Return by how much a sum or difference of these samples' means may be off; one value alone tells nothing: 0."""
-    return _SURE * float(np.sqrt(sum(_variance(values) for values in samples)))
-
-
-def _variance(values: I64) -> float:
-    """Return the variance of the mean."""
-    return float(values.var(ddof=1) / len(values)) if len(values) > 1 else 0.0
+def noise_of(*samples: I64) -> float | None:
+    """Return by how much a sum or difference of these samples' means may be off, None where one is a single value."""
+    if any(len(values) < 2 for values in samples):
+        return None
+    return _SURE * float(np.sqrt(sum(values.var(ddof=1) / len(values) for values in samples)))

@@ -132,22 +132,30 @@ def _segments(fusible: Mask) -> tuple[tuple[tuple[int, int], ...], tuple[int, ..
     return tuple((first, after - 1) for first, after in pairs), stops
 
 
-def launch_cores(tasks: Tasks, kernels: I64) -> tuple[int, int]:
-    """Return the most cube and the most vector cores that these kernels start with: what their SuperKernel takes."""
-    used = blocks(tasks)
-    return int(used.cube[kernels].max(initial=0)), int(used.vector[kernels].max(initial=0))
+def launch_cores(tasks: Tasks, kernels: I64) -> tuple[int, int] | None:
+    """Return the cube and vector cores that a SuperKernel over these kernels starts; None where blocks are unknown.
 
-
-def launch_blocks(cube: int, vector: int) -> int:
-    """Return the Block Dim of a SuperKernel over kernels with at most these blocks.
-
-    Kernels of both sides become a mix kernel with one or two vector cores per cube core.
+    It starts as many as the largest of them. Kernels of both sides become a mix kernel with one or two vector cores
+    per cube core.
     """
-    return max(cube, -(-vector // 2)) if cube else vector
+    used = blocks(tasks)
+    cube, vector = used.cube[kernels], used.vector[kernels]
+    if not len(kernels) or ((cube < 0) | (vector < 0) | ((cube == 0) & (vector == 0))).any():
+        return None
+    most = int(cube.max()), int(vector.max())
+    if not all(most):
+        return most
+    block = max(most[0], -(-most[1] // 2))
+    return block, block if most[1] <= block else 2 * block
+
+
+def launch_blocks(launch: tuple[int, int]) -> int:
+    """Return the Block Dim of a SuperKernel that starts these cores."""
+    return launch[0] or launch[1]
 
 
 def fewer_cores(tasks: Tasks, kernels: I64, launch: tuple[int, int]) -> I64:
-    """Return the kernels that start fewer cores than their SuperKernel would on a side it uses."""
+    """Return the kernels that start fewer cores than their SuperKernel does on a side they use."""
     used = blocks(tasks)
     cube, vector = used.cube[kernels], used.vector[kernels]
     return kernels[((cube > 0) & (cube < launch[0])) | ((vector > 0) & (vector < launch[1]))]

@@ -115,14 +115,6 @@ class Sweep:
         of_kernels: I64 = total[self.last] - total[self.first]
         return of_kernels
 
-    def lacking(self, cube: int, vector: int) -> Intervals:
-        """Return when fewer than so many cores are free on a side."""
-        short = np.zeros(len(self.length), np.bool_)
-        for need, (cores, wanted) in zip((cube, vector), self.sides, strict=True):
-            if need:
-                short |= wanted > cores - need
-        return Intervals.union(self.border[:-1][short], self.border[1:][short])
-
     def names(self, streams: int) -> list[int]:
         """Return the stream numbers behind a set of bits."""
         return [number for i, number in enumerate(self.numbers) if streams >> i & 1]

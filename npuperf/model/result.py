@@ -379,7 +379,8 @@ class CoreSplit(Model):
 
     The least assumes that a kernel's work divides without loss over fewer cores, or keeps its blocks and runs
     them in more waves, whichever is faster; the most assumes the slower of the two. ``asked``: by the user.
-    ``tried``: splits replayed to find this one; none of them saves more than ``bound_ns_per_step``, at its best.
+    ``tried``: splits replayed to find this one, on ``searched_kernels`` kernels; none of them saves more than
+    ``bound_ns_per_step``, at its best (None where the search ran on a part of the profile).
     """
 
     limits: list[CoreLimit]
@@ -393,6 +394,7 @@ class CoreSplit(Model):
     code: str | None
     reason: str | None
     tried: int = 0
+    searched_kernels: int = 0
     bound_ns_per_step: int | None = None
 
 
@@ -417,7 +419,7 @@ class Segment(Model):
 class SuperKernelScope(Model):
     """A sequence worth a SuperKernel: its segments, how often it runs, and what it would save per step.
 
-    ``cube`` and ``vector``: the most cores that a kernel in it uses, which the SuperKernel launches with.
+    ``cube`` and ``vector``: the cores that the SuperKernel launches with; None where blocks are unknown.
     """
 
     name: str
@@ -429,12 +431,15 @@ class SuperKernelScope(Model):
     kernels: int
     dur_ns: int
     gaps_ns: int
-    cube: int
-    vector: int
+    cube: int | None
+    vector: int | None
     gain_ns_per_step: tuple[int, int]
     options: list[ScopeOption]
     rules: list[RuleCheck]
     code: str
+
+
+SuperKernelVerdict = Literal["faster", "not faster", "cannot tell"]
 
 
 class SuperKernelCheck(Model):
@@ -455,7 +460,7 @@ class SuperKernelCheck(Model):
     after_ns: int
     saved_ns: int | None
     basis: Basis
-    verdict: Literal["faster", "not faster", "cannot tell"]
+    verdict: SuperKernelVerdict
     reason: str
     log: list[str]
 

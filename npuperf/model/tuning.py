@@ -128,14 +128,17 @@ class Saving(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verified(msgspec.Struct, frozen=True, kw_only=True):
-    """An operator type, or the whole step, without and with the bank: mean times in ns, noise of their difference."""
+    """An operator type, or the whole step, without and with the bank: mean times in ns, noise of their difference.
+
+    ``noise_ns`` is None where there is a single time on one side.
+    """
 
     name: str
     count: int
     before_ns: int
     after_ns: int
-    noise_ns: int
-    verdict: Literal["faster", "same", "slower"]
+    noise_ns: int | None
+    verdict: Literal["faster", "same", "slower", "cannot tell"]
 
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True):

@@ -129,7 +129,10 @@ def _split(device: Device, split: CoreSplit, name: str, full: bool) -> Renderabl
         ),
         Text(f"for {split.mode}", style="dim"),
     ]
-    if split.bound_ns_per_step is not None:
+    if split.tried and split.bound_ns_per_step is None:
+        text = f"{split.tried} splits tried on the first {split.searched_kernels} kernels, the best replayed on all"
+        lines.append(Text(text, style="dim"))
+    elif split.bound_ns_per_step is not None:
         text = f"of {split.tried} splits tried none saves more than {duration(split.bound_ns_per_step)} at its best"
         lines.append(Text(text, style="dim"))
     if split.slower:
@@ -170,7 +173,7 @@ def _scope(scope: SuperKernelScope, name: str) -> RenderableType:
             f"saves 0 to {duration(scope.gain_ns_per_step[1])} per step: {duration(scope.gaps_ns)} between its kernels "
             f"beside {duration(scope.dur_ns)} in them; kernel heads are not measured and not counted"
         ),
-        Text(f"launches with {scope.cube} cube and {scope.vector} vector cores, the most of its kernels", style="dim"),
+        Text(_launch_text(scope), style="dim"),
     ]
     if len(scope.segments) > 1:
         for segment in scope.segments[:_ROWS]:
@@ -184,6 +187,12 @@ def _scope(scope: SuperKernelScope, name: str) -> RenderableType:
     return section(title, Group(*lines))
 
 
+def _launch_text(scope: SuperKernelScope) -> str:
+    if scope.cube is None:
+        return "how many cores it launches with is not known: Block Dim is not recorded"
+    return f"launches with {scope.cube} cube and {scope.vector} vector cores, as its largest kernels need"
+
+
 def _checks(checks: Sequence[SuperKernelCheck]) -> RenderableType:
     table = grid(
         ("scope", "left"), ("verdict", "left"), ("n", "right"), ("before", "right"), ("after", "right"),
@@ -195,7 +204,7 @@ def _checks(checks: Sequence[SuperKernelCheck]) -> RenderableType:
             c.verdict + ("?" if c.basis == "inferred" else ""),
             str(c.count),
             duration(c.before_ns),
-            duration(c.after_ns),
+            duration(c.after_ns if c.count else None),
             duration(c.saved_ns),
             "–" if c.block_dim is None else str(c.block_dim),
             "–" if c.block_expected is None else str(c.block_expected),
