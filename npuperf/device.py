@@ -16,6 +16,7 @@ from npuperf.analyze.expect import Checked, Expectation, check
 from npuperf.analyze.intervals import Intervals
 from npuperf.analyze.launch import Launches
 from npuperf.analyze.limits import Split
+from npuperf.analyze.mode import mode_of, no_launches
 from npuperf.analyze.operators import Key, OperatorSum, longest_kernels, sum_operators, type_labels
 from npuperf.analyze.partition import add, lay_out, window
 from npuperf.analyze.phases import join_alike, segment, shortest_phase
@@ -98,8 +99,17 @@ def examine(profile: DeviceProfile, ask: Question, limits: Thresholds, log: Read
                  "their recorded launch; those launches count as unknown")  # fmt: skip
     if not (profile.tasks.type.known() & active).any():
         log.warn("operator types are not recorded (Level0): kernels are grouped by name without running number")
+    if ask.cores and profile.cores.cube and ask.cores != profile.cores:
+        log.warn(
+            f"{ask.cores.source} says {_pair(ask.cores)} cores, and the profile {_pair(profile.cores)} "
+            f"({profile.cores.source}): the former are used"
+        )
     span = study.timeline.span if ask.step is None else study.step_span(ask.step)
     return _report(study, span, ask, limits)
+
+
+def _pair(cores: Cores) -> str:
+    return f"{cores.cube},{cores.vector}"
 
 
 def _report(study: Study, span: tuple[int, int], ask: Question, limits: Thresholds) -> Part:
@@ -359,7 +369,7 @@ def _why_no_model(study: Study, limits: Thresholds) -> str:
     if study.profile.excerpt:
         return "rows are missing from the kernel table, so nothing can be replayed"
     if study.replay is None:
-        return "no launch is recorded: analyze the folder with trace_view.json (or the .db), npuperf profile --level 1"
+        return no_launches(mode_of(study.profile))
     return study.replay.refusal(limits) or "the replay abstains"
 
 

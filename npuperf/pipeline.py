@@ -157,13 +157,13 @@ def _read(source: Source, options: Options, ask: Question, limits: Thresholds, p
         profiles = read_source(source, log, progress)
     except InputError as error:
         return _Read(log, [], [], set(), error=error)
-    chosen = [p for p in profiles if options.rank in (None, p.rank) and options.device in (None, p.device)]
     read = _Read(log, [], [(p.rank, p.device) for p in profiles], set(), kineto=log.kineto)
-    for profile in chosen:
+    for profile in profiles:
         numbers, _ = step_windows(profile.tasks)
         steps = set(numbers.tolist()) or {v.step for v in profile.vendor_steps if v.step is not None}
         read.steps |= steps
-        if options.step is None or options.step in steps:
+        chosen = options.rank in (None, profile.rank) and options.device in (None, profile.device)
+        if chosen and (options.step is None or options.step in steps):
             part = examine(profile, ask, limits, log)
             if part:
                 read.parts.append(part)
@@ -175,13 +175,13 @@ def _check_choice(options: Options, reads: list[_Read], parts: list[Part]) -> No
     if parts or (options.rank is None and options.device is None and options.step is None):
         return
     seen = [pair for r in reads for pair in r.seen]
-    ranks = sorted({str(r) for r, _ in seen if r is not None}) or ["none recorded"]
-    devices = sorted({str(d) for _, d in seen})
-    steps = sorted({s for r in reads for s in r.steps})
-    raise UsageError(
-        "nothing matches that choice of rank, device and step",
-        hint=f"ranks: {', '.join(ranks)}; devices: {', '.join(devices)}; steps: {steps or 'none recorded'}",
-    )
+    there = {
+        "ranks": {r for r, _ in seen if r is not None},
+        "devices": {d for _, d in seen},
+        "steps": {s for r in reads for s in r.steps},
+    }
+    listed = (f"{what}: {', '.join(map(str, sorted(found))) or 'none recorded'}" for what, found in there.items())
+    raise UsageError("nothing matches that choice of rank, device and step", hint="; ".join(listed))
 
 
 def _input(path: Path, sources: list[Source], reads: list[_Read], notes: list[str], context: ReadLog) -> Input:

@@ -27,6 +27,12 @@ def percent(part: float | None) -> str:
     return "–" if part is None else f"{100 * part:.1f} %"
 
 
+def percents(low: float, high: float) -> str:
+    """Render an interval of fractions as percent; one number where both read the same."""
+    ends = list(dict.fromkeys("0" if end == 0 else f"{100 * end:.1f}" for end in (low, high)))
+    return f"{' to '.join(ends)} %"
+
+
 def count(n: int) -> str:
     """Render a count with thin separators, e.g. ``1 234 567``."""
     return f"{n:,}".replace(",", " ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import io
 import json
@@ -88,7 +89,7 @@ def test_the_verdict_comes_first(sample: Path) -> None:
         (["analyze", "{empty}"], 3, "no profile found"),
         (["analyze", "{raw}"], 3, "never exported"),
         (["analyze", "{text}"], 3, "row 1"),
-        (["analyze", "{sample}", "--step", "99"], 2, "steps: [11, 12, 13]"),
+        (["analyze", "{sample}", "--step", "99"], 2, "steps: 11, 12, 13"),
         (["analyze", "{sample}", "--rank", "7"], 2, "ranks: 0"),
         (["analyze", "{sample}", "--device", "7"], 2, "devices: 0"),
         (["analyze", "{sample}", "--cores", "many"], 2, "--cores 24,48"),
@@ -138,6 +139,39 @@ def test_a_run_directory_keeps_the_document(tmp_path: Path) -> None:
     shown = npuperf("analyze", tmp_path, "--format", "json").stdout
     assert (tmp_path / "analysis" / "result.json").read_text() == shown
     assert npuperf("analyze", tmp_path, "--format", "json").stdout == shown
+
+
+def test_a_view_of_a_part_does_not_replace_the_document(tmp_path: Path, sample: Path) -> None:
+    """And a run that may not be written in is analyzed all the same."""
+    run = tmp_path / "result"
+    shutil.copytree(sample, run / "raw" / sample.name)
+    (run / "npuperf.json").write_text("{}")
+    assert npuperf("analyze", run, "--step", "12").returncode == 0
+    assert not (run / "analysis").exists()
+    (run / "analysis").write_text("in the way")
+    done = npuperf("analyze", run)
+    assert done.returncode == 0 and "HOST-BOUND" in done.stdout
+    assert "not kept in the run" in done.stderr
+
+
+def test_a_table_needs_csv(sample: Path) -> None:
+    done = npuperf("analyze", sample, "--table", "phases")
+    assert done.returncode == 2 and "--format csv" in done.stderr
+
+
+def test_gates_speak_beside_a_table(sample: Path) -> None:
+    done = npuperf("analyze", sample, "--expect-cores", "*=1,1", "--format", "csv")
+    assert done.returncode == 1 and "gate FAIL  *=1,1" in done.stderr and "gate" not in done.stdout
+
+
+def test_code_is_never_wrapped() -> None:
+    """What is shown can be pasted, however narrow the terminal."""
+    sample = ROOT / "samples" / "micro_batch_ascend_pt"
+    shown = [line.strip() for line in npuperf("analyze", sample, "--full", columns=40).stdout.splitlines()]
+    for device in json.loads(npuperf("analyze", sample, "--format", "json").stdout)["devices"]:
+        for split in [*device["core_splits"], *device["super_kernels"]]:
+            ast.parse(split["code"])
+            assert all(line.strip() in shown for line in split["code"].splitlines())
 
 
 def test_file_and_folder_give_the_same_numbers(sample: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -136,3 +137,18 @@ def test_wrong_options_are_usage_errors(tmp_path: Path) -> None:
         done = run_cli(["analyze", folder, *options])
         assert (done.returncode, done.stdout) == (2, "")
         assert "next:" in done.stderr
+
+
+def test_ranges_do_not_nest(tmp_path: Path) -> None:
+    """Brute force: from each begin outside of a range to the next end, on the same stream."""
+    rng = random.Random(5)
+    names = [rng.choice("abc") for _ in range(400)]
+    kernels = [K(i * 1000, 500, name, name, "AI_CORE", 2, 8) for i, name in enumerate(names)]
+    inside, i = 0, 0
+    while i < len(names):
+        end = next((j for j in range(i, len(names)) if names[j] == "b"), None) if names[i] == "a" else None
+        inside += end - i + 1 if end is not None else 0
+        i = end + 1 if end is not None else i + 1
+    options = Options(expect=(parse_expectation("--expect-cores", "a..b=1,1"),))
+    (gate,) = analyze_path(ascend_pt(tmp_path, kernels, cores="24,48"), options).gates
+    assert gate.value == inside > 50

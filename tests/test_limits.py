@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from build import K, ascend_pt
+from conftest import run_cli
 from streams import (
     Limits,
     Work,
@@ -27,6 +28,7 @@ from streams import (
 
 from npuperf.analyze.limits import factors
 from npuperf.errors import UsageError
+from npuperf.model.chip import Cores
 from npuperf.model.result import CoreSplit, Device
 from npuperf.pipeline import Options, analyze_path
 
@@ -314,3 +316,29 @@ def test_static_kernels_depend_on_the_version_of_cann(version: str | None, statu
     split = proposal(device(folder))
     assert split is not None
     assert {r.rule: r.status for r in split.rules}["static kernel"] == status
+
+
+def test_a_long_profile_is_searched_on_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sample repeats itself, so a third of it has the same answer; the gain is that of the whole."""
+    whole = proposal(device(SAMPLE))
+    monkeypatch.setattr("npuperf.analyze.limits._EXCERPT", 35)
+    part = proposal(device(SAMPLE))
+    assert whole is not None and part is not None
+    assert limits_of(part) == limits_of(whole) == {3: (16, 32), 9: (8, 16)}
+    assert part.gain_ns_per_step == whole.gain_ns_per_step
+    assert part.bound_ns_per_step is None and part.searched_kernels < whole.searched_kernels == 99
+
+
+def test_a_stream_gets_one_limit() -> None:
+    done = run_cli(["analyze", str(SAMPLE), "--cores-of", "3=16,32", "--cores-of", "3=8,16"])
+    assert done.returncode == 2 and "has a limit already" in done.stderr
+
+
+def test_a_split_that_costs_time_says_so() -> None:
+    done = run_cli(["analyze", str(SAMPLE), "--cores-of", "3=8,16", "--cores-of", "9=16,32"])
+    assert ", costs 529.40 us (65.1 %)" in done.stdout and "-529" not in done.stdout
+
+
+def test_core_counts_that_contradict_the_profile_are_said() -> None:
+    warnings = analyze_path(SAMPLE, Options(cores=Cores(8, 16, "--cores"))).input.warnings
+    assert any("--cores says 8,16 cores, and the profile 24,48" in w for w in warnings)

@@ -97,6 +97,27 @@ def test_utf16_and_semicolons_as_spreadsheets_write_them(tmp_path: Path) -> None
     assert (table.times["start"].tolist(), table.times["dur"].tolist()) == ([T1], [1500])
 
 
+def test_rows_that_stand_there_twice_count_once(tmp_path: Path) -> None:
+    """A table that was put together from itself; two equal rows among many may be two kernels."""
+    kernels = [K(i * 40_000, 6_000, f"op_{i}", step=11) for i in range(20)]
+    twice = analyze_path(kernel_details(tmp_path / "twice" / "kernel_details.csv", [*kernels, *kernels]))
+    once = analyze_path(kernel_details(tmp_path / "once" / "kernel_details.csv", kernels))
+    assert twice.operators == once.operators
+    assert [(x.rows, x.reason) for x in twice.input.lost] == [(20, "stand in the table twice; counted once")]
+    few = analyze_path(kernel_details(tmp_path / "few" / "kernel_details.csv", [*kernels, kernels[3]]))
+    assert sum(o.count for o in few.operators) == 21 and not few.input.lost
+
+
+def test_steps_of_a_host_that_ran_ahead_are_not_the_device_s(tmp_path: Path) -> None:
+    """Two graphs, submitted at once in two short steps; they run long after. Nothing says which kernel is whose."""
+    kernels = [K(1_000_000 + i * 40_000, 39_000, f"op_{i}") for i in range(20)]
+    steps_ = {20: (0, 50_000), 21: (50_000, 1_100_000)}  # the last range lasts until the device is done
+    folder = ascend_pt(tmp_path, kernels, steps_)
+    (folder / "ASCEND_PROFILER_OUTPUT" / "kernel_details.csv").unlink()
+    (device,) = analyze_path(folder).devices
+    assert device.steps == []
+
+
 def test_one_bad_cell_costs_one_cell(tmp_path: Path) -> None:
     table, log = read(tmp_path / "k.csv", "Start Time(us),Duration(us),Block Dim\n1,1,24\n2,1,many\n3,1,40\n")
     assert table.ints["block"].tolist() == [24, -1, 40]

@@ -159,7 +159,7 @@ def test_without_launches_the_model_abstains(tmp_path: Path) -> None:
     kernels = [K(i * 40_000, 6_000, step=11) for i in range(50)]
     result = analyze_path(ascend_pt(tmp_path, kernels), Options(what_if=("host*0.5",)))
     (found,) = result.what_if
-    assert found.span_ns is None and "no launch is recorded" in (found.reason or "")
+    assert found.span_ns is None and "launches are not recorded" in (found.reason or "")
     assert result.devices[0].replay is None and result.devices[0].verdict.elasticity is None
 
 

@@ -25,7 +25,7 @@ from npuperf.model.chip import product_of_soc
 from npuperf.model.result import CoreLimit, CoreSplit, Finding, Held, RuleCheck
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
-from npuperf.units import duration, percent, plural
+from npuperf.units import duration, percents, plural
 
 TITLE = "streams competing for cores"
 SOURCE = "TorchAir: torchair.scope.limit_core_num (in-graph core limits), torch.npu.set_stream_limit in eager mode"
@@ -73,13 +73,13 @@ def judge(view: View, limits: Thresholds) -> Finding | None:
             )
         return None
     shown = ", ".join(f"stream {x.stream}: {x.cube},{x.vector}" for x in split.limits)
-    share = percent((waited[1] if waited else 0) / max(view.partition.span_ns, 1))
+    shares = [ns / max(view.partition.span_ns, 1) for ns in waited or (0, 0)]
     open_rules = [r.detail for r in split.rules if r.status == "unknown"]
     found = finding(
         view,
         "core_limit",
         "problem",
-        f"kernels wait {share} of the time for cores that another stream holds; limits {shown} separate them",
+        f"in {percents(*shares)} of the time a kernel waits for cores of another stream; limits {shown} separate them",
         evidence={
             **evidence,
             "limits": [{"stream": x.stream, "cube": x.cube, "vector": x.vector} for x in split.limits],
@@ -294,5 +294,5 @@ def _code(mode: str, limits: Sequence[CoreLimit]) -> Iterator[str]:
 
 
 def _few(types: Sequence[str]) -> str:
-    more = f" and {len(types) - _NAMES} more types" if len(types) > _NAMES else ""
+    more = f" and {plural(len(types) - _NAMES, 'more type')}" if len(types) > _NAMES else ""
     return ", ".join(types[:_NAMES]) + more if types else "no kernels in this window"

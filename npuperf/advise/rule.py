@@ -10,7 +10,7 @@ import numpy as np
 from npuperf.analyze.intervals import Intervals
 from npuperf.analyze.launch import Launches
 from npuperf.analyze.limits import Bench
-from npuperf.analyze.mode import Mode
+from npuperf.analyze.mode import Mode, no_launches
 from npuperf.analyze.whatif import Scene, predict
 from npuperf.model.chip import Cores
 from npuperf.model.labels import I64, Labels, Mask
@@ -104,9 +104,7 @@ class View:
 def lacks_launches(view: View) -> str | None:
     """Say what is missing for a rule about waiting for the host, if anything."""
     if not view.launches.known.any():
-        return (
-            "launches are not recorded: analyze the folder with trace_view.json (or the .db), npuperf profile --level 1"
-        )
+        return no_launches(view.mode)
     if view.profile.excerpt:
         return "rows are missing from the kernel table: analyze the file as it was exported"
     return None

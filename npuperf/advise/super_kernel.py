@@ -168,6 +168,10 @@ def _rules(view: View, sequence: KernelSequence, launch: tuple[int, int] | None)
     if launch is None:
         detail = "Block Dim is not recorded: where a kernel starts fewer cores and calls SyncAll, it hangs without it"
         yield RuleCheck(rule="feed-sync-all", status="unknown", detail=detail)
+    limited = {x.stream for split in view.report.core_splits for x in split.limits}
+    if sequence.stream in limited:
+        detail = "judged without the core limits above: under them its kernels start fewer cores"
+        yield RuleCheck(rule="core limits", status="unknown", detail=detail)
     if _may_wait_for_cores(view, sequence):
         detail = f"{_UNKNOWN_WAITS}: part of the gaps may be such waits, which no fusion saves"
         yield RuleCheck(rule="gaps", status="unknown", detail=detail)

@@ -42,7 +42,7 @@ READING: Final = re.compile(r"^aten::_local_scalar_dense$")
 #: Causes that stand for work of the thread itself; ranges, frames and steps merely surround it.
 BUSY: Final = frozenset(CAUSES) - {"step", "range", "python", "optimizer", "unrecorded"}
 #: Causes of the host time that a launch itself costs: fewer launches mean less of them.
-LAUNCHING: Final = ("tiling", "launch", "execute", "runtime", "memory", "queue", "autograd", "torch_op")
+LAUNCHING: Final = ("tiling", "launch", "execute", "runtime", "queue", "autograd", "torch_op")
 
 
 @lru_cache(maxsize=1 << 16)

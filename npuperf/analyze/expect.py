@@ -151,6 +151,8 @@ def judge(limit: Expectation, devices: Sequence[Checked]) -> Gate:
         streams = sorted({s for checked in devices for s in checked.streams})
         gate.status, gate.value = "cannot_tell", None
         gate.reason = f"no AI Core kernel there; streams: {', '.join(map(str, streams)) or 'none recorded'}"
+        if ".." in limit.where:
+            gate.reason += " (FIRST..LAST: in this order, on one stream)"
     elif unknown:
         gate.status, gate.value = "cannot_tell", None
         gate.reason = (

@@ -15,6 +15,13 @@ _CAPTURED: Final = re.compile(r"aclmdlRI|aclgraph|NPUGraph|CaptureReplay|rtModel
 _COMPILED: Final = re.compile(r"ModelExecute|aclmdlExecute|^Model@|GraphExecut|InferShape|ge::|RT2", re.I)
 
 
+def no_launches(mode: Mode) -> str:
+    """Say why no kernel has a launch of its own, and what would change that, if anything."""
+    if mode in ("aclgraph", "ge"):
+        return "the kernels run in graphs, which are launched as a whole: nothing tells when the host was late"
+    return "launches are not recorded: analyze the folder with trace_view.json (or the .db), npuperf profile --level 1"
+
+
 def mode_of(profile: DeviceProfile) -> Mode:
     """Tell from the kernels' names (eager torch_npu names them after aclnn and aclop calls) and from host calls."""
     tasks = profile.tasks

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from npuperf.cli.recipes import with_recipe
-from npuperf.errors import UsageError, exit_of_gates
+from npuperf.errors import InputError, UsageError, exit_of_gates
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -121,14 +121,24 @@ def analyze(
     asked = with_recipe(ctx, recipe, "analyze")
     if asked["output"] is not None:
         check_output(asked["output"], force)
+    source = ctx.get_parameter_source("table")
+    if source is not None and source.name == "COMMANDLINE" and asked["format_"] is not Format.csv:
+        raise UsageError(f"--table {asked['table'].value}: tables are for --format csv")
     result = _run(path, asked)
-    _save_into_run(path, result)
     if asked["format_"] is Format.text:
         _print_report(result, asked["output"], full=asked["full"], top=asked["top"])
     else:
         from npuperf.render import DOCUMENTS
 
         emit(DOCUMENTS[asked["format_"].value](result, asked["table"].value, asked["top"]), asked["output"])
+    if asked["format_"] is Format.csv:  # which shows one table
+        from npuperf.cli.progress import tell
+        from npuperf.render.words import gate_text
+
+        for gate in result.gates:
+            tell(gate_text(gate))
+    if not any(asked[name] is not None for name in ("step", "rank", "device")):
+        _save_into_run(path, result)
     raise typer.Exit(exit_of_gates(gate.status for gate in result.gates))
 
 
@@ -136,8 +146,8 @@ def show(path: Path) -> None:
     """Analyze as without any option, and print the screen."""
     asked = {name: parameter.default for name, parameter in inspect.signature(analyze).parameters.items()}
     result = _run(path, asked)
-    _save_into_run(path, result)
     _print_report(result, None, full=False, top=asked["top"])
+    _save_into_run(path, result)
 
 
 def _run(path: Path, asked: dict[str, Any]) -> Result:
@@ -148,7 +158,7 @@ def _run(path: Path, asked: dict[str, Any]) -> Result:
     plog = asked["plog"]
     if plog is None and asked["before"] is not None:
         usual = Path("~/ascend/log").expanduser()  # where CANN writes its logs unless told otherwise
-        plog = usual if usual.is_dir() else None
+        plog = usual if next(usual.rglob("plog-*.log"), None) else None
     options = Options(
         **{name: asked[name] for name in ("top", "step", "rank", "device", "soc", "before")},
         cores=_cores(asked["cores"], asked["soc"]),
@@ -174,6 +184,10 @@ def _cores_of(texts: Iterable[str]) -> dict[int, tuple[int, int]]:
             raise UsageError(
                 f"--cores-of {text!r}: {limit.where!r} is not a stream", hint="give its number, e.g. 5=8,16"
             )
+        if limit.stream in found:
+            raise UsageError(
+                f"--cores-of {text!r}: stream {limit.stream} has a limit already", hint="one for each stream"
+            )
         found[limit.stream] = (limit.cube, limit.vector)
     return found
 
@@ -184,9 +198,11 @@ def _cores(cores: str | None, soc: str | None) -> Cores | None:
 
     if cores is not None:
         parts = cores.split(",")
-        if len(parts) != 2 or not all(p.strip().isdigit() for p in parts) or int(parts[0]) < 1:
-            raise UsageError(f"--cores {cores!r}: not two numbers", hint="give cube,vector, e.g. --cores 24,48")
-        return Cores(int(parts[0]), int(parts[1]), "--cores")
+        numbers = [int(p) if p.strip().isdecimal() and len(p.strip()) < 6 else -1 for p in parts]
+        if len(numbers) != 2 or numbers[0] < 1 or numbers[1] < 0:
+            hint = "give cube,vector, e.g. --cores 24,48; vector is 0 on chips without vector cores"
+            raise UsageError(f"--cores {cores!r}: not two numbers of cores", hint=hint)
+        return Cores(numbers[0], numbers[1], "--cores")
     if soc is None:
         return None
     found = cores_of_soc(soc)
@@ -210,7 +226,10 @@ def _save_into_run(path: Path, result: Result) -> None:
     if (path / MANIFEST).is_file():
         from npuperf.render.json import render_json
 
-        write_atomically(path / "analysis" / "result.json", render_json(result))
+        try:
+            write_atomically(path / "analysis" / "result.json", render_json(result))
+        except InputError as error:  # somebody else's run
+            print(f"npuperf: not kept in the run: {error.what}", file=sys.stderr)
 
 
 def emit(text: str, output: Path | None) -> None:
@@ -237,12 +256,10 @@ def print_text(draw: Callable[[Console], None], output: Path | None) -> None:
 
     from rich.console import Console
 
-    if output is None:
-        console = Console(highlight=False)
-        with console.capture() as screen:
-            draw(console)
-        emit(screen.get(), None)
-        return
-    buffer = io.StringIO()
-    draw(Console(file=buffer, width=120, highlight=False))
-    emit(buffer.getvalue(), output)
+    console = Console(highlight=False) if output is None else Console(file=io.StringIO(), width=120, highlight=False)
+    with console.capture() as screen:
+        draw(console)
+    text = screen.get()
+    if not console.is_terminal:  # tables are filled with blanks up to their width
+        text = "\n".join(line.rstrip() for line in text.split("\n"))
+    emit(text, output)

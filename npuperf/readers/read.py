@@ -32,6 +32,9 @@ from npuperf.units import NS_PER_MS, NS_PER_S, NS_PER_US
 
 Progress = Callable[[int], None]
 
+#: Tables with fewer rows than one in so many that stand there twice are taken as they are.
+_REPEATED = 10
+
 
 def read_source(source: Source, log: ReadLog, progress: Progress | None = None) -> list[DeviceProfile]:
     """Read everything a source has, one profile per device.
@@ -179,7 +182,27 @@ def _kernels(source: Source, excerpts: set[int | None], log: ReadLog) -> dict[in
             f"{source.kernels[0]}: row 2: no usable row: a header, but no kernel with a start and a duration",
             hint="record at least one step that runs on the NPU, and export again",
         )
-    return {number: Tasks.concat(p) for number, p in parts.items()}
+    return {number: _once(Tasks.concat(p), source, log) for number, p in parts.items()}
+
+
+def _once(tasks: Tasks, source: Source, log: ReadLog) -> Tasks:
+    """Leave out rows that stand there twice, as in tables that were put together: no stream runs two kernels at once.
+
+    A few equal rows are left alone: kernels that run in parallel within a stream may be.
+    """
+    order = np.argsort(tasks.start, kind="stable")
+    again = tasks.start[order][1:] == tasks.start[order][:-1]
+    if np.count_nonzero(again) * _REPEATED < len(tasks):
+        return tasks
+    order = np.lexsort((tasks.name.codes, tasks.stream, tasks.end, tasks.start))
+    columns = [column[order] for column in (tasks.start, tasks.end, tasks.stream, tasks.name.codes)]
+    twice = np.logical_and.reduce([column[1:] == column[:-1] for column in columns]) & (columns[2][1:] >= 0)
+    if np.count_nonzero(twice) * _REPEATED < len(tasks):
+        return tasks
+    log.lose(str(source.kernels[0]), int(np.count_nonzero(twice)), "stand in the table twice; counted once")
+    kept = np.ones(len(tasks), np.bool_)
+    kept[order[1:][twice]] = False
+    return tasks.filter(kept)
 
 
 def _rows(table: Table, path: str, log: ReadLog) -> tuple[Tasks, I64, I64]:

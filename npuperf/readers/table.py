@@ -83,6 +83,8 @@ def read_table(
     """
     layout = _layout(path, columns, pmu)
     missing = [c.headers[0] for c in columns if c.name in required and not layout.places[c.name]]
+    if missing and not all(h.strip().isprintable() and "\ufffd" not in h for h in layout.headers):
+        raise InputError(f"{path}: row 1: not a table: its header is no text")
     if missing:
         raise InputError(
             f"{path}: row 1: no column {' or '.join(repr(m) for m in missing)} among "

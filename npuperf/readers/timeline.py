@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 
@@ -47,6 +48,10 @@ def interpret(trace: Trace) -> Timeline:
     return _kineto(trace)
 
 
+#: Share of tasks outside of all of the host's steps from which these are not those of the device.
+_OUTSIDE: Final = 0.2
+
+
 def assign_steps(tasks: Tasks, host: HostOps, steps: HostSteps) -> Tasks:
     """Give tasks without a step the step whose host range submitted them.
 
@@ -59,7 +64,9 @@ def assign_steps(tasks: Tasks, host: HostOps, steps: HostSteps) -> Tasks:
     if len(host.ops):
         time = np.where(tasks.op >= 0, host.ops.start[tasks.op], time)
     if (time == NO_TIME).all():
-        time = tasks.start
+        number = steps.at(tasks.start)
+        outside = np.count_nonzero(number < 0) > _OUTSIDE * len(tasks)  # the host ran ahead: its ranges say nothing
+        return tasks if outside else tasks.with_columns(step=number)
     return tasks.with_columns(step=np.where(time == NO_TIME, -1, steps.at(time)))
 
 

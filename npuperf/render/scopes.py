@@ -20,7 +20,7 @@ from npuperf.model.result import (
 )
 from npuperf.render.layout import grid, keep_numbers_whole, section
 from npuperf.render.words import GATE, device_name, interval
-from npuperf.units import duration, percent, plural
+from npuperf.units import duration, percent, percents, plural
 
 _LEVELS: Final = " ▁▂▃▄▅▆▇█"
 _GATE_STYLE: Final = {"pass": "green", "fail": "bold red", "cannot_tell": "yellow"}
@@ -65,7 +65,7 @@ def core_lines(result: Result) -> Iterator[RenderableType]:
             ("vector", d.cores.vector, over and over.vector),
         ):
             if side:
-                text = f"{name:<6} {percent(side.occupancy_busy)} busy, {percent(side.occupancy_span)} in all"
+                text = f"{name:<6} {percent(side.occupancy_busy)} used, {percent(side.occupancy_span)} in all"
                 picture = "".join(_LEVELS[_level(x)] for x in time.slices) if time else ""
                 yield Text.assemble((title, "bold"), f"{text:<36}", (picture, "cyan"), no_wrap=True)
                 title = " " * len(title)
@@ -110,7 +110,7 @@ def scope_sections(result: Result, full: bool) -> Iterator[RenderableType]:
         if full:
             yield from (_scope(scope, name) for scope in d.super_kernels)
         if d.super_kernel_checks:
-            yield section(f"{name}SuperKernels against the earlier profile", _checks(d.super_kernel_checks))
+            yield section(f"{name}SuperKernels, and the kernels they replaced", _checks(d.super_kernel_checks))
 
 
 def _split(device: Device, split: CoreSplit, name: str, full: bool) -> RenderableType:
@@ -121,12 +121,13 @@ def _split(device: Device, split: CoreSplit, name: str, full: bool) -> Renderabl
     per = "step" if device.steps else "window"
     steps = max(len(device.steps), 1)
     now = device.partition.span_ns // steps
-    least, most = split.gain_pct
+    least, most = (share / 100 for share in split.gain_pct)
+    if most < 0:
+        effect = f"costs {interval(*(-ns for ns in reversed(split.gain_ns_per_step)))} ({percents(-most, -least)})"
+    else:
+        effect = f"saves {interval(*split.gain_ns_per_step)} ({percents(least, most)})"
     lines: list[RenderableType] = [
-        Text(
-            f"{per} {duration(now)} → {interval(split.span_ns[0] // steps, split.span_ns[1] // steps)}, "
-            f"saves {interval(*split.gain_ns_per_step)} ({least:.1f} to {most:.1f} %)"
-        ),
+        Text(f"{per} {duration(now)} → {interval(split.span_ns[0] // steps, split.span_ns[1] // steps)}, {effect}"),
         Text(f"for {split.mode}", style="dim"),
     ]
     if split.tried and split.bound_ns_per_step is None:
@@ -138,9 +139,7 @@ def _split(device: Device, split: CoreSplit, name: str, full: bool) -> Renderabl
     if split.slower:
         lines.append(_slower(split))
     lines += _rules(split.rules, full)
-    if split.code:
-        lines += [Text(), Text(split.code.rstrip())]
-    return section(title, Group(*lines))
+    return Group(section(title, Group(*lines)), *([Text(), _code(split.code)] if split.code else []))
 
 
 def _slower(split: CoreSplit) -> RenderableType:
@@ -183,8 +182,13 @@ def _scope(scope: SuperKernelScope, name: str) -> RenderableType:
         if len(scope.segments) > _ROWS:
             lines.append(Text(f"{_ROWS} of {len(scope.segments)} segments; --format json has all", style="dim"))
     lines += [Text(f"{o.key}={o.value}: {o.reason}", style="dim") for o in scope.options]
-    lines += [*_rules(scope.rules, True), Text(), Text(scope.code.rstrip())]
-    return section(title, Group(*lines))
+    lines += _rules(scope.rules, True)
+    return Group(section(title, Group(*lines)), Text(), _code(scope.code))
+
+
+def _code(code: str) -> RenderableType:
+    """Show code that can be pasted: at the margin, and no line of it is wrapped."""
+    return Text(code.rstrip(), no_wrap=True, overflow="ignore")
 
 
 def _launch_text(scope: SuperKernelScope) -> str:

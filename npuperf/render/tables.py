@@ -352,7 +352,7 @@ def cores(result: Result) -> Table:
         Column("mix_block_max", "max", "count"),
         Column("occupancy", "cores used while busy", "percent"),
         Column("waves_max", "waves", "count"),
-        Column("tail", "tail loss", "percent"),
+        Column("tail", "idle in waves", "percent"),
     )
     names = [c.key for c in columns[2:]]
     rows = [(*_who(d), *(getattr(t, name) for name in names)) for d in result.devices for t in d.cores.by_type]
@@ -706,6 +706,8 @@ TABLES: dict[str, Callable[[Result], Table]] = {
 
 def how_many(shown: int, total: int, what: str) -> str:
     """Say how much of a list is shown."""
+    if total == 1:
+        what = what.removesuffix("ies") + "y" if what.endswith("ies") else what.removesuffix("s")
     return f"{shown} of {total} {what}" if shown < total else f"{total} {what}"
 
 

@@ -10,12 +10,12 @@ from rich.console import JustifyMethod as Justify
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from npuperf.model.result import Bound, Device, Finding, Range, Result, Spread, Step
+from npuperf.model.result import Bound, Device, Finding, Range, Result, Spread, Step, WhatIf
 from npuperf.render.layout import grid, keep_numbers_whole, section
 from npuperf.render.scopes import core_lines, gate_lines, scope_sections
 from npuperf.render.tables import TABLES, Table, how_many
 from npuperf.render.words import BOUND, CAUSE, PARTS, device_name, gain, interval
-from npuperf.units import duration, percent, plural
+from npuperf.units import duration, percent, percents, plural
 
 _COLOURS = {"host": "yellow", "compute": "cyan", "communication": "magenta", "unknown": "red"}
 _SEVERITY = {"high": "red", "medium": "yellow", "low": "dim"}
@@ -35,7 +35,7 @@ _FEW = 5
 
 def print_text(result: Result, console: Console, *, full: bool, top: int) -> None:
     """Print the report to ``console``."""
-    console.print(Group(*_screen(result, full, top)), soft_wrap=False)
+    console.print(Group(*_screen(result, full, top)), crop=False)  # code is not to be cut
 
 
 def _screen(result: Result, full: bool, top: int) -> Iterator[RenderableType]:
@@ -93,7 +93,8 @@ def _cores_of(device: Device) -> str:
 def _verdict(result: Result) -> Text:
     verdict = result.verdict
     label = Text(BOUND[verdict.bound], style=f"bold {_COLOURS[verdict.bound]}")
-    return Text.assemble(label, f"  {verdict.basis}: {verdict.reason}")
+    basis = "" if verdict.bound == "unknown" else f"{verdict.basis}: "
+    return Text.assemble(label, f"  {basis}{verdict.reason}")
 
 
 def _partition(device: Device) -> RenderableType:
@@ -133,13 +134,14 @@ def _phase_lines(device: Device, name: str) -> Iterator[RenderableType]:
     if len(rows) < 2 and not (typical and typical.odd):
         return
     table = grid(("ms", "right"), ("%", "right"), ("verdict", "left"), ("part", "left"), ("least–most ms", "left"))
+    basis = "inferred" if any(p.verdict.basis == "inferred" for p in device.phases) else "measured"
     most = sorted(range(len(rows)), key=lambda i: rows[i][2] - rows[i][3])[:_FEW]
     for i in sorted(most):
         bound, label, start, end, length = rows[i]
         table.add_row(
             f"{start / 1e6:.3f}–{end / 1e6:.3f}",
             _share(end - start, span),
-            _bound_text(bound, "measured"),
+            _bound_text(bound, basis),
             label or "–",
             "–" if length is None else f"{length.min_ns / 1e6:.3f}–{length.max_ns / 1e6:.3f}",
         )
@@ -203,18 +205,24 @@ def _what_if(result: Result, full: bool) -> Iterator[RenderableType]:
     if not rows:
         return
     several = len(result.devices) > 1
-    table = grid(("rank", "right"), ("gain %", "right"), (f"per {rows[0].gain_per}", "right"), ("what if", "left"))
+    table = grid(("rank", "right"), ("gain %", "right"), (f"per {rows[0].gain_per}", "right"), ("change", "left"))
     for w in rows:
         note = w.reason or w.title
         table.add_row(
             f"{w.rank if w.rank is not None else w.device}" if several else "",
-            "–" if w.gain_pct is None else f"{w.gain_pct:.1f}",
+            _gain_share(w),
             "–" if w.gain_ns_per_step is None else interval(*w.gain_ns_per_step),
             w.expr + (f": {note}" if note else ""),
         )
     errors = [d.replay.error for d in result.devices if d.replay and d.replay.usable]
     check = f" (replayed; the model is {percent(max(errors))} off the measured window)" if errors else ""
     yield section(f"what if{check}", keep_numbers_whole(table))
+
+
+def _gain_share(w: WhatIf) -> str:
+    if w.gain_pct_interval is None:
+        return "–"
+    return percents(*(pct / 100 for pct in w.gain_pct_interval)).removesuffix(" %").replace(" to ", "–")
 
 
 def _compact_devices(devices: Sequence[Device]) -> RichTable:

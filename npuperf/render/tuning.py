@@ -18,7 +18,7 @@ from npuperf.render.markdown import table_markdown
 from npuperf.render.tables import Cell, Column, Table, how_many
 from npuperf.render.text import Bands
 from npuperf.render.words import GATE, interval
-from npuperf.units import duration, plural
+from npuperf.units import duration, percents, plural
 
 _STATUS: Final[dict[Status, tuple[str, str]]] = {
     "successful": ("SUCCESSFUL", "bold green"),
@@ -230,8 +230,7 @@ def _verified_table(found: Verification) -> Table:
 def _saved_line(saved_ns: tuple[int, int], step_ns: int | None) -> str:
     """Say what is saved per step."""
     least, most = saved_ns
-    step = step_ns or 0
-    share = f" ({100 * least / step:.1f} to {100 * most / step:.1f} % of {duration(step)})" if step else ""
+    share = f" ({percents(least / step_ns, most / step_ns)} of {duration(step_ns)})" if step_ns else ""
     return f"expected: {interval(least, most)} per step{share}, in device-bound time only"
 
 

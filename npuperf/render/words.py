@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import Final
 
-from npuperf.model.result import Device, Finding, Result
-from npuperf.units import duration
+from npuperf.model.result import Device, Finding, Gate, Result
+from npuperf.units import duration, percents
 
 BOUND: Final = {
     "host": "HOST-BOUND",
@@ -72,13 +72,18 @@ def gain(finding: Finding) -> str:
     if duration(low) == duration(high):
         return f"gain {duration(high)} {per} ({most:.1f} %)"
     low_text = "0" if low == 0 else duration(low)
-    return f"gain {low_text} to {duration(high)} {per} ({least:.0f} to {most:.1f} %)"
+    return f"gain {low_text} to {duration(high)} {per} ({percents(least / 100, most / 100)})"
 
 
 def device_name(device: Device) -> str:
     """Name a device and its rank."""
     rank = f"rank {device.rank}, " if device.rank is not None else ""
     return f"{rank}device {device.device}"
+
+
+def gate_text(gate: Gate) -> str:
+    """Say in one line what a gate found."""
+    return f"gate {GATE[gate.status]}  {gate.expr}: {gate.reason or ''}"
 
 
 def interval(low: int, high: int) -> str:
