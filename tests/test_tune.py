@@ -28,7 +28,7 @@ from npuperf.savings import read_usage, savings
 from npuperf.tune import preflight
 from npuperf.tune.gates import judge, parse_condition
 from npuperf.tune.job import Dump, Job, Model, Script, dump_command, find_source, steps
-from npuperf.tune.store import merge
+from npuperf.tune.store import graph_bank, merge
 from npuperf.verify import Profiled, compare, read_profiled
 
 SOC = "Ascend910B3"
@@ -440,17 +440,38 @@ def test_a_status_is_explained_for_its_version(place: Place, said: str, cann: st
     assert words in done.stdout + done.stderr
 
 
-def test_a_program_is_dumped_first_and_an_empty_dump_is_explained(place: Place) -> None:
-    (place.root / "train.py").write_text("import torch\nprint('trained')\n")
-    modules = place.root / "modules"
+def dumping_modules(root: Path) -> Path:
+    """Stand-ins for torch and torch_npu that only dump."""
     for name, text in {
         "torch": "class npu:\n    @staticmethod\n    def set_aoe(path):\n        import os; os.makedirs(path)\n"
         "        if os.environ.get('DUMPS'): open(path + '/op.pb', 'w').close()\n",
         "torch_npu": "",
     }.items():
-        (modules / name).mkdir(parents=True)
-        (modules / name / "__init__.py").write_text(text)
-    path = f"{ROOT}:{modules}"
+        (root / name).mkdir(parents=True)
+        (root / name / "__init__.py").write_text(text)
+    return root
+
+
+def test_a_dump_that_survives_us_is_tuned(place: Place) -> None:
+    """npuperf is killed while the program dumps; --resume waits for the program, and then runs aoe."""
+    (place.root / "train.py").write_text("import torch, time\nprint('dumping', flush=True)\ntime.sleep(4)\n")
+    where = {"PYTHONPATH": f"{ROOT}:{dumping_modules(place.root / 'modules')}", "DUMPS": "1"}
+    command = place.command("--mode", "op", "--", sys.executable, "train.py")
+    with subprocess.Popen(command, cwd=place.root, env=place.environment(**where), stderr=subprocess.DEVNULL) as child:
+        deadline = time.monotonic() + 30
+        while not any("dumping" in log.read_text() for log in place.root.glob("result/tune/*/aoe.log")):
+            assert time.monotonic() < deadline and child.poll() is None
+            time.sleep(0.05)
+        child.kill()
+    done = place.run("--resume", **where)
+    assert done.returncode == 0, done.stderr
+    assert "still runs: waiting for it" in done.stderr and len(place.calls()) == 1
+
+
+def test_a_program_is_dumped_first_and_an_empty_dump_is_explained(place: Place) -> None:
+    (place.root / "train.py").write_text("import torch\nprint('trained')\n")
+    modules = place.root / "modules"
+    path = f"{ROOT}:{dumping_modules(modules)}"
     command = ("--mode", "op", "--", sys.executable, "train.py")
     done = place.run(*command, PYTHONPATH=path)
     assert done.returncode == 3
@@ -517,6 +538,12 @@ MODEL = Model(Path("/net.onnx"))
 def test_products_and_their_tuning(soc: str | None, mode: str, status: str) -> None:
     found = checks(Job(mode, MODEL), preflight.Machine(soc, None, None, None, None))["product"]  # type: ignore[arg-type]
     assert (found.status, found.hard) == (status, True)
+
+
+@pytest.mark.parametrize(("source", "status"), [(MODEL, "ok"), (Script(("t.py",), adapter=True), "fail")])
+def test_only_models_are_tuned_on_the_small_chip(source: Model | Script, status: str) -> None:
+    machine = preflight.Machine("Ascend310B1", None, None, None, None)
+    assert checks(Job("op", source), machine)["product"].status == status
 
 
 def test_cpu_formulas(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -724,6 +751,41 @@ def test_rolling_back(place: Place) -> None:
     assert lines(home) == {5: 50}
     (kept,) = home.parent.glob("op.before-*")
     assert len(lines(kept)) == 5
+
+
+def test_rolling_back_where_links_stand(place: Place) -> None:
+    """A linked folder is replaced by what it held; what the link points to is not touched."""
+    home = place.root / "home" / "Ascend" / "latest" / "data" / "aoe" / "custom" / "op"
+    bank(place.root / "shared", [record(5, 50)])
+    home.mkdir(parents=True)
+    (home / SOC).symlink_to(place.root / "shared" / SOC, target_is_directory=True)
+    assert place.run(*OP).returncode == 0
+    done = place.run("--rollback")
+    assert done.returncode == 0, done.stderr
+    assert lines(home) == {5: 50} and len(lines(place.root / "shared")) == 5
+
+
+def test_merging_leaves_other_files_alone(tmp_path: Path) -> None:
+    into = tmp_path / "c"
+    bank(into, [record(1, 10)])
+    other = into / "MyNotes_runtime_kb.json"
+    other.write_text("mine")
+    bank(tmp_path / "a", [record(2, 20)])
+    bank(tmp_path / "b", [record(3, 30)])
+    merge([tmp_path / "a", tmp_path / "b"], into)
+    assert other.read_text() == "mine"
+    unreadable = next(f for f in (tmp_path / "b").rglob("*_runtime_kb.json"))
+    unreadable.unlink()
+    unreadable.mkdir()
+    with pytest.raises(UsageError, match="cannot be read"):
+        merge([tmp_path / "a", tmp_path / "b"], into)
+
+
+def test_where_subgraph_banks_lie(tmp_path: Path) -> None:
+    """In the home there is a folder for each SoC; TUNE_BANK_PATH names the bank itself."""
+    (tmp_path / "home" / "Ascend310P3").mkdir(parents=True)
+    assert graph_bank(tmp_path / "home", "Ascend310P3") == tmp_path / "home" / "Ascend310P3"
+    assert graph_bank(tmp_path / "home", "Ascend910A") == graph_bank(tmp_path / "home", None) == tmp_path / "home"
 
 
 def test_a_bank_that_does_not_show_what_is_claimed(place: Place) -> None:

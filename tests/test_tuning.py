@@ -7,6 +7,7 @@ import io
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -283,6 +284,27 @@ def test_nothing_is_guessed() -> None:
     (document,) = parse('{"a": 1, "b": 26.8').documents
     assert isinstance(document, Object) and document.members == [("a", 1)]
     assert parse('{"a": 1}').faults == []
+
+
+def test_what_no_measurement_is(tmp_path: Path) -> None:
+    """Infinite and undefined times are none; what is nested too deeply is refused, many faults are counted."""
+    text = re.sub(r": 32\b", ": NaN", json.dumps(LISTED), count=1)
+    assert "NaN" in text
+    found = read(tmp_path, text)
+    assert found.entries and all(e.after_us is None or e.after_us > 0 for e in found.entries)
+    for deep in ("[" * 100_000, '{"a":' * 100_000, "[" * 100_000 + "]" * 100_000):
+        with pytest.raises(InputError):
+            read(tmp_path, deep)
+    parsed = parse("[" + " ".join(map(str, range(20_000))) + "]")
+    assert parsed.documents == [[*range(20_000)]] and len(parsed.faults) == 51
+
+
+def test_one_file_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
+    read(tmp_path, LISTED)
+    (tmp_path / "aoe_result_opat_20260101120000001_pid7.json").touch()
+    found = read_results(result_files(tmp_path))
+    assert found.entries and found.recovered and found.status != "successful"
+    assert any("empty" in w for w in found.warnings)
 
 
 def test_the_files_of_one_run(tmp_path: Path) -> None:

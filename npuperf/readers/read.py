@@ -381,7 +381,8 @@ def _merge(rows: Tasks, seen: Tasks, lost: bool, source: Source, log: ReadLog) -
         extra &= ~unlisted
     elif unlisted.any():
         log.warn(
-            f"{source.root}: {np.count_nonzero(unlisted)} kernels missing in the table were taken from the timeline"
+            f"{source.root}: {np.count_nonzero(unlisted)} kernels missing in the table were taken from the timeline; "
+            "each counts for the step of the kernel before it, which may be another one"
         )
     return Tasks.concat([rows, _with_steps(seen.filter(extra), rows)])
 
