@@ -22,7 +22,7 @@ from npuperf.profile import manifest as manifests
 from npuperf.profile.folder import RunFolder
 from npuperf.render.tuning import TUNING_DOCUMENTS, document
 from npuperf.savings import Usage, add_savings, read_usage
-from npuperf.tune import codes, preflight, store, supervise
+from npuperf.tune import outcome, preflight, store, supervise
 from npuperf.tune.bank import add_bank, compare, read_bank
 from npuperf.tune.job import (
     Job,
@@ -43,9 +43,6 @@ from npuperf.tune.results import PATTERN, read_results
 Tell = Callable[[str], None]
 
 HISTORY = "history.jsonl"
-#: What aoe's exit status 2 means in every version seen; other codes depend on the version of CANN.
-_BAD_OPTION = 2
-_FAILED = ExitCode.CHILD_FAILED
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +178,8 @@ def run_plan(
                 tell(f"{step.title}: {step.shown()}")
                 supervise.note(folder, step=number)
                 ran = supervise.run_step(step, environment, folder, left, progress)
-            if step is not found.steps[-1] and (ran.failed or not _dumped(folder / "dump")):
-                return _conclude(found, ran, supervise.partial(folder), *_no_dump(ran, folder))
+            if step is not found.steps[-1] and (ran.failed or not outcome.dumped(folder / "dump")):
+                return _conclude(found, ran, supervise.partial(folder), *outcome.no_dump(ran, folder))
     except KeyboardInterrupt:
         why = ("interrupted", "start again with --resume")
         ran = supervise.Ran(None, time.monotonic() - began)
@@ -190,7 +187,7 @@ def run_plan(
         tell(f"what was tuned is kept in {folder}; --resume goes on")
         raise
     result = supervise.partial(folder)
-    return _conclude(found, ran, result, *_judge(found, ran, result))
+    return _conclude(found, ran, result, *outcome.judge(found.job, folder, ran, result))
 
 
 def _prepare(found: Plan, cann: str | None) -> None:
@@ -217,71 +214,6 @@ def _prepare(found: Plan, cann: str | None) -> None:
         "programs": programs,
     }
     supervise.note(folder, status="running", **facts)
-
-
-def _dumped(dump: Path) -> bool:
-    return dump.is_dir() and any(f.is_file() for f in dump.rglob("*"))
-
-
-def _no_dump(ran: supervise.Ran, folder: Path) -> tuple[tuple[str, str], int]:
-    """Say why there is nothing to give to AOE: the program failed, or it compiled no operator."""
-    if ran.failed:
-        how = "was stopped: --timeout is over" if ran.timed_out else f"ended with exit status {ran.returncode}"
-        return _failure(f"the program {how}", folder), _FAILED
-    why = (
-        "the program dumped no operator: torch_npu dumps those that it compiles (aclop), and on Atlas A2 and A3 nearly "
-        "all run precompiled (aclnn), so this is normal there",
-        "tune an exported model (--model FILE.onnx or .air), or a graph that GE compiles (torchair, max-autotune)",
-    )
-    return why, ExitCode.INPUT
-
-
-def _failure(what: str, folder: Path) -> tuple[str, str]:
-    """Say what failed, with the last line of its output and AOE's status in it, and where the rest is."""
-    output = supervise.output(folder)
-    said = [line for line in output.splitlines() if line.strip()][-1:]
-    code = codes.printed(output)
-    meaning = codes.meaning(code, _cann(folder)) if code is not None else None
-    meant = [f"AOE's status {code}: {meaning}"] if meaning else []
-    return ": ".join([what, *said]) + "".join(f" ({text})" for text in meant), f"see {folder / supervise.LOG}"
-
-
-def _cann(folder: Path) -> str | None:
-    """Return the version of CANN that a run was begun with."""
-    cann = supervise.read_state(folder).get("cann")
-    return str(cann) if cann else None
-
-
-def _judge(found: Plan, ran: supervise.Ran, result: Tuning | None) -> tuple[tuple[str, str] | None, int]:
-    """Tell success: exit status 0, the words at the end of the output, and a result that can be read."""
-    if ran.timed_out:
-        return ("stopped: --timeout is over", "start again with --resume"), _FAILED
-    if ran.returncode:
-        return _failure(_exit_text(ran.returncode), found.folder), _FAILED
-    whole = result is not None and result.status == "successful" and not result.recovered
-    in_adapter = isinstance(found.job.source, Script) and found.job.source.adapter
-    # TensorFlow's adapter says its last words at a level that is not logged by default.
-    if not supervise.finished(found.folder) and not (in_adapter and whole):
-        return ("the output does not say that AOE finished", "start again with --resume"), _FAILED
-    if result is None and _had_nothing_to_tune(found.folder):
-        return None, ExitCode.DONE
-    if result is None:
-        return ("AOE finished and left no readable result", f"see {found.folder}"), _FAILED
-    if result.status not in ("successful", "nothing_to_tune") or result.recovered:
-        return (f"AOE finished, and its result says {result.status}", "see failed operators"), _FAILED
-    return None, ExitCode.DONE
-
-
-def _had_nothing_to_tune(folder: Path) -> bool:
-    """Tell whether the adapter says that there was nothing to tune: it leaves no result then."""
-    code = codes.printed(supervise.output(folder))
-    return code is not None and codes.nothing_to_tune(code, _cann(folder))
-
-
-def _exit_text(returncode: int) -> str:
-    if returncode < 0:
-        return f"killed by signal {-returncode}"
-    return f"exit status {returncode}" + (" (an option that this aoe does not know)" * (returncode == _BAD_OPTION))
 
 
 def _conclude(
