@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from npuperf.analyze.groups import distinct
 from npuperf.model.labels import I64
 
 
@@ -50,16 +49,6 @@ class Intervals:
     def within(self, windows: Intervals) -> I64:
         """Return for each window how much of the set lies in it, ns."""
         return self.before(windows.end) - self.before(windows.start)
-
-    def intersect(self, other: Intervals) -> Intervals:
-        """Return what both sets cover."""
-        border = distinct(np.concatenate([self.start, self.end, other.start, other.end]))
-        depth = np.zeros(len(border), np.int64)
-        for part in (self, other):
-            depth[np.searchsorted(border, part.start)] += 1
-            depth[np.searchsorted(border, part.end)] -= 1
-        both = np.flatnonzero(np.cumsum(depth) == 2)
-        return Intervals.union(border[both], border[both + 1])
 
     def gaps(self, start: int, end: int) -> Intervals:
         """Return what of ``[start, end)`` the set does not cover."""
