@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from msgspec.structs import replace
 
+from npuperf.analyze.cores import on_cores
 from npuperf.analyze.operators import type_labels
 from npuperf.model.labels import I64, Labels, Mask
 from npuperf.model.profile import ReadLog
@@ -25,6 +26,7 @@ from npuperf.units import NS_PER_US
 class Usage:
     """The compute kernels of one device of a profile. ``felt``: outside of host-bound phases.
 
+    ``tunable``: static kernels on AI cores; ``dynamic``: the share of those of dynamic shape, where that is known.
     ``lengths``: of the steps (ns), none where none is recorded; ``step_ns``: their median, else the whole window.
     """
 
@@ -36,7 +38,8 @@ class Usage:
     types: Labels
     dur: I64
     felt: Mask
-    dynamic: bool | None
+    tunable: Mask
+    dynamic: float | None
     most_blocks: int | None
 
     @property
@@ -45,8 +48,8 @@ class Usage:
         return max(len(self.lengths), 1)
 
     def busiest(self, count: int | None = None, *, felt: bool = True) -> list[str]:
-        """Return the operator types with most time (that is ``felt``, or any), the most first."""
-        time = np.where(self.felt, self.dur, 0) if felt else self.dur
+        """Return the operator types with most time (that is ``felt`` and can be tuned, or any), the most first."""
+        time = np.where(self.felt & self.tunable, self.dur, 0) if felt else self.dur
         total = np.bincount(self.types.codes + 1, time, minlength=1)[1:]
         order = [int(i) for i in np.argsort(-total, kind="stable") if total[i] > 0]
         return [self.types.names[i] for i in order[:count]]
@@ -86,7 +89,8 @@ def _usage(kernels: Tasks, report: Device) -> Usage:
         types=type_labels(kernels),
         dur=kernels.dur,
         felt=felt,
-        dynamic=bool(kernels.dynamic[known].all()) if known.any() else None,
+        dynamic=float(kernels.dynamic[known].mean()) if known.any() else None,
+        tunable=on_cores(kernels) & ~kernels.dynamic,
         most_blocks=_most_blocks(kernels),
     )
 

@@ -23,7 +23,7 @@ from npuperf.profile.folder import RunFolder
 from npuperf.render.tuning import TUNING_DOCUMENTS, document
 from npuperf.savings import Usage, add_savings, read_usage
 from npuperf.tune import outcome, preflight, store, supervise
-from npuperf.tune.bank import add_bank, compare, read_bank
+from npuperf.tune.bank import ANOTHER_PLACE, add_bank, compare, read_bank
 from npuperf.tune.job import (
     Job,
     Model,
@@ -116,7 +116,8 @@ def plan(
         most_blocks=usage.most_blocks if usage else None,
     )
     kind = "op" if job.mode == "op" else "graph"
-    place = store.winning_place(kind, job.bank, {**environment, **absolute_banks(environment)}, Path.home())
+    banks = {**environment, **absolute_banks(environment)}
+    place = store.winning_place(kind, job.bank, banks, Path.home(), cann_version(environment))
     begun = supervise.read_state(folder).get("place") if resume else None
     if begun and Path(begun) != place:
         hint = f"--bank {begun}, or the environment that it was begun in; without --resume another run begins"
@@ -125,7 +126,7 @@ def plan(
         job=job,
         folder=folder,
         steps=tuple(steps(job, folder, aoe, environment, resume=resume)),
-        checks=tuple(preflight.check(job, machine, environment)),
+        checks=tuple(preflight.check(job, machine, environment, place)),
         ops=tune_ops(job),
         place=place,
         soc=machine.soc,
@@ -224,6 +225,9 @@ def _conclude(
     tuning = result or _nothing(found, ran, problem is None)
     if problem is not None and tuning.status == "successful":
         tuning = replace(tuning, status="incomplete")
+    if problem is None and ran.returncode is None:
+        unseen = "its exit status was not seen: npuperf was not there when it ended"
+        tuning = replace(tuning, warnings=(*tuning.warnings, unseen))
     tuning = replace(tuning, folder=str(folder), checks=found.checks)
     tuning = add_savings(_with_bank(tuning, found), found.usage)
     status = "done" if problem is None else "failed"
@@ -267,6 +271,10 @@ def _with_bank(tuning: Tuning, found: Plan) -> Tuning:
     if found.job.mode == "subgraph":
         old, new = store.hashes(before), store.hashes(after)
         changed = sum(old.get(name) != digest for name, digest in new.items())
+        claimed = tuning.summary.added + tuning.summary.updated if tuning.summary else 0
+        if claimed and not changed and tuning.status == "successful":
+            text = f"the result file says {claimed} subgraphs added or updated, and in {found.place} no file changed"
+            return replace(tuning, warnings=(*tuning.warnings, f"{text}: {ANOTHER_PLACE}"))
         text = (
             f"the subgraph bank {found.place}: {changed} of {len(new)} files new or changed (their content is opaque)"
         )

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from msgspec.structs import replace
+
 from npuperf.analyze.noise import noise_of
 from npuperf.errors import InputError
 from npuperf.files import shown
 from npuperf.model.labels import I64
-from npuperf.model.tuning import Verification, Verified
+from npuperf.model.tuning import Tuning, Verification, Verified
 from npuperf.profile.command import resolve
 from npuperf.profile.options import build
 from npuperf.record import record
@@ -34,7 +36,7 @@ def verify(
     command: Sequence[str],
     folder: Path,
     banks: tuple[Path, Path],
-    predicted_ns: tuple[int, int] | None,
+    tuning: Tuning,
     environment: Mapping[str, str],
     tell: Callable[[str], None],
 ) -> Verification:
@@ -52,7 +54,7 @@ def verify(
         cache.mkdir(parents=True)
         with_bank = {**environment, "TUNE_BANK_PATH": str(bank), "ASCEND_CACHE_PATH": str(cache)}
         found.append(_profile(command, folder / name, with_bank, tell))
-    return compare(found[0], found[1], predicted_ns)
+    return compare(found[0], found[1], tuning)
 
 
 def _profile(
@@ -76,25 +78,36 @@ def read_profiled(path: Path) -> Profiled:
     return Profiled(path, usage)
 
 
-def compare(before: Profiled, after: Profiled, predicted_ns: tuple[int, int] | None) -> Verification:
-    """Compare two profiles: the step, every operator type that both have, and what was predicted."""
+def compare(before: Profiled, after: Profiled, tuning: Tuning | None) -> Verification:
+    """Compare two profiles: the step, every operator type that both have (tuned ones first), and what was predicted."""
     lengths = before.usage.lengths, after.usage.lengths
     step = _verified("step", *lengths) if all(map(len, lengths)) else None
     operators = []
     for name in before.usage.busiest(felt=False):
         durations = [_durations(p.usage, name) for p in (before, after)]
         if all(len(d) for d in durations):
-            operators.append(_verified(name, *durations))
+            operators.append(replace(_verified(name, *durations), predicted_ns=_predicted(name, tuning)))
+    operators.sort(key=lambda found: found.predicted_ns is None)
     verdict, reason = _judge(step, operators)
     return Verification(
         baseline=shown(before.path),
         tuned=shown(after.path),
         step=step,
         operators=tuple(operators),
-        predicted_ns=predicted_ns,
+        predicted_ns=tuning.saved_ns if tuning else None,
         verdict=verdict,  # type: ignore[arg-type]
         reason=reason,
     )
+
+
+def _predicted(type_: str, tuning: Tuning | None) -> tuple[int, int] | None:
+    """Return what tuned operators of a type were expected to save per step, None where none was tuned."""
+    names = {e.name for e in (tuning.entries if tuning else ()) if type_.lower() in map(str.lower, e.types)}
+    rows = [s for s in (tuning.savings if tuning else ()) if s.name in names]
+    if not names:
+        return None
+    own = sum(s.most_ns for s in rows if s.basis == "name")  # others may all be the same calls
+    return sum(s.least_ns for s in rows), own + max((s.most_ns for s in rows if s.basis == "type"), default=0)
 
 
 def _durations(usage: Usage, type_: str) -> I64:

@@ -86,7 +86,7 @@ def test_reasons(tmp_path: Path) -> None:
     words = {o.type: o.reason.split(":")[0] for o in found.over}
     assert words == {
         "AivKernel": "communication",
-        "Add": "a TBE kernel (te_…)",
+        "Add": "it seems to be a TBE kernel (te_…)",
         "Mul": "others of this type obey",
         "Sub": "none of this type obeys",
     }

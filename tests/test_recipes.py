@@ -158,7 +158,7 @@ def traced(npu: dict[str, str], script: str, *arguments: str) -> tuple[list[str]
 
 
 def test_the_example_of_core_limits_runs(npu: dict[str, str]) -> None:
-    signatures, graphs = traced(npu, "limit_core_num.py", "max-autotune")
+    signatures, graphs = traced(npu, "limit_core_num.py")
     assert signatures[0] == "(op_aicore_num: int, op_vectorcore_num: int)"
     (graph,) = graphs
     entered = [dict(zip(*call[1:], strict=True)) for call in graph if "enter" in str(call[0])]  # type: ignore[index]
@@ -173,7 +173,7 @@ def test_the_example_of_super_kernels_runs(npu: dict[str, str]) -> None:
     assert signatures[1] == "(scope: str, options: str = '')"
     (graph,) = graphs
     enter = graph[0]
-    options = "feed-sync-all=1:strict-scope-check=bypass"
+    options = "feed-sync-all=1"
     assert dict(zip(*enter[1:], strict=True)) == {  # type: ignore[index]
         "_super_kernel_scope": "layer", "_super_kernel_options": options
     }  # fmt: skip

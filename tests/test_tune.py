@@ -28,7 +28,7 @@ from npuperf.savings import read_usage, savings
 from npuperf.tune import preflight
 from npuperf.tune.gates import judge, parse_condition
 from npuperf.tune.job import Dump, Job, Model, Script, dump_command, find_source, steps
-from npuperf.tune.store import graph_bank, merge
+from npuperf.tune.store import graph_bank, merge, winning_place
 from npuperf.verify import Profiled, compare, read_profiled
 
 SOC = "Ascend910B3"
@@ -386,6 +386,21 @@ def test_a_full_disk_is_no_success(place: Place) -> None:
     assert "File too large" in (place.runs[-1] / "aoe.log").read_text()
 
 
+def test_what_cannot_be_tuned_is_explained(place: Place) -> None:
+    (place.root / "empty").mkdir()
+    done = place.run("--mode", "op", "--dump", "empty")
+    assert done.returncode == 3 and "aclnn" in done.stderr and place.calls() == []
+    (place.root / "train.py").write_text("import torch\n")
+    done = place.run("--mode", "subgraph", "--soc", "Ascend310P3", "--", sys.executable, "train.py")
+    assert done.returncode == 2 and "single operators" in done.stderr
+
+
+def test_words_of_the_adapter_are_no_end_of_aoe(place: Place) -> None:
+    aoe = place.bin / "aoe"
+    aoe.write_text(aoe.read_text().replace("Aoe process finished,", "Aoe success[0], "))
+    assert place.run(*OP).returncode == 5
+
+
 def test_a_run_of_another_kind_is_not_gone_on_with(place: Place) -> None:
     assert place.run(*OP, FAKE_AOE_FAIL="kill").returncode == 5
     done = place.run("--mode", "subgraph", "--model", "net.onnx", "--resume")
@@ -521,7 +536,7 @@ def test_what_cannot_be_dumped_from_outside_is_said(command: list[str], tmp_path
 
 def checks(job: Job, machine: preflight.Machine | None = None, **environment: str) -> dict[str, Check]:
     nothing = preflight.Machine(None, None, None, None, None)
-    return {c.name: c for c in preflight.check(job, machine or nothing, environment)}
+    return {c.name: c for c in preflight.check(job, machine or nothing, environment, Path.home() / "bank")}
 
 
 MODEL = Model(Path("/net.onnx"))
@@ -563,7 +578,7 @@ def test_cpu_formulas(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def test_every_other_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = Job("op", Script(("python3", "train.py"), adapter=False))
-    dynamic = preflight.Machine(SOC, 20, True, None, 24)
+    dynamic = preflight.Machine(SOC, 20, 1.0, None, 24)
     found = checks(job, dynamic, PROFILING_MODE="dynamic", GE_USE_STATIC_MEMORY="1", WORLD_SIZE="8",
                    CPU_AFFINITY_CONF="1", TE_PARALLEL_COMPILER="64", TUNE_BANK_PATH="/nowhere")  # fmt: skip
     wrong = {name for name, c in found.items() if c.status in ("warn", "fail")}
@@ -573,9 +588,16 @@ def test_every_other_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     }  # fmt: skip
     assert {name for name, c in found.items() if c.hard} == {"product", "shapes", "bank path"}
     fine = checks(
-        job, preflight.Machine(SOC, 24, False, None, 24), ASCEND_HOME_PATH="/cann", TUNE_BANK_PATH=str(tmp_path)
+        job, preflight.Machine(SOC, 24, 0.0, None, 24), ASCEND_HOME_PATH="/cann", TUNE_BANK_PATH=str(tmp_path)
     )
-    assert {fine[n].status for n in ("shapes", "bank path", "device cores", "CANN environment", "profiling")} == {"ok"}
+    assert {fine[n].status for n in ("shapes", "bank path", "device cores", "CANN environment")} == {"ok"}
+    assert fine["profiling"].status == fine["static memory"].status == "unknown"  # the program may say otherwise
+    assert checks(Job("op", MODEL))["profiling"].status == "ok"
+    assert checks(Job("op", MODEL), GE_USE_STATIC_MEMORY="0")["static memory"].status == "warn"  # unset is required
+    some = checks(job, preflight.Machine(SOC, 24, 0.5, None, 24))["shapes"]
+    assert (some.status, some.found) == ("warn", "50 % of the kernels in the profile are dynamic")
+    by_hand = {n for n, c in checks(job).items() if c.status == "unknown" and c.found.startswith("not ")}
+    assert by_hand >= {"device memory", "order", "program"}
     assert checks(job)["device cores"].status == checks(job)["shapes"].status == "unknown"
     assert checks(Job("op", MODEL), dynamic)["shapes"].status == "unknown"  # the profile is not the model's
 
@@ -779,6 +801,20 @@ def test_merging_leaves_other_files_alone(tmp_path: Path) -> None:
     unreadable.mkdir()
     with pytest.raises(UsageError, match="cannot be read"):
         merge([tmp_path / "a", tmp_path / "b"], into)
+
+
+@pytest.mark.parametrize(
+    ("cann", "there", "place"),
+    [
+        ("8.5.0", (), "latest"), ("9.0.0", (), "cann"), (None, (), "latest"), ("9.0.0", ("latest",), "latest"),
+        ("8.1.RC1", ("cann",), "cann"), ("9.0.0", ("latest", "cann"), "cann"), ("8.5.0", ("latest", "cann"), "latest"),
+    ],
+)  # fmt: skip
+def test_where_banks_lie(cann: str | None, there: tuple[str, ...], place: str, tmp_path: Path) -> None:
+    for name in there:
+        (tmp_path / "Ascend" / name / "data/aoe/custom/op").mkdir(parents=True)
+    found = winning_place("op", None, {}, tmp_path, cann)
+    assert found == tmp_path / "Ascend" / place / "data/aoe/custom/op"
 
 
 def test_where_subgraph_banks_lie(tmp_path: Path) -> None:

@@ -440,13 +440,28 @@ def test_claims_that_the_bank_does_not_show(tmp_path: Path) -> None:
     wrong = tune("--from", file, "--diff", tmp_path / "a", tmp_path / "a")
     assert wrong.returncode == 0 and "was TUNE_BANK_PATH another one" in " ".join(wrong.stdout.split())
     right = json.loads(tune("--from", file, "--diff", tmp_path / "a", tmp_path / "b", "--format", "json").stdout)
-    assert right["warnings"] == [] and right["bank"]["changes"][0]["change"] == "added"
+    (warning,) = right["warnings"]
+    assert "the bank shows 1: several operators may be one case" in warning
+    assert right["bank"]["changes"][0]["change"] == "added"
     alone = json.loads(tune("--diff", tmp_path / "a", tmp_path / "b", "--format", "json").stdout)
     assert alone == {"schema_version": "1.0", "bank": right["bank"]}
     shown = tune("--diff", tmp_path / "a", tmp_path / "b").stdout
     assert "1 → 2 records: 1 added, 0 changed, 0 removed, 1 unchanged" in shown
     assert "MatMulV3,added,Ascend910B3,20," in tune("--diff", tmp_path / "a", tmp_path / "b", "--format", "csv").stdout
     assert "| MatMulV3 | added |" in tune("--diff", tmp_path / "a", tmp_path / "b", "--format", "markdown").stdout
+
+
+def test_two_run_directories_are_compared_by_their_newest_runs(tmp_path: Path) -> None:
+    """Not by the snapshots of banks that lie in them."""
+    for name, softmax in (("one", 32), ("two", 16)):
+        for stamp in ("20260101", "20260102"):
+            folder = tmp_path / name / "tune" / stamp
+            bank(folder / "bank_before", [record(16, 64)])
+            (folder / "state.json").write_text("{}")
+            text = json.dumps(LISTED).replace(": 32", f": {softmax}") if stamp == "20260102" else json.dumps(LISTED)
+            (folder / "aoe_result_opat_20260101120000000_pid7.json").write_text(text)
+    found = json.loads(tune("--diff", tmp_path / "one", tmp_path / "two", "--format", "json").stdout)["results"]
+    assert [(c["name"], c["before_us"], c["after_us"]) for c in found["changes"]] == [("net/softmax", 32, 16)]
 
 
 # ---- results against results, any content, any damage --------------------------------------------------------------

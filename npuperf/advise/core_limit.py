@@ -10,6 +10,7 @@ import numpy as np
 
 from npuperf.advise.rule import View, code_lines, finding
 from npuperf.analyze.cores import on_cores
+from npuperf.analyze.fused import is_super_kernel
 from npuperf.analyze.limits import (
     MOST_STREAMS,
     Bench,
@@ -22,7 +23,7 @@ from npuperf.analyze.limits import (
 )
 from npuperf.errors import UsageError
 from npuperf.model.chip import product_of_soc
-from npuperf.model.result import CoreLimit, CoreSplit, Finding, Held, RuleCheck
+from npuperf.model.result import CoreLimit, CoreSplit, Finding, RuleCheck
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
 from npuperf.units import duration, percents, plural
@@ -73,6 +74,13 @@ def judge(view: View, limits: Thresholds) -> Finding | None:
             )
         return None
     shown = ", ".join(f"stream {x.stream}: {x.cube},{x.vector}" for x in split.limits)
+    violated = [r.detail for r in split.rules if r.status == "violated"]
+    if violated:
+        needed = f"limits {shown} would fit, but {'; '.join(violated)}"
+        told = {**evidence, "violated": violated}
+        return finding(
+            view, "core_limit", "cannot_tell", TITLE, evidence=told, needs=needed, next=needed, source=SOURCE
+        )
     shares = [ns / max(view.partition.span_ns, 1) for ns in waited or (0, 0)]
     open_rules = [r.detail for r in split.rules if r.status == "unknown"]
     found = finding(
@@ -210,9 +218,9 @@ def _rules(view: View, bench: Bench, split: Split) -> Iterator[RuleCheck]:
     detail = "tuned tilings are looked up by core count: a bank tuned for all cores is not used under a limit"
     yield RuleCheck(rule="knowledge base", status="unknown", detail=detail)
     threads = _launch_threads(view, split)
-    status: Held = "violated" if threads > 1 else "unknown" if threads == 0 else "ok"
     counted = f"{plural(threads, 'thread')} launched" if threads else "which threads launch is not recorded"
-    yield RuleCheck(rule="one thread", status=status, detail=f"one thread at most may set a stream's limit: {counted}")
+    detail = f"one thread at most may set a stream's limit; nothing tells which one would ({counted})"
+    yield RuleCheck(rule="one thread", status="unknown", detail=detail)
     small = sorted({int(s) for s in np.unique(bench.stream[(bench.cube > 0) | (bench.vector > 0)])} - split.keys())
     if small:
         detail = f"streams {', '.join(map(str, small))} stay without a limit: under two percent of the kernel time"
@@ -223,13 +231,13 @@ def _operator_rules(tasks: Tasks, mode: str, split: Split) -> Iterator[RuleCheck
     """Check which operators on the limited streams take a limit at all."""
     limited = np.isin(tasks.stream, list(split))
     named_tbe = tasks.name.flag([n.startswith("te_") for n in tasks.name.names])
-    tbe = limited & on_cores(tasks) & named_tbe
-    detail = "Ascend C operators only: the profile does not tell what an operator is written in"
+    tbe = limited & on_cores(tasks) & named_tbe & ~is_super_kernel(tasks)
+    detail = "Ascend C operators only, others may not obey, and streams that wait for each other may hang: "
     if tbe.any():
-        detail = (
-            f"Ascend C operators only: {int(tbe.sum())} TBE kernels ignore the limit, {tasks.name[int(tbe.argmax())]}"
-        )
-    yield RuleCheck(rule="Ascend C", status="violated" if tbe.any() else "unknown", detail=detail)
+        detail += f"{plural(int(tbe.sum()), 'kernel')} seem to be TBE, {tasks.name[int(tbe.argmax())]}"
+    else:
+        detail += "the profile does not tell what an operator is written in"
+    yield RuleCheck(rule="Ascend C", status="unknown", detail=detail)
     communication = limited & (tasks.work == Work.COMMUNICATION)
     if communication.any():
         detail = "communication on a limited stream: only its vector cores, with HCCL_OP_EXPANSION_MODE=AIV"
@@ -270,6 +278,8 @@ def _launch_threads(view: View, split: Split) -> int:
 def _code(mode: str, limits: Sequence[CoreLimit]) -> Iterator[str]:
     """Write the scopes out; the busiest stream comes first and is the one that the program starts on."""
     yield f"# {MODES[mode]}"
+    if mode == "aclgraph":
+        yield "# record and wait for events between the streams: captured graphs add none"
     if mode == "eager":
         yield "# set it once, from one thread, before the first kernel of the stream"
         yield "import torch"
@@ -278,7 +288,7 @@ def _code(mode: str, limits: Sequence[CoreLimit]) -> Iterator[str]:
         yield "import torchair"
     for i, limit in enumerate(limits):
         yield ""
-        yield f"# stream {limit.stream}, {limit.kernels} kernels: {_few(limit.types)}"
+        yield f"# stream {limit.stream}, {plural(limit.kernels, 'kernel')}: {_few(limit.types)}"
         yield from (f"#   {line}" for line in limit.where)
         if mode == "eager":
             stream = "torch.npu.current_stream()" if i == 0 else f"stream_{limit.stream}"

@@ -65,7 +65,7 @@ def judge(view: View, limits: Thresholds) -> Finding | None:
             "unchecked": [r.detail for r in first.rules if r.status == "unknown"],
         },
         gain=(0, most),
-        refute="npuperf analyze AFTER --before THIS shows that the SuperKernel takes as long (published: it may)",
+        refute="npuperf analyze AFTER --before THIS shows that the SuperKernel takes as long, or longer (published)",
         next="paste the scope (--full shows it), compile, profile again, verify with --before",
         source=SOURCE,
     )  # fmt: skip
@@ -145,13 +145,12 @@ def _options(
     streams = streams_within(view.tasks, sequence)
     bound = bool(view.report.core_splits)
     if len(streams) > 2 and not bound:
-        reason = f"kernels of {len(streams)} streams run meanwhile; not for micro-batches with cores of their own"
+        listed = ", ".join(map(str, streams))
+        reason = (
+            f"streams {listed} run meanwhile: it runs them side by side if their operators are in the scope, too, and "
+            "gains where cube kernels stand beside vector kernels; not for micro-batches with cores of their own"
+        )
         yield ScopeOption(key="stream-fusion", value="1", reason=reason)
-    yield ScopeOption(
-        key="strict-scope-check",
-        value="bypass",
-        reason="warns in plog (super_kernel_scope) where the scope breaks; abort would stop there",
-    )
 
 
 def _rules(view: View, sequence: KernelSequence, launch: tuple[int, int] | None) -> Iterator[RuleCheck]:
@@ -162,8 +161,12 @@ def _rules(view: View, sequence: KernelSequence, launch: tuple[int, int] | None)
         "GE executes the graph" if view.mode == "ge" else "the profile does not tell the mode"
     )
     yield RuleCheck(rule="mode", status="ok" if view.mode == "ge" else "unknown", detail=detail)
-    known = bool(view.tasks.state.known()[sequence.runs[0]].any())
-    detail = "static graph: " + ("OP State says so" if known else "OP State is not recorded")
+    known = bool(view.tasks.state.known()[sequence.runs[0]].all())
+    compute = view.tasks.work == Work.COMPUTE
+    if (view.tasks.dynamic & compute).any():
+        detail, known = "kernels of dynamic shape are there: in a dynamic graph no SuperKernel is made, silently", False
+    else:
+        detail = "static graph: " + ("OP State says so" if known else "OP State is not recorded for all kernels")
     yield RuleCheck(rule="static graph", status="ok" if known else "unknown", detail=detail)
     if launch is None:
         detail = "Block Dim is not recorded: where a kernel starts fewer cores and calls SyncAll, it hangs without it"
@@ -175,6 +178,11 @@ def _rules(view: View, sequence: KernelSequence, launch: tuple[int, int] | None)
     if _may_wait_for_cores(view, sequence):
         detail = f"{_UNKNOWN_WAITS}: part of the gaps may be such waits, which no fusion saves"
         yield RuleCheck(rule="gaps", status="unknown", detail=detail)
+    detail = (
+        "to see where it breaks, in a run for that alone: strict-scope-check=bypass warns in plog (super_kernel_scope) "
+        "and makes no SuperKernel of that scope, abort stops the compilation; neither sees communication"
+    )
+    yield RuleCheck(rule="scope", status="unknown", detail=detail)
     detail = "every operator must support it (TBE and TIK do not): the profile does not tell, plog does"
     yield RuleCheck(rule="operators", status="unknown", detail=detail)
 
@@ -193,6 +201,7 @@ def _code(
     yield f"# stream {stream}, {len(types)} kernels ×{count}; inside the compiled function, no graph break in the block"
     yield from (f"#   {line}" for line in where)
     text = ":".join(f"{o.key}={o.value}" for o in options)
-    yield f'with torchair.scope.super_kernel("{name}", "{text}"):'
+    arguments = f'"{name}", "{text}"' if text else f'"{name}"'
+    yield f"with torchair.scope.super_kernel({arguments}):"
     more = f" … {types[-1]}" if len(types) > _TYPES else ""
     yield f"    ...  # {', '.join(types[:_TYPES])}{more}"

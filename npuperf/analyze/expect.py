@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from npuperf.analyze.cores import blocks, on_cores
+from npuperf.analyze.fused import is_super_kernel
 from npuperf.errors import UsageError
 from npuperf.model.labels import Mask
 from npuperf.model.profile import DeviceProfile
@@ -131,8 +132,8 @@ def _reason(tasks: Tasks, i: int, *, everything: bool, obeyed: bool) -> str:
         return "communication: only its vector cores can be limited, with HCCL_OP_EXPANSION_MODE=AIV"
     if everything:
         return "no kernel obeys: the scope does not cover them, or static kernel compilation is on beside the limit"
-    if (tasks.name[i] or "").startswith("te_"):
-        return "a TBE kernel (te_…): only Ascend C operators can be limited"
+    if (tasks.name[i] or "").startswith("te_") and not is_super_kernel(tasks)[i]:
+        return "it seems to be a TBE kernel (te_…): only Ascend C operators surely obey"
     if obeyed:
         return "others of this type obey: this one is outside the scope, or its binary was compiled statically before"
     return "none of this type obeys: not an Ascend C operator, or its binary was compiled statically before"

@@ -131,15 +131,24 @@ def _read_only(asked: dict[str, Any]) -> None:
     from npuperf.render.tuning import BANK_DOCUMENTS, RESULT_DOCUMENTS, print_bank, print_results
     from npuperf.savings import add_savings
 
-    if asked["diff"] is not None and asked["from_"] is None and all(map(_holds_results, asked["diff"])):
-        _show(_compare_results(asked["diff"]), asked, RESULT_DOCUMENTS, print_results)
-        return
+    if asked["diff"] is not None and asked["from_"] is None:
+        asked["diff"] = tuple(map(_newest_run, asked["diff"]))
+        if all(map(_holds_results, asked["diff"])):
+            _show(_compare_results(asked["diff"]), asked, RESULT_DOCUMENTS, print_results)
+            return
     bank = _compare(asked["diff"]) if asked["diff"] is not None else None
     if asked["from_"] is None:
         assert bank is not None
         _show(bank, asked, BANK_DOCUMENTS, print_bank)
         return
     _finish(add_savings(_read(asked["from_"], bank), _usage(asked)), asked)
+
+
+def _newest_run(path: Path) -> Path:
+    """Return the newest tuning run of a run directory; anything else as it is."""
+    from npuperf.tuning import last_run
+
+    return last_run(path) if next(path.glob("tune/*/state.json"), None) else path
 
 
 def _holds_results(path: Path) -> bool:
@@ -157,7 +166,10 @@ def _compare_results(paths: tuple[Path, Path]) -> ResultDiff:
 def _compare(paths: tuple[Path, Path]) -> BankDiff:
     from npuperf.tune.bank import compare, read_bank
 
-    return compare(read_bank(paths[0]), read_bank(paths[1]))
+    banks = [read_bank(path) for path in paths]
+    if not any(bank.files for bank in banks):
+        raise InputError(f"{paths[0]}, {paths[1]}: no *_runtime_kb.json below them, and no result of AOE")
+    return compare(*banks)
 
 
 def _read(path: Path, bank: BankDiff | None) -> Tuning:
@@ -299,7 +311,7 @@ def _verify(asked: dict[str, Any]) -> None:
     if found_results is None:
         raise InputError(f"{folder}: no result that can be read")
     tuning = add_savings(found_results, _usage(asked))
-    found = verify(command, folder, (before, place), tuning.saved_ns, os.environ, tell)
+    found = verify(command, folder, (before, place), tuning, os.environ, tell)
     tuning = replace(tuning, folder=str(folder), verification=found)
     note_verification(folder, found)
     _finish(tuning, asked)

@@ -130,7 +130,8 @@ class Saving(msgspec.Struct, frozen=True, kw_only=True):
 class Verified(msgspec.Struct, frozen=True, kw_only=True):
     """An operator type, or the whole step, without and with the bank: mean times in ns, noise of their difference.
 
-    ``noise_ns`` is None where there is a single time on one side.
+    ``noise_ns`` is None where there is a single time on one side. ``predicted_ns``: what tuning it was expected to save
+    per step, least and most; None for what was not tuned.
     """
 
     name: str
@@ -139,6 +140,7 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
     after_ns: int
     noise_ns: int | None
     verdict: Literal["faster", "same", "slower", "cannot tell"]
+    predicted_ns: tuple[int, int] | None = None
 
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True):

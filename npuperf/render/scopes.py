@@ -169,8 +169,9 @@ def _scope(scope: SuperKernelScope, name: str) -> RenderableType:
     title = f"{name}SuperKernel {scope.name}: {plural(scope.kernels, 'kernel')} ×{scope.count} on stream {scope.stream}"
     lines: list[RenderableType] = [
         Text(
-            f"saves 0 to {duration(scope.gain_ns_per_step[1])} per step: {duration(scope.gaps_ns)} between its kernels "
-            f"beside {duration(scope.dur_ns)} in them; kernel heads are not measured and not counted"
+            f"{duration(scope.gain_ns_per_step[1])} of gaps per step to save at most: {duration(scope.gaps_ns)} "
+            f"between its kernels beside {duration(scope.dur_ns)} in them; kernel heads cannot be measured and are not "
+            "counted; published cases include slower ones"
         ),
         Text(_launch_text(scope), style="dim"),
     ]

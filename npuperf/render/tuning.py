@@ -59,6 +59,8 @@ _VERIFIED: Final = (
     Column("before_ns", "before", "us"),
     Column("after_ns", "after", "us"),
     Column("noise_ns", "noise", "us"),
+    Column("predicted_least_ns", "predicted per step, least", "us"),
+    Column("predicted_most_ns", "most", "us"),
 )
 _RESULTS: Final = (
     Column("name", "name"),
@@ -221,7 +223,7 @@ def _savings_table(tuning: Tuning) -> Table:
 
 def _verified_table(found: Verification) -> Table:
     rows: list[tuple[Cell, ...]] = [
-        (v.name, v.verdict, v.count, v.before_ns, v.after_ns, v.noise_ns)
+        (v.name, v.verdict, v.count, v.before_ns, v.after_ns, v.noise_ns, *(v.predicted_ns or (None, None)))
         for v in ([found.step] if found.step else []) + list(found.operators)
     ]
     return Table("verified", "without and with the bank", _VERIFIED, rows, keys=1)

@@ -20,6 +20,11 @@ from npuperf.errors import InputError
 from npuperf.model.tuning import BankChange, BankChangeKind, BankDiff, FieldChange, Tuning
 
 _NAME: Final = re.compile(r"^(?P<soc>.+?)_(?P<cores>\d+)_AiCore_(?P<op>.+)_runtime_kb\.json$")
+#: Why a bank may not show what a result claims.
+ANOTHER_PLACE: Final = (
+    "was TUNE_BANK_PATH another one, did another user tune (the default bank lies in the home), or does this version "
+    "of CANN keep it elsewhere (~/Ascend/latest, ~/Ascend/cann)?"
+)
 _FIELDS: Final = ("info_dict", "knowledge")
 
 
@@ -125,11 +130,11 @@ def check_claims(tuning: Tuning, diff: BankDiff) -> list[str]:
         return []  # what ended early had not written its bank yet
     claimed = summary.added + summary.updated
     seen = sum(c.change != "removed" for c in diff.changes)
+    said = f"the result file says {summary.added} added and {summary.updated} updated, and the bank shows"
     if claimed and not seen:
-        return [
-            f"the result file says {summary.added} added and {summary.updated} updated, and the bank shows none: was "
-            "TUNE_BANK_PATH another one, or did another user tune (the default bank lies in the home)?"
-        ]
+        return [f"{said} none: {ANOTHER_PLACE}"]
+    if seen < claimed:
+        return [f"{said} {seen}: several operators may be one case, or another bank than this one has the rest"]
     return []
 
 

@@ -28,6 +28,13 @@ _TENSORFLOW: Final = re.compile(
 FINISHED: Final = "Aoe process finished"
 #: What TF Adapter says at the end of a tuned graph.
 ADAPTER_FINISHED: Final = "Aoe success"
+#: Why a dump may be empty, and what to do.
+NO_DUMP: Final = (
+    "torch_npu dumps operators that it compiles (aclop), and on Atlas A2 and A3 nearly all run precompiled (aclnn), so "
+    "this is normal there",
+    "tune an exported model (--model FILE.onnx or .air); a graph of torchair (max-autotune, static) is tuned by its "
+    'own config.aoe_config.aoe_mode = "2", and only its log says how that went (Success to run aoe_tuning)',
+)
 
 
 class Model(msgspec.Struct, frozen=True, tag=True):
@@ -110,6 +117,8 @@ def find_source(
     if dump is not None:
         if not dump.is_dir():
             raise InputError(f"--dump {dump}: no such folder")
+        if not any(f.is_file() for f in dump.rglob("*")):
+            raise InputError(f"--dump {dump}: empty: {NO_DUMP[0]}", hint=NO_DUMP[1])
         return Dump(dump.absolute())
     words = [*(command or recorded or ())]
     if not words:
@@ -160,6 +169,9 @@ def steps(
         added["AOE_MODE"] = JOB_TYPE[job.mode]
         return [Step("tune in the program", source.command, added, Path.cwd())]
     if isinstance(source, Script):
+        if job.mode == "subgraph":
+            hint = "export the model: npuperf tune --mode subgraph --model FILE.onnx"
+            raise UsageError("--mode subgraph: what torch_npu dumps are single operators", hint=hint)
         dump = folder / "dump"
         first = Step("dump operators", dump_command(source.command, dump), {}, Path.cwd())
         return [first, Step("tune", _aoe(job, aoe, Dump(dump), folder, resume), added, folder)]

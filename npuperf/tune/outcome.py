@@ -8,7 +8,7 @@ from typing import Final
 from npuperf.errors import ExitCode
 from npuperf.model.tuning import Tuning
 from npuperf.tune import codes, supervise
-from npuperf.tune.job import Job, Script
+from npuperf.tune.job import NO_DUMP, Job, Script
 
 #: What aoe's exit status 2 means in every version seen.
 _BAD_OPTION: Final = 2
@@ -27,12 +27,7 @@ def no_dump(ran: supervise.Ran, folder: Path) -> tuple[Problem, int]:
     if ran.failed:
         how = "was stopped: --timeout is over" if ran.timed_out else f"ended with exit status {ran.returncode}"
         return _failure(f"the program {how}", folder), _FAILED
-    why = (
-        "the program dumped no operator: torch_npu dumps those that it compiles (aclop), and on Atlas A2 and A3 nearly "
-        "all run precompiled (aclnn), so this is normal there",
-        "tune an exported model (--model FILE.onnx or .air), or a graph that GE compiles (torchair, max-autotune)",
-    )
-    return why, ExitCode.INPUT
+    return (f"the program dumped no operator: {NO_DUMP[0]}", NO_DUMP[1]), ExitCode.INPUT
 
 
 def _failure(what: str, folder: Path) -> Problem:
@@ -60,7 +55,7 @@ def judge(job: Job, folder: Path, ran: supervise.Ran, result: Tuning | None) -> 
     whole = result is not None and result.status in ("successful", "nothing_to_tune") and not result.recovered
     in_adapter = isinstance(job.source, Script) and job.source.adapter
     # TensorFlow's adapter says its last words at a level that is not logged by default.
-    if not supervise.finished(folder) and not (in_adapter and whole):
+    if not supervise.finished(folder, in_adapter=in_adapter) and not (in_adapter and whole):
         return ("the output does not say that AOE finished", "start again with --resume"), _FAILED
     if result is None and _had_nothing_to_tune(folder):
         return None, ExitCode.DONE

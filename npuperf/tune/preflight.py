@@ -16,6 +16,7 @@ from npuperf.cann import cann_version, roots, set_env_script
 from npuperf.model.chip import product_of_soc
 from npuperf.model.tuning import Check
 from npuperf.tune.job import Dump, Job, Script
+from npuperf.tune.store import default_places
 
 _GB: Final = 1 << 30
 _TE, _TPN = 8, 8
@@ -28,33 +29,47 @@ _NO_PROGRAMS: Final = re.compile(r"^ascend310b", re.I)
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What is known of where tuning will run; None is unknown."""
+    """What is known of where tuning will run; None is unknown. ``dynamic``: the share of kernels of dynamic shape."""
 
     soc: str | None
     cores: int | None
-    dynamic: bool | None
+    dynamic: float | None
     model_bytes: int | None
     most_blocks: int | None
 
 
-def check(job: Job, machine: Machine, environment: Mapping[str, str]) -> list[Check]:
-    """Check everything; ``hard`` ones that fail forbid tuning, the others are recommendations."""
+def check(job: Job, machine: Machine, environment: Mapping[str, str], place: Path) -> list[Check]:
+    """Check everything; ``hard`` ones that fail forbid tuning, the others are recommendations.
+
+    ``place``: where the bank will be written.
+    """
     return [
         _product(job, machine),
         _shapes(job, machine),
-        _bank(job, environment),
+        _bank(job, environment, place),
         _cann(environment),
         _disk(),
         _memory(job, machine, environment),
         _cpus(job, environment),
         _compilers(environment, job),
-        _off("profiling", ("PROFILING_MODE", "PROFILER_SAMPLECONFIG"), environment, "off while tuning"),
-        _off("static memory", ("GE_USE_STATIC_MEMORY",), environment, "unset (static_memory_policy 0)"),
+        _off(job, "profiling", ("PROFILING_MODE", "PROFILER_SAMPLECONFIG"), environment, "off while tuning"),
+        _off(job, "static memory", ("GE_USE_STATIC_MEMORY",), environment, "unset (static_memory_policy 0)"),
         _one_device(job, environment),
         _cpu_binding(environment),
         _device_cores(machine),
         _other_users(),
+        *_by_hand(job),
     ]
+
+
+def _by_hand(job: Job) -> Iterator[Check]:
+    """Name what nothing here can tell."""
+    yield _made("device memory", "unknown", "enough for the model beside AOE", "not read from the device")
+    if job.mode == "op":
+        yield _made("order", "unknown", "subgraphs before operators, where the product has both", "not recorded")
+    if isinstance(job.source, Script):
+        required = "the program runs through with the right accuracy, one step of training is enough"
+        yield _made("program", "unknown", required, "not run before tuning")
 
 
 def _made(name: str, status: str, required: str, found: str, *, hard: bool = False) -> Check:
@@ -81,15 +96,20 @@ def _shapes(job: Job, machine: Machine) -> Check:
         return _made("shapes", "unknown", required, "not read from the model: AOE refuses dynamic ones", hard=True)
     if machine.dynamic is None:
         return _made("shapes", "unknown", required, "no profile says; OP State needs CANN 8 and --level 1", hard=True)
-    found = "every operator is dynamic in the profile" if machine.dynamic else "static operators in the profile"
-    return _made("shapes", "fail" if machine.dynamic else "ok", required, found, hard=True)
+    found = f"{100 * machine.dynamic:.0f} % of the kernels in the profile are dynamic"
+    status = "fail" if machine.dynamic == 1 else "warn" if machine.dynamic else "ok"
+    return _made("shapes", status, required, found, hard=True)
 
 
-def _bank(job: Job, environment: Mapping[str, str]) -> Check:
+def _bank(job: Job, environment: Mapping[str, str], place: Path) -> Check:
     named = str(job.bank) if job.bank else environment.get("TUNE_BANK_PATH")
     required = "TUNE_BANK_PATH, where it is set, is a folder that can be read, written and entered"
     if not named:
-        return _made("bank path", "ok", required, "not set: the bank is in the home", hard=True)
+        existing = next(p for p in [place, *place.parents] if p.exists())
+        status = "ok" if existing.is_dir() and _can_write(existing) else "fail"
+        others = set(default_places("op" if job.mode == "op" else "graph", Path.home())) - {place}
+        other = f" ({min(others)} in other versions of CANN)" if len(others) == 1 else ""
+        return _made("bank path", status, required, f"not set: the bank is {place}{other}", hard=True)
     path = Path(named).absolute()
     fine = path.is_dir() and os.access(path, os.R_OK | os.W_OK | os.X_OK) and _can_write(path)
     why = "" if fine else ": cannot be written" if path.is_dir() else ": no such folder"
@@ -128,7 +148,7 @@ def _disk() -> Check:
 def _memory(job: Job, machine: Machine, environment: Mapping[str, str]) -> Check:
     free = psutil.virtual_memory().available
     least, why = 32 * _GB, "32 GB"
-    if job.deep or any("deeper_opat" in a for a in job.arguments):
+    if job.mode == "op" and (job.deep or any("deeper_opat" in a or a.endswith("=O1") for a in job.arguments)):
         least, why = 64 * _GB, "64 GB for deep tuning"
     if isinstance(job.source, Script) and job.source.adapter:
         parallel = tuning_parallel(environment)
@@ -143,8 +163,10 @@ def _cpus(job: Job, environment: Mapping[str, str]) -> Check:
     have = os.cpu_count() or 1
     te, tpn = compilers(job, environment), tuning_parallel(environment)
     if isinstance(job.source, Script) and job.source.adapter:
-        need = te + tpn + min(have // 2, 8) + 50 if job.mode == "op" else 2 * tpn + te
+        processes = _processes(environment)
+        each = te + tpn + min(have // 2, 8) + 50 if job.mode == "op" else 2 * tpn + te
         formula = "TE + TPN + min(cores/2, 8) + 50" if job.mode == "op" else "2·TPN + TE"
+        need, formula = processes * each, formula if processes == 1 else f"{processes} × ({formula})"
     elif job.mode == "op":
         extra = 58 if isinstance(job.source, Dump | Script) else 50
         need, formula = te + tpn + 1 + min(have // 2, 8) + extra, f"TE + TPN + 1 + min(cores/2, 8) + {extra}"
@@ -152,6 +174,12 @@ def _cpus(job: Job, environment: Mapping[str, str]) -> Check:
         need, formula = 2 * tpn + te + 1, "2·TPN + TE + 1"
     required = f"{need} CPU cores ({formula}, TE {te}, TPN {tpn})"
     return _made("CPU cores", "ok" if have >= need else "warn", required, f"{have}")
+
+
+def _processes(environment: Mapping[str, str]) -> int:
+    """Return how many processes the program has, as far as the environment says."""
+    size = environment.get("WORLD_SIZE") or environment.get("RANK_SIZE") or "1"
+    return max(int(size), 1) if size.isdecimal() else 1
 
 
 def compilers(job: Job, environment: Mapping[str, str]) -> int:
@@ -180,18 +208,25 @@ def _compilers(environment: Mapping[str, str], job: Job) -> Check:
     return _made("compilers", "ok" if 1 <= te <= min(32, most) else "warn", required, str(te))
 
 
-def _off(name: str, variables: tuple[str, ...], environment: Mapping[str, str], required: str) -> Check:
-    found = [f"{v}={environment[v]}" for v in variables if environment.get(v, "") not in ("", "false", "0")]
-    return _made(name, "warn" if found else "ok", required, ", ".join(found) or "as required")
+def _off(job: Job, name: str, variables: tuple[str, ...], environment: Mapping[str, str], required: str) -> Check:
+    """Check variables; a program may say otherwise."""
+    found = [f"{v}={environment[v]}" for v in variables if environment.get(v, "") not in ("", "false")]
+    if found:
+        return _made(name, "warn", required, ", ".join(found))
+    if isinstance(job.source, Script):
+        return _made(name, "unknown", required, "the environment says nothing; the program may")
+    return _made(name, "ok", required, "as required")
 
 
 def _one_device(job: Job, environment: Mapping[str, str]) -> Check:
     required = "one device"
-    size = environment.get("WORLD_SIZE") or environment.get("RANK_SIZE")
+    size = _processes(environment)
     words = job.source.command if isinstance(job.source, Script) else ()
-    many = (size or "1").isdecimal() and int(size or 1) > 1
+    many = size > 1
     launcher = next((w for w in words if Path(w).name in ("torchrun", "mpirun", "torch.distributed.run")), None)
     found = f"{size} processes" if many else f"started by {launcher}" if launcher else "one"
+    if found == "one" and words:
+        return _made("single device", "unknown", required, "one process is started; it may use several")
     return _made("single device", "warn" if many or launcher else "ok", required, found)
 
 

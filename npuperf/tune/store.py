@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,20 +18,29 @@ from npuperf.tune.bank import Bank, Key, Record, core_counts, read_bank
 
 #: Beside a merged or snapshot bank: which version of CANN its records come from.
 ORIGIN: Final = "npuperf-bank.json"
-_HOMES: Final = ("Ascend/latest/data/aoe/custom", "Ascend/cann/data/aoe/custom")
+_NEWER: Final = "Ascend/cann"
 
 
-def winning_place(kind: str, bank: Path | None, environment: Mapping[str, str], home: Path) -> Path:
+def winning_place(
+    kind: str, bank: Path | None, environment: Mapping[str, str], home: Path, cann: str | None = None
+) -> Path:
     """Return where AOE will write a bank (``op`` or ``graph``).
 
-    ``TUNE_BANK_PATH``, then ``ASCEND_CACHE_PATH``, then the home: the place that exists, of older CANN if neither does.
+    ``TUNE_BANK_PATH``, then ``ASCEND_CACHE_PATH``, then the home: below ``cann`` since CANN 9.0 (inferred from its
+    sources of 2026), below ``latest`` before; the one that exists, where only one does.
     """
     if bank or environment.get("TUNE_BANK_PATH"):
         return bank or Path(environment["TUNE_BANK_PATH"])
     if environment.get("ASCEND_CACHE_PATH"):
         return Path(environment["ASCEND_CACHE_PATH"]) / "aoe_data"
-    defaults = [home / folder / kind for folder in _HOMES]
+    newer = bool(re.match(r"(9|\d\d)\.", cann or ""))
+    defaults = sorted(default_places(kind, home), key=lambda place: (_NEWER in str(place)) != newer)
     return next((p for p in defaults if p.is_dir()), defaults[0])
+
+
+def default_places(kind: str, home: Path) -> list[Path]:
+    """Return where banks lie where no variable says so: of older and of newer CANN."""
+    return [home / folder / kind for folder in ("Ascend/latest/data/aoe/custom", f"{_NEWER}/data/aoe/custom")]
 
 
 def graph_bank(place: Path, soc: str | None) -> Path:
@@ -113,9 +123,11 @@ def merge(sources: Sequence[Path], into: Path) -> Merged:
         taken.append(len(new))
     _write(into, merged, local.files)
     known = [o for o in map(origin, [into, *sources]) if o]
-    if known:
-        write_atomically(into / ORIGIN, json.dumps({"place": str(into), "cann": known[0]}) + "\n")
-    warnings = () if known else ("the banks do not say which version of CANN they come from: not checked",)
+    unknown = [str(bank.path) for bank in [local, *banks] if bank.records and not origin(bank.path)]
+    cann = known[0] if known and not unknown else None
+    write_atomically(into / ORIGIN, json.dumps({"place": str(into), "cann": cann}) + "\n")
+    text = f"{', '.join(unknown)}: do not say which version of CANN they come from, so that was not checked"
+    warnings = (text,) if unknown else ()
     return Merged(into, len(merged), tuple(taken), conflicts, backup, warnings)
 
 

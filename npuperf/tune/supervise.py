@@ -145,10 +145,10 @@ def output(folder: Path) -> str:
     return text.rpartition(_BEGINS)[2].partition("\n")[2]
 
 
-def finished(folder: Path) -> bool:
-    """Tell whether the output says that AOE got to its end."""
+def finished(folder: Path, *, in_adapter: bool) -> bool:
+    """Tell whether the output says that AOE, or TensorFlow's adapter, got to its end."""
     said = output(folder)
-    return FINISHED in said or ADAPTER_FINISHED in said
+    return FINISHED in said or (in_adapter and ADAPTER_FINISHED in said)
 
 
 def note(folder: Path, **facts: Any) -> dict[str, Any]:

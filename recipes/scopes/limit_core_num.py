@@ -1,12 +1,9 @@
-"""Two branches on two streams, each with cores of its own: torchair.scope.limit_core_num.
+"""Two branches on two streams, each with cores of its own: torchair.scope.limit_core_num, in max-autotune.
 
-    python limit_core_num.py [max-autotune|reduce-overhead]
-
+In captured graphs (reduce-overhead) streams do not wait for each other by themselves: record and wait for events there.
 The limits are those that `npuperf analyze` proposes; verify them in a profile of this program with
 `npuperf analyze ./result --expect-cores STREAM=CUBE,VECTOR`. Atlas A2 and A3.
 """
-
-import sys
 
 import torch
 import torch_npu  # noqa: F401  (registers the device)
@@ -22,7 +19,7 @@ class Branches(torch.nn.Module):
         self.experts = torch.nn.Linear(width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        with torchair.scope.npu_stream_switch("experts"):  # in captured graphs the limit is one of this stream
+        with torchair.scope.npu_stream_switch("experts"):
             with torchair.scope.limit_core_num(*SIDE_LIMIT):
                 side = torch.nn.functional.gelu(self.experts(x))
         with torchair.scope.limit_core_num(*MAIN_LIMIT):
@@ -30,15 +27,15 @@ class Branches(torch.nn.Module):
         return main + side
 
 
-def build(mode: str, width: int = 4096) -> torch.nn.Module:
+def build(width: int = 4096) -> torch.nn.Module:
     config = torchair.CompilerConfig()
-    config.mode = mode
+    config.mode = "max-autotune"
     backend = torchair.get_npu_backend(compiler_config=config)
     return torch.compile(Branches(width).half().npu(), backend=backend, dynamic=False, fullgraph=True)
 
 
 if __name__ == "__main__":
-    model = build(sys.argv[1] if len(sys.argv) > 1 else "max-autotune")
+    model = build()
     batch = torch.randn(64, 4096, dtype=torch.float16).npu()
     for _ in range(40):
         model(batch)

@@ -13,8 +13,9 @@ import torch_npu  # noqa: F401  (registers the device)
 import torchair
 
 # feed-sync-all: kernels that start fewer cores than the SuperKernel may call SyncAll, and would hang without it.
-# strict-scope-check: a warning in plog (super_kernel_scope) where the scope breaks; leave it out when it is right.
-OPTIONS = "feed-sync-all=1:strict-scope-check=bypass"
+# To look for breaks add ":strict-scope-check=bypass": plog (super_kernel_scope) names them, and a scope that breaks
+# gets no SuperKernel then.
+OPTIONS = "feed-sync-all=1"
 
 
 class Layer(torch.nn.Module):
