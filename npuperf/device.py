@@ -54,6 +54,8 @@ _NAMES: Final = 12
 #: Sync places for which the gain is replayed.
 _SYNC_PLACES: Final = 5
 _TYPES: Final = 3
+#: Operator types that are named where an expression matches none.
+_NEAR: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ def examine(profile: DeviceProfile, ask: Question, limits: Thresholds, log: Read
                  "their recorded launch; those launches count as unknown")  # fmt: skip
     if not (profile.tasks.type.known() & active).any():
         log.warn("operator types are not recorded (Level0): kernels are grouped by name without running number")
-    if ask.cores and profile.cores.cube and ask.cores != profile.cores:
+    if ask.cores and profile.cores.cube and _pair(ask.cores) != _pair(profile.cores):
         log.warn(
             f"{ask.cores.source} says {_pair(ask.cores)} cores, and the profile {_pair(profile.cores)} "
             f"({profile.cores.source}): the former are used"
@@ -353,8 +355,8 @@ def _unanswered(expression: str, report: Device, reason: str, title: str = "") -
 
 
 def _answered(expression: str, title: str, scene: Scene, report: Device) -> WhatIf:
-    answer = _unanswered(expression, report, "nothing in this profile matches", title)
     found = predict(scene, expression)
+    answer = _unanswered(expression, report, "" if found.matched else _unmatched(expression, scene), title)
     if found.matched:
         before, per = max(found.before, 1), max(len(report.steps), 1)
         answer.reason = None
@@ -363,6 +365,14 @@ def _answered(expression: str, title: str, scene: Scene, report: Device) -> What
         answer.gain_ns_per_step = (found.least // per, found.most // per)
         answer.gain_pct_interval = (100 * found.least / before, 100 * found.most / before)
     return answer
+
+
+def _unmatched(expression: str, scene: Scene) -> str:
+    """Name the parts of an expression that match nothing, and operator types that may be meant."""
+    parts = [part for part in expression.split(",") if not predict(scene, part).matched]
+    wanted = [part.split(":", 1)[1].split("*")[0].lower() for part in parts if part.startswith(("op:", "launches:"))]
+    near = [name for name in scene.types.names if any(w and w in name.lower() for w in wanted)][:_NEAR]
+    return f"nothing here matches {', '.join(parts)}" + (f"; there are {', '.join(near)}" if near else "")
 
 
 def _why_no_model(study: Study, limits: Thresholds) -> str:

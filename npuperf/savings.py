@@ -26,7 +26,7 @@ from npuperf.units import NS_PER_US
 class Usage:
     """The compute kernels of one device of a profile. ``felt``: outside of host-bound phases.
 
-    ``tunable``: static kernels on AI cores; ``dynamic``: the share of those of dynamic shape, where that is known.
+    ``tunable``: kernels on AI cores; ``dynamic``: the share of those of dynamic shape, where that is known.
     ``lengths``: of the steps (ns), none where none is recorded; ``step_ns``: their median, else the whole window.
     """
 
@@ -90,7 +90,7 @@ def _usage(kernels: Tasks, report: Device) -> Usage:
         dur=kernels.dur,
         felt=felt,
         dynamic=float(kernels.dynamic[known].mean()) if known.any() else None,
-        tunable=on_cores(kernels) & ~kernels.dynamic,
+        tunable=on_cores(kernels),
         most_blocks=_most_blocks(kernels),
     )
 

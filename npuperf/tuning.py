@@ -102,12 +102,23 @@ def plan(
     *,
     soc: str | None = None,
     folder: Path | None = None,
+    dry: bool = False,
 ) -> Plan:
-    """Work out what to do; nothing is made. ``folder``: of a run that is gone on with."""
+    """Work out what to do; nothing is made. ``folder``: of a run that is gone on with; ``dry``: aoe may be missing.
+
+    Raises UsageError or InputError for what cannot be done.
+    """
     resume = folder is not None
     folder = (folder or _fresh(run / "tune")).absolute()
     needs_aoe = not (isinstance(job.source, Script) and job.source.adapter)
-    aoe = find_aoe(environment) if needs_aoe else "aoe"
+    missing: tuple[Check, ...] = ()
+    try:
+        aoe = find_aoe(environment) if needs_aoe else "aoe"
+    except InputError as error:
+        if not dry:
+            raise
+        text = f"{error.what}; {error.hint}"
+        aoe, missing = "aoe", (Check(name="aoe", status="fail", required="CANN's aoe", found=text, hard=True),)
     machine = preflight.Machine(
         soc=soc or (usage.soc if usage else None) or str(_manifest(run).get("soc") or "") or None,
         cores=usage.cores if usage else None,
@@ -126,7 +137,7 @@ def plan(
         job=job,
         folder=folder,
         steps=tuple(steps(job, folder, aoe, environment, resume=resume)),
-        checks=tuple(preflight.check(job, machine, environment, place)),
+        checks=(*missing, *preflight.check(job, machine, environment, place)),
         ops=tune_ops(job),
         place=place,
         soc=machine.soc,

@@ -52,9 +52,18 @@ def find_sections(tasks: Tasks, host: HostOps, nesting: Nesting) -> Sections:
     names = events.name.names
     optimizer = nesting.nearest(inner, events.name.flag([bool(_OPTIMIZER.search(n)) for n in names])) != NONE
     backward = nesting.nearest(inner, events.name.flag([bool(_BACKWARD.search(n)) for n in names])) != NONE
-    forward = inner != NONE if backward.any() else np.zeros(len(tasks), np.bool_)
+    forward = (inner != NONE) & _before_the_end_of(backward, tasks.step, time)
     part = np.select([optimizer, backward, forward], [2, 1, 0], NONE).astype(np.int32)
     return Sections(Labels(part, ("forward", "backward", "optimizer")), _ranges(inner, nesting))
+
+
+def _before_the_end_of(backward: Mask, step: I64, time: I64) -> Mask:
+    """True for what is launched before the last launch of a backward pass in its step; what follows is neither."""
+    numbers, which = np.unique(step, return_inverse=True)
+    last = np.full(len(numbers), np.iinfo(np.int64).min)
+    np.maximum.at(last, which[backward], time[backward])
+    before: Mask = time <= last[which]
+    return before
 
 
 def _ranges(inner: I64, nesting: Nesting) -> Labels:

@@ -69,6 +69,12 @@ def sync_points(syncs: Syncs, nesting: Nesting, host: HostOps) -> list[SyncPoint
     return points
 
 
+def places(point: SyncPoint) -> set[str]:
+    """Return every name that an expression may call a sync point by: code line, operator, call."""
+    named = {name for name in (point.where, point.op, point.name) if name}
+    return {place(point), *named}
+
+
 def place(point: SyncPoint) -> str:
     """Return the name of a sync point in expressions: its code line, else the operator, else the call."""
     return (point.where or point.op or point.name).split(" ")[0]

@@ -26,7 +26,7 @@ from npuperf.analyze.nesting import Nesting
 from npuperf.analyze.operators import type_labels
 from npuperf.analyze.replay import Replay, TaskTimes, window_length
 from npuperf.analyze.study import Study
-from npuperf.analyze.syncs import SyncPoint, place
+from npuperf.analyze.syncs import SyncPoint, places
 from npuperf.errors import UsageError
 from npuperf.model.labels import F64, I64, U8, Labels, Mask
 from npuperf.model.tasks import Work
@@ -282,7 +282,7 @@ def _sync(scene: Scene, program: Program, change: Change) -> tuple[Program, bool
     waited, host = program.waited_ns.copy(), program.host_ns.copy()
     found = False
     for point in scene.points:
-        if change.name is None or fnmatchcase(place(point), change.name):
+        if change.name is None or any(fnmatchcase(name, change.name) for name in places(point)):
             waited[scene.replay.sync[point.calls]] = NEVER
             found = True
     return program.with_columns(waited_ns=waited, host_ns=host), found

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from npuperf.cli.recipes import with_recipe
+from npuperf.cli.progress import tell
+from npuperf.cli.recipes import effect, with_recipe
 from npuperf.errors import InputError, UsageError, exit_of_gates
 
 if TYPE_CHECKING:
@@ -121,6 +122,8 @@ def analyze(
     asked = with_recipe(ctx, recipe, "analyze")
     if asked["output"] is not None:
         check_output(asked["output"], force)
+    if recipe is not None:
+        tell(_effect_of_recipe(ctx, recipe, asked))
     source = ctx.get_parameter_source("table")
     if source is not None and source.name == "COMMANDLINE" and asked["format_"] is not Format.csv:
         raise UsageError(f"--table {asked['table'].value}: tables are for --format csv")
@@ -132,7 +135,6 @@ def analyze(
 
         emit(DOCUMENTS[asked["format_"].value](result, asked["table"].value, asked["top"]), asked["output"])
     if asked["format_"] is Format.csv:  # which shows one table
-        from npuperf.cli.progress import tell
         from npuperf.render.words import gate_text
 
         for gate in result.gates:
@@ -140,6 +142,14 @@ def analyze(
     if not any(asked[name] is not None for name in ("step", "rank", "device")):
         _save_into_run(path, result)
     raise typer.Exit(exit_of_gates(gate.status for gate in result.gates))
+
+
+def _effect_of_recipe(ctx: typer.Context, recipe: str, asked: dict[str, Any]) -> str:
+    """Say what a recipe changes, and that checks which it does not name are not made."""
+    from npuperf.advise import RULES
+
+    rules = asked["rules"]
+    return effect(ctx, recipe, asked) + (f"; {len(rules)} of {len(RULES)} checks are made" if rules else "")
 
 
 def show(path: Path) -> None:

@@ -100,7 +100,7 @@ def profile(
         float | None, typer.Option("--gc-threshold", min=0, help="Record garbage collections longer than this, ms.")
     ] = None,
     host_sys: Annotated[
-        str | None, typer.Option("--host-sys", help="Record the host's cpu, mem, disk, network, osrt.")
+        str | None, typer.Option("--host-sys", help="Record the host's cpu, mem, disk, network, osrt, numa.")
     ] = None,
     sys_io: Annotated[bool, typer.Option("--sys-io", help="Record NIC and RoCE.")] = False,
     sys_interconnection: Annotated[

@@ -35,6 +35,10 @@ Examples:
   npuperf tune --from aoe_result_opat_20260101120000000_pid7.json
   npuperf tune --from ./tune --run ./result --format json -o diff.json
   npuperf tune --diff bank_before bank_after
+  npuperf tune --verify --fail-on "regression>3%" -- python train.py
+
+Exit status: 0 done, 1 a gate failed, 2 wrong options or a condition that forbids tuning, 3 nothing to read or to tune,
+4 a gate cannot be judged, 5 AOE or the program failed, 130 interrupted.
 """
 CONTEXT = {"allow_interspersed_args": False}
 
@@ -199,7 +203,7 @@ def _drive(ctx: typer.Context, asked: dict[str, Any]) -> None:
     folder, begun = unfinished_run(asked["run"], asked["mode"]) if asked["resume"] else (None, None)
     named = any(asked[name] for name in ("model", "dump", "command"))
     job = begun if begun is not None and not named else _job(ctx, asked, usage)
-    found = plan(job, asked["run"], usage, os.environ, soc=asked["soc"], folder=folder)
+    found = plan(job, asked["run"], usage, os.environ, soc=asked["soc"], folder=folder, dry=asked["dry_run"])
     for line in check_lines(found.checks, full=asked["dry_run"]):
         tell(line)
     if asked["dry_run"]:
@@ -246,7 +250,8 @@ def _operators(ctx: typer.Context, asked: dict[str, Any], usage: Usage | None) -
         names = [w for w in wanted if "/" in w or w.split("_")[-1].isdigit()]  # GE numbers operators' names
         return [w for w in wanted if w not in names], names
     source = ctx.get_parameter_source("top")
-    given = (source is not None and source.name == "COMMANDLINE") or "top" in asked["recipe_gave"]
+    by_recipe = "top" in asked["recipe_gave"] and usage is not None  # which is for runs with and without a profile
+    given = (source is not None and source.name == "COMMANDLINE") or by_recipe
     if not given or asked["mode"] != "op":
         return [], []
     if usage is None:

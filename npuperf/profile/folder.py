@@ -63,12 +63,15 @@ class RunFolder:
 
 
 def check_free(path: Path, force: bool) -> None:
-    """Raise UsageError when the folder holds something and may not be moved aside."""
+    """Raise UsageError when the folder holds something and may not be moved aside.
+
+    A run that recorded nothing may be.
+    """
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return
     if not (path / MANIFEST).is_file():
         raise UsageError(f"{path}: exists and is no run of npuperf", hint="choose another folder with -o")
-    if not force:
+    if not force and any(RunFolder(path).raw.glob("*")):
         hint = f"choose another folder with -o, or keep it as {_aside(path)} with --force"
         raise UsageError(f"{path}: holds a run already", hint=hint)
 

@@ -84,6 +84,10 @@ def remarks(processes: Sequence[ProcessStatus], options: Options) -> list[str]:
 _NPU_ONLY = ("level", "aic_metrics", "export", "l2_cache", "mstx", "op_attr", "op_args", "host_sys", "sys_io")
 
 
+#: Exit statuses of programs that were told to end: 128 + SIGINT, SIGTERM, SIGHUP.
+_INTERRUPTED = (130, 143, 129)
+
+
 def why_nothing(
     processes: Sequence[ProcessStatus], options: Options, environment: Mapping[str, str], status: int
 ) -> Problem:
@@ -100,6 +104,8 @@ def why_nothing(
             if re.search(r"lib\w+\.so", p.import_error):
                 hint = f"CANN is not set up in this shell: source {set_env_script(environment)}"
             return Problem(f"the program cannot import {p.import_error}", hint)
+    if not processes and status in _INTERRUPTED:
+        return Problem("interrupted before the program imported torch, so nothing was recorded")
     if not processes and status:
         return Problem("the program failed before it imported torch", "--python chooses another interpreter")
     if not processes:

@@ -113,7 +113,12 @@ def _nothing(path: Path, unexported: list[Path]) -> InputError:
             f"{unexported[0]}: raw profiling data that was never exported, so there is nothing to read yet",
             hint=f"npuperf profile --export {unexported[0]}",
         )
-    return InputError(f"{path}: no profile found; looked for {READABLE}", hint="npuperf analyze PATH --help")
+    if (path / MANIFEST).is_file():
+        return InputError(
+            f"{path}: this run recorded nothing; {MANIFEST} in it says how it went",
+            hint="record again, npuperf profile says why nothing was recorded: npuperf profile -o FOLDER -- COMMAND",
+        )
+    return InputError(f"{path}: no profile found; looked for {READABLE}", hint="what can be read: README.md")
 
 
 def _walk(path: Path) -> Iterable[tuple[Path, list[str], list[str]]]:
@@ -168,12 +173,13 @@ def _owner(base: Path, name: str) -> Path:
 def _looks_like_trace(path: Path) -> bool:
     """Tell a PyTorch trace from the many other JSON files by its first bytes."""
     import gzip
+    import zlib
 
     try:
         opener = gzip.open if path.suffix == ".gz" else open
         with opener(path, "rb") as file:
             head = file.read(1 << 16)
-    except (OSError, EOFError):
+    except (OSError, EOFError, zlib.error):
         return False
     return b'"traceEvents"' in head or (head.lstrip().startswith(b"[") and b'"ph"' in head and b'"ts"' in head)
 

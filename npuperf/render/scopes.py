@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.text import Text
 
 from npuperf.model.result import (
@@ -49,7 +50,7 @@ def _over(gate: Gate) -> Iterator[RenderableType]:
         table.add_row(
             str(row.stream), row.type or row.name, row.core, str(row.count), str(row.cube), str(row.vector), row.reason
         )
-    yield keep_numbers_whole(table)
+    yield _indented(keep_numbers_whole(table, wrap=True))
     if len(gate.over) > _ROWS:
         text = f"{_ROWS} of {len(gate.over)} kinds of kernels; --format csv --table gates has all"
         yield Text(text, style="dim")
@@ -82,16 +83,20 @@ def _streams(use: CoresOverTime, steps: int) -> Iterator[RenderableType]:
     for pair in use.pairs[:1]:
         one, other = pair.streams
         over = f", {duration(pair.over_ns)} of it asking for more cores than there are" if pair.over_ns else ""
-        text = f"  streams {one} and {other} run side by side for {percent(pair.share)} of the shorter's time{over}"
-        yield Text(text)
+        text = f"streams {one} and {other} run side by side for {percent(pair.share)} of the shorter's time{over}"
+        yield _indented(Text(text))
     for wait in use.contention[:2]:
         holders = " and ".join(map(str, wait.holders)) or "others"
         least, most = wait.least_ns // steps, wait.most_ns // steps
         how_long = interval(least, most)
-        text = f"  stream {wait.stream} waits for cores that stream {holders} holds: {how_long} per step"
-        yield Text(f"{text}, {plural(wait.kernels, 'kernel')}", style="yellow")
+        text = f"stream {wait.stream} waits for cores that stream {holders} holds: {how_long} per step"
+        yield _indented(Text(f"{text}, {plural(wait.kernels, 'kernel')}", style="yellow"))
     if use.contention_reason:
-        yield Text(f"  {use.contention_reason}", style="dim")
+        yield _indented(Text(use.contention_reason, style="dim"))
+
+
+def _indented(text: RenderableType) -> RenderableType:
+    return Padding(text, (0, 0, 0, 2))
 
 
 def _level(share: float) -> int:
@@ -215,7 +220,7 @@ def _checks(checks: Sequence[SuperKernelCheck]) -> RenderableType:
             "–" if c.block_expected is None else str(c.block_expected),
             c.reason,
         )
-    lines: list[RenderableType] = [keep_numbers_whole(table)]
+    lines: list[RenderableType] = [keep_numbers_whole(table, wrap=True)]
     messages = list(dict.fromkeys(line for c in checks for line in c.log))
     lines += [Text(f"plog {line}", style="yellow") for line in messages[:_LINES]]
     if len(messages) > _LINES:
