@@ -27,7 +27,8 @@ class Usage:
     """The compute kernels of one device of a profile. ``felt``: outside of host-bound phases.
 
     ``tunable``: kernels on AI cores; ``dynamic``: the share of those of dynamic shape, where that is known.
-    ``lengths``: of the steps (ns), none where none is recorded; ``step_ns``: their median, else the whole window.
+    ``lengths``: of the steps (ns), none where none is recorded; ``step_ns``: their mean, as calls are counted per step
+    on average, else the whole window.
     """
 
     soc: str | None
@@ -84,7 +85,7 @@ def _usage(kernels: Tasks, report: Device) -> Usage:
         soc=report.soc,
         cores=report.cores_cube,
         lengths=lengths,
-        step_ns=int(np.median(lengths)) if len(lengths) else report.partition.span_ns,
+        step_ns=round(float(lengths.mean())) if len(lengths) else report.partition.span_ns,
         names=kernels.name,
         types=type_labels(kernels),
         dur=kernels.dur,
@@ -106,7 +107,7 @@ def add_savings(tuning: Tuning, usage: Usage | None) -> Tuning:
     if usage is None:
         return tuning
     rows, total = savings(tuning.entries, usage)
-    return replace(tuning, savings=rows, saved_ns=total if rows else None, step_ns=usage.step_ns)
+    return replace(tuning, savings=rows, saved_ns=total, step_ns=usage.step_ns)
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,8 @@ def plan(
     """
     resume = folder is not None
     folder = (folder or _fresh(run / "tune")).absolute()
-    needs_aoe = not (isinstance(job.source, Script) and job.source.adapter)
+    state = supervise.read_state(folder) if resume else {}
+    needs_aoe = not (isinstance(job.source, Script) and job.source.adapter) and not supervise.survivor(folder)
     missing: tuple[Check, ...] = ()
     try:
         aoe = find_aoe(environment) if needs_aoe else "aoe"
@@ -120,7 +121,7 @@ def plan(
         text = f"{error.what}; {error.hint}"
         aoe, missing = "aoe", (Check(name="aoe", status="fail", required="CANN's aoe", found=text, hard=True),)
     machine = preflight.Machine(
-        soc=soc or (usage.soc if usage else None) or str(_manifest(run).get("soc") or "") or None,
+        soc=soc or state.get("soc") or (usage.soc if usage else None) or str(_manifest(run).get("soc") or "") or None,
         cores=usage.cores if usage else None,
         dynamic=usage.dynamic if usage else None,
         model_bytes=_size_of(job.source),
@@ -129,7 +130,7 @@ def plan(
     kind = "op" if job.mode == "op" else "graph"
     banks = {**environment, **absolute_banks(environment)}
     place = store.winning_place(kind, job.bank, banks, Path.home(), cann_version(environment))
-    begun = supervise.read_state(folder).get("place") if resume else None
+    begun = state.get("place")
     if begun and Path(begun) != place:
         hint = f"--bank {begun}, or the environment that it was begun in; without --resume another run begins"
         raise UsageError(f"{folder}: was begun with the bank {begun}, and now it is {place}", hint=hint)
@@ -175,9 +176,14 @@ def run_plan(
     """
     folder = found.folder
     child = supervise.survivor(folder)
+    begun = recall(supervise.read_state(folder).get("job"))
+    if child is not None and begun is not None and begun != found.job:
+        hint = "npuperf tune --resume, without other options, waits for it"
+        raise UsageError(f"{folder}: process {child.pid} still tunes, and something else than asked for", hint=hint)
     first = int(supervise.read_state(folder).get("step") or 0) if child else 0
     if child is None:
         _prepare(found, cann_version(environment))
+    supervise.keep(folder)
     began = time.monotonic()
     ran = supervise.Ran(None, 0.0)
     try:
@@ -206,6 +212,7 @@ def _prepare(found: Plan, cann: str | None) -> None:
     """Make the run's folder and put into it what must be there before AOE starts. Raises InputError."""
     folder = found.folder
     store.refuse_inside(folder, found.place)
+    supervise.set_aside(folder)
     try:
         folder.mkdir(parents=True, exist_ok=(folder / supervise.STATE).is_file())
     except OSError as error:
@@ -321,11 +328,19 @@ def note_verification(folder: Path, found: Verification) -> None:
 def unfinished_run(run: Path, mode: str | None) -> tuple[Path, Job | None]:
     """Return the newest run to go on with, and what it was asked for. Raises UsageError if it is of another kind."""
     folder = last_run(run, unfinished=True)
+    refuse_busy(folder, "--resume")
     state = supervise.read_state(folder)
     begun = state.get("mode")
     if mode not in (None, begun):
         raise UsageError(f"{folder}: was begun with --mode {begun}", hint="npuperf tune --resume goes on with it")
     return folder, recall(state.get("job"))
+
+
+def refuse_busy(folder: Path, what: str) -> None:
+    """Raise UsageError while another npuperf looks after a run."""
+    keeper = supervise.keeper(folder)
+    if keeper:
+        raise UsageError(f"{what}: process {keeper} still looks after {folder}", hint="wait for it, or end it")
 
 
 def last_run(run: Path, *, unfinished: bool = False) -> Path:
@@ -342,6 +357,10 @@ def last_run(run: Path, *, unfinished: bool = False) -> Path:
 def roll_back(run: Path) -> tuple[Path, Path | None]:
     """Put the bank back as it was before the newest tuning run; return its place and the backup of what was there."""
     folder = last_run(run)
+    refuse_busy(folder, "--rollback")
+    child = supervise.survivor(folder)
+    if child:
+        raise UsageError(f"--rollback: process {child.pid} still tunes", hint="npuperf tune --resume waits for it")
     place = supervise.read_state(folder).get("place")
     if not place or not (folder / "bank_before").is_dir():
         raise InputError(f"{folder}: does not hold the bank from before")

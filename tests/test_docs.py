@@ -101,6 +101,7 @@ def test_tuning_examples_can_be_carried_out(tmp_path: Path, monkeypatch: pytest.
         (tmp_path / name).write_text("")
     for name in ("bank_before", "bank_after"):
         (tmp_path / name).mkdir()
+        (tmp_path / name / "Ascend910B3_20_AiCore_MatMulV3_runtime_kb.json").write_text("{}\n")
     (tmp_path / "result").symlink_to(ROOT / "samples" / "transformer_ascend_pt")
     section = [{"basic": {"tuning_name": "t"}}, {"OPAT": {"opat_tuning_result": "tuning successful"}}]
     for folder in ("", "tune", "aoe_results"):

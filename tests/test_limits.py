@@ -6,6 +6,7 @@ import filecmp
 import json
 import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -342,3 +343,16 @@ def test_a_split_that_costs_time_says_so() -> None:
 def test_core_counts_that_contradict_the_profile_are_said() -> None:
     warnings = analyze_path(SAMPLE, Options(cores=Cores(8, 16, "--cores"))).input.warnings
     assert any("--cores says 8,16 cores, and the profile 24,48" in w for w in warnings)
+
+
+def test_what_was_not_searched_is_not_fine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The beginning has one stream only; the streams compete later."""
+    alone = [K(i * 11_000, 10_000, f"a_{i}", "A", "AI_CORE", 2, 8, 0, 0) for i in range(60)]
+    begin = 60 * 11_000 + 50_000
+    work = micro_batches()
+    compete = [replace(k, start=k.start + begin) for k in kernels_of(work, schedule(work, (24, 48)))]
+    wait = K(begin - 20_000, 10, "EVENT_WAIT", "EVENT_WAIT", "EVENT_WAIT", 99, 0)
+    path = ascend_pt(tmp_path, [*alone, wait, *compete], cores="24,48")
+    monkeypatch.setattr("npuperf.analyze.limits._EXCERPT", 50)
+    (found,) = (f for f in analyze_path(path).findings if f.rule == "core_limit")
+    assert found.status == "cannot_tell" and "--step N" in (found.needs or "")

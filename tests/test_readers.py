@@ -106,6 +106,12 @@ def test_rows_that_stand_there_twice_count_once(tmp_path: Path) -> None:
     assert [(x.rows, x.reason) for x in twice.input.lost] == [(20, "stand in the table twice; counted once")]
     few = analyze_path(kernel_details(tmp_path / "few" / "kernel_details.csv", [*kernels, kernels[3]]))
     assert sum(o.count for o in few.operators) == 21 and not few.input.lost
+    # Equal kernels of which a spreadsheet program has rounded the starts, or with other blocks, are not the same.
+    rounded = [K(i // 10 * 1_000_000, 20_000, "op", step=11) for i in range(40)]
+    blocks = [K(i // 2 * 40_000, 6_000, "op", step=11, block=20 + i % 2) for i in range(40)]
+    for name, rows in (("rounded", rounded), ("blocks", blocks)):
+        found = analyze_path(kernel_details(tmp_path / name / "kernel_details.csv", rows))
+        assert sum(o.count for o in found.operators) == 40, name
 
 
 def test_steps_of_a_host_that_ran_ahead_are_not_the_device_s(tmp_path: Path) -> None:

@@ -292,6 +292,18 @@ def test_only_those_that_vanished_count_for_what_they_took(tmp_path: Path) -> No
     assert (check.before_ns, check.after_ns, check.kernels, check.verdict) == (60_000, 60_000, 3, "cannot tell")
 
 
+def test_kernels_that_others_may_have_replaced_prove_nothing(tmp_path: Path) -> None:
+    """Three of 10 µs vanished and 25 µs came; but also another type, or a SuperKernel that names what it holds."""
+    after = fused(1, 25_000, name="te_superkernel_0123abcd")
+    other = {"dur": 10_000, "type": "TransData", "core": "AI_VECTOR_CORE", "block": 40, "mix": 0}
+    more = [replace(k, start=k.start + 60_000, name=f"new_{i}", **other) for i, k in enumerate(after)]  # type: ignore[arg-type]
+    (check,) = checks(tmp_path / "other", graph(layers=1), [*after, *more])
+    assert check.verdict == "cannot tell" and check.saved_ns is None and "TransData" in check.reason
+    named = [replace(k, start=k.start + 60_000) for k in fused(1, 5_000)]
+    found = {c.scope: c for c in checks(tmp_path / "named", graph(layers=1), [*after, *named])}
+    assert found["(unnamed)"].verdict == "cannot tell" and "name theirs" in found["(unnamed)"].reason
+
+
 def test_one_run_says_nothing_about_its_noise(tmp_path: Path) -> None:
     (check,) = checks(tmp_path, graph(layers=1, steps=1), fused(1, 20_000)[:1])
     assert check.verdict == "cannot tell" and "one run" in check.reason

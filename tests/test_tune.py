@@ -23,7 +23,7 @@ from conftest import ROOT, STUB, Done, run_cli
 from msgspec.structs import replace
 
 from npuperf.errors import UsageError
-from npuperf.model.tuning import Check, Entry, Tuning
+from npuperf.model.tuning import Check, Entry, Tuning, Verification, Verified
 from npuperf.savings import read_usage, savings
 from npuperf.tune import preflight
 from npuperf.tune.gates import judge, parse_condition
@@ -324,6 +324,46 @@ def test_tensorflow_without_its_last_words(place: Place) -> None:
     command = ("--mode", "op", "--", sys.executable, "train.py")
     assert place.run(*command).returncode == 0
     assert place.run(*command, FAKE_AOE_FAIL="incomplete").returncode == 5
+
+
+def test_while_a_run_goes_on_nobody_else_touches_it(place: Place) -> None:
+    """Another npuperf that looks after it, or only aoe after npuperf's death."""
+    child = start(place, *OP, FAKE_AOE_SECONDS="6", FAKE_AOE_OPS="20")
+    for command in (("--resume",), ("--rollback",), ("--verify", "--", "python", "x.py")):
+        done = place.run(*command)
+        assert done.returncode == 2 and "still looks after" in done.stderr, done.stderr
+    child.kill()
+    child.communicate()
+    done = place.run("--rollback")
+    assert done.returncode == 2 and "still tunes" in done.stderr
+    (place.root / "other.onnx").touch()
+    done = place.run("--mode", "op", "--model", "other.onnx", "--resume")
+    assert done.returncode == 2 and "something else than asked for" in done.stderr
+    for process in tuning_children(place):
+        process.kill()
+
+
+def test_who_stops_listening_stops_nothing(place: Place) -> None:
+    """As in npuperf tune 2>&1 | head -1."""
+    child = subprocess.Popen(
+        place.command(*OP), cwd=place.root, env=place.environment(FAKE_AOE_SECONDS="2", FAKE_AOE_OPS="8"),
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    assert child.stdout is not None
+    child.stdout.readline()
+    child.stdout.close()
+    assert child.wait(timeout=60) == 0
+    assert json.loads((place.runs[-1] / "diff.json").read_text())["status"] == "successful"
+
+
+def test_the_same_process_number_again(place: Place) -> None:
+    """As in containers: the results of the process that was killed are not those of the next."""
+    aoe = place.bin / "aoe"
+    aoe.write_text(aoe.read_text().replace("pid{os.getpid()}", "pid12"))
+    assert place.run(*OP, FAKE_AOE_FAIL="kill").returncode == 5
+    done = place.run("--resume", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    assert document(done)["status"] == "successful" and len(document(done)["entries"]) == 4
 
 
 def test_a_run_that_died_is_gone_on_with_in_its_folder(place: Place) -> None:
@@ -893,6 +933,17 @@ def test_nothing_is_replaced_unasked(place: Place) -> None:
     for more in ((), ("--dry-run",)):
         done = place.run("--from", place.runs[0], *more, "-o", "keep.json")
         assert done.returncode == 2 and (place.root / "keep.json").read_text() == "mine"
+
+
+def test_gates_know_of_noise() -> None:
+    """Longer by 5 %: a regression if that is beyond the noise, none within it, unknown after a single step."""
+    for noise, status in ((10, "fail"), (60, "pass"), (None, "cannot_tell")):
+        step = Verified(name="step", count=3, before_ns=1000, after_ns=1050, noise_ns=noise, verdict="slower")
+        found = Verification(
+            baseline="a", tuned="b", step=step, operators=(), predicted_ns=None, verdict="worse", reason=""
+        )
+        tuning = Tuning(schema_version="1.0", mode="op", status="successful", recovered=False, files=())
+        assert judge(parse_condition("regression>3%"), replace(tuning, verification=found)).status == status
 
 
 def test_a_gate_by_hand() -> None:

@@ -19,6 +19,7 @@ from npuperf.analyze.limits import (
     complete,
     gain_interval,
     most_possible,
+    searched_in_part,
     slower_kernels,
 )
 from npuperf.errors import UsageError
@@ -68,6 +69,15 @@ def judge(view: View, limits: Thresholds) -> Finding | None:
             needed = (
                 f"kernels wait up to {most} per step while other streams hold their cores, "
                 f"but {use.contention_reason}: analyze the folder with trace_view.json, npuperf profile --level 1"
+            )
+            return finding(
+                view, "core_limit", "cannot_tell", TITLE, evidence=evidence, needs=needed, next=needed, source=SOURCE
+            )
+        if waited and waited[0] >= max(notable, 1) and view.bench is not None and searched_in_part(view.bench):
+            most = duration(view.per_step(waited[1]))
+            needed = (
+                f"kernels wait up to {most} per step for cores of other streams, and limits were searched on the "
+                "beginning of this long profile only: analyze a step in which they wait (--step N)"
             )
             return finding(
                 view, "core_limit", "cannot_tell", TITLE, evidence=evidence, needs=needed, next=needed, source=SOURCE

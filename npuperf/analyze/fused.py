@@ -60,7 +60,8 @@ def check_super_kernels(before: Tasks, after: Tasks, log: Sequence[str]) -> list
     unnamed = scopes.pop(UNNAMED, {})
     checks = [_check(scope, parts, before, after, log) for scope, parts in scopes.items()]
     if unnamed:
-        checks.append(_by_disappearance(np.array(sorted(i for at in unnamed.values() for i in at)), before, after, log))
+        rows = np.array(sorted(i for at in unnamed.values() for i in at))
+        checks.append(_by_disappearance(rows, before, after, log, alone=not scopes))
     return checks
 
 
@@ -165,18 +166,23 @@ def _named(tasks: Tasks, name: str) -> Mask:
     return tasks.name.flag([n == name for n in tasks.name.names])
 
 
-def _by_disappearance(found: I64, before: Tasks, after: Tasks, log: Sequence[str]) -> SuperKernelCheck:
-    """Compare SuperKernels without telling names with the kernels that there are fewer of per step."""
+def _by_disappearance(found: I64, before: Tasks, after: Tasks, log: Sequence[str], *, alone: bool) -> SuperKernelCheck:
+    """Compare SuperKernels without telling names with the kernels that there are fewer of per step.
+
+    ``alone``: there are no others, which would have replaced some of these kernels.
+    """
     if not len(before):
         return _unanswered(UNNAMED, "no earlier profile to compare with (--before)", log, count=len(found))
     if not all((tasks.step >= 0).any() for tasks in (before, after)):
         reason = "the SuperKernels do not name their operators, and without steps nothing tells what they replaced"
         return _unanswered(UNNAMED, reason, log, after_ns=int(after.dur[found].sum()), count=len(found))
-    sides = [{name: _per_step(t, _of_type(t, name)) for name in t.type.names} for t in (before, after)]
+    sides = [{name: _per_step(t, _of_type(t, name)) for name in t.type.names if name} for t in (before, after)]
     fused = _per_step(after, found)
     none = np.zeros_like(fused)
     fewer = {name: was[0].mean() - sides[1].get(name, none)[0].mean() for name, was in sides[0].items()}
-    gone = {name: n for name, n in fewer.items() if n > _A_KERNEL and name.lower() != "superkernel"}
+    gone = {name: n for name, n in fewer.items() if n > _A_KERNEL}
+    came = {name: now[0].mean() - sides[0].get(name, none)[0].mean() for name, now in sides[1].items()}
+    others = [name for name, n in came.items() if n > _A_KERNEL]
     was = np.sum([sides[0][name][1] for name in gone], axis=0)
     left = np.sum([fused[1], *(sides[1].get(name, none)[1] for name in gone)], axis=0)
     types = ", ".join(f"{name} ×{n:.0f}" for name, n in list(gone.items())[:_SHOWN])
@@ -190,14 +196,19 @@ def _by_disappearance(found: I64, before: Tasks, after: Tasks, log: Sequence[str
         gain = float(was.mean() - left.mean())
         check.before_ns = check.after_ns + round(gain)
         check.reason += f", {_noise_text(noise)}; the gaps between them are saved, too, and not counted"
-        if noise is not None and gain > noise:
+        if others:
+            check.reason += f"; there are more of {', '.join(others[:_SHOWN])}, so they may have replaced some"
+        if not alone:
+            check.reason += "; some vanished into the SuperKernels that name theirs"
+        if alone and not others and noise is not None and gain > noise:
             check.verdict, check.saved_ns = "faster", round(gain)
     return check
 
 
 def _of_type(tasks: Tasks, name: str) -> I64:
+    """Return the compute kernels of a type, SuperKernels aside."""
     of_type = tasks.type.flag([n == name for n in tasks.type.names])
-    return np.flatnonzero(of_type & (tasks.work == Work.COMPUTE))
+    return np.flatnonzero(of_type & (tasks.work == Work.COMPUTE) & ~is_super_kernel(tasks))
 
 
 def _per_step(tasks: Tasks, rows: I64) -> I64:

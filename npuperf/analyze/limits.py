@@ -225,6 +225,11 @@ def best_split(bench: Bench) -> Search:
     return Search(split, len(part.tried), kernels, None)
 
 
+def searched_in_part(bench: Bench) -> bool:
+    """Tell whether a search runs on the beginning of the profile only."""
+    return _excerpt(bench) is not bench
+
+
 def _ranked(bench: Bench) -> list[dict[int, Limit]]:
     """Return the splits that save time in their worst case, the best to propose first."""
     top = [max((found[i] for found in bench.tried.values()), default=0) for i in (0, 1)]

@@ -50,7 +50,7 @@ app.command(
     "profile", cls=profile.ScriptCommand, help=profile.HELP, epilog=EXIT_CODES, context_settings=profile.CONTEXT
 )(_guarded(profile.profile))
 app.command("analyze", help=analyze.HELP, epilog=EXIT_CODES)(_guarded(analyze.analyze))
-app.command("tune", help=tune.HELP, context_settings=tune.CONTEXT)(_guarded(tune.tune))
+app.command("tune", help=tune.HELP, epilog=EXIT_CODES, context_settings=tune.CONTEXT)(_guarded(tune.tune))
 
 
 def _version(wanted: bool) -> None:

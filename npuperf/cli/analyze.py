@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 from collections.abc import Callable, Iterable
 from enum import Enum
@@ -128,6 +129,8 @@ def analyze(
     if source is not None and source.name == "COMMANDLINE" and asked["format_"] is not Format.csv:
         raise UsageError(f"--table {asked['table'].value}: tables are for --format csv")
     result = _run(path, asked)
+    if not any(asked[name] is not None for name in ("step", "rank", "device")):
+        _save_into_run(path, result)
     if asked["format_"] is Format.text:
         _print_report(result, asked["output"], full=asked["full"], top=asked["top"])
     else:
@@ -139,8 +142,6 @@ def analyze(
 
         for gate in result.gates:
             tell(gate_text(gate))
-    if not any(asked[name] is not None for name in ("step", "rank", "device")):
-        _save_into_run(path, result)
     raise typer.Exit(exit_of_gates(gate.status for gate in result.gates))
 
 
@@ -156,8 +157,8 @@ def show(path: Path) -> None:
     """Analyze as without any option, and print the screen."""
     asked = {name: parameter.default for name, parameter in inspect.signature(analyze).parameters.items()}
     result = _run(path, asked)
-    _print_report(result, None, full=False, top=asked["top"])
     _save_into_run(path, result)
+    _print_report(result, None, full=False, top=asked["top"])
 
 
 def _run(path: Path, asked: dict[str, Any]) -> Result:
@@ -245,8 +246,11 @@ def _save_into_run(path: Path, result: Result) -> None:
 def emit(text: str, output: Path | None) -> None:
     """Write a document to stdout, or to a file."""
     if output is None:
-        sys.stdout.write(text)
-        sys.stdout.flush()
+        try:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        except BrokenPipeError:  # whoever reads it has seen enough; the exit status still counts
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
     from npuperf.files import write_atomically
 

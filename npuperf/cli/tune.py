@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,9 +36,6 @@ Examples:
   npuperf tune --from ./tune --run ./result --format json -o diff.json
   npuperf tune --diff bank_before bank_after
   npuperf tune --verify --fail-on "regression>3%" -- python train.py
-
-Exit status: 0 done, 1 a gate failed, 2 wrong options or a condition that forbids tuning, 3 nothing to read or to tune,
-4 a gate cannot be judged, 5 AOE or the program failed, 130 interrupted.
 """
 CONTEXT = {"allow_interspersed_args": False}
 
@@ -115,6 +112,13 @@ def _check(asked: dict[str, Any]) -> None:
     if asked["merge"] and str(asked["merge"][1]).startswith("--"):
         raise UsageError("--merge: takes two folders", hint="npuperf tune --merge A B --into C")
     readers = [name for name in ("from_", "diff", "merge", "rollback") if asked[name]]
+    if len(readers) > 1 and readers != ["from_", "diff"]:
+        names = ", ".join(f"--{name.strip('_')}" for name in readers)
+        raise UsageError(f"{names}: one at a time", hint="only --from and --diff go together")
+    if readers and (asked["verify"] or asked["resume"]):
+        raise UsageError(f"--{readers[0].strip('_')}: not together with --verify or --resume")
+    if asked["into"] and not asked["merge"]:
+        raise UsageError("--into: nothing to merge", hint="npuperf tune --merge A B --into C")
     mode = asked["mode"] and "mode" not in asked["recipe_gave"]
     if asked["dry_run"] and (readers or asked["verify"]):
         raise UsageError("--dry-run: shows what would be tuned, and nothing would be", hint="npuperf tune --help")
@@ -123,7 +127,7 @@ def _check(asked: dict[str, Any]) -> None:
         raise UsageError(f"{what}: --from, --diff, --merge and --rollback take nothing else")
     if asked["timeout"] == 0:
         raise UsageError("--timeout 0: minutes, more than 0")
-    if asked["fail_on"] and readers and not asked["from_"]:
+    if asked["fail_on"] and "fail_on" not in asked["recipe_gave"] and readers and not asked["from_"]:
         hint = "npuperf tune --from RESULT --diff BEFORE AFTER --fail-on …"
         raise UsageError("--fail-on: holds for the results of a tuning, and none is given", hint=hint)
     for text in asked["fail_on"] or ():
@@ -196,13 +200,18 @@ def _usage(asked: dict[str, Any]) -> Usage | None:
 
 def _drive(ctx: typer.Context, asked: dict[str, Any]) -> None:
     """Run AOE, or show what would be run."""
+    from dataclasses import replace
+
     from npuperf.render.tuning import check_lines
     from npuperf.tuning import plan, refuse, run_plan, unfinished_run
 
     usage = _usage(asked)
     folder, begun = unfinished_run(asked["run"], asked["mode"]) if asked["resume"] else (None, None)
     named = any(asked[name] for name in ("model", "dump", "command"))
-    job = begun if begun is not None and not named else _job(ctx, asked, usage)
+    if begun is not None and not named:
+        job = replace(begun, bank=asked["bank"].absolute()) if asked["bank"] else begun
+    else:
+        job = _job(ctx, asked, usage)
     found = plan(job, asked["run"], usage, os.environ, soc=asked["soc"], folder=folder, dry=asked["dry_run"])
     for line in check_lines(found.checks, full=asked["dry_run"]):
         tell(line)
@@ -304,10 +313,11 @@ def _verify(asked: dict[str, Any]) -> None:
 
     from npuperf.savings import add_savings
     from npuperf.tune import supervise
-    from npuperf.tuning import last_run, note_verification, recorded_command
+    from npuperf.tuning import last_run, note_verification, recorded_command, refuse_busy
     from npuperf.verify import verify
 
-    folder = last_run(asked["run"])
+    folder = last_run(asked["run"]).absolute()
+    refuse_busy(folder, "--verify")
     command = asked["command"] or recorded_command(asked["run"])
     if not command:
         raise UsageError("--verify: no program to profile", hint="npuperf tune --verify -- python train.py")
@@ -368,7 +378,8 @@ def _progress() -> Iterator[Callable[[str], None]]:
         nonlocal last
         what = text.rsplit(",", 1)[0]
         if sys.stderr.isatty():
-            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+            with suppress(OSError):  # the terminal may be gone
+                print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
         elif what != last:
             tell(text)
         last = what

@@ -194,10 +194,13 @@ def _once(tasks: Tasks, source: Source, log: ReadLog) -> Tasks:
     again = tasks.start[order][1:] == tasks.start[order][:-1]
     if np.count_nonzero(again) * _REPEATED < len(tasks):
         return tasks
-    order = np.lexsort((tasks.name.codes, tasks.stream, tasks.end, tasks.start))
-    columns = [column[order] for column in (tasks.start, tasks.end, tasks.stream, tasks.name.codes)]
-    twice = np.logical_and.reduce([column[1:] == column[:-1] for column in columns]) & (columns[2][1:] >= 0)
-    if np.count_nonzero(twice) * _REPEATED < len(tasks):
+    codes = (tasks.name.codes, tasks.type.codes, tasks.core.codes, tasks.shapes.codes)
+    columns = (*codes, tasks.block, tasks.mix_block, tasks.step, tasks.stream, tasks.end, tasks.start)
+    order = np.lexsort(columns)
+    twice = np.logical_and.reduce([column[order][1:] == column[order][:-1] for column in columns])
+    twice &= tasks.stream[order][1:] >= 0
+    rounded = np.count_nonzero(tasks.start[order][1:][twice] % NS_PER_MS == 0) * 2 > np.count_nonzero(twice)
+    if rounded or np.count_nonzero(twice) * _REPEATED < len(tasks):
         return tasks
     log.lose(str(source.kernels[0]), int(np.count_nonzero(twice)), "stand in the table twice; counted once")
     kept = np.ones(len(tasks), np.bool_)

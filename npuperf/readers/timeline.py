@@ -65,7 +65,8 @@ def assign_steps(tasks: Tasks, host: HostOps, steps: HostSteps) -> Tasks:
         time = np.where(tasks.op >= 0, host.ops.start[tasks.op], time)
     if (time == NO_TIME).all():
         number = steps.at(tasks.start)
-        outside = np.count_nonzero(number < 0) > _OUTSIDE * len(tasks)  # the host ran ahead: its ranges say nothing
+        # The host ran ahead if much lies outside of its steps, or kernels begin after its last: they say nothing then.
+        outside = bool((tasks.start > steps.end.max()).any()) or np.count_nonzero(number < 0) > _OUTSIDE * len(tasks)
         return tasks if outside else tasks.with_columns(step=number)
     return tasks.with_columns(step=np.where(time == NO_TIME, -1, steps.at(time)))
 

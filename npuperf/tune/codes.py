@@ -68,7 +68,7 @@ _NEWER: Final = {
 }
 #: How the programs that call AOE print a status: TF Adapter "func failed[9]", others "failed. error code:9".
 _PRINTED: Final = re.compile(
-    r"aoe[^\n]*?\b(?:failed|success)\b[.,]? *(?:\[|(?:error code|status is)[: ]+)(-?\d+)", re.IGNORECASE
+    r"aoe[^\r\n]{0,200}?\b(?:failed|success)\b[.,]? *(?:\[|(?:error code|status is)[: ]+)(-?\d+)", re.IGNORECASE
 )
 
 

@@ -21,7 +21,7 @@ _SIGNS: Final[dict[str, Callable[[float, float], bool]]] = {
     "<=": operator.le,
 }
 
-_COUNTS: Final = ("failed", "added", "updated")
+_COUNTS: Final = ("failed", "added", "updated", "saved")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,10 @@ def _value(what: str, tuning: Tuning) -> tuple[float | None, str]:
         step = tuning.verification.step if tuning.verification else None
         if step is None or not step.before_ns:
             return None, "no step was compared: npuperf tune --verify -- COMMAND"
-        return 100 * (step.after_ns - step.before_ns) / step.before_ns, ""
+        if step.noise_ns is None:
+            return None, "one step says nothing about its noise"
+        longer = step.after_ns - step.before_ns  # what is within the noise is no regression
+        return 100 * (longer if abs(longer) > step.noise_ns else 0) / step.before_ns, ""
     if what == "saved":
         if not tuning.step_ns or tuning.saved_ns is None:
             return None, "no profile says what the operators are worth per step"

@@ -51,10 +51,13 @@ class Dump(msgspec.Struct, frozen=True, tag=True):
 
 
 class Script(msgspec.Struct, frozen=True, tag=True):
-    """A program to run; ``adapter``: TensorFlow's adapter tunes inside of it, else PyTorch dumps operators first."""
+    """A program to run in ``folder`` (None: here); ``adapter``: TensorFlow's adapter tunes inside of it, else PyTorch
+    dumps operators first.
+    """
 
     command: tuple[str, ...]
     adapter: bool
+    folder: Path | None = None
 
 
 Source = Model | Dump | Script
@@ -124,7 +127,7 @@ def find_source(
     if not words:
         hint = "give --model FILE, --dump FOLDER, or -- python train.py; or run npuperf profile train.py first"
         raise UsageError("nothing to tune", hint=hint)
-    return Script(tuple(words), _is_tensorflow(words))
+    return Script(tuple(words), _is_tensorflow(words), Path.cwd())
 
 
 def _model(model: Path, weight: Path | None) -> Model:
@@ -167,13 +170,13 @@ def steps(
             hint = "name a file with them as aoe_config_file in the program"
             raise UsageError("--ops, --top, --deep, --aoe-arg: TensorFlow's adapter takes no such options", hint=hint)
         added["AOE_MODE"] = JOB_TYPE[job.mode]
-        return [Step("tune in the program", source.command, added, Path.cwd())]
+        return [Step("tune in the program", source.command, added, source.folder or Path.cwd())]
     if isinstance(source, Script):
         if job.mode == "subgraph":
             hint = "export the model: npuperf tune --mode subgraph --model FILE.onnx"
             raise UsageError("--mode subgraph: what torch_npu dumps are single operators", hint=hint)
         dump = folder / "dump"
-        first = Step("dump operators", dump_command(source.command, dump), {}, Path.cwd())
+        first = Step("dump operators", dump_command(source.command, dump), {}, source.folder or Path.cwd())
         return [first, Step("tune", _aoe(job, aoe, Dump(dump), folder, resume), added, folder)]
     return [Step("tune", _aoe(job, aoe, source, folder, resume), added, folder)]
 

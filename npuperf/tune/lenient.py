@@ -104,7 +104,10 @@ class _Reader:
 
     def _is_member(self) -> bool:
         found = _STRING.match(self.text, self.at)
-        return bool(found) and self.text[found.end() :].lstrip().startswith(":") if found else False
+        if not found:
+            return False
+        space = _SPACE.match(self.text, found.end())
+        return self.text.startswith(":", space.end() if space else found.end())
 
     def _value(self) -> Any:
         first = self._next()

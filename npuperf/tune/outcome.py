@@ -27,6 +27,8 @@ def no_dump(ran: supervise.Ran, folder: Path) -> tuple[Problem, int]:
     if ran.failed:
         how = "was stopped: --timeout is over" if ran.timed_out else f"ended with exit status {ran.returncode}"
         return _failure(f"the program {how}", folder), _FAILED
+    if ran.returncode is None:
+        return _failure("how the program ended was not seen, and it dumped no operator", folder), _FAILED
     return (f"the program dumped no operator: {NO_DUMP[0]}", NO_DUMP[1]), ExitCode.INPUT
 
 

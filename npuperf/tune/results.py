@@ -297,8 +297,13 @@ def _names(value: Any) -> list[str]:
 
 
 def _number(value: Any) -> float | None:
-    known = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return float(value) if known else None
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _percent(value: Any) -> float | None:

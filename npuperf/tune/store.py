@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from npuperf.errors import InputError, UsageError
 from npuperf.files import write_atomically
@@ -55,7 +55,8 @@ def snapshot(place: Path, target: Path, cann: str | None) -> Path:
         if place.is_dir():
             shutil.copytree(place, target, dirs_exist_ok=True, ignore_dangling_symlinks=True)
     if not (target / ORIGIN).exists():
-        write_atomically(target / ORIGIN, json.dumps({"place": str(place), "cann": cann}) + "\n")
+        note = {"place": str(place), "cann": cann, "snapshot": True}
+        write_atomically(target / ORIGIN, json.dumps(note) + "\n")
     return target
 
 
@@ -84,10 +85,7 @@ def hashes(place: Path) -> dict[str, str]:
 
 def origin(place: Path) -> str | None:
     """Return the version of CANN that a bank's records come from, as npuperf noted it."""
-    try:
-        found = json.loads((place / ORIGIN).read_text("utf-8")).get("cann")
-    except (OSError, ValueError, AttributeError):
-        return None
+    found = _note(place / ORIGIN).get("cann")
     return str(found) if found else None
 
 
@@ -187,9 +185,22 @@ def roll_back(saved: Path, place: Path) -> Path | None:
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         place.mkdir(parents=True, exist_ok=True)
         for path in _contents(saved):
-            if path.name != ORIGIN:
+            if path.name != ORIGIN or _was_there(path):
                 shutil.copytree(path, place / path.name) if path.is_dir() else shutil.copy2(path, place / path.name)
     return backup
+
+
+def _was_there(note: Path) -> bool:
+    """Tell a note that was part of the bank from the one that the snapshot got."""
+    return "snapshot" not in _note(note)
+
+
+def _note(file: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _contents(folder: Path) -> Iterable[Path]:

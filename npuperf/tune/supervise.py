@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
 from msgspec.structs import replace
 
 from npuperf.errors import InputError
@@ -16,7 +18,7 @@ from npuperf.files import write_atomically
 from npuperf.model.tuning import Tuning
 from npuperf.process import Detached, run_logged
 from npuperf.tune.job import ADAPTER_FINISHED, FINISHED, Step
-from npuperf.tune.results import PATTERN, newest_run, read_results
+from npuperf.tune.results import PATTERN, read_results
 
 _TICK: Final = 0.2
 #: What the log says where a program begins.
@@ -107,33 +109,52 @@ class _Watch:
         self.progress(f"{text}, {time.monotonic() - self._began:.0f} s")
 
 
+def set_aside(folder: Path) -> None:
+    """Move the results of an earlier process out of the way of the next, which may get the same process number."""
+    results = sorted(folder.glob(PATTERN))
+    if not results:
+        return
+    number = 1 + sum(1 for _ in folder.glob("earlier-*"))
+    (folder / f"earlier-{number}").mkdir()
+    for file in results:
+        file.rename(folder / f"earlier-{number}" / file.name)
+
+
 def partial(folder: Path) -> Tuning | None:
     """Read the result files of a run as they are; None while there is nothing to read.
 
     Where a run was gone on with, the newest process says how it ended, and the others what they had tuned by then.
     """
-    files = sorted(folder.glob(PATTERN))
     found: Tuning | None = None
     unread: list[str] = []
-    while files:
-        newest = newest_run(files)
-        files = [f for f in files if f not in newest]
+    earlier = sorted(folder.glob("earlier-*"), key=lambda place: int(place.name.split("-")[1]), reverse=True)
+    for place in (folder, *earlier):
         try:
-            earlier = read_results(newest)
+            read = read_results(files) if (files := sorted(place.glob(PATTERN))) else None
         except InputError as error:
             unread.append(error.what)
             continue
+        if read is None:
+            continue
         if found is not None:
-            found = _with_earlier(found, earlier)
+            found = _with_earlier(found, read)
         else:  # how an earlier process ended says nothing of the newest
-            found = replace(earlier, status="incomplete") if unread else earlier
+            found = read if place is folder else replace(read, status="incomplete")
     return found and replace(found, warnings=(*found.warnings, *unread))
 
 
 def _with_earlier(found: Tuning, earlier: Tuning) -> Tuning:
     known = {(e.name, e.strategy) for e in found.entries}
-    entries = (e for e in earlier.entries if (e.name, e.strategy) not in known)
-    return replace(found, entries=(*found.entries, *entries), files=(*found.files, *earlier.files))
+    entries = [e for e in earlier.entries if (e.name, e.strategy) not in known]
+    if not entries:
+        return found
+    text = f"{len(entries)} entries are of an earlier process that did not end: its bank may not have them"
+    return replace(
+        found,
+        entries=(*found.entries, *entries),
+        files=(*found.files, *earlier.files),
+        warnings=tuple(dict.fromkeys([*found.warnings, text])),
+    )
 
 
 def output(folder: Path) -> str:
@@ -167,11 +188,26 @@ def read_state(folder: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def keeper(folder: Path) -> int | None:
+    """Return the number of another npuperf process that still looks after a run, if there is one."""
+    found = _process_of(folder, "keeper")
+    return found.pid if found and found.pid != os.getpid() else None
+
+
+def keep(folder: Path) -> None:
+    """Note down that this process looks after a run."""
+    note(folder, keeper=asdict(Detached(os.getpid(), psutil.Process().create_time())))
+
+
 def survivor(folder: Path) -> Detached | None:
     """Return the program of a run if it still runs; None for a run that has not begun."""
-    program = read_state(folder).get("program") or {}
+    return _process_of(folder, "program")
+
+
+def _process_of(folder: Path, role: str) -> Detached | None:
+    noted = read_state(folder).get(role) or {}
     try:
-        found = Detached(int(program["pid"]), float(program["began"]))
+        found = Detached(int(noted["pid"]), float(noted["began"]))
     except (TypeError, KeyError, ValueError):
         return None
     return found if found.alive() else None
