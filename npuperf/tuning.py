@@ -23,7 +23,7 @@ from npuperf.profile.folder import RunFolder
 from npuperf.render.tuning import TUNING_DOCUMENTS, document
 from npuperf.savings import Usage, add_savings, read_usage
 from npuperf.tune import outcome, preflight, store, supervise
-from npuperf.tune.bank import ANOTHER_PLACE, add_bank, compare, read_bank
+from npuperf.tune.bank import ANOTHER_PLACE, Bank, add_bank, compare, core_counts, read_bank
 from npuperf.tune.job import (
     Job,
     Model,
@@ -297,8 +297,18 @@ def _with_bank(tuning: Tuning, found: Plan) -> Tuning:
             f"the subgraph bank {found.place}: {changed} of {len(new)} files new or changed (their content is opaque)"
         )
         return replace(tuning, warnings=(*tuning.warnings, text))
-    diff = compare(read_bank(before), read_bank(after))
-    return add_bank(tuning, replace(diff, before=f"{found.place} (before)", after=str(found.place)))
+    banks = [read_bank(place) for place in (before, after)]
+    diff = replace(compare(*banks), before=f"{found.place} (before)", after=str(found.place))
+    return add_bank(replace(tuning, warnings=(*tuning.warnings, *_for_other_cores(banks[1], found.usage))), diff)
+
+
+def _for_other_cores(bank: Bank, usage: Usage | None) -> list[str]:
+    """Warn where nothing in a bank is for the number of cores that the profile's program ran with."""
+    counts = {count for counts in core_counts([bank]).values() for count in counts}
+    if not counts or usage is None or usage.cores in (None, *counts):
+        return []
+    listed = " and ".join(map(str, sorted(counts)))
+    return [f"the bank is for {listed} cores, and the profile's chip has {usage.cores}: CANN looks for its own number"]
 
 
 def _note_down(folder: Path, tuning: Tuning, ran: supervise.Ran, state: Mapping[str, Any]) -> None:

@@ -815,6 +815,28 @@ def test_rolling_back(place: Place) -> None:
     assert len(lines(kept)) == 5
 
 
+def test_rolling_back_keeps_what_a_bank_says_of_itself(place: Place) -> None:
+    """A merged bank knows its version of CANN; the snapshot's own note is not put into the bank."""
+    where = bank(place.root / "bank", [record(5, 50)], cann="8.5.0")
+    note = (where / "npuperf-bank.json").read_text()
+    assert place.run(*OP, "--bank", "bank").returncode == 0
+    assert place.run("--rollback").returncode == 0
+    assert (where / "npuperf-bank.json").read_text() == note
+    plain = bank(place.root / "plain", [record(5, 50)])
+    assert place.run(*OP, "--bank", "plain").returncode == 0
+    assert place.run("--rollback").returncode == 0
+    assert not (plain / "npuperf-bank.json").exists()
+
+
+def test_a_bank_for_other_cores_is_pointed_out(place: Place) -> None:
+    """The profile's chip has 20 cores; CANN would not find what is tuned for 16."""
+    busy_profile(place.root / "result")
+    done = place.run(*OP, "--format", "json", FAKE_CANN_AICORES="16")
+    assert any("is for 16 cores, and the profile's chip has 20" in w for w in document(done)["warnings"])
+    done = place.run(*OP, "--format", "json", "--bank", str(bank(place.root / "own", [record(1, 1)])))
+    assert not any("the profile's chip has" in w for w in document(done)["warnings"])
+
+
 def test_rolling_back_where_links_stand(place: Place) -> None:
     """A linked folder is replaced by what it held; what the link points to is not touched."""
     home = place.root / "home" / "Ascend" / "latest" / "data" / "aoe" / "custom" / "op"
