@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import Final
 
 from rich.console import Group, RenderableType
@@ -112,8 +112,10 @@ def scope_sections(result: Result, full: bool) -> Iterator[RenderableType]:
         for split in d.core_splits:
             if split.asked or full:
                 yield _split(d, split, name, full)
-        if full:
-            yield from (_scope(scope, name) for scope in d.super_kernels)
+        said: set[str] = set()
+        for scope in d.super_kernels if full else ():
+            yield _scope(scope, name, said)
+            said |= {rule.detail for rule in scope.rules}
         if d.super_kernel_checks:
             yield section(f"{name}SuperKernels, and the kernels they replaced", _checks(d.super_kernel_checks))
 
@@ -170,7 +172,8 @@ def _rules(rules: Sequence[RuleCheck], full: bool) -> list[RenderableType]:
     return lines
 
 
-def _scope(scope: SuperKernelScope, name: str) -> RenderableType:
+def _scope(scope: SuperKernelScope, name: str, said: Set[str]) -> RenderableType:
+    """Show a proposed scope; of its rules those that were not ``said`` of one before."""
     title = f"{name}SuperKernel {scope.name}: {plural(scope.kernels, 'kernel')} ×{scope.count} on stream {scope.stream}"
     lines: list[RenderableType] = [
         Text(
@@ -188,7 +191,9 @@ def _scope(scope: SuperKernelScope, name: str) -> RenderableType:
         if len(scope.segments) > _ROWS:
             lines.append(Text(f"{_ROWS} of {len(scope.segments)} segments; --format json has all", style="dim"))
     lines += [Text(f"{o.key}={o.value}: {o.reason}", style="dim") for o in scope.options]
-    lines += _rules(scope.rules, True)
+    lines += _rules([rule for rule in scope.rules if rule.detail not in said], True)
+    if any(rule.detail in said for rule in scope.rules):
+        lines.append(Text("the other rules as above", style="dim"))
     return Group(section(title, Group(*lines)), Text(), _code(scope.code))
 
 
