@@ -107,7 +107,8 @@ def add_savings(tuning: Tuning, usage: Usage | None) -> Tuning:
     if usage is None:
         return tuning
     rows, total = savings(tuning.entries, usage)
-    return replace(tuning, savings=rows, saved_ns=total, step_ns=usage.step_ns)
+    nothing = tuning.mode == "op" and tuning.status in ("successful", "nothing_to_tune")  # and not: not known
+    return replace(tuning, savings=rows, saved_ns=total if rows or nothing else None, step_ns=usage.step_ns)
 
 
 @dataclass(frozen=True, slots=True)

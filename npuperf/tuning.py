@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import json
 import shutil
@@ -111,15 +112,18 @@ def plan(
     resume = folder is not None
     folder = (folder or _fresh(run / "tune")).absolute()
     state = supervise.read_state(folder) if resume else {}
-    needs_aoe = not (isinstance(job.source, Script) and job.source.adapter) and not supervise.survivor(folder)
+    needs_aoe = not (isinstance(job.source, Script) and job.source.adapter)
     missing: tuple[Check, ...] = ()
     try:
         aoe = find_aoe(environment) if needs_aoe else "aoe"
     except InputError as error:
-        if not dry:
+        dumping = isinstance(job.source, Script) and not state.get("step")
+        if not dry and (dumping or not supervise.survivor(folder)):
             raise
-        text = f"{error.what}; {error.hint}"
-        aoe, missing = "aoe", (Check(name="aoe", status="fail", required="CANN's aoe", found=text, hard=True),)
+        aoe = "aoe"
+        if dry:
+            text = f"{error.what}; {error.hint}"
+            missing = (Check(name="aoe", status="fail", required="CANN's aoe", found=text, hard=True),)
     machine = preflight.Machine(
         soc=soc or state.get("soc") or (usage.soc if usage else None) or str(_manifest(run).get("soc") or "") or None,
         cores=usage.cores if usage else None,
@@ -177,7 +181,7 @@ def run_plan(
     folder = found.folder
     child = supervise.survivor(folder)
     begun = recall(supervise.read_state(folder).get("job"))
-    if child is not None and begun is not None and begun != found.job:
+    if child is not None and begun is not None and _without_bank(begun) != _without_bank(found.job):
         hint = "npuperf tune --resume, without other options, waits for it"
         raise UsageError(f"{folder}: process {child.pid} still tunes, and something else than asked for", hint=hint)
     first = int(supervise.read_state(folder).get("step") or 0) if child else 0
@@ -208,12 +212,17 @@ def run_plan(
     return _conclude(found, ran, result, *outcome.judge(found.job, folder, ran, result))
 
 
+def _without_bank(job: Job) -> Job:
+    """Leave the bank aside: how it was named does not matter, and where it lies was compared."""
+    return dataclasses.replace(job, bank=None)
+
+
 def _prepare(found: Plan, cann: str | None) -> None:
     """Make the run's folder and put into it what must be there before AOE starts. Raises InputError."""
     folder = found.folder
     store.refuse_inside(folder, found.place)
-    supervise.set_aside(folder)
     try:
+        supervise.set_aside(folder)
         folder.mkdir(parents=True, exist_ok=(folder / supervise.STATE).is_file())
     except OSError as error:
         raise InputError(f"{folder}: cannot be made: {error.strerror}") from error

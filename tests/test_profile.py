@@ -334,6 +334,18 @@ def test_a_run_is_never_overwritten(tmp_path: Path) -> None:
     assert not (RunFolder(tmp_path / "result").raw.stat().st_mode & stat.S_IWOTH)
 
 
+def test_a_run_that_recorded_nothing_is_in_nobody_s_way(tmp_path: Path) -> None:
+    """But one with data, or with tuning runs, is."""
+    folder, _ = create(tmp_path / "result", force=False)
+    folder.manifest.write_text("{}")
+    again, moved = create(tmp_path / "result", force=False)
+    assert moved == tmp_path / "result.1" and again.path == tmp_path / "result"
+    again.manifest.write_text("{}")
+    (again.path / "tune" / "20260101").mkdir(parents=True)
+    with pytest.raises(UsageError, match="holds a run already"):
+        create(tmp_path / "result", force=False)
+
+
 def test_raw_data_is_found_once(tmp_path: Path) -> None:
     inner = tmp_path / "a" / "host_1_20260101000000000_ascend_pt" / "PROF_000001_20260101000000000_ABC"
     outer = tmp_path / "b" / "PROF_000002_20260101000000000_ABC"

@@ -329,6 +329,7 @@ def test_tensorflow_without_its_last_words(place: Place) -> None:
 def test_while_a_run_goes_on_nobody_else_touches_it(place: Place) -> None:
     """Another npuperf that looks after it, or only aoe after npuperf's death."""
     child = start(place, *OP, FAKE_AOE_SECONDS="6", FAKE_AOE_OPS="20")
+    state = place.state()
     for command in (("--resume",), ("--rollback",), ("--verify", "--", "python", "x.py")):
         done = place.run(*command)
         assert done.returncode == 2 and "still looks after" in done.stderr, done.stderr
@@ -341,6 +342,9 @@ def test_while_a_run_goes_on_nobody_else_touches_it(place: Place) -> None:
     assert done.returncode == 2 and "something else than asked for" in done.stderr
     for process in tuning_children(place):
         process.kill()
+    damaged = {**state, "keeper": {"pid": 1e400, "began": 0}, "program": {"pid": "x"}}
+    (place.runs[-1] / "state.json").write_text(json.dumps(damaged))
+    assert place.run("--rollback").returncode == 0
 
 
 def test_who_stops_listening_stops_nothing(place: Place) -> None:
@@ -658,6 +662,36 @@ def test_hard_conditions_stop_unless_forced(place: Place) -> None:
     for bank in ("nowhere", "net.onnx"):
         missing = place.run(*OP, "--bank", bank)
         assert missing.returncode == 2 and "bank path" in missing.stderr
+
+
+def test_what_subgraphs_save_per_step_is_not_known(place: Place) -> None:
+    busy_profile(place.root / "result")
+    done = place.run("--mode", "subgraph", "--model", "net.onnx", "--soc", "Ascend310P3", "--fail-on", "saved<1%",
+                     FAKE_CANN_SOC="Ascend310P3")  # fmt: skip
+    assert done.returncode == 4 and "expected:" not in done.stdout
+
+
+def test_results_of_earlier_processes_are_compared(place: Place) -> None:
+    """A run that was gone on with, and whose second process left nothing, has its results in a folder below."""
+    assert place.run(*OP, FAKE_AOE_FAIL="kill").returncode == 5
+    (place.runs[0] / "earlier-2").mkdir()  # as after somebody has tidied up
+    (place.runs[0] / "earlier-x").mkdir()
+    assert place.run("--resume", FAKE_AOE_FAIL="exit2").returncode == 5
+    assert list(place.runs[0].glob("earlier-3/aoe_result_*.json"))
+    whole = place.run("--run", "other", *OP)
+    assert whole.returncode == 0
+    found = json.loads(place.run("--diff", "result", "other", "--format", "json").stdout)["results"]
+    assert [c["change"] for c in found["changes"]] == ["added", "added"] and found["unchanged"] == 2
+
+
+def test_two_empty_banks_beside_a_result(place: Place) -> None:
+    """The case for which claims are checked; without a result they are most likely a mistake."""
+    assert place.run(*OP).returncode == 0
+    for name in ("e1", "e2"):
+        (place.root / name).mkdir()
+    done = place.run("--from", place.runs[0], "--diff", "e1", "e2")
+    assert done.returncode == 0 and "the bank shows none" in " ".join(done.stdout.split())
+    assert place.run("--diff", "e1", "e2").returncode == 3
 
 
 def test_subgraphs_are_tuned_where_the_product_can(place: Place) -> None:

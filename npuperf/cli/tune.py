@@ -147,6 +147,8 @@ def _read_only(asked: dict[str, Any]) -> None:
     bank = _compare(asked["diff"]) if asked["diff"] is not None else None
     if asked["from_"] is None:
         assert bank is not None
+        if not (bank.records_before or bank.records_after or any(map(_is_bank, asked["diff"]))):
+            raise InputError(f"{bank.before}, {bank.after}: no *_runtime_kb.json below them, and no result of AOE")
         _show(bank, asked, BANK_DOCUMENTS, print_bank)
         return
     _finish(add_savings(_read(asked["from_"], bank), _usage(asked)), asked)
@@ -161,31 +163,43 @@ def _newest_run(path: Path) -> Path:
 
 def _holds_results(path: Path) -> bool:
     """Tell results (a file, or the folder of a run) from a knowledge base."""
-    return path.name.startswith("aoe_result_") or (path.is_dir() and any(path.glob("aoe_result_*.json")))
+    return path.name.startswith("aoe_result_") or (path / "state.json").is_file() or any(path.glob("aoe_result_*.json"))
 
 
 def _compare_results(paths: tuple[Path, Path]) -> ResultDiff:
-    from npuperf.tune.results import compare_results, read_results, result_files
+    from npuperf.tune.results import compare_results
 
-    before, after = (read_results(result_files(path)) for path in paths)
+    before, after = (_results_of(path) for path in paths)
     return compare_results(before, after)
+
+
+def _results_of(path: Path) -> Tuning:
+    """Read a result file, a folder of them, or a tuning run with what its earlier processes left."""
+    from npuperf.tune.results import read_results, result_files
+    from npuperf.tune.supervise import STATE, partial
+
+    found = partial(path) if (path / STATE).is_file() else None
+    return found or read_results(result_files(path))
 
 
 def _compare(paths: tuple[Path, Path]) -> BankDiff:
     from npuperf.tune.bank import compare, read_bank
 
-    banks = [read_bank(path) for path in paths]
-    if not any(bank.files for bank in banks):
-        raise InputError(f"{paths[0]}, {paths[1]}: no *_runtime_kb.json below them, and no result of AOE")
-    return compare(*banks)
+    return compare(read_bank(paths[0]), read_bank(paths[1]))
+
+
+def _is_bank(path: Path) -> bool:
+    """Tell a bank, or npuperf's copy of an empty one, from a folder of something else."""
+    from npuperf.tune.store import ORIGIN
+
+    return path.is_file() or (path / ORIGIN).is_file() or next(path.rglob("*_runtime_kb.json"), None) is not None
 
 
 def _read(path: Path, bank: BankDiff | None) -> Tuning:
     """Read the results; with a bank's difference beside them, say where the two disagree."""
     from npuperf.tune.bank import add_bank
-    from npuperf.tune.results import read_results, result_files
 
-    tuning = read_results(result_files(path))
+    tuning = _results_of(path)
     return tuning if bank is None else add_bank(tuning, bank)
 
 

@@ -71,7 +71,7 @@ def check_free(path: Path, force: bool) -> None:
         return
     if not (path / MANIFEST).is_file():
         raise UsageError(f"{path}: exists and is no run of npuperf", hint="choose another folder with -o")
-    if not force and any(RunFolder(path).raw.glob("*")):
+    if not force and any(any((path / part).glob("*")) for part in ("raw", "tune")):
         hint = f"choose another folder with -o, or keep it as {_aside(path)} with --force"
         raise UsageError(f"{path}: holds a run already", hint=hint)
 

@@ -50,6 +50,8 @@ def interpret(trace: Trace) -> Timeline:
 
 #: Share of tasks outside of all of the host's steps from which these are not those of the device.
 _OUTSIDE: Final = 0.2
+#: Share of tasks that may begin after the host's last step has ended.
+_AFTER: Final = 0.02
 
 
 def assign_steps(tasks: Tasks, host: HostOps, steps: HostSteps) -> Tasks:
@@ -66,7 +68,8 @@ def assign_steps(tasks: Tasks, host: HostOps, steps: HostSteps) -> Tasks:
     if (time == NO_TIME).all():
         number = steps.at(tasks.start)
         # The host ran ahead if much lies outside of its steps, or kernels begin after its last: they say nothing then.
-        outside = bool((tasks.start > steps.end.max()).any()) or np.count_nonzero(number < 0) > _OUTSIDE * len(tasks)
+        after = np.count_nonzero((tasks.start > steps.end.max()) & (tasks.work == Work.COMPUTE))
+        outside = after > _AFTER * len(tasks) or np.count_nonzero(number < 0) > _OUTSIDE * len(tasks)
         return tasks if outside else tasks.with_columns(step=number)
     return tasks.with_columns(step=np.where(time == NO_TIME, -1, steps.at(time)))
 

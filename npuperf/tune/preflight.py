@@ -53,7 +53,7 @@ def check(job: Job, machine: Machine, environment: Mapping[str, str], place: Pat
         _cpus(job, environment),
         _compilers(environment, job),
         _off(job, "profiling", ("PROFILING_MODE", "PROFILER_SAMPLECONFIG"), environment, "off while tuning"),
-        _off(job, "static memory", ("GE_USE_STATIC_MEMORY",), environment, "unset (static_memory_policy 0)"),
+        _off(job, "static memory", ("GE_USE_STATIC_MEMORY",), environment, "GE_USE_STATIC_MEMORY unset"),
         _one_device(job, environment),
         _cpu_binding(environment),
         _device_cores(machine),
@@ -210,7 +210,8 @@ def _compilers(environment: Mapping[str, str], job: Job) -> Check:
 
 def _off(job: Job, name: str, variables: tuple[str, ...], environment: Mapping[str, str], required: str) -> Check:
     """Check variables; a program may say otherwise."""
-    found = [f"{v}={environment[v]}" for v in variables if environment.get(v, "") not in ("", "false")]
+    off = ("", "false", "0") if name == "profiling" else ("",)
+    found = [f"{v}={environment[v]}" for v in variables if environment.get(v, "") not in off]
     if found:
         return _made(name, "warn", required, ", ".join(found))
     if isinstance(job.source, Script):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +18,7 @@ from npuperf.files import write_atomically
 from npuperf.model.tuning import Tuning
 from npuperf.process import Detached, run_logged
 from npuperf.tune.job import ADAPTER_FINISHED, FINISHED, Step
-from npuperf.tune.results import PATTERN, read_results
+from npuperf.tune.results import PATTERN, newest_run, read_results
 
 _TICK: Final = 0.2
 #: What the log says where a program begins.
@@ -114,10 +114,16 @@ def set_aside(folder: Path) -> None:
     results = sorted(folder.glob(PATTERN))
     if not results:
         return
-    number = 1 + sum(1 for _ in folder.glob("earlier-*"))
-    (folder / f"earlier-{number}").mkdir()
+    target = folder / f"earlier-{max(_earlier(folder), default=0) + 1}"
+    target.mkdir()
     for file in results:
-        file.rename(folder / f"earlier-{number}" / file.name)
+        file.rename(target / file.name)
+
+
+def _earlier(folder: Path) -> dict[int, Path]:
+    """Return the folders of earlier processes by their number."""
+    found = {place.name.removeprefix("earlier-"): place for place in folder.glob("earlier-*")}
+    return {int(number): place for number, place in found.items() if number.isdecimal()}
 
 
 def partial(folder: Path) -> Tuning | None:
@@ -127,20 +133,28 @@ def partial(folder: Path) -> Tuning | None:
     """
     found: Tuning | None = None
     unread: list[str] = []
-    earlier = sorted(folder.glob("earlier-*"), key=lambda place: int(place.name.split("-")[1]), reverse=True)
-    for place in (folder, *earlier):
+    for files in _processes(folder):
         try:
-            read = read_results(files) if (files := sorted(place.glob(PATTERN))) else None
+            read = read_results(files)
         except InputError as error:
             unread.append(error.what)
-            continue
-        if read is None:
             continue
         if found is not None:
             found = _with_earlier(found, read)
         else:  # how an earlier process ended says nothing of the newest
-            found = read if place is folder else replace(read, status="incomplete")
+            found = replace(read, status="incomplete") if unread or files[0].parent != folder else read
     return found and replace(found, warnings=(*found.warnings, *unread))
+
+
+def _processes(folder: Path) -> Iterator[list[Path]]:
+    """Yield the result files of every process of a run, the newest process first."""
+    earlier = _earlier(folder)
+    for place in (folder, *(earlier[number] for number in sorted(earlier, reverse=True))):
+        files = sorted(place.glob(PATTERN))
+        while files:
+            newest = newest_run(files)
+            files = [f for f in files if f not in newest]
+            yield newest
 
 
 def _with_earlier(found: Tuning, earlier: Tuning) -> Tuning:
@@ -208,6 +222,6 @@ def _process_of(folder: Path, role: str) -> Detached | None:
     noted = read_state(folder).get(role) or {}
     try:
         found = Detached(int(noted["pid"]), float(noted["began"]))
-    except (TypeError, KeyError, ValueError):
+    except (TypeError, KeyError, ValueError, OverflowError):
         return None
     return found if found.alive() else None
