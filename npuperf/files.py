@@ -1,11 +1,12 @@
-"""Files: how they are called, and writing them whole or not at all."""
+"""Files: how they are called, notes of our own, and writing them whole or not at all."""
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from npuperf.errors import InputError
 
@@ -16,6 +17,15 @@ MANIFEST: Final = "npuperf.json"
 def shown(path: str | Path) -> str:
     """Return how to call a path in a message or a command: relative where that is shorter."""
     return min(str(path), os.path.relpath(path), key=len)
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Read a JSON object that may be missing or damaged: it is empty then."""
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def write_atomically(path: Path, text: str) -> None:

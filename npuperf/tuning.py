@@ -32,6 +32,7 @@ from npuperf.tune.job import (
     Source,
     Step,
     absolute_banks,
+    dumped,
     find_aoe,
     recall,
     remember,
@@ -112,10 +113,9 @@ def plan(
     resume = folder is not None
     folder = (folder or _fresh(run / "tune")).absolute()
     state = supervise.read_state(folder) if resume else {}
-    needs_aoe = not (isinstance(job.source, Script) and job.source.adapter)
     missing: tuple[Check, ...] = ()
     try:
-        aoe = find_aoe(environment) if needs_aoe else "aoe"
+        aoe = "aoe" if job.in_adapter else find_aoe(environment)
     except InputError as error:
         dumping = isinstance(job.source, Script) and not state.get("step")
         if not dry and (dumping or not supervise.survivor(folder)):
@@ -179,12 +179,12 @@ def run_plan(
     Whatever goes wrong after the start is in the outcome; Ctrl-C is passed on when all is kept.
     """
     folder = found.folder
-    child = supervise.survivor(folder)
-    begun = recall(supervise.read_state(folder).get("job"))
+    child, state = supervise.survivor(folder), supervise.read_state(folder)
+    begun = recall(state.get("job"))
     if child is not None and begun is not None and _without_bank(begun) != _without_bank(found.job):
         hint = "npuperf tune --resume, without other options, waits for it"
         raise UsageError(f"{folder}: process {child.pid} still tunes, and something else than asked for", hint=hint)
-    first = int(supervise.read_state(folder).get("step") or 0) if child else 0
+    first = int(state.get("step") or 0) if child else 0
     if child is None:
         _prepare(found, cann_version(environment))
     supervise.keep(folder)
@@ -200,7 +200,7 @@ def run_plan(
                 tell(f"{step.title}: {step.shown()}")
                 supervise.note(folder, step=number)
                 ran = supervise.run_step(step, environment, folder, left, progress)
-            if step is not found.steps[-1] and (ran.failed or not outcome.dumped(folder / "dump")):
+            if step is not found.steps[-1] and (ran.failed or not dumped(folder / "dump")):
                 return _conclude(found, ran, supervise.partial(folder), *outcome.no_dump(ran, folder))
     except KeyboardInterrupt:
         why = ("interrupted", "start again with --resume")

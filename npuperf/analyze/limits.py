@@ -227,7 +227,15 @@ def best_split(bench: Bench) -> Search:
 
 def searched_in_part(bench: Bench) -> bool:
     """Tell whether a search runs on the beginning of the profile only."""
-    return _excerpt(bench) is not bench
+    return _reach(bench) < len(bench.stream)
+
+
+def _reach(bench: Bench) -> int:
+    """Return how many tasks a search runs on: all, or of a long window as many as can be replayed often enough."""
+    scene = bench.scene
+    reached = np.maximum.accumulate(scene.replay.task)
+    count = int(np.searchsorted(reached, reached[min(scene.first, len(reached) - 1)] + _EXCERPT))
+    return count if count < min(scene.last, len(reached)) else len(reached)
 
 
 def _ranked(bench: Bench) -> list[dict[int, Limit]]:
@@ -245,13 +253,11 @@ def _ranked(bench: Bench) -> list[dict[int, Limit]]:
 
 
 def _excerpt(bench: Bench) -> Bench:
-    """Return the beginning of a long window, as far as a search can replay it often enough."""
-    scene, replay = bench.scene, bench.scene.replay
-    reached = np.maximum.accumulate(replay.task)
-    count = int(np.searchsorted(reached, reached[min(scene.first, len(reached) - 1)] + _EXCERPT))
-    if count >= min(scene.last, len(reached)):
+    """Return what a search runs on: the beginning of a long window."""
+    if not searched_in_part(bench):
         return bench
-    until = int(reached[count - 1]) + 1
+    scene, replay, count = bench.scene, bench.scene.replay, _reach(bench)
+    until = int(replay.task[:count].max()) + 1
     columns = {f.name: getattr(replay.program, f.name)[:until] for f in fields(Program) if f.name != "initial"}
     part = replace(
         replay,

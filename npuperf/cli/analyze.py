@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from npuperf.cli.progress import tell
-from npuperf.cli.recipes import effect, with_recipe
+from npuperf.cli.recipes import effect, typed, with_recipe
 from npuperf.errors import InputError, UsageError, exit_of_gates
 
 if TYPE_CHECKING:
@@ -125,8 +125,7 @@ def analyze(
         check_output(asked["output"], force)
     if recipe is not None:
         tell(_effect_of_recipe(ctx, recipe, asked))
-    source = ctx.get_parameter_source("table")
-    if source is not None and source.name == "COMMANDLINE" and asked["format_"] is not Format.csv:
+    if typed(ctx, "table") and asked["format_"] is not Format.csv:
         raise UsageError(f"--table {asked['table'].value}: tables are for --format csv")
     result = _run(path, asked)
     if not any(asked[name] is not None for name in ("step", "rank", "device")):

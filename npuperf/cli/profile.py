@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperCommand
 
 from npuperf.cli.progress import tell
-from npuperf.cli.recipes import effect, with_recipe
+from npuperf.cli.recipes import effect, typed, with_recipe
 from npuperf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -162,9 +162,7 @@ def _export_words(words: list[str]) -> tuple[str | None, Path | None]:
 def _options(ctx: typer.Context, values: dict[str, Any]) -> Options:
     from npuperf.profile.options import build
 
-    sources = {name: ctx.get_parameter_source(name) for name in values}
-    given = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
-    return build(values, [*given, *values["recipe_gave"]])
+    return build(values, [*(name for name in values if typed(ctx, name)), *values["recipe_gave"]])
 
 
 def _record(command: Command, options: Options, output: Path, force: bool) -> Outcome:

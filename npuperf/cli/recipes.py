@@ -45,13 +45,18 @@ def with_recipe(ctx: typer.Context, name: str | None, section: str) -> dict[str,
         option = options.get(key)
         if option is None:  # an output option that this command does not have
             continue
-        source = ctx.get_parameter_source(option.name)
-        if source is None or source.name != "COMMANDLINE":
+        if not typed(ctx, option.name):
             values[option.name] = _converted(ctx, path, section, key, option, value)
             values["recipe_gave"].append(option.name)
     if section == "analyze":
         values.update(rules=recipe.get("rules") or [], thresholds=recipe.get("thresholds") or {})
     return values
+
+
+def typed(ctx: typer.Context, name: str) -> bool:
+    """Tell whether a parameter is on the command line."""
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def find_recipe(name: str) -> Path:

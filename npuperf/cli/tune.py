@@ -13,7 +13,7 @@ import typer
 
 from npuperf.cli.analyze import Format, check_output, emit, print_text
 from npuperf.cli.progress import tell
-from npuperf.cli.recipes import with_recipe
+from npuperf.cli.recipes import typed, with_recipe
 from npuperf.errors import ExitCode, InputError, UsageError, exit_of_gates
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def _read_only(asked: dict[str, Any]) -> None:
     bank = _compare(asked["diff"]) if asked["diff"] is not None else None
     if asked["from_"] is None:
         assert bank is not None
-        if not (bank.records_before or bank.records_after or any(map(_is_bank, asked["diff"]))):
+        if not any(map(_is_bank, asked["diff"])):
             raise InputError(f"{bank.before}, {bank.after}: no *_runtime_kb.json below them, and no result of AOE")
         _show(bank, asked, BANK_DOCUMENTS, print_bank)
         return
@@ -156,14 +156,18 @@ def _read_only(asked: dict[str, Any]) -> None:
 
 def _newest_run(path: Path) -> Path:
     """Return the newest tuning run of a run directory; anything else as it is."""
+    from npuperf.tune.supervise import STATE
     from npuperf.tuning import last_run
 
-    return last_run(path) if next(path.glob("tune/*/state.json"), None) else path
+    return last_run(path) if next(path.glob(f"tune/*/{STATE}"), None) else path
 
 
 def _holds_results(path: Path) -> bool:
     """Tell results (a file, or the folder of a run) from a knowledge base."""
-    return path.name.startswith("aoe_result_") or (path / "state.json").is_file() or any(path.glob("aoe_result_*.json"))
+    from npuperf.tune.results import PATTERN
+    from npuperf.tune.supervise import STATE
+
+    return path.name.startswith("aoe_result_") or (path / STATE).is_file() or any(path.glob(PATTERN))
 
 
 def _compare_results(paths: tuple[Path, Path]) -> ResultDiff:
@@ -272,10 +276,8 @@ def _operators(ctx: typer.Context, asked: dict[str, Any], usage: Usage | None) -
         wanted = [word.strip() for word in asked["ops"].split(",") if word.strip()]
         names = [w for w in wanted if "/" in w or w.split("_")[-1].isdigit()]  # GE numbers operators' names
         return [w for w in wanted if w not in names], names
-    source = ctx.get_parameter_source("top")
     by_recipe = "top" in asked["recipe_gave"] and usage is not None  # which is for runs with and without a profile
-    given = (source is not None and source.name == "COMMANDLINE") or by_recipe
-    if not given or asked["mode"] != "op":
+    if not (typed(ctx, "top") or by_recipe) or asked["mode"] != "op":
         return [], []
     if usage is None:
         hint = "npuperf profile records one; or name operators with --ops"

@@ -199,10 +199,11 @@ def _once(tasks: Tasks, source: Source, log: ReadLog) -> Tasks:
     order = np.lexsort(columns)
     twice = np.logical_and.reduce([column[order][1:] == column[order][:-1] for column in columns])
     twice &= tasks.stream[order][1:] >= 0
-    rounded = np.count_nonzero(tasks.start[order][1:][twice] % NS_PER_MS == 0) * 2 > np.count_nonzero(twice)
-    if rounded or np.count_nonzero(twice) * _REPEATED < len(tasks):
+    count = int(np.count_nonzero(twice))
+    rounded = np.count_nonzero(tasks.start[order][1:][twice] % NS_PER_MS == 0) * 2 > count
+    if rounded or count * _REPEATED < len(tasks):
         return tasks
-    log.lose(str(source.kernels[0]), int(np.count_nonzero(twice)), "stand in the table twice; counted once")
+    log.lose(str(source.kernels[0]), count, "stand in the table twice; counted once")
     kept = np.ones(len(tasks), np.bool_)
     kept[order[1:][twice]] = False
     return tasks.filter(kept)

@@ -17,7 +17,7 @@ from npuperf.render.json import schema_of
 from npuperf.render.markdown import table_markdown
 from npuperf.render.tables import Cell, Column, Table, how_many
 from npuperf.render.text import Bands
-from npuperf.render.words import GATE, interval
+from npuperf.render.words import gate_text, interval
 from npuperf.units import duration, percents, plural
 
 _STATUS: Final[dict[Status, tuple[str, str]]] = {
@@ -247,10 +247,7 @@ def _verdict_line(found: Verification) -> str:
 
 
 def _gate_lines(tuning: Tuning) -> list[str]:
-    return [
-        f"gate {GATE[g.status]}  {g.expr}: " + (g.reason if g.value is None else f"{round(g.value, 2):g}")
-        for g in tuning.gates
-    ]
+    return [gate_text(g, None if g.value is None else f"{round(g.value, 2):g}") for g in tuning.gates]
 
 
 def notes(tuning: Tuning) -> list[str]:

@@ -6,6 +6,7 @@ from pathlib import PurePath
 from typing import Final
 
 from npuperf.model.result import Device, Finding, Gate, Result
+from npuperf.model.tuning import TuneGate
 from npuperf.units import duration, percents
 
 BOUND: Final = {
@@ -81,9 +82,9 @@ def device_name(device: Device) -> str:
     return f"{rank}device {device.device}"
 
 
-def gate_text(gate: Gate) -> str:
-    """Say in one line what a gate found."""
-    return f"gate {GATE[gate.status]}  {gate.expr}: {gate.reason or ''}"
+def gate_text(gate: Gate | TuneGate, found: str | None = None) -> str:
+    """Say in one line what a gate found, its reason unless told."""
+    return f"gate {GATE[gate.status]}  {gate.expr}: {gate.reason or '' if found is None else found}"
 
 
 def interval(low: int, high: int) -> str:

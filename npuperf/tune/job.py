@@ -78,6 +78,11 @@ class Job:
     deep: bool = False
     arguments: tuple[str, ...] = ()
 
+    @property
+    def in_adapter(self) -> bool:
+        """Tell whether TensorFlow's adapter tunes, inside of the program."""
+        return isinstance(self.source, Script) and self.source.adapter
+
 
 def remember(job: Job) -> dict[str, Any]:
     """Return a job as plain values, from which :func:`recall` makes it again."""
@@ -120,7 +125,7 @@ def find_source(
     if dump is not None:
         if not dump.is_dir():
             raise InputError(f"--dump {dump}: no such folder")
-        if not any(f.is_file() for f in dump.rglob("*")):
+        if not dumped(dump):
             raise InputError(f"--dump {dump}: empty: {NO_DUMP[0]}", hint=NO_DUMP[1])
         return Dump(dump.absolute())
     words = [*(command or recorded or ())]
@@ -128,6 +133,11 @@ def find_source(
         hint = "give --model FILE, --dump FOLDER, or -- python train.py; or run npuperf profile train.py first"
         raise UsageError("nothing to tune", hint=hint)
     return Script(tuple(words), _is_tensorflow(words), Path.cwd())
+
+
+def dumped(dump: Path) -> bool:
+    """Tell whether anything lies in a dump."""
+    return dump.is_dir() and any(f.is_file() for f in dump.rglob("*"))
 
 
 def _model(model: Path, weight: Path | None) -> Model:
@@ -165,7 +175,7 @@ def steps(
     """
     source = job.source
     added = _environment(job, folder, environment or {})
-    if isinstance(source, Script) and source.adapter:
+    if isinstance(source, Script) and job.in_adapter:
         if job.types or job.names or job.deep or job.arguments:
             hint = "name a file with them as aoe_config_file in the program"
             raise UsageError("--ops, --top, --deep, --aoe-arg: TensorFlow's adapter takes no such options", hint=hint)

@@ -8,18 +8,13 @@ from typing import Final
 from npuperf.errors import ExitCode
 from npuperf.model.tuning import Tuning
 from npuperf.tune import codes, supervise
-from npuperf.tune.job import NO_DUMP, Job, Script
+from npuperf.tune.job import NO_DUMP, Job
 
 #: What aoe's exit status 2 means in every version seen.
 _BAD_OPTION: Final = 2
 _FAILED: Final = ExitCode.CHILD_FAILED
 #: What is wrong, and what to do next.
 Problem = tuple[str, str]
-
-
-def dumped(dump: Path) -> bool:
-    """Tell whether a program has dumped anything."""
-    return dump.is_dir() and any(f.is_file() for f in dump.rglob("*"))
 
 
 def no_dump(ran: supervise.Ran, folder: Path) -> tuple[Problem, int]:
@@ -55,9 +50,8 @@ def judge(job: Job, folder: Path, ran: supervise.Ran, result: Tuning | None) -> 
     if ran.returncode:
         return _failure(_exit_text(ran.returncode), folder), _FAILED
     whole = result is not None and result.status in ("successful", "nothing_to_tune") and not result.recovered
-    in_adapter = isinstance(job.source, Script) and job.source.adapter
     # TensorFlow's adapter says its last words at a level that is not logged by default.
-    if not supervise.finished(folder, in_adapter=in_adapter) and not (in_adapter and whole):
+    if not supervise.finished(folder, in_adapter=job.in_adapter) and not (job.in_adapter and whole):
         return ("the output does not say that AOE finished", "start again with --resume"), _FAILED
     if result is None and _had_nothing_to_tune(folder):
         return None, ExitCode.DONE

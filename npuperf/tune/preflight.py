@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -52,8 +52,8 @@ def check(job: Job, machine: Machine, environment: Mapping[str, str], place: Pat
         _memory(job, machine, environment),
         _cpus(job, environment),
         _compilers(environment, job),
-        _off(job, "profiling", ("PROFILING_MODE", "PROFILER_SAMPLECONFIG"), environment, "off while tuning"),
-        _off(job, "static memory", ("GE_USE_STATIC_MEMORY",), environment, "GE_USE_STATIC_MEMORY unset"),
+        _off(job, "profiling", "off while tuning", _set(environment, "PROFILING_MODE", "PROFILER_SAMPLECONFIG")),
+        _off(job, "static memory", "GE_USE_STATIC_MEMORY unset", _set(environment, "GE_USE_STATIC_MEMORY", off=())),
         _one_device(job, environment),
         _cpu_binding(environment),
         _device_cores(machine),
@@ -150,7 +150,7 @@ def _memory(job: Job, machine: Machine, environment: Mapping[str, str]) -> Check
     least, why = 32 * _GB, "32 GB"
     if job.mode == "op" and (job.deep or any("deeper_opat" in a or a.endswith("=O1") for a in job.arguments)):
         least, why = 64 * _GB, "64 GB for deep tuning"
-    if isinstance(job.source, Script) and job.source.adapter:
+    if job.in_adapter:
         parallel = tuning_parallel(environment)
         if machine.model_bytes is None:
             return _made("memory", "unknown", f"the model's memory × {parallel}", "the model's memory is not known")
@@ -162,7 +162,7 @@ def _cpus(job: Job, environment: Mapping[str, str]) -> Check:
     """CPU cores: TE and TPN are TE_PARALLEL_COMPILER and TUNING_PARALLEL_NUM."""
     have = os.cpu_count() or 1
     te, tpn = compilers(job, environment), tuning_parallel(environment)
-    if isinstance(job.source, Script) and job.source.adapter:
+    if job.in_adapter:
         processes = _processes(environment)
         each = te + tpn + min(have // 2, 8) + 50 if job.mode == "op" else 2 * tpn + te
         formula = "TE + TPN + min(cores/2, 8) + 50" if job.mode == "op" else "2·TPN + TE"
@@ -208,10 +208,13 @@ def _compilers(environment: Mapping[str, str], job: Job) -> Check:
     return _made("compilers", "ok" if 1 <= te <= min(32, most) else "warn", required, str(te))
 
 
-def _off(job: Job, name: str, variables: tuple[str, ...], environment: Mapping[str, str], required: str) -> Check:
-    """Check variables; a program may say otherwise."""
-    off = ("", "false", "0") if name == "profiling" else ("",)
-    found = [f"{v}={environment[v]}" for v in variables if environment.get(v, "") not in off]
+def _set(environment: Mapping[str, str], *names: str, off: Sequence[str] = ("false", "0")) -> list[str]:
+    """Return those variables that are set to anything but ``off``."""
+    return [f"{name}={environment[name]}" for name in names if environment.get(name, "") not in ("", *off)]
+
+
+def _off(job: Job, name: str, required: str, found: Sequence[str]) -> Check:
+    """Check variables that are set; where none is, a program may say otherwise."""
     if found:
         return _made(name, "warn", required, ", ".join(found))
     if isinstance(job.source, Script):

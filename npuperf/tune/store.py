@@ -10,15 +10,14 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from npuperf.errors import InputError, UsageError
-from npuperf.files import write_atomically
+from npuperf.files import read_object, write_atomically
 from npuperf.tune.bank import Bank, Key, Record, core_counts, read_bank
 
 #: Beside a merged or snapshot bank: which version of CANN its records come from.
 ORIGIN: Final = "npuperf-bank.json"
-_NEWER: Final = "Ascend/cann"
 
 
 def winning_place(
@@ -33,14 +32,15 @@ def winning_place(
         return bank or Path(environment["TUNE_BANK_PATH"])
     if environment.get("ASCEND_CACHE_PATH"):
         return Path(environment["ASCEND_CACHE_PATH"]) / "aoe_data"
-    newer = bool(re.match(r"(9|\d\d)\.", cann or ""))
-    defaults = sorted(default_places(kind, home), key=lambda place: (_NEWER in str(place)) != newer)
+    defaults = default_places(kind, home)
+    if re.match(r"(9|\d\d)\.", cann or ""):
+        defaults.reverse()
     return next((p for p in defaults if p.is_dir()), defaults[0])
 
 
 def default_places(kind: str, home: Path) -> list[Path]:
-    """Return where banks lie where no variable says so: of older and of newer CANN."""
-    return [home / folder / kind for folder in ("Ascend/latest/data/aoe/custom", f"{_NEWER}/data/aoe/custom")]
+    """Return where banks lie where no variable says so: of older CANN, then of newer."""
+    return [home / "Ascend" / version / "data/aoe/custom" / kind for version in ("latest", "cann")]
 
 
 def graph_bank(place: Path, soc: str | None) -> Path:
@@ -85,7 +85,7 @@ def hashes(place: Path) -> dict[str, str]:
 
 def origin(place: Path) -> str | None:
     """Return the version of CANN that a bank's records come from, as npuperf noted it."""
-    found = _note(place / ORIGIN).get("cann")
+    found = read_object(place / ORIGIN).get("cann")
     return str(found) if found else None
 
 
@@ -192,15 +192,7 @@ def roll_back(saved: Path, place: Path) -> Path | None:
 
 def _was_there(note: Path) -> bool:
     """Tell a note that was part of the bank from the one that the snapshot got."""
-    return "snapshot" not in _note(note)
-
-
-def _note(file: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(file.read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    return "snapshot" not in read_object(note)
 
 
 def _contents(folder: Path) -> Iterable[Path]:

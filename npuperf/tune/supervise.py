@@ -14,7 +14,7 @@ import psutil
 from msgspec.structs import replace
 
 from npuperf.errors import InputError
-from npuperf.files import write_atomically
+from npuperf.files import read_object, write_atomically
 from npuperf.model.tuning import Tuning
 from npuperf.process import Detached, run_logged
 from npuperf.tune.job import ADAPTER_FINISHED, FINISHED, Step
@@ -53,14 +53,21 @@ def run_step(
     try:
         with run_logged(step.argv, {**environment, **step.added}, step.folder, log) as (child, ended):
             note(folder, program=asdict(child))
-            while (code := ended()) is None:
-                if timeout is not None and time.monotonic() - began > timeout:
-                    raise _OverError
-                watch.look()
-                time.sleep(_TICK)
+            _wait(lambda: ended() is not None, timeout, watch)
+            code = ended()
     except _OverError:
         return Ran(None, time.monotonic() - began, timed_out=True)
     return Ran(code, time.monotonic() - began)
+
+
+def _wait(ended: Callable[[], bool], timeout: float | None, watch: _Watch) -> None:
+    """Wait for a program and look at its results meanwhile. Raises _OverError after ``timeout`` seconds."""
+    began = time.monotonic()
+    while not ended():
+        if timeout is not None and time.monotonic() - began > timeout:
+            raise _OverError
+        watch.look()
+        time.sleep(_TICK)
 
 
 class _OverError(Exception):
@@ -72,12 +79,10 @@ def wait_for(child: Detached, folder: Path, timeout: float | None, progress: Cal
     began = time.monotonic()
     watch = _Watch(folder, progress)
     try:
-        while child.alive():
-            if timeout is not None and time.monotonic() - began > timeout:
-                child.end()
-                return Ran(None, time.monotonic() - began, timed_out=True)
-            watch.look()
-            time.sleep(_TICK)
+        _wait(lambda: not child.alive(), timeout, watch)
+    except _OverError:
+        child.end()
+        return Ran(None, time.monotonic() - began, timed_out=True)
     except KeyboardInterrupt:
         child.end()
         raise
@@ -195,11 +200,7 @@ def note(folder: Path, **facts: Any) -> dict[str, Any]:
 
 def read_state(folder: Path) -> dict[str, Any]:
     """Read the state of a run; empty if there is none that can be read."""
-    try:
-        found = json.loads((folder / STATE).read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    return read_object(folder / STATE)
 
 
 def keeper(folder: Path) -> int | None:
