@@ -11,4 +11,4 @@ bench:
 	$(PYTHON) benchmarks/bench_analyze.py
 schema:
 	$(PYTHON) -c "import json; from npuperf.render.json import result_schema; print(json.dumps(result_schema(), indent=1))" > npuperf/render/result.schema.json
-	$(PYTHON) -c "import json; from npuperf.render.tuning import tuning_schema; print(json.dumps(tuning_schema(), indent=1))" > npuperf/render/tuning.schema.json
+	$(PYTHON) -c "import json; from npuperf.render.tuning_text import tuning_schema; print(json.dumps(tuning_schema(), indent=1))" > npuperf/render/tuning.schema.json

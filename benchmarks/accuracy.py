@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 from planted import Recording, Scenario, World, run, scenarios, write
 
-from npuperf.model.result import Device, Result
-from npuperf.pipeline import Options, analyze_path
+from npuperf.analyze.run import Options, analyze_path
+from npuperf.documents.analysis import Device, Result
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "accuracy.md"
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from npuperf.analyze.operators import core_labels
+from npuperf.analyze.run import analyze_path
+from npuperf.documents.analysis import Partition, Result
+from npuperf.model.device import DeviceProfile, ReadLog
 from npuperf.model.labels import I64, Labels
-from npuperf.model.profile import DeviceProfile, ReadLog
-from npuperf.model.result import Partition, Result
 from npuperf.model.tasks import NO_TIME, Tasks, Work
-from npuperf.pipeline import analyze_path
+from npuperf.operators.sums import core_labels
 from npuperf.readers.find import find
 from npuperf.readers.read import read_source
 

@@ -149,7 +149,7 @@ def test_cli_page_lists_exactly_the_options(command: str) -> None:
 
 def test_cli_page_names_all_tables() -> None:
     from npuperf.cli.analyze import TableName
-    from npuperf.render.tables import TABLES
+    from npuperf.render.analysis_tables import TABLES
 
     page = (ROOT / "docs" / "cli.md").read_text("utf-8")
     (listed,) = re.findall(r"`--format csv` shows: ([\w, ]*\w)", page)

@@ -31,7 +31,7 @@ from npuperf.advise import (
     uneven_host,
 )
 from npuperf.advise.rule import View, finding
-from npuperf.model.result import Finding
+from npuperf.documents.analysis import Finding
 from npuperf.model.thresholds import Thresholds
 
 #: Every rule, in the order of asking. A rule is a module with TITLE, SOURCE, needs() and judge().
@@ -63,11 +63,11 @@ _ORDER = {"problem": 0, "cannot_tell": 1, "ok": 2}
 _SEVERITY = {"high": 0, "medium": 1, "low": 2}
 
 
-def advise(view: View, limits: Thresholds, names: Sequence[str] = ()) -> list[Finding]:
+def advise(view: View, thresholds: Thresholds, names: Sequence[str] = ()) -> list[Finding]:
     """Ask every rule, or those named, about one device; problems first, the gravest on top."""
     rules = [r for r in RULES if not view.profile.kineto or r in _ANY_DEVICE]
     rules = [r for r in rules if not names or rule_name(r) in names]
-    answers = [_ask(rule, view, limits) for rule in rules]
+    answers = [_ask(rule, view, thresholds) for rule in rules]
     return sort_findings(answers)
 
 
@@ -86,12 +86,12 @@ def sort_findings(findings: list[Finding]) -> list[Finding]:
     return sorted(findings, key=rank)
 
 
-def _ask(rule: ModuleType, view: View, limits: Thresholds) -> Finding:
+def _ask(rule: ModuleType, view: View, thresholds: Thresholds) -> Finding:
     name = rule_name(rule)
     missing = rule.needs(view)
     if missing:
         return finding(view, name, "cannot_tell", rule.TITLE, needs=missing, next=missing, source=rule.SOURCE)
-    answer: Finding | None = rule.judge(view, limits)
+    answer: Finding | None = rule.judge(view, thresholds)
     return answer or finding(view, name, "ok", rule.TITLE, source=rule.SOURCE)
 
 

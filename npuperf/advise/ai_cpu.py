@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from npuperf.advise.rule import View, finding, quote, top_types
-from npuperf.model.result import Finding
+from npuperf.documents.analysis import Finding
 from npuperf.model.thresholds import Thresholds
 
 TITLE = "operators on AI CPU"
@@ -17,11 +17,11 @@ def needs(view: View) -> str | None:
     return "core types are not recorded: npuperf profile --level 1"
 
 
-def judge(view: View, limits: Thresholds) -> Finding | None:
+def judge(view: View, thresholds: Thresholds) -> Finding | None:
     """Find AI CPU operators that cover device time nothing else covers."""
     chosen = view.compute & view.tasks.core.flag([c == "AI_CPU" for c in view.tasks.core.names])
     exposed = view.exposed(chosen)
-    if exposed < limits.ai_cpu_share * view.partition.span_ns:
+    if exposed < thresholds.ai_cpu_share * view.partition.span_ns:
         return None
     rows = top_types(view, chosen)
     return finding(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from npuperf.advise.rule import View, blamed_cause, lacks_host_events
-from npuperf.model.result import Finding
+from npuperf.documents.analysis import Finding
 from npuperf.model.thresholds import Thresholds
 
 TITLE = "operator compilation"
@@ -15,7 +15,7 @@ def needs(view: View) -> str | None:
     return lacks_host_events(view)
 
 
-def judge(view: View, limits: Thresholds) -> Finding | None:
+def judge(view: View, thresholds: Thresholds) -> Finding | None:
     """Look at what the device waited for."""
     return blamed_cause(
         view,

@@ -9,9 +9,14 @@ from typing import Final
 import numpy as np
 
 from npuperf.advise.rule import View, code_lines, finding
-from npuperf.analyze.cores import on_cores
-from npuperf.analyze.fused import is_super_kernel
-from npuperf.analyze.limits import (
+from npuperf.cores.blocks import on_cores
+from npuperf.documents.analysis import CoreLimit, CoreSplit, Finding, RuleCheck
+from npuperf.errors import UsageError
+from npuperf.model.chip import product_of_soc
+from npuperf.model.tasks import Tasks, Work
+from npuperf.model.thresholds import Thresholds
+from npuperf.scopes.fused import is_super_kernel
+from npuperf.scopes.splits import (
     MOST_STREAMS,
     Bench,
     Split,
@@ -22,11 +27,6 @@ from npuperf.analyze.limits import (
     searched_in_part,
     slower_kernels,
 )
-from npuperf.errors import UsageError
-from npuperf.model.chip import product_of_soc
-from npuperf.model.result import CoreLimit, CoreSplit, Finding, RuleCheck
-from npuperf.model.tasks import Tasks, Work
-from npuperf.model.thresholds import Thresholds
 from npuperf.units import duration, percents, plural
 
 TITLE = "streams competing for cores"
@@ -51,7 +51,7 @@ def needs(view: View) -> str | None:
     return view.no_bench if use.pairs and untold and view.bench is None else None
 
 
-def judge(view: View, limits: Thresholds) -> Finding | None:
+def judge(view: View, thresholds: Thresholds) -> Finding | None:
     """Propose a split where one saves time for certain; say what is missing where waits cannot be told apart."""
     use = view.report.cores.over_time
     split = next((s for s in view.report.core_splits if not s.asked), None)
@@ -63,7 +63,7 @@ def judge(view: View, limits: Thresholds) -> Finding | None:
         "most_ns_per_step": view.per_step(waited[1]) if waited else None,
     }  # fmt: skip
     if split is None or split.gain_ns_per_step is None:
-        notable = limits.cause_share * view.partition.span_ns
+        notable = thresholds.cause_share * view.partition.span_ns
         if use and waited and use.contention_reason and waited[1] >= max(notable, 1):
             most = duration(view.per_step(waited[1]))
             needed = (
@@ -127,7 +127,7 @@ def _proposal(view: View) -> CoreSplit | None:
     if bench is None or not 2 <= len(bench.streams) <= MOST_STREAMS or (soc and product_of_soc(soc) is None):
         return None
     noise = bench.scene.replay.error * bench.scene.before
-    if most_possible(bench) <= max(noise, view.limits.cause_share * bench.scene.before):
+    if most_possible(bench) <= max(noise, view.thresholds.cause_share * bench.scene.before):
         return None
     search = best_split(bench)
     if search.split is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from npuperf.advise.rule import View, finding, lacks_host_events, quote, top_types
-from npuperf.model.result import Finding
+from npuperf.documents.analysis import Finding
 from npuperf.model.thresholds import Thresholds
 from npuperf.units import percent
 
@@ -19,11 +19,15 @@ def needs(view: View) -> str | None:
     )
 
 
-def judge(view: View, limits: Thresholds) -> Finding | None:
+def judge(view: View, thresholds: Thresholds) -> Finding | None:
     """Dynamic shape costs host time, so it matters only where the device waits for shapes and tiling."""
     share, rows = dynamic_share(view)
     waited = view.blamed("tiling")
-    if not view.host_bound or share < limits.dynamic_share or waited < limits.cause_share * view.partition.span_ns:
+    if (
+        not view.host_bound
+        or share < thresholds.dynamic_share
+        or waited < thresholds.cause_share * view.partition.span_ns
+    ):
         return None
     return finding(
         view,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from npuperf.advise.rule import View, finding
-from npuperf.model.result import Finding
+from npuperf.documents.analysis import Finding
 from npuperf.model.thresholds import Thresholds
 
 TITLE = "warm-up"
@@ -19,7 +19,7 @@ def needs(view: View) -> str | None:
     return "steps are not recorded: npuperf profile finds them (--step-on)"
 
 
-def judge(view: View, limits: Thresholds) -> Finding | None:
+def judge(view: View, thresholds: Thresholds) -> Finding | None:
     """Look for steps among the first ten. Numbers count from the profiler's start, which may be later."""
     early = [s for s in view.steps if s < _WARM]
     if not early:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from npuperf.advise.dynamic_shape import dynamic_share
 from npuperf.advise.rule import View, finding, lacks_launches
 from npuperf.advise.small_kernels import NOT_LAUNCHING
-from npuperf.model.result import Finding
+from npuperf.documents.analysis import Finding
 from npuperf.model.thresholds import Thresholds
 from npuperf.units import percent
 
@@ -18,11 +18,11 @@ def needs(view: View) -> str | None:
     return lacks_launches(view)
 
 
-def judge(view: View, limits: Thresholds) -> Finding | None:
+def judge(view: View, thresholds: Thresholds) -> Finding | None:
     """Capture helps where the device waits for launches rather than for data, compilation or synchronisation."""
     wait = view.partition.host_wait_ns + view.partition.launch_latency_ns
-    launching = wait - view.blamed(*NOT_LAUNCHING) - _pauses(view, limits)
-    if not view.host_bound or launching < max(limits.idle_share * view.partition.span_ns, wait / 2):
+    launching = wait - view.blamed(*NOT_LAUNCHING) - _pauses(view, thresholds)
+    if not view.host_bound or launching < max(thresholds.idle_share * view.partition.span_ns, wait / 2):
         return None
     gain = view.predict("host*0,latency*0")
     dynamic, _ = dynamic_share(view)
@@ -40,7 +40,7 @@ def judge(view: View, limits: Thresholds) -> Finding | None:
     )
 
 
-def _pauses(view: View, limits: Thresholds) -> int:
+def _pauses(view: View, thresholds: Thresholds) -> int:
     """Return waits in which the host recorded nothing for so long that it cannot have been launching, ns."""
     unrecorded = [b for b in view.report.blame if b.cause == "unrecorded"]
-    return sum(b.ns for b in unrecorded if b.ns >= limits.pause_ns * b.count)
+    return sum(b.ns for b in unrecorded if b.ns >= thresholds.pause_ns * b.count)

@@ -8,8 +8,8 @@ from math import prod
 import numpy as np
 
 from npuperf.advise.rule import View, finding, is_graph_mode, lacks_host_events, quote, top_types
+from npuperf.documents.analysis import Finding
 from npuperf.model.labels import Mask
-from npuperf.model.result import Finding
 from npuperf.model.thresholds import Thresholds
 
 TITLE = "tiny operators on the device"
@@ -24,20 +24,20 @@ def needs(view: View) -> str | None:
     return lacks_host_events(view, (known, "input shapes are not recorded: npuperf profile --level 1 --shapes"))
 
 
-def judge(view: View, limits: Thresholds) -> Finding | None:
+def judge(view: View, thresholds: Thresholds) -> Finding | None:
     """Find kernels of types that compute shapes, with no input beyond a few elements, in dynamic graphs."""
     if not view.host_bound or not is_graph_mode(view):
         return None
-    tiny = _tiny(view, limits.host_operator_elements)
+    tiny = _tiny(view, thresholds.host_operator_elements)
     waits = int(view.waits[tiny].sum())
-    if waits < limits.cause_share * view.partition.span_ns:
+    if waits < thresholds.cause_share * view.partition.span_ns:
         return None
     rows = top_types(view, tiny)
     return finding(
         view,
         "host_operators",
         "problem",
-        f"operators on {limits.host_operator_elements} elements at most run on the device: {quote(rows)}",
+        f"operators on {thresholds.host_operator_elements} elements at most run on the device: {quote(rows)}",
         evidence={"count": int(tiny.sum()), "host_wait_ns": waits, "types": rows},
         gain=(0, view.per_step(waits + view.exposed(tiny))),
         refute="their inputs come from the device, or their outputs are larger: then they cannot move",

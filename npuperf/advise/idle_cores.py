@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from npuperf.advise.rule import View, finding, quote, top_types
-from npuperf.analyze.cores import blocks, occupancy
+from npuperf.cores.blocks import blocks, occupancy
+from npuperf.documents.analysis import Finding
 from npuperf.model.labels import F64
-from npuperf.model.result import Finding
 from npuperf.model.thresholds import Thresholds
 from npuperf.units import percent
 
@@ -34,7 +34,7 @@ def _busiest(view: View) -> F64:
     return share
 
 
-def judge(view: View, limits: Thresholds) -> Finding | None:
+def judge(view: View, thresholds: Thresholds) -> Finding | None:
     """Compare the core time that kernels occupy with what they could while they run."""
     busiest = _busiest(view)
     chosen = view.compute & (busiest > 0)
@@ -42,7 +42,7 @@ def judge(view: View, limits: Thresholds) -> Finding | None:
     total = int(dur.sum())
     unused = (1 - busiest[chosen]) * dur
     share = float(unused.sum()) / total if total else 0.0
-    if share < limits.idle_core_share:
+    if share < thresholds.idle_core_share:
         return None
     rows = top_types(view, chosen & (busiest < 1))
     return finding(

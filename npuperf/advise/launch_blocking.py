@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from npuperf.advise.rule import View, finding
-from npuperf.model.result import Finding
+from npuperf.documents.analysis import Finding
 from npuperf.model.thresholds import Thresholds
 
 TITLE = "blocking launches"
@@ -19,7 +19,7 @@ def needs(view: View) -> str | None:
     return "the environment is not recorded: analyze the *_ascend_pt folder with its profiler_metadata.json"
 
 
-def judge(view: View, limits: Thresholds) -> Finding | None:
+def judge(view: View, thresholds: Thresholds) -> Finding | None:
     """Look at the recorded environment."""
     value = view.profile.context.environment[_NAME]
     if value in ("", "0"):

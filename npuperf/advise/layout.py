@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from npuperf.advise.rule import View, finding, quote, top_types
-from npuperf.model.result import Finding
+from npuperf.documents.analysis import Finding
 from npuperf.model.thresholds import Thresholds
 from npuperf.units import percent
 
@@ -22,12 +22,12 @@ def needs(view: View) -> str | None:
     return "operator types are not recorded: npuperf profile --level 1"
 
 
-def judge(view: View, limits: Thresholds) -> Finding | None:
+def judge(view: View, thresholds: Thresholds) -> Finding | None:
     """Find rearranging operators that take a notable part of compute time."""
     chosen = view.compute & view.types.flag([bool(_LAYOUT.match(n)) for n in view.types.names])
     total = int(view.tasks.dur[view.compute].sum())
     share = int(view.tasks.dur[chosen].sum()) / total if total else 0.0
-    if share < limits.layout_share:
+    if share < thresholds.layout_share:
         return None
     rows = top_types(view, chosen)
     return finding(

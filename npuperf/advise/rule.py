@@ -7,17 +7,17 @@ from typing import Any, Final
 
 import numpy as np
 
-from npuperf.analyze.intervals import Intervals
-from npuperf.analyze.launch import Launches
-from npuperf.analyze.limits import Bench
-from npuperf.analyze.mode import Mode, no_launches
-from npuperf.analyze.whatif import Scene, predict
+from npuperf.documents.analysis import Device, Finding, Partition, Severity, Status, Verdict
+from npuperf.host.mode import Mode, no_launches
 from npuperf.model.chip import Cores
+from npuperf.model.device import DeviceProfile
+from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I64, Labels, Mask
-from npuperf.model.profile import DeviceProfile
-from npuperf.model.result import Device, Finding, Partition, Severity, Status, Verdict
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
+from npuperf.replay.whatif import Scene, predict
+from npuperf.scopes.splits import Bench
+from npuperf.timeline.launches import Launches
 from npuperf.units import percent as share_text
 
 #: Launching operators looked at for code lines.
@@ -41,7 +41,7 @@ class View:
     cores: Cores
     report: Device
     scene: Scene | None
-    limits: Thresholds
+    thresholds: Thresholds
     held: I64
     mode: Mode = "unknown"
     bench: Bench | None = None
@@ -70,7 +70,7 @@ class View:
     @property
     def host_bound(self) -> bool:
         """Whether the window, or a notable part of it, is host-bound."""
-        notable = self.limits.idle_share * self.partition.span_ns
+        notable = self.thresholds.idle_share * self.partition.span_ns
         return self.verdict.bound == "host" or self.host_bound_ns >= max(notable, 1)
 
     def blamed(self, *causes: str) -> int:
@@ -134,7 +134,7 @@ def blamed_cause(
 ) -> Finding | None:
     """Report a cause of host wait that takes a notable part of the window, with the gain of its absence."""
     waited = view.blamed(cause)
-    if waited < limits_share(view):
+    if waited < notable_wait(view):
         return None
     lines = [b for b in view.report.blame if b.cause == cause]
     gain = view.predict(f"host:{cause}*0")
@@ -154,9 +154,9 @@ def blamed_cause(
     )
 
 
-def limits_share(view: View) -> float:
+def notable_wait(view: View) -> float:
     """Return the host wait, ns, from which a cause is worth a finding."""
-    return max(view.limits.cause_share * view.partition.span_ns, 1)
+    return max(view.thresholds.cause_share * view.partition.span_ns, 1)
 
 
 def finding(
@@ -178,7 +178,7 @@ def finding(
     return Finding(
         rule=rule,
         status=status,
-        severity=_severity(percent, view.limits),
+        severity=_severity(percent, view.thresholds),
         title=title,
         evidence=evidence or {},
         gain_ns_per_step=gain,
@@ -194,11 +194,11 @@ def finding(
     )
 
 
-def _severity(percent: tuple[float, float] | None, limits: Thresholds) -> Severity:
+def _severity(percent: tuple[float, float] | None, thresholds: Thresholds) -> Severity:
     most = percent[1] / 100 if percent else 0.0
-    if most >= limits.severity_high:
+    if most >= thresholds.severity_high:
         return "high"
-    return "medium" if most >= limits.severity_medium else "low"
+    return "medium" if most >= thresholds.severity_medium else "low"
 
 
 def code_lines(view: View, chosen: I64, count: int = 3) -> list[str]:

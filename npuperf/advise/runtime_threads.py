@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from npuperf.advise.dynamic_shape import dynamic_share
 from npuperf.advise.rule import View, finding, is_graph_mode, lacks_host_events
-from npuperf.model.result import Finding
+from npuperf.documents.analysis import Finding
 from npuperf.model.thresholds import Thresholds
 
 TITLE = "scheduling threads of dynamic graphs"
@@ -19,13 +19,13 @@ def needs(view: View) -> str | None:
     )
 
 
-def judge(view: View, limits: Thresholds) -> Finding | None:
+def judge(view: View, thresholds: Thresholds) -> Finding | None:
     """Only graphs of dynamic shape are scheduled so, and only where the device waits for the scheduling."""
     share, _ = dynamic_share(view)
     moved = view.blamed("launch", "memory")
-    if not view.host_bound or share < limits.dynamic_share or not is_graph_mode(view):
+    if not view.host_bound or share < thresholds.dynamic_share or not is_graph_mode(view):
         return None
-    if moved + view.blamed("tiling") < limits.cause_share * view.partition.span_ns:
+    if moved + view.blamed("tiling") < thresholds.cause_share * view.partition.span_ns:
         return None
     gain = view.predict("host:launch*0,host:memory*0")
     return finding(

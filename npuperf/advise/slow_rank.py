@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from npuperf.analyze.ranks import Stays
+from npuperf.cluster.waits import Stays
+from npuperf.documents.analysis import Finding
 from npuperf.model.labels import I64
-from npuperf.model.result import Finding
 from npuperf.model.thresholds import Thresholds
 from npuperf.units import percent
 
@@ -14,24 +14,24 @@ SOURCE = "durations of the same collectives on all ranks: they end together, so 
 TITLE = "slow rank"
 
 
-def judge_ranks(stays: list[Stays], waits: I64, limits: Thresholds) -> Finding | None:
+def judge_ranks(stays: list[Stays], waits: I64, thresholds: Thresholds) -> Finding | None:
     """Name the rank that comes last most often, if the others lose a notable time to it.
 
-    ``waits``: see :func:`npuperf.analyze.ranks.collective_waits`.
+    ``waits``: see :func:`npuperf.cluster.waits.collective_waits`.
     """
     last = np.bincount(waits.argmin(axis=0), minlength=len(stays))
     slow = int(last.argmax())
     lost = np.median(np.delete(waits.sum(axis=1), slow)) - waits[slow].sum()
     device = stays[slow].report
     steps = max(len(device.steps), 1)
-    few = waits.shape[1] < limits.collectives_least
-    if few or last[slow] * 2 <= waits.shape[1] or lost < limits.cause_share * device.partition.span_ns:
+    few = waits.shape[1] < thresholds.collectives_least
+    if few or last[slow] * 2 <= waits.shape[1] or lost < thresholds.cause_share * device.partition.span_ns:
         return None
     share = 100 * float(lost) / max(device.partition.span_ns, 1)
     return Finding(
         rule="slow_rank",
         status="problem",
-        severity="high" if share >= 100 * limits.severity_high else "medium",
+        severity="high" if share >= 100 * thresholds.severity_high else "medium",
         title=f"rank {device.rank} comes last to {percent(last[slow] / waits.shape[1])} of the collectives; "
         f"it is {device.verdict.bound}-bound, the others wait for it",
         evidence={

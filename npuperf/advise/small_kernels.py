@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from npuperf.advise.rule import View, finding, lacks_launches, quote, top_types
-from npuperf.model.result import Finding
+from npuperf.documents.analysis import Finding
 from npuperf.model.thresholds import Thresholds
 from npuperf.units import duration, percent
 
@@ -16,12 +16,12 @@ def needs(view: View) -> str | None:
     return lacks_launches(view)
 
 
-def judge(view: View, limits: Thresholds) -> Finding | None:
+def judge(view: View, thresholds: Thresholds) -> Finding | None:
     """Small kernels matter only where the device waits for their launches."""
-    chosen = view.compute & (view.tasks.dur < limits.small_kernel_ns)
+    chosen = view.compute & (view.tasks.dur < thresholds.small_kernel_ns)
     share = int(chosen.sum()) / max(int(view.compute.sum()), 1)
     waits = int(view.waits[chosen].sum()) - view.blamed(*NOT_LAUNCHING)
-    few = share < limits.small_kernel_share or waits < limits.cause_share * view.partition.span_ns
+    few = share < thresholds.small_kernel_share or waits < thresholds.cause_share * view.partition.span_ns
     if not view.host_bound or few:
         return None
     rows = top_types(view, chosen)
@@ -29,7 +29,7 @@ def judge(view: View, limits: Thresholds) -> Finding | None:
         view,
         "small_kernels",
         "problem",
-        f"{percent(share)} of kernels run less than {duration(limits.small_kernel_ns)}: {quote(rows)}",
+        f"{percent(share)} of kernels run less than {duration(thresholds.small_kernel_ns)}: {quote(rows)}",
         evidence={
             "share_of_kernels": share,
             "count": int(chosen.sum()),

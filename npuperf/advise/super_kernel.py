@@ -8,7 +8,11 @@ from typing import Final
 import numpy as np
 
 from npuperf.advise.rule import View, code_lines, finding
-from npuperf.analyze.superkernel import (
+from npuperf.documents.analysis import Finding, RuleCheck, ScopeOption, Segment, SuperKernelScope
+from npuperf.model.chip import product_of_soc
+from npuperf.model.tasks import Work
+from npuperf.model.thresholds import Thresholds
+from npuperf.scopes.sequences import (
     KernelSequence,
     fewer_cores,
     find_sequences,
@@ -16,10 +20,6 @@ from npuperf.analyze.superkernel import (
     launch_cores,
     streams_within,
 )
-from npuperf.model.chip import product_of_soc
-from npuperf.model.result import Finding, RuleCheck, ScopeOption, Segment, SuperKernelScope
-from npuperf.model.tasks import Work
-from npuperf.model.thresholds import Thresholds
 from npuperf.units import duration
 
 TITLE = "gaps between kernels of static graphs"
@@ -39,11 +39,11 @@ def needs(view: View) -> str | None:
     return None
 
 
-def judge(view: View, limits: Thresholds) -> Finding | None:
+def judge(view: View, thresholds: Thresholds) -> Finding | None:
     """Report the scopes together if their gaps are a notable part of the window."""
     scopes = view.report.super_kernels
     most = sum(s.gain_ns_per_step[1] for s in scopes)
-    if not scopes or most < limits.cause_share * view.per_step(view.partition.span_ns):
+    if not scopes or most < thresholds.cause_share * view.per_step(view.partition.span_ns):
         return None
     first = scopes[0]
     unknown = [r.detail for s in scopes for r in s.rules if r.rule == "gaps"]
@@ -78,7 +78,7 @@ def scopes(view: View) -> list[SuperKernelScope]:
     soc = view.report.soc
     if view.mode in ("eager", "aclgraph") or (soc and product_of_soc(soc) is None):
         return []
-    found = find_sequences(view.tasks, view.waits, view.held, view.limits)
+    found = find_sequences(view.tasks, view.waits, view.held, view.thresholds)
     reports = [_scope(view, sequence, number) for number, sequence in enumerate(found[:_SCOPES], 1)]
     return [r for r in reports if r.gain_ns_per_step[1] > 0]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from npuperf.advise.rule import View, finding, lacks_host_events
-from npuperf.model.result import Finding
+from npuperf.documents.analysis import Finding
 from npuperf.model.thresholds import Thresholds
 from npuperf.units import plural
 
@@ -16,10 +16,12 @@ def needs(view: View) -> str | None:
     return lacks_host_events(view)
 
 
-def judge(view: View, limits: Thresholds) -> Finding | None:
+def judge(view: View, thresholds: Thresholds) -> Finding | None:
     """Name the place whose waits cost most."""
     step = view.per_step(view.partition.span_ns)
-    sites = [s for s in view.report.syncs if s.gain_ns_per_step and s.gain_ns_per_step[1] >= limits.cause_share * step]
+    sites = [
+        s for s in view.report.syncs if s.gain_ns_per_step and s.gain_ns_per_step[1] >= thresholds.cause_share * step
+    ]
     if not sites:
         return None
     worst = max(sites, key=lambda s: s.gain_ns_per_step or (0, 0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from npuperf.advise.rule import View, finding, lacks_host_events
-from npuperf.model.result import Finding
+from npuperf.documents.analysis import Finding
 from npuperf.model.thresholds import Thresholds
 
 TITLE = "task queue"
@@ -18,13 +18,13 @@ def needs(view: View) -> str | None:
     )
 
 
-def judge(view: View, limits: Thresholds) -> Finding | None:
+def judge(view: View, thresholds: Thresholds) -> Finding | None:
     """Without Enqueue and Dequeue the queue is off; with them, tiling on the enqueueing thread can move."""
     queued = _has(view, "Dequeue") or _has(view, "Enqueue")
     movable = ("tiling",) if queued else ("tiling", "launch", "execute")
     causes = [c for c in movable if view.blamed(c)]
     waited = view.blamed(*causes)
-    if not view.host_bound or waited < limits.cause_share * view.partition.span_ns:
+    if not view.host_bound or waited < thresholds.cause_share * view.partition.span_ns:
         return None
     gain = view.predict(",".join(f"host:{cause}*0" for cause in causes))
     level, state = ("2", "at level 1") if queued else ("1, then 2", "off: no Enqueue or Dequeue event is recorded")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from npuperf.advise.rule import View, finding, is_graph_mode, lacks_host_events
-from npuperf.model.result import Finding
+from npuperf.documents.analysis import Finding
 from npuperf.model.thresholds import Thresholds
 
 TITLE = "tiling cache"
@@ -20,12 +20,12 @@ def needs(view: View) -> str | None:
     return lacks_host_events(view, (known, "input shapes are not recorded: npuperf profile --level 1 --shapes"))
 
 
-def judge(view: View, limits: Thresholds) -> Finding | None:
+def judge(view: View, thresholds: Thresholds) -> Finding | None:
     """Count the distinct shapes of each operator of a dynamic graph."""
     waited = view.blamed("tiling")
-    if not is_graph_mode(view) or waited < limits.cause_share * view.partition.span_ns:
+    if not is_graph_mode(view) or waited < thresholds.cause_share * view.partition.span_ns:
         return None
-    crowded = _crowded(view, limits.tiling_cache_entries)
+    crowded = _crowded(view, thresholds.tiling_cache_entries)
     if not crowded:
         return None
     gain = view.predict("host:tiling*0")
@@ -34,7 +34,7 @@ def judge(view: View, limits: Thresholds) -> Finding | None:
         "tiling_cache",
         "problem",
         f"{crowded[0]['name']} was launched with {crowded[0]['shapes']} different shapes; "
-        f"the tiling cache keeps {limits.tiling_cache_entries}",
+        f"the tiling cache keeps {thresholds.tiling_cache_entries}",
         evidence={"operators": crowded, "tiling_wait_ns": waited},
         gain=(0, gain[1]) if gain else None,
         refute="tiling takes as long with fewer shapes (the most finds every tiling in the cache)",

@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from npuperf.advise.rule import View, finding, lacks_host_events
-from npuperf.model.result import Finding
+from npuperf.documents.analysis import Finding
 from npuperf.model.thresholds import Thresholds
 from npuperf.units import percent
 
@@ -26,13 +26,13 @@ def needs(view: View) -> str | None:
     return lacks_host_events(view, (enough, "one step does not tell scatter from first calls: record two or more"))
 
 
-def judge(view: View, limits: Thresholds) -> Finding | None:
+def judge(view: View, thresholds: Thresholds) -> Finding | None:
     """Sum what launching calls take beyond twice the median of calls of their name."""
     if not view.host_bound:
         return None
     excess, total, worst = _excess(view)
     share = excess / total if total else 0.0
-    if share < limits.uneven_share:
+    if share < thresholds.uneven_share:
         return None
     gain = view.predict(f"host*{1 - share:.3f}")
     return finding(

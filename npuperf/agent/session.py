@@ -15,8 +15,8 @@ from typing import Any
 from . import engines, sources
 from .exits import Exits, undisturbed
 from .rivals import Rivals
+from .schedule import OVER, RECORD, WAIT, WARM_UP, Window
 from .status import Status
-from .window import OVER, RECORD, WAIT, WARM_UP, Window
 
 #: Steps timed after the last window, to compare with the steps inside it.
 _AFTERWARDS = 8

@@ -19,8 +19,8 @@ from npuperf.errors import InputError, UsageError, exit_of_gates
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from npuperf.documents.analysis import Result
     from npuperf.model.chip import Cores
-    from npuperf.model.result import Result
 
 HELP = """Say where the time of a profile goes, what limits it, and what to look at first.
 
@@ -53,7 +53,7 @@ class Format(str, Enum):
 
 
 class TableName(str, Enum):
-    """Tables for CSV; the names of npuperf.render.tables.TABLES."""
+    """Tables for CSV; the names of npuperf.render.analysis_tables.TABLES."""
 
     devices = "devices"
     phases = "phases"
@@ -161,9 +161,9 @@ def show(path: Path) -> None:
 
 
 def _run(path: Path, asked: dict[str, Any]) -> Result:
-    from npuperf.analyze.expect import parse_expectation
+    from npuperf.analyze.run import Options, analyze_path, source_bytes
     from npuperf.cli.progress import reading
-    from npuperf.pipeline import Options, analyze_path, source_bytes
+    from npuperf.scopes.expect import parse_expectation
 
     plog = asked["plog"]
     if plog is None and asked["before"] is not None:
@@ -185,7 +185,7 @@ def _run(path: Path, asked: dict[str, Any]) -> Result:
 
 def _cores_of(texts: Iterable[str]) -> dict[int, tuple[int, int]]:
     """Read limits of streams."""
-    from npuperf.analyze.expect import parse_expectation
+    from npuperf.scopes.expect import parse_expectation
 
     found = {}
     for text in texts:
@@ -258,7 +258,7 @@ def emit(text: str, output: Path | None) -> None:
 
 
 def _print_report(result: Result, output: Path | None, *, full: bool, top: int) -> None:
-    from npuperf.render.text import print_text as print_report
+    from npuperf.render.analysis_text import print_text as print_report
 
     print_text(lambda console: print_report(result, console, full=full, top=top), output)
 

@@ -17,7 +17,7 @@ from npuperf.errors import UsageError
 if TYPE_CHECKING:
     from npuperf.profile.command import Command
     from npuperf.profile.options import Options
-    from npuperf.record import Outcome
+    from npuperf.profile.run import Outcome
 
 HELP = """Run a program under a profiler, export what it recorded, and prove that the data is there.
 
@@ -166,7 +166,7 @@ def _options(ctx: typer.Context, values: dict[str, Any]) -> Options:
 
 
 def _record(command: Command, options: Options, output: Path, force: bool) -> Outcome:
-    from npuperf.record import record
+    from npuperf.profile.run import record
 
     progress = tell if sys.stderr.isatty() else None
     return record(command, options, output, os.environ, force=force, tell=tell, progress=progress)
@@ -174,7 +174,7 @@ def _record(command: Command, options: Options, output: Path, force: bool) -> Ou
 
 def _export_raw(source: Path, output: Path, formats: str | None, python: str | None, force: bool) -> Outcome:
     from npuperf.profile.command import find_python
-    from npuperf.record import export_raw
+    from npuperf.profile.run import export_raw
 
     progress = tell if sys.stderr.isatty() else None
     interpreter = find_python(python)
@@ -184,8 +184,8 @@ def _export_raw(source: Path, output: Path, formats: str | None, python: str | N
 def _show_plan(command: Command, options: Options, output: Path, force: bool) -> None:
     """Print what would run; nothing is made."""
     from npuperf.profile.folder import RunFolder, check_free
-    from npuperf.profile.launch import prepare, shown
-    from npuperf.render.run import plan_lines
+    from npuperf.profile.program import prepare, shown
+    from npuperf.render.profile_text import plan_lines
 
     check_free(output, force)
     folder = RunFolder(output.absolute())
@@ -199,7 +199,7 @@ def _show_plan(command: Command, options: Options, output: Path, force: bool) ->
 
 def _finish(outcome: Outcome, analyze: bool) -> NoReturn:
     """Say how it went, analyze if wanted, and leave with the program's status or our own."""
-    from npuperf.render.run import run_lines
+    from npuperf.render.profile_text import run_lines
 
     for line in run_lines(outcome, analyze=analyze):
         tell(line)

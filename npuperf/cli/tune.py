@@ -19,10 +19,10 @@ from npuperf.errors import ExitCode, InputError, UsageError, exit_of_gates
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from npuperf.model.tuning import BankDiff, ResultDiff, Tuning
-    from npuperf.savings import Usage
+    from npuperf.documents.tuning import BankDiff, ResultDiff, Tuning
     from npuperf.tune.job import Job
-    from npuperf.tuning import Plan, Tuned
+    from npuperf.tune.run import Plan, Tuned
+    from npuperf.tune.savings import Usage
 
 HELP = """Tune operators or subgraphs with AOE, say what changed in the knowledge base, and verify the gain.
 
@@ -136,8 +136,8 @@ def _check(asked: dict[str, Any]) -> None:
 
 def _read_only(asked: dict[str, Any]) -> None:
     """Show what is there, without running anything."""
-    from npuperf.render.tuning import BANK_DOCUMENTS, RESULT_DOCUMENTS, print_bank, print_results
-    from npuperf.savings import add_savings
+    from npuperf.render.tuning_text import BANK_DOCUMENTS, RESULT_DOCUMENTS, print_bank, print_results
+    from npuperf.tune.savings import add_savings
 
     if asked["diff"] is not None and asked["from_"] is None:
         asked["diff"] = tuple(map(_newest_run, asked["diff"]))
@@ -156,8 +156,8 @@ def _read_only(asked: dict[str, Any]) -> None:
 
 def _newest_run(path: Path) -> Path:
     """Return the newest tuning run of a run directory; anything else as it is."""
+    from npuperf.tune.run import last_run
     from npuperf.tune.supervise import STATE
-    from npuperf.tuning import last_run
 
     return last_run(path) if next(path.glob(f"tune/*/{STATE}"), None) else path
 
@@ -211,7 +211,7 @@ def _usage(asked: dict[str, Any]) -> Usage | None:
     """Read the profile of the run directory, if there is one."""
     if not asked["run"].exists():
         return None
-    from npuperf.tuning import usage_of
+    from npuperf.tune.run import usage_of
 
     return usage_of(asked["run"], tell)
 
@@ -220,8 +220,8 @@ def _drive(ctx: typer.Context, asked: dict[str, Any]) -> None:
     """Run AOE, or show what would be run."""
     from dataclasses import replace
 
-    from npuperf.render.tuning import check_lines
-    from npuperf.tuning import plan, refuse, run_plan, unfinished_run
+    from npuperf.render.tuning_text import check_lines
+    from npuperf.tune.run import plan, refuse, run_plan, unfinished_run
 
     usage = _usage(asked)
     folder, begun = unfinished_run(asked["run"], asked["mode"]) if asked["resume"] else (None, None)
@@ -247,7 +247,7 @@ def _drive(ctx: typer.Context, asked: dict[str, Any]) -> None:
 def _job(ctx: typer.Context, asked: dict[str, Any], usage: Usage | None) -> Job:
     """Put together what is asked for; operators come from the profile if only the busiest are to be tuned."""
     from npuperf.tune.job import Job, find_source
-    from npuperf.tuning import recorded_command
+    from npuperf.tune.run import recorded_command
 
     if asked["mode"] not in ("op", "subgraph"):
         raise UsageError(f"--mode {asked['mode'] or 'is missing'}", hint="op (operators) or subgraph")
@@ -311,7 +311,7 @@ def _finish(tuning: Tuning, asked: dict[str, Any], exit_code: int = ExitCode.DON
     """Judge the gates, show everything, and exit: a failure first, then a gate that failed, then one left open."""
     from msgspec.structs import replace
 
-    from npuperf.render.tuning import TUNING_DOCUMENTS, notes, print_tuning
+    from npuperf.render.tuning_text import TUNING_DOCUMENTS, notes, print_tuning
     from npuperf.tune.gates import judge, parse_condition
 
     gates = tuple(judge(parse_condition(text), tuning) for text in asked["fail_on"] or ())
@@ -327,10 +327,10 @@ def _verify(asked: dict[str, Any]) -> None:
     """Profile with the bank from before the last tuning run and with the bank as it is, and compare."""
     from msgspec.structs import replace
 
-    from npuperf.savings import add_savings
     from npuperf.tune import supervise
-    from npuperf.tuning import last_run, note_verification, recorded_command, refuse_busy
-    from npuperf.verify import verify
+    from npuperf.tune.run import last_run, note_verification, recorded_command, refuse_busy
+    from npuperf.tune.savings import add_savings
+    from npuperf.tune.verify import verify
 
     folder = last_run(asked["run"]).absolute()
     refuse_busy(folder, "--verify")
@@ -365,7 +365,7 @@ def _banks(folder: Path, asked: dict[str, Any]) -> tuple[Path, Path]:
 
 
 def _roll_back(run: Path) -> None:
-    from npuperf.tuning import roll_back
+    from npuperf.tune.run import roll_back
 
     place, backup = roll_back(run)
     tell(f"{place}: as it was before the last tuning run" + (f"; what was there is kept as {backup}" if backup else ""))

@@ -17,8 +17,8 @@ import msgspec
 from npuperf.cann import set_env_script
 from npuperf.errors import InputError
 from npuperf.process import Output, run_quietly
-from npuperf.profile.cann import find_msprof, msprof_first, searched
 from npuperf.profile.folder import RunFolder, size
+from npuperf.profile.msprof import find_msprof, msprof_first, searched
 from npuperf.profile.plan import AGENT
 
 ASCEND: Final = re.compile(r".+_ascend_(pt|ms)$")

@@ -24,7 +24,7 @@ from npuperf.profile.command import Command
 from npuperf.profile.environment import worth_keeping
 from npuperf.profile.folder import RunFolder
 from npuperf.profile.options import Options
-from npuperf.profile.status import ProcessStatus
+from npuperf.profile.processes import ProcessStatus
 
 SCHEMA_VERSION: Final = "1.0"
 

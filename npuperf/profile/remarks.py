@@ -11,7 +11,7 @@ from pathlib import Path
 from npuperf.cann import set_env_script
 from npuperf.errors import ExitCode
 from npuperf.profile.options import Options
-from npuperf.profile.status import ProcessStatus
+from npuperf.profile.processes import ProcessStatus
 
 #: States in which a process cannot have ended by itself.
 _BUSY = ("warming up", "recording", "saving")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from npuperf.profile.folder import RunFolder, size
 from npuperf.profile.options import Options
-from npuperf.profile.status import ProcessStatus, read_all
+from npuperf.profile.processes import ProcessStatus, read_all
 from npuperf.units import byte_text
 
 #: Seconds between two lines that only count steps, and between two looks at the size.

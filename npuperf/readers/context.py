@@ -12,7 +12,7 @@ import numpy as np
 
 from npuperf.model.chip import Cores
 from npuperf.model.columns import STEP_COLUMNS, STEP_REQUIRED
-from npuperf.model.profile import Context, ReadLog, VendorStep
+from npuperf.model.device import Context, ReadLog, VendorStep
 from npuperf.model.tasks import NO_TIME
 from npuperf.readers.table import Table, read_table
 

@@ -20,9 +20,9 @@ import numpy as np
 
 from npuperf.errors import InputError
 from npuperf.model.columns import pmu_name
+from npuperf.model.device import HostSteps, ReadLog, VendorStep
 from npuperf.model.host import HostOps, Spans
 from npuperf.model.labels import F32, I64, Labels
-from npuperf.model.profile import HostSteps, ReadLog, VendorStep
 from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, UNKNOWN, Tasks, Work, work_of_rows, work_of_tasks
 from npuperf.readers.join import match
 from npuperf.readers.timeline import Timeline

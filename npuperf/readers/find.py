@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from npuperf.documents.analysis import InputKind
 from npuperf.errors import InputError
 from npuperf.files import MANIFEST
 from npuperf.model.columns import STEP_COLUMNS, STEP_REQUIRED, locate
-from npuperf.model.result import InputKind
 from npuperf.readers.table import sniff_headers
 
 _ASCEND: Final = re.compile(r".+_ascend_(pt|ms)$")

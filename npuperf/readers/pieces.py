@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Final
 import msgspec
 
 from npuperf.errors import InputError
-from npuperf.model.profile import ReadLog
+from npuperf.model.device import ReadLog
 
 #: Small enough that a piece stays in the processor's cache while its columns are taken out one by one.
 PIECE_BYTES: Final = 1 << 20

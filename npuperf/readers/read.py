@@ -11,8 +11,8 @@ import numpy as np
 from npuperf.errors import InputError
 from npuperf.model.chip import Cores, cores_of_soc
 from npuperf.model.columns import KERNEL_COLUMNS, KERNEL_REQUIRED
+from npuperf.model.device import Context, DeviceProfile, ReadLog, VendorStep
 from npuperf.model.labels import I64, Labels
-from npuperf.model.profile import Context, DeviceProfile, ReadLog, VendorStep
 from npuperf.model.tasks import NO_TIME, UNKNOWN, Tasks, Work, work_of_rows
 from npuperf.readers.context import (
     Machine,

@@ -23,8 +23,8 @@ import pyarrow.csv as pv
 
 from npuperf.errors import InputError
 from npuperf.model.columns import NULLS, UNSET_INTS, Column, Kind, Place, locate, pmu_name
+from npuperf.model.device import ReadLog
 from npuperf.model.labels import F32, I64, Labels, Mask
-from npuperf.model.profile import ReadLog
 from npuperf.model.tasks import NO_TIME, UNKNOWN
 
 _TIME_TYPE: Final = pa.decimal128(30, 6)

@@ -11,9 +11,9 @@ from typing import Final
 
 import numpy as np
 
+from npuperf.model.device import HostSteps
 from npuperf.model.host import Arrows, HostOps, Spans, is_user_frame
 from npuperf.model.labels import I64, U8, Labels, Mask
-from npuperf.model.profile import HostSteps
 from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, UNKNOWN, Tasks, Work, work_of_tasks
 from npuperf.readers.join import enclosing, match, match_keys, pack
 from npuperf.readers.trace import Slices, Trace

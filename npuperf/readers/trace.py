@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from npuperf.errors import InputError
+from npuperf.model.device import ReadLog
 from npuperf.model.host import is_profiler_frame, is_user_frame
 from npuperf.model.labels import I64, Labels, Mask
-from npuperf.model.profile import ReadLog
 from npuperf.readers.convert import (
     column,
     concat,

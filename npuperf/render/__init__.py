@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from npuperf.model.result import Result
+from npuperf.documents.analysis import Result
 from npuperf.render.csv import render_csv
 from npuperf.render.json import render_json
 from npuperf.render.markdown import render_markdown

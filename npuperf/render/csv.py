@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import io
 
-from npuperf.model.result import Result
-from npuperf.render.tables import TABLES, Table
+from npuperf.documents.analysis import Result
+from npuperf.render.analysis_tables import TABLES, Table
 
 
 def render_csv(result: Result, table: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from npuperf.model.result import Result
+from npuperf.documents.analysis import Result
 
 
 def render_json(result: Result) -> str:

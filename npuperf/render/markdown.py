@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from npuperf.model.result import Device, Finding, Result
-from npuperf.render.tables import TABLES, Table, evidence, how_many
+from npuperf.documents.analysis import Device, Finding, Result
+from npuperf.render.analysis_tables import TABLES, Table, evidence, how_many
 from npuperf.render.words import BOUND, PARTS, gain, title_of
 from npuperf.units import duration, percent
 

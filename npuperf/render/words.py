@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import Final
 
-from npuperf.model.result import Device, Finding, Gate, Result
-from npuperf.model.tuning import TuneGate
+from npuperf.documents.analysis import Device, Finding, Gate, Result
+from npuperf.documents.tuning import TuneGate
 from npuperf.units import duration, percents
 
 BOUND: Final = {

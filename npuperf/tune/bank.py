@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from npuperf.documents.tuning import BankChange, BankChangeKind, BankDiff, FieldChange, Tuning
 from npuperf.errors import InputError
-from npuperf.model.tuning import BankChange, BankChangeKind, BankDiff, FieldChange, Tuning
 
 _NAME: Final = re.compile(r"^(?P<soc>.+?)_(?P<cores>\d+)_AiCore_(?P<op>.+)_runtime_kb\.json$")
 #: Why a bank may not show what a result claims.

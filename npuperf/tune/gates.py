@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from npuperf.documents.tuning import GateStatus, TuneGate, Tuning
 from npuperf.errors import UsageError
-from npuperf.model.tuning import GateStatus, TuneGate, Tuning
 
 _FORM: Final = re.compile(
     r"^\s*(?P<what>regression|saved|failed|added|updated)\s*(?P<sign>>=|<=|>|<)\s*(?P<limit>\d+(?:\.\d+)?)\s*%?\s*$"

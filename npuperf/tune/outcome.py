@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from npuperf.documents.tuning import Tuning
 from npuperf.errors import ExitCode
-from npuperf.model.tuning import Tuning
 from npuperf.tune import codes, supervise
 from npuperf.tune.job import NO_DUMP, Job
 

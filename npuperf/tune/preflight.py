@@ -13,8 +13,8 @@ from typing import Final
 import psutil
 
 from npuperf.cann import cann_version, roots, set_env_script
+from npuperf.documents.tuning import Check
 from npuperf.model.chip import product_of_soc
-from npuperf.model.tuning import Check
 from npuperf.tune.job import Dump, Job, Script
 from npuperf.tune.store import default_places
 

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from npuperf.errors import InputError
-from npuperf.model.tuning import (
+from npuperf.documents.tuning import (
     TUNING_SCHEMA,
     Change,
     Entry,
@@ -27,6 +26,7 @@ from npuperf.model.tuning import (
     Summary,
     Tuning,
 )
+from npuperf.errors import InputError
 from npuperf.tune.lenient import Object, parse
 
 PATTERN: Final = "aoe_result_*.json"

@@ -13,9 +13,9 @@ from typing import Any, Final
 import psutil
 from msgspec.structs import replace
 
+from npuperf.documents.tuning import Tuning
 from npuperf.errors import InputError
 from npuperf.files import read_object, write_atomically
-from npuperf.model.tuning import Tuning
 from npuperf.process import Detached, run_logged
 from npuperf.tune.job import ADAPTER_FINISHED, FINISHED, Step
 from npuperf.tune.results import PATTERN, newest_run, read_results

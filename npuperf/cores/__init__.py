@@ -1,0 +1,1 @@
+"""Which cores kernels use, one by one and over time."""

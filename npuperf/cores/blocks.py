@@ -1,0 +1,159 @@
+"""Core use from Block Dim and Mix Block Dim: occupancy, waves, tails, idle core time.
+
+AI_CORE kernels run their blocks on cube cores, AI_VECTOR_CORE on vector cores; MIX_AIC runs Block Dim on
+cube and Mix Block Dim on vector cores, MIX_AIV the other way round.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from npuperf.documents.analysis import CoreSide, CoreType, CoreUse, IdleKernel
+from npuperf.model.chip import CUBE_CORES, VECTOR_CORES, Cores
+from npuperf.model.groups import group_sums
+from npuperf.model.labels import F64, I64, Mask
+from npuperf.model.tasks import Tasks, Work
+
+MOST_IDLE = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Blocks per kernel and side; 0: the kernel does not use the side, -1: it does, but how many is unknown."""
+
+    cube: I64
+    vector: I64
+
+
+def blocks(tasks: Tasks) -> Blocks:
+    """Return how many blocks each kernel runs on cube and on vector cores."""
+
+    def is_core(name: str) -> Mask:
+        return tasks.core.flag([c == name for c in tasks.core.names])
+
+    cube = np.where(is_core("AI_CORE") | is_core("MIX_AIC"), tasks.block, 0)
+    vector = np.where(is_core("AI_VECTOR_CORE") | is_core("MIX_AIV"), tasks.block, 0)
+    return Blocks(
+        cube=np.where(is_core("MIX_AIV"), tasks.mix_block, cube),
+        vector=np.where(is_core("MIX_AIC"), tasks.mix_block, vector),
+    )
+
+
+def on_cores(tasks: Tasks) -> Mask:
+    """True for kernels of cube and vector cores."""
+    return tasks.core.flag([c in (*CUBE_CORES, *VECTOR_CORES) for c in tasks.core.names])
+
+
+def occupancy(blocks: I64, cores: int | None) -> F64:
+    """Return the fraction of ``cores`` that each kernel uses: min(blocks / cores, 1); NaN where unknown or unused."""
+    if not cores:
+        return np.full(len(blocks), np.nan)
+    return np.where(blocks > 0, np.minimum(blocks / cores, 1.0), np.nan)
+
+
+def core_use(tasks: Tasks, cores: Cores, span: int) -> CoreUse:
+    """Summarise a window's kernels. ``tasks``: those of the window; ``span``: its length, ns."""
+    kernels = tasks.only(Work.COMPUTE)
+    known = blocks(kernels)
+    return CoreUse(
+        source=cores.source,
+        cube=_side(kernels, known.cube, cores.cube, span),
+        vector=_side(kernels, known.vector, cores.vector, span),
+        by_type=[
+            _core_type(kernels, name, cores) for name in (*CUBE_CORES, *VECTOR_CORES) if name in kernels.core.names
+        ],
+        most_idle=_most_idle(kernels, cores),
+        reason=_reason(kernels, cores),
+    )
+
+
+def _reason(kernels: Tasks, cores: Cores) -> str | None:
+    """Say what is missing for core figures."""
+    if not len(kernels):
+        return "no kernels"
+    if cores.cube is None:
+        return "core counts unknown: no info.json.N beside the data; give --cores 24,48 or --soc Ascend910B1"
+    if not (kernels.block > 0).any():
+        return "Block Dim not recorded: npuperf profile --level 1"
+    return None
+
+
+def _side(kernels: Tasks, used: I64, cores: int | None, span: int) -> CoreSide | None:
+    here = used > 0
+    if not cores or not here.any():
+        return None
+    dur = kernels.dur[here]
+    busy_cores = np.minimum(used[here], cores)
+    core_time = int(np.sum(busy_cores * dur))
+    total = int(np.sum(dur))
+    return CoreSide(
+        cores=cores,
+        kernels=int(np.count_nonzero(here)),
+        occupancy_busy=core_time / (cores * total) if total else None,
+        occupancy_span=core_time / (cores * span) if span else None,
+        idle_core_ns=cores * total - core_time,
+    )
+
+
+def _own_cores(core: str, cores: Cores) -> int | None:
+    return cores.vector if core in VECTOR_CORES else cores.cube
+
+
+def _core_type(kernels: Tasks, core: str, cores: Cores) -> CoreType:
+    mine = kernels.filter(kernels.core.flag([c == core for c in kernels.core.names]))
+    counted = mine.filter(mine.block > 0)
+    mix = mine.mix_block[mine.mix_block > 0] if core.startswith("MIX") else mine.mix_block[:0]
+    own = _own_cores(core, cores)
+    dur = counted.dur
+    weigh = bool(own) and bool(dur.sum())
+    waves = -(-counted.block // own) if own else counted.block
+    return CoreType(
+        core=core,
+        kernels=len(mine),
+        total_ns=int(mine.dur.sum()),
+        blocks_unknown=len(mine) - len(counted),
+        block_min=int(counted.block.min()) if len(counted) else None,
+        block_median=float(np.median(counted.block)) if len(counted) else None,
+        block_max=int(counted.block.max()) if len(counted) else None,
+        mix_block_min=int(mix.min()) if len(mix) else None,
+        mix_block_max=int(mix.max()) if len(mix) else None,
+        occupancy=float(np.sum(occupancy(counted.block, own) * dur) / dur.sum()) if weigh else None,
+        waves_max=int(waves.max()) if own and len(counted) else None,
+        tail=float(np.sum((1 - counted.block / (waves * (own or 1))) * dur) / dur.sum()) if weigh else None,
+    )
+
+
+def _most_idle(kernels: Tasks, cores: Cores) -> list[IdleKernel]:
+    """Rank (type, core, Block Dim) groups by the core time they leave idle on the side they mainly run on.
+
+    Several waves count in full, as if all blocks took the same time: the last one leaves its tail idle.
+    """
+    side = [_own_cores(c, cores) if c in (*CUBE_CORES, *VECTOR_CORES) else None for c in kernels.core.names]
+    own = np.array([*(s or 0 for s in side), 0], np.int64)[kernels.core.codes]
+    counted = kernels.filter((own > 0) & (kernels.block > 0))
+    own = own[(own > 0) & (kernels.block > 0)]
+    if not len(counted):
+        return []
+    waves = -(-counted.block // own)
+    unused = (waves * own - counted.block) * counted.dur // waves
+    keys = (counted.type.codes.astype(np.int64), counted.core.codes.astype(np.int64), counted.block)
+    groups = group_sums(keys, unused)
+    best = np.argsort(-groups.total, kind="stable")[:MOST_IDLE]
+    return [
+        IdleKernel(
+            name=counted.name[first] or "",
+            type=counted.type[first],
+            core=counted.core[first] or "",
+            count=int(groups.count[g]),
+            block_dim=int(counted.block[first]),
+            cores=int(own[first]),
+            idle_core_ns=int(groups.total[g]) if waves[first] == 1 else 0,
+            waves=int(waves[first]),
+            tail_core_ns=int(groups.total[g]) if waves[first] > 1 else 0,
+        )
+        for g in best.tolist()
+        if groups.total[g] > 0
+        for first in [int(groups.largest[g])]
+    ]

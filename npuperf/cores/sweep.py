@@ -1,0 +1,285 @@
+"""The occupancy of the cores over time: one exact sweep over all kernels of a device.
+
+Between two neighbouring starts or ends nothing changes, so sums over these pieces are exact. What belongs to a
+kernel (its share of something measured per piece) is a difference of two running sums.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Final
+
+import numpy as np
+
+from npuperf.cores.blocks import blocks
+from npuperf.documents.analysis import CoresOverTime, CoreTime, IdleType, StreamPair, StreamSet
+from npuperf.model.chip import Cores
+from npuperf.model.groups import distinct
+from npuperf.model.intervals import Intervals
+from npuperf.model.labels import F64, I32, I64, Labels
+from npuperf.model.tasks import Tasks, Work
+
+#: Streams told apart: one bit each. The last bit stands for all others.
+_BITS: Final = 62
+_OTHERS: Final = -2
+_FEW_BITS: Final = 10
+_SLICES: Final = 32
+#: Share of the kernel time from which a stream matters.
+_NOTABLE: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Pieces of time, cut wherever a kernel starts or ends.
+
+    Swept are the kernels with known blocks, clipped to the window; ``index`` is their place among the tasks, ``cube``
+    and ``vector`` the cores each of them can keep busy at a time; it runs in the pieces ``first`` to ``last``
+    (exclusive). Per piece: ``length`` (ns), how many kernels are ``running``, how many cores they ask for together
+    on each side, and which ``streams`` they are on (bit i: ``numbers[i]``).
+    """
+
+    index: I64
+    dur: I64
+    stream: I64
+    type: Labels
+    core: Labels
+    cube: I32
+    vector: I32
+    first: I32
+    last: I32
+    border: I64
+    length: I64
+    running: I32
+    wanted_cube: I32
+    wanted_vector: I32
+    streams: I64
+    numbers: tuple[int, ...]
+    cores: Cores
+
+    @classmethod
+    def of(cls, tasks: Tasks, cores: Cores, span: tuple[int, int]) -> Sweep | None:
+        """Sweep over the kernels within ``span``; None where no core or block count is known."""
+        if not cores.cube:
+            return None
+        used = blocks(tasks)
+        cube = np.clip(used.cube, 0, cores.cube).astype(np.int32)
+        vector = np.clip(used.vector, 0, cores.vector or 0).astype(np.int32)
+        start, end = np.clip(tasks.start, *span), np.clip(tasks.end, *span)
+        index = np.flatnonzero((tasks.work == Work.COMPUTE) & ((cube > 0) | (vector > 0)) & (end > start))
+        if not len(index):
+            return None
+        start, end, cube, vector = start[index], end[index], cube[index], vector[index]
+        border = distinct(np.concatenate([start, end]))
+        first, last = (np.searchsorted(border, times).astype(np.int32) for times in (start, end))
+        stream = tasks.stream[index]
+        numbers, streams = _streams_of(stream, start, end, border)
+
+        def together(amount: I32) -> I32:
+            change = np.bincount(first, amount, len(border))
+            change -= np.bincount(last, amount, len(border))
+            return np.cumsum(change, out=change)[:-1].astype(np.int32)
+
+        return cls(
+            index=index,
+            dur=end - start,
+            stream=stream,
+            type=tasks.type.take(index),
+            core=tasks.core.take(index),
+            cube=cube,
+            vector=vector,
+            first=first,
+            last=last,
+            border=border,
+            length=np.diff(border),
+            running=together(np.ones(len(index), np.int32)),
+            wanted_cube=together(cube),
+            wanted_vector=together(vector),
+            streams=streams,
+            numbers=numbers,
+            cores=cores,
+        )
+
+    def covers(self, span: tuple[int, int]) -> bool:
+        """Tell whether everything swept lies within a window."""
+        return span[0] <= int(self.border[0]) and int(self.border[-1]) <= span[1]
+
+    @property
+    def sides(self) -> tuple[tuple[int, I32], tuple[int, I32]]:
+        """Cube and vector: how many cores there are (0 unknown) and how many kernels ask for, per piece."""
+        return (self.cores.cube or 0, self.wanted_cube), (self.cores.vector or 0, self.wanted_vector)
+
+    def per_kernel(self, amount: I64) -> I64:
+        """Return for each kernel the sum of a piece's amount over the pieces it runs in."""
+        total: I64 = np.concatenate([[0], np.cumsum(amount)])
+        of_kernels: I64 = total[self.last] - total[self.first]
+        return of_kernels
+
+    def names(self, streams: int) -> list[int]:
+        """Return the stream numbers behind a set of bits."""
+        return [number for i, number in enumerate(self.numbers) if streams >> i & 1]
+
+    def undisturbed(self) -> I64:
+        """Return how long each kernel would have run (ns) had it not shared cores that were too few.
+
+        Assumes that cores asked for by several kernels are shared in proportion.
+        """
+        lost: I64 = np.zeros(len(self.index), np.int64)
+        for used, (cores, wanted) in zip((self.cube, self.vector), self.sides, strict=True):
+            if cores:
+                share: F64 = np.maximum(wanted - cores, 0) / np.maximum(wanted, 1)
+                mine = self.per_kernel(np.rint(self.length * share).astype(np.int64))
+                lost = np.maximum(lost, np.where(used > 0, mine, 0))
+        return self.dur - lost
+
+
+def _streams_of(stream: I64, start: I64, end: I64, border: I64) -> tuple[tuple[int, ...], I64]:
+    """Return the stream numbers, and for each piece between borders the streams that run kernels, as bits."""
+    numbers, place, count = np.unique(stream, return_inverse=True, return_counts=True)
+    if len(numbers) > _BITS:
+        keep = np.sort(np.argsort(-count, kind="stable")[: _BITS - 1])
+        bit = np.full(len(numbers), _BITS - 1)
+        bit[keep] = np.arange(_BITS - 1)
+        place, numbers = bit[place], np.append(numbers[keep], _OTHERS)
+    change = np.zeros(len(border), np.int64)
+    for i in range(len(numbers)):
+        mine = place == i
+        busy = Intervals.union(start[mine], end[mine])
+        change[np.searchsorted(border, busy.start)] += 1 << i
+        change[np.searchsorted(border, busy.end)] -= 1 << i
+    return tuple(numbers.tolist()), np.cumsum(change)[:-1]
+
+
+def cores_over_time(sweep: Sweep) -> CoresOverTime:
+    """Sum the sweep up: per side, by kernel type, by the set of streams running, by pair of streams."""
+    together, pairs = _together(sweep)
+    return CoresOverTime(
+        cube=_side(sweep, sweep.cores.cube, sweep.wanted_cube, bool(sweep.cube.any())),
+        vector=_side(sweep, sweep.cores.vector, sweep.wanted_vector, bool(sweep.vector.any())),
+        by_type=_by_type(sweep),
+        together=together,
+        pairs=pairs,
+        contention=[],
+        contended_ns=None,
+        contention_reason=None,
+    )
+
+
+def _side(sweep: Sweep, cores: int | None, wanted: I32, used: bool) -> CoreTime | None:
+    if not cores or not used:
+        return None
+    length, running = sweep.length, sweep.running > 0
+    kernel_ns = int(length[running].sum())
+    core_time = np.minimum(wanted, cores) * length
+    occupied = int(np.sum(core_time))
+    return CoreTime(
+        cores=cores,
+        kernel_ns=kernel_ns,
+        busy_ns=int(length[wanted > 0].sum()),
+        full_ns=int(length[wanted >= cores].sum()),
+        over_ns=int(length[wanted > cores].sum()),
+        occupied_core_ns=occupied,
+        idle_core_ns=cores * kernel_ns - occupied,
+        slices=_slices(sweep, core_time, cores),
+    )
+
+
+def _slices(sweep: Sweep, core_time: I64, cores: int) -> list[float]:
+    """Return the mean share of occupied cores in equal slices between the first and the last border."""
+    so_far = np.concatenate([[0], np.cumsum(core_time)])
+    edges = np.linspace(0, float(sweep.border[-1] - sweep.border[0]), _SLICES + 1)
+    until = np.interp(edges, sweep.border - sweep.border[0], so_far)
+    share: list[float] = (np.diff(until) / (np.diff(edges) * cores)).round(6).tolist()
+    return share
+
+
+def _idle(sweep: Sweep) -> tuple[I64, I64]:
+    """Return the idle core time of each piece in which a kernel runs, cube and vector, core·ns."""
+    running = sweep.running > 0
+    cube, vector = (np.where(running, np.maximum(c - wanted, 0) * sweep.length, 0) for c, wanted in sweep.sides)
+    return cube, vector
+
+
+def _by_type(sweep: Sweep) -> list[IdleType]:
+    key = sweep.type.codes.astype(np.int64) * (len(sweep.core.names) + 1) + sweep.core.codes
+    _, first, group, count = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
+    sums = []
+    for idle in _idle(sweep):
+        total = np.zeros(len(first), np.int64)
+        np.add.at(total, group, _split_evenly(sweep, idle))
+        sums.append(total.tolist())
+    rows = [
+        IdleType(
+            type=sweep.type[i],
+            core=sweep.core[i] or "",
+            kernels=n,
+            idle_cube_core_ns=cube,
+            idle_vector_core_ns=vector,
+        )
+        for i, n, cube, vector in zip(first.tolist(), count.tolist(), *sums, strict=True)
+    ]
+    return sorted(rows, key=lambda r: -(r.idle_cube_core_ns + r.idle_vector_core_ns))
+
+
+def _split_evenly(sweep: Sweep, idle: I64) -> I64:
+    """Share each piece's idle core time among the kernels running in it; what does not divide goes to one of them."""
+    running = np.maximum(sweep.running, 1).astype(np.int64)
+    share = sweep.per_kernel(idle // running)
+    rest = np.where(sweep.running > 0, idle % running, 0)
+    at = np.flatnonzero(rest)
+    # Of the kernels begun so far the one that ends last is running if any is.
+    reach = np.maximum.accumulate(sweep.last)
+    longest = np.maximum.accumulate(np.where(sweep.last >= reach, np.arange(len(sweep.last)), 0))
+    begun = np.searchsorted(sweep.first, at, side="right") - 1
+    np.add.at(share, longest[begun], rest[at])
+    return share
+
+
+def _together(sweep: Sweep) -> tuple[list[StreamSet], list[StreamPair]]:
+    """Sum up per set of streams that run at the same time, and per pair of streams."""
+    over = np.zeros(len(sweep.length), np.bool_)
+    for cores, wanted in sweep.sides:
+        over |= (wanted > cores) if cores else False
+    sets, group = _numbered(sweep.streams, len(sweep.numbers))
+    sums = []
+    for amount in (sweep.length, np.where(over, sweep.length, 0), *_idle(sweep)):
+        total = np.zeros(len(sets), np.int64)
+        np.add.at(total, group, amount)
+        sums.append(total.tolist())
+    rows = [row for row in zip(sets.tolist(), *sums, strict=True) if row[0] and row[1]]
+    together = [
+        StreamSet(streams=sweep.names(bits), ns=ns, idle_cube_core_ns=cube, idle_vector_core_ns=vector)
+        for bits, ns, _, cube, vector in rows
+    ]
+    return sorted(together, key=lambda r: -r.ns), _pairs(sweep, [row[:3] for row in rows])
+
+
+def _numbered(bits: I64, count: int) -> tuple[I64, I64]:
+    """Return the different sets of streams, and which of them each piece has."""
+    if count <= _FEW_BITS:  # no need to sort
+        return np.arange(1 << count), bits
+    sets, group = np.unique(bits, return_inverse=True)
+    return sets, group
+
+
+def _pairs(sweep: Sweep, sets: list[tuple[int, ...]]) -> list[StreamPair]:
+    """Return the pairs of streams that overlap, and those of streams that matter even if they do not.
+
+    ``sets``: bits, time and over-committed time of each set of streams.
+    """
+    busy = [sum(ns for bits, ns, _ in sets if bits >> i & 1) for i in range(len(sweep.numbers))]
+    notable = [ns >= _NOTABLE * sum(ns for _, ns, _ in sets) for ns in busy]
+    pairs = []
+    for i, j in combinations(range(len(busy)), 2):
+        both = [(ns, over) for bits, ns, over in sets if bits >> i & 1 and bits >> j & 1]
+        if both or (notable[i] and notable[j]):
+            overlap = sum(ns for ns, _ in both)
+            pairs.append(
+                StreamPair(
+                    streams=(sweep.numbers[i], sweep.numbers[j]),
+                    overlap_ns=overlap,
+                    share=overlap / max(min(busy[i], busy[j]), 1),
+                    over_ns=sum(over for _, over in both),
+                )
+            )
+    return sorted(pairs, key=lambda p: -p.overlap_ns)

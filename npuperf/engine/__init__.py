@@ -1,1 +1,0 @@
-"""Running the same work for many ranks."""

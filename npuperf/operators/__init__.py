@@ -1,0 +1,1 @@
+"""Operators: their sums, and what their hardware counters say."""

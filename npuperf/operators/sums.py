@@ -1,0 +1,205 @@
+"""Operators: kernels summed by type and core, in a form that adds up over devices."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from npuperf.cores.blocks import blocks, occupancy
+from npuperf.documents.analysis import Kernel, Operator, Range
+from npuperf.model.chip import Cores
+from npuperf.model.device import DeviceProfile
+from npuperf.model.groups import Groups, group_sums
+from npuperf.model.labels import F32, F64, I64, Labels
+from npuperf.model.tasks import Tasks, Work
+from npuperf.model.thresholds import Thresholds
+from npuperf.operators.counters import Counter, judge_counters
+
+#: How many of an operator's longest kernels are asked for their code line.
+_CANDIDATES = 8
+_NUMBER = re.compile(r"[_\d]*\d$")
+
+Key = tuple[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorSum:
+    """One operator on one device or, after :func:`merge`, on several. Times in ns."""
+
+    count: int
+    total: int
+    shortest: int
+    longest: int
+    block: tuple[int, int] | None
+    mix_block: tuple[int, int] | None
+    cube: Counter
+    vector: Counter
+    first: int
+    last: int
+    torch_op: str | None
+    where: str | None
+    pmu: dict[str, Counter] = field(default_factory=dict)
+
+
+def type_labels(tasks: Tasks) -> Labels:
+    """Return operator types; where none is recorded (Level0), names without their running number."""
+    bare = tuple(_NUMBER.sub("", n) or n for n in tasks.name.names)
+    return tasks.type.fill(Labels.of(list(bare)).take(tasks.name.codes.astype(np.int64)))
+
+
+def core_labels(tasks: Tasks) -> Labels:
+    """Return core types under one name each; communication has several spellings, or none in timelines."""
+    comm = Labels(np.where(tasks.work == Work.COMMUNICATION, 0, -1).astype(np.int32), ("COMMUNICATION",))
+    return comm.fill(tasks.core)
+
+
+def sum_operators(profile: DeviceProfile, tasks: Tasks, cores: Cores, origin: int) -> dict[Key, OperatorSum]:
+    """Sum the compute and communication tasks of a window by type and core."""
+    rows = tasks.filter((tasks.work == Work.COMPUTE) | (tasks.work == Work.COMMUNICATION))
+    if not len(rows):
+        return {}
+    types, core = type_labels(rows), core_labels(rows)
+    groups = group_sums((types.codes.astype(np.int64), core.codes.astype(np.int64)), rows.dur)
+    used = blocks(rows)
+    cube = _weigh(groups, occupancy(used.cube, cores.cube), rows.dur)
+    vector = _weigh(groups, occupancy(used.vector, cores.vector), rows.dur)
+    pmu = {name: _weigh(groups, values, rows.dur) for name, values in rows.pmu.items()}
+    block, mix = _ranges(groups, rows.block), _ranges(groups, rows.mix_block)
+    first, last = groups.min(rows.start) - origin, groups.max(rows.start) - origin
+    sums: dict[Key, OperatorSum] = {}
+    for g, longest in enumerate(groups.largest.tolist()):
+        op = _origin(profile, rows.op[groups.members(g)[-_CANDIDATES:][::-1]])
+        sums[types[longest] or "N/A", core[longest]] = OperatorSum(
+            count=int(groups.count[g]),
+            total=int(groups.total[g]),
+            shortest=int(rows.dur[groups.smallest[g]]),
+            longest=int(rows.dur[longest]),
+            block=block[g],
+            mix_block=mix[g],
+            cube=cube[g],
+            vector=vector[g],
+            first=int(first[g]),
+            last=int(last[g]),
+            torch_op=profile.host.torch_op(op),
+            where=profile.host.code_line(op),
+            pmu={name: counters[g] for name, counters in pmu.items() if counters[g].weight > 0},
+        )
+    return sums
+
+
+def _origin(profile: DeviceProfile, ops: I64) -> int:
+    """Return the launching operator to quote: of the longest kernels the first whose code line is recorded."""
+    known = [op for op in ops.tolist() if op >= 0]
+    return next((op for op in known if profile.host.code_line(op)), known[0] if known else -1)
+
+
+def merge(devices: list[dict[Key, OperatorSum]]) -> dict[Key, OperatorSum]:
+    """Add the operators of several devices."""
+    merged: dict[Key, OperatorSum] = {}
+    for sums in devices:
+        for key, new in sums.items():
+            merged[key] = _add(merged[key], new) if key in merged else new
+    return merged
+
+
+def list_operators(sums: dict[Key, OperatorSum], thresholds: Thresholds) -> list[Operator]:
+    """Return all operators, the most expensive first. Shares add up to one."""
+    everything = sum(s.total for s in sums.values())
+    ranked = sorted(sums.items(), key=lambda item: (-item[1].total, item[0][0], item[0][1] or ""))
+    return [
+        Operator(
+            type=type_,
+            core=core,
+            count=s.count,
+            total_ns=s.total,
+            min_ns=s.shortest,
+            max_ns=s.longest,
+            share=s.total / everything if everything else 0.0,
+            block_dim=Range(min=s.block[0], max=s.block[1]) if s.block else None,
+            mix_block_dim=Range(min=s.mix_block[0], max=s.mix_block[1]) if s.mix_block else None,
+            occupancy_cube=_mean(s.cube),
+            occupancy_vector=_mean(s.vector),
+            first_ns=s.first,
+            last_ns=s.last,
+            torch_op=s.torch_op,
+            where=s.where,
+            pmu=judge_counters(s.pmu, thresholds),
+        )
+        for (type_, core), s in ranked
+    ]
+
+
+def longest_kernels(profile: DeviceProfile, tasks: Tasks, origin: int, top: int) -> list[Kernel]:
+    """Return the kernels that take longest on their own, with their place in time and code."""
+    rows = tasks.filter((tasks.work == Work.COMPUTE) | (tasks.work == Work.COMMUNICATION))
+    core = core_labels(rows)
+    chosen = np.lexsort((rows.start, -rows.dur))[:top]
+    return [
+        Kernel(
+            rank=profile.rank,
+            device=profile.device,
+            name=rows.name[i],
+            type=rows.type[i],
+            core=core[i],
+            stream=_or_none(rows.stream[i]),
+            step=_or_none(rows.step[i]),
+            start_ns=int(rows.start[i]) - origin,
+            dur_ns=int(rows.dur[i]),
+            block_dim=_or_none(rows.block[i]),
+            mix_block_dim=_or_none(rows.mix_block[i]),
+            torch_op=profile.host.torch_op(int(rows.op[i])),
+            where=profile.host.code_line(int(rows.op[i])),
+        )
+        for i in chosen.tolist()
+    ]
+
+
+def _or_none(value: np.int64) -> int | None:
+    return int(value) if value >= 0 else None
+
+
+def _weigh(groups: Groups, values: F32 | F64, dur: I64) -> list[Counter]:
+    known = ~np.isnan(values)
+    weighted = groups.sum(np.where(known, values * dur, 0.0))
+    weight = groups.sum(np.where(known, dur, 0).astype(np.float64))
+    return [Counter(float(a), float(b)) for a, b in zip(weighted, weight, strict=True)]
+
+
+def _ranges(groups: Groups, values: I64) -> list[tuple[int, int] | None]:
+    """Return smallest and largest known value per group; 0 and -1 mean unknown or unused."""
+    huge = np.iinfo(np.int64).max
+    low = groups.min(np.where(values > 0, values, huge))
+    high = groups.max(values)
+    return [(int(a), int(b)) if b > 0 else None for a, b in zip(low, high, strict=True)]
+
+
+def _mean(counter: Counter) -> float | None:
+    return counter.weighted / counter.weight if counter.weight else None
+
+
+def _add(a: OperatorSum, b: OperatorSum) -> OperatorSum:
+    louder = a if a.longest >= b.longest else b
+    names = dict.fromkeys([*a.pmu, *b.pmu])
+    none = Counter(0.0, 0.0)
+    return replace(
+        louder,
+        count=a.count + b.count,
+        total=a.total + b.total,
+        shortest=min(a.shortest, b.shortest),
+        longest=max(a.longest, b.longest),
+        block=_hull(a.block, b.block),
+        mix_block=_hull(a.mix_block, b.mix_block),
+        cube=a.cube + b.cube,
+        vector=a.vector + b.vector,
+        first=min(a.first, b.first),
+        last=max(a.last, b.last),
+        pmu={n: a.pmu.get(n, none) + b.pmu.get(n, none) for n in names},
+    )
+
+
+def _hull(a: tuple[int, int] | None, b: tuple[int, int] | None) -> tuple[int, int] | None:
+    if a is None or b is None:
+        return a or b
+    return min(a[0], b[0]), max(a[1], b[1])

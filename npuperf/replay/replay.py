@@ -1,0 +1,259 @@
+"""The replay: the measured run as a program that can be run again with other host and device times.
+
+Launches follow each other on their threads, tasks on their streams; a task starts once it is launched, its
+stream is free, and what it waited for on another stream has ended. A thread that waits for the device goes on
+when the task it waited for has ended. Delays are those measured: launch latency and the gap between tasks where
+they decided the start, their calibrated values where they did not. Waits that nothing in the data explains are
+kept as they are and summed, so that a reader knows how much of the window the model does not understand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from npuperf.host.blame import HostThreads
+from npuperf.host.nesting import NONE, Nesting
+from npuperf.host.order import UNORDERED, Chain, Order, drained_at, host_chain, merge, stream_order
+from npuperf.host.syncs import Syncs
+from npuperf.model.intervals import Intervals
+from npuperf.model.labels import I64, Mask
+from npuperf.model.tasks import Tasks, Work
+from npuperf.model.thresholds import Thresholds
+from npuperf.replay.arms import (
+    DeviceArms,
+    SyncArms,
+    device_arms,
+    give_registers,
+    idle_within,
+    ordered_after,
+    sync_arms,
+)
+from npuperf.replay.maxplus import NEVER, Program, run
+from npuperf.timeline.launches import Launches
+from npuperf.units import NS_PER_US, percent
+
+
+@dataclass(frozen=True, slots=True)
+class TaskTimes:
+    """When each active task starts and ends (device clock, ns)."""
+
+    start: I64
+    end: I64
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """The program, and where each measured thing is in it.
+
+    ``active`` are the replayed tasks (indices, by start) and ``awaited`` the one each waited for (index into
+    ``active``, NONE). ``task`` and ``sync`` give the instruction of each. Between ``since`` and ``until`` (device
+    clock, ns) the host did what instruction i's ``host_ns`` counts, on ``thread`` (the system's number, -1 none).
+    The program's own times count from ``origin``; ``base`` are those of its tasks, by their order, on the clock.
+    ``unexplained_ns``: idle time kept as measured; ``launched``: share of tasks with a known launch; ``error``:
+    relative difference of the replayed to the measured window; ``assumed_gap``: active tasks for which the gap
+    after the task before is assumed, because no two tasks of the profile follow each other closely; ``loose``: active
+    tasks without a launch that begin some time after everything before them, perhaps only when the host launches them.
+    """
+
+    program: Program
+    base: TaskTimes
+    active: I64
+    awaited: I64
+    task: I64
+    sync: I64
+    thread: I64
+    since: I64
+    until: I64
+    origin: int
+    span: tuple[int, int]
+    unexplained_ns: int
+    launched: float
+    error: float
+    assumed_gap: Mask
+    loose: Mask
+
+    def fixed(self, program: Program) -> Program:
+        """Return a program in which loose tasks start when they did, whatever ends before them."""
+        at, row = self.task[self.loose], len(program.initial) - 2
+        other, delay = program.other.copy(), program.other_ns.copy()
+        other[at], delay[at] = row, self.base.start[self.loose] - self.origin
+        return program.with_columns(other=other, other_ns=delay)
+
+    def times(self, program: Program) -> TaskTimes:
+        """Run a changed program; return start and end of the active tasks, by their order."""
+        times = run(program)
+        return TaskTimes(times.start[self.task] + self.origin, times.end[self.task] + self.origin)
+
+    def usable(self, thresholds: Thresholds) -> bool:
+        """Tell whether modelled figures may be given."""
+        return self.refusal(thresholds) is None
+
+    def refusal(self, thresholds: Thresholds, *, host: bool = True) -> str | None:
+        """Say why no modelled figure may be given, if so; ``host``: figures that depend on the host's time, too."""
+        span = max(self.span[1] - self.span[0], 1)
+        if self.error > thresholds.replay_error:
+            return f"the replay misses the measured window by {percent(self.error)}"
+        if host and self.launched < thresholds.replay_launched:
+            return f"the launches of {percent(1 - self.launched)} of the tasks are unknown"
+        if self.unexplained_ns > thresholds.replay_unexplained * span:
+            return f"{percent(self.unexplained_ns / span)} of the window is idle for reasons not in the data"
+        return None
+
+
+def window_length(times: TaskTimes, first: I64, last: I64) -> I64:
+    """Return the lengths of windows that begin with task ``first`` and end where task ``last`` starts, ns.
+
+    One past the last task stands for the end of everything.
+    """
+    border = np.append(times.start, times.end.max())
+    return np.where(last > first, border[last] - border[first], 0)
+
+
+def build(
+    tasks: Tasks,
+    launches: Launches,
+    syncs: Syncs,
+    threads: HostThreads,
+    nesting: Nesting,
+    thresholds: Thresholds,
+    *,
+    anchor: bool = False,
+) -> Replay:
+    """Turn measured tasks and launches into a program whose own run is the measured one.
+
+    At least one task must occupy the device; ``anchor``: see :func:`npuperf.replay.arms.device_arms`.
+    """
+    active = np.flatnonzero((tasks.work != Work.CONTROL) & ~_parts_of_collectives(tasks))
+    origin = int(tasks.start[active[0]])  # small numbers leave room for "never"
+    to_host = launches.skew + origin
+    start, end = tasks.start[active] - origin, tasks.end[active] - origin
+    known = launches.known[active]
+    launch = np.where(known, launches.end[active] - origin, UNORDERED)
+    streams, stream = np.unique(tasks.stream[active], return_inverse=True)
+    key = stream_order(launch, start, stream, len(streams))
+    launcher = tasks.launch_thread[active]
+    queued = known & (threads.op[active] >= 0) & (threads.op[active] != launcher)
+    drained = drained_at(syncs, np.where(queued, threads.op[active], NONE), key, to_host)
+    order = merge(key, launcher, known, syncs, drained, to_host)
+    task, sync = order.places(len(active), len(syncs))
+    chain = host_chain(order, nesting, to_host)
+    ordered = ordered_after(tasks, active, stream, task)
+    device = device_arms(start, end, key, known, stream, task, ordered, launches.latency, thresholds, anchor=anchor)
+    waits = sync_arms(syncs, drained, sync, end, stream, task, to_host)
+    registers = give_registers(device.awaited, stream, task)
+    rows = _Rows(chain.threads, len(streams), int(registers.max(initial=NONE)) + 1)
+    program = _assemble(order, chain, device, waits, registers, stream, end - start, rows)
+    span = (int(start.min()), int(end.max()))
+    own = run(program)
+    base = TaskTimes(own.start[task] + origin, own.end[task] + origin)
+    replayed = int(base.end.max() - base.start.min())
+    return Replay(
+        program=program,
+        base=base,
+        active=active,
+        awaited=device.awaited,
+        task=task,
+        sync=sync,
+        thread=order.thread,
+        since=chain.since + origin,
+        until=order.begin + origin,
+        origin=origin,
+        span=span,
+        unexplained_ns=idle_within(start, end, device.unexplained_ns),
+        launched=float(np.count_nonzero(known) / max(len(known), 1)),
+        error=abs(replayed - (span[1] - span[0])) / max(span[1] - span[0], 1),
+        assumed_gap=device.assumed,
+        loose=device.loose,
+    )
+
+
+def _assemble(
+    order: Order,
+    chain: Chain,
+    device: DeviceArms,
+    waits: SyncArms,
+    registers: I64,
+    stream: I64,
+    dur: I64,
+    rows: _Rows,
+) -> Program:
+    """Put all arms into one program, in the order of execution."""
+    is_task, launched = order.task >= 0, order.thread >= 0
+
+    def of_tasks(values: I64, default: int) -> I64:
+        column = np.full(len(order.task), default, np.int64)
+        column[is_task] = values[order.task[is_task]]
+        return column
+
+    def of_syncs(values: I64, default: int) -> I64:
+        column = np.full(len(order.task), default, np.int64)
+        column[~is_task] = values[order.sync[~is_task]]
+        return column
+
+    waiting = device.awaited >= 0
+    kept = np.where(waiting, registers[device.awaited], NONE)
+    other = np.where(kept >= 0, rows.register(0) + kept, rows.stream(0) + stream[device.awaited])
+    save = np.where(registers >= 0, rows.register(0) + registers, rows.trash)
+    initial = np.full(rows.total, NEVER, np.int64)
+    initial[: rows.threads] = chain.begin
+    initial[rows.fixed] = 0
+    return Program(
+        pred=np.where(launched, chain.pred, rows.trash),
+        host_ns=chain.host_ns + of_syncs(waits.own_ns, 0),
+        waited=of_syncs(rows.stream(0) + waits.stream, rows.trash),
+        waited_ns=of_syncs(waits.back_ns, NEVER),
+        host=np.where(launched, chain.own, rows.trash),
+        launch_ns=of_tasks(device.launch_ns, NEVER),
+        stream=of_tasks(rows.stream(0) + stream, rows.trash),
+        gap_ns=of_tasks(device.gap_ns, NEVER),
+        other=of_tasks(np.where(waiting, other, rows.fixed), rows.trash),
+        other_ns=of_tasks(device.other_ns, NEVER),
+        extra_ns=of_tasks(device.extra_ns, 0),
+        dur_ns=of_tasks(dur, 0),
+        overlap_ns=of_tasks(device.overlap_ns, NEVER),
+        save=of_tasks(save, rows.trash),
+        initial=initial,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Layout of the state: threads, streams, registers, a clock that stands at 0, a row that nobody reads."""
+
+    threads: int
+    streams: int
+    registers: int
+
+    def stream(self, i: int) -> int:
+        return self.threads + i
+
+    def register(self, i: int) -> int:
+        return self.threads + self.streams + i
+
+    @property
+    def fixed(self) -> int:
+        return self.threads + self.streams + self.registers
+
+    @property
+    def trash(self) -> int:
+        return self.fixed + 1
+
+    @property
+    def total(self) -> int:
+        return self.fixed + 2
+
+
+def _parts_of_collectives(tasks: Tasks) -> Mask:
+    """True for copies that a collective is made of: it stands in the data as a whole, too.
+
+    Exporters cut and round the times of the two differently, hence the microsecond.
+    """
+    collective: Mask = np.equal(tasks.work, Work.COMMUNICATION)
+    if not collective.any():
+        return collective
+    whole = Intervals.union(tasks.start[collective] - NS_PER_US, tasks.end[collective] + NS_PER_US)
+    covered = whole.before(tasks.end) - whole.before(tasks.start)
+    inside: Mask = (tasks.work == Work.OTHER) & (covered == tasks.dur) & (tasks.dur > 0)
+    return inside

@@ -1,0 +1,102 @@
+"""Everything that is worked out once per device: launches, idle time, host events, syncs, blame, the replay."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from npuperf.documents.analysis import Elasticity
+from npuperf.host.blame import Blamed, HostThreads, blame_waits, main_thread
+from npuperf.host.nesting import Nesting
+from npuperf.host.sections import Sections, find_sections
+from npuperf.host.syncs import SyncPoint, Syncs, find_syncs, sync_points
+from npuperf.model.device import DeviceProfile
+from npuperf.model.intervals import Intervals
+from npuperf.model.labels import I64
+from npuperf.model.thresholds import Thresholds
+from npuperf.replay.elasticity import Elasticities
+from npuperf.replay.replay import Replay, build
+from npuperf.timeline.launches import Launches, calibrate
+from npuperf.timeline.partition import Timeline, lay_out
+from npuperf.timeline.steps import step_windows
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """What is known of one device. ``replay`` is None where no launch is known or rows are missing."""
+
+    profile: DeviceProfile
+    launches: Launches
+    timeline: Timeline
+    step_numbers: I64
+    steps: Intervals
+    nesting: Nesting
+    syncs: Syncs
+    points: list[SyncPoint]
+    threads: HostThreads
+    blamed: Blamed
+    sections: Sections
+    replay: Replay | None
+    elasticities: Elasticities | None
+
+    @classmethod
+    def of(cls, profile: DeviceProfile, thresholds: Thresholds) -> Study:
+        """Work everything out; at least one task must occupy the device."""
+        tasks, host = profile.tasks, profile.host
+        launches = calibrate(tasks, thresholds)
+        timeline = lay_out(tasks, launches)
+        numbers, steps = step_windows(tasks)
+        nesting = Nesting.build(host.events)
+        syncs = find_syncs(nesting)
+        main = main_thread(host)
+        threads = HostThreads.of(tasks, host, main)
+        replay = None
+        if launches.known.any() and not profile.excerpt:
+            replay = build(tasks, launches, syncs, threads, nesting, thresholds)
+        usable = replay is not None and replay.usable(thresholds)
+        return cls(
+            profile=profile,
+            launches=launches,
+            timeline=timeline,
+            step_numbers=numbers,
+            steps=steps,
+            nesting=nesting,
+            syncs=syncs,
+            points=sync_points(syncs, nesting, host),
+            threads=threads,
+            blamed=blame_waits(timeline.idle, threads, nesting, launches.skew),
+            sections=find_sections(tasks, host, nesting),
+            replay=replay,
+            elasticities=Elasticities.of(replay, tasks.work[replay.active]) if replay and usable else None,
+        )
+
+    def device_replay(self, thresholds: Thresholds) -> Replay | None:
+        """Return a replay for questions about the device alone, also of graphs; None where rows are missing.
+
+        Kernels of graphs have no launch of their own.
+        """
+        if self.profile.excerpt or (self.replay is not None and self.replay.usable(thresholds)):
+            return self.replay
+        return build(self.profile.tasks, self.launches, self.syncs, self.threads, self.nesting, thresholds, anchor=True)
+
+    def elasticity(self, windows: Intervals) -> list[Elasticity | None]:
+        """Return the elasticities of each window, None where the replay abstains."""
+        if self.elasticities is None:
+            return [None] * len(windows)
+        return [*self.elasticities.of_windows(windows)]
+
+    def step_span(self, step: int) -> tuple[int, int]:
+        """Return start and end of a step that exists."""
+        at = int(np.flatnonzero(self.step_numbers == step)[0])
+        return int(self.steps.start[at]), int(self.steps.end[at])
+
+    def idle_after(self, calls: I64, span: tuple[int, int]) -> int:
+        """Return for how long within ``span`` the device idled that ran dry while the host was in these waits."""
+        gaps = self.timeline.idle
+        began = gaps.start + self.launches.skew
+        order = calls[np.argsort(self.syncs.start[calls], kind="stable")]
+        at = np.searchsorted(self.syncs.start[order], began, side="right") - 1
+        inside = (at >= 0) & (began <= self.syncs.end[order[np.maximum(at, 0)]])
+        chosen = inside & gaps.known & (gaps.start >= span[0]) & (gaps.start < span[1])
+        return int((gaps.ready - gaps.start)[chosen].sum())

@@ -1,0 +1,331 @@
+"""What-if: a small language for changes, and the replay of the changed run.
+
+    expression = change {"," change}
+    change     = target "*" factor | "overlap"
+    target     = "host" [":" cause] | "latency" | "compute" | "comm" | "copies" | "op:" type
+               | "launches" [":" type] | "sync" [":" place]
+
+``factor`` scales the target's time (0 removes it); ``type`` and ``place`` may hold wildcards. A sync is there or
+not, so its factor is 0. ``launches*0.5`` means that two kernels become one launch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Final
+
+import numpy as np
+
+from npuperf.errors import UsageError
+from npuperf.host.blame import HostThreads, blame, event_causes
+from npuperf.host.causes import CAUSES, CODE, LAUNCHING
+from npuperf.host.nesting import Nesting
+from npuperf.host.syncs import SyncPoint, places
+from npuperf.model.labels import F64, I64, U8, Labels, Mask
+from npuperf.model.tasks import Work
+from npuperf.operators.sums import type_labels
+from npuperf.replay.maxplus import NEVER, Program
+from npuperf.replay.replay import Replay, TaskTimes, window_length
+from npuperf.replay.study import Study
+
+#: Instructions whose host time is split by cause at a time: bounds the memory of the pieces.
+_CHUNK: Final = 200_000
+#: Share of the window below which assumed gaps are not worth replaying.
+_NOTABLE: Final = 0.005
+_CHANGE: Final = re.compile(
+    r"^(?P<target>host|latency|compute|comm|copies|op|launches|sync)(?::(?P<name>.+))?\*(?P<factor>\d+\.?\d*|\.\d+)$"
+)
+_WORK: Final = {"compute": Work.COMPUTE, "comm": Work.COMMUNICATION, "copies": Work.OTHER}
+_NAMED: Final = ("host", "op", "launches", "sync")
+GRAMMAR: Final = (
+    "TARGET*FACTOR[,…] with host, host:CAUSE, latency, compute, comm, copies, op:TYPE, launches[:TYPE], sync[:PLACE] "
+    '(factor 0), or overlap; e.g. "host*0.5", "op:MatMul*0.5,comm*0.8", "sync*0"'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change of an expression."""
+
+    target: str
+    name: str | None
+    factor: float
+
+
+def parse(expression: str) -> list[Change]:
+    """Read an expression. Raises UsageError with the grammar."""
+    changes = []
+    for part in expression.split(","):
+        text = part.strip()
+        if text == "overlap":
+            changes.append(Change("overlap", None, 0.0))
+            continue
+        found = _CHANGE.match(text)
+        if found is None:
+            raise UsageError(f"what-if: cannot read {text!r}", hint=GRAMMAR)
+        target, name, factor = found["target"], found["name"], float(found["factor"])
+        if name and target not in _NAMED:
+            raise UsageError(f"what-if: {target} takes no name, in {text!r}", hint=GRAMMAR)
+        if target == "op" and not name:
+            raise UsageError(f"what-if: op needs an operator type, in {text!r}", hint='e.g. "op:MatMul*0.5"')
+        if target == "sync" and factor:
+            raise UsageError(f"what-if: a sync can only be removed (sync*0), in {text!r}", hint=GRAMMAR)
+        if target == "host" and name and name not in CAUSES:
+            raise UsageError(f"what-if: no cause {name!r}", hint=f"causes: {', '.join(CAUSES[1:])}")
+        changes.append(Change(target, name, factor))
+    return changes
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What expressions may refer to: the replay with its tasks' types, syncs and host events.
+
+    ``work`` and ``types`` are of the active tasks; ``threads`` of all tasks. The window judged begins with
+    active task ``first`` and ends with the start of ``last`` (or the end of everything).
+    """
+
+    replay: Replay
+    first: int
+    last: int
+    work: U8
+    types: Labels
+    points: list[SyncPoint]
+    threads: HostThreads
+    nesting: Nesting
+    skew: int
+    known: dict[str, Predicted] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, study: Study, replay: Replay, span: tuple[int, int]) -> Scene:
+        """Set the stage for a window whose borders are starts of tasks, or the end of everything."""
+        tasks, active = study.profile.tasks, replay.active
+        first, last = np.searchsorted(tasks.start[active], span).tolist()
+        return cls(
+            replay=replay,
+            first=first,
+            last=last,
+            work=tasks.work[active],
+            types=type_labels(tasks).take(active),
+            points=study.points,
+            threads=study.threads,
+            nesting=study.nesting,
+            skew=study.launches.skew,
+        )
+
+    @property
+    def before(self) -> int:
+        """The measured length of the window, as the replay gives it (ns)."""
+        return _length(self, self.replay.base)
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """A replayed change: the window's length now and then, and the gain as an interval (ns)."""
+
+    expr: str
+    before: int
+    after: int
+    least: int
+    most: int
+    matched: bool
+
+
+def predict(scene: Scene, expression: str) -> Predicted:
+    """Replay the run with a change.
+
+    The interval spans what the model leaves open: waits that it cannot explain are kept, or dropped; fewer
+    launches save their recorded host time, or everything between two launches; where no gap between tasks could
+    be measured it is assumed, give or take its own length.
+    """
+    if expression not in scene.known:
+        scene.known[expression] = _predict(scene, expression)
+    return scene.known[expression]
+
+
+def _predict(scene: Scene, expression: str) -> Predicted:
+    changes = parse(expression)
+    base, before = scene.replay.program, scene.before
+    changed, matched = _apply(scene, base, changes, generous=False)
+    gains = gains_of(scene, changed)
+    if any(c.target == "launches" for c in changes):
+        generous, _ = _apply(scene, base, changes, generous=True)
+        gains.append(before - _length(scene, scene.replay.times(generous)))
+    return Predicted(expression, before, before - gains[0], min(gains), max(gains), matched)
+
+
+def gains_of(scene: Scene, changed: Program) -> list[int]:
+    """Replay a changed program: what it saves of the window (ns), then what it saves where the model is open."""
+    times = scene.replay.times(changed)
+    gains = [scene.before - _length(scene, times)]
+    if scene.replay.unexplained_ns:
+        none = np.zeros_like(changed.extra_ns)
+        free, changed_free = (
+            scene.replay.times(p.with_columns(extra_ns=none)) for p in (scene.replay.program, changed)
+        )
+        gains.append(_length(scene, free) - _length(scene, changed_free))
+    if _tight_gaps(scene, times) > _NOTABLE * scene.before:
+        wider = scene.before - _length(scene, scene.replay.times(_with_wider_gaps(scene, changed)))
+        gains += [wider, 2 * gains[0] - wider]
+    return gains
+
+
+def saved(scene: Scene, changed: Program) -> int:
+    """Replay a changed program: what it saves of the window, ns."""
+    return scene.before - _length(scene, scene.replay.times(changed))
+
+
+def _length(scene: Scene, times: TaskTimes) -> int:
+    return int(window_length(times, np.array([scene.first]), np.array([scene.last]))[0])
+
+
+def _tight_gaps(scene: Scene, times: TaskTimes) -> int:
+    """Return how much of the run, ns, lies in assumed gaps between tasks that follow each other at once."""
+    assumed = scene.replay.assumed_gap
+    gap = scene.replay.program.gap_ns[scene.replay.task]
+    tight = assumed[1:] & (times.start[1:] - times.end[:-1] <= gap[1:])
+    return int(gap[1:][tight].sum())
+
+
+def _with_wider_gaps(scene: Scene, program: Program) -> Program:
+    """Return the program with the assumed gaps between tasks doubled."""
+    gap = program.gap_ns.copy()
+    gap[scene.replay.task[scene.replay.assumed_gap]] *= 2
+    return program.with_columns(gap_ns=gap)
+
+
+def _apply(scene: Scene, program: Program, changes: list[Change], *, generous: bool) -> tuple[Program, bool]:
+    """Return the changed program and whether every change found something to change.
+
+    Shares of host time that several changes save add up; everything else multiplies.
+    """
+    found_all = True
+    saved = np.zeros(len(program))
+    for change in changes:
+        if (change.target == "launches" and not generous) or (change.target == "host" and change.name):
+            share, found = _saved_share(scene, change)
+            saved += share
+        else:
+            program, found = _CHANGES[change.target](scene, program, change)
+        found_all &= found
+    if saved.any():
+        program = program.with_columns(host_ns=_scale(program.host_ns, 1 - np.minimum(saved, 1.0)))
+    return program, found_all
+
+
+def _saved_share(scene: Scene, change: Change) -> tuple[F64, bool]:
+    """Return which share of each instruction's host time a change of named causes or of launches saves."""
+    causes = LAUNCHING if change.target == "launches" else (change.name or "",)
+    spent = host_time(scene, causes)
+    if change.target == "launches":
+        spent = np.where(_launching(scene, change), spent, 0)
+    whole = np.maximum(scene.replay.until - scene.replay.since, 1)
+    return np.minimum(spent / whole, 1.0) * (1 - change.factor), bool(spent.any())
+
+
+def _scale(values: I64, factor: float | F64, chosen: Mask | None = None) -> I64:
+    scaled = np.rint(values * factor).astype(np.int64)
+    return scaled if chosen is None else np.where(chosen, scaled, values)
+
+
+def _host(scene: Scene, program: Program, change: Change) -> tuple[Program, bool]:
+    return program.with_columns(host_ns=_scale(program.host_ns, change.factor)), True
+
+
+def _latency(scene: Scene, program: Program, change: Change) -> tuple[Program, bool]:
+    launched = program.launch_ns > NEVER
+    return program.with_columns(launch_ns=_scale(program.launch_ns, change.factor, launched)), bool(launched.any())
+
+
+def _durations(scene: Scene, program: Program, chosen: Mask, factor: float) -> tuple[Program, bool]:
+    dur = program.dur_ns.copy()
+    at = scene.replay.task[chosen]
+    dur[at] = _scale(dur[at], factor)
+    return program.with_columns(dur_ns=dur), bool(len(at))
+
+
+def _work(scene: Scene, program: Program, change: Change) -> tuple[Program, bool]:
+    return _durations(scene, program, scene.work == _WORK[change.target], change.factor)
+
+
+def _matching(scene: Scene, pattern: str) -> Mask:
+    return scene.types.flag([fnmatchcase(n.lower(), pattern.lower()) for n in scene.types.names])
+
+
+def pattern(type_: str) -> str:
+    """Return how to name an operator type in an expression: a template's arguments become a wildcard."""
+    plain = re.split(r"[<,(*\[]", type_)[0]
+    return plain if plain == type_ else plain + "*"
+
+
+def _operator(scene: Scene, program: Program, change: Change) -> tuple[Program, bool]:
+    return _durations(scene, program, _matching(scene, change.name or "*"), change.factor)
+
+
+def _launches(scene: Scene, program: Program, change: Change) -> tuple[Program, bool]:
+    """Scale all host time since the launch before."""
+    chosen = _launching(scene, change)
+    return program.with_columns(host_ns=_scale(program.host_ns, change.factor, chosen)), bool(chosen.any())
+
+
+def _launching(scene: Scene, change: Change) -> Mask:
+    """True for the instructions that launch kernels of the types meant."""
+    chosen = np.zeros(len(scene.replay.since), np.bool_)
+    chosen[scene.replay.task[_matching(scene, change.name or "*") & (scene.work == Work.COMPUTE)]] = True
+    return chosen
+
+
+def _sync(scene: Scene, program: Program, change: Change) -> tuple[Program, bool]:
+    """Let the host go on where it waited."""
+    waited, host = program.waited_ns.copy(), program.host_ns.copy()
+    found = False
+    for point in scene.points:
+        if change.name is None or any(fnmatchcase(name, change.name) for name in places(point)):
+            waited[scene.replay.sync[point.calls]] = NEVER
+            found = True
+    return program.with_columns(waited_ns=waited, host_ns=host), found
+
+
+def _overlap(scene: Scene, program: Program, change: Change) -> tuple[Program, bool]:
+    """Let communication and the rest run beside each other: neither waits for the other's end."""
+    replay = scene.replay
+    is_comm = scene.work == Work.COMMUNICATION
+    waiting = replay.awaited >= 0
+    across = waiting & (is_comm != is_comm[replay.awaited])
+    other = program.other_ns.copy()
+    other[replay.task[across]] = NEVER
+    return program.with_columns(other_ns=other), bool(across.any())
+
+
+_CHANGES: Final[dict[str, Callable[[Scene, Program, Change], tuple[Program, bool]]]] = {
+    "host": _host,
+    "latency": _latency,
+    "compute": _work,
+    "comm": _work,
+    "copies": _work,
+    "op": _operator,
+    "launches": _launches,
+    "sync": _sync,
+    "overlap": _overlap,
+}
+
+
+def host_time(scene: Scene, causes: tuple[str, ...]) -> I64:
+    """Return for each instruction how much of its host time was spent on these causes, ns."""
+    replay, threads = scene.replay, scene.threads
+    n = len(replay.since)
+    op = np.full(n, -1)
+    op[replay.task] = threads.op[replay.active]
+    main = np.where(threads.main >= 0, threads.main, replay.thread)
+    wanted = np.isin(np.arange(len(CAUSES)), [CODE[c] for c in causes])
+    spent = np.zeros(n, np.int64)
+    for first in range(0, n, _CHUNK):
+        part = slice(first, min(first + _CHUNK, n))
+        chain = (replay.thread[part], op[part], main[part])
+        since, until = replay.since[part] + scene.skew, replay.until[part] + scene.skew
+        pieces = blame(chain, since, until, scene.nesting)
+        chosen = pieces.filter(wanted[event_causes(pieces.event, scene.nesting)])
+        np.add.at(spent, first + chosen.owner, chosen.length)
+    return spent

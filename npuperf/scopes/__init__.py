@@ -1,0 +1,1 @@
+"""What streams make of a device's cores: contention, core limits, SuperKernels."""

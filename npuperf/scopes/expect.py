@@ -1,0 +1,164 @@
+"""Verify a core limit: no kernel of a stream, a range of names or a name may use more cores than it was given."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Final
+
+import numpy as np
+
+from npuperf.cores.blocks import blocks, on_cores
+from npuperf.documents.analysis import Gate, OverLimit
+from npuperf.errors import UsageError
+from npuperf.model.device import DeviceProfile
+from npuperf.model.labels import Mask
+from npuperf.model.tasks import Tasks, Work
+from npuperf.scopes.fused import is_super_kernel
+from npuperf.units import plural
+
+_FORM: Final = re.compile(r"^(?P<where>.+)=\s*(?P<cube>\d+)\s*,\s*(?P<vector>\d+)\s*$")
+_COLLECTIVE: Final = re.compile(r"aivkernel|hcom|hccl|allreduce|allgather|reducescatter|alltoall", re.I)
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """``where``: a stream's number, ``FIRST..LAST`` (names of operators) or a name with wildcards."""
+
+    expr: str
+    where: str
+    cube: int
+    vector: int
+
+    @property
+    def stream(self) -> int | None:
+        """The stream meant, if it is one."""
+        return int(self.where) if self.where.isdecimal() else None
+
+
+def parse_expectation(option: str, text: str) -> Expectation:
+    """Read ``WHERE=CUBE,VECTOR``. Raises UsageError."""
+    found = _FORM.match(text)
+    if found is None:
+        hint = 'give STREAM=CUBE,VECTOR, e.g. "5=8,16"'
+        if option == "--expect-cores":
+            hint += ', or names of operators instead of the stream: "MatMul_3..Add_7=8,16", "MatMul*=8,16"'
+        raise UsageError(f"{option} {text!r}: cannot be read", hint=hint)
+    return Expectation(text, found["where"].strip(), int(found["cube"]), int(found["vector"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """One device's kernels held against a limit: how many, how many with unknown blocks, and those above it."""
+
+    kernels: int
+    unknown: int
+    over: list[OverLimit]
+    streams: list[int]
+
+
+def check(profile: DeviceProfile, limit: Expectation) -> Checked:
+    """Hold every AI Core kernel in the limit's range against it, the main and the secondary side of mix kernels."""
+    tasks = profile.tasks
+    mine = _meant(tasks, limit) & on_cores(tasks) & (tasks.work != Work.CONTROL)
+    used = blocks(tasks)
+    over = mine & ((used.cube > limit.cube) | (used.vector > limit.vector))
+    unknown = mine & ((used.cube < 0) | (used.vector < 0) | ((used.cube == 0) & (used.vector == 0)))
+    return Checked(
+        kernels=int(mine.sum()),
+        unknown=int((unknown & ~over).sum()),
+        over=_rows(profile, mine, over),
+        streams=np.unique(tasks.stream[tasks.stream >= 0]).tolist(),
+    )
+
+
+def _meant(tasks: Tasks, limit: Expectation) -> Mask:
+    if limit.stream is not None:
+        return np.equal(tasks.stream, limit.stream)
+    if ".." in limit.where:
+        first, last = (part.strip() for part in limit.where.split("..", 1))
+        return _between(tasks, first, last)
+    return tasks.name.flag([fnmatchcase(n, limit.where) for n in tasks.name.names])
+
+
+def _between(tasks: Tasks, first: str, last: str) -> Mask:
+    """True for tasks from one named ``first`` to the next one named ``last`` on the same stream, every time."""
+    begins = tasks.name.flag([fnmatchcase(n, first) for n in tasks.name.names])
+    ends = tasks.name.flag([fnmatchcase(n, last) for n in tasks.name.names])
+    inside = np.zeros(len(tasks), np.bool_)
+    for stream in np.unique(tasks.stream[begins]).tolist():
+        mine = np.flatnonzero(tasks.stream == stream)
+        opened, closed = np.flatnonzero(begins[mine]), np.flatnonzero(ends[mine])
+        at = np.searchsorted(closed, opened)
+        reached = -1
+        for begin, i in zip(opened.tolist(), at.tolist(), strict=True):
+            if i < len(closed) and begin > reached:
+                reached = int(closed[i])
+                inside[mine[begin : reached + 1]] = True
+    return inside
+
+
+def _rows(profile: DeviceProfile, mine: Mask, over: Mask) -> list[OverLimit]:
+    """Fold the kernels above the limit by stream, type, core and blocks."""
+    tasks, used = profile.tasks, blocks(profile.tasks)
+    groups: dict[tuple[int, int, int, int, int], list[int]] = {}
+    for i in np.flatnonzero(over).tolist():
+        key = (int(tasks.stream[i]), int(tasks.type.codes[i]), int(tasks.core.codes[i]))
+        groups.setdefault((*key, int(used.cube[i]), int(used.vector[i])), []).append(i)
+    obeyed = {int(c) for c in tasks.type.codes[mine & ~over].tolist()}
+    rows = [
+        OverLimit(
+            rank=profile.rank,
+            device=profile.device,
+            stream=stream,
+            name=tasks.name[at[0]] or "",
+            type=tasks.type[at[0]],
+            core=tasks.core[at[0]] or "",
+            count=len(at),
+            cube=max(cube, 0),
+            vector=max(vector, 0),
+            reason=_reason(tasks, at[0], everything=bool(over[mine].all()), obeyed=code in obeyed),
+        )
+        for (stream, code, _, cube, vector), at in groups.items()
+    ]
+    return sorted(rows, key=lambda r: -r.count)
+
+
+def _reason(tasks: Tasks, i: int, *, everything: bool, obeyed: bool) -> str:
+    """Name the likeliest reason why a kernel is above the limit."""
+    if _COLLECTIVE.search(f"{tasks.name[i]} {tasks.type[i]}"):
+        return "communication: only its vector cores can be limited, with HCCL_OP_EXPANSION_MODE=AIV"
+    if everything:
+        return "no kernel obeys: the scope does not cover them, or static kernel compilation is on beside the limit"
+    if (tasks.name[i] or "").startswith("te_") and not is_super_kernel(tasks)[i]:
+        return "it seems to be a TBE kernel (te_…): only Ascend C operators surely obey"
+    if obeyed:
+        return "others of this type obey: this one is outside the scope, or its binary was compiled statically before"
+    return "none of this type obeys: not an Ascend C operator, or its binary was compiled statically before"
+
+
+def judge(limit: Expectation, devices: Sequence[Checked]) -> Gate:
+    """Sum the devices up to one gate: the kernels above the limit, of which there may be none."""
+    over = [row for checked in devices for row in checked.over]
+    above = sum(row.count for row in over)
+    kernels, unknown = (sum(getattr(c, name) for c in devices) for name in ("kernels", "unknown"))
+    gate = Gate(expr=limit.expr, status="pass", value=above, limit=0, over=over)
+    if over:
+        gate.status = "fail"
+        gate.reason = f"{above} of {plural(kernels, 'kernel')} above the limit"
+    elif not kernels:
+        streams = sorted({s for checked in devices for s in checked.streams})
+        gate.status, gate.value = "cannot_tell", None
+        gate.reason = f"no AI Core kernel there; streams: {', '.join(map(str, streams)) or 'none recorded'}"
+        if ".." in limit.where:
+            gate.reason += " (FIRST..LAST: in this order, on one stream)"
+    elif unknown:
+        gate.status, gate.value = "cannot_tell", None
+        gate.reason = (
+            f"Block Dim is not recorded for {unknown} of {plural(kernels, 'kernel')}: npuperf profile --level 1"
+        )
+    else:
+        gate.reason = f"{plural(kernels, 'kernel')} within the limit"
+    return gate

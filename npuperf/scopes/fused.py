@@ -1,0 +1,249 @@
+"""SuperKernels of a profile beside the kernels they replaced in an earlier one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from npuperf.documents.analysis import Basis, SuperKernelCheck, SuperKernelVerdict
+from npuperf.model.labels import I64, Mask
+from npuperf.model.noise import noise_of
+from npuperf.model.tasks import Tasks, Work
+from npuperf.scopes.sequences import launch_blocks, launch_cores
+from npuperf.units import duration
+
+#: GE names a SuperKernel after its scope, its first and its last operator, and numbers it; of a scope that broke the
+#: second part and those after it are named ``SCOPE_split_…``.
+_NAME: Final = re.compile(r"^sk_(?P<scope>.+?)_start_(?P<first>.+)_end_(?P<last>.+)$")
+_SPLIT: Final = re.compile(r"_split_\d+_\d+$")
+_NUMBER: Final = re.compile(r"_\d+$")
+_ANY: Final = re.compile(r"^(te_superkernel|sk_.+_start_)", re.I)
+UNNAMED: Final = "(unnamed)"
+_SHOWN: Final = 4
+#: Kernels of a type that a step must have fewer of, on average, to call them replaced.
+_A_KERNEL: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class _Replaced:
+    """Where in the earlier profile the kernels of a SuperKernel ran: elapsed time and gaps per run (ns)."""
+
+    kernels: int
+    elapsed: I64
+    gaps: I64
+    blocks: int
+
+
+def is_super_kernel(tasks: Tasks) -> Mask:
+    """True for SuperKernels: by their type, or by the names that the compiler and GE give them."""
+    by_type = tasks.type.flag([t.lower() == "superkernel" for t in tasks.type.names])
+    by_name = tasks.name.flag([bool(_ANY.match(n)) for n in tasks.name.names])
+    return (by_type | by_name) & np.equal(tasks.work, Work.COMPUTE)
+
+
+def check_super_kernels(before: Tasks, after: Tasks, log: Sequence[str]) -> list[SuperKernelCheck]:
+    """Compare every SuperKernel of ``after`` with what ``before`` ran in its place; ``log``: lines of plog files."""
+    found = np.flatnonzero(is_super_kernel(after))
+    if not len(found):
+        reason = "no SuperKernel in this profile: no scope is set, it is in a dynamic graph, or nothing can be fused"
+        return [_unanswered("–", reason, log)]
+    scopes: dict[str, dict[str, list[int]]] = {}
+    for i in found.tolist():
+        name = after.name[i] or ""
+        match = _NAME.match(name)
+        scope = _SPLIT.sub("", match["scope"]) if match else UNNAMED
+        scopes.setdefault(scope, {}).setdefault(name, []).append(i)
+    unnamed = scopes.pop(UNNAMED, {})
+    checks = [_check(scope, parts, before, after, log) for scope, parts in scopes.items()]
+    if unnamed:
+        rows = np.array(sorted(i for at in unnamed.values() for i in at))
+        checks.append(_by_disappearance(rows, before, after, log, alone=not scopes))
+    return checks
+
+
+def _check(
+    scope: str, parts: dict[str, list[int]], before: Tasks, after: Tasks, log: Sequence[str]
+) -> SuperKernelCheck:
+    """Compare one scope, found by the names of its first and last operators."""
+    if not len(before):
+        return _alone(scope, parts, after, log)
+    replaced = [_find(name, before) for name in parts]
+    rows = [np.array(at) for at in parts.values()]
+    took, block = _took(rows, after), max(int(after.block[at].max()) for at in rows)
+    known = [r for r in replaced if r is not None]
+    if len(known) < len(parts):
+        missing = next(name for name, r in zip(parts, replaced, strict=True) if r is None)
+        check = _unanswered(scope, f"the operators that {missing} names are not in the earlier profile", log)
+    else:
+        check = _compared(scope, known, rows, after, took, block, log)
+    check.count = max(len(at) for at in rows)
+    check.after_ns, check.block_dim = round(took), block if block > 0 else None
+    _say_broken(check, parts)
+    return check
+
+
+def _alone(scope: str, parts: dict[str, list[int]], after: Tasks, log: Sequence[str]) -> SuperKernelCheck:
+    """Report a scope for which there is no earlier profile."""
+    took = _took(map(np.array, parts.values()), after)
+    count = max(len(at) for at in parts.values())
+    check = _unanswered(scope, "no earlier profile to compare with (--before)", log, after_ns=round(took), count=count)
+    _say_broken(check, parts)
+    return check
+
+
+def _say_broken(check: SuperKernelCheck, parts: dict[str, list[int]]) -> None:
+    """Say into how many SuperKernels a scope broke; equal scopes of several layers are whole."""
+    named = [m for m in map(_NAME.match, parts) if m]
+    pieces = {m["scope"] for m in named}
+    check.parts = len(pieces)
+    if len(pieces) > 1:
+        names = "; ".join(f"{m['first']} … {m['last']}" for m in named[:_SHOWN])
+        check.reason += f"; the scope broke into {len(pieces)} SuperKernels: {names}"
+
+
+def _took(rows: Iterable[I64], after: Tasks) -> float:
+    """Return how long one run through all parts of a scope takes on average, ns."""
+    return sum(float(after.dur[at].mean()) for at in rows)
+
+
+def _compared(
+    scope: str, known: list[_Replaced], rows: list[I64], after: Tasks, took: float, block: int, log: Sequence[str]
+) -> SuperKernelCheck:
+    was = sum(float(r.elapsed.mean()) for r in known)
+    noise = noise_of(*(r.elapsed for r in known), *(after.dur[at] for at in rows))
+    expected = max(r.blocks for r in known)
+    reason = f"{duration(round(was))} became {duration(round(took))}, {_noise_text(noise)}"
+    if 0 < block != expected > 0:
+        reason += f"; it starts {block} cores, its kernels {expected} at most"
+    check = _unanswered(scope, reason, log)
+    check.kernels = sum(r.kernels for r in known)
+    check.block_expected = expected or None
+    check.before_ns, check.gaps_ns = round(was), round(sum(float(r.gaps.mean()) for r in known))
+    check.saved_ns = round(was) - round(took)
+    check.verdict = _verdict(was - took, noise)
+    return check
+
+
+def _verdict(gain: float, noise: float | None) -> SuperKernelVerdict:
+    return "cannot tell" if noise is None else "faster" if gain > noise else "not faster"
+
+
+def _noise_text(noise: float | None) -> str:
+    return "and one run says nothing about its noise" if noise is None else f"noise {duration(round(noise))}"
+
+
+def _find(name: str, before: Tasks) -> _Replaced | None:
+    """Find every run of the operators from the first to the last that a SuperKernel is named after."""
+    match = _NAME.match(name)
+    assert match is not None
+    first = _named(before, match["first"])
+    last = _named(before, match["last"])
+    if not last.any():  # the number at the end may be the SuperKernel's own
+        last = _named(before, _NUMBER.sub("", match["last"]))
+    elapsed, gaps, kernels, found = [], [], 0, np.empty(0, np.int64)
+    for stream in np.unique(before.stream[first]).tolist():
+        mine = np.flatnonzero((before.stream == stream) & (before.work == Work.COMPUTE))
+        begins, ends = np.flatnonzero(first[mine]), np.flatnonzero(last[mine])
+        for begin, after in zip(begins.tolist(), [*begins[1:].tolist(), len(mine)], strict=True):
+            at = int(np.searchsorted(ends, begin))
+            if at < len(ends) and ends[at] < after:
+                run = mine[begin : int(ends[at]) + 1]
+                whole = int(before.end[run].max() - before.start[run[0]])
+                elapsed.append(whole)
+                gaps.append(int(np.maximum(before.start[run][1:] - before.end[run][:-1], 0).sum()))
+                kernels, found = len(run), run
+    if not elapsed:
+        return None
+    launch = launch_cores(before, found)
+    return _Replaced(kernels, np.array(elapsed), np.array(gaps), launch_blocks(launch) if launch else 0)
+
+
+def _named(tasks: Tasks, name: str) -> Mask:
+    return tasks.name.flag([n == name for n in tasks.name.names])
+
+
+def _by_disappearance(found: I64, before: Tasks, after: Tasks, log: Sequence[str], *, alone: bool) -> SuperKernelCheck:
+    """Compare SuperKernels without telling names with the kernels that there are fewer of per step.
+
+    ``alone``: there are no others, which would have replaced some of these kernels.
+    """
+    if not len(before):
+        return _unanswered(UNNAMED, "no earlier profile to compare with (--before)", log, count=len(found))
+    if not all((tasks.step >= 0).any() for tasks in (before, after)):
+        reason = "the SuperKernels do not name their operators, and without steps nothing tells what they replaced"
+        return _unanswered(UNNAMED, reason, log, after_ns=int(after.dur[found].sum()), count=len(found))
+    sides = [{name: _per_step(t, _of_type(t, name)) for name in t.type.names if name} for t in (before, after)]
+    fused = _per_step(after, found)
+    none = np.zeros_like(fused)
+    fewer = {name: was[0].mean() - sides[1].get(name, none)[0].mean() for name, was in sides[0].items()}
+    gone = {name: n for name, n in fewer.items() if n > _A_KERNEL}
+    came = {name: now[0].mean() - sides[0].get(name, none)[0].mean() for name, now in sides[1].items()}
+    others = [name for name, n in came.items() if n > _A_KERNEL]
+    was = np.sum([sides[0][name][1] for name in gone], axis=0)
+    left = np.sum([fused[1], *(sides[1].get(name, none)[1] for name in gone)], axis=0)
+    types = ", ".join(f"{name} ×{n:.0f}" for name, n in list(gone.items())[:_SHOWN])
+    reason = f"per step, beside the kernels that vanished: {types or 'none'}"
+    check = _unanswered(UNNAMED, reason, log, basis="inferred")
+    check.count, check.parts = len(found), len(np.unique(after.name.codes[found]))
+    check.after_ns = round(float(fused[1].mean()))
+    check.kernels = round(float(sum(gone.values())))
+    if gone:
+        noise = noise_of(was, left)
+        gain = float(was.mean() - left.mean())
+        check.before_ns = check.after_ns + round(gain)
+        check.reason += f", {_noise_text(noise)}; the gaps between them are saved, too, and not counted"
+        if others:
+            check.reason += f"; there are more of {', '.join(others[:_SHOWN])}, so they may have replaced some"
+        if not alone:
+            check.reason += "; some vanished into the SuperKernels that name theirs"
+        if alone and not others and noise is not None and gain > noise:
+            check.verdict, check.saved_ns = "faster", round(gain)
+    return check
+
+
+def _of_type(tasks: Tasks, name: str) -> I64:
+    """Return the compute kernels of a type, SuperKernels aside."""
+    of_type = tasks.type.flag([n == name for n in tasks.type.names])
+    return np.flatnonzero(of_type & (tasks.work == Work.COMPUTE) & ~is_super_kernel(tasks))
+
+
+def _per_step(tasks: Tasks, rows: I64) -> I64:
+    """Return in row 0 how many of these tasks each step has, and in row 1 how long they take (ns)."""
+    steps = np.unique(tasks.step[tasks.step >= 0])
+    rows = rows[tasks.step[rows] >= 0]
+    place = np.searchsorted(steps, tasks.step[rows])
+    count, time = (np.bincount(place, weights, len(steps)) for weights in (None, tasks.dur[rows]))
+    return np.stack([count, time.astype(np.int64)])
+
+
+def _unanswered(
+    scope: str,
+    reason: str,
+    log: Sequence[str],
+    *,
+    after_ns: int = 0,
+    count: int = 0,
+    basis: Basis = "measured",
+) -> SuperKernelCheck:
+    named = re.compile(rf"(?<!\w){re.escape(scope)}(?!\w)")
+    about = [line for line in log if named.search(line)] if scope not in ("–", UNNAMED) else []
+    return SuperKernelCheck(
+        scope=scope,
+        parts=0,
+        count=count,
+        kernels=0,
+        block_dim=None,
+        block_expected=None,
+        before_ns=None,
+        gaps_ns=None,
+        after_ns=after_ns,
+        saved_ns=None,
+        basis=basis,
+        verdict="cannot tell",
+        reason=reason,
+        log=about or list(log),
+    )

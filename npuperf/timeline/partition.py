@@ -1,0 +1,154 @@
+"""The exact partition of device time: compute, exposed communication, other work, and why the rest is idle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from npuperf.documents.analysis import Partition
+from npuperf.model.intervals import Intervals
+from npuperf.model.labels import I64, Mask
+from npuperf.model.tasks import Tasks, Work
+from npuperf.timeline.launches import Launches
+
+_PARTS = (
+    "compute",
+    "comm_exposed",
+    "other_exposed",
+    "host_wait",
+    "launch_latency",
+    "dependency_wait",
+    "unattributed",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """Idle stretches ``[start, end)`` of one device, each ended by a task, in parts that add up.
+
+    Until ``submitted`` (the launch of ``task`` returned) the device waited for the host, until ``ready`` for the
+    launch to arrive, then for a dependency. Where the launch is not ``known`` the whole gap is unattributed.
+    ``task`` is an index into the tasks laid out; -1 at the end of the window.
+    """
+
+    start: I64
+    submitted: I64
+    ready: I64
+    end: I64
+    task: I64
+    known: Mask
+
+    @property
+    def host_wait(self) -> Intervals:
+        """Waits for the host."""
+        return _pick(self.start, self.submitted, self.known)
+
+    @property
+    def launch_latency(self) -> Intervals:
+        """Launches on their way."""
+        return _pick(self.submitted, self.ready, self.known)
+
+    @property
+    def dependency_wait(self) -> Intervals:
+        """Waits for anything else."""
+        return _pick(self.ready, self.end, self.known)
+
+    @property
+    def unattributed(self) -> Intervals:
+        """Idle time that no known launch explains."""
+        return _pick(self.start, self.end, ~self.known)
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Where the device's time goes; any window of it can be summed exactly."""
+
+    span: tuple[int, int]
+    compute: Intervals
+    compute_comm: Intervals
+    active: Intervals
+    idle: Gaps
+
+    def partition(self, windows: Intervals) -> list[Partition]:
+        """Split each window. The parts add up to its length to the nanosecond."""
+        compute = self.compute.within(windows)
+        both = self.compute_comm.within(windows)
+        active = self.active.within(windows)
+        parts = {
+            "span": windows.end - windows.start,
+            "compute": compute,
+            "comm_exposed": both - compute,
+            "other_exposed": active - both,
+            "idle": windows.end - windows.start - active,
+            "host_wait": self.idle.host_wait.within(windows),
+            "launch_latency": self.idle.launch_latency.within(windows),
+            "dependency_wait": self.idle.dependency_wait.within(windows),
+            "unattributed": self.idle.unattributed.within(windows),
+        }
+        rows = zip(*(values.tolist() for values in parts.values()), strict=True)
+        return [Partition(**{f"{k}_ns": v for k, v in zip(parts, row, strict=True)}) for row in rows]
+
+    def host_waits(self, tasks: int) -> I64:
+        """Return for each of the tasks laid out how long the idle device waited for its launch, ns."""
+        waits = np.zeros(tasks, np.int64)
+        ended = self.idle.known
+        waits[self.idle.task[ended]] = (self.idle.submitted - self.idle.start)[ended]
+        return waits
+
+    def whole(self) -> Partition:
+        """Split the whole span."""
+        return self.partition(window(*self.span))[0]
+
+
+def window(start: int, end: int) -> Intervals:
+    """Return one window."""
+    return Intervals(np.array([start], np.int64), np.array([end], np.int64))
+
+
+def span_of(tasks: Tasks) -> tuple[int, int]:
+    """Return first start and last end of all tasks that occupy the device."""
+    active = tasks.work != Work.CONTROL
+    return int(tasks.start[active].min()), int(tasks.end[active].max())
+
+
+def lay_out(tasks: Tasks, launches: Launches, span: tuple[int, int] | None = None) -> Timeline:
+    """Lay out the time of a device, or of one stream within the device's ``span``."""
+    active = tasks.work != Work.CONTROL
+    compute = tasks.work == Work.COMPUTE
+    both = compute | (tasks.work == Work.COMMUNICATION)
+    everything = Intervals.union(tasks.start[active], tasks.end[active])
+    start, end = span or span_of(tasks)
+    return Timeline(
+        span=(start, end),
+        compute=Intervals.union(tasks.start[compute], tasks.end[compute]),
+        compute_comm=Intervals.union(tasks.start[both], tasks.end[both]),
+        active=everything,
+        idle=_split(everything.gaps(start, end), tasks.start, np.flatnonzero(active), launches),
+    )
+
+
+def _split(gaps: Intervals, starts: I64, active: I64, launches: Launches) -> Gaps:
+    """Split every gap by the launch of the task that ends it (of several, the one launched first)."""
+    never = np.iinfo(np.int64).max
+    launch = np.where(launches.known[active], launches.end[active], never)
+    order = active[np.lexsort((launch, starts[active]))]
+    if not len(order):
+        return Gaps(gaps.start, gaps.end, gaps.end, gaps.end, np.full(len(gaps), -1), np.zeros(len(gaps), np.bool_))
+    first = order[np.minimum(np.searchsorted(starts[order], gaps.end), len(order) - 1)]
+    ends_in_task = starts[first] == gaps.end
+    known = ends_in_task & launches.known[first]
+    submitted = np.where(known, np.clip(launches.end[first], gaps.start, gaps.end), gaps.end)
+    ready = np.minimum(submitted + launches.latency, gaps.end)
+    return Gaps(gaps.start, submitted, ready, gaps.end, np.where(ends_in_task, first, -1), known)
+
+
+def _pick(start: I64, end: I64, chosen: Mask) -> Intervals:
+    real = chosen & (end > start)
+    return Intervals(start[real], end[real])
+
+
+def add(partitions: list[Partition]) -> Partition:
+    """Sum partitions of several devices, part by part."""
+    names = Partition.__struct_fields__
+    return Partition(**{name: sum(getattr(p, name) for p in partitions) for name in names})

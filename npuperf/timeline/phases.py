@@ -1,0 +1,121 @@
+"""Phases: stretches of a device's time that one thing limits.
+
+Time is cut where tasks start and where the device falls idle or has only communication left. Waiting for a launch
+is the host's time, and so is the compute before it if the wait takes a tenth of the time between two starts. The
+cheapest explanation by few phases is then found exactly (dynamic programming): every nanosecond that a phase gets
+wrong costs a nanosecond, every border half of the shortest phase worth telling. See docs/phases.md for the choice.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from npuperf.documents.analysis import Bound
+from npuperf.model.groups import distinct
+from npuperf.model.intervals import Intervals
+from npuperf.model.labels import F64, I64
+from npuperf.model.tasks import Tasks, Work
+from npuperf.model.thresholds import Thresholds
+from npuperf.timeline.launches import Launches
+from npuperf.timeline.partition import Timeline
+
+#: What a cell can belong to.
+KINDS: Final[tuple[Bound, ...]] = ("host", "compute", "communication", "unknown")
+_HOST, _COMPUTE, _COMMUNICATION, _UNKNOWN = range(4)
+#: Beyond this many runs of equal cells, runs shorter than a fraction of a phase are pooled.
+_MANY: Final = 20_000
+
+
+def shortest_phase(span: int, steps: Intervals, thresholds: Thresholds) -> int:
+    """Return the length, ns, below which a phase is not worth telling: a share of the usual step."""
+    usual = int(np.median(steps.end - steps.start)) if len(steps) else span
+    return max(int(thresholds.phase_share * usual), 1)
+
+
+def segment(
+    tasks: Tasks, launches: Launches, timeline: Timeline, span: tuple[int, int], shortest: int, thresholds: Thresholds
+) -> Intervals:
+    """Cut ``span`` into phases. Borders are starts or ends of tasks."""
+    borders, weights = _cells(tasks, launches, timeline, span, thresholds)
+    if len(borders) < 2:
+        return Intervals(np.array([span[0]]), np.array([span[1]]))
+    first = _runs(weights, borders, shortest)
+    weights = np.add.reduceat(weights, first, axis=0)
+    borders = np.append(borders[first], borders[-1])
+    state = _cheapest(weights, np.diff(borders), shortest / 2)
+    change = np.flatnonzero(np.append(True, state[1:] != state[:-1]))
+    return Intervals(borders[change], np.append(borders[change[1:]], borders[-1]))
+
+
+def join_alike(windows: Intervals, bounds: list[Bound], shortest: int) -> Intervals:
+    """Join neighbours of one verdict; what is too short to tell goes with its surroundings."""
+    length = windows.end - windows.start
+    weights = np.zeros((len(bounds), len(KINDS)))
+    weights[np.arange(len(bounds)), [KINDS.index(b) for b in bounds]] = length
+    state = _cheapest(weights, length, shortest / 2)
+    first = np.flatnonzero(np.append(True, state[1:] != state[:-1]))
+    return Intervals(windows.start[first], np.append(windows.start[first[1:]], windows.end[-1]))
+
+
+def _cells(
+    tasks: Tasks, launches: Launches, timeline: Timeline, span: tuple[int, int], thresholds: Thresholds
+) -> tuple[I64, F64]:
+    """Return the borders of the cells and, for each cell, how many ns speak for each kind."""
+    starts = tasks.start[tasks.work != Work.CONTROL]
+    borders = np.concatenate([starts, timeline.compute.end, timeline.active.end])
+    borders = distinct(np.concatenate([borders[(borders > span[0]) & (borders < span[1])], span]))
+    cells = Intervals(borders[:-1], borders[1:])
+    compute = timeline.compute.within(cells)
+    communication = timeline.compute_comm.within(cells) - compute
+    # Without launches, gaps are all there is to go by.
+    waits = _waits_for_launches(timeline, launches).within(cells) + timeline.idle.unattributed.within(cells)
+    turn = np.searchsorted(starts, cells.start, side="right")  # one for the time between two starts
+    waited = np.bincount(turn, weights=waits)
+    worked = np.bincount(turn, weights=compute)
+    paced = (waited > 0) & (waited >= thresholds.idle_share * (waited + worked))
+    weights = np.zeros((len(cells), len(KINDS)))
+    weights[:, _HOST] = waits + np.where(paced[turn], compute, 0)
+    weights[:, _COMPUTE] = np.where(paced[turn], 0, compute)
+    weights[:, _COMMUNICATION] = communication
+    weights[:, _UNKNOWN] = cells.end - cells.start - waits - compute - communication
+    return borders, weights
+
+
+def _waits_for_launches(timeline: Timeline, launches: Launches) -> Intervals:
+    """Return the idle time that ends with the arrival of a launch.
+
+    The short gap before a task that was queued long ago is not the host's, whatever the partition calls it.
+    """
+    gaps = timeline.idle
+    late = gaps.known & (launches.end[gaps.task] + launches.latency > gaps.start) & (gaps.ready > gaps.start)
+    return Intervals(gaps.start[late], gaps.ready[late])
+
+
+def _runs(weights: F64, borders: I64, shortest: int) -> I64:
+    """Return where runs of cells of one kind begin; of very many runs, where their pools begin."""
+    kind = np.argmax(weights, axis=1)
+    first = np.flatnonzero(np.append(True, kind[1:] != kind[:-1]))
+    if len(first) > _MANY:
+        pool = (borders[first] - borders[0]) // max(shortest // 8, 1)
+        first = first[np.append(True, pool[1:] != pool[:-1])]
+    return first
+
+
+def _cheapest(weights: F64, length: I64, border: float) -> I64:
+    """Return the state of each run in the cheapest sequence of states."""
+    costs = (length[:, None] - weights).tolist()
+    total = costs[0]
+    came: list[list[int]] = []
+    for cost in costs[1:]:
+        best = min(range(len(total)), key=total.__getitem__)
+        jump = total[best] + border
+        came.append([s if stay <= jump else best for s, stay in enumerate(total)])
+        total = [min(stay, jump) + c for stay, c in zip(total, cost, strict=True)]
+    state = min(range(len(total)), key=total.__getitem__)
+    path = [state]
+    for back in reversed(came):
+        state = back[state]
+        path.append(state)
+    return np.array(path[::-1], np.int64)

@@ -1,0 +1,343 @@
+"""SuperKernels: sequences planted by hand, and scopes before and after, verified."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from build import H, K, ascend_pt
+
+from npuperf.analyze.run import Options, analyze_path
+from npuperf.documents.analysis import Device, Result, SuperKernelCheck, SuperKernelScope
+from npuperf.errors import InputError
+from npuperf.readers.plog import read_plog
+
+GAP = 2_000  # ns between two kernels of a static graph
+LAYER = (("MatMulV3", "AI_CORE", 24, 0), ("Add", "AI_VECTOR_CORE", 40, 0), ("GroupedMatmul", "MIX_AIC", 20, 40))
+
+
+def graph(
+    layers: int = 4,
+    steps: int = 2,
+    kinds: tuple[tuple[str, str, int, int], ...] = LAYER,
+    state: str = "static",
+    names: str = "",
+) -> list[K]:
+    """Steps of equal layers on stream 3: kernels of 10 µs, GAP apart; between steps the host takes 200 µs."""
+    kernels, clock = [], 0
+    for step in range(steps):
+        for number in range(layers * len(kinds)):
+            type_, core, block, mix = kinds[number % len(kinds)]
+            name = f"{names}{type_}_{number}"
+            kernels.append(K(clock, 10_000, name, type_, core, 3, block, mix, step, state=state))
+            clock += 10_000 + GAP
+        clock += 200_000
+    return kernels
+
+
+def analyzed(path: Path, **options: object) -> Result:
+    return analyze_path(path, Options(**options))  # type: ignore[arg-type]
+
+
+def scopes(root: Path, kernels: list[K], **options: object) -> list[SuperKernelScope]:
+    (device,) = analyzed(ascend_pt(root, kernels, cores="24,48"), **options).devices
+    return device.super_kernels
+
+
+def test_the_layers_of_a_model_are_one_scope(tmp_path: Path) -> None:
+    """4 layers of 3 kernels in 2 steps: 8 runs; each has 2 gaps. Between layers a gap stays."""
+    (scope,) = scopes(tmp_path, graph())
+    assert (scope.stream, scope.count, scope.kernels) == (3, 8, 3)
+    assert scope.types == ["MatMulV3", "Add", "GroupedMatmul"]
+    assert (scope.gaps_ns, scope.dur_ns) == (2 * GAP, 30_000)
+    assert scope.gain_ns_per_step == (0, 4 * 2 * GAP)
+    assert (scope.cube, scope.vector) == (24, 48)  # 40 at most, in pairs beside 24 cube cores
+    assert [(s.kernels, s.stopped_by) for s in scope.segments] == [(3, None)]
+
+
+@pytest.mark.parametrize(
+    ("stopper", "why"),
+    [
+        (("Cumsum", "AI_CPU", 1, 0), "Cumsum (AI_CPU)"),
+        (("hcom_allReduce_", "COMMUNICATION", 0, 0), "hcom_allReduce_ (communication)"),
+    ],
+)
+def test_a_kernel_that_cannot_be_fused_splits_the_scope(
+    stopper: tuple[str, str, int, int], why: str, tmp_path: Path
+) -> None:
+    kinds = (LAYER[0], LAYER[1], stopper, LAYER[0], LAYER[2], LAYER[1])
+    scope = scopes(tmp_path, graph(layers=3, kinds=kinds))[0]
+    assert [(s.kernels, s.gaps_ns, s.stopped_by) for s in scope.segments] == [(2, GAP, why), (3, 2 * GAP, None)]
+    assert scope.gain_ns_per_step == (0, 3 * 3 * GAP)
+
+
+def test_one_kernel_of_dynamic_shape_splits_the_scope(tmp_path: Path) -> None:
+    """12 kernels per step, the sixth of them dynamic: five, then six."""
+    kernels = [replace(k, state="dynamic") if i % 12 == 5 else k for i, k in enumerate(graph(layers=4, steps=3))]
+    (scope,) = scopes(tmp_path, kernels)
+    assert scope.count == 3
+    assert [(s.kernels, s.stopped_by) for s in scope.segments] == [(5, "GroupedMatmul (dynamic shape)"), (6, None)]
+
+
+@pytest.mark.parametrize("kernels", [graph(state="dynamic"), graph(names="aclnn"), graph(layers=1, kinds=LAYER[:1])])
+def test_no_scope_in_dynamic_graphs_in_eager_mode_and_for_single_kernels(kernels: list[K], tmp_path: Path) -> None:
+    assert scopes(tmp_path, kernels) == []
+
+
+@pytest.mark.parametrize(("soc", "some"), [("Ascend910_9391", True), ("Ascend910B1", True), ("Ascend310P3", False)])
+def test_the_chip_decides_whether_super_kernels_exist(soc: str, some: bool, tmp_path: Path) -> None:
+    found = scopes(tmp_path, graph(), soc=soc)
+    assert bool(found) == some
+    if some:
+        assert {r.rule: r.status for r in found[0].rules}["product"] == ("ok" if "_93" in soc else "unknown")
+
+
+def test_an_event_wait_ends_a_scope(tmp_path: Path) -> None:
+    """One step of 6 kernels, a wait in front of the fourth."""
+    kernels = graph(layers=2, steps=1)
+    kernels.insert(3, K(kernels[3].start - 1_500, 1_000, "EVENT_WAIT", "EVENT_WAIT", "EVENT_WAIT", 3, 0, step=0))
+    found = scopes(tmp_path, kernels)
+    assert [(s.kernels, s.count) for s in found] == [(3, 2)]
+
+
+def test_a_wait_for_cores_is_no_gap_to_save(tmp_path: Path) -> None:
+    """12 µs before the second kernel another stream holds all vector cores for 11; 1 µs is a gap."""
+    kernels = [
+        K(0, 10_000, "MatMulV3_0", "MatMulV3", "AI_CORE", 3, 24),
+        K(22_000, 10_000, "Add_1", "Add", "AI_VECTOR_CORE", 3, 48),
+        K(34_000, 10_000, "MatMulV3_2", "MatMulV3", "AI_CORE", 3, 24),
+        K(5_000, 16_000, "Side", "Side", "AI_VECTOR_CORE", 9, 48),
+        K(50_000, 100, "EVENT_WAIT", "EVENT_WAIT", "EVENT_WAIT", 9, 0),
+    ]
+    host = [H("AscendCL@aclmdlExecuteAsync", -50_000, 10_000)]
+    (device,) = analyzed(ascend_pt(tmp_path, kernels, cores="24,48", host=host)).devices
+    assert [(s.kernels, s.gaps_ns) for s in device.super_kernels] == [(3, 1_000 + 2_000)]
+
+
+def options_of(scope: SuperKernelScope) -> dict[str, str]:
+    return {o.key: o.value for o in scope.options}
+
+
+def test_feed_sync_all_where_kernels_start_fewer_cores_than_the_super_kernel(tmp_path: Path) -> None:
+    (mixed,) = scopes(tmp_path / "mixed", graph())
+    assert options_of(mixed)["feed-sync-all"] == "1"
+    even = (("A", "AI_VECTOR_CORE", 40, 0), ("B", "AI_VECTOR_CORE", 40, 0), ("C", "AI_VECTOR_CORE", 40, 0))
+    (alike,) = scopes(tmp_path / "even", graph(kinds=even))
+    assert "feed-sync-all" not in options_of(alike)
+    assert options_of(alike) == {} and 'super_kernel("sk1"):' in alike.code
+
+
+@pytest.mark.parametrize(("streams", "fusion"), [(1, False), (2, False), (3, True)])
+def test_stream_fusion_only_with_more_than_two_streams(streams: int, fusion: bool, tmp_path: Path) -> None:
+    kernels = graph(steps=1)
+    beside = [replace(k, stream=10 + s, type=f"Side{s}", name=f"Side{s}_{i}", block=2)
+              for s in range(streams - 1) for i, k in enumerate(kernels)]  # fmt: skip
+    found = [s for s in scopes(tmp_path, [*kernels, *beside]) if s.stream == 3]
+    assert ("stream-fusion" in options_of(found[0])) == fusion
+
+
+def test_the_code_is_python_with_documented_options_only(tmp_path: Path) -> None:
+    (scope,) = scopes(tmp_path, graph())
+    compile(scope.code, "scope", "exec")
+    assert 'torchair.scope.super_kernel("sk1", "feed-sync-all=1")' in scope.code
+    assert "MatMulV3, Add, GroupedMatmul" in scope.code
+
+
+@pytest.mark.parametrize(
+    ("cube", "vector", "launch", "fewer"),
+    [
+        (4, 0, (4, 0), False),
+        (0, 40, (0, 40), False),
+        (24, 20, (24, 24), True),  # one vector core per cube core
+        (24, 40, (24, 48), True),  # two
+        (8, 40, (20, 40), True),
+        (8, 41, (21, 42), True),
+        (12, 48, (24, 48), True),
+        (20, 40, (20, 40), False),
+    ],
+)
+def test_cores_that_a_super_kernel_launches_with(
+    cube: int, vector: int, launch: tuple[int, int], fewer: bool, tmp_path: Path
+) -> None:
+    """Block Dim is max(cube, vector / 2 rounded up), with one or two vector cores for each."""
+    kinds = [("A", "AI_CORE", cube, 0)] * bool(cube) + [("B", "AI_VECTOR_CORE", vector, 0)] * bool(vector)
+    (scope,) = scopes(tmp_path, graph(kinds=tuple(kinds * 2)))
+    assert (scope.cube, scope.vector) == launch
+    assert ("feed-sync-all" in options_of(scope)) == fewer
+
+
+def test_without_block_dim_nothing_is_said_about_cores(tmp_path: Path) -> None:
+    (scope,) = scopes(tmp_path, graph(kinds=tuple((t, c, 0, 0) for t, c, *_ in LAYER)))
+    assert (scope.cube, scope.vector) == (None, None)
+    assert "feed-sync-all" not in options_of(scope)
+    assert {r.rule: r.status for r in scope.rules}["feed-sync-all"] == "unknown"
+
+
+def test_gaps_that_may_be_waits_for_cores_are_no_gain(tmp_path: Path) -> None:
+    """Two streams, and no Block Dim that would tell when one holds the other's cores."""
+    unknown = graph(kinds=tuple((t, c, 0, 0) for t, c, *_ in LAYER))
+    beside = [replace(k, stream=9, name=f"side_{i}", type=f"Side{i % 3}") for i, k in enumerate(unknown)]
+    result = analyzed(ascend_pt(tmp_path, [*unknown, *beside], cores="24,48"))
+    (found,) = (f for f in result.findings if f.rule == "super_kernel")
+    assert found.status == "cannot_tell" and found.gain_ns_per_step is None and "Block Dim" in (found.needs or "")
+    (device,) = result.devices
+    assert all({r.rule: r.status for r in s.rules}["gaps"] == "unknown" for s in device.super_kernels)
+
+
+# --- before and after ------------------------------------------------------------------------------------------------
+
+
+WHOLE, SECOND_PART = "sk_layer_start_{}_end_{}_0", "sk_layer_split_0_1_start_{}_end_{}_0"
+
+
+def fused(layers: int, took: int, *, parts: int = 1, block: int = 24, name: str = WHOLE) -> list[K]:
+    """The same steps with a SuperKernel, or two, in each layer's place."""
+    kernels, clock = [], 0
+    for step in range(2):
+        for layer in range(layers):
+            begin, middle, end = (f"{type_}_{3 * layer + i}" for i, (type_, *_) in enumerate(LAYER))
+            names = [name.format(begin, end)]
+            if parts == 2:
+                names = [name.format(begin, middle), SECOND_PART.format(end, end)]
+            for full in names:
+                kernels.append(K(clock, took, full, "SuperKernel", "MIX_AIC", 3, block, 2 * block, step))
+                clock += took + GAP
+        clock += 200_000
+    return kernels
+
+
+def checks(root: Path, before: list[K], after: list[K], **options: object) -> list[SuperKernelCheck]:
+    earlier, later = ascend_pt(root / "before", before, cores="24,48"), ascend_pt(root / "after", after, cores="24,48")
+    device: Device
+    (device,) = analyzed(later, before=earlier, **options).devices
+    return device.super_kernel_checks
+
+
+def test_a_super_kernel_is_compared_with_the_kernels_it_is_named_after(tmp_path: Path) -> None:
+    """One layer: 3 kernels of 10 µs and 2 gaps of 2 µs = 34 µs became 31 µs."""
+    (check,) = checks(tmp_path, graph(layers=1), fused(1, 31_000))
+    assert (check.scope, check.parts, check.count, check.kernels) == ("layer", 1, 2, 3)
+    assert (check.before_ns, check.gaps_ns, check.after_ns, check.saved_ns) == (34_000, 4_000, 31_000, 3_000)
+    assert (check.block_dim, check.block_expected) == (24, 24)
+    assert (check.verdict, check.basis) == ("faster", "measured")
+
+
+def test_the_same_scope_in_several_layers_is_whole(tmp_path: Path) -> None:
+    """Two layers of 34 µs each became two SuperKernels of 31 µs."""
+    (check,) = checks(tmp_path, graph(layers=2), fused(2, 31_000))
+    assert (check.parts, check.kernels, check.before_ns, check.after_ns) == (1, 6, 68_000, 62_000)
+    assert "broke" not in check.reason
+
+
+def test_a_super_kernel_that_saves_nothing_is_not_faster(tmp_path: Path) -> None:
+    (check,) = checks(tmp_path, graph(layers=1), fused(1, 36_000))
+    assert (check.saved_ns, check.verdict) == (-2_000, "not faster")
+
+
+def test_a_difference_within_the_noise_is_not_faster(tmp_path: Path) -> None:
+    """31 and 36 µs: 33.5 on average, but a standard error of 2.5 each way."""
+    after = fused(1, 31_000)
+    after[1] = replace(after[1], dur=36_000)
+    (check,) = checks(tmp_path, graph(layers=1), after)
+    assert (check.saved_ns, check.verdict) == (500, "not faster")
+
+
+def test_other_cores_than_expected_are_said(tmp_path: Path) -> None:
+    (check,) = checks(tmp_path, graph(layers=1), fused(1, 31_000, block=12))
+    assert (check.block_dim, check.block_expected) == (12, 24)
+    assert "starts 12 cores, its kernels 24 at most" in check.reason
+
+
+def test_a_scope_that_broke_into_two_is_said_with_the_log_behind_it(tmp_path: Path) -> None:
+    log = tmp_path / "log" / "run" / "plog" / "plog-77_20261121.log"
+    log.parent.mkdir(parents=True)
+    stamp = "[WARNING] GE(77,python):2026-11-21-10:00:0{}.123.456 [sk.cc:12]77 Check: "
+    text = "super_kernel_scope layer is split at node Add_1, which does not support it\n"
+    log.write_text(
+        "[INFO] GE(77,python): super_kernel_scope layer begins\n" + "".join(stamp.format(i) + text for i in range(3))
+    )
+    (check,) = checks(tmp_path, graph(layers=1), fused(1, 15_000, parts=2), plog=tmp_path / "log")
+    assert check.parts == 2
+    assert "broke into 2 SuperKernels: MatMulV3_0 … Add_1" in check.reason
+    assert check.before_ns == 22_000 + 10_000
+    assert check.after_ns == 30_000
+    assert len(check.log) == 1 and "split at node Add_1" in check.log[0] and check.log[0].startswith("WARNING")
+
+
+def test_operators_that_are_not_in_the_earlier_profile_cannot_be_compared(tmp_path: Path) -> None:
+    (check,) = checks(tmp_path, graph(layers=1, names="other_"), fused(1, 31_000))
+    assert check.verdict == "cannot tell"
+    assert "not in the earlier profile" in check.reason and check.after_ns == 31_000
+
+
+def test_super_kernels_without_telling_names_are_compared_with_what_vanished(tmp_path: Path) -> None:
+    """Per step 3 kernels of 10 µs vanished, one of 31 µs came."""
+    (check,) = checks(tmp_path, graph(layers=1), fused(1, 31_000, name="te_superkernel_0123abcd"))
+    assert (check.basis, check.kernels, check.before_ns, check.after_ns) == ("inferred", 3, 30_000, 31_000)
+    assert check.verdict == "cannot tell" and check.saved_ns is None and "gaps" in check.reason
+    (check,) = checks(tmp_path / "less", graph(layers=1), fused(1, 25_000, name="te_superkernel_0123abcd"))
+    assert (check.verdict, check.saved_ns) == ("faster", 5_000)
+
+
+def test_only_those_that_vanished_count_for_what_they_took(tmp_path: Path) -> None:
+    """Of six kernels of one type the three long ones were fused: 3 × 20 µs became 60 µs; the mean would say 45."""
+    kinds = [("GroupedMatmul", "AI_CORE", 24, 0)] * 6
+    kernels = graph(layers=1, kinds=tuple(kinds))
+    before = [replace(k, dur=20_000 if i % 6 < 3 else 10_000) for i, k in enumerate(kernels)]
+    kept = [k for i, k in enumerate(before) if i % 6 >= 3]
+    (check,) = checks(tmp_path, before, [*kept, *fused(1, 60_000, name="te_superkernel_0123abcd")])
+    assert (check.before_ns, check.after_ns, check.kernels, check.verdict) == (60_000, 60_000, 3, "cannot tell")
+
+
+def test_kernels_that_others_may_have_replaced_prove_nothing(tmp_path: Path) -> None:
+    """Three of 10 µs vanished and 25 µs came; but also another type, or a SuperKernel that names what it holds."""
+    after = fused(1, 25_000, name="te_superkernel_0123abcd")
+    other = {"dur": 10_000, "type": "TransData", "core": "AI_VECTOR_CORE", "block": 40, "mix": 0}
+    more = [replace(k, start=k.start + 60_000, name=f"new_{i}", **other) for i, k in enumerate(after)]  # type: ignore[arg-type]
+    (check,) = checks(tmp_path / "other", graph(layers=1), [*after, *more])
+    assert check.verdict == "cannot tell" and check.saved_ns is None and "TransData" in check.reason
+    named = [replace(k, start=k.start + 60_000) for k in fused(1, 5_000)]
+    found = {c.scope: c for c in checks(tmp_path / "named", graph(layers=1), [*after, *named])}
+    assert found["(unnamed)"].verdict == "cannot tell" and "name theirs" in found["(unnamed)"].reason
+
+
+def test_one_run_says_nothing_about_its_noise(tmp_path: Path) -> None:
+    (check,) = checks(tmp_path, graph(layers=1, steps=1), fused(1, 20_000)[:1])
+    assert check.verdict == "cannot tell" and "one run" in check.reason
+
+
+def test_logs_without_an_earlier_profile(tmp_path: Path) -> None:
+    log = tmp_path / "plog-1_1.log"
+    log.write_text("[ERROR] GE(1,python):2026-11-21-10:00:00.1.2 [sk.cc:1]1 f: super_kernel_scope layer stops\n")
+    folder = ascend_pt(tmp_path / "after", fused(1, 15_000, parts=2), cores="24,48")
+    (device,) = analyzed(folder, plog=log).devices
+    (check,) = device.super_kernel_checks
+    assert (check.verdict, check.parts, check.after_ns) == ("cannot tell", 2, 30_000)
+    assert "--before" in check.reason and "broke into 2" in check.reason
+    assert check.log == ["ERROR: [sk.cc:1]1 f: super_kernel_scope layer stops"]
+
+
+def test_no_super_kernel_at_all_is_said(tmp_path: Path) -> None:
+    (check,) = checks(tmp_path, graph(layers=1), graph(layers=1))
+    assert check.verdict == "cannot tell" and "no SuperKernel" in check.reason
+
+
+def test_a_folder_without_logs_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("super_kernel_scope")
+    with pytest.raises(InputError, match=r"plog-\*\.log"):
+        read_plog(tmp_path)
+
+
+def test_the_document_holds_scopes_and_checks(tmp_path: Path) -> None:
+    from npuperf.render.json import render_json
+
+    later = ascend_pt(tmp_path / "after", fused(2, 31_000), cores="24,48")
+    earlier = ascend_pt(tmp_path / "before", graph(layers=2), cores="24,48")
+    document = json.loads(render_json(analyzed(later, before=earlier)))
+    assert document["devices"][0]["super_kernel_checks"][0]["verdict"] == "faster"
+    document = json.loads(render_json(analyzed(earlier)))
+    assert document["devices"][0]["super_kernels"][0]["segments"][0]["kernels"] == 3
+    assert np.all([s["code"] for s in document["devices"][0]["super_kernels"]])
