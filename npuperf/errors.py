@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from enum import IntEnum
+
+from npuperf.messages import Message, chain, say
 
 
 class ExitCode(IntEnum):
@@ -15,15 +16,8 @@ class ExitCode(IntEnum):
     INPUT = 3
     GATE_UNKNOWN = 4
     CHILD_FAILED = 5
+    INTERNAL = 70
     INTERRUPTED = 130
-
-
-def exit_of_gates(states: Iterable[str]) -> ExitCode:
-    """Return the answer of gates: one that failed goes before one that cannot be judged."""
-    found = set(states)
-    if "fail" in found:
-        return ExitCode.GATE_FAILED
-    return ExitCode.GATE_UNKNOWN if "cannot_tell" in found else ExitCode.DONE
 
 
 class NpuperfError(Exception):
@@ -31,13 +25,18 @@ class NpuperfError(Exception):
 
     exit_code = ExitCode.INPUT
 
-    def __init__(self, what: str, *, hint: str | None = None) -> None:
+    def __init__(self, what: Message, *, hint: Message | None = None) -> None:
         super().__init__(what)
         self.what = what
         self.hint = hint
 
+    @property
+    def message(self) -> Message:
+        """Both as one message."""
+        return chain(self.what, self.hint and say("next: {hint}", hint=self.hint), by="\n  ")
+
     def __str__(self) -> str:
-        return self.what if self.hint is None else f"{self.what}\n  next: {self.hint}"
+        return str(self.message)
 
 
 class InputError(NpuperfError):
@@ -48,3 +47,8 @@ class UsageError(NpuperfError):
     """A command line that cannot be carried out as written."""
 
     exit_code = ExitCode.USAGE
+
+
+def unreadable(path: object, error: OSError) -> InputError:
+    """Return the error for a file that the system does not let us read."""
+    return InputError(say("{path}: cannot be read: {why}", path=str(path), why=error.strerror or str(error)))

@@ -8,6 +8,8 @@ NS_PER_US: Final = 1_000
 NS_PER_MS: Final = 1_000_000
 NS_PER_S: Final = 1_000_000_000
 
+#: Relative difference below which two times are shown as one.
+_CLOSE: Final = 0.02
 #: Nanoseconds per unit, by the suffix that column headers carry in parentheses.
 NS_PER_UNIT: Final = {"ns": 1, "us": NS_PER_US, "ms": NS_PER_MS, "s": NS_PER_S}
 
@@ -31,6 +33,12 @@ def percents(low: float, high: float) -> str:
     """Render an interval of fractions as percent; one number where both read the same."""
     ends = list(dict.fromkeys("0" if end == 0 else f"{100 * end:.1f}" for end in (low, high)))
     return f"{' to '.join(ends)} %"
+
+
+def interval(low: float, high: float) -> str:
+    """Render an interval of times, ns; one number where its ends are within two percent."""
+    close = abs(high - low) <= _CLOSE * abs(high)
+    return duration(high) if close else f"{duration(low)} … {duration(high)}"
 
 
 def count(n: int) -> str:

@@ -1,16 +1,17 @@
 """The result of an analysis: the one document that text, JSON, CSV and Markdown all show.
 
-Its JSON form is a contract (``schema_version``): fields may be added, never renamed. Times are integer
-nanoseconds; ``*_ns`` positions in time are relative to the device's ``origin_ns``; missing is null.
+Its JSON form is a contract (``schema_version``): fields may be added, never renamed. Times are integer nanoseconds;
+``*_ns`` positions in time are relative to the device's ``origin_ns``; missing is null.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
-import msgspec
-
-SCHEMA_VERSION: Final = "1.0"
+from npuperf.documents.base import Model, Tool
+from npuperf.documents.comparison import Compared, Comparison
+from npuperf.documents.document import Document
+from npuperf.messages import Message
 
 Bound = Literal["host", "compute", "communication", "unknown"]
 Basis = Literal["measured", "inferred"]
@@ -20,37 +21,26 @@ Held = Literal["ok", "violated", "unknown"]
 InputKind = Literal["ascend_pt", "prof", "csv", "json", "db", "kineto", "cluster"]
 
 
-class Model(msgspec.Struct, kw_only=True):
-    """Base of every part of the document."""
-
-
-class Tool(Model):
-    """Who wrote the document."""
-
-    name: str
-    version: str
-
-
-class Lost(Model):
+class Lost(Model, frozen=True, kw_only=True):
     """Rows (or trace events) of a file that could not be used, and why."""
 
     file: str
     rows: int
-    reason: str
+    reason: Message
 
 
-class Input(Model):
+class Input(Model, frozen=True, kw_only=True):
     """What was read, what of it was lost, and which files were not there and what they would tell."""
 
     path: str
     kind: InputKind
     files: list[str]
     lost: list[Lost]
-    warnings: list[str]
-    missing: list[str]
+    warnings: list[Message]
+    missing: list[Message]
 
 
-class Elasticity(Model):
+class Elasticity(Model, frozen=True, kw_only=True):
     """Relative change of the window's length per relative change of one resource's time."""
 
     host: float
@@ -58,17 +48,17 @@ class Elasticity(Model):
     communication: float
 
 
-class Verdict(Model):
+class Verdict(Model, frozen=True, kw_only=True):
     """What limits a stretch of time, and how that is known. ``evidence`` holds the numbers judged."""
 
     bound: Bound
     basis: Basis
-    reason: str
+    reason: Message
     evidence: dict[str, float | None] = {}
     elasticity: Elasticity | None = None
 
 
-class Partition(Model):
+class Partition(Model, frozen=True, kw_only=True):
     """A window of device time split into parts that add up exactly.
 
     span = compute + comm_exposed + other_exposed + idle;
@@ -86,7 +76,7 @@ class Partition(Model):
     unattributed_ns: int
 
 
-class Step(Model):
+class Step(Model, frozen=True, kw_only=True):
     """One step: from its first device task to the next step's first (the last: to its last task's end)."""
 
     step: int
@@ -95,7 +85,7 @@ class Step(Model):
     verdict: Verdict
 
 
-class Stream(Model):
+class Stream(Model, frozen=True, kw_only=True):
     """One stream on its own: the device's window split by this stream's tasks alone."""
 
     stream: int | None
@@ -103,7 +93,7 @@ class Stream(Model):
     partition: Partition
 
 
-class Blame(Model):
+class Blame(Model, frozen=True, kw_only=True):
     """What the launching thread did while the device waited."""
 
     cause: str
@@ -113,7 +103,7 @@ class Blame(Model):
     where: str | None
 
 
-class TypeTime(Model):
+class TypeTime(Model, frozen=True, kw_only=True):
     """An operator type with its time in a phase."""
 
     type: str
@@ -121,7 +111,7 @@ class TypeTime(Model):
     total_ns: int
 
 
-class Phase(Model):
+class Phase(Model, frozen=True, kw_only=True):
     """A stretch of time with one verdict.
 
     ``label`` says which part of the program launched it, ``where`` the line of code most of it comes from.
@@ -132,7 +122,7 @@ class Phase(Model):
     end_ns: int
     first_step: int | None
     last_step: int | None
-    label: str
+    label: Message
     bound: Bound
     partition: Partition
     blame: list[Blame]
@@ -141,7 +131,7 @@ class Phase(Model):
     kernels: list[TypeTime]
 
 
-class Spread(Model):
+class Spread(Model, frozen=True, kw_only=True):
     """Least, median and greatest of something measured in every step, ns."""
 
     min_ns: int
@@ -149,25 +139,25 @@ class Spread(Model):
     max_ns: int
 
 
-class TypicalPhase(Model):
+class TypicalPhase(Model, frozen=True, kw_only=True):
     """A phase that every usual step has; start and end count from the step's start."""
 
     bound: Bound
-    label: str
+    label: Message
     start: Spread
     end: Spread
     length: Spread
 
 
-class OddStep(Model):
+class OddStep(Model, frozen=True, kw_only=True):
     """A step unlike the others, and in what."""
 
     step: int
     span_ns: int
-    why: str
+    why: Message
 
 
-class TypicalStep(Model):
+class TypicalStep(Model, frozen=True, kw_only=True):
     """What the steps have in common: the usual phases over ``steps`` steps, and the steps that differ."""
 
     steps: int
@@ -176,7 +166,7 @@ class TypicalStep(Model):
     odd: list[OddStep]
 
 
-class SyncSite(Model):
+class SyncSite(Model, frozen=True, kw_only=True):
     """Calls that make the host wait for the device: how often, how long, and how long the device idled after.
 
     ``gain_ns_per_step``: what the replay saves without these waits, an interval; null where it abstains.
@@ -191,20 +181,20 @@ class SyncSite(Model):
     gain_ns_per_step: tuple[int, int] | None
 
 
-class ReplayCheck(Model):
+class ReplayCheck(Model, frozen=True, kw_only=True):
     """How well the model reproduces the measured window, and whether figures may be modelled with it.
 
     ``error``: relative difference of the window's length; ``unexplained_ns``: idle time kept as measured.
     """
 
     usable: bool
-    reason: str | None
+    reason: Message | None
     error: float
     unexplained_ns: int
     launched: float
 
 
-class CoreSide(Model):
+class CoreSide(Model, frozen=True, kw_only=True):
     """Use of the cube or of the vector cores. Occupancies are fractions of all cores of that side.
 
     ``occupancy_busy`` is weighted by the duration of the kernels that use this side,
@@ -218,7 +208,7 @@ class CoreSide(Model):
     idle_core_ns: int
 
 
-class CoreType(Model):
+class CoreType(Model, frozen=True, kw_only=True):
     """Block Dim / Mix Block Dim of all kernels of one core type. ``tail``: unused part of the last waves."""
 
     core: str
@@ -235,7 +225,7 @@ class CoreType(Model):
     tail: float | None
 
 
-class IdleKernel(Model):
+class IdleKernel(Model, frozen=True, kw_only=True):
     """A kind of kernel that leaves core time unused on the side it mainly runs on.
 
     ``idle_core_ns``: cores without a block; ``tail_core_ns``: cores that the last of several waves leaves unused.
@@ -252,7 +242,7 @@ class IdleKernel(Model):
     tail_core_ns: int
 
 
-class CoreTime(Model):
+class CoreTime(Model, frozen=True, kw_only=True):
     """One side's cores over time: cores · kernel_ns = occupied + idle, to the core-nanosecond.
 
     ``kernel_ns``: time in which any kernel runs on the device, ``busy_ns``: in which one uses this side,
@@ -270,7 +260,7 @@ class CoreTime(Model):
     slices: list[float]
 
 
-class IdleType(Model):
+class IdleType(Model, frozen=True, kw_only=True):
     """Core time left idle while kernels of a type ran; what several kernels leave idle together is split evenly."""
 
     type: str | None
@@ -280,7 +270,7 @@ class IdleType(Model):
     idle_vector_core_ns: int
 
 
-class StreamSet(Model):
+class StreamSet(Model, frozen=True, kw_only=True):
     """The time in which kernels of exactly these streams ran, and the core time that they left idle."""
 
     streams: list[int]
@@ -289,7 +279,7 @@ class StreamSet(Model):
     idle_vector_core_ns: int
 
 
-class StreamPair(Model):
+class StreamPair(Model, frozen=True, kw_only=True):
     """Two streams side by side. ``share``: overlap per kernel time of the shorter; ``over_ns``: of the overlap,
     time in which all running kernels together ask for more cores than the chip has.
     """
@@ -300,7 +290,7 @@ class StreamPair(Model):
     over_ns: int
 
 
-class Contention(Model):
+class Contention(Model, frozen=True, kw_only=True):
     """Kernels of ``stream``, launched and next in line, while ``holders`` left them fewer cores than they need.
 
     ``most_ns`` counts every such wait; ``least_ns`` only those that cannot have been a wait for an event;
@@ -315,7 +305,7 @@ class Contention(Model):
     full_ns: int
 
 
-class CoresOverTime(Model):
+class CoresOverTime(Model, frozen=True, kw_only=True):
     """The occupancy of the cores over time, from an exact sweep over all kernels with known blocks.
 
     ``contended_ns``: time in which at least one stream waits for cores, least and most; null where launches are
@@ -329,10 +319,10 @@ class CoresOverTime(Model):
     pairs: list[StreamPair]
     contention: list[Contention]
     contended_ns: tuple[int, int] | None
-    contention_reason: str | None
+    contention_reason: Message | None
 
 
-class CoreUse(Model):
+class CoreUse(Model, frozen=True, kw_only=True):
     """How many cores kernels use. Null sides: core counts or block counts are unknown (see ``reason``)."""
 
     source: str | None
@@ -340,19 +330,19 @@ class CoreUse(Model):
     vector: CoreSide | None
     by_type: list[CoreType]
     most_idle: list[IdleKernel]
-    reason: str | None
+    reason: Message | None
     over_time: CoresOverTime | None = None
 
 
-class RuleCheck(Model):
+class RuleCheck(Model, frozen=True, kw_only=True):
     """A condition of a documented feature, held against the profile. ``unknown``: the profile does not tell."""
 
-    rule: str
+    rule: Message
     status: Held
-    detail: str
+    detail: Message
 
 
-class CoreLimit(Model):
+class CoreLimit(Model, frozen=True, kw_only=True):
     """The most cores that one stream's kernels may use; ``kernels`` of it ran on ``types``, from ``where``."""
 
     stream: int
@@ -363,7 +353,7 @@ class CoreLimit(Model):
     where: list[str]
 
 
-class SlowerKernel(Model):
+class SlowerKernel(Model, frozen=True, kw_only=True):
     """Kernels of one type that a limit slows down, by a factor between ``least`` and ``most``."""
 
     stream: int
@@ -374,7 +364,7 @@ class SlowerKernel(Model):
     most: float
 
 
-class CoreSplit(Model):
+class CoreSplit(Model, frozen=True, kw_only=True):
     """Core limits per stream, replayed. ``span_ns``: the window's length with them, least and most.
 
     The least assumes that a kernel's work divides without loss over fewer cores, or keeps its blocks and runs
@@ -385,38 +375,38 @@ class CoreSplit(Model):
 
     limits: list[CoreLimit]
     asked: bool
-    mode: str
+    mode: Message
     span_ns: tuple[int, int] | None
     gain_ns_per_step: tuple[int, int] | None
     gain_pct: tuple[float, float] | None
     slower: list[SlowerKernel]
     rules: list[RuleCheck]
     code: str | None
-    reason: str | None
+    reason: Message | None
     tried: int = 0
     searched_kernels: int = 0
     bound_ns_per_step: int | None = None
 
 
-class ScopeOption(Model):
+class ScopeOption(Model, frozen=True, kw_only=True):
     """An option of a SuperKernel and why it is set."""
 
     key: str
     value: str
-    reason: str
+    reason: Message
 
 
-class Segment(Model):
+class Segment(Model, frozen=True, kw_only=True):
     """Consecutive kernels that one SuperKernel can hold. ``gaps_ns``: between them, in one run through."""
 
     first: str
     last: str
     kernels: int
     gaps_ns: int
-    stopped_by: str | None
+    stopped_by: Message | None
 
 
-class SuperKernelScope(Model):
+class SuperKernelScope(Model, frozen=True, kw_only=True):
     """A sequence worth a SuperKernel: its segments, how often it runs, and what it would save per step.
 
     ``cube`` and ``vector``: the cores that the SuperKernel launches with; None where blocks are unknown.
@@ -439,33 +429,26 @@ class SuperKernelScope(Model):
     code: str
 
 
-SuperKernelVerdict = Literal["faster", "not faster", "cannot tell"]
-
-
-class SuperKernelCheck(Model):
+class SuperKernelCheck(Model, frozen=True, kw_only=True):
     """A SuperKernel of this profile beside the kernels it replaced in another one.
 
-    Times are means per run through. ``block_expected``: the most cores of its kernels; ``parts``: how many
-    SuperKernels the scope became. ``basis``: inferred where kernels were paired by what disappeared.
+    ``compared``: mean times per run through. ``block_expected``: the most cores of its kernels; ``parts``: how many
+    SuperKernels the scope became; ``gaps_ns``: between the kernels it replaced. ``basis``: inferred where kernels were
+    paired by what disappeared.
     """
 
-    scope: str
+    compared: Compared
     parts: int
-    count: int
     kernels: int
     block_dim: int | None
     block_expected: int | None
-    before_ns: int | None
     gaps_ns: int | None
-    after_ns: int
-    saved_ns: int | None
     basis: Basis
-    verdict: SuperKernelVerdict
-    reason: str
+    reason: Message
     log: list[str]
 
 
-class Clock(Model):
+class Clock(Model, frozen=True, kw_only=True):
     """What the profile says about launches: calibrated latency and the host-device clock disagreement."""
 
     launch_latency_ns: int
@@ -475,7 +458,7 @@ class Clock(Model):
     tasks: int
 
 
-class VendorCheck(Model):
+class VendorCheck(Model, frozen=True, kw_only=True):
     """Our split of a step beside the exporter's (step_trace_time.csv); differences are ours minus theirs."""
 
     step: int | None
@@ -484,10 +467,10 @@ class VendorCheck(Model):
     comm_exposed_diff_ns: int
     free_diff_ns: int
     span_diff_ns: int
-    why: str
+    why: Message
 
 
-class Device(Model):
+class Device(Model, frozen=True, kw_only=True):
     """One device of one rank."""
 
     rank: int | None
@@ -515,22 +498,22 @@ class Device(Model):
     super_kernel_checks: list[SuperKernelCheck] = []
 
 
-class Range(Model):
+class Range(Model, frozen=True, kw_only=True):
     """Smallest and largest value."""
 
     min: int
     max: int
 
 
-class Pmu(Model):
+class Pmu(Model, frozen=True, kw_only=True):
     """Hardware counters of an operator: duration-weighted means, and the bound they point to."""
 
     bound: Literal["compute", "memory", "scalar", "conflict", "unknown"]
-    rule: str
+    rule: Message
     means: dict[str, float]
 
 
-class Operator(Model):
+class Operator(Model, frozen=True, kw_only=True):
     """All kernels of one type on one kind of core. ``share``: of the summed time of all operators."""
 
     type: str
@@ -551,7 +534,7 @@ class Operator(Model):
     pmu: Pmu | None
 
 
-class Kernel(Model):
+class Kernel(Model, frozen=True, kw_only=True):
     """One kernel: the longest ones are listed."""
 
     rank: int | None
@@ -569,7 +552,7 @@ class Kernel(Model):
     where: str | None
 
 
-class Finding(Model):
+class Finding(Model, frozen=True, kw_only=True):
     """The answer of one rule.
 
     ``gain_ns_per_step`` is an interval computed from the data, or null; ``gain_per`` says whether the window
@@ -579,21 +562,21 @@ class Finding(Model):
     rule: str
     status: Status
     severity: Severity
-    title: str
+    title: Message
     evidence: dict[str, Any]
     gain_ns_per_step: tuple[int, int] | None
     gain_pct: tuple[float, float] | None
     gain_per: Literal["step", "window"]
-    refute: str | None
-    next: str
+    refute: Message | None
+    next: Message
     code: str | None
-    needs: str | None
-    source: str | None
+    needs: Message | None
+    source: Message | None
     rank: int | None
     device: int
 
 
-class WhatIf(Model):
+class WhatIf(Model, frozen=True, kw_only=True):
     """A modelled change of one device's window.
 
     ``span_ns``: the window's length with it; ``gain_*``: saved, per step (or window) as an interval and in
@@ -606,43 +589,16 @@ class WhatIf(Model):
     gain_ns_per_step: tuple[int, int] | None
     gain_pct_interval: tuple[float, float] | None
     gain_per: Literal["step", "window"]
-    title: str
+    title: Message
     asked: bool
-    reason: str | None
+    reason: Message | None
     rank: int | None
     device: int
 
 
-class OverLimit(Model):
-    """Kernels that use more cores than they were to, and the likely reason (inferred)."""
+class Result(Document, frozen=True, kw_only=True):
+    """The document of ``npuperf analyze``."""
 
-    rank: int | None
-    device: int
-    stream: int
-    name: str
-    type: str | None
-    core: str
-    count: int
-    cube: int
-    vector: int
-    reason: str
-
-
-class Gate(Model):
-    """A condition that a pipeline asked for. ``value``: what was found, ``limit``: what it may be at most."""
-
-    expr: str
-    status: Literal["pass", "fail", "cannot_tell"]
-    value: float | None
-    limit: float | None
-    reason: str | None = None
-    over: list[OverLimit] = []
-
-
-class Result(Model):
-    """The whole document."""
-
-    schema_version: str
     tool: Tool
     input: Input
     verdict: Verdict
@@ -651,6 +607,6 @@ class Result(Model):
     kernels: list[Kernel]
     findings: list[Finding]
     what_if: list[WhatIf]
-    gates: list[Gate]
-    comparison: Any
+    cluster: None = None
+    comparison: Comparison | None = None
     thresholds: dict[str, Any]

@@ -14,8 +14,8 @@ from npuperf.documents.analysis import Bound, Device, Finding, Range, Result, Sp
 from npuperf.render.analysis_tables import TABLES, Table, how_many
 from npuperf.render.core_text import core_lines, gate_lines, scope_sections
 from npuperf.render.terminal import grid, keep_numbers_whole, section
-from npuperf.render.words import BOUND, CAUSE, PARTS, device_name, gain, interval
-from npuperf.units import duration, percent, percents, plural
+from npuperf.render.words import BOUND, CAUSE, PARTS, device_name, gain
+from npuperf.units import duration, interval, percent, percents, plural
 
 _COLOURS = {"host": "yellow", "compute": "cyan", "communication": "magenta", "unknown": "red"}
 _SEVERITY = {"high": "red", "medium": "yellow", "low": "dim"}

@@ -20,8 +20,8 @@ from npuperf.documents.analysis import (
     SuperKernelScope,
 )
 from npuperf.render.terminal import grid, keep_numbers_whole, section
-from npuperf.render.words import GATE, device_name, interval
-from npuperf.units import duration, percent, percents, plural
+from npuperf.render.words import GATE, device_name
+from npuperf.units import duration, interval, percent, percents, plural
 
 _LEVELS: Final = " ▁▂▃▄▅▆▇█"
 _GATE_STYLE: Final = {"pass": "green", "fail": "bold red", "cannot_tell": "yellow"}

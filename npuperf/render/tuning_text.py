@@ -17,8 +17,8 @@ from npuperf.render.analysis_text import Bands
 from npuperf.render.csv import table_csv
 from npuperf.render.json import schema_of
 from npuperf.render.markdown import table_markdown
-from npuperf.render.words import gate_text, interval
-from npuperf.units import duration, percents, plural
+from npuperf.render.words import gate_text
+from npuperf.units import duration, interval, percents, plural
 
 _STATUS: Final[dict[Status, tuple[str, str]]] = {
     "successful": ("SUCCESSFUL", "bold green"),

@@ -18,9 +18,6 @@ BOUND: Final = {
 
 GATE: Final = {"pass": "PASS", "fail": "FAIL", "cannot_tell": "CANNOT TELL"}
 
-#: Relative difference below which two times are shown as one.
-_CLOSE: Final = 0.02
-
 #: Causes of host wait for people.
 CAUSE: Final = {
     "sync": "waiting for the device",
@@ -85,9 +82,3 @@ def device_name(device: Device) -> str:
 def gate_text(gate: Gate | TuneGate, found: str | None = None) -> str:
     """Say in one line what a gate found, its reason unless told."""
     return f"gate {GATE[gate.status]}  {gate.expr}: {gate.reason or '' if found is None else found}"
-
-
-def interval(low: int, high: int) -> str:
-    """Render an interval of times, ns; one number where its ends are within two percent."""
-    close = abs(high - low) <= _CLOSE * abs(high)
-    return duration(high) if close else f"{duration(low)} … {duration(high)}"

@@ -1,0 +1,43 @@
+"""What can be asked of an analysis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from npuperf.model.chip import Cores
+from npuperf.scopes.expect import Expectation
+from npuperf.scopes.splits import Split
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnalyzeRequest:
+    """What to analyze, and how.
+
+    ``cores`` is the user's word on core counts and overrides the profile's; ``what_if`` are expressions of
+    :mod:`npuperf.replay.whatif`; ``cores_of`` a split of cores to replay, by stream; ``expect`` limits that kernels
+    must obey; ``before`` an earlier profile of the same program, against which SuperKernels are held, and ``plog`` a
+    folder of CANN's logs; ``rules`` those to ask (all if empty); ``fail_on`` the gates.
+    """
+
+    path: Path = Path("result")
+    top: int = 10
+    step: int | None = None
+    rank: int | None = None
+    device: int | None = None
+    cores: Cores | None = None
+    soc: str | None = None
+    what_if: tuple[str, ...] = ()
+    cores_of: Split = field(default_factory=dict)
+    expect: tuple[Expectation, ...] = ()
+    before: Path | None = None
+    plog: Path | None = None
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+    rules: tuple[str, ...] = ()
+    fail_on: tuple[str, ...] = ()
+
+    @property
+    def partial(self) -> bool:
+        """Tell whether only a part of the path is asked for."""
+        return any(value is not None for value in (self.step, self.rank, self.device))

@@ -1,0 +1,173 @@
+"""Sentences with named parameters: written in English beside what says them, made into text only by render.
+
+The English sentence is the key under which translations are kept (gettext), so a message is found where it is said.
+Numbers stay numbers, with their unit, until render formats them; names, places and code are never translated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from gettext import NullTranslations
+from typing import Any, Final, Literal
+
+from npuperf.units import byte_text, count, duration, interval, percent, percents
+
+Unit = Literal["ns", "share", "bytes", "count", "factor", "number"]
+
+_FORMAT: Final[dict[Unit, Callable[[float], str]]] = {
+    "ns": duration,
+    "share": percent,
+    "bytes": byte_text,
+    "count": lambda value: count(int(value)),
+    "factor": lambda value: f"{value:.2f}",
+    "number": lambda value: f"{round(value, 2):g}",
+}
+_FORMAT_INTERVAL: Final[dict[Unit, Callable[[float, float], str]]] = {"ns": interval, "share": percents}
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A number with its unit; with ``high`` an interval that begins with ``value``."""
+
+    value: float | None
+    unit: Unit
+    high: float | None = None
+
+    def __str__(self) -> str:
+        if self.value is None:
+            return "–"
+        if self.high is None:
+            return _FORMAT[self.unit](self.value)
+        return _FORMAT_INTERVAL[self.unit](self.value, self.high)
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Parameters one after the other."""
+
+    items: tuple[Parameter, ...]
+    by: str = ", "
+
+
+class Message:
+    """A sentence and its parameters. ``plural`` and ``n``: what to say unless ``n`` is one."""
+
+    __slots__ = ("_parameters", "id", "n", "plural")
+
+    def __init__(
+        self, id: str, parameters: Mapping[str, Parameter], plural: str | None = None, n: int | None = None
+    ) -> None:
+        self.id = id
+        self.plural = plural
+        self.n = n
+        self._parameters = tuple(parameters.items())
+
+    @property
+    def parameters(self) -> dict[str, Parameter]:
+        """The parameters by name."""
+        return dict(self._parameters)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Message) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
+
+    def __str__(self) -> str:
+        """Return the sentence in English, for developers and exceptions."""
+        return text(self)
+
+    def __format__(self, spec: str) -> str:
+        return str(self)  # until every room says messages; then: TypeError
+
+    @property
+    def _identity(self) -> tuple[object, ...]:
+        return self.id, self.n, self._parameters
+
+
+Parameter = str | int | None | Quantity | Series | Message
+ENGLISH: Final = NullTranslations()
+
+
+def say(sentence: str, /, **parameters: Parameter) -> Message:
+    """Return a message; ``sentence`` has a ``{name}`` for every parameter."""
+    return Message(sentence, parameters)
+
+
+def say_n(one: str, many: str, n: int, /, **parameters: Parameter) -> Message:
+    """Return a message whose words depend on a number, which is its parameter ``n``."""
+    return Message(one, {"n": Quantity(n, "count"), **parameters}, many, n)
+
+
+def series(items: Iterable[Parameter], by: str = ", ") -> Series:
+    """Return parameters that stand one after the other."""
+    return Series(tuple(items), by)
+
+
+def chain(*parts: Message | None, by: str = "; ") -> Message:
+    """Return sentences one after the other as one message; None is left out."""
+    kept = [part for part in parts if part is not None]
+    return kept[0] if len(kept) == 1 else Message("{parts}", {"parts": Series(tuple(kept), by)})
+
+
+def ns(value: float | None, high: float | None = None) -> Quantity:
+    """Return a time in nanoseconds, or an interval of times."""
+    return Quantity(value, "ns", high)
+
+
+def share(value: float | None, high: float | None = None) -> Quantity:
+    """Return a fraction, shown as a percentage, or an interval of fractions."""
+    return Quantity(value, "share", high)
+
+
+def size(value: int) -> Quantity:
+    """Return a number of bytes."""
+    return Quantity(value, "bytes")
+
+
+def factor(value: float) -> Quantity:
+    """Return a ratio."""
+    return Quantity(value, "factor")
+
+
+def number(value: float) -> Quantity:
+    """Return a number without a unit, shown with two decimals at most."""
+    return Quantity(value, "number")
+
+
+def text(message: Parameter, language: NullTranslations = ENGLISH) -> str:
+    """Return a message, or a parameter of one, as text."""
+    if isinstance(message, Message):
+        found = (
+            language.gettext(message.id)
+            if message.plural is None or message.n is None
+            else language.ngettext(message.id, message.plural, message.n)
+        )
+        return found.format_map({name: text(value, language) for name, value in message.parameters.items()})
+    if isinstance(message, Series):
+        return message.by.join(text(item, language) for item in message.items)
+    return "–" if message is None else str(message)
+
+
+def plain(message: Parameter) -> Any:
+    """Return a message, or a parameter of one, as values that JSON has."""
+    if isinstance(message, Message):
+        return {"id": message.id, "parameters": {name: plain(value) for name, value in message.parameters.items()}}
+    if isinstance(message, Series):
+        return [plain(item) for item in message.items]
+    if isinstance(message, Quantity):
+        ends = {"value": message.value} if message.high is None else {"low": message.value, "high": message.high}
+        return {**ends, "unit": message.unit}
+    return message
+
+
+def recall(value: object) -> Message:
+    """Return the message that an agent wrote down as ``{"id", "parameters"}``; plain text is a message of its own."""
+    if isinstance(value, Mapping) and isinstance(value.get("id"), str):
+        parameters = value.get("parameters") or {}
+        return Message(value["id"], {str(k): v if isinstance(v, int) else str(v) for k, v in parameters.items()})
+    return say("{text}", text=str(value))
