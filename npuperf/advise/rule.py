@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from npuperf.documents.analysis import Finding, Severity, Status
 from npuperf.host.mode import no_launches
+from npuperf.messages import Message, chain, say
 from npuperf.model.labels import Mask
 from npuperf.model.thresholds import Thresholds
 from npuperf.scopes.view import View
 from npuperf.units import percent as share_text
 
+#: What to do where a rule found no problem.
+NOTHING: Final = chain()
 
-def lacks_launches(view: View) -> str | None:
+
+def lacks_launches(view: View) -> Message | None:
     """Say what is missing for a rule about waiting for the host, if anything."""
     if not view.launches.known.any():
         return no_launches(view.mode)
     if view.profile.excerpt:
-        return "rows are missing from the kernel table: analyze the file as it was exported"
+        return say("rows are missing from the kernel table: analyze the file as it was exported")
     return None
 
 
-def lacks_host_events(view: View, *more: tuple[bool, str]) -> str | None:
+def lacks_host_events(view: View, *more: tuple[bool, Message]) -> Message | None:
     """Say what is missing for a rule about what the host was doing, if anything.
 
     ``more``: further conditions, each with what is missing where it does not hold. Where the device does not
@@ -33,7 +37,7 @@ def lacks_host_events(view: View, *more: tuple[bool, str]) -> str | None:
     if missing or not view.host_bound:
         return missing
     if not len(view.profile.host.events):
-        return "host events are not recorded: npuperf profile --activities cpu,npu --level 1"
+        return say("host events are not recorded: npuperf profile --activities cpu,npu --level 1")
     return next((text for holds, text in more if not holds), None)
 
 
@@ -76,14 +80,15 @@ def finding(
     view: View,
     rule: str,
     status: Status,
-    title: str,
+    title: Message,
     *,
     evidence: dict[str, Any] | None = None,
     gain: tuple[int, int] | None = None,
-    refute: str | None = None,
-    next: str = "",
-    needs: str | None = None,
-    source: str | None = None,
+    refute: Message | None = None,
+    next: Message = NOTHING,
+    needs: Message | None = None,
+    source: Message | None = None,
+    code: str | None = None,
 ) -> Finding:
     """Fill in a finding. ``gain``: ns per step, least and most; its share of the step sets the severity."""
     step = view.per_step(view.partition.span_ns)
@@ -99,7 +104,7 @@ def finding(
         gain_per="step" if view.steps else "window",
         refute=refute,
         next=next,
-        code=None,
+        code=code,
         needs=needs,
         source=source,
         rank=view.profile.rank,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from npuperf.advise.rule import finding
 from npuperf.documents.analysis import Finding
-from npuperf.messages import say
+from npuperf.messages import Message, ns, say, say_n
 from npuperf.model.thresholds import Thresholds
+from npuperf.scopes.fusion import GAPS, UNKNOWN_WAITS
 from npuperf.scopes.view import View
 
 TITLE = say("gaps between kernels of static graphs")
@@ -14,11 +15,11 @@ SOURCE = say(
 )
 
 
-def needs(view: View) -> str | None:
+def needs(view: View) -> Message | None:
     """Core types must be recorded."""
-    if not view.tasks.core.known().any():
-        return "core types are not recorded: npuperf profile --level 1"
-    return None
+    if view.tasks.core.known().any():
+        return None
+    return say("core types are not recorded: npuperf profile --level 1")
 
 
 def judge(view: View, thresholds: Thresholds) -> Finding | None:
@@ -27,29 +28,49 @@ def judge(view: View, thresholds: Thresholds) -> Finding | None:
     most = sum(s.gain_ns_per_step[1] for s in scopes)
     if not scopes or most < thresholds.cause_share * view.per_step(view.partition.span_ns):
         return None
-    first = scopes[0]
-    unknown = [r.detail for s in scopes for r in s.rules if r.rule == "gaps"]
-    if unknown:
-        needed = f"{duration(most)} per step between kernels that SuperKernels could hold, but {_UNKNOWN_WAITS}: "
-        needed += "analyze the folder with trace_view.json, core counts and Block Dim (npuperf profile --level 1)"
-        return finding(
-            view, "super_kernel", "cannot_tell", TITLE, evidence={}, needs=needed, next=needed, source=SOURCE
+    if any(r.rule == GAPS for s in scopes for r in s.rules):
+        needed = say(
+            "{gaps} per step between kernels that SuperKernels could hold, but {unknown}: analyze the folder with "
+            "trace_view.json, core counts and Block Dim (npuperf profile --level 1)",
+            gaps=ns(most),
+            unknown=UNKNOWN_WAITS,
         )
-    found = finding(
+        return finding(view, "super_kernel", "cannot_tell", TITLE, needs=needed, next=needed, source=SOURCE)
+    first = scopes[0]
+    return finding(
         view,
         "super_kernel",
         "problem",
-        f"{duration(most)} per step between kernels that SuperKernels could hold: {len(scopes)} scopes, the first of "
-        f"{first.kernels} kernels ×{first.count} on stream {first.stream}",
+        say_n(
+            "{gaps} per step between kernels that SuperKernels could hold: {n} scope, of {kernels} kernels ×{count} on "
+            "stream {stream}",
+            "{gaps} per step between kernels that SuperKernels could hold: {n} scopes, the first of {kernels} kernels "
+            "×{count} on stream {stream}",
+            len(scopes),
+            gaps=ns(most),
+            kernels=first.kernels,
+            count=first.count,
+            stream=first.stream,
+        ),
         evidence={
-            "scopes": [{"name": s.name, "stream": s.stream, "count": s.count, "kernels": s.kernels,
-                        "gaps_ns": s.gaps_ns, "segments": len(s.segments)} for s in scopes],
+            "scopes": [
+                {
+                    "name": s.name,
+                    "stream": s.stream,
+                    "count": s.count,
+                    "kernels": s.kernels,
+                    "gaps_ns": s.gaps_ns,
+                    "segments": len(s.segments),
+                }
+                for s in scopes
+            ],
             "unchecked": [r.detail for r in first.rules if r.status == "unknown"],
         },
         gain=(0, most),
-        refute="npuperf analyze AFTER --before THIS shows that the SuperKernel takes as long, or longer (published)",
-        next="paste the scope (--full shows it), compile, profile again, verify with --before",
+        refute=say(
+            "npuperf analyze AFTER --before THIS shows that the SuperKernel takes as long, or longer (published)"
+        ),
+        next=say("paste the scope (--full shows it), compile, profile again, verify with --before"),
+        code=first.code,
         source=SOURCE,
-    )  # fmt: skip
-    found.code = first.code
-    return found
+    )
