@@ -93,8 +93,8 @@ def _options(
     fewer = fewer_cores(view.tasks, kernels, launch) if launch else kernels[:0]
     if launch and len(fewer):
         reason = say(
-            "{fewer} of {kernels} kernels ({example}) start fewer cores than the SuperKernel ({blocks}); if one of them "
-            "calls SyncAll it hangs without this",
+            "{fewer} of {kernels} kernels ({example}) start fewer cores than the SuperKernel ({blocks}); if one of "
+            "them calls SyncAll it hangs without this",
             fewer=len(fewer),
             kernels=len(kernels),
             example=view.types[int(fewer[0])] or say("a kernel"),
