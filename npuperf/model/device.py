@@ -80,32 +80,3 @@ class DeviceProfile:
     context: Context = field(default_factory=Context)
     excerpt: bool = False
     kineto: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """Rows or events of a file that could not be used."""
-
-    file: str
-    rows: int
-    reason: str
-
-
-@dataclass(slots=True)
-class ReadLog:
-    """What reading found out: files used, what was lost, what the reader should know."""
-
-    files: list[str] = field(default_factory=list)
-    lost: list[Loss] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
-    kineto: bool = False
-
-    def lose(self, file: object, rows: int, reason: str) -> None:
-        """Record rows that could not be used."""
-        self.lost.append(Loss(str(file), rows, reason))
-
-    def warn(self, text: str) -> None:
-        """Record something the reader should know, once."""
-        if text not in self.warnings:
-            self.warnings.append(text)

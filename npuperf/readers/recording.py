@@ -10,9 +10,10 @@ from typing import TypeVar
 
 from npuperf.errors import InputError
 from npuperf.messages import Message
-from npuperf.model.device import DeviceProfile, ReadLog
+from npuperf.model.device import DeviceProfile
 from npuperf.parallel import map_ranks
 from npuperf.readers.find import Source, find
+from npuperf.readers.log import ReadLog
 from npuperf.readers.read import Progress, read_source
 
 R = TypeVar("R")
