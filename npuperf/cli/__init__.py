@@ -12,6 +12,8 @@ import typer
 
 from npuperf import __version__
 from npuperf.cli import analyze, profile, tune
+from npuperf.cli.progress import tell
+from npuperf.cli.streams import outlast_readers
 from npuperf.errors import ExitCode, NpuperfError
 
 EXIT_CODES = (
@@ -31,17 +33,15 @@ app = typer.Typer(
 
 
 def _guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command our exit codes for Ctrl-C and for a closed pipe; the framework would say 1 to both."""
+    """Give a command our exit code for Ctrl-C; the framework would say 1."""
 
     @functools.wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:
         try:
             command(*args, **kwargs)
         except KeyboardInterrupt:
-            print("npuperf: interrupted", file=sys.stderr, flush=True)
+            tell("interrupted")
             os._exit(ExitCode.INTERRUPTED)  # readers on other threads would hold the exit up
-        except BrokenPipeError:  # whoever reads our output (head, less) has seen enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     return run
 
@@ -70,8 +70,12 @@ def _global(
 
 def main() -> None:
     """Run the program: the one place where errors become messages and exit codes."""
+    outlast_readers()
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # a full disk can still be said now; at Python's own end it would be too late
     except NpuperfError as error:
         _raise_if_debugging()
         _stop(str(error), error.exit_code)
@@ -82,7 +86,7 @@ def main() -> None:
 
 
 def _stop(message: str, code: ExitCode) -> NoReturn:
-    print(f"npuperf: {message}", file=sys.stderr)
+    tell(message)
     sys.exit(code)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 import sys
 from collections.abc import Callable, Iterable
 from enum import Enum
@@ -245,11 +244,8 @@ def _save_into_run(path: Path, result: Result) -> None:
 def emit(text: str, output: Path | None) -> None:
     """Write a document to stdout, or to a file."""
     if output is None:
-        try:
-            sys.stdout.write(text)
-            sys.stdout.flush()
-        except BrokenPipeError:  # whoever reads it has seen enough; the exit status still counts
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.stdout.write(text)
+        sys.stdout.flush()
         return
     from npuperf.files import write_atomically
 

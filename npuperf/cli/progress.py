@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 #: Below this many bytes reading is over before a bar could be read.
 _WORTH_A_BAR = 50 << 20
 
 
 def tell(line: str) -> None:
-    """Speak on stderr: stdout belongs to data, and to the programs that are run. Whoever listens may leave."""
-    with suppress(OSError):
-        print(f"npuperf: {line}" if not line.startswith(" ") else line, file=sys.stderr, flush=True)
+    """Speak on stderr: stdout belongs to data, and to the programs that are run."""
+    print(f"npuperf: {line}" if not line.startswith(" ") else line, file=sys.stderr, flush=True)
 
 
 @contextmanager

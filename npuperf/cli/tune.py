@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -394,8 +394,7 @@ def _progress() -> Iterator[Callable[[str], None]]:
         nonlocal last
         what = text.rsplit(",", 1)[0]
         if sys.stderr.isatty():
-            with suppress(OSError):  # the terminal may be gone
-                print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
         elif what != last:
             tell(text)
         last = what
