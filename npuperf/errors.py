@@ -15,6 +15,7 @@ class ExitCode(IntEnum):
     INPUT = 3
     GATE_UNKNOWN = 4
     CHILD_FAILED = 5
+    INTERNAL = 70
     INTERRUPTED = 130
 
 

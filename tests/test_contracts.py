@@ -16,6 +16,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 from build import K, kernel_details
+from conftest import run_cli
 
 from npuperf.model.result import Partition
 from npuperf.render.json import result_schema, shipped_schema
@@ -241,3 +242,10 @@ def test_ctrl_c_stops_with_130(sample: Path) -> None:
     )
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr.strip() == "npuperf: interrupted"
+
+
+def test_an_error_of_npuperf_is_no_fault_of_the_input(sample: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("npuperf.cli.analyze._run", lambda *_: 1 // 0)
+    done = run_cli(["analyze", str(sample)])
+    assert (done.returncode, done.stdout) == (70, "")
+    assert done.stderr.startswith("npuperf: internal error: ZeroDivisionError: ") and "--debug" in done.stderr

@@ -18,7 +18,7 @@ from npuperf.errors import ExitCode, NpuperfError
 
 EXIT_CODES = (
     "Exit codes: 0 done · 1 a gate failed · 2 usage · 3 input missing, unreadable or damaged beyond use · "
-    "4 a gate cannot be judged · 5 a child failed · 130 interrupted"
+    "4 a gate cannot be judged · 5 a child failed · 70 an error in npuperf itself · 130 interrupted"
 )
 
 app = typer.Typer(
@@ -82,7 +82,7 @@ def main() -> None:
     except Exception as error:
         _raise_if_debugging()
         what = f"internal error: {type(error).__name__}: {error}"
-        _stop(f"{what}\n  next: run again with --debug and report what it shows", ExitCode.INPUT)
+        _stop(f"{what}\n  next: run again with --debug and report what it shows", ExitCode.INTERNAL)
 
 
 def _stop(message: str, code: ExitCode) -> NoReturn:
