@@ -244,6 +244,27 @@ def test_ctrl_c_stops_with_130(sample: Path) -> None:
     assert done.stderr.strip() == "npuperf: interrupted"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        ("profile --debug missing.py", True),
+        ("profile missing.py --debug", False),
+        ("profile --wait 3 -- missing --debug", False),
+        ("profile --level 9 -m package.train --debug", False),
+        ("profile --level 9 --debug -m package.train --debug", True),
+        ("tune --mode none -- python train.py --debug", False),
+        ("tune --mode none --debug -- python train.py", True),
+        ("analyze missing --debug", True),
+        ("analyze missing", False),
+    ],
+)
+def test_only_our_own_debug_shows_tracebacks(arguments: str, shown: bool) -> None:
+    """And the exit status is the same with it."""
+    done = run_cli(arguments.split())
+    assert ("Traceback" in done.stderr) == shown, done.stderr
+    assert done.returncode in (2, 3) and "npuperf: " in done.stderr
+
+
 def test_an_error_of_npuperf_is_no_fault_of_the_input(sample: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("npuperf.cli.analyze._run", lambda *_: 1 // 0)
     done = run_cli(["analyze", str(sample)])

@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -33,17 +35,42 @@ app = typer.Typer(
 
 
 def _guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command our exit code for Ctrl-C; the framework would say 1."""
+    """Give a command our messages and exit codes for what goes wrong in it.
+
+    Whether tracebacks are wanted is the command's own option: a program that is run may have a --debug, too.
+    """
 
     @functools.wraps(command)
-    def run(*args: Any, **kwargs: Any) -> None:
-        try:
-            command(*args, **kwargs)
-        except KeyboardInterrupt:
-            tell("interrupted")
-            os._exit(ExitCode.INTERRUPTED)  # readers on other threads would hold the exit up
+    def run(*args: Any, debug: bool, **kwargs: Any) -> None:
+        with _errors_said(debug=debug):
+            command(*args, debug=debug, **kwargs)
 
     return run
+
+
+@contextmanager
+def _errors_said(*, debug: bool = False) -> Iterator[None]:
+    """Turn errors into messages and exit codes: the one place; ``debug`` shows the traceback before the message."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        tell("interrupted")
+        os._exit(ExitCode.INTERRUPTED)  # readers on other threads would hold the exit up
+    except typer.Exit:  # the framework's way out
+        raise
+    except NpuperfError as error:
+        _stop(str(error), error.exit_code, debug)
+    except Exception as error:
+        what = f"internal error: {type(error).__name__}: {error}"
+        hint = "report what is shown above" if debug else "run again with --debug and report what it shows"
+        _stop(f"{what}\n  next: {hint}", ExitCode.INTERNAL, debug)
+
+
+def _stop(message: str, code: ExitCode, debug: bool) -> NoReturn:
+    if debug:
+        traceback.print_exc()
+    tell(message)
+    sys.exit(code)
 
 
 app.command(
@@ -69,28 +96,10 @@ def _global(
 
 
 def main() -> None:
-    """Run the program: the one place where errors become messages and exit codes."""
+    """Run the program."""
     outlast_readers()
-    try:
+    with _errors_said():
         try:
             app()
         finally:
             sys.stdout.flush()  # a full disk can still be said now; at Python's own end it would be too late
-    except NpuperfError as error:
-        _raise_if_debugging()
-        _stop(str(error), error.exit_code)
-    except Exception as error:
-        _raise_if_debugging()
-        what = f"internal error: {type(error).__name__}: {error}"
-        _stop(f"{what}\n  next: run again with --debug and report what it shows", ExitCode.INTERNAL)
-
-
-def _stop(message: str, code: ExitCode) -> NoReturn:
-    tell(message)
-    sys.exit(code)
-
-
-def _raise_if_debugging() -> None:
-    """With --debug the traceback is what the user asked for."""
-    if "--debug" in sys.argv:
-        raise
