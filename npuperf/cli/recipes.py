@@ -110,12 +110,12 @@ def _check(ctx: typer.Context, path: Path, recipe: Mapping[str, Any]) -> None:
     _known(path, "output", _mapping(path, recipe, "output"), _OUTPUT)
     if not (recipe.keys() & {"rules", "thresholds"}):
         return
-    from npuperf.advise import RULES, load_thresholds, rule_name
+    from npuperf.advise import load_thresholds, rule_names
 
     rules = recipe.get("rules") or []
     if not isinstance(rules, list):
         raise UsageError(f"{path}: rules: not a list")
-    _known(path, "rules", dict.fromkeys(map(str, rules)), [rule_name(r) for r in RULES])
+    _known(path, "rules", dict.fromkeys(map(str, rules)), rule_names())
     thresholds = _mapping(path, recipe, "thresholds")
     _known(path, "thresholds", thresholds, load_thresholds().as_dict())
     for key, value in thresholds.items():
