@@ -12,12 +12,10 @@ from typer.core import TyperCommand
 
 from npuperf.cli.progress import tell
 from npuperf.cli.recipes import effect, typed, with_recipe
-from npuperf.errors import UsageError
+from npuperf.messages import Message, text
 
 if TYPE_CHECKING:
-    from npuperf.profile.command import Command
-    from npuperf.profile.options import Options
-    from npuperf.profile.run import Outcome
+    from npuperf.documents.recorded import Recorded, RecordingPlan
 
 HELP = """Run a program under a profiler, export what it recorded, and prove that the data is there.
 
@@ -34,8 +32,6 @@ Examples:
   npuperf profile --export host_123_20260101120000000_ascend_pt
 """
 CONTEXT = {"allow_interspersed_args": False}
-
-_FORMATS = ("text", "db", "both")
 
 
 class ScriptCommand(TyperCommand):
@@ -128,84 +124,38 @@ def profile(
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
     """Unpack, call, render, exit."""
+    from npuperf.profile.request import read_request
+    from npuperf.profile.run import run_and_keep
+
     asked = with_recipe(ctx, recipe, "profile")
-    formats, source = _export_words(asked["export"] or [])
-    words = list(command or [])
-    if source is not None:
-        if words or module:
-            raise UsageError(f"--export {source} exports what is there; it runs no program")
-        _finish(_export_raw(source, output, formats, python, force), analyze)
-    options = _options(ctx, {**asked, "export": formats or "text", "module": None})
-    from npuperf.profile.command import resolve
-
-    resolved = resolve(words, module, asked["python"])
-    if dry_run:
-        if recipe:
-            print(effect(ctx, recipe, asked))
-        _show_plan(resolved, options, output, force)
-        return
-    _finish(_record(resolved, options, output, force), asked["analyze"])
+    given = [*(name for name in asked if typed(ctx, name)), *asked["recipe_gave"]]
+    request = read_request(asked, given)
+    if dry_run and recipe:
+        print(effect(ctx, recipe, asked))
+    progress = _say if sys.stderr.isatty() else None
+    ran = run_and_keep(request, os.environ, _say, progress, keep_recording=asked["analyze"])
+    _finish(ran.document, asked["analyze"])
 
 
-def _export_words(words: list[str]) -> tuple[str | None, Path | None]:
-    """Tell formats from a folder: ``--export`` takes both."""
-    formats = [w for w in words if w in _FORMATS]
-    folders = [w for w in words if w not in _FORMATS]
-    if len(formats) > 1 or len(folders) > 1:
-        raise UsageError(f"--export {' '.join(words)}: one format and one folder at most", hint="both is text and db")
-    if folders and not Path(folders[0]).exists():
-        hint = f"give a format ({', '.join(_FORMATS)}) or a folder of raw data"
-        raise UsageError(f"--export {folders[0]}: no such format or folder", hint=hint)
-    return formats[0] if formats else None, Path(folders[0]) if folders else None
+def _say(message: Message) -> None:
+    tell(text(message))
 
 
-def _options(ctx: typer.Context, values: dict[str, Any]) -> Options:
-    from npuperf.profile.options import build
-
-    return build(values, [*(name for name in values if typed(ctx, name)), *values["recipe_gave"]])
-
-
-def _record(command: Command, options: Options, output: Path, force: bool) -> Outcome:
-    from npuperf.profile.run import record
-
-    progress = tell if sys.stderr.isatty() else None
-    return record(command, options, output, os.environ, force=force, tell=tell, progress=progress)
-
-
-def _export_raw(source: Path, output: Path, formats: str | None, python: str | None, force: bool) -> Outcome:
-    from npuperf.profile.command import find_python
-    from npuperf.profile.run import export_raw
-
-    progress = tell if sys.stderr.isatty() else None
-    interpreter = find_python(python)
-    return export_raw(source, output, formats, interpreter, os.environ, force=force, tell=tell, progress=progress)
-
-
-def _show_plan(command: Command, options: Options, output: Path, force: bool) -> None:
-    """Print what would run; nothing is made."""
-    from npuperf.profile.folder import RunFolder, check_free
-    from npuperf.profile.program import prepare, shown
-    from npuperf.render.profile_text import plan_lines
-
-    check_free(output, force)
-    folder = RunFolder(output.absolute())
-    launch = prepare(command, options, folder, os.environ)
-    for warning in launch.warnings:
-        tell(f"warning: {warning}")
-    print(shown(launch.argv, launch.added(os.environ)))
-    for line in plan_lines(options, folder):
-        print(line)
-
-
-def _finish(outcome: Outcome, analyze: bool) -> NoReturn:
+def _finish(document: Recorded | RecordingPlan, analyze: bool) -> NoReturn:
     """Say how it went, analyze if wanted, and leave with the program's status or our own."""
-    from npuperf.render.profile_text import run_lines
+    from npuperf.documents.recorded import RecordingPlan
+    from npuperf.render.profile_text import plan_lines, run_lines
 
-    for line in run_lines(outcome, analyze=analyze):
+    if isinstance(document, RecordingPlan):
+        for caution in document.cautions:
+            tell(f"warning: {text(caution)}")
+        print("\n".join(plan_lines(document)))
+        raise typer.Exit(document.exit_code)
+    for line in run_lines(document, analyze=analyze):
         tell(line)
-    if analyze and outcome.problem is None:
+    if analyze and document.problem is None:
         from npuperf.cli.analyze import show
 
-        for path in outcome.data:
-            show(path)
-    raise typer.Exit(outcome.exit_code)
+        for path in document.data:
+            show(Path(path))
+    raise typer.Exit(document.exit_code)
