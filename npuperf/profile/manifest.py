@@ -130,7 +130,7 @@ def begin(command: Command, request: ProfileRequest, environment: Mapping[str, s
 def with_processes(manifest: Manifest, processes: Sequence[ProcessStatus], run: RunStage) -> Manifest:
     """Add how the program ended and what its processes said; the chip is that of the first that recorded."""
     first = next((p for p in processes if p.folders), next(iter(processes), None))
-    known: dict[str, str | None] = msgspec.field(default_factory=dict)
+    known: dict[str, str | None] = {}
     if first is not None:
         known = {"python": first.python, "torch": first.torch, "torch_npu": first.torch_npu, "cann": first.cann}
     return msgspec.structs.replace(

@@ -171,7 +171,7 @@ def _too_short(request: ProfileRequest) -> Problem:
 
 
 def _without_steps(request: ProfileRequest) -> Problem:
-    what = say("no step was seen: the program called no module")
+    what = say("no step was seen: the program never called a module")
     if request.step_on == "optimizer":
         what = say("no step was seen: the program never called optimizer.step()")
     hint = say("--step-on forward counts module calls; --whole-run needs no steps; or call npuperf.step() in the loop")

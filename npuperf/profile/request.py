@@ -142,15 +142,15 @@ def read_request(values: Mapping[str, object], given: Iterable[str]) -> ProfileR
     Raises UsageError for values that cannot be.
     """
     known = {name: values[name] for name in ProfileRequest.__struct_fields__ if values.get(name) is not None}
-    if isinstance(known.get("export"), list):
-        formats, source = export_words(values["export"])  # type: ignore[arg-type]
-        known = {**known, "export": formats, "source": source}
+    exports = known.get("export")
+    if isinstance(exports, list | tuple):
+        known["export"], known["source"] = export_words(exports)
     for name, read in _READ.items():
         text = known.get(name)
         if isinstance(text, str):
             known[name] = read(text)
     known = {name: value for name, value in known.items() if value is not None}
-    known["given"] = tuple(name for name in given if name in known)
+    known["given"] = tuple(name for name in given if name in known and name in RecordingOptions.__struct_fields__)
     try:
         return msgspec.convert(known, ProfileRequest)
     except msgspec.ValidationError as error:
