@@ -28,7 +28,11 @@ def _another_profiler(tool: str) -> Message:
 
 #: Variables (value or None for any) that distort what is measured, and why.
 _DISTORTING: Final = (
-    ("ASCEND_LAUNCH_BLOCKING", "1", say("every operator waits for the device, so nothing overlaps as it would")),
+    (
+        "ASCEND_LAUNCH_BLOCKING",
+        "1",
+        say("every operator waits for the device: nothing overlaps as it does in a real run"),
+    ),
     ("PYTORCH_NO_NPU_MEMORY_CACHING", None, say("memory is not cached: every allocation goes to the driver")),
     ("ASCEND_GLOBAL_LOG_LEVEL", "0", say("CANN writes debug logs, which slows the host down")),
     ("ASCEND_GLOBAL_LOG_LEVEL", "1", say("CANN writes info logs, which slows the host down")),

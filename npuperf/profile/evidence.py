@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Final
 
 from npuperf.documents.document import Problem
-from npuperf.documents.recorded import Exported, Proof
+from npuperf.documents.recorded import Exported, Proof, Recorded
 from npuperf.errors import ExitCode, InputError
 from npuperf.messages import Message, chain, say, say_n, series
 from npuperf.profile.export import Export, export
-from npuperf.profile.folder import RunFolder
+from npuperf.profile.folder import RunFolder, bytes_below
 from npuperf.profile.proof import prove
 from npuperf.profile.request import ProfileRequest
 from npuperf.readers.recording import Recording, open_recording
@@ -35,20 +35,11 @@ class Job:
     keep_recording: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """What there is to analyze, how that is known, and why there is nothing, if so."""
+def find_evidence(job: Job, folder: RunFolder, python: str) -> tuple[Recorded, Recording | None]:
+    """Export, then read everything once to prove that it is there; ``python`` is an interpreter with torch_npu.
 
-    data: tuple[str, ...] = ()
-    exports: tuple[Exported, ...] = ()
-    proofs: tuple[Proof, ...] = ()
-    warnings: tuple[Message, ...] = ()
-    problem: Problem | None = None
-    recording: Recording | None = None
-
-
-def find_evidence(job: Job, folder: RunFolder, python: str) -> Evidence:
-    """Export, then read everything once to prove that it is there; ``python`` is an interpreter with torch_npu."""
+    Returns what was found, and what was read where it is to be kept and can be analyzed.
+    """
     formats = _FORMATS[job.request.export] if job.request.source is None or "export" in job.request.given else None
     progress = job.progress or (lambda _: None)
     exported = Export()
@@ -60,16 +51,18 @@ def find_evidence(job: Job, folder: RunFolder, python: str) -> Evidence:
         except KeyboardInterrupt:
             what = say("interrupted while exporting; the raw data is kept")
             problem = Problem(what=what, hint=say("{command}", command=_again(folder)), exit_code=ExitCode.INTERRUPTED)
-            return Evidence(exports=exported.folders, problem=problem)
+            return Recorded(folder=folder.shown, exports=exported.folders, problem=problem), None
     failed = _judge(folder, exported, proofs)
-    return Evidence(
+    found = Recorded(
+        folder=folder.shown,
+        raw_bytes=bytes_below(folder.raw),
         data=(folder.shown,),
         exports=exported.folders,
         proofs=proofs,
         warnings=(*([exported.note] if exported.note else []), *(_doubts(proofs) if failed is None else [])),
         problem=failed,
-        recording=recording if job.keep_recording and failed is None else None,
     )
+    return found, recording if job.keep_recording and failed is None else None
 
 
 def _proven(folder: RunFolder, keep: bool) -> tuple[Recording | None, tuple[Proof, ...]]:

@@ -15,7 +15,7 @@ from npuperf.profile.environment import SILENCERS, distortions, for_program
 from npuperf.profile.folder import RunFolder
 from npuperf.profile.msprof import find_msprof, not_found
 from npuperf.profile.plan import AGENT, INJECT
-from npuperf.profile.request import ProfileRequest
+from npuperf.profile.request import ProfileRequest, flag
 
 #: A script of the vendor's own guide records one or two steps after the first ten, in which operators are compiled.
 _FIRST_STEPS = 10
@@ -114,8 +114,8 @@ def _cautions(request: ProfileRequest) -> list[Message]:
             say("the whole run is recorded: its first steps compile operators, and the data grows with every step")
         )
     names = ("shapes", "stack", "memory", "modules", "flops", "l2_cache", "op_attr", "op_args", "host_sys", "sys_io")
-    kinds = [n.replace("_", "-") for n in (*names, "sys_interconnection", "mstx") if getattr(request, n)]
-    kinds += ["level 2"] if request.level == "2" else []
+    kinds = [flag(n) for n in (*names, "sys_interconnection", "mstx") if getattr(request, n)]
+    kinds += ["--level 2"] if request.level == "2" else []
     if len(kinds) > _MANY_KINDS:
         found.append(
             say_n(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -15,9 +16,9 @@ from npuperf.messages import say
 from npuperf.process import Ended, run_attached
 from npuperf.profile import manifest as manifests
 from npuperf.profile.command import Command, find_python, resolve
-from npuperf.profile.evidence import Evidence, Job, Tell, find_evidence
+from npuperf.profile.evidence import Job, Tell, find_evidence
 from npuperf.profile.export import copy_raw, raw_folders
-from npuperf.profile.folder import RunFolder, bytes_below, check_free, create
+from npuperf.profile.folder import RunFolder, check_free, create
 from npuperf.profile.plan import write_plan
 from npuperf.profile.processes import read_all
 from npuperf.profile.program import Launch, prepare, preview
@@ -25,6 +26,8 @@ from npuperf.profile.remarks import overhead_of, remarks, why_nothing
 from npuperf.profile.request import ProfileRequest
 from npuperf.profile.watch import Watch
 from npuperf.readers.recording import Recording
+
+_REPLACE: Final = say("--own-profiler replace takes its place")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,22 +90,17 @@ def _record(job: Job, command: Command, launch: Launch) -> Ran:
     )
     manifest = manifests.with_processes(manifest, processes, stage)
     manifests.write(folder, manifest)  # readers take the chip from it
-    found = _evidence_of(job, folder, processes, status)
-    document = Recorded(
-        folder=folder.shown,
-        raw_bytes=bytes_below(folder.raw),
-        data=found.data,
+    found, recording = _evidence_of(job, folder, processes, status)
+    document = replace(
+        found,
         processes=processes,
-        exports=found.exports,
-        proofs=found.proofs,
         warnings=(*remarks(processes, job.request), *watch.found(processes), *found.warnings),
         cautions=launch.cautions,
         overhead=overhead_of(processes),
         program_status=status,
-        problem=found.problem,
     )
     manifests.write(folder, manifests.with_outcome(manifest, document))
-    return Ran(document, found.recording)
+    return Ran(document, recording)
 
 
 def _export_only(job: Job, source: Path) -> Ran:
@@ -118,19 +116,10 @@ def _export_only(job: Job, source: Path) -> Ran:
     else:
         folder = _copied(job, source)
         manifest = manifests.begin(Command(()), job.request, job.environment)
-    manifests.write(folder, manifest)
-    found = find_evidence(job, folder, find_python(job.request.python))
-    document = Recorded(
-        folder=folder.shown,
-        raw_bytes=bytes_below(folder.raw),
-        data=found.data,
-        exports=found.exports,
-        proofs=found.proofs,
-        warnings=found.warnings,
-        problem=found.problem,
-    )
+        manifests.write(folder, manifest)
+    document, recording = find_evidence(job, folder, find_python(job.request.python))
     manifests.write(folder, manifests.with_outcome(manifest, document))
-    return Ran(document, found.recording)
+    return Ran(document, recording)
 
 
 def _copied(job: Job, source: Path) -> RunFolder:
@@ -169,28 +158,29 @@ def _status(ended: Ended, folder: RunFolder) -> int:
     return status if status >= 0 else 128 - status
 
 
-def _evidence_of(job: Job, folder: RunFolder, processes: tuple[ProcessStatus, ...], status: int) -> Evidence:
+def _evidence_of(
+    job: Job, folder: RunFolder, processes: tuple[ProcessStatus, ...], status: int
+) -> tuple[Recorded, Recording | None]:
     """Export and prove what a program left, or say why it left nothing."""
     own = tuple(path for p in processes for path in p.own_data)
     if not any(folder.raw.iterdir()):
-        return _without_data(job, processes, status, own)
+        if own:
+            what = say("the program has its own profiler, so npuperf left recording to it; {advice}", advice=_REPLACE)
+            return Recorded(folder=folder.shown, data=own, warnings=(what,)), None
+        return Recorded(folder=folder.shown, problem=_why_nothing(job, processes, status)), None
     recorded_by = (p.executable for p in processes if p.folders and p.executable)
     python = next(recorded_by, None) or find_python(job.request.python)
-    found = find_evidence(job, folder, python)
-    if own and any(not e.done for e in found.exports):  # recording ended as soon as it had begun
-        return Evidence(data=own, exports=found.exports, proofs=found.proofs, warnings=found.warnings)
-    return found
+    found, recording = find_evidence(job, folder, python)
+    if own and found.data and not all(e.done for e in found.exports):  # recording ended as soon as it had begun
+        return replace(found, data=own, problem=None), None
+    return found, recording
 
 
-def _without_data(job: Job, processes: tuple[ProcessStatus, ...], status: int, own: tuple[str, ...]) -> Evidence:
-    replaced = say("--own-profiler replace takes its place")
-    if own:
-        what = say("the program has its own profiler, so npuperf left recording to it; {advice}", advice=replaced)
-        return Evidence(data=own, warnings=(what,))
+def _why_nothing(job: Job, processes: tuple[ProcessStatus, ...], status: int) -> Problem:
     if job.request.engine == "msprof":
         what = say("msprof left no data: did the program use the NPU?")
-        return Evidence(problem=Problem(what=what, exit_code=ExitCode.CHILD_FAILED))
+        return Problem(what=what, exit_code=ExitCode.CHILD_FAILED)
     if any(p.state == "aside" for p in processes):
         what = say("the program has its own profiler, so npuperf left recording to it, but it has recorded nothing")
-        return Evidence(problem=Problem(what=what, hint=replaced))
-    return Evidence(problem=why_nothing(processes, job.request, job.environment, status))
+        return Problem(what=what, hint=_REPLACE)
+    return why_nothing(processes, job.request, job.environment, status)
