@@ -304,7 +304,7 @@ class Session:
         self.status.write(step=self.step, **news)
 
     def _met(self) -> None:
-        """The program makes its own profiler: stand aside, unless it was told to be replaced."""
+        """The program makes its own profiler: defer to it, unless it is to be replaced."""
         if self.plan["own_profiler"] == "replace":
             return
         if self.is_open:

@@ -27,7 +27,7 @@ from npuperf.profile.request import ProfileRequest
 from npuperf.profile.watch import Watch
 from npuperf.readers.recording import Recording
 
-_REPLACE: Final = say("--own-profiler replace takes its place")
+_REPLACE: Final = say("--own-profiler replace lets npuperf record in its place")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ def _evidence_of(
     own = tuple(path for p in processes for path in p.own_data)
     if not any(folder.raw.iterdir()):
         if own:
-            what = say("the program has its own profiler, so npuperf left recording to it; {advice}", advice=_REPLACE)
+            what = say("the program has its own profiler, so npuperf deferred to it; {advice}", advice=_REPLACE)
             return Recorded(folder=folder.shown, data=own, warnings=(what,)), None
         return Recorded(folder=folder.shown, problem=_why_nothing(job, processes, status)), None
     recorded_by = (p.executable for p in processes if p.folders and p.executable)
@@ -181,6 +181,6 @@ def _why_nothing(job: Job, processes: tuple[ProcessStatus, ...], status: int) ->
         what = say("msprof left no data: did the program use the NPU?")
         return Problem(what=what, exit_code=ExitCode.CHILD_FAILED)
     if any(p.state == "aside" for p in processes):
-        what = say("the program has its own profiler, so npuperf left recording to it, but it has recorded nothing")
+        what = say("the program has its own profiler, so npuperf deferred to it, but it has recorded nothing")
         return Problem(what=what, hint=_REPLACE)
     return why_nothing(processes, job.request, job.environment, status)

@@ -185,11 +185,11 @@ if __name__ == "__main__":
 
 
 def test_a_script_with_its_own_profiler(npu: dict[str, str], tmp_path: Path) -> None:
-    """npuperf leaves recording to it, and says where the script's data is."""
+    """npuperf defers to it, and says where the script's data is."""
     run = profile(npu, tmp_path, "train.py", "0", source=OWN)
     assert run.code == 0, run.err
     (own,) = (tmp_path / "own").iterdir()
-    assert "left recording to it" in run.err and f"npuperf analyze {own}" in run.err
+    assert "deferred to it" in run.err and f"npuperf analyze {own}" in run.err
     assert steps_of(run.kernels(own)) == {3, 4}
     assert not run.raw
 

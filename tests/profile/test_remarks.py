@@ -62,7 +62,7 @@ def test_remarks() -> None:
 def test_why_there_is_nothing(processes: list[dict[str, Any]], asked: ProfileRequest, words: str) -> None:
     statuses = [process(**{"folders": (), **p}) for p in processes]
     problem = why_nothing(statuses, asked, {}, 0)
-    assert words in f"{problem.what} {problem.hint}"
+    assert words in f"{problem.what!s} {problem.hint!s}"
 
 
 def test_progress_is_told_once_per_phase(tmp_path: Path) -> None:
@@ -116,3 +116,16 @@ def test_half_a_status_file_is_passed_over(tmp_path: Path) -> None:
     )
     (tmp_path / "h_2.json").write_text('{"state": "wai')
     assert [p.pid for p in read_all(tmp_path)] == [1]
+
+
+def test_what_the_agent_says_stays_a_message(tmp_path: Path) -> None:
+    from npuperf.agent.status import Status
+    from npuperf.agent.status import say as told
+
+    status = Status(str(tmp_path))
+    status.warn(told("{call} failed at step {step}", call="start()", step=3))
+    status.write(state="failed", problem=told("no NPU"))
+    (found,) = read_all(tmp_path)
+    (warning,) = found.warnings
+    assert (warning.id, warning.parameters) == ("{call} failed at step {step}", {"call": "start()", "step": 3})
+    assert str(found.problem) == "no NPU"
