@@ -1,69 +1,62 @@
-"""A finished recording, for the person at the terminal."""
+"""A finished recording, or a planned one, for the person at the terminal."""
 
 from __future__ import annotations
 
-from npuperf.errors import ExitCode
-from npuperf.profile.folder import RunFolder, size
-from npuperf.profile.options import Options, e2e_arguments, torch_arguments
-from npuperf.profile.processes import ProcessStatus
-from npuperf.profile.proof import Proof
-from npuperf.profile.run import Outcome
+import shlex
+
+from npuperf.documents.recorded import ProcessStatus, Proof, Recorded, RecordingPlan, Window
+from npuperf.messages import text
 from npuperf.units import byte_text, duration
 
 _SHOWN = 8
 
 
-def plan_lines(options: Options, folder: RunFolder) -> list[str]:
-    """Return what ``--dry-run`` shows below the command."""
-    if options.engine == "msprof":
-        return [f"folder: {folder.path}"]
-    if options.whole_run:
-        window = "the whole run"
-    else:
-        first = options.wait + options.warmup
-        window = f"steps {first}–{first + options.active - 1} (counted from 0, by {_step_names(options.step_on)})"
-        window += f", {options.repeat} times" if options.repeat > 1 else ""
-    lines = [f"folder: {folder.path}", f"records: {window}"]
-    if options.ranks is not None:
-        lines.append(f"ranks: {', '.join(map(str, options.ranks))}")
-    arguments = {"profileConfig": e2e_arguments(options)} if options.engine == "e2e" else torch_arguments(options)
-    if options.engine == "cpu":
-        del arguments["experimental"]
-    for name, entries in arguments.items():
-        lines += [f"{name}: {key}={value!r}" for key, value, _ in entries]
-    return lines
+def plan_lines(plan: RecordingPlan) -> list[str]:
+    """Return what ``--dry-run`` shows: the command, ready to paste, and how it would be recorded."""
+    added = (f"{name}={shlex.quote(value)}" for name, value in sorted(plan.added.items()))
+    lines = [" ".join([*added, shlex.join(plan.argv)]), f"folder: {plan.folder}"]
+    if plan.engine == "msprof":
+        return lines
+    lines.append(f"records: {_window(plan.window) if plan.window else 'the whole run'}")
+    if plan.ranks is not None:
+        lines.append(f"ranks: {', '.join(map(str, plan.ranks))}")
+    return [*lines, *(f"{s.of}: {s.name}={s.value!r}" for s in plan.settings)]
+
+
+def _window(window: Window) -> str:
+    times = f", {window.repeat} times" if window.repeat > 1 else ""
+    return f"steps {window.first}–{window.last} (counted from 0, by {_step_names(window.step_on)}){times}"
 
 
 def _step_names(step_on: str) -> str:
     return {"optimizer": "optimizer steps", "forward": "outermost module calls"}.get(step_on, f"{step_on} seconds")
 
 
-def run_lines(outcome: Outcome, *, analyze: bool = False) -> list[str]:
+def run_lines(document: Recorded, *, analyze: bool = False) -> list[str]:
     """Return what to say about a run: what was recorded, what it cost, what to mind, what is next."""
-    lines = [*_recorded(outcome), *(f"warning: {w}" for w in outcome.warnings)]
-    if outcome.problem is not None:
-        lines.append(f"problem: {outcome.problem.what}")
-        if outcome.problem.hint:
-            lines.append(f"  next: {outcome.problem.hint}")
-    refused = outcome.problem is not None and outcome.problem.exit_code == ExitCode.USAGE
-    if outcome.program_status and not refused:
-        lines.append(f"the program failed with exit status {outcome.program_status}")
-    if outcome.data and outcome.problem is None and not analyze:
-        lines += [f"next: npuperf analyze {path}" for path in outcome.data]
+    lines = [*_recorded(document), *(f"warning: {text(w)}" for w in document.warnings)]
+    if document.problem is not None:
+        lines.append(f"problem: {text(document.problem.what)}")
+        if document.problem.hint:
+            lines.append(f"  next: {text(document.problem.hint)}")
+    if document.program_status and not document.refused:
+        lines.append(f"the program failed with exit status {document.program_status}")
+    if document.data and document.problem is None and not analyze:
+        lines += [f"next: npuperf analyze {path}" for path in document.data]
     return lines
 
 
-def _recorded(outcome: Outcome) -> list[str]:
+def _recorded(document: Recorded) -> list[str]:
     """Say what is there, per device."""
-    if not outcome.proofs:
+    if not document.proofs:
         return []
-    lines = [f"recorded {_engine(outcome)}: {byte_text(size(outcome.folder.raw))} in {outcome.folder.shown}"]
-    good = [p for p in outcome.proofs if p.holds]
-    lines += [f"  {_proof(p, outcome.processes)}" for p in good[:_SHOWN]]
+    lines = [f"recorded {_engine(document)}: {byte_text(document.raw_bytes)} in {document.folder}"]
+    good = [p for p in document.proofs if p.holds]
+    lines += [f"  {_proof(p, document.processes)}" for p in good[:_SHOWN]]
     if len(good) > _SHOWN:
         lines.append(f"  … and {len(good) - _SHOWN} more devices")
-    if outcome.overhead is not None:
-        o = outcome.overhead
+    if document.overhead is not None:
+        o = document.overhead
         inside, outside = duration(o.inside_ns), duration(o.outside_ns)
         lines.append(
             f"  a step took {inside} while recorded (median of {o.inside}) and {outside} otherwise "
@@ -72,9 +65,9 @@ def _recorded(outcome: Outcome) -> list[str]:
     return lines
 
 
-def _engine(outcome: Outcome) -> str:
+def _engine(document: Recorded) -> str:
     names = {"torch": "with torch_npu.profiler", "e2e": "with the E2E profiler", "cpu": "the CPU, with torch.profiler"}
-    engine = next((p.engine for p in outcome.processes if p.folders), None)
+    engine = next((p.engine for p in document.processes if p.folders), None)
     return names.get(engine or "", "and exported")
 
 
