@@ -24,6 +24,8 @@ _TICK = 0.2
 _GRACE = 5.0
 #: This many signals within this many seconds mean: now.
 _IMPATIENT = (3, 3.0)
+#: A Python program keeps what it says to a file to itself for a while, and a signal makes it lose that.
+_AT_ONCE = {"PYTHONUNBUFFERED": "1"}
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of prctl(2)
 
 
@@ -134,7 +136,7 @@ def run_logged(
         with log.open("ab") as output:
             child = subprocess.Popen(
                 list(command),
-                env=dict(environment),
+                env={**environment, **_AT_ONCE},
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=output,

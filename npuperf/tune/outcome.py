@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +13,8 @@ from npuperf.tune.job import NO_DUMP, Job
 
 #: What aoe's exit status 2 means in every version seen.
 _BAD_OPTION: Final = 2
+#: An error in CANN's words, or the end of a traceback.
+_ERROR: Final = re.compile(r"\[ERROR\]|^[\w.]*(Error|Exception)\b")
 _FAILED: Final = ExitCode.CHILD_FAILED
 #: What is wrong, and what to do next.
 Problem = tuple[str, str]
@@ -28,13 +31,22 @@ def no_dump(ran: supervise.Ran, folder: Path) -> tuple[Problem, int]:
 
 
 def _failure(what: str, folder: Path) -> Problem:
-    """Say what failed, with the last line of its output and AOE's status in it, and where the rest is."""
+    """Say what failed, with the line of its output that tells most and AOE's status in it, and where the rest is."""
     output = supervise.output(folder)
-    said = [line for line in output.splitlines() if line.strip()][-1:]
+    said = _reason(output)
     code = codes.printed(output)
     meaning = codes.meaning(code, _cann(folder)) if code is not None else None
     meant = [f"AOE's status {code}: {meaning}"] if meaning else []
     return ": ".join([what, *said]) + "".join(f" ({text})" for text in meant), f"see {folder / supervise.LOG}"
+
+
+def _reason(output: str) -> list[str]:
+    """Return the last line that speaks of an error, else the last line; none if nothing was said.
+
+    What a program says otherwise often comes after its error, out of a buffer that is emptied at its end.
+    """
+    lines = [line for line in output.splitlines() if line.strip()]
+    return ([line for line in lines if _ERROR.search(line)] or lines)[-1:]
 
 
 def _cann(folder: Path) -> str | None:

@@ -212,6 +212,26 @@ def test_a_failure_is_never_a_success(place: Place, fail: str, words: str, schem
         assert found["recovered"] == (fail == "truncated")
 
 
+def test_the_reason_is_found_before_what_is_said_later(place: Place) -> None:
+    """A program's stdout is often written when it ends, and so after its errors."""
+    (place.bin / "aoe").write_text("#!/bin/sh\necho '[ERROR] no device' >&2\necho 'Tuning process finished.'\nexit 1\n")
+    done = place.run(*OP)
+    assert done.returncode == 5 and "exit status 1: [ERROR] no device\n" in done.stderr
+
+
+def test_the_end_of_a_traceback_is_a_reason(place: Place) -> None:
+    (place.bin / "aoe").write_text("#!/bin/sh\necho 'torch.OutOfMemoryError: no room' >&2\necho epoch 3\nexit 1\n")
+    assert "exit status 1: torch.OutOfMemoryError: no room\n" in place.run(*OP).stderr
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_what_a_program_said_is_kept_when_it_is_killed(place: Place, unbuffered: str) -> None:
+    killed = "#!/usr/bin/env python3\nimport os\nprint('as far as here')\nos.kill(os.getpid(), 9)\n"
+    (place.bin / "aoe").write_text(killed)
+    done = place.run(*OP, PYTHONUNBUFFERED=unbuffered)
+    assert done.returncode == 5 and "killed by signal 9: as far as here\n" in done.stderr
+
+
 def test_a_timeout_keeps_what_there_is(place: Place) -> None:
     done = place.run(*OP, "--timeout", "0.02", "--format", "json", FAKE_AOE_SECONDS="30", FAKE_AOE_OPS="60")
     assert done.returncode == 5 and "--timeout is over" in done.stderr
