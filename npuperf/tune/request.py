@@ -10,7 +10,7 @@ from npuperf.documents.gates import parse_condition
 from npuperf.documents.tuning import Tuning
 from npuperf.errors import UsageError
 from npuperf.messages import Message, say, series
-from npuperf.tune import metrics as metrics  # which --fail-on knows from here on
+from npuperf.tune import tuning_metrics as tuning_metrics  # which --fail-on knows from here on
 from npuperf.tune.job import JobMode
 
 _MERGE: Final = say("npuperf tune --merge A B --into C")

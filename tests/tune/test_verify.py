@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from build import K, ascend_pt
 
-from npuperf.tune.bank import compare
-from npuperf.tune.verify import Profiled, read_profiled
+from npuperf.tune.verify import Profiled, compare, read_profiled
 
 #: Cube kernels are faster with a bank that has records, as the device would make them.
 TRAIN = """
