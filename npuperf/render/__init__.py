@@ -1,17 +1,96 @@
-"""A result as text, JSON, CSV or Markdown. No analysis here: every number comes out as it went in."""
+"""A document as text, JSON, CSV or Markdown. No analysis here: every number comes out as it went in.
+
+A format is a function from a document and a view to text, registered for a type of document; those of a type's bases
+serve where it has none of its own, so that one function is enough for a format of all documents.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
-from npuperf.documents.analysis import Result
-from npuperf.render.csv import render_csv
-from npuperf.render.json import render_json
-from npuperf.render.markdown import render_markdown
+from npuperf.errors import UsageError
+from npuperf.messages import Message, chain, say, series
+from npuperf.render import language
 
-#: Formats that need no terminal, by name: result, table (csv only), rows at most → document.
-DOCUMENTS: dict[str, Callable[[Result, str, int], str]] = {
-    "json": lambda result, table, top: render_json(result),
-    "csv": lambda result, table, top: render_csv(result, table),
-    "markdown": lambda result, table, top: render_markdown(result, top),
-}
+if TYPE_CHECKING:
+    from npuperf.documents.document import Document
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """How a document is to be shown.
+
+    ``full``: everything, not one screen; ``top``: rows of every list, None for what suits the format; ``table``: this
+    table alone; ``width`` in columns and ``colour`` of a terminal; ``language``: a code, None as the environment says.
+    """
+
+    full: bool = False
+    top: int | None = None
+    table: str | None = None
+    width: int = 120
+    colour: bool = False
+    language: str | None = None
+
+
+Renderer = Callable[[Any, View], str]
+
+#: The names of all formats, in the order of their registration.
+FORMATS: Final[list[str]] = []
+_RENDERERS: Final[dict[tuple[str, str], Renderer | str]] = {}
+
+
+def register(document: type[Document] | str, format_: str, renderer: Renderer | str) -> None:
+    """Make a format known for a type of document (or its name). A renderer as "module:function" is loaded when used."""
+    name = document if isinstance(document, str) else document.__name__
+    _RENDERERS[name, format_] = renderer
+    if format_ not in FORMATS:
+        FORMATS.append(format_)
+
+
+def render(document: Document, format_: str, view: View | None = None) -> str:
+    """Return a document in a format. Raises UsageError for a format or a table that does not exist."""
+    view = view or View()
+    renderer = _renderer(type(document), format_)
+    with language.speaking(view.language):
+        return renderer(document, view)
+
+
+def check(document: type[Document], format_: str, table: str | None = None) -> None:
+    """Raise UsageError, before any work is done, where :func:`render` would."""
+    _renderer(document, format_)
+    if table is not None:
+        from npuperf.render.tables import table_named
+
+        table_named(document, table)
+
+
+def _renderer(document: type[Document], format_: str) -> Renderer:
+    for base in document.__mro__:
+        found = _RENDERERS.get((base.__name__, format_))
+        if found is not None:
+            return load(found) if isinstance(found, str) else found
+    raise unknown(say("--format {name}: no such format", name=repr(format_)), format_, FORMATS)
+
+
+def load(name: str) -> Any:
+    """Return what "module:name" says."""
+    module, attribute = name.split(":")
+    return getattr(import_module(module), attribute)
+
+
+def unknown(what: Message, name: str, known: list[str]) -> UsageError:
+    """Return the error for a name that is not among the known ones, with the nearest of them."""
+    near = get_close_matches(name, known, n=1, cutoff=0.5)
+    meant = say("did you mean {name}?", name=near[0]) if near else None
+    return UsageError(what, hint=chain(meant, say("known: {names}", names=series(known)), by=" "))
+
+
+register("Document", "text", "npuperf.render.page_text:render_text")
+register("Result", "text", "npuperf.render.analysis_text:render_text")
+register("Document", "json", "npuperf.render.json:render_json")
+register("Document", "csv", "npuperf.render.csv:render_csv")
+register("Document", "markdown", "npuperf.render.markdown:render_markdown")

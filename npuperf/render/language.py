@@ -1,0 +1,80 @@
+"""Messages as text in the language of whoever reads it.
+
+A language is one file of gettext, ``npuperf/locale/<code>.po``; without one the sentences stay as they are: English.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import lru_cache
+from gettext import GNUTranslations, NullTranslations
+from io import BytesIO
+from pathlib import Path
+from typing import Final
+
+from npuperf import messages
+from npuperf.messages import Parameter, say, say_n
+
+LOCALE: Final = Path(__file__).resolve().parents[1] / "locale"
+_NAMES: Final = ("NPUPERF_LANGUAGE", "LANGUAGE", "LC_ALL", "LC_MESSAGES", "LANG")
+_ENGLISH: Final = ("en", "C", "POSIX")
+_current: ContextVar[NullTranslations | None] = ContextVar("language", default=None)
+
+
+def text(message: Parameter) -> str:
+    """Return a message, or a parameter of one, in the current language."""
+    return messages.text(message, _current.get() or translations(None))
+
+
+def words(sentence: str, /, **parameters: Parameter) -> str:
+    """Return a sentence in the current language; see :func:`npuperf.messages.say`."""
+    return text(say(sentence, **parameters))
+
+
+def words_n(one: str, many: str, n: int, /, **parameters: Parameter) -> str:
+    """Return a sentence whose words depend on a number; see :func:`npuperf.messages.say_n`."""
+    return text(say_n(one, many, n, **parameters))
+
+
+@contextmanager
+def speaking(language: str | None) -> Iterator[None]:
+    """Make everything inside speak a language, by its code; None: the one that the environment names."""
+    token = _current.set(translations(language))
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def translations(language: str | None) -> NullTranslations:
+    """Return a language's sentences; English where it has none."""
+    wanted = [language] if language else _wanted()
+    for code in wanted:
+        if code.split("_")[0] in _ENGLISH:
+            break
+        for name in (code, code.split("_")[0]):
+            if (LOCALE / f"{name}.po").is_file():
+                return _read(LOCALE / f"{name}.po")
+    return messages.ENGLISH
+
+
+def _wanted() -> list[str]:
+    """Return the codes of the first variable that names any, as gettext does."""
+    named = next(filter(None, map(os.environ.get, _NAMES)), "")
+    return [code.split(".")[0].split("@")[0] for code in named.split(":") if code]
+
+
+@lru_cache
+def _read(path: Path) -> GNUTranslations:
+    from babel.messages.mofile import write_mo
+    from babel.messages.pofile import read_po
+
+    with path.open("rb") as file:
+        catalog = read_po(file)
+    compiled = BytesIO()
+    write_mo(compiled, catalog)
+    compiled.seek(0)
+    return GNUTranslations(compiled)
