@@ -2,115 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
-from npuperf.documents.analysis import Device, Finding, Partition, Severity, Status, Verdict
-from npuperf.host.mode import Mode, no_launches
-from npuperf.model.chip import Cores
-from npuperf.model.device import DeviceProfile
-from npuperf.model.intervals import Intervals
-from npuperf.model.labels import I64, Labels, Mask
-from npuperf.model.tasks import Tasks, Work
+from npuperf.documents.analysis import Finding, Severity, Status
+from npuperf.host.mode import no_launches
+from npuperf.messages import Message, chain, say
+from npuperf.model.labels import Mask
 from npuperf.model.thresholds import Thresholds
-from npuperf.replay.whatif import Scene, predict
-from npuperf.scopes.splits import Bench
-from npuperf.timeline.launches import Launches
+from npuperf.scopes.view import View
 from npuperf.units import percent as share_text
 
-#: Launching operators looked at for code lines.
-_OPS: Final = 50
+#: What to do where a rule found no problem.
+NOTHING: Final = chain()
 
 
-@dataclass(frozen=True, slots=True)
-class View:
-    """One device as a rule sees it: the tasks of the window judged, and what is already known of it.
-
-    ``waits``: how long the idle device waited for the launch of each task, ``held``: how long each waited for cores
-    that other streams held, as far as that can be told (ns); ``scene``: for what-ifs;
-    ``bench``: for core limits, or ``no_bench`` says why there is none.
-    """
-
-    profile: DeviceProfile
-    tasks: Tasks
-    types: Labels
-    launches: Launches
-    waits: I64
-    cores: Cores
-    report: Device
-    scene: Scene | None
-    thresholds: Thresholds
-    held: I64
-    mode: Mode = "unknown"
-    bench: Bench | None = None
-    no_bench: str | None = None
-
-    @property
-    def partition(self) -> Partition:
-        """The split of the window."""
-        return self.report.partition
-
-    @property
-    def verdict(self) -> Verdict:
-        """The verdict over the window."""
-        return self.report.verdict
-
-    @property
-    def steps(self) -> list[int]:
-        """The numbers of the window's steps."""
-        return [s.step for s in self.report.steps]
-
-    @property
-    def host_bound_ns(self) -> int:
-        """How much of the window lies in host-bound phases."""
-        return sum(p.end_ns - p.start_ns for p in self.report.phases if p.bound == "host")
-
-    @property
-    def host_bound(self) -> bool:
-        """Whether the window, or a notable part of it, is host-bound."""
-        notable = self.thresholds.idle_share * self.partition.span_ns
-        return self.verdict.bound == "host" or self.host_bound_ns >= max(notable, 1)
-
-    def blamed(self, *causes: str) -> int:
-        """Return how long the device waited for the host while it was at one of these causes, ns."""
-        return sum(b.ns for b in self.report.blame if b.cause in causes)
-
-    def predict(self, expression: str) -> tuple[int, int] | None:
-        """Return what a change saves per step (ns, least and most), or None where the replay abstains."""
-        if self.scene is None:
-            return None
-        found = predict(self.scene, expression)
-        return (self.per_step(max(found.least, 0)), self.per_step(max(found.most, 0))) if found.matched else None
-
-    @property
-    def compute(self) -> Mask:
-        """True for compute tasks."""
-        return np.equal(self.tasks.work, Work.COMPUTE)
-
-    def per_step(self, ns: int) -> int:
-        """Spread a sum over the steps of the window."""
-        return ns // max(len(self.steps), 1)
-
-    def exposed(self, chosen: Mask) -> int:
-        """Return the device time, ns, that only ``chosen`` tasks cover: what their removal could save at most."""
-        active = self.tasks.work != Work.CONTROL
-        rest = active & ~chosen
-        everything = Intervals.union(self.tasks.start[active], self.tasks.end[active])
-        return everything.total() - Intervals.union(self.tasks.start[rest], self.tasks.end[rest]).total()
-
-
-def lacks_launches(view: View) -> str | None:
+def lacks_launches(view: View) -> Message | None:
     """Say what is missing for a rule about waiting for the host, if anything."""
     if not view.launches.known.any():
         return no_launches(view.mode)
     if view.profile.excerpt:
-        return "rows are missing from the kernel table: analyze the file as it was exported"
+        return say("rows are missing from the kernel table: analyze the file as it was exported")
     return None
 
 
-def lacks_host_events(view: View, *more: tuple[bool, str]) -> str | None:
+def lacks_host_events(view: View, *more: tuple[bool, Message]) -> Message | None:
     """Say what is missing for a rule about what the host was doing, if anything.
 
     ``more``: further conditions, each with what is missing where it does not hold. Where the device does not
@@ -120,7 +37,7 @@ def lacks_host_events(view: View, *more: tuple[bool, str]) -> str | None:
     if missing or not view.host_bound:
         return missing
     if not len(view.profile.host.events):
-        return "host events are not recorded: npuperf profile --activities cpu,npu --level 1"
+        return say("host events are not recorded: npuperf profile --activities cpu,npu --level 1")
     return next((text for holds, text in more if not holds), None)
 
 
@@ -163,14 +80,15 @@ def finding(
     view: View,
     rule: str,
     status: Status,
-    title: str,
+    title: Message,
     *,
     evidence: dict[str, Any] | None = None,
     gain: tuple[int, int] | None = None,
-    refute: str | None = None,
-    next: str = "",
-    needs: str | None = None,
-    source: str | None = None,
+    refute: Message | None = None,
+    next: Message = NOTHING,
+    needs: Message | None = None,
+    source: Message | None = None,
+    code: str | None = None,
 ) -> Finding:
     """Fill in a finding. ``gain``: ns per step, least and most; its share of the step sets the severity."""
     step = view.per_step(view.partition.span_ns)
@@ -186,7 +104,7 @@ def finding(
         gain_per="step" if view.steps else "window",
         refute=refute,
         next=next,
-        code=None,
+        code=code,
         needs=needs,
         source=source,
         rank=view.profile.rank,
@@ -199,18 +117,6 @@ def _severity(percent: tuple[float, float] | None, thresholds: Thresholds) -> Se
     if most >= thresholds.severity_high:
         return "high"
     return "medium" if most >= thresholds.severity_medium else "low"
-
-
-def code_lines(view: View, chosen: I64, count: int = 3) -> list[str]:
-    """Return where most of some tasks come from: code lines, or torch operators where no stack is recorded."""
-    ops, place = np.unique(view.tasks.op[chosen], return_inverse=True)
-    total = np.bincount(place, view.tasks.dur[chosen], minlength=len(ops))
-    host, lines = view.profile.host, dict[str, None]()
-    for i in np.argsort(-total, kind="stable")[:_OPS].tolist():
-        line = host.code_line(int(ops[i])) or host.torch_op(int(ops[i]))
-        if line:
-            lines.setdefault(line)
-    return list(lines)[:count]
 
 
 def top_types(view: View, chosen: Mask, count: int = 3) -> list[dict[str, Any]]:

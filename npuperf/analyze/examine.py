@@ -6,13 +6,16 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
+from msgspec import structs
 
 from npuperf.advise import advise
-from npuperf.advise.rule import View
+from npuperf.analyze.changes import replay_changes, unanswered
+from npuperf.analyze.request import AnalyzeRequest
 from npuperf.cluster.waits import Stays
 from npuperf.cores.blocks import core_use
 from npuperf.documents.analysis import (
     Clock,
+    CoreUse,
     Device,
     Finding,
     Kernel,
@@ -21,14 +24,15 @@ from npuperf.documents.analysis import (
     ReplayCheck,
     Step,
     Stream,
+    SuperKernelCheck,
     SyncSite,
     TypeTime,
     Verdict,
     WhatIf,
 )
 from npuperf.host.blame import sum_blame
-from npuperf.host.mode import mode_of, no_launches
 from npuperf.host.syncs import place
+from npuperf.messages import Message, say, say_n
 from npuperf.model.chip import Cores
 from npuperf.model.device import DeviceProfile, ReadLog
 from npuperf.model.intervals import Intervals
@@ -37,16 +41,19 @@ from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
 from npuperf.operators.sums import Key, OperatorSum, longest_kernels, sum_operators, type_labels
 from npuperf.replay.study import Study
-from npuperf.replay.whatif import Scene, pattern, predict
-from npuperf.scopes.bench import CoreStudy, add_checks, add_scopes
-from npuperf.scopes.expect import Checked, Expectation, check
+from npuperf.replay.whatif import Scene, predict
+from npuperf.scopes import core_limits, fusion
+from npuperf.scopes.bench import study_cores
+from npuperf.scopes.expect import Checked, check
+from npuperf.scopes.fused import check_super_kernels
 from npuperf.scopes.splits import Split
+from npuperf.scopes.view import View
 from npuperf.timeline.launches import Launches
 from npuperf.timeline.partition import add, lay_out, window
 from npuperf.timeline.phases import join_alike, segment, shortest_phase
 from npuperf.timeline.typical import typical_step
 from npuperf.timeline.vendor import compare, partition_of
-from npuperf.timeline.verdict import NO_PACE, Pace, judge, paces
+from npuperf.timeline.verdict import NO_PACE, WINDOW, Pace, judge, paces
 
 NO_TIME_PARTITION: Final = Partition(**dict.fromkeys(Partition.__struct_fields__, 0))
 #: Names of a blame list beyond this one are summed by cause.
@@ -54,28 +61,20 @@ _NAMES: Final = 12
 #: Sync places for which the gain is replayed.
 _SYNC_PLACES: Final = 5
 _TYPES: Final = 3
-#: Operator types that are named where an expression matches none.
-_NEAR: Final = 3
+_STEP: Final = say("the step")
+_PHASE: Final = say("the phase")
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """What is asked of a device: a step (None: all), core counts, list lengths, what-if expressions, core limits."""
+class Earlier:
+    """What SuperKernels are held against: an earlier profile without them, and lines of CANN's log."""
 
-    top: int = 10
-    step: int | None = None
-    cores: Cores | None = None
-    what_if: tuple[str, ...] = ()
-    soc: str | None = None
-    cores_of: Split = field(default_factory=dict)
-    expect: tuple[Expectation, ...] = ()
-    earlier: tuple[DeviceProfile, ...] = ()
+    profiles: tuple[DeviceProfile, ...] = ()
     plog: tuple[str, ...] = ()
-    rules: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
-class Part:
+@dataclass(frozen=True, slots=True)
+class Examined:
     """What one device adds to the result."""
 
     report: Device
@@ -89,58 +88,144 @@ class Part:
     checked: list[Checked] = field(default_factory=list)
 
 
-def examine(profile: DeviceProfile, ask: Question, thresholds: Thresholds, log: ReadLog) -> Part | None:
+def examine(
+    profile: DeviceProfile, request: AnalyzeRequest, thresholds: Thresholds, earlier: Earlier, log: ReadLog
+) -> Examined | None:
     """Examine one device; None if the profile says nothing about it."""
     active = profile.tasks.work != Work.CONTROL
     if not active.any():
-        return _vendor_only(profile, ask, thresholds) if profile.vendor_steps else None
+        return _vendor_only(profile, request, thresholds) if profile.vendor_steps else None
     study = Study.of(profile, thresholds)
-    launches = study.launches
-    if launches.implausible:
-        log.warn(f"rank {profile.rank} device {profile.device}: {launches.implausible} tasks start long before "
-                 "their recorded launch; those launches count as unknown")  # fmt: skip
-    if not (profile.tasks.type.known() & active).any():
-        log.warn("operator types are not recorded (Level0): kernels are grouped by name without running number")
-    if ask.cores and profile.cores.cube and _pair(ask.cores) != _pair(profile.cores):
+    _warn(study, request.cores, log)
+    span = study.timeline.span if request.step is None else study.step_span(request.step)
+    return _examined(study, span, request, thresholds, earlier)
+
+
+def _warn(study: Study, cores: Cores | None, log: ReadLog) -> None:
+    """Say what a reader should know of a profile before its figures."""
+    profile, tasks = study.profile, study.profile.tasks
+    if study.launches.implausible:
         log.warn(
-            f"{ask.cores.source} says {_pair(ask.cores)} cores, and the profile {_pair(profile.cores)} "
-            f"({profile.cores.source}): the former are used"
+            say_n(
+                "rank {rank} device {device}: {n} task starts long before its recorded launch; that launch counts as "
+                "unknown",
+                "rank {rank} device {device}: {n} tasks start long before their recorded launch; those launches count "
+                "as unknown",
+                study.launches.implausible,
+                rank=profile.rank,
+                device=profile.device,
+            )
         )
-    span = study.timeline.span if ask.step is None else study.step_span(ask.step)
-    return _report(study, span, ask, thresholds)
+    if not (tasks.type.known() & (tasks.work != Work.CONTROL)).any():
+        log.warn(say("operator types are not recorded (Level0): kernels are grouped by name without running number"))
+    known = profile.cores
+    if cores and known.cube and (cores.cube, cores.vector) != (known.cube, known.vector):
+        log.warn(
+            say(
+                "{given} says {cores} cores, and the profile {recorded} ({source}): the former are used",
+                given=cores.source,
+                cores=_pair(cores),
+                recorded=_pair(known),
+                source=known.source,
+            )
+        )
 
 
 def _pair(cores: Cores) -> str:
     return f"{cores.cube},{cores.vector}"
 
 
-def _report(study: Study, span: tuple[int, int], ask: Question, thresholds: Thresholds) -> Part:
+def _examined(
+    study: Study, span: tuple[int, int], request: AnalyzeRequest, thresholds: Thresholds, earlier: Earlier
+) -> Examined:
     """Put together what is said about the window ``span`` of one device."""
-    profile, launches, timeline = study.profile, study.launches, study.timeline
+    profile, timeline = study.profile, study.timeline
+    whole_run = request.step is None
     inside = np.ones(len(profile.tasks), np.bool_)
-    if ask.step is not None:
+    if not whole_run:
         inside = (profile.tasks.start >= span[0]) & (profile.tasks.start < span[1])
-    tasks = profile.tasks.filter(inside)
+    tasks = profile.tasks if whole_run else profile.tasks.filter(inside)
     plain = tasks.without_counters()
-    cores = ask.cores or profile.cores
+    cores = request.cores or profile.cores
     origin = timeline.span[0]
-    whole, pace, verdict = _judge_windows(study, window(*span), thresholds)[0]
-    steps = [s for s in _steps(study, thresholds) if ask.step in (None, s.step)]
-    count = max(len(steps), 1)
-    scene = _scene(study, span)
-    core_study = CoreStudy.of(study, cores, span, scene, thresholds, ask.cores_of)
-    use = core_use(plain, cores, whole.span_ns)
-    use.over_time = core_study.over_time
-    shortest = shortest_phase(timeline.span[1] - origin, study.steps, thresholds)
+    scene = None
+    if study.replay is not None and study.elasticities is not None:
+        scene = Scene.of(study, study.replay, span)
+    use, held, bench = study_cores(study, cores, span, scene, thresholds, request.cores_of)
+    pace, report = _report(
+        study, plain, span, request, scene, core_use(plain, cores, span[1] - span[0], use), thresholds
+    )
+    view = View(
+        study=study,
+        tasks=plain,
+        types=type_labels(plain),
+        launches=study.launches.filter(inside),
+        waits=timeline.host_waits(len(profile.tasks))[inside],
+        held=held[inside],
+        cores=cores,
+        report=report,
+        scene=scene,
+        bench=bench,
+        thresholds=thresholds,
+    )
+    view = _with_scopes(view, request.cores_of, earlier)
+    windowed = replace(profile, tasks=plain)
+    return Examined(
+        report=view.report,
+        pace=pace,
+        excerpt=profile.excerpt,
+        stays=Stays.of(view.report, plain),
+        operators=sum_operators(profile, tasks, cores, origin),
+        kernels=longest_kernels(profile, plain, origin, request.top),
+        findings=advise(view, thresholds, request.rules),
+        what_if=replay_changes(view, request.what_if),
+        checked=[check(windowed, expectation) for expectation in request.expect],
+    )
+
+
+def _with_scopes(view: View, asked: Split, earlier: Earlier) -> View:
+    """Add core limits, proposed and asked for, then SuperKernels, which depend on them, and their verification."""
+    report = structs.replace(view.report, core_splits=core_limits.splits(view, asked))
+    view = replace(view, report=report)
+    checks = _check_super_kernels(view, earlier)
+    report = structs.replace(report, super_kernels=fusion.scopes(view), super_kernel_checks=checks)
+    return replace(view, report=report)
+
+
+def _check_super_kernels(view: View, earlier: Earlier) -> list[SuperKernelCheck]:
+    """Hold the SuperKernels of a profile against the same device's earlier profile without them."""
+    if not (earlier.profiles or earlier.plog):
+        return []
+    who = (view.profile.rank, view.profile.device)
+    same = [p for p in earlier.profiles if (p.rank, p.device) == who] or [*earlier.profiles]
+    return check_super_kernels(same[0].tasks if same else Tasks.empty(), view.tasks, earlier.plog)
+
+
+def _report(
+    study: Study,
+    tasks: Tasks,
+    span: tuple[int, int],
+    request: AnalyzeRequest,
+    scene: Scene | None,
+    use: CoreUse,
+    thresholds: Thresholds,
+) -> tuple[Pace, Device]:
+    """Describe the window: everything but what rules and proposals say of it."""
+    profile, launches, origin = study.profile, study.launches, study.timeline.span[0]
+    whole, pace, verdict = _judge_windows(
+        study, window(*span), thresholds, say("the step") if len(study.steps) else WINDOW
+    )[0]
+    steps = [s for s in _steps(study, thresholds) if request.step in (None, s.step)]
+    shortest = shortest_phase(study.timeline.span[1] - origin, study.steps, thresholds)
     phases = _phases(study, span, shortest, thresholds)
     report = Device(
         rank=profile.rank,
         device=profile.device,
         source=profile.source,
         level=profile.context.level,
-        soc=ask.soc or profile.soc,
-        cores_cube=cores.cube,
-        cores_vector=cores.vector,
+        soc=request.soc or profile.soc,
+        cores_cube=(request.cores or profile.cores).cube,
+        cores_vector=(request.cores or profile.cores).vector,
         origin_ns=origin,
         partition=whole,
         verdict=verdict,
@@ -152,55 +237,22 @@ def _report(study: Study, span: tuple[int, int], ask: Question, thresholds: Thre
             tasks=len(profile.tasks),
         ),
         steps=steps,
-        streams=_streams(plain, launches, profile.tasks.without_counters(), span),
+        streams=_streams(tasks, launches, profile.tasks.without_counters(), span),
         cores=use,
-        vendor=compare(profile.vendor_steps, steps, whole, thresholds) if ask.step is None or steps else [],
+        vendor=compare(profile.vendor_steps, steps, whole, thresholds) if request.step is None or steps else [],
         phases=phases,
         blame=sum_blame(study.blamed.within(*span), profile.host, study.nesting, _NAMES),
         typical_step=typical_step(steps, phases, shortest, thresholds),
-        syncs=_syncs(study, scene, span, count),
+        syncs=_syncs(study, scene, span, max(len(steps), 1)),
         replay=_check(study, thresholds),
     )
-    view = View(
-        profile=profile,
-        tasks=plain,
-        types=type_labels(plain),
-        launches=launches.filter(inside),
-        waits=timeline.host_waits(len(profile.tasks))[inside],
-        cores=cores,
-        report=report,
-        scene=scene,
-        thresholds=thresholds,
-        held=core_study.held[inside] if core_study.held is not None else np.zeros(len(plain), np.int64),
-        mode=core_study.mode,
-        bench=core_study.bench,
-        no_bench=core_study.no_bench,
-    )
-    add_scopes(report, view, ask.cores_of)
-    windowed = replace(profile, tasks=plain)
-    add_checks(report, windowed, ask.earlier, ask.plog)
-    return Part(
-        report=report,
-        pace=pace,
-        excerpt=profile.excerpt,
-        stays=_stays(report, plain),
-        operators=sum_operators(profile, tasks, cores, origin),
-        kernels=longest_kernels(profile, plain, origin, ask.top),
-        findings=advise(view, thresholds, ask.rules),
-        what_if=_what_if(study, scene, report, ask, thresholds),
-        checked=[check(windowed, expectation) for expectation in ask.expect],
-    )
+    return pace, report
 
 
-def _stays(report: Device, tasks: Tasks) -> Stays:
-    """Return how long the rank stayed in each of its collectives."""
-    collectives = tasks.only(Work.COMMUNICATION)
-    types = type_labels(collectives)
-    return Stays(report, tuple(types[i] or "" for i in range(len(collectives))), collectives.dur)
-
-
-def _judge_windows(study: Study, windows: Intervals, thresholds: Thresholds) -> list[tuple[Partition, Pace, Verdict]]:
-    """Split and judge each window."""
+def _judge_windows(
+    study: Study, windows: Intervals, thresholds: Thresholds, what: Message
+) -> list[tuple[Partition, Pace, Verdict]]:
+    """Split and judge each window; ``what``: how to call one."""
     tasks, launches = study.profile.tasks, study.launches
     rows = zip(
         study.timeline.partition(windows),
@@ -209,11 +261,11 @@ def _judge_windows(study: Study, windows: Intervals, thresholds: Thresholds) -> 
         strict=True,
     )
     excerpt = study.profile.excerpt
-    return [(p, pace, judge(p, pace, thresholds, elasticity=e, excerpt=excerpt)) for p, pace, e in rows]
+    return [(p, pace, judge(p, pace, thresholds, elasticity=e, excerpt=excerpt, what=what)) for p, pace, e in rows]
 
 
 def _steps(study: Study, thresholds: Thresholds) -> list[Step]:
-    judged = _judge_windows(study, study.steps, thresholds)
+    judged = _judge_windows(study, study.steps, thresholds, _STEP)
     starts = (study.steps.start - study.timeline.span[0]).tolist()
     return [
         Step(step=number, start_ns=start, partition=partition, verdict=verdict)
@@ -226,19 +278,18 @@ def _phases(study: Study, span: tuple[int, int], shortest: int, thresholds: Thre
     if study.profile.excerpt:
         return []
     cuts = segment(study.profile.tasks, study.launches, study.timeline, span, shortest, thresholds)
-    bounds = [verdict.bound for _, _, verdict in _judge_windows(study, cuts, thresholds)]
+    bounds = [verdict.bound for _, _, verdict in _judge_windows(study, cuts, thresholds, _PHASE)]
     windows = join_alike(cuts, bounds, shortest)
-    judged = _judge_windows(study, windows, thresholds)
-    types = type_labels(study.profile.tasks)
+    judged = _judge_windows(study, windows, thresholds, _PHASE)
     return [
-        _phase(study, start, end, partition, verdict, types)
+        _phase(study, start, end, partition, verdict)
         for start, end, (partition, _, verdict) in zip(
             windows.start.tolist(), windows.end.tolist(), judged, strict=True
         )
     ]
 
 
-def _phase(study: Study, start: int, end: int, partition: Partition, verdict: Verdict, types: Labels) -> Phase:
+def _phase(study: Study, start: int, end: int, partition: Partition, verdict: Verdict) -> Phase:
     tasks, host = study.profile.tasks, study.profile.host
     origin = study.timeline.span[0]
     first, last = np.searchsorted(tasks.start, [start, end]).tolist()
@@ -261,7 +312,7 @@ def _phase(study: Study, start: int, end: int, partition: Partition, verdict: Ve
         blame=blame,
         verdict=verdict,
         where=where,
-        kernels=_top_types(types, weight, first, last),
+        kernels=_top_types(study.types, weight, first, last),
     )
 
 
@@ -275,13 +326,6 @@ def _top_types(types: Labels, weight: I64, first: int, last: int) -> list[TypeTi
         for c in order
         if totals[c] > 0
     ]
-
-
-def _scene(study: Study, span: tuple[int, int]) -> Scene | None:
-    """Set the stage for what-ifs; None where the replay abstains."""
-    if study.replay is None or study.elasticities is None:
-        return None
-    return Scene.of(study, study.replay, span)
 
 
 def _check(study: Study, thresholds: Thresholds) -> ReplayCheck | None:
@@ -329,90 +373,6 @@ def _syncs(study: Study, scene: Scene | None, span: tuple[int, int], steps: int)
     ]
 
 
-def _what_if(study: Study, scene: Scene | None, report: Device, ask: Question, thresholds: Thresholds) -> list[WhatIf]:
-    """Replay the user's expressions, and the changes that every report shows."""
-    if scene is None:
-        return [_unanswered(expr, report, _why_no_model(study, thresholds)) for expr in ask.what_if]
-    asked = [_answered(expr, "", scene, report) for expr in ask.what_if]
-    standard = [_answered(expr, title, scene, report) for expr, title in _standard(report) if expr not in ask.what_if]
-    return [*asked, *(w for w in standard if w.reason is None)]
-
-
-def _unanswered(expression: str, report: Device, reason: str, title: str = "") -> WhatIf:
-    return WhatIf(
-        expr=expression,
-        span_ns=None,
-        gain_pct=None,
-        gain_ns_per_step=None,
-        gain_pct_interval=None,
-        gain_per="step" if report.steps else "window",
-        title=title,
-        asked=not title,
-        reason=reason,
-        rank=report.rank,
-        device=report.device,
-    )
-
-
-def _answered(expression: str, title: str, scene: Scene, report: Device) -> WhatIf:
-    found = predict(scene, expression)
-    answer = _unanswered(expression, report, "" if found.matched else _unmatched(expression, scene), title)
-    if found.matched:
-        before, per = max(found.before, 1), max(len(report.steps), 1)
-        answer.reason = None
-        answer.span_ns = found.after
-        answer.gain_pct = 100 * (found.before - found.after) / before
-        answer.gain_ns_per_step = (found.least // per, found.most // per)
-        answer.gain_pct_interval = (100 * found.least / before, 100 * found.most / before)
-    return answer
-
-
-def _unmatched(expression: str, scene: Scene) -> str:
-    """Name the parts of an expression that match nothing, and operator types that may be meant."""
-    parts = [part for part in expression.split(",") if not predict(scene, part).matched]
-    wanted = [part.split(":", 1)[1].split("*")[0].lower() for part in parts if part.startswith(("op:", "launches:"))]
-    near = [name for name in scene.types.names if any(w and w in name.lower() for w in wanted)][:_NEAR]
-    return f"nothing here matches {', '.join(parts)}" + (f"; there are {', '.join(near)}" if near else "")
-
-
-def _why_no_model(study: Study, thresholds: Thresholds) -> str:
-    if study.profile.excerpt:
-        return "rows are missing from the kernel table, so nothing can be replayed"
-    if study.replay is None:
-        return no_launches(mode_of(study.profile))
-    return study.replay.refusal(thresholds) or "the replay abstains"
-
-
-def _standard(report: Device) -> list[tuple[str, str]]:
-    """Return the changes that are worth a line in every report, with their titles."""
-    rows = [
-        ("host*0,latency*0", "no waiting for the host at all (what graph capture can reach at most)"),
-        ("host*0.5", "host twice as fast"),
-        ("launches*0.5", "kernels fused in pairs"),
-    ]
-    causes = dict.fromkeys(b.cause for b in report.blame)
-    titles = {
-        "tiling": "no shape inference and tiling on the host",
-        "data_loading": "data always ready",
-        "compile": "operators compiled before",
-        "gc": "no garbage collection",
-    }
-    rows += [(f"host:{cause}*0", title) for cause, title in titles.items() if cause in causes]
-    if any(s.idle_ns for s in report.syncs):
-        rows.append(("sync*0", "no waiting of the host for the device"))
-    if report.partition.comm_exposed_ns:
-        rows.append(("overlap", "communication beside compute"))
-        rows.append(("comm*0.5", "communication twice as fast"))
-    if report.phases:
-        times: dict[str, int] = {}
-        for kernel in (k for p in report.phases for k in p.kernels):
-            times[kernel.type] = times.get(kernel.type, 0) + kernel.total_ns
-        if times:
-            top = max(times, key=times.__getitem__)
-            rows.append((f"op:{pattern(top)}*0.5", f"{top} twice as fast"))
-    return rows
-
-
 def _streams(tasks: Tasks, launches: Launches, everything: Tasks, span: tuple[int, int]) -> list[Stream]:
     """Split the window once more for each stream alone; collectives without a stream come last."""
     streams = []
@@ -427,9 +387,9 @@ def _streams(tasks: Tasks, launches: Launches, everything: Tasks, span: tuple[in
     return sorted(streams, key=lambda s: (s.stream is None, -s.partition.compute_ns, s.stream or 0))
 
 
-def _vendor_only(profile: DeviceProfile, ask: Question, thresholds: Thresholds) -> Part:
+def _vendor_only(profile: DeviceProfile, request: AnalyzeRequest, thresholds: Thresholds) -> Examined:
     """Report on the exporter's own split when there is no kernel to look at."""
-    chosen = [v for v in profile.vendor_steps if ask.step in (None, v.step)]
+    chosen = [v for v in profile.vendor_steps if request.step in (None, v.step)]
     partitions = [partition_of(v) for v in chosen]
     whole = add(partitions) if partitions else NO_TIME_PARTITION
     steps = [
@@ -456,5 +416,5 @@ def _vendor_only(profile: DeviceProfile, ask: Question, thresholds: Thresholds) 
         vendor=[],
         phases=[],
     )
-    reason = "there is no kernel in the data, only the exporter's own split"
-    return Part(report, NO_PACE, what_if=[_unanswered(expr, report, reason) for expr in ask.what_if])
+    reason = say("there is no kernel in the data, only the exporter's own split")
+    return Examined(report, NO_PACE, what_if=[unanswered(expr, report, reason) for expr in request.what_if])

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from npuperf.documents.analysis import CoreSide, CoreType, CoreUse, IdleKernel
+from npuperf.documents.analysis import CoreSide, CoresOverTime, CoreType, CoreUse, IdleKernel
+from npuperf.messages import Message, say
 from npuperf.model.chip import CUBE_CORES, VECTOR_CORES, Cores
 from npuperf.model.groups import group_sums
 from npuperf.model.labels import F64, I64, Mask
@@ -53,7 +54,7 @@ def occupancy(blocks: I64, cores: int | None) -> F64:
     return np.where(blocks > 0, np.minimum(blocks / cores, 1.0), np.nan)
 
 
-def core_use(tasks: Tasks, cores: Cores, span: int) -> CoreUse:
+def core_use(tasks: Tasks, cores: Cores, span: int, over_time: CoresOverTime | None = None) -> CoreUse:
     """Summarise a window's kernels. ``tasks``: those of the window; ``span``: its length, ns."""
     kernels = tasks.only(Work.COMPUTE)
     known = blocks(kernels)
@@ -66,17 +67,18 @@ def core_use(tasks: Tasks, cores: Cores, span: int) -> CoreUse:
         ],
         most_idle=_most_idle(kernels, cores),
         reason=_reason(kernels, cores),
+        over_time=over_time,
     )
 
 
-def _reason(kernels: Tasks, cores: Cores) -> str | None:
+def _reason(kernels: Tasks, cores: Cores) -> Message | None:
     """Say what is missing for core figures."""
     if not len(kernels):
-        return "no kernels"
+        return say("no kernels")
     if cores.cube is None:
-        return "core counts unknown: no info.json.N beside the data; give --cores 24,48 or --soc Ascend910B1"
+        return say("core counts unknown: no info.json.N beside the data; give --cores 24,48 or --soc Ascend910B1")
     if not (kernels.block > 0).any():
-        return "Block Dim not recorded: npuperf profile --level 1"
+        return say("Block Dim not recorded: npuperf profile --level 1")
     return None
 
 

@@ -122,7 +122,7 @@ class Phase(Model, frozen=True, kw_only=True):
     end_ns: int
     first_step: int | None
     last_step: int | None
-    label: Message
+    label: Message | None
     bound: Bound
     partition: Partition
     blame: list[Blame]
@@ -143,7 +143,7 @@ class TypicalPhase(Model, frozen=True, kw_only=True):
     """A phase that every usual step has; start and end count from the step's start."""
 
     bound: Bound
-    label: Message
+    label: Message | None
     start: Spread
     end: Spread
     length: Spread
@@ -589,7 +589,7 @@ class WhatIf(Model, frozen=True, kw_only=True):
     gain_ns_per_step: tuple[int, int] | None
     gain_pct_interval: tuple[float, float] | None
     gain_per: Literal["step", "window"]
-    title: Message
+    title: Message | None
     asked: bool
     reason: Message | None
     rank: int | None

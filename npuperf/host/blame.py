@@ -8,6 +8,7 @@ operator) passes the blame on: to the thread of the torch operator behind the ke
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -19,6 +20,9 @@ from npuperf.model.labels import I64, U8
 from npuperf.model.tasks import Tasks
 from npuperf.timeline.partition import Gaps
 
+#: What a line is called that stands for no event, and for events beyond those that are listed.
+NOTHING: Final = "nothing recorded"
+OTHERS: Final = "others"
 #: How many of a cause's longest pieces are asked for their code line.
 _CANDIDATES = 4
 
@@ -129,19 +133,19 @@ def sum_blame(blamed: Blamed, host: HostOps, nesting: Nesting, top: int) -> list
     total = np.bincount(which, weights=length, minlength=len(groups)).astype(np.int64)
     count = np.bincount(which, minlength=len(groups))
     rows: list[Blame] = []
-    rest: dict[str, Blame] = {}
+    rest: dict[str, tuple[int, int]] = {}
     for place, g in enumerate(np.argsort(-total, kind="stable").tolist()):
         cause_code, name_code = divmod(int(groups[g]), len(names.names) + 1)
         cause = CAUSES[cause_code]
         if place < top or cause not in {r.cause for r in rows}:
-            name = names.names[name_code - 1] if name_code else "nothing recorded"
+            name = names.names[name_code - 1] if name_code else NOTHING
             where = _where(blamed, np.flatnonzero(which == g), length, host, nesting)
             rows.append(Blame(cause=cause, name=name, ns=int(total[g]), count=int(count[g]), where=where))
             continue
-        line = rest.setdefault(cause, Blame(cause=cause, name="others", ns=0, count=0, where=None))
-        line.ns += int(total[g])
-        line.count += int(count[g])
-    return sorted([*rows, *rest.values()], key=lambda b: -b.ns)
+        so_far = rest.get(cause, (0, 0))
+        rest[cause] = so_far[0] + int(total[g]), so_far[1] + int(count[g])
+    others = [Blame(cause=c, name=OTHERS, ns=ns, count=n, where=None) for c, (ns, n) in rest.items()]
+    return sorted([*rows, *others], key=lambda b: -b.ns)
 
 
 def _where(blamed: Blamed, members: I64, length: I64, host: HostOps, nesting: Nesting) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final, Literal
 
+from npuperf.messages import Message, say
 from npuperf.model.device import DeviceProfile
 from npuperf.model.tasks import Work
 
@@ -15,11 +16,13 @@ _CAPTURED: Final = re.compile(r"aclmdlRI|aclgraph|NPUGraph|CaptureReplay|rtModel
 _COMPILED: Final = re.compile(r"ModelExecute|aclmdlExecute|^Model@|GraphExecut|InferShape|ge::|RT2", re.I)
 
 
-def no_launches(mode: Mode) -> str:
+def no_launches(mode: Mode) -> Message:
     """Say why no kernel has a launch of its own, and what would change that, if anything."""
     if mode in ("aclgraph", "ge"):
-        return "the kernels run in graphs, which are launched as a whole: nothing tells when the host was late"
-    return "launches are not recorded: analyze the folder with trace_view.json (or the .db), npuperf profile --level 1"
+        return say("the kernels run in graphs, which are launched as a whole: nothing tells when the host was late")
+    return say(
+        "launches are not recorded: analyze the folder with trace_view.json (or the .db), npuperf profile --level 1"
+    )
 
 
 def mode_of(profile: DeviceProfile) -> Mode:

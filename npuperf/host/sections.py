@@ -10,6 +10,7 @@ import numpy as np
 
 from npuperf.host.causes import CODE
 from npuperf.host.nesting import NONE, Nesting
+from npuperf.messages import Message, say, series
 from npuperf.model.host import HostOps
 from npuperf.model.labels import I64, Labels, Mask
 from npuperf.model.tasks import Tasks
@@ -17,6 +18,8 @@ from npuperf.model.tasks import Tasks
 _OPTIMIZER: Final = re.compile(r"^Optimizer\.")
 _BACKWARD: Final = re.compile(r"^autograd::engine::evaluate_function|[bB]ackward")
 _MODULE: Final = re.compile(r"^nn\.Module: (.+)$")
+#: The parts of training.
+PARTS: Final = {"forward": say("forward"), "backward": say("backward"), "optimizer": say("optimizer")}
 #: What a label names must cover this share of the phase's launches.
 _MAIN_SHARE: Final = 0.6
 _PART_SHARE: Final = 0.2
@@ -29,13 +32,16 @@ class Sections:
     part: Labels
     range: Labels
 
-    def label(self, first: int, last: int, weight: I64) -> str:
+    def label(self, first: int, last: int, weight: I64) -> Message | None:
         """Name the tasks ``first`` … ``last-1`` by what most of their time belongs to."""
         parts = _shares(self.part, first, last, weight)
         notable = {name for name, share in parts if share >= _PART_SHARE}
         named = [name for name in self.part.names if name in notable]
         ranges = [name for name, share in _shares(self.range, first, last, weight)[:1] if share >= _MAIN_SHARE]
-        return ", ".join(named) + (f" in {ranges[0]}" if ranges else "") if named else "".join(ranges)
+        if not named:
+            return say("{range}", range=ranges[0]) if ranges else None
+        listed = series(PARTS[name] for name in named)
+        return say("{parts} in {range}", parts=listed, range=ranges[0]) if ranges else say("{parts}", parts=listed)
 
 
 def find_sections(tasks: Tasks, host: HostOps, nesting: Nesting) -> Sections:
@@ -54,7 +60,7 @@ def find_sections(tasks: Tasks, host: HostOps, nesting: Nesting) -> Sections:
     backward = nesting.nearest(inner, events.name.flag([bool(_BACKWARD.search(n)) for n in names])) != NONE
     forward = (inner != NONE) & _before_the_end_of(backward, tasks.step, time)
     part = np.select([optimizer, backward, forward], [2, 1, 0], NONE).astype(np.int32)
-    return Sections(Labels(part, ("forward", "backward", "optimizer")), _ranges(inner, nesting))
+    return Sections(Labels(part, tuple(PARTS)), _ranges(inner, nesting))
 
 
 def _before_the_end_of(backward: Mask, step: I64, time: I64) -> Mask:

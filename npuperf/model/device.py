@@ -109,3 +109,11 @@ class ReadLog:
         """Record something the reader should know, once."""
         if text not in self.warnings:
             self.warnings.append(text)
+
+    def add(self, other: ReadLog) -> None:
+        """Take over what another log has."""
+        self.files += other.files
+        self.lost += other.lost
+        self.missing += other.missing
+        for text in other.warnings:
+            self.warn(text)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from npuperf.documents.analysis import Pmu
+from npuperf.messages import Message, say, share
 from npuperf.model.thresholds import Thresholds
-from npuperf.units import percent
 
 _PREFIX: Final = re.compile(r"^ai[cv]_")
 _COMPUTE: Final = re.compile(r"^(mac|vec|cube)(_(fp16|fp32|int8|int16|int32|misc|exe))?_ratio$")
@@ -49,7 +49,7 @@ def judge_counters(counters: dict[str, Counter], thresholds: Thresholds) -> Pmu 
     if conflicts:
         worst = max(conflicts, key=lambda n: conflicts[n])
         if conflicts[worst] >= thresholds.conflict_share:
-            rule = f"{side}{worst} {percent(conflicts[worst])} ≥ {percent(thresholds.conflict_share)} of cycles"
+            rule = _reached(f"{side}{worst}", conflicts[worst], thresholds.conflict_share)
             return Pmu(bound="conflict", rule=rule, means=means)
     return _largest(own, side, means, thresholds)
 
@@ -57,16 +57,30 @@ def judge_counters(counters: dict[str, Counter], thresholds: Thresholds) -> Pmu 
 def _largest(own: dict[str, float], side: str, means: dict[str, float], thresholds: Thresholds) -> Pmu:
     units = _unit_ratios(own)
     if not units:
-        return Pmu(bound="unknown", rule="no pipe ratios recorded: collect PipeUtilization", means=means)
+        return Pmu(bound="unknown", rule=say("no pipe ratios recorded: collect PipeUtilization"), means=means)
     (group, unit), ratio = max(units.items(), key=lambda item: item[1])
-    limit = percent(thresholds.pmu_share)
-    if ratio >= thresholds.pmu_share:
-        return Pmu(bound=group, rule=f"{side}{unit} {percent(ratio)} ≥ {limit} of cycles", means=means)
-    if not any(g == "memory" for g, _ in units):
-        rule = f"{side}{unit} {percent(ratio)} < {limit}, and memory ratios were not collected: use PipeUtilization"
-        return Pmu(bound="unknown", rule=rule, means=means)
-    rule = f"no unit reaches {limit} of cycles: the largest is {side}{unit} with {percent(ratio)}"
+    limit, name = thresholds.pmu_share, f"{side}{unit}"
+    if ratio >= limit:
+        return Pmu(bound=group, rule=_reached(name, ratio, limit), means=means)
+    if any(g == "memory" for g, _ in units):
+        rule = say(
+            "no unit reaches {limit} of cycles: the largest is {unit} with {ratio}",
+            limit=share(limit),
+            unit=name,
+            ratio=share(ratio),
+        )
+    else:
+        rule = say(
+            "{unit} {ratio} < {limit}, and memory ratios were not collected: use PipeUtilization",
+            unit=name,
+            ratio=share(ratio),
+            limit=share(limit),
+        )
     return Pmu(bound="unknown", rule=rule, means=means)
+
+
+def _reached(unit: str, ratio: float, limit: float) -> Message:
+    return say("{unit} {ratio} ≥ {limit} of cycles", unit=unit, ratio=share(ratio), limit=share(limit))
 
 
 def _unit_ratios(own: dict[str, float]) -> dict[tuple[Literal["compute", "memory", "scalar"], str], float]:

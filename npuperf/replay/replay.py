@@ -17,6 +17,7 @@ from npuperf.host.blame import HostThreads
 from npuperf.host.nesting import NONE, Nesting
 from npuperf.host.order import UNORDERED, Chain, Order, drained_at, host_chain, merge, stream_order
 from npuperf.host.syncs import Syncs
+from npuperf.messages import Message, say, share
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I64, Mask
 from npuperf.model.tasks import Tasks, Work
@@ -32,7 +33,7 @@ from npuperf.replay.arms import (
 )
 from npuperf.replay.maxplus import NEVER, Program, run
 from npuperf.timeline.launches import Launches
-from npuperf.units import NS_PER_US, percent
+from npuperf.units import NS_PER_US
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +91,16 @@ class Replay:
         """Tell whether modelled figures may be given."""
         return self.refusal(thresholds) is None
 
-    def refusal(self, thresholds: Thresholds, *, host: bool = True) -> str | None:
+    def refusal(self, thresholds: Thresholds, *, host: bool = True) -> Message | None:
         """Say why no modelled figure may be given, if so; ``host``: figures that depend on the host's time, too."""
         span = max(self.span[1] - self.span[0], 1)
         if self.error > thresholds.replay_error:
-            return f"the replay misses the measured window by {percent(self.error)}"
+            return say("the replay misses the measured window by {error}", error=share(self.error))
         if host and self.launched < thresholds.replay_launched:
-            return f"the launches of {percent(1 - self.launched)} of the tasks are unknown"
+            return say("the launches of {unknown} of the tasks are unknown", unknown=share(1 - self.launched))
         if self.unexplained_ns > thresholds.replay_unexplained * span:
-            return f"{percent(self.unexplained_ns / span)} of the window is idle for reasons not in the data"
+            unexplained = share(self.unexplained_ns / span)
+            return say("{share} of the window is idle for reasons not in the data", share=unexplained)
         return None
 
 

@@ -8,13 +8,15 @@ import numpy as np
 
 from npuperf.documents.analysis import Elasticity
 from npuperf.host.blame import Blamed, HostThreads, blame_waits, main_thread
+from npuperf.host.mode import Mode, mode_of
 from npuperf.host.nesting import Nesting
 from npuperf.host.sections import Sections, find_sections
 from npuperf.host.syncs import SyncPoint, Syncs, find_syncs, sync_points
 from npuperf.model.device import DeviceProfile
 from npuperf.model.intervals import Intervals
-from npuperf.model.labels import I64
+from npuperf.model.labels import I64, Labels
 from npuperf.model.thresholds import Thresholds
+from npuperf.operators.sums import type_labels
 from npuperf.replay.elasticity import Elasticities
 from npuperf.replay.replay import Replay, build
 from npuperf.timeline.launches import Launches, calibrate
@@ -24,9 +26,14 @@ from npuperf.timeline.steps import step_windows
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """What is known of one device. ``replay`` is None where no launch is known or rows are missing."""
+    """What is known of one device. ``replay`` is None where no launch is known or rows are missing.
+
+    ``types``: of all tasks.
+    """
 
     profile: DeviceProfile
+    mode: Mode
+    types: Labels
     launches: Launches
     timeline: Timeline
     step_numbers: I64
@@ -57,6 +64,8 @@ class Study:
         usable = replay is not None and replay.usable(thresholds)
         return cls(
             profile=profile,
+            mode=mode_of(profile),
+            types=type_labels(tasks),
             launches=launches,
             timeline=timeline,
             step_numbers=numbers,

@@ -20,13 +20,12 @@ from typing import Final
 import numpy as np
 
 from npuperf.errors import UsageError
-from npuperf.host.blame import HostThreads, blame, event_causes
+from npuperf.host.blame import blame, event_causes
 from npuperf.host.causes import CAUSES, CODE, LAUNCHING
-from npuperf.host.nesting import Nesting
-from npuperf.host.syncs import SyncPoint, places
+from npuperf.host.syncs import places
+from npuperf.messages import Message, say, series
 from npuperf.model.labels import F64, I64, U8, Labels, Mask
 from npuperf.model.tasks import Work
-from npuperf.operators.sums import type_labels
 from npuperf.replay.maxplus import NEVER, Program
 from npuperf.replay.replay import Replay, TaskTimes, window_length
 from npuperf.replay.study import Study
@@ -40,7 +39,7 @@ _CHANGE: Final = re.compile(
 )
 _WORK: Final = {"compute": Work.COMPUTE, "comm": Work.COMMUNICATION, "copies": Work.OTHER}
 _NAMED: Final = ("host", "op", "launches", "sync")
-GRAMMAR: Final = (
+GRAMMAR: Final = say(
     "TARGET*FACTOR[,…] with host, host:CAUSE, latency, compute, comm, copies, op:TYPE, launches[:TYPE], sync[:PLACE] "
     '(factor 0), or overlap; e.g. "host*0.5", "op:MatMul*0.5,comm*0.8", "sync*0"'
 )
@@ -65,37 +64,42 @@ def parse(expression: str) -> list[Change]:
             continue
         found = _CHANGE.match(text)
         if found is None:
-            raise UsageError(f"what-if: cannot read {text!r}", hint=GRAMMAR)
+            raise UsageError(say("what-if: cannot read {text}", text=repr(text)), hint=GRAMMAR)
         target, name, factor = found["target"], found["name"], float(found["factor"])
-        if name and target not in _NAMED:
-            raise UsageError(f"what-if: {target} takes no name, in {text!r}", hint=GRAMMAR)
-        if target == "op" and not name:
-            raise UsageError(f"what-if: op needs an operator type, in {text!r}", hint='e.g. "op:MatMul*0.5"')
-        if target == "sync" and factor:
-            raise UsageError(f"what-if: a sync can only be removed (sync*0), in {text!r}", hint=GRAMMAR)
-        if target == "host" and name and name not in CAUSES:
-            raise UsageError(f"what-if: no cause {name!r}", hint=f"causes: {', '.join(CAUSES[1:])}")
+        wrong, hint = _wrong(target, name, factor)
+        if wrong is not None:
+            raise UsageError(say("what-if: {wrong}, in {text}", wrong=wrong, text=repr(text)), hint=hint)
         changes.append(Change(target, name, factor))
     return changes
 
 
+def _wrong(target: str, name: str | None, factor: float) -> tuple[Message | None, Message]:
+    """Say what is wrong with a change that could be read, if anything, and what could be given instead."""
+    if name and target not in _NAMED:
+        return say("{target} takes no name", target=target), GRAMMAR
+    if target == "op" and not name:
+        return say("op needs an operator type"), say('e.g. "op:MatMul*0.5"')
+    if target == "sync" and factor:
+        return say("a sync can only be removed (sync*0)"), GRAMMAR
+    if target == "host" and name and name not in CAUSES:
+        return say("there is no cause {name}", name=repr(name)), say("causes: {causes}", causes=series(CAUSES[1:]))
+    return None, GRAMMAR
+
+
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What expressions may refer to: the replay with its tasks' types, syncs and host events.
+    """What expressions are replayed on: a replay, and the window judged.
 
-    ``work`` and ``types`` are of the active tasks; ``threads`` of all tasks. The window judged begins with
-    active task ``first`` and ends with the start of ``last`` (or the end of everything).
+    ``work`` and ``types`` are of the replay's active tasks. The window begins with active task ``first`` and ends with
+    the start of ``last`` (or the end of everything). ``known``: what was replayed already.
     """
 
+    study: Study
     replay: Replay
     first: int
     last: int
     work: U8
     types: Labels
-    points: list[SyncPoint]
-    threads: HostThreads
-    nesting: Nesting
-    skew: int
     known: dict[str, Predicted] = field(default_factory=dict)
 
     @classmethod
@@ -103,17 +107,7 @@ class Scene:
         """Set the stage for a window whose borders are starts of tasks, or the end of everything."""
         tasks, active = study.profile.tasks, replay.active
         first, last = np.searchsorted(tasks.start[active], span).tolist()
-        return cls(
-            replay=replay,
-            first=first,
-            last=last,
-            work=tasks.work[active],
-            types=type_labels(tasks).take(active),
-            points=study.points,
-            threads=study.threads,
-            nesting=study.nesting,
-            skew=study.launches.skew,
-        )
+        return cls(study, replay, first, last, tasks.work[active], study.types.take(active))
 
     @property
     def before(self) -> int:
@@ -281,7 +275,7 @@ def _sync(scene: Scene, program: Program, change: Change) -> tuple[Program, bool
     """Let the host go on where it waited."""
     waited, host = program.waited_ns.copy(), program.host_ns.copy()
     found = False
-    for point in scene.points:
+    for point in scene.study.points:
         if change.name is None or any(fnmatchcase(name, change.name) for name in places(point)):
             waited[scene.replay.sync[point.calls]] = NEVER
             found = True
@@ -314,7 +308,7 @@ _CHANGES: Final[dict[str, Callable[[Scene, Program, Change], tuple[Program, bool
 
 def host_time(scene: Scene, causes: tuple[str, ...]) -> I64:
     """Return for each instruction how much of its host time was spent on these causes, ns."""
-    replay, threads = scene.replay, scene.threads
+    replay, threads = scene.replay, scene.study.threads
     n = len(replay.since)
     op = np.full(n, -1)
     op[replay.task] = threads.op[replay.active]
@@ -324,8 +318,8 @@ def host_time(scene: Scene, causes: tuple[str, ...]) -> I64:
     for first in range(0, n, _CHUNK):
         part = slice(first, min(first + _CHUNK, n))
         chain = (replay.thread[part], op[part], main[part])
-        since, until = replay.since[part] + scene.skew, replay.until[part] + scene.skew
-        pieces = blame(chain, since, until, scene.nesting)
-        chosen = pieces.filter(wanted[event_causes(pieces.event, scene.nesting)])
+        since, until = replay.since[part] + scene.study.launches.skew, replay.until[part] + scene.study.launches.skew
+        pieces = blame(chain, since, until, scene.study.nesting)
+        chosen = pieces.filter(wanted[event_causes(pieces.event, scene.study.nesting)])
         np.add.at(spent, first + chosen.owner, chosen.length)
     return spent

@@ -12,11 +12,13 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from npuperf.cores.sweep import Sweep
 from npuperf.documents.analysis import Contention, CoresOverTime
 from npuperf.host.nesting import NONE
 from npuperf.host.order import previous_same
+from npuperf.messages import say
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I64, Mask
 from npuperf.model.tasks import Tasks, Work
@@ -24,8 +26,10 @@ from npuperf.model.thresholds import Thresholds
 from npuperf.replay.arms import is_event_wait, records_events
 from npuperf.timeline.launches import Launches
 
-NO_LAUNCHES = "launches are not recorded, so nothing tells when a kernel was ready: npuperf profile --level 1"
-NO_EVENTS = "no event is recorded, so any of these waits may be one for another stream's result"
+NO_LAUNCHES: Final = say(
+    "launches are not recorded, so nothing tells when a kernel was ready: npuperf profile --level 1"
+)
+NO_EVENTS: Final = say("no event is recorded, so any of these waits may be one for another stream's result")
 #: Pieces of waits looked at together.
 _PORTION: Final = 1 << 20
 
@@ -127,8 +131,8 @@ def _holders(sweep: Sweep, until: I64) -> I64:
     return sweep.streams[last[np.clip(piece, 0, len(last) - 1)]]
 
 
-def add_contention(use: CoresOverTime, tasks: Tasks, waits: Waits, sweep: Sweep) -> None:
-    """Put the waits, summed by stream and holders, into the report."""
+def with_contention(use: CoresOverTime, tasks: Tasks, waits: Waits, sweep: Sweep) -> CoresOverTime:
+    """Return the use of cores with the waits for them, summed by stream and holders."""
     stream = tasks.stream[waits.task]
     rows = []
     for bits, number in sorted(set(zip(waits.holders.tolist(), stream.tolist(), strict=True))):
@@ -143,10 +147,12 @@ def add_contention(use: CoresOverTime, tasks: Tasks, waits: Waits, sweep: Sweep)
                 full_ns=int(waits.full_ns[mine].sum()),
             )
         )
-    use.contention = sorted(rows, key=lambda r: -r.most_ns)
-    use.contended_ns = _contended(waits, sweep)
-    if rows and not records_events(tasks).any():
-        use.contention_reason = NO_EVENTS
+    return replace(
+        use,
+        contention=sorted(rows, key=lambda r: -r.most_ns),
+        contended_ns=_contended(waits, sweep),
+        contention_reason=NO_EVENTS if rows and not records_events(tasks).any() else None,
+    )
 
 
 def _contended(waits: Waits, sweep: Sweep) -> tuple[int, int]:

@@ -11,13 +11,13 @@ from typing import Final
 import numpy as np
 
 from npuperf.cores.blocks import blocks, on_cores
-from npuperf.documents.analysis import Gate, OverLimit
+from npuperf.documents.gates import Gate, OverLimit
 from npuperf.errors import UsageError
+from npuperf.messages import Message, chain, say, say_n, series
 from npuperf.model.device import DeviceProfile
 from npuperf.model.labels import Mask
 from npuperf.model.tasks import Tasks, Work
 from npuperf.scopes.fused import is_super_kernel
-from npuperf.units import plural
 
 _FORM: Final = re.compile(r"^(?P<where>.+)=\s*(?P<cube>\d+)\s*,\s*(?P<vector>\d+)\s*$")
 _COLLECTIVE: Final = re.compile(r"aivkernel|hcom|hccl|allreduce|allgather|reducescatter|alltoall", re.I)
@@ -42,10 +42,10 @@ def parse_expectation(option: str, text: str) -> Expectation:
     """Read ``WHERE=CUBE,VECTOR``. Raises UsageError."""
     found = _FORM.match(text)
     if found is None:
-        hint = 'give STREAM=CUBE,VECTOR, e.g. "5=8,16"'
-        if option == "--expect-cores":
-            hint += ', or names of operators instead of the stream: "MatMul_3..Add_7=8,16", "MatMul*=8,16"'
-        raise UsageError(f"{option} {text!r}: cannot be read", hint=hint)
+        stream = say('give STREAM=CUBE,VECTOR, e.g. "5=8,16"')
+        names = say('or names of operators instead of the stream: "MatMul_3..Add_7=8,16", "MatMul*=8,16"')
+        hint = chain(stream, names if option == "--expect-cores" else None, by=", ")
+        raise UsageError(say("{option} {text}: cannot be read", option=option, text=repr(text)), hint=hint)
     return Expectation(text, found["where"].strip(), int(found["cube"]), int(found["vector"]))
 
 
@@ -126,39 +126,50 @@ def _rows(profile: DeviceProfile, mine: Mask, over: Mask) -> list[OverLimit]:
     return sorted(rows, key=lambda r: -r.count)
 
 
-def _reason(tasks: Tasks, i: int, *, everything: bool, obeyed: bool) -> str:
+def _reason(tasks: Tasks, i: int, *, everything: bool, obeyed: bool) -> Message:
     """Name the likeliest reason why a kernel is above the limit."""
     if _COLLECTIVE.search(f"{tasks.name[i]} {tasks.type[i]}"):
-        return "communication: only its vector cores can be limited, with HCCL_OP_EXPANSION_MODE=AIV"
+        return say("communication: only its vector cores can be limited, with HCCL_OP_EXPANSION_MODE=AIV")
     if everything:
-        return "no kernel obeys: the scope does not cover them, or static kernel compilation is on beside the limit"
+        return say(
+            "no kernel obeys: the scope does not cover them, or static kernel compilation is on beside the limit"
+        )
     if (tasks.name[i] or "").startswith("te_") and not is_super_kernel(tasks)[i]:
-        return "it seems to be a TBE kernel (te_…): only Ascend C operators surely obey"
+        return say("it seems to be a TBE kernel (te_…): only Ascend C operators surely obey")
     if obeyed:
-        return "others of this type obey: this one is outside the scope, or its binary was compiled statically before"
-    return "none of this type obeys: not an Ascend C operator, or its binary was compiled statically before"
+        return say(
+            "others of this type obey: this one is outside the scope, or its binary was compiled statically before"
+        )
+    return say("none of this type obeys: not an Ascend C operator, or its binary was compiled statically before")
 
 
-def judge(limit: Expectation, devices: Sequence[Checked]) -> Gate:
+def judge_cores(limit: Expectation, devices: Sequence[Checked]) -> Gate:
     """Sum the devices up to one gate: the kernels above the limit, of which there may be none."""
-    over = [row for checked in devices for row in checked.over]
+    over = tuple(row for checked in devices for row in checked.over)
     above = sum(row.count for row in over)
     kernels, unknown = (sum(getattr(c, name) for c in devices) for name in ("kernels", "unknown"))
-    gate = Gate(expr=limit.expr, status="pass", value=above, limit=0, over=over)
     if over:
-        gate.status = "fail"
-        gate.reason = f"{above} of {plural(kernels, 'kernel')} above the limit"
-    elif not kernels:
-        streams = sorted({s for checked in devices for s in checked.streams})
-        gate.status, gate.value = "cannot_tell", None
-        gate.reason = f"no AI Core kernel there; streams: {', '.join(map(str, streams)) or 'none recorded'}"
-        if ".." in limit.where:
-            gate.reason += " (FIRST..LAST: in this order, on one stream)"
-    elif unknown:
-        gate.status, gate.value = "cannot_tell", None
-        gate.reason = (
-            f"Block Dim is not recorded for {unknown} of {plural(kernels, 'kernel')}: npuperf profile --level 1"
+        reason = say_n(
+            "{above} of {n} kernel above the limit", "{above} of {n} kernels above the limit", kernels, above=above
         )
-    else:
-        gate.reason = f"{plural(kernels, 'kernel')} within the limit"
-    return gate
+        return Gate(expr=limit.expr, status="fail", value=above, limit=0, over=over, reason=reason)
+    if kernels and not unknown:
+        reason = say_n("{n} kernel within the limit", "{n} kernels within the limit", kernels)
+        return Gate(expr=limit.expr, status="pass", value=0, limit=0, reason=reason)
+    return Gate(
+        expr=limit.expr, status="cannot_tell", value=None, limit=0, reason=_untold(limit, devices, kernels, unknown)
+    )
+
+
+def _untold(limit: Expectation, devices: Sequence[Checked], kernels: int, unknown: int) -> Message:
+    if kernels:
+        return say_n(
+            "Block Dim is not recorded for {unknown} of {n} kernel: npuperf profile --level 1",
+            "Block Dim is not recorded for {unknown} of {n} kernels: npuperf profile --level 1",
+            kernels,
+            unknown=unknown,
+        )
+    streams = sorted({s for checked in devices for s in checked.streams})
+    listed = say("streams: {streams}", streams=series(streams)) if streams else say("streams: none recorded")
+    order = say("(FIRST..LAST: in this order, on one stream)") if ".." in limit.where else None
+    return chain(chain(say("no AI Core kernel there"), listed), order, by=" ")

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import numpy as np
 
-from npuperf.documents.analysis import Basis, SuperKernelCheck, SuperKernelVerdict
+from npuperf.documents.analysis import Basis, SuperKernelCheck
+from npuperf.documents.comparison import Compared, Outcome, outcome
+from npuperf.messages import Message, chain, ns, say, series
 from npuperf.model.labels import I64, Mask
 from npuperf.model.noise import noise_of
 from npuperf.model.tasks import Tasks, Work
 from npuperf.scopes.sequences import launch_blocks, launch_cores
-from npuperf.units import duration
 
 #: GE names a SuperKernel after its scope, its first and its last operator, and numbers it; of a scope that broke the
 #: second part and those after it are named ``SCOPE_split_…``.
@@ -49,8 +51,10 @@ def check_super_kernels(before: Tasks, after: Tasks, log: Sequence[str]) -> list
     """Compare every SuperKernel of ``after`` with what ``before`` ran in its place; ``log``: lines of plog files."""
     found = np.flatnonzero(is_super_kernel(after))
     if not len(found):
-        reason = "no SuperKernel in this profile: no scope is set, it is in a dynamic graph, or nothing can be fused"
-        return [_unanswered("–", reason, log)]
+        reason = say(
+            "no SuperKernel in this profile: no scope is set, it is in a dynamic graph, or nothing can be fused"
+        )
+        return [_check("–", reason, log)]
     scopes: dict[str, dict[str, list[int]]] = {}
     for i in found.tolist():
         name = after.name[i] or ""
@@ -58,82 +62,70 @@ def check_super_kernels(before: Tasks, after: Tasks, log: Sequence[str]) -> list
         scope = _SPLIT.sub("", match["scope"]) if match else UNNAMED
         scopes.setdefault(scope, {}).setdefault(name, []).append(i)
     unnamed = scopes.pop(UNNAMED, {})
-    checks = [_check(scope, parts, before, after, log) for scope, parts in scopes.items()]
+    checks = [_of_scope(scope, parts, before, after, log) for scope, parts in scopes.items()]
     if unnamed:
         rows = np.array(sorted(i for at in unnamed.values() for i in at))
         checks.append(_by_disappearance(rows, before, after, log, alone=not scopes))
     return checks
 
 
-def _check(
+def _of_scope(
     scope: str, parts: dict[str, list[int]], before: Tasks, after: Tasks, log: Sequence[str]
 ) -> SuperKernelCheck:
     """Compare one scope, found by the names of its first and last operators."""
-    if not len(before):
-        return _alone(scope, parts, after, log)
-    replaced = [_find(name, before) for name in parts]
     rows = [np.array(at) for at in parts.values()]
-    took, block = _took(rows, after), max(int(after.block[at].max()) for at in rows)
+    took = sum(float(after.dur[at].mean()) for at in rows)
+    pieces, broken = _broken(parts)
+    count = max(len(at) for at in rows)
+    if not len(before):
+        reason = chain(_NO_EARLIER, broken)
+        return _check(scope, reason, log, new_ns=round(took), count=count, parts=pieces)
+    block = max(int(after.block[at].max()) for at in rows)
+    replaced = [_find(name, before) for name in parts]
     known = [r for r in replaced if r is not None]
+    answer = partial(
+        _check, scope, log=log, new_ns=round(took), count=count, parts=pieces, block_dim=max(block, 0) or None
+    )
     if len(known) < len(parts):
         missing = next(name for name, r in zip(parts, replaced, strict=True) if r is None)
-        check = _unanswered(scope, f"the operators that {missing} names are not in the earlier profile", log)
-    else:
-        check = _compared(scope, known, rows, after, took, block, log)
-    check.count = max(len(at) for at in rows)
-    check.after_ns, check.block_dim = round(took), block if block > 0 else None
-    _say_broken(check, parts)
-    return check
-
-
-def _alone(scope: str, parts: dict[str, list[int]], after: Tasks, log: Sequence[str]) -> SuperKernelCheck:
-    """Report a scope for which there is no earlier profile."""
-    took = _took(map(np.array, parts.values()), after)
-    count = max(len(at) for at in parts.values())
-    check = _unanswered(scope, "no earlier profile to compare with (--before)", log, after_ns=round(took), count=count)
-    _say_broken(check, parts)
-    return check
-
-
-def _say_broken(check: SuperKernelCheck, parts: dict[str, list[int]]) -> None:
-    """Say into how many SuperKernels a scope broke; equal scopes of several layers are whole."""
-    named = [m for m in map(_NAME.match, parts) if m]
-    pieces = {m["scope"] for m in named}
-    check.parts = len(pieces)
-    if len(pieces) > 1:
-        names = "; ".join(f"{m['first']} … {m['last']}" for m in named[:_SHOWN])
-        check.reason += f"; the scope broke into {len(pieces)} SuperKernels: {names}"
-
-
-def _took(rows: Iterable[I64], after: Tasks) -> float:
-    """Return how long one run through all parts of a scope takes on average, ns."""
-    return sum(float(after.dur[at].mean()) for at in rows)
-
-
-def _compared(
-    scope: str, known: list[_Replaced], rows: list[I64], after: Tasks, took: float, block: int, log: Sequence[str]
-) -> SuperKernelCheck:
+        absent = say("the operators that {name} names are not in the earlier profile", name=missing)
+        return answer(chain(absent, broken))
     was = sum(float(r.elapsed.mean()) for r in known)
     noise = noise_of(*(r.elapsed for r in known), *(after.dur[at] for at in rows))
     expected = max(r.blocks for r in known)
-    reason = f"{duration(round(was))} became {duration(round(took))}, {_noise_text(noise)}"
+    became = say(
+        "{before} became {after}, {noise}", before=ns(round(was)), after=ns(round(took)), noise=_noise_text(noise)
+    )
+    fewer = None
     if 0 < block != expected > 0:
-        reason += f"; it starts {block} cores, its kernels {expected} at most"
-    check = _unanswered(scope, reason, log)
-    check.kernels = sum(r.kernels for r in known)
-    check.block_expected = expected or None
-    check.before_ns, check.gaps_ns = round(was), round(sum(float(r.gaps.mean()) for r in known))
-    check.saved_ns = round(was) - round(took)
-    check.verdict = _verdict(was - took, noise)
-    return check
+        fewer = say("it starts {block} cores, its kernels {expected} at most", block=block, expected=expected)
+    return answer(
+        chain(became, fewer, broken),
+        verdict=outcome(was - took, noise),
+        noise=noise,
+        kernels=sum(r.kernels for r in known),
+        block_expected=expected or None,
+        old_ns=round(was),
+        gaps_ns=round(sum(float(r.gaps.mean()) for r in known)),
+    )
 
 
-def _verdict(gain: float, noise: float | None) -> SuperKernelVerdict:
-    return "cannot tell" if noise is None else "faster" if gain > noise else "not faster"
+_NONE: Final = say("no SuperKernel in this profile: no scope is set, it is in a dynamic graph, or nothing can be fused")
+_NO_EARLIER: Final = say("no earlier profile to compare with (--before)")
 
 
-def _noise_text(noise: float | None) -> str:
-    return "and one run says nothing about its noise" if noise is None else f"noise {duration(round(noise))}"
+def _broken(parts: dict[str, list[int]]) -> tuple[int, Message | None]:
+    """Say into how many SuperKernels a scope broke; equal scopes of several layers are whole."""
+    named = [m for m in map(_NAME.match, parts) if m]
+    pieces = {m["scope"] for m in named}
+    if len(pieces) < 2:
+        return len(pieces), None
+    names = series((f"{m['first']} … {m['last']}" for m in named[:_SHOWN]), by="; ")
+    return len(pieces), say("the scope broke into {n} SuperKernels: {names}", n=len(pieces), names=names)
+
+
+def _noise_text(noise: float | None) -> Message:
+    return say("and one run says nothing about its noise") if noise is None else say("noise {noise}", noise=ns(noise))
 
 
 def _find(name: str, before: Tasks) -> _Replaced | None:
@@ -172,10 +164,10 @@ def _by_disappearance(found: I64, before: Tasks, after: Tasks, log: Sequence[str
     ``alone``: there are no others, which would have replaced some of these kernels.
     """
     if not len(before):
-        return _unanswered(UNNAMED, "no earlier profile to compare with (--before)", log, count=len(found))
+        return _check(UNNAMED, _NO_EARLIER, log, count=len(found))
     if not all((tasks.step >= 0).any() for tasks in (before, after)):
-        reason = "the SuperKernels do not name their operators, and without steps nothing tells what they replaced"
-        return _unanswered(UNNAMED, reason, log, after_ns=int(after.dur[found].sum()), count=len(found))
+        reason = say("the SuperKernels do not name their operators, and without steps nothing tells what they replaced")
+        return _check(UNNAMED, reason, log, new_ns=int(after.dur[found].sum()), count=len(found))
     sides = [{name: _per_step(t, _of_type(t, name)) for name in t.type.names if name} for t in (before, after)]
     fused = _per_step(after, found)
     none = np.zeros_like(fused)
@@ -183,26 +175,34 @@ def _by_disappearance(found: I64, before: Tasks, after: Tasks, log: Sequence[str
     gone = {name: n for name, n in fewer.items() if n > _A_KERNEL}
     came = {name: now[0].mean() - sides[0].get(name, none)[0].mean() for name, now in sides[1].items()}
     others = [name for name, n in came.items() if n > _A_KERNEL]
+    now = round(float(fused[1].mean()))
+    parts = len(np.unique(after.name.codes[found]))
+    answer = partial(_check, UNNAMED, log=log, count=len(found), parts=parts, new_ns=now, basis="inferred")
+    if not gone:
+        return answer(say("no kernel vanished beside which they could be held"))
     was = np.sum([sides[0][name][1] for name in gone], axis=0)
     left = np.sum([fused[1], *(sides[1].get(name, none)[1] for name in gone)], axis=0)
-    types = ", ".join(f"{name} ×{n:.0f}" for name, n in list(gone.items())[:_SHOWN])
-    reason = f"per step, beside the kernels that vanished: {types or 'none'}"
-    check = _unanswered(UNNAMED, reason, log, basis="inferred")
-    check.count, check.parts = len(found), len(np.unique(after.name.codes[found]))
-    check.after_ns = round(float(fused[1].mean()))
-    check.kernels = round(float(sum(gone.values())))
-    if gone:
-        noise = noise_of(was, left)
-        gain = float(was.mean() - left.mean())
-        check.before_ns = check.after_ns + round(gain)
-        check.reason += f", {_noise_text(noise)}; the gaps between them are saved, too, and not counted"
-        if others:
-            check.reason += f"; there are more of {', '.join(others[:_SHOWN])}, so they may have replaced some"
-        if not alone:
-            check.reason += "; some vanished into the SuperKernels that name theirs"
-        if alone and not others and noise is not None and gain > noise:
-            check.verdict, check.saved_ns = "faster", round(gain)
-    return check
+    noise, gain = noise_of(was, left), float(was.mean() - left.mean())
+    faster = alone and not others and noise is not None and gain > noise
+    reason = chain(
+        say(
+            "per step, beside the kernels that vanished: {types}, {noise}",
+            types=series(f"{name} ×{n:.0f}" for name, n in list(gone.items())[:_SHOWN]),
+            noise=_noise_text(noise),
+        ),
+        say("the gaps between them are saved, too, and not counted"),
+        say("there are more of {types}, so they may have replaced some", types=series(others[:_SHOWN]))
+        if others
+        else None,
+        None if alone else say("some vanished into the SuperKernels that name theirs"),
+    )
+    return answer(
+        reason,
+        kernels=round(float(sum(gone.values()))),
+        old_ns=now + round(gain),
+        noise=noise,
+        verdict="better" if faster else "cannot_tell",
+    )
 
 
 def _of_type(tasks: Tasks, name: str) -> I64:
@@ -220,30 +220,42 @@ def _per_step(tasks: Tasks, rows: I64) -> I64:
     return np.stack([count, time.astype(np.int64)])
 
 
-def _unanswered(
+def _check(
     scope: str,
-    reason: str,
+    reason: Message,
     log: Sequence[str],
     *,
-    after_ns: int = 0,
+    verdict: Outcome = "cannot_tell",
+    old_ns: int | None = None,
+    new_ns: int | None = None,
+    noise: float | None = None,
     count: int = 0,
+    parts: int = 0,
+    kernels: int = 0,
+    block_dim: int | None = None,
+    block_expected: int | None = None,
+    gaps_ns: int | None = None,
     basis: Basis = "measured",
 ) -> SuperKernelCheck:
     named = re.compile(rf"(?<!\w){re.escape(scope)}(?!\w)")
     about = [line for line in log if named.search(line)] if scope not in ("–", UNNAMED) else []
     return SuperKernelCheck(
-        scope=scope,
-        parts=0,
-        count=count,
-        kernels=0,
-        block_dim=None,
-        block_expected=None,
-        before_ns=None,
-        gaps_ns=None,
-        after_ns=after_ns,
-        saved_ns=None,
+        compared=Compared(
+            kind="scope",
+            name=scope,
+            change="changed" if old_ns is not None else "added",
+            verdict=verdict,
+            old_ns=old_ns,
+            new_ns=new_ns,
+            count=count,
+            noise_ns=None if noise is None else round(noise),
+        ),
+        parts=parts,
+        kernels=kernels,
+        block_dim=block_dim,
+        block_expected=block_expected,
+        gaps_ns=gaps_ns,
         basis=basis,
-        verdict="cannot tell",
         reason=reason,
         log=about or list(log),
     )

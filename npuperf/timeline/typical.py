@@ -10,13 +10,20 @@ from typing import Final
 import numpy as np
 
 from npuperf.documents.analysis import Bound, OddStep, Phase, Spread, Step, TypicalPhase, TypicalStep
+from npuperf.messages import Message, chain, ns, say
 from npuperf.model.labels import I64
 from npuperf.model.thresholds import Thresholds
-from npuperf.units import duration
 
 Shape = tuple[str, ...]
 #: Compute and communication change places from step to step where both end at about the same time.
 _KIND: Final[dict[Bound, str]] = {"host": "host", "compute": "device", "communication": "device", "unknown": "unknown"}
+
+_BOUND: Final[dict[Bound, Message]] = {
+    "host": say("host-bound"),
+    "compute": say("compute-bound"),
+    "communication": say("communication-bound"),
+    "unknown": say("without a verdict"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +31,7 @@ class _Part:
     """What a phase covers of one step, counted from the step's start, ns."""
 
     bound: Bound
-    label: str
+    label: Message | None
     start: int
     end: int
 
@@ -110,11 +117,14 @@ def _largest_difference(mine: list[_Part], usual: dict[Bound, float]) -> tuple[B
     return kind, more[kind]
 
 
-def _why(mine: list[_Part], length: int, middle: float, usual: dict[Bound, float]) -> str:
+def _why(mine: list[_Part], length: int, middle: float, usual: dict[Bound, float]) -> Message:
     """Say in what a step differs: its length, and the kind of time that it has more or less of."""
     kind, more = _largest_difference(mine, usual)
-    sign = "more" if more > 0 else "less"
-    return f"{duration(length)} against {duration(int(middle))}, {duration(int(abs(more)))} {sign} {kind}-bound"
+    lengths = say("{length} against {usual}", length=ns(length), usual=ns(int(middle)))
+    amount = ns(int(abs(more)))
+    if more > 0:
+        return chain(lengths, say("{time} more is {kind}", time=amount, kind=_BOUND[kind]), by=", ")
+    return chain(lengths, say("{time} less is {kind}", time=amount, kind=_BOUND[kind]), by=", ")
 
 
 def _time(parts: list[_Part], bound: Bound) -> int:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from npuperf.documents.analysis import Partition, Step, VendorCheck
+from npuperf.messages import Message, chain, ns, say
 from npuperf.model.device import VendorStep
 from npuperf.model.thresholds import Thresholds
-from npuperf.units import NS_PER_US, duration
+from npuperf.units import NS_PER_US
 
 
 def compare(
@@ -54,20 +55,24 @@ def _check(vendor: VendorStep, mine: Partition, thresholds: Thresholds) -> Vendo
     )
 
 
-def _why(diff: dict[str, int], mine: Partition, tolerance: int, agrees: bool) -> str:
+def _why(diff: dict[str, int], mine: Partition, tolerance: int, agrees: bool) -> Message:
     """Explain a difference from what is known of the exporter's method."""
-    free = f"; its Free counts {duration(mine.other_exposed_ns)} of copies and other tasks as idle"
-    tail = free if mine.other_exposed_ns > tolerance else ""
+    counted = say("its Free counts {other} of copies and other tasks as idle", other=ns(mine.other_exposed_ns))
+    tail = counted if mine.other_exposed_ns > tolerance else None
     if agrees:
-        return f"within {duration(tolerance)}{tail}"
+        return chain(say("the difference is within {tolerance}", tolerance=ns(tolerance)), tail)
     reasons = []
     if abs(diff["span"]) > tolerance:
         reasons.append(
-            "its window counts whole events by their start inside the host's step range, ours runs from the step's "
-            "first device task to the next step's"
+            say(
+                "its window counts whole events by their start inside the host's step range, ours runs from the step's "
+                "first device task to the next step's"
+            )
         )
     if abs(diff["compute"]) > tolerance:
-        reasons.append("it leaves kernels of collectives (…AivKernel, …AicpuKernel) out of compute, or rows were lost")
+        reasons.append(
+            say("it leaves kernels of collectives (…AivKernel, …AicpuKernel) out of compute, or rows were lost")
+        )
     if abs(diff["comm_exposed"]) > tolerance and abs(diff["compute"]) <= tolerance:
-        reasons.append("communication crosses a border of the step: it is not cut there, ours is")
-    return ("; ".join(reasons) or "idle time differs by what lies outside its events") + tail
+        reasons.append(say("communication crosses a border of the step: it is not cut there, ours is"))
+    return chain(*(reasons or [say("idle time differs by what lies outside its events")]), tail)

@@ -9,15 +9,16 @@ was hardly ahead. Every number that was judged is returned with the verdict.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
-from npuperf.documents.analysis import Basis, Bound, Elasticity, Partition, Verdict
+from npuperf.documents.analysis import Bound, Elasticity, Partition, Verdict
+from npuperf.messages import Message, Quantity, chain, ns, say, say_n, series, share
 from npuperf.model.intervals import Intervals
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
 from npuperf.timeline.launches import Launches, busy_until, lead
-from npuperf.units import duration, percent
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,13 @@ class Pace:
 
 
 NO_PACE = Pace(0, 0, 0, 0, 0)
-_TIME = {"host": "host time", "compute": "compute time", "communication": "communication time"}
+_TIME: Final = {
+    "host": say("host time"),
+    "compute": say("compute time"),
+    "communication": say("communication time"),
+}
+_NAME: Final = {"host": say("host"), "compute": say("compute"), "communication": say("communication")}
+WINDOW: Final = say("the window")
 
 
 def paces(tasks: Tasks, launches: Launches, windows: Intervals, thresholds: Thresholds) -> list[Pace]:
@@ -71,30 +78,31 @@ def judge(
     *,
     elasticity: Elasticity | None = None,
     excerpt: bool = False,
+    what: Message = WINDOW,
 ) -> Verdict:
     """Give the verdict for one window: by elasticities where the replay gives them, else by who sets the pace.
 
-    ``excerpt``: rows are missing or rounded, so gaps say nothing.
+    ``excerpt``: rows are missing or rounded, so gaps say nothing; ``what``: how to call the window.
     """
-    span = partition.span_ns
-    if span <= 0:
-        return Verdict(bound="unknown", basis="measured", reason="no device task in this window")
+    if partition.span_ns <= 0:
+        return Verdict(bound="unknown", basis="measured", reason=say("no device task in this window"))
     evidence = _evidence(partition, pace)
     if excerpt:
-        reason = "the kernel table's gaps cannot be trusted (see warnings), so idle time cannot be told"
+        reason = say("the kernel table's gaps cannot be trusted (see warnings), so idle time cannot be told")
         return Verdict(bound="unknown", basis="inferred", reason=reason, evidence=evidence)
     if elasticity is not None:
-        bound, reason = _by_elasticity(partition, elasticity, thresholds)
+        bound, reason = _by_elasticity(partition, elasticity, thresholds, what)
         return Verdict(bound=bound, basis="measured", reason=reason, evidence=evidence, elasticity=elasticity)
     low = _bound(partition, pace, thresholds, host_extra=0)
     high = _bound(partition, pace, thresholds, host_extra=partition.unattributed_ns)
     if low == high:
-        return Verdict(bound=low, basis="measured", reason=_reason(low, partition, pace, thresholds), evidence=evidence)
-    bound, basis, reason = _inferred(partition, pace, thresholds)
-    return Verdict(bound=bound, basis=basis, reason=reason, evidence=evidence)
+        reason = _reason(low, partition, pace, thresholds)
+        return Verdict(bound=low, basis="measured", reason=reason, evidence=evidence)
+    bound, reason = _inferred(partition, pace, thresholds)
+    return Verdict(bound=bound, basis="inferred", reason=reason, evidence=evidence)
 
 
-def _by_elasticity(partition: Partition, e: Elasticity, thresholds: Thresholds) -> tuple[Bound, str]:
+def _by_elasticity(partition: Partition, e: Elasticity, thresholds: Thresholds, what: Message) -> tuple[Bound, Message]:
     """Name the resource that the window's length depends on most.
 
     The host only where a notable part of the time lacks compute: communication may hide that the device waits.
@@ -102,30 +110,41 @@ def _by_elasticity(partition: Partition, e: Elasticity, thresholds: Thresholds) 
     span = partition.span_ns
     waits = partition.host_wait_ns + partition.launch_latency_ns
     rest = partition.dependency_wait_ns + partition.other_exposed_ns + partition.unattributed_ns
-    busy = percent(partition.compute_ns / span)
-    exposed = percent(partition.comm_exposed_ns / span)
-    shares = f"compute {busy}, exposed communication {exposed}, waiting for launches {percent(waits / span)}"
-    bound: Bound
+    shares = say(
+        "of the span {compute} is compute, {exposed} exposed communication, {host} waiting for the host and {latency} "
+        "launch latency",
+        compute=share(partition.compute_ns / span),
+        exposed=share(partition.comm_exposed_ns / span),
+        host=share(partition.host_wait_ns / span),
+        latency=share(partition.launch_latency_ns / span),
+    )
     if rest > max(partition.compute_ns, partition.comm_exposed_ns, waits):
-        other = percent(partition.other_exposed_ns / span)
-        return "unknown", (
-            f"copies and other work ({other}) and waits for dependencies ({percent(rest / span)} with them) "
-            f"are the largest part; {shares}"
+        largest = say(
+            "copies and other work ({other}) and waits for dependencies ({rest} with them) are the largest part",
+            other=share(partition.other_exposed_ns / span),
+            rest=share(rest / span),
         )
+        return "unknown", chain(largest, shares)
+    values: dict[Bound, float] = {"host": e.host, "compute": e.compute, "communication": e.communication}
     host_first = e.host >= max(e.compute, e.communication)
+    bound: Bound = "communication" if e.communication > e.compute else "compute"
     if host_first and span - partition.compute_ns >= thresholds.idle_share * span:
         bound = "host"
-    else:
-        bound = "communication" if e.communication > e.compute else "compute"
-    names = {"host": e.host, "compute": e.compute, "communication": e.communication}
-    tenth = ", ".join(f"{name} {_tenth(value)}" for name, value in names.items() if name != bound)
-    tail = "; some kernel always runs, though the host sets the pace" if host_first and bound != "host" else ""
-    return bound, f"10 % less {_TIME[bound]} makes it {_tenth(names[bound])} shorter ({tenth}); {shares}{tail}"
+    others = [say("{name} {effect}", name=_NAME[n], effect=_tenth(v)) for n, v in values.items() if n != bound]
+    lever = say(
+        "10 % less {time} shortens {what} by {effect} ({others})",
+        time=_TIME[bound],
+        what=what,
+        effect=_tenth(values[bound]),
+        others=series(others),
+    )
+    tail = say("some kernel always runs, though the host sets the pace") if host_first and bound != "host" else None
+    return bound, chain(lever, shares, tail)
 
 
-def _tenth(elasticity: float) -> str:
-    """Render the effect of a tenth less."""
-    return percent(max(elasticity, 0.0) / 10)
+def _tenth(elasticity: float) -> Quantity:
+    """Return the effect of a tenth less."""
+    return share(max(elasticity, 0.0) / 10)
 
 
 def _evidence(partition: Partition, pace: Pace) -> dict[str, float | None]:
@@ -153,63 +172,82 @@ def _bound(partition: Partition, pace: Pace, thresholds: Thresholds, host_extra:
     return "communication" if communication > whole_compute else "compute"
 
 
-def _inferred(partition: Partition, pace: Pace, thresholds: Thresholds) -> tuple[Bound, Basis, str]:
+def _inferred(partition: Partition, pace: Pace, thresholds: Thresholds) -> tuple[Bound, Message]:
     """Judge by gap statistics where launches are not recorded."""
-    share = pace.after_gap / pace.kernels if pace.kernels else 0.0
-    idle = percent(partition.unattributed_ns / partition.span_ns)
-    rule = f"{percent(share)} of kernels start after a gap of {duration(thresholds.gap_ns)} or more"
-    unknown = f"the device idles {idle} of the time with no launch recorded (a trace_view.json of this run would tell)"
+    after_gap = pace.after_gap / pace.kernels if pace.kernels else 0.0
+    unknown = say(
+        "the device idles {idle} of the time with no launch recorded (a trace_view.json of this run would tell)",
+        idle=share(partition.unattributed_ns / partition.span_ns),
+    )
+    cause = say("the cause may be the host, a sync or a dependency")
+    if not pace.kernels:
+        return "unknown", chain(unknown, say("the kernels themselves are not in the data: {cause}", cause=cause))
     if pace.kernels < thresholds.gap_kernels_least:
-        few = (
-            "the kernels themselves are not in the data" if not pace.kernels else f"{pace.kernels} kernels are too few"
-        )
-        return (
-            "unknown",
-            "inferred",
-            f"{unknown}, and {few}: the cause may be the host, a sync or a dependency",
-        )
-    if share >= thresholds.gap_kernels_share:
-        return "host", "inferred", f"{unknown}; {rule}, as when a host launches one by one"
-    return (
-        "unknown",
-        "inferred",
-        f"{unknown}, and only {rule}: the cause may be the host, a sync or a dependency",
+        few = say_n("{n} kernel is too few: {cause}", "{n} kernels are too few: {cause}", pace.kernels, cause=cause)
+        return "unknown", chain(unknown, few)
+    rule = say(
+        "{share} of kernels start after a gap of {gap} or more", share=share(after_gap), gap=ns(thresholds.gap_ns)
     )
+    if after_gap >= thresholds.gap_kernels_share:
+        return "host", chain(unknown, say("{rule}, as when a host launches one by one", rule=rule))
+    return "unknown", chain(unknown, say("only {rule}: {cause}", rule=rule, cause=cause))
 
 
-def _reason(bound: Bound, partition: Partition, pace: Pace, thresholds: Thresholds) -> str:
+def _reason(bound: Bound, partition: Partition, pace: Pace, thresholds: Thresholds) -> Message:
     span = partition.span_ns
-    host = percent(partition.host_wait_ns / span)
-    paced = percent(pace.paced / pace.known) if pace.known else "an unknown share"
-    lead_text = f"{paced} of compute ran with the host less than {duration(thresholds.lead_ns)} ahead"
+    compute, communication = share(partition.compute_ns / span), share(partition.comm_exposed_ns / span)
+    host = share(partition.host_wait_ns / span)
     if bound == "host":
-        waited = percent((partition.host_wait_ns + partition.launch_latency_ns) / span)
-        latency = percent(partition.launch_latency_ns / span)
-        return (
-            f"the device waits for launches {waited} of the time (limit {percent(thresholds.idle_share)}; for the host "
-            f"{host}, launch latency {latency}), and {lead_text}"
+        waits = say(
+            "waiting for the host ({host} of the span) and launch latency ({latency}) are above {limit} together",
+            host=host,
+            latency=share(partition.launch_latency_ns / span),
+            limit=share(thresholds.idle_share),
         )
-    waits = _waits(partition)
-    compute, communication = percent(partition.compute_ns / span), percent(partition.comm_exposed_ns / span)
+        return chain(waits, _lead(pace, thresholds))
     if bound == "communication":
-        return f"communication not hidden by compute takes {communication}, compute {compute}, {waits}"
+        first = say(
+            "exposed communication takes {communication} of the span, compute {compute}",
+            communication=communication,
+            compute=compute,
+        )
+        return chain(first, *_waits(partition), by=", ")
     if bound == "compute":
-        tail = f", and only {lead_text}" if partition.host_wait_ns >= thresholds.idle_share * span else ""
-        return f"compute takes {compute}, communication not hidden by it {communication}, {waits}{tail}"
-    other = percent(partition.other_exposed_ns / span)
-    rest = percent(partition.dependency_wait_ns / span)
-    return (
-        f"neither compute ({compute}) nor communication ({communication}) nor the host ({host}) is the largest part: "
-        f"copies and other work {other}, dependencies {rest}"
+        first = say(
+            "compute takes {compute} of the span, exposed communication {communication}",
+            communication=communication,
+            compute=compute,
+        )
+        notable = partition.host_wait_ns >= thresholds.idle_share * span
+        return chain(chain(first, *_waits(partition), by=", "), _lead(pace, thresholds) if notable else None)
+    return say(
+        "neither compute ({compute} of the span) nor exposed communication ({communication}) nor the host ({host}) is "
+        "the largest part: copies and other work {other}, dependencies {rest}",
+        compute=compute,
+        communication=communication,
+        host=host,
+        other=share(partition.other_exposed_ns / span),
+        rest=share(partition.dependency_wait_ns / span),
     )
 
 
-def _waits(partition: Partition) -> str:
+def _lead(pace: Pace, thresholds: Thresholds) -> Message:
+    """Say how much compute ran while the host was hardly ahead."""
+    if not pace.known:
+        return say("how far the host was ahead is not known")
+    return say(
+        "{paced} of compute ran with the host less than {lead} ahead",
+        paced=share(pace.paced / pace.known),
+        lead=ns(thresholds.lead_ns),
+    )
+
+
+def _waits(partition: Partition) -> list[Message]:
     """Say how much of the time the host cost, and how much could not be attributed."""
     span = partition.span_ns
-    texts = []
+    found = []
     if partition.idle_ns != partition.unattributed_ns or not partition.idle_ns:
-        texts.append(f"waiting for the host {percent(partition.host_wait_ns / span)}")
+        found.append(say("waiting for the host {share}", share=share(partition.host_wait_ns / span)))
     if partition.unattributed_ns:
-        texts.append(f"idle with no launch recorded {percent(partition.unattributed_ns / span)}")
-    return ", ".join(texts)
+        found.append(say("idle with no launch recorded {share}", share=share(partition.unattributed_ns / span)))
+    return found

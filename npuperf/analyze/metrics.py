@@ -1,0 +1,55 @@
+"""What gates of ``npuperf analyze`` are held against: the worst device counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from npuperf.documents.analysis import Device, Result
+from npuperf.documents.gates import Measured, Metric, register
+from npuperf.messages import Message, say
+
+
+def register_all() -> None:
+    """Make the metrics of analyses known."""
+    register(
+        Metric("step_time", "ns", Result, _step_time),
+        Metric("host_wait", "percent", Result, _share(lambda d: d.partition.host_wait_ns, _untold)),
+        Metric("idle", "percent", Result, _share(lambda d: d.partition.idle_ns)),
+        Metric("comm.exposed", "percent", Result, _share(lambda d: d.partition.comm_exposed_ns)),
+        Metric("findings", "count", Result, _findings),
+    )
+
+
+def _step_time(result: Result) -> Measured:
+    """The mean length of the steps of the slowest device, ns."""
+    lengths = [[s.partition.span_ns for s in d.steps] for d in result.devices if d.steps]
+    if not lengths:
+        return Measured(None, say("no step is recorded"))
+    return Measured(max(sum(mine) / len(mine) for mine in lengths))
+
+
+def _share(
+    part: Callable[[Device], int], untold: Callable[[Device], Message | None] = lambda device: None
+) -> Callable[[Result], Measured]:
+    """Measure a part of the span in percent. ``untold``: why a device cannot tell it, if so."""
+
+    def measure(result: Result) -> Measured:
+        spans = [d for d in result.devices if d.partition.span_ns]
+        if not spans:
+            return Measured(None, say("no device task in this data"))
+        missing = next((why for d in spans if (why := untold(d))), None)
+        worst = max(100 * part(d) / d.partition.span_ns for d in spans)
+        return Measured(worst, missing, at_least=missing is not None)
+
+    return measure
+
+
+def _untold(device: Device) -> Message | None:
+    if not device.partition.unattributed_ns:
+        return None
+    return say("idle time without a recorded launch may be waiting for the host")
+
+
+def _findings(result: Result) -> Measured:
+    """The problems that were found."""
+    return Measured(sum(f.status == "problem" for f in result.findings))

@@ -1,0 +1,302 @@
+"""Core limits per stream: proposed or asked for, replayed, held against what is documented, and written out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+from msgspec.structs import replace
+
+from npuperf.cores.blocks import on_cores
+from npuperf.documents.analysis import CoreLimit, CoreSplit, RuleCheck
+from npuperf.errors import UsageError
+from npuperf.host.mode import Mode
+from npuperf.messages import Message, chain, say, say_n, series
+from npuperf.model.chip import product_of_soc
+from npuperf.model.tasks import Tasks, Work
+from npuperf.scopes.fused import is_super_kernel
+from npuperf.scopes.splits import (
+    MOST_STREAMS,
+    Bench,
+    Limit,
+    Split,
+    best_split,
+    complete,
+    gain_interval,
+    most_possible,
+    slower_kernels,
+)
+from npuperf.scopes.view import View
+
+#: What each way of executing calls the scope, and on what level it limits.
+MODES: Final[dict[Mode, Message]] = {
+    "ge": say("max-autotune (GE graphs): the limit is an attribute of each operator in the scope"),
+    "aclgraph": say(
+        "reduce-overhead / npugraph_ex (captured graphs): the limit is one of the stream, inside the function"
+    ),
+    "eager": say("eager: the limit is one of the stream, set with torch.npu.set_stream_limit"),
+    "unknown": say(
+        "max-autotune (a limit per operator) or reduce-overhead (per stream): the profile does not tell which"
+    ),
+}
+#: The same in code, which is English.
+_COMMENT: Final = {mode: str(message) for mode, message in MODES.items()}
+_NAMES: Final = 4
+
+
+def splits(view: View, asked: Split) -> list[CoreSplit]:
+    """Return the user's split and the proposal, replayed; the latter only if it saves time in its worst case."""
+    found = [_asked(view, asked)] if asked else []
+    proposal = _proposal(view)
+    return [*found, proposal] if proposal else found
+
+
+def _proposal(view: View) -> CoreSplit | None:
+    bench, soc = view.bench, view.report.soc
+    if (
+        isinstance(bench, Message)
+        or not 2 <= len(bench.streams) <= MOST_STREAMS
+        or (soc and product_of_soc(soc) is None)
+    ):
+        return None
+    noise = bench.scene.replay.error * bench.scene.before
+    if most_possible(bench) <= max(noise, view.thresholds.cause_share * bench.scene.before):
+        return None
+    search = best_split(bench)
+    if search.split is None:
+        return None
+    least, most = gain_interval(bench, search.split)
+    if least <= max(noise, 0):
+        return None
+    return replace(
+        _report(view, bench, search.split, (least, most), asked=False),
+        tried=search.tried,
+        searched_kernels=search.kernels,
+        bound_ns_per_step=None if search.most_ns is None else view.per_step(max(most, search.most_ns)),
+    )
+
+
+def _asked(view: View, asked: Split) -> CoreSplit:
+    """Evaluate a split that the user asked for; streams that it leaves out get what it leaves over."""
+    bench = view.bench
+    if isinstance(bench, Message):
+        return _unanswered(view, asked, bench)
+    streams = sorted({int(s) for s in bench.stream.tolist() if s >= 0})
+    for stream, limit in asked.items():
+        _check(stream, limit, streams, bench.chip)
+    split = complete(bench, asked)
+    if any(value < min(1, most) for limit in split.values() for value, most in zip(limit, bench.chip, strict=True)):
+        return _unanswered(view, asked, say("nothing is left for the other streams: name them, too"))
+    return _report(view, bench, split, gain_interval(bench, split), asked=True)
+
+
+def _check(stream: int, limit: Limit, streams: Sequence[int], chip: Limit) -> None:
+    """Raise UsageError for a limit that no chip or no stream of this profile could have."""
+    if stream not in streams:
+        hint = say("streams: {streams}", streams=series(streams))
+        raise UsageError(say("--cores-of {stream}: no such stream", stream=stream), hint=hint)
+    if all(min(1, most) <= value <= most for value, most in zip(limit, chip, strict=True)):
+        return
+    what = say(
+        "--cores-of {stream}={cube},{vector}: more or fewer cores than there are",
+        stream=stream,
+        cube=limit[0],
+        vector=limit[1],
+    )
+    hint = say("this chip has {cube} cube and {vector} vector cores", cube=chip[0], vector=chip[1])
+    raise UsageError(what, hint=hint)
+
+
+def _unanswered(view: View, asked: Split, reason: Message) -> CoreSplit:
+    return CoreSplit(
+        limits=[_limit(view, stream, limit) for stream, limit in asked.items()],
+        asked=True,
+        mode=MODES[view.mode],
+        span_ns=None,
+        gain_ns_per_step=None,
+        gain_pct=None,
+        slower=[],
+        rules=[],
+        code=None,
+        reason=reason,
+    )
+
+
+def _report(view: View, bench: Bench, split: Split, gain: tuple[int, int], *, asked: bool) -> CoreSplit:
+    before = bench.scene.before
+    limits = [_limit(view, stream, limit) for stream, limit in split.items()]
+    return CoreSplit(
+        limits=limits,
+        asked=asked,
+        mode=MODES[view.mode],
+        span_ns=(before - gain[1], before - gain[0]),
+        gain_ns_per_step=(view.per_step(gain[0]), view.per_step(gain[1])),
+        gain_pct=(100 * gain[0] / max(before, 1), 100 * gain[1] / max(before, 1)),
+        slower=slower_kernels(bench, split),
+        rules=list(_rules(view, bench, split)),
+        code="\n".join(_code(view.mode, limits)) + "\n",
+        reason=None,
+    )
+
+
+def _limit(view: View, stream: int, limit: tuple[int, int]) -> CoreLimit:
+    mine = np.flatnonzero((view.tasks.stream == stream) & (view.tasks.work == Work.COMPUTE))
+    total = np.bincount(view.types.codes[mine] + 1, view.tasks.dur[mine], minlength=1)[1:]
+    order = [int(i) for i in np.argsort(-total, kind="stable") if total[i] > 0]
+    return CoreLimit(
+        stream=stream,
+        cube=limit[0],
+        vector=limit[1],
+        kernels=len(mine),
+        types=[view.types.names[i] for i in order],
+        where=view.code_lines(mine),
+    )
+
+
+def _rules(view: View, bench: Bench, split: Split) -> Iterator[RuleCheck]:
+    """Hold a split against everything that is documented about core limits."""
+    yield _product_rule(view.report.soc)
+    yield _sum_rule(bench, split)
+    detail = say("every value within 1 and {cube}, {vector} (0 where none)", cube=bench.chip[0], vector=bench.chip[1])
+    yield RuleCheck(rule=say("range"), status="ok", detail=detail)
+    yield from _operator_rules(view.tasks, view.mode, split)
+    yield _static_rule(view)
+    detail = say("tuned tilings are looked up by core count: a bank tuned for all cores is not used under a limit")
+    yield RuleCheck(rule=say("knowledge base"), status="unknown", detail=detail)
+    yield _thread_rule(_launch_threads(view, split))
+    small = sorted({int(s) for s in np.unique(bench.stream[(bench.cube > 0) | (bench.vector > 0)])} - split.keys())
+    if small:
+        detail = say(
+            "streams {streams} stay without a limit: under two percent of the kernel time", streams=series(small)
+        )
+        yield RuleCheck(rule=say("other streams"), status="unknown", detail=detail)
+
+
+def _product_rule(soc: str | None) -> RuleCheck:
+    rule = say("product")
+    if soc is None:
+        detail = say("Atlas A2 or A3 only: the profile does not name the chip")
+        return RuleCheck(rule=rule, status="unknown", detail=detail)
+    product = product_of_soc(soc)
+    if product is None:
+        return RuleCheck(rule=rule, status="violated", detail=say("{soc}: neither Atlas A2 nor A3", soc=soc))
+    return RuleCheck(rule=rule, status="ok", detail=say("{soc}: {product}", soc=soc, product=product))
+
+
+def _sum_rule(bench: Bench, split: Split) -> RuleCheck:
+    chip = bench.chip
+    sums = tuple(sum(min(limit[side], bench.uses(s, side)) for s, limit in split.items()) for side in (0, 1))
+    fits = sums[0] <= chip[0] and sums[1] <= chip[1]
+    text = say(
+        "streams that run side by side use {used_cube} of {cube} cube and {used_vector} of {vector} vector cores",
+        used_cube=sums[0],
+        cube=chip[0],
+        used_vector=sums[1],
+        vector=chip[1],
+    )
+    more = None if fits else say("kernels that wait for each other may hang")
+    return RuleCheck(rule=say("sum"), status="ok" if fits else "violated", detail=chain(text, more, by=": "))
+
+
+def _thread_rule(threads: int) -> RuleCheck:
+    counted = say_n("{n} thread launched", "{n} threads launched", threads)
+    if not threads:
+        counted = say("which threads launch is not recorded")
+    detail = say(
+        "one thread at most may set a stream's limit; nothing tells which one would ({counted})", counted=counted
+    )
+    return RuleCheck(rule=say("one thread"), status="unknown", detail=detail)
+
+
+def _operator_rules(tasks: Tasks, mode: Mode, split: Split) -> Iterator[RuleCheck]:
+    """Check which operators on the limited streams take a limit at all."""
+    limited = np.isin(tasks.stream, list(split))
+    named_tbe = tasks.name.flag([n.startswith("te_") for n in tasks.name.names])
+    tbe = limited & on_cores(tasks) & named_tbe & ~is_super_kernel(tasks)
+    seen = say("the profile does not tell what an operator is written in")
+    if tbe.any():
+        seen = say_n(
+            "{n} kernel seems to be TBE: {name}",
+            "{n} kernels seem to be TBE, e.g. {name}",
+            int(tbe.sum()),
+            name=tasks.name[int(tbe.argmax())],
+        )
+    detail = say(
+        "Ascend C operators only, others may not obey, and streams that wait for each other may hang: {seen}", seen=seen
+    )
+    yield RuleCheck(rule=say("Ascend C"), status="unknown", detail=detail)
+    if (limited & (tasks.work == Work.COMMUNICATION)).any():
+        detail = say("communication on a limited stream: only its vector cores, with HCCL_OP_EXPANSION_MODE=AIV")
+        yield RuleCheck(rule=say("communication"), status="unknown", detail=detail)
+    ai_cpu = limited & tasks.core.flag([c == "AI_CPU" for c in tasks.core.names])
+    if ai_cpu.any():
+        detail = say_n(
+            "{n} AI CPU operator on the limited streams takes no limit",
+            "{n} AI CPU operators on the limited streams take no limit",
+            int(ai_cpu.sum()),
+        )
+        yield RuleCheck(rule=say("AI CPU"), status="violated" if mode != "eager" else "unknown", detail=detail)
+    detail = say("real cores may be fewer than the limit; some operators ignore it: verify with --expect-cores")
+    yield RuleCheck(rule=say("effect"), status="unknown", detail=detail)
+
+
+def _static_rule(view: View) -> RuleCheck:
+    """Static kernels and limits exclude each other, depending on the version of CANN."""
+    rule, version = say("static kernel"), view.profile.context.cann
+    number = re.match(r"\D*(\d+)\.(\d+)", version or "")
+    if view.mode == "eager":
+        return RuleCheck(rule=rule, status="ok", detail=say("no static kernel compilation in eager mode"))
+    if number is None:
+        detail = say("not together with static kernel compilation before CANN 9.0; the profile names no CANN version")
+        return RuleCheck(rule=rule, status="unknown", detail=detail)
+    if int(number[1]) >= 9:
+        return RuleCheck(rule=rule, status="ok", detail=say("CANN {version}: both work together", version=version))
+    detail = say(
+        "CANN {version}: where static kernel compilation is on as well, one of the two has no effect", version=version
+    )
+    return RuleCheck(rule=rule, status="unknown", detail=detail)
+
+
+def _launch_threads(view: View, split: Split) -> int:
+    """Return how many threads launch on the busiest of the limited streams, 0 unknown."""
+    tasks = view.tasks
+    counts = [0]
+    for stream in split:
+        threads = np.unique(tasks.launch_thread[(tasks.stream == stream) & tasks.launched])
+        counts.append(len(threads[threads >= 0]))
+    return max(counts)
+
+
+def _code(mode: Mode, limits: Sequence[CoreLimit]) -> Iterator[str]:
+    """Write the scopes out; the busiest stream comes first and is the one that the program starts on."""
+    yield f"# {_COMMENT[mode]}"
+    if mode == "aclgraph":
+        yield "# record and wait for events between the streams: captured graphs add none"
+    if mode == "eager":
+        yield "# set it once, from one thread, before the first kernel of the stream"
+        yield "import torch"
+        yield "import torch_npu"
+    else:
+        yield "import torchair"
+    for i, limit in enumerate(limits):
+        yield ""
+        yield f"# stream {limit.stream}, {limit.kernels} kernels: {_few(limit.types)}"
+        yield from (f"#   {line}" for line in limit.where)
+        if mode == "eager":
+            stream = "torch.npu.current_stream()" if i == 0 else f"stream_{limit.stream}"
+            note = "" if i == 0 else "  # your torch.npu.Stream"
+            yield f"torch.npu.set_stream_limit({stream}, {limit.cube}, {limit.vector}){note}"
+        elif i == 0:
+            yield f"with torchair.scope.limit_core_num({limit.cube}, {limit.vector}):"
+            yield f"    ...  # {_few(limit.types)}"
+        else:
+            yield f'with torchair.scope.npu_stream_switch("stream_{limit.stream}"):  # your tag for this stream'
+            yield f"    with torchair.scope.limit_core_num({limit.cube}, {limit.vector}):"
+            yield f"        ...  # {_few(limit.types)}"
+
+
+def _few(types: Sequence[str]) -> str:
+    more = f" and {len(types) - _NAMES} more types" if len(types) > _NAMES else ""
+    return ", ".join(types[:_NAMES]) + more if types else "no kernels in this window"
