@@ -70,9 +70,7 @@ def holds(kind: Any) -> bool:
 
 def schema_of(document: type[Document]) -> dict[str, Any]:
     """Derive the JSON Schema of a document from its type."""
-    (root,), found = msgspec.json.schema_components(
-        [document], schema_hook=_sentence, ref_template="#/$defs/{name}"
-    )
+    (root,), found = msgspec.json.schema_components([document], schema_hook=_sentence, ref_template="#/$defs/{name}")
     for model in _models(document, set()):
         found[model.__name__]["properties"].update(_messages(model))
     return {"$schema": _DIALECT, "title": f"npuperf {_name(document)}", **root, "$defs": {**found, "Message": _MESSAGE}}

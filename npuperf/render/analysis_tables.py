@@ -54,9 +54,15 @@ PHASES: Final = Table(
         Column("elasticity_host", say("10 % less host"), "tenth", _elasticity("host"), 2),
         Column("elasticity_compute", say("10 % less compute"), "tenth", _elasticity("compute"), 2),
         Column("elasticity_communication", say("10 % less comm."), "tenth", _elasticity("communication"), 2),
-        Column("blame", say("mostly to blame"), get=lambda _, p: f"{p.blame[0].cause}: {p.blame[0].name}" if p.blame else None),
+        Column(
+            "blame",
+            say("mostly to blame"),
+            get=lambda _, p: f"{p.blame[0].cause}: {p.blame[0].name}" if p.blame else None,
+        ),
         CODE,
-        Column("kernels", say("longest types"), get=lambda _, p: ", ".join(k.type for k in p.kernels) or None, weight=2),
+        Column(
+            "kernels", say("longest types"), get=lambda _, p: ", ".join(k.type for k in p.kernels) or None, weight=2
+        ),
     ),
 )
 
@@ -199,7 +205,11 @@ COUNTERS: Final = Table(
         Column("core", say("core"), get=lambda o, _: o.core, weight=0),
         Column("bound", say("unit bound"), "word"),
         Column("rule", say("rule"), "message"),
-        Column("means", say("means over time"), get=lambda _, pmu: ", ".join(f"{k} {v:.3g}" for k, v in pmu.means.items() if v)),
+        Column(
+            "means",
+            say("means over time"),
+            get=lambda _, pmu: ", ".join(f"{k} {v:.3g}" for k, v in pmu.means.items() if v),
+        ),
     ),
 )
 VENDOR: Final = Table(

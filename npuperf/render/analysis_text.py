@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from npuperf.documents.analysis import Device, Operator, Result
-from npuperf.messages import Message, chain, ns, say, say_n
+from npuperf.messages import Message, chain, say
 from npuperf.render import View
 from npuperf.render.analysis_tables import DEVICES, OPERATORS, STEPS, TABLES
 from npuperf.render.core_text import core_lines, gate_parts
@@ -22,10 +22,10 @@ from npuperf.render.page_text import render_text as render_page
 from npuperf.render.partition import PARTITION_TABLE, check_line, partition_rows
 from npuperf.render.scope_text import scope_sections
 from npuperf.render.shared_columns import span_of
-from npuperf.render.tables import Cell, Column, Table, fill, filled, how_many
+from npuperf.render.steps_line import steps_line
+from npuperf.render.tables import Cell, Column, Table, fill, filled
 from npuperf.render.terminal import Fitted, print_all, rows_of, section
-from npuperf.render.words import BOUND, device_name, verdict_of
-from npuperf.units import spread
+from npuperf.render.words import BOUND, verdict_of
 
 _COLOURS: Final = {"host": "yellow", "compute": "cyan", "communication": "magenta", "unknown": "red"}
 #: The field's short names, to leave room for the code line.
@@ -40,24 +40,23 @@ def render_text(result: Result, view: View) -> str:
 
 def _screen(result: Result, view: View) -> Iterator[RenderableType]:
     yield _header(result)
-    yield Text(text(_steps_line(result)), style="bold")
+    yield Text(text(steps_line(result)), style="bold")
     yield _verdict(result)
     yield from map(line_text, problem_lines(result))
     yield from gate_parts(result, view)
     if len(result.devices) == 1:
         yield _partition(result, view)
     elif result.devices:
-        yield _compact(_COMPACT_DEVICES, result, view, _DEVICES)
+        yield from _compact(_COMPACT_DEVICES, result, view, _DEVICES)
     if result.devices:
         waiting = max(result.devices, key=lambda d: d.partition.host_wait_ns)
         yield from phase_lines(waiting, len(result.devices) > 1, view)
         yield from blame_lines(waiting, len(result.devices) > 1, view)
     yield from what_if_lines(result, view)
-    if len(result.devices) == 1 and len(result.devices[0].steps) > 1:
-        if view.full or not result.devices[0].typical_step:
-            yield _compact(_COMPACT_STEPS, result, view, _STEPS)
-    if result.operators:
-        yield _compact(_COMPACT_OPERATORS, result, view, _OPERATORS)
+    if not view.full:  # where they are among the tables
+        if result.devices and not result.devices[0].typical_step and len(result.devices) == 1:
+            yield from _compact(_COMPACT_STEPS, result, view, _STEPS)
+        yield from _compact(_COMPACT_OPERATORS, result, view, _OPERATORS)
     yield from core_lines(result)
     yield from scope_sections(result, view)
     yield from finding_lines(result, view)
@@ -71,22 +70,6 @@ def _header(result: Result) -> Text:
     return Text.assemble((tool, "bold"), f"  {result.input.path}", (f"  {result.input.kind}", "dim"))
 
 
-def _steps_line(result: Result) -> Message:
-    """Say how many steps there are, how long one takes, and between which bounds."""
-    spans = [step.partition.span_ns for device in result.devices for step in device.steps]
-    devices = say_n("{n} device", "{n} devices", len(result.devices)) if len(result.devices) != 1 else None
-    if not spans:
-        whole = max((device.partition.span_ns for device in result.devices), default=None)
-        return chain(say("no steps recorded"), say("{span} in all", span=ns(whole)), devices, by=" · ")
-    steps = say_n("{n} step", "{n} steps", max(len(device.steps) for device in result.devices))
-    mean = round(sum(spans) / len(spans))
-    length = say("{mean}/step", mean=ns(mean))
-    if len(spans) > 1:
-        ends = spread(min(spans), max(spans), mean)
-        length = say("{mean}/step ({ends})", mean=ns(mean), ends=ends)
-    return chain(steps, length, devices, by=" · ")
-
-
 def _verdict(result: Result) -> Text:
     bound = result.verdict.bound
     return Text.assemble((text(BOUND[bound]), f"bold {_COLOURS[bound]}"), f"  {text(verdict_of(result))}")
@@ -95,7 +78,9 @@ def _verdict(result: Result) -> Text:
 def _partition(result: Result, view: View) -> RenderableType:
     device = result.devices[0]
     rows = partition_rows(device, view.width)
-    table = Fitted(filled(PARTITION_TABLE, rows), styles={i: ("bold", "", "dim")[row[0].depth] for i, row in enumerate(rows)})
+    table = Fitted(
+        filled(PARTITION_TABLE, rows), styles={i: ("bold", "", "dim")[row[0].depth] for i, row in enumerate(rows)}
+    )
     title = words("where the time goes: {facts}", facts=chain(*_facts(result, device), by=" · "))
     check = [Text(text(check_line(device)), style="dim")] if view.full else []
     return section(title, table, *check)
@@ -113,8 +98,7 @@ def _facts(result: Result, device: Device) -> Iterator[Message]:
     if device.cores_cube is None:
         yield say("core counts unknown")
     else:
-        cores = {"cube": device.cores_cube, "vector": device.cores_vector}
-        yield say("{cube} cube and {vector} vector cores", **cores)
+        yield say("{cube} cube and {vector} vector cores", cube=device.cores_cube, vector=device.cores_vector)
     if device.level:
         yield say("{level}", level=device.level)
 
@@ -134,7 +118,12 @@ _SHARES: Final = (
     Column("other", say("other"), "share", _part("other_exposed_ns")),
     Column("idle", say("idle"), "share", _part("idle_ns")),
     Column("host", say("host wait"), "share", _part("host_wait_ns")),
-    Column("bound", say("verdict"), "word", lambda *row: row[-1].verdict.bound + ("?" if row[-1].verdict.basis == "inferred" else "")),
+    Column(
+        "bound",
+        say("verdict"),
+        "word",
+        lambda *row: row[-1].verdict.bound + ("?" if row[-1].verdict.basis == "inferred" else ""),
+    ),
 )
 
 
@@ -151,18 +140,20 @@ _COMPACT_OPERATORS: Final = OPERATORS.only(
     Column("total", say("ms"), "duration", lambda o: o.total_ns),
     Column("share", say("%"), "share"),
     Column("blocks", say("blocks"), get=lambda o: span_of(o.block_dim)),
-    Column("used", say("cores used %"), "share", _used),
+    Column("used", say("used %"), "share", _used),
     Column("where", say("where"), get=lambda o: o.where or o.torch_op),
 ).titled(say("operators, in % of operator time"))
 
 
-def _compact(table: Table, result: Result, view: View, rows: int) -> RenderableType:
+def _compact(table: Table, result: Result, view: View, rows: int) -> Iterator[RenderableType]:
     found = fill(table, result, rows_of(view, rows))
-    return section(found.title, Fitted(found, one_line=True))
+    if found.rows:
+        yield section(found.title, Fitted(found, one_line=True))
 
 
 def _all_tables(result: Result, view: View) -> Iterator[RenderableType]:
+    shown_before = ("findings", "devices") if len(result.devices) == 1 else ("findings",)
     for table in TABLES:
         found = fill(table, result, view.top)
-        if found.rows and table.name != "findings":
+        if found.rows and table.name not in shown_before:
             yield table_section(found)

@@ -16,7 +16,7 @@ from npuperf.render.language import text, words
 from npuperf.render.page import gate_lines
 from npuperf.render.page_text import line_text
 from npuperf.render.tables import Column, Table, filled, how_many
-from npuperf.render.terminal import Fitted, indented, rows_of
+from npuperf.render.terminal import Fitted, indented, rows_of, section
 from npuperf.render.words import WORDS, device_name
 
 _LEVELS: Final = " ▁▂▃▄▅▆▇█"
@@ -58,17 +58,16 @@ def core_lines(result: Result) -> Iterator[RenderableType]:
     """Say how many cores are used, draw it over time, and say which streams wait for each other's cores."""
     for device in result.devices[:1] if result.input.kind != "kineto" else ():
         use, over = device.cores, device.cores.over_time
-        if len(result.devices) == 1:
-            title = words("cores used:")
-        else:
-            title = words("cores used ({device}):", device=device_name(device))
-        sides = [("cube", use.cube, over and over.cube), ("vector", use.vector, over and over.vector)]
-        lines = [_side(name, side, time) for name, side, time in sides if side]
-        for line in lines or [Text(text(use.reason or say("no core figures")))]:
-            yield Text.assemble((title, "bold"), " ", line, no_wrap=True)
-            title = " " * len(title)
-        if over:
-            yield from map(indented, _streams(over, max(len(device.steps), 1)))
+        lines = [
+            _side(name, side, getattr(over, name, None))
+            for name, side in (("cube", use.cube), ("vector", use.vector))
+            if side
+        ]
+        streams = _streams(over, max(len(device.steps), 1)) if over else ()
+        title = (
+            say("cores used") if len(result.devices) == 1 else say("cores used on {device}", device=device_name(device))
+        )
+        yield section(text(title), *(lines or [Text(text(use.reason or say("no core figures")))]), *streams)
 
 
 def _side(name: str, side: CoreSide, time: CoreTime | None) -> Text:
@@ -76,7 +75,7 @@ def _side(name: str, side: CoreSide, time: CoreTime | None) -> Text:
         "{busy} while busy, {span} of all time", busy=share(side.occupancy_busy), span=share(side.occupancy_span)
     )
     picture = "".join(_LEVELS[_level(x)] for x in time.slices) if time else ""
-    return Text.assemble(f"{text(WORDS[name]):<6} {used}  ", (picture, "cyan"))
+    return Text.assemble(f"{text(WORDS[name]):<6} {used}  ", (picture, "cyan"), no_wrap=True)
 
 
 def _level(part: float) -> int:
@@ -91,7 +90,12 @@ def _streams(use: CoresOverTime, steps: int) -> Iterator[Text]:
     for pair in use.pairs[:_PAIRS]:
         one, other = pair.streams
         part = share(pair.share)
-        beside = say("streams {one} and {other} run side by side for {share} of the shorter's time", one=one, other=other, share=part)
+        beside = say(
+            "streams {one} and {other} run side by side for {share} of the shorter's time",
+            one=one,
+            other=other,
+            share=part,
+        )
         more = say("{time} of it asking for more cores than there are", time=ns(pair.over_ns)) if pair.over_ns else None
         yield Text(text(chain(beside, more, by=", ")))
     for wait in use.contention[:_WAITS]:

@@ -14,7 +14,7 @@ from npuperf.render.tables import Cell, Column, table_named
 
 
 def render_csv(document: Document, view: View) -> str:
-    """Return all rows of one table; missing cells are empty. A sentence has its message as JSON in a column beside it."""
+    """Return all rows of one table, missing cells empty, and beside every sentence its message as JSON."""
     table = table_named(type(document), view.table)
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")

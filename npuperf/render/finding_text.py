@@ -14,7 +14,7 @@ from npuperf.messages import Message, Parameter, chain, ns, say, say_n, series, 
 from npuperf.render import View
 from npuperf.render.analysis_tables import WHAT_IF
 from npuperf.render.host_text import WORTH
-from npuperf.render.language import text, words, words_n
+from npuperf.render.language import text, words
 from npuperf.render.tables import Column, filled, how_many
 from npuperf.render.terminal import Fitted, rows_of, section
 from npuperf.render.words import WORDS, gain
@@ -165,11 +165,15 @@ def _vendor_lines(result: Result, full: bool) -> Iterator[Message]:
     differ = [v for v in checks if not v.agrees]
     for v in differ[:1] or checks[:1]:
         where = say("the whole run") if v.step is None else say("step {step}", step=v.step)
-        counts = {"some": len(differ), "all": len(checks)}
         if not differ:
             said = say("step_trace_time's figures agree with these in {where}", where=where)
         elif len(differ) == 1:
             said = say("step_trace_time's figures differ from these in {where}", where=where)
         else:
-            said = say("step_trace_time's figures differ from these in {where} ({some} of {all} do)", where=where, **counts)
+            said = say(
+                "step_trace_time's figures differ from these in {where} ({some} of {all} do)",
+                where=where,
+                some=len(differ),
+                all=len(checks),
+            )
         yield say("{line}: {why}", line=said, why=v.why) if full else said

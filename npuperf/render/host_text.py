@@ -32,7 +32,7 @@ class Stretch:
 
     bound: Bound
     basis: Basis
-    label: Message
+    label: Message | None
     start: int
     end: int
     span: int
@@ -80,8 +80,7 @@ def _stretches(device: Device) -> list[Stretch]:
     if typical:
         span = typical.length.median_ns
         return [
-            Stretch(p.bound, basis, p.label, p.start.median_ns, p.end.median_ns, span, p.length)
-            for p in typical.phases
+            Stretch(p.bound, basis, p.label, p.start.median_ns, p.end.median_ns, span, p.length) for p in typical.phases
         ]
     span, begin = device.partition.span_ns, device.phases[0].start_ns if device.phases else 0
     return [Stretch(p.bound, basis, p.label, p.start_ns - begin, p.end_ns - begin, span) for p in device.phases]
@@ -94,7 +93,7 @@ def _phases_title(device: Device, phases: int) -> Message:
     length = typical.length
     ends = ms(length.median_ns) if length.min_ns == length.max_ns else f"{ms(length.min_ns)}–{ms(length.max_ns)}"
     return say(
-        "typical step ({alike} of {steps} steps are alike, {ends} ms), in % of it",
+        "typical step ({alike} of {steps} steps are alike, {ends} ms), in % of the step",
         alike=typical.steps,
         steps=len(device.steps),
         ends=ends,
@@ -125,7 +124,9 @@ def _odd_lines(odd: list[OddStep], top: int | None) -> Iterator[Text]:
         yield Text(words("odd: step {step}, {why}", step=step.step, why=step.why), style="yellow")
     more = len(odd) - len(odd[:top])
     if more:
-        yield Text(words_n("{n} more odd step in --format json", "{n} more odd steps in --format json", more), style="dim")
+        yield Text(
+            words_n("{n} more odd step in --format json", "{n} more odd steps in --format json", more), style="dim"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,4 +191,6 @@ def _causes(blame: list[Blame], wait: int) -> list[Cause]:
 def _sync(site: SyncSite) -> Message:
     where = say("from {where}", where=site.where) if site.where else None
     call = chain(say("{call}", call=site.torch_op or site.name), where, by=" ")
-    return say("sync: {call} ×{count}: the device idled {idle} after it", call=call, count=site.count, idle=ns(site.idle_ns))
+    return say(
+        "sync: {call} ×{count}: the device idled {idle} after it", call=call, count=site.count, idle=ns(site.idle_ns)
+    )

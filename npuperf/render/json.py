@@ -50,7 +50,7 @@ def _object(part: Model) -> Any:
     said: dict[str, Any] = {}
     for name, way in ways:
         value = getattr(part, name)
-        if way == "as_is" or value is None:
+        if way == "as_is" or not value:
             made[name] = value
         elif way == "parts":
             made[name] = _object(value) if isinstance(value, Model) else [_object(item) for item in value]

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from npuperf.documents.document import Document
 from npuperf.messages import Message, Parameter, say
 from npuperf.render import View, load
-from npuperf.render.language import text
 from npuperf.render.tables import Filled, fill, table_named, tables_of
 from npuperf.render.words import gate_line, problem_line
-
-#: How a line is to be seen; ``code`` is to be pasted and never wrapped.
-STYLES: Final = ("", "bold", "dim", "good", "bad", "warning", "code")
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a page. ``label`` stands before it, in its style; without one the whole line has it."""
+    """One line of a page. ``label`` stands before it, in its style; without one the whole line has it.
+
+    Styles: bold, dim, good, bad, warning, or code, which is to be pasted and never wrapped.
+    """
 
     content: Parameter
     style: str = ""
@@ -102,10 +101,3 @@ def problem_lines(document: Document) -> list[Line]:
 def warnings(messages: Any) -> list[Line]:
     """Return warnings, one line each."""
     return [Line(say("warning: {warning}", warning=warning), "warning") for warning in messages]
-
-
-def asides(document: Document) -> Iterator[str]:
-    """Yield what a table alone does not say, for whoever reads it beside: the first lines, gates, warnings."""
-    if isinstance(document, Document):
-        page = page_of(document, View(top=0))
-        yield from (text(line.content) for line in [*page.lines, *page.notes])

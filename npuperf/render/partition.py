@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from npuperf.documents.analysis import Device
+from npuperf.documents.analysis import Device, Partition
 from npuperf.messages import Message, chain, ns, say
 from npuperf.render.language import text
 from npuperf.render.tables import Column, Row, Table
@@ -23,6 +23,9 @@ class Part:
     bar: str
 
 
+#: What the two numbers and the gaps take of a row.
+_NUMBERS: Final = 28
+
 PARTITION_TABLE: Final = Table(
     "",
     say("where the time goes"),
@@ -31,7 +34,7 @@ PARTITION_TABLE: Final = Table(
         Column("part", say("part"), get=lambda part: "  " * part.depth + text(part.title), weight=0),
         Column("ns", say("ms"), "duration", weight=0),
         Column("share", say("% of span"), "share", weight=0),
-        Column("bar", say("")),
+        Column("bar", say(""), get=lambda part: part.bar or " "),
     ),
 )
 
@@ -39,15 +42,20 @@ PARTITION_TABLE: Final = Table(
 def partition_rows(device: Device, width: int) -> list[Row]:
     """Return the parts that there are, with bars that fit a screen so wide."""
     whole = device.partition
+    found = [
+        (getattr(whole, field), title, depth) for field, title, depth in PARTS if _worth_a_row(whole, field, depth)
+    ]
+    room = max(width - _NUMBERS - max(2 * depth + len(text(title)) for _, title, depth in found), 0)
     rows: list[Row] = []
-    for field, title, depth in PARTS:
-        time: int = getattr(whole, field)
-        if time == 0 and (depth == 2 or field == "other_exposed_ns"):
-            continue
+    for time, title, depth in found:
         share = time / whole.span_ns if whole.span_ns else None
-        bar = "█" * round(max(width - 56, 0) * (share or 0)) if depth else ""
+        bar = "█" * round(room * (share or 0)) if depth else ""
         rows.append((Part(title, depth, time, share, bar),))
     return rows
+
+
+def _worth_a_row(whole: Partition, field: str, depth: int) -> bool:
+    return bool(getattr(whole, field)) or not (depth == 2 or field == "other_exposed_ns")
 
 
 def check_line(device: Device) -> Message:

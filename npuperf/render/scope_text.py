@@ -14,7 +14,7 @@ from npuperf.render import View
 from npuperf.render.core_tables import SUPER_KERNEL_CHECKS
 from npuperf.render.language import text, words
 from npuperf.render.tables import Column, Table, filled, how_many
-from npuperf.render.terminal import Fitted, code, rows_of, section
+from npuperf.render.terminal import Fitted, code, hanging, rows_of, section
 from npuperf.render.words import device_name
 
 _HELD: Final = {"ok": ("ok", "dim"), "violated": ("!", "red"), "unknown": ("?", "yellow")}
@@ -107,7 +107,9 @@ _SLOWER: Final = Table(
         Column("stream", say("stream"), "id"),
         Column("count", say("n"), "id"),
         Column("total_ns", say("ms now"), "duration"),
-        Column("by", say("by"), get=lambda k: "×" + "–".join(dict.fromkeys((str(factor(k.least)), str(factor(k.most)))))),
+        Column(
+            "by", say("by"), get=lambda k: "×" + "–".join(dict.fromkeys((str(factor(k.least)), str(factor(k.most)))))
+        ),
     ),
 )
 
@@ -127,7 +129,8 @@ def _rules(rules: Sequence[RuleCheck], full: bool) -> list[RenderableType]:
         sign, style = _HELD[status]
         found = (rule for rule in rules if rule.status == status)
         lines += [
-            Text.assemble((f"{sign:<2} ", style), words("{rule}: {detail}", rule=r.rule, detail=r.detail)) for r in found
+            hanging(Text(f"{sign:<2}", style), Text(words("{rule}: {detail}", rule=r.rule, detail=r.detail)))
+            for r in found
         ]
     return lines
 

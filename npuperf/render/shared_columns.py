@@ -8,7 +8,6 @@ from typing import Any, Final
 from npuperf.documents.analysis import Device, Range, Result
 from npuperf.messages import say
 from npuperf.render.tables import Cell, Column, Row
-from npuperf.render.words import PARTS
 
 WHO: Final = (
     Column("rank", say("rank"), "id", lambda d, *_: d.rank, 0, quiet=True),
@@ -32,8 +31,16 @@ def _part(field: str) -> Callable[..., Cell]:
 
 
 #: The partition of a row's innermost part.
-PARTITION: Final = tuple(
-    Column(field, title, "ms", _part(field), weight=2 if depth == 2 else 1) for field, title, depth in PARTS
+PARTITION: Final = (
+    Column("span_ns", say("span"), "ms", _part("span_ns")),
+    Column("compute_ns", say("compute"), "ms", _part("compute_ns")),
+    Column("comm_exposed_ns", say("comm. exposed"), "ms", _part("comm_exposed_ns")),
+    Column("other_exposed_ns", say("other exposed"), "ms", _part("other_exposed_ns")),
+    Column("idle_ns", say("idle"), "ms", _part("idle_ns")),
+    Column("host_wait_ns", say("host wait"), "ms", _part("host_wait_ns"), 2),
+    Column("launch_latency_ns", say("launch latency"), "ms", _part("launch_latency_ns"), 2),
+    Column("dependency_wait_ns", say("dependency wait"), "ms", _part("dependency_wait_ns"), 2),
+    Column("unattributed_ns", say("unattributed"), "ms", _part("unattributed_ns"), 2),
 )
 
 

@@ -21,7 +21,20 @@ if TYPE_CHECKING:
 
 #: ``word``: one of a few values, which people see in their language; ``id``: a number that counts nothing.
 Unit = Literal[
-    "text", "word", "message", "id", "count", "ms", "us", "percent", "number", "tenth", "core_ms", "plain", "share", "duration"
+    "text",
+    "word",
+    "message",
+    "id",
+    "count",
+    "ms",
+    "us",
+    "percent",
+    "number",
+    "tenth",
+    "core_ms",
+    "plain",
+    "share",
+    "duration",
 ]
 Cell = str | int | float | Message | None
 #: What a row is made of, from the outermost to the innermost: a device and its phase, or an operator alone.
@@ -153,7 +166,7 @@ def table_named(document: type[Document], name: str | None) -> Table:
     return found
 
 
-def table_help(document: type[Document]) -> str:
+def list_tables(document: type[Document]) -> str:
     """Return what ``--table help`` shows: every table and what it is about, one line each."""
     tables = tables_of(document)
     width = max(len(table.name) for table in tables)

@@ -24,8 +24,8 @@ _WORD_STYLES: Final = {
 }  # fmt: skip
 STYLES: Final = {"good": "green", "bad": "bold red", "warning": "yellow", "code": ""}
 _GAP: Final = 2
-#: A text is not squeezed into less than this.
-_NARROW: Final = 16
+#: Into less than this no sentence, no key and no other text is squeezed.
+_SENTENCE, _KEY, _TEXT = 28, 32, 16
 
 
 def print_all(parts: Iterable[RenderableType], view: View) -> str:
@@ -53,6 +53,13 @@ def section(title: str, *body: RenderableType) -> RenderableType:
 def indented(part: RenderableType) -> RenderableType:
     """Return something a little to the right."""
     return Padding(part, (0, 0, 0, 2))
+
+
+def hanging(sign: Text, line: Text) -> RenderableType:
+    """Return a line after a sign, under which nothing of it is wrapped."""
+    grid = RichTable.grid(padding=(0, 1, 0, 0))
+    grid.add_row(sign, line)
+    return grid
 
 
 def code(lines: str) -> Text:
@@ -108,12 +115,12 @@ class Fitted:
 
     def _widths(self, room: int) -> dict[int, int]:
         """Return the columns shown, and how wide they are."""
-        widest = [max(map(cell_len, [*cells, *column.title.split()])) for column, cells in self._by_column()]
-        least = [min(w, _NARROW) if c.written else w for c, w in zip(self.columns, widest, strict=True)]
+        widest = [max(map(cell_len, [*cells, column.title])) for column, cells in self._by_column()]
+        least = [self._least(column, cells) for column, cells in self._by_column()]
         shown: list[int] = []
         for i in sorted(range(len(least)), key=lambda i: (self.columns[i].weight, i)):
             if sum(least[k] + _GAP for k in shown) + least[i] > room and shown:
-                break
+                continue
             shown.append(i)
         rest = room + _GAP - sum(least[i] + _GAP for i in shown)
         for i in sorted(shown, key=lambda i: widest[i] - least[i]):  # those that want little more get it all
@@ -121,6 +128,14 @@ class Fitted:
             least[i] += more
             rest -= more
         return {i: min(least[i], room) for i in sorted(shown)}
+
+    def _least(self, column: Column, cells: list[str]) -> int:
+        """Return the least width of a column: numbers stay whole, words and headers may wrap."""
+        words = max(map(cell_len, column.title.split()), default=0)
+        longest = max(map(cell_len, cells), default=0)
+        if column.written:
+            longest = min(longest, _SENTENCE if column.unit == "message" else _TEXT if column.weight else _KEY)
+        return max(words, longest)
 
     def _by_column(self) -> Iterator[tuple[Column, list[str]]]:
         for i, column in enumerate(self.columns):
