@@ -8,33 +8,54 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from npuperf.analyze.run import analyze_path
-from npuperf.documents.analysis import Partition, Result
-from npuperf.model.device import DeviceProfile, ReadLog
+from npuperf.analyze.request import AnalyzeRequest
+from npuperf.analyze.run import run
+from npuperf.documents.analysis import Partition, Result, Verdict
+from npuperf.model.device import DeviceProfile
 from npuperf.model.labels import I64, Labels
 from npuperf.model.tasks import NO_TIME, Tasks, Work
 from npuperf.operators.sums import core_labels
-from npuperf.readers.find import find
-from npuperf.readers.read import read_source
+from npuperf.readers.recording import open_recording
+from npuperf.render.tables import table_named
 
 
 class Run:
-    """A profile on disk. Tables are read when first used; all times are int64 epoch nanoseconds.
+    """A profile on disk. It is read when first used, and once; all times are int64 epoch nanoseconds.
 
     Raises :class:`npuperf.errors.InputError` when nothing at ``path`` can be read.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._sources, _ = find(path)
+        self._recording = open_recording(path, keep=True)
 
     def __repr__(self) -> str:
-        return f"npuperf.load({str(self.path)!r})"
+        return "\n".join([f"npuperf.load({str(self.path)!r})", *_summary(self.result)])
 
     @cached_property
     def result(self) -> Result:
         """The analysis, as ``npuperf analyze`` prints it."""
-        return analyze_path(self.path)
+        return run(AnalyzeRequest(path=self.path), self._recording)
+
+    @property
+    def verdict(self) -> Verdict:
+        """What limits the run."""
+        return self.result.verdict
+
+    @property
+    def findings(self) -> pd.DataFrame:
+        """What the rules found, one row each; sentences are in English."""
+        return _frame(self.result, "findings")
+
+    @property
+    def operators(self) -> pd.DataFrame:
+        """Operator types, those with most time first."""
+        return _frame(self.result, "operators")
+
+    @property
+    def devices(self) -> pd.DataFrame:
+        """Devices, one row each, with the partition of their span (ns)."""
+        return _frame(self.result, "devices")
 
     @property
     def kernels(self) -> pd.DataFrame:
@@ -50,7 +71,7 @@ class Run:
         work (compute, communication, other, control); name, type, core, state, shapes (categories);
         block_dim, mix_block_dim (Int64); torch_op; and one float column per hardware counter.
         """
-        return self._concat([_tasks(p) for p in self._profiles])
+        return self._concat([_tasks(p) for p in self._recording.profiles])
 
     @cached_property
     def launches(self) -> pd.DataFrame:
@@ -61,7 +82,7 @@ class Run:
         """
         frames = []
         offset = 0
-        for p in self._profiles:
+        for p in self._recording.profiles:
             at = np.flatnonzero(p.tasks.launched)
             frames.append(_launches(p, at.astype(np.int64), offset))
             offset += len(p.tasks)
@@ -126,16 +147,28 @@ class Run:
         ]
         return pd.DataFrame(rows, columns=["rank", "device", "start_ns", "bound", *_PARTS])
 
-    @cached_property
-    def _profiles(self) -> list[DeviceProfile]:
-        return [profile for source in self._sources for profile in read_source(source, ReadLog())]
-
     @staticmethod
     def _concat(frames: list[pd.DataFrame]) -> pd.DataFrame:
         return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
 
 _PARTS = Partition.__struct_fields__
+
+
+def _summary(result: Result) -> list[str]:
+    """Say in a few lines what an analysis is of and what it says."""
+    steps = sum(len(d.steps) for d in result.devices)
+    problems = sum(f.status == "problem" for f in result.findings)
+    return [
+        f"  {len(result.devices)} devices, {steps} steps, {len(result.operators)} operator types, {problems} findings",
+        f"  {result.verdict.bound} ({result.verdict.basis}): {result.verdict.reason!s}",
+    ]
+
+
+def _frame(result: Result, table: str) -> pd.DataFrame:
+    """Return a table of the report; its columns are those of ``--format csv``."""
+    found = table_named(Result, table)
+    return pd.DataFrame(found.rows(result), columns=[column.key for column in found.columns])
 
 
 def _parts(partition: Partition) -> dict[str, int]:

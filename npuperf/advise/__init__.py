@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib import resources
-from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
@@ -23,6 +22,7 @@ from npuperf.advise import (
     launch_blocking,
     layout,
     runtime_threads,
+    slow_rank,
     small_kernels,
     super_kernel,
     sync_points,
@@ -30,50 +30,64 @@ from npuperf.advise import (
     tiling_cache,
     uneven_host,
 )
-from npuperf.advise.rule import View, finding
+from npuperf.advise.rule import RankRule, Rule
+from npuperf.cluster.waits import Stays
 from npuperf.documents.analysis import Finding
+from npuperf.model.labels import I64
 from npuperf.model.thresholds import Thresholds
+from npuperf.scopes.view import View
 
-#: Every rule, in the order of asking. A rule is a module with TITLE, SOURCE, needs() and judge().
-RULES: tuple[ModuleType, ...] = (
-    launch_blocking,
-    sync_points,
-    data_loading,
-    compilation,
-    garbage_collection,
-    graph_capture,
-    small_kernels,
-    dynamic_shape,
-    runtime_threads,
-    tiling_cache,
-    host_operators,
-    task_queue,
-    uneven_host,
-    ai_cpu,
-    layout,
-    idle_cores,
-    core_limit,
-    super_kernel,
-    early_steps,
-)
-#: Rules that ask nothing that only an NPU has.
-_ANY_DEVICE = (sync_points, data_loading, garbage_collection, small_kernels, uneven_host, early_steps)
+#: Every rule, on one device or across ranks, in the order of asking. A new one is a file of its own and a line here.
+RULES: Final[list[Rule | RankRule]] = [
+    launch_blocking.RULE,
+    sync_points.RULE,
+    data_loading.RULE,
+    compilation.RULE,
+    garbage_collection.RULE,
+    graph_capture.RULE,
+    small_kernels.RULE,
+    dynamic_shape.RULE,
+    runtime_threads.RULE,
+    tiling_cache.RULE,
+    host_operators.RULE,
+    task_queue.RULE,
+    uneven_host.RULE,
+    ai_cpu.RULE,
+    layout.RULE,
+    idle_cores.RULE,
+    core_limit.RULE,
+    super_kernel.RULE,
+    early_steps.RULE,
+    slow_rank.RULE,
+]
 
-_ORDER = {"problem": 0, "cannot_tell": 1, "ok": 2}
-_SEVERITY = {"high": 0, "medium": 1, "low": 2}
+_ORDER: Final = {"problem": 0, "cannot_tell": 1, "ok": 2}
+_SEVERITY: Final = {"high": 0, "medium": 1, "low": 2}
 
 
-def advise(view: View, thresholds: Thresholds, names: Sequence[str] = ()) -> list[Finding]:
+def register(rule: Rule | RankRule) -> None:
+    """Add a rule that lies elsewhere; it is asked last."""
+    if rule.name in rule_names():
+        raise ValueError(f"there is a rule {rule.name} already")
+    RULES.append(rule)
+
+
+def rule_names() -> list[str]:
+    """Return the names of all rules, in the order of asking."""
+    return [rule.name for rule in RULES]
+
+
+def advise(view: View, names: Sequence[str] = ()) -> list[Finding]:
     """Ask every rule, or those named, about one device; problems first, the gravest on top."""
-    rules = [r for r in RULES if not view.profile.kineto or r in _ANY_DEVICE]
-    rules = [r for r in rules if not names or rule_name(r) in names]
-    answers = [_ask(rule, view, thresholds) for rule in rules]
-    return sort_findings(answers)
+    rules = [r for r in RULES if isinstance(r, Rule) and (r.any_device or not view.profile.kineto)]
+    return sort_findings([rule.ask(view) for rule in rules if not names or rule.name in names])
 
 
-def rule_name(rule: ModuleType) -> str:
-    """Return the name under which a rule answers."""
-    return rule.__name__.rsplit(".", 1)[1]
+def advise_ranks(stays: list[Stays], waits: I64, thresholds: Thresholds, names: Sequence[str] = ()) -> list[Finding]:
+    """Ask every rule that looks across ranks, or those named; see :class:`npuperf.advise.rule.RankRule`."""
+    rules = [r for r in RULES if isinstance(r, RankRule) and (not names or r.name in names)]
+    found = [rule.judge(stays, waits, thresholds) for rule in rules]
+    return sort_findings([f for f in found if f is not None])
 
 
 def sort_findings(findings: list[Finding]) -> list[Finding]:
@@ -86,17 +100,8 @@ def sort_findings(findings: list[Finding]) -> list[Finding]:
     return sorted(findings, key=rank)
 
 
-def _ask(rule: ModuleType, view: View, thresholds: Thresholds) -> Finding:
-    name = rule_name(rule)
-    missing = rule.needs(view)
-    if missing:
-        return finding(view, name, "cannot_tell", rule.TITLE, needs=missing, next=missing, source=rule.SOURCE)
-    answer: Finding | None = rule.judge(view, thresholds)
-    return answer or finding(view, name, "ok", rule.TITLE, source=rule.SOURCE)
-
-
 def load_thresholds(changed: Mapping[str, float] | None = None) -> Thresholds:
-    """Read thresholds.yaml; ``changed`` values go before it."""
+    """Read thresholds.yaml; ``changed`` values override it."""
     values = {name: entry["value"] for name, entry in _entries().items()}
     return Thresholds(**{**values, **(changed or {})})
 

@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
-from npuperf.advise.rule import View, finding, quote, top_types
-from npuperf.documents.analysis import Finding
-from npuperf.model.thresholds import Thresholds
+from npuperf.advise.rule import NO_CORE_TYPES, Answer, Problem, Rule, quote, top_types
+from npuperf.messages import Message, say
+from npuperf.scopes.view import View
 
-TITLE = "operators on AI CPU"
-SOURCE = "msprof op_summary: Task Type AI_CPU"
+TITLE = say("operators on AI CPU")
+SOURCE = say("msprof op_summary: Task Type AI_CPU")
 
 
-def needs(view: View) -> str | None:
+def needs(view: View) -> Message | None:
     """Core types must be recorded."""
-    if (view.tasks.core.known() & view.compute).any():
-        return None
-    return "core types are not recorded: npuperf profile --level 1"
+    return None if (view.tasks.core.known() & view.compute).any() else NO_CORE_TYPES
 
 
-def judge(view: View, thresholds: Thresholds) -> Finding | None:
+def judge(view: View) -> Answer:
     """Find AI CPU operators that cover device time nothing else covers."""
     chosen = view.compute & view.tasks.core.flag([c == "AI_CPU" for c in view.tasks.core.names])
     exposed = view.exposed(chosen)
-    if exposed < thresholds.ai_cpu_share * view.partition.span_ns:
+    if exposed < view.thresholds.ai_cpu_share * view.partition.span_ns:
         return None
     rows = top_types(view, chosen)
-    return finding(
-        view,
-        "ai_cpu",
-        "problem",
-        f"AI CPU operators: {quote(rows)}",
+    return Problem(
+        title=say("operators run on AI CPU: {types}", types=quote(rows)),
         evidence={"count": int(chosen.sum()), "exposed_ns": exposed, "types": rows},
         gain=(0, view.per_step(exposed)),
-        refute="the same operators with another dtype or shape stay on AI CPU, or other streams hide them",
-        next="use a dtype that AI Core has (int32 for int64, float for double), or move it off the step",
-        source=SOURCE,
+        refute=say("the same operators stay on AI CPU with another dtype or shape, or other streams hide them"),
+        next=say("use a dtype that AI Core has (int32 for int64, float for double), or move them out of the step"),
     )
+
+
+RULE = Rule("ai_cpu", TITLE, SOURCE, needs, judge)

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from npuperf.advise.rule import View, blamed_cause, lacks_host_events
-from npuperf.documents.analysis import Finding
-from npuperf.model.thresholds import Thresholds
+from npuperf.advise.rule import Answer, Problem, Rule, lacks_host_events, notable_cause
+from npuperf.messages import say
+from npuperf.scopes.view import View
 
-TITLE = "operator compilation"
-SOURCE = "opCompile, aclopCompile and torch.compile events on the launching thread"
-
-
-def needs(view: View) -> str | None:
-    """Launches and host events must be recorded."""
-    return lacks_host_events(view)
+TITLE = say("operator compilation")
+SOURCE = say("opCompile, aclopCompile and torch.compile events on the launching thread")
 
 
-def judge(view: View, thresholds: Thresholds) -> Finding | None:
+def judge(view: View) -> Answer:
     """Look at what the device waited for."""
-    return blamed_cause(
-        view,
-        "compilation",
-        "compile",
-        "the device waits while operators are compiled",
-        refute="later steps of the same run show no such event",
-        next="record later steps, set torch.npu.set_compile_mode(jit_compile=False), or fix the shapes that change",
-        source=SOURCE,
+    found = notable_cause(view, "compile")
+    if found is None:
+        return None
+    return Problem(
+        title=say(
+            "{waited} of span is waiting for the host while it compiles operators, longest in {call}",
+            waited=found.waited,
+            call=found.call,
+        ),
+        evidence=found.evidence,
+        gain=found.gain,
+        refute=say("later steps of the same run show no such event"),
+        next=say(
+            "record later steps, call torch.npu.set_compile_mode(jit_compile=False), or fix the shapes that change"
+        ),
     )
+
+
+RULE = Rule("compilation", TITLE, SOURCE, lacks_host_events, judge)

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from npuperf.advise.rule import View, blamed_cause, lacks_host_events
-from npuperf.documents.analysis import Finding
-from npuperf.model.thresholds import Thresholds
+from npuperf.advise.rule import Answer, Problem, Rule, lacks_host_events, notable_cause
+from npuperf.messages import say
+from npuperf.scopes.view import View
 
-TITLE = "data loading"
-SOURCE = "events of the DataLoader on the launching thread"
-
-
-def needs(view: View) -> str | None:
-    """Launches and host events must be recorded."""
-    return lacks_host_events(view)
+TITLE = say("data loading")
+SOURCE = say("events of the DataLoader on the launching thread")
 
 
-def judge(view: View, thresholds: Thresholds) -> Finding | None:
+def judge(view: View) -> Answer:
     """Look at what the device waited for."""
-    return blamed_cause(
-        view,
-        "data_loading",
-        "data_loading",
-        "the device waits while data is loaded",
-        refute="the step takes as long with a batch that is ready in memory",
-        next="more workers, pin_memory, prefetch_factor, persistent_workers; or fetch the next batch during the step",
-        source=SOURCE,
+    found = notable_cause(view, "data_loading")
+    if found is None:
+        return None
+    return Problem(
+        title=say(
+            "{waited} of span is waiting for the host while it loads data, longest in {call}",
+            waited=found.waited,
+            call=found.call,
+        ),
+        evidence=found.evidence,
+        gain=found.gain,
+        refute=say("the step takes just as long with a batch that is ready in memory"),
+        next=say(
+            "use more workers, pin_memory, prefetch_factor or persistent_workers, or fetch the next batch during the "
+            "step"
+        ),
     )
+
+
+RULE = Rule("data_loading", TITLE, SOURCE, lacks_host_events, judge, any_device=True)

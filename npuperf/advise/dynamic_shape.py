@@ -2,48 +2,49 @@
 
 from __future__ import annotations
 
-from npuperf.advise.rule import View, finding, lacks_host_events, quote, top_types
-from npuperf.documents.analysis import Finding
-from npuperf.model.thresholds import Thresholds
-from npuperf.units import percent
+from typing import Any
 
-TITLE = "dynamic shapes"
-SOURCE = "OP State column; CANN on dynamic-shape scheduling: InferShape, Tiling and AllocMem precede every launch"
+from npuperf.advise.rule import NO_STATE, Answer, Problem, Rule, lacks_host_events, quote, top_types
+from npuperf.messages import Message, say, share
+from npuperf.scopes.view import View
+
+TITLE = say("dynamic shapes")
+SOURCE = say("OP State column; CANN on dynamic-shape scheduling: InferShape, Tiling and AllocMem precede every launch")
 
 
-def needs(view: View) -> str | None:
+def needs(view: View) -> Message | None:
     """The state column and launches must be recorded, and the host's tiling calls."""
-    known = bool(view.tasks.state.known().any())
-    return lacks_host_events(
-        view, (known, "OP State is not recorded: it needs CANN 8 or newer and npuperf profile --level 1")
-    )
+    return lacks_host_events(view, (bool(view.tasks.state.known().any()), NO_STATE))
 
 
-def judge(view: View, thresholds: Thresholds) -> Finding | None:
+def judge(view: View) -> Answer:
     """Dynamic shape costs host time, so it matters only where the device waits for shapes and tiling."""
-    share, rows = dynamic_share(view)
+    part, rows = dynamic_share(view)
     waited = view.blamed("tiling")
-    if (
-        not view.host_bound
-        or share < thresholds.dynamic_share
-        or waited < thresholds.cause_share * view.partition.span_ns
-    ):
+    seldom = part < view.thresholds.dynamic_share or waited < view.thresholds.cause_share * view.partition.span_ns
+    if not view.host_bound or seldom:
         return None
-    return finding(
-        view,
-        "dynamic_shape",
-        "problem",
-        f"{percent(share)} of compute time is in kernels compiled for dynamic shape: {quote(rows)}",
-        evidence={"share_of_compute": share, "tiling_wait_ns": waited, "types": rows},
+    return Problem(
+        title=say(
+            "{share} of compute time is in kernels compiled for dynamic shapes: {types}",
+            share=share(part),
+            types=quote(rows),
+        ),
+        evidence={"share_of_compute": part, "tiling_wait_ns": waited, "types": rows},
         gain=view.predict("host:tiling*0"),
-        refute="host wait stays the same with fixed shapes (padded batch and sequence length) in a compiled graph",
-        next="fix the shapes and compile the step as a static graph; where they must vary, pad to a few sizes",
-        source=SOURCE,
+        refute=say(
+            "waiting for the host stays the same with fixed shapes (padded batch and sequence length) in a compiled "
+            "graph"
+        ),
+        next=say("fix the shapes and compile the step as a static graph; where they must vary, pad to a few sizes"),
     )
 
 
-def dynamic_share(view: View) -> tuple[float, list[dict[str, object]]]:
+def dynamic_share(view: View) -> tuple[float, list[dict[str, Any]]]:
     """Return the share of compute time in kernels of dynamic shape, and their types."""
     chosen = view.compute & view.tasks.dynamic
     total = int(view.tasks.dur[view.compute].sum())
     return (int(view.tasks.dur[chosen].sum()) / total if total else 0.0), top_types(view, chosen)
+
+
+RULE = Rule("dynamic_shape", TITLE, SOURCE, needs, judge)

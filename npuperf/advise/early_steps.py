@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-from npuperf.advise.rule import View, finding
-from npuperf.documents.analysis import Finding
-from npuperf.model.thresholds import Thresholds
+from typing import Final
 
-TITLE = "warm-up"
-SOURCE = "vendor's profiling guide: run ten steps first, then record one or two"
+from npuperf.advise.rule import Answer, Problem, Rule
+from npuperf.messages import Message, say
+from npuperf.scopes.view import View
 
-_WARM = 10
+TITLE = say("warm-up")
+SOURCE = say("vendor's profiling guide: run ten steps first, then record one or two")
+
+_WARM: Final = 10
 
 
-def needs(view: View) -> str | None:
+def needs(view: View) -> Message | None:
     """Step numbers must be recorded."""
-    if view.steps:
-        return None
-    return "steps are not recorded: npuperf profile finds them (--step-on)"
+    return None if view.steps else say("steps are not recorded: npuperf profile finds them (--step-on)")
 
 
-def judge(view: View, thresholds: Thresholds) -> Finding | None:
+def judge(view: View) -> Answer:
     """Look for steps among the first ten. Numbers count from the profiler's start, which may be later."""
     early = [s for s in view.steps if s < _WARM]
     if not early:
         return None
-    return finding(
-        view,
-        "early_steps",
-        "problem",
-        f"step {early[0]} is among the first ten: compilation and warm-up may be part of it",
+    return Problem(
+        title=say("step {step} is among the first ten: compilation and warm-up may be part of it", step=early[0]),
         evidence={"steps": early},
-        refute="the profiler was started late in a run that was already warm, or later steps take the same time",
-        next="npuperf profile --wait 10 (its default) records later steps",
-        source=SOURCE,
+        refute=say("the profiler was started late in a run that was already warm, or later steps take the same time"),
+        next=say("npuperf profile --wait 10 (its default) records later steps"),
     )
+
+
+RULE = Rule("early_steps", TITLE, SOURCE, needs, judge, any_device=True)

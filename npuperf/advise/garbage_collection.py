@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from npuperf.advise.rule import View, blamed_cause, lacks_host_events
-from npuperf.documents.analysis import Finding
-from npuperf.model.thresholds import Thresholds
+from npuperf.advise.rule import Answer, Problem, Rule, lacks_host_events, notable_cause
+from npuperf.messages import say
+from npuperf.scopes.view import View
 
-TITLE = "garbage collection"
-SOURCE = "garbage collector events (gc_detect_threshold)"
-
-
-def needs(view: View) -> str | None:
-    """Launches and host events must be recorded."""
-    return lacks_host_events(view)
+TITLE = say("garbage collection")
+SOURCE = say("garbage collector events (gc_detect_threshold)")
 
 
-def judge(view: View, thresholds: Thresholds) -> Finding | None:
+def judge(view: View) -> Answer:
     """Look at what the device waited for."""
-    return blamed_cause(
-        view,
-        "garbage_collection",
-        "gc",
-        "the device waits while Python collects garbage",
-        refute="the step takes as long with the collector disabled",
-        next="gc.freeze() after start-up, or gc.disable() and gc.collect() between steps",
-        source=SOURCE,
+    found = notable_cause(view, "gc")
+    if found is None:
+        return None
+    return Problem(
+        title=say(
+            "{waited} of span is waiting for the host while Python collects garbage, longest in {call}",
+            waited=found.waited,
+            call=found.call,
+        ),
+        evidence=found.evidence,
+        gain=found.gain,
+        refute=say("the step takes just as long with the collector disabled"),
+        next=say("call gc.freeze() after start-up, or gc.disable() once and gc.collect() between steps"),
     )
+
+
+RULE = Rule("garbage_collection", TITLE, SOURCE, lacks_host_events, judge, any_device=True)

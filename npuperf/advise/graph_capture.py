@@ -3,44 +3,56 @@
 from __future__ import annotations
 
 from npuperf.advise.dynamic_shape import dynamic_share
-from npuperf.advise.rule import View, finding, lacks_launches
+from npuperf.advise.rule import Answer, Problem, Rule, at_most, lacks_launches
 from npuperf.advise.small_kernels import NOT_LAUNCHING
-from npuperf.documents.analysis import Finding
-from npuperf.model.thresholds import Thresholds
-from npuperf.units import percent
+from npuperf.messages import Message, say, share
+from npuperf.scopes.view import View
 
-TITLE = "launching one by one"
-SOURCE = "TorchAir: aclgraph (reduce-overhead) replays captured launches, max-autotune sinks static graphs"
-
-
-def needs(view: View) -> str | None:
-    """Launches must be recorded."""
-    return lacks_launches(view)
+TITLE = say("kernels launched one by one")
+SOURCE = say("TorchAir: aclgraph (reduce-overhead) replays captured launches, max-autotune sinks static graphs")
 
 
-def judge(view: View, thresholds: Thresholds) -> Finding | None:
+def judge(view: View) -> Answer:
     """Capture helps where the device waits for launches rather than for data, compilation or synchronisation."""
     wait = view.partition.host_wait_ns + view.partition.launch_latency_ns
-    launching = wait - view.blamed(*NOT_LAUNCHING) - _pauses(view, thresholds)
-    if not view.host_bound or launching < max(thresholds.idle_share * view.partition.span_ns, wait / 2):
+    launching = wait - view.blamed(*NOT_LAUNCHING) - _pauses(view)
+    if not view.host_bound or launching < max(view.thresholds.idle_share * view.partition.span_ns, wait / 2):
         return None
-    gain = view.predict("host*0,latency*0")
     dynamic, _ = dynamic_share(view)
-    return finding(
-        view,
-        "graph_capture",
-        "problem",
-        f"the device waits {percent(launching / view.partition.span_ns)} of the time for single launches",
+    return Problem(
+        title=_title(view, wait, launching),
         evidence={"launch_wait_ns": launching, "dynamic_share_of_compute": dynamic, "kernels": int(view.compute.sum())},
-        gain=(0, gain[1]) if gain else None,
-        refute="a captured step takes as long (the most: no launch is waited for), or shapes or syncs prevent capture",
-        next="torch.compile with torchair's backend: config.mode 'reduce-overhead' for few shapes (64 captures at "
-        "most), 'max-autotune' for static ones",
-        source=SOURCE,
+        gain=at_most(view.predict("host*0,latency*0")),
+        refute=say(
+            "a captured step takes just as long (the maximum: no launch is waited for), or shapes or syncs prevent "
+            "capture"
+        ),
+        next=say(
+            "use torch.compile with torchair's backend: config.mode 'reduce-overhead' for few shapes (64 captures at "
+            "most), 'max-autotune' for static ones"
+        ),
     )
 
 
-def _pauses(view: View, thresholds: Thresholds) -> int:
+def _title(view: View, wait: int, launching: int) -> Message:
+    """Name the partition's two lines and, where it differs, what of them capturing could spare."""
+    whole = share(wait / view.partition.span_ns)
+    if launching == wait:
+        return say(
+            "kernels are launched one by one: waiting for the host and launch latency take {whole} of span", whole=whole
+        )
+    return say(
+        "kernels are launched one by one: waiting for the host and launch latency take {whole} of span ({launching} "
+        "without data loading, syncs, compilation and pauses)",
+        whole=whole,
+        launching=share(launching / view.partition.span_ns),
+    )
+
+
+def _pauses(view: View) -> int:
     """Return waits in which the host recorded nothing for so long that it cannot have been launching, ns."""
     unrecorded = [b for b in view.report.blame if b.cause == "unrecorded"]
-    return sum(b.ns for b in unrecorded if b.ns >= thresholds.pause_ns * b.count)
+    return sum(b.ns for b in unrecorded if b.ns >= view.thresholds.pause_ns * b.count)
+
+
+RULE = Rule("graph_capture", TITLE, SOURCE, lacks_launches, judge)

@@ -4,45 +4,58 @@ from __future__ import annotations
 
 import re
 from math import prod
+from typing import Final
 
 import numpy as np
 
-from npuperf.advise.rule import View, finding, is_graph_mode, lacks_host_events, quote, top_types
-from npuperf.documents.analysis import Finding
+from npuperf.advise.rule import (
+    NO_SHAPES,
+    Answer,
+    Problem,
+    Rule,
+    is_graph_mode,
+    lacks_host_events,
+    quote,
+    top_types,
+)
+from npuperf.messages import Message, say
 from npuperf.model.labels import Mask
-from npuperf.model.thresholds import Thresholds
+from npuperf.scopes.view import View
 
-TITLE = "tiny operators on the device"
-SOURCE = "GE: operators whose inputs and outputs have 8 elements at most run on the host in dynamic graphs"
+TITLE = say("tiny operators on the device")
+SOURCE = say("GE: operators whose inputs and outputs have 8 elements at most run on the host in dynamic graphs")
 
-_SHAPE_WORK = re.compile(r"^(Pack|Concat\w*|Gather\w*|Slice\w*|StridedSlice\w*|Squeeze|Unsqueeze|Shape\w*|Cast|Range)$")
+_SHAPE_WORK: Final = re.compile(
+    r"^(Pack|Concat\w*|Gather\w*|Slice\w*|StridedSlice\w*|Squeeze|Unsqueeze|Shape\w*|Cast|Range)$"
+)
 
 
-def needs(view: View) -> str | None:
+def needs(view: View) -> Message | None:
     """Input shapes must be recorded."""
-    known = bool(view.tasks.shapes.known().any())
-    return lacks_host_events(view, (known, "input shapes are not recorded: npuperf profile --level 1 --shapes"))
+    return lacks_host_events(view, (bool(view.tasks.shapes.known().any()), NO_SHAPES))
 
 
-def judge(view: View, thresholds: Thresholds) -> Finding | None:
+def judge(view: View) -> Answer:
     """Find kernels of types that compute shapes, with no input beyond a few elements, in dynamic graphs."""
     if not view.host_bound or not is_graph_mode(view):
         return None
-    tiny = _tiny(view, thresholds.host_operator_elements)
+    elements = view.thresholds.host_operator_elements
+    tiny = _tiny(view, elements)
     waits = int(view.waits[tiny].sum())
-    if waits < thresholds.cause_share * view.partition.span_ns:
+    if waits < view.thresholds.cause_share * view.partition.span_ns:
         return None
     rows = top_types(view, tiny)
-    return finding(
-        view,
-        "host_operators",
-        "problem",
-        f"operators on {thresholds.host_operator_elements} elements at most run on the device: {quote(rows)}",
+    return Problem(
+        title=say(
+            "operators on at most {elements} elements run on the device: {types}", elements=elements, types=quote(rows)
+        ),
         evidence={"count": int(tiny.sum()), "host_wait_ns": waits, "types": rows},
         gain=(0, view.per_step(waits + view.exposed(tiny))),
-        refute="their inputs come from the device, or their outputs are larger: then they cannot move",
-        next="compute shapes from host values (Shape, Size, constants, CPU inputs), so that the graph keeps them there",
-        source=SOURCE,
+        refute=say("their inputs come from the device, or their outputs are larger: then they cannot move"),
+        next=say(
+            "compute shapes from host values (Shape, Size, constants, CPU inputs), so that the graph keeps them on "
+            "the host"
+        ),
     )
 
 
@@ -57,3 +70,6 @@ def _elements(shapes: str) -> int:
     """Return the number of elements of the largest input in a cell like ``"2,3;4"``."""
     sizes = [np.array(re.findall(r"\d+", shape), dtype=np.int64).tolist() for shape in shapes.split(";")]
     return max((prod(size) for size in sizes), default=0)
+
+
+RULE = Rule("host_operators", TITLE, SOURCE, needs, judge)

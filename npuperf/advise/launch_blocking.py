@@ -2,35 +2,41 @@
 
 from __future__ import annotations
 
-from npuperf.advise.rule import View, finding
-from npuperf.documents.analysis import Finding
-from npuperf.model.thresholds import Thresholds
+from typing import Final
 
-TITLE = "blocking launches"
-SOURCE = "profiler_metadata.json: ENV_VARIABLES"
+from npuperf.advise.rule import Answer, Problem, Rule
+from npuperf.messages import Message, say
+from npuperf.scopes.view import View
 
-_NAME = "ASCEND_LAUNCH_BLOCKING"
+TITLE = say("blocking launches")
+SOURCE = say("profiler_metadata.json: ENV_VARIABLES")
+
+_NAME: Final = "ASCEND_LAUNCH_BLOCKING"
 
 
-def needs(view: View) -> str | None:
+def needs(view: View) -> Message | None:
     """The environment must be recorded."""
     if _NAME in view.profile.context.environment:
         return None
-    return "the environment is not recorded: analyze the *_ascend_pt folder with its profiler_metadata.json"
+    return say("the environment is not recorded: analyze the *_ascend_pt folder with its profiler_metadata.json")
 
 
-def judge(view: View, thresholds: Thresholds) -> Finding | None:
+def judge(view: View) -> Answer:
     """Look at the recorded environment."""
     value = view.profile.context.environment[_NAME]
     if value in ("", "0"):
         return None
-    return finding(
-        view,
-        "launch_blocking",
-        "problem",
-        f"{_NAME}={value} was set: the host waited for every kernel, so this profile is not the program's usual pace",
+    return Problem(
+        title=say(
+            "{name}={value} was set: the host waited for every kernel, so this profile does not show the program's "
+            "usual pace",
+            name=_NAME,
+            value=value,
+        ),
         evidence={_NAME: value, "host_wait_ns": view.partition.host_wait_ns},
-        refute="the profile looks the same without the variable",
-        next=f"unset {_NAME} and profile again",
-        source=SOURCE,
+        refute=say("the profile looks the same without the variable"),
+        next=say("unset {name} and profile again", name=_NAME),
     )
+
+
+RULE = Rule("launch_blocking", TITLE, SOURCE, needs, judge)

@@ -1,21 +1,115 @@
-"""What rules see and how they answer."""
+"""What a rule is and how it answers."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 
-from npuperf.documents.analysis import Finding, Severity, Status
+from npuperf.cluster.waits import Stays
+from npuperf.documents.analysis import Finding, Severity
 from npuperf.host.mode import no_launches
-from npuperf.messages import Message, chain, say
-from npuperf.model.labels import Mask
+from npuperf.messages import Message, Quantity, Series, say, series, share
+from npuperf.model.labels import I64, Mask
 from npuperf.model.thresholds import Thresholds
 from npuperf.scopes.view import View
-from npuperf.units import percent as share_text
 
-#: What to do where a rule found no problem.
-NOTHING: Final = chain()
+NO_CORE_TYPES: Final = say("core types are not recorded: npuperf profile --level 1")
+NO_SHAPES: Final = say("input shapes are not recorded: npuperf profile --level 1 --shapes")
+NO_STATE: Final = say("OP State is not recorded: it needs CANN 8 or newer and npuperf profile --level 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """What takes time. ``refute``: what would show that this is not the cause; ``gain``: ns per step, min and max."""
+
+    title: Message
+    refute: Message
+    next: Message
+    evidence: dict[str, Any]
+    gain: tuple[int, int] | None = None
+    code: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Untold:
+    """Why a rule cannot tell: what is missing, and how to get it."""
+
+    needs: Message
+    evidence: dict[str, Any] = field(default_factory=dict)
+
+
+#: None: there is no problem.
+Answer = Problem | Untold | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A question to the data of one device: ``judge`` is asked only where ``needs`` misses nothing.
+
+    ``any_device``: it asks nothing that only an NPU has.
+    """
+
+    name: str
+    title: Message
+    source: Message
+    needs: Callable[[View], Message | None]
+    judge: Callable[[View], Answer]
+    any_device: bool = False
+
+    def ask(self, view: View) -> Finding:
+        """Return the answer for a device."""
+        missing = self.needs(view)
+        return finding(self, view, Untold(missing) if missing else self.judge(view))
+
+
+@dataclass(frozen=True, slots=True)
+class RankRule:
+    """A question to several ranks of one run, answered only where there is a problem.
+
+    ``judge`` gets the collectives of each rank, what :func:`npuperf.cluster.waits.collective_waits` makes of them,
+    and the thresholds.
+    """
+
+    name: str
+    title: Message
+    source: Message
+    judge: Callable[[list[Stays], I64, Thresholds], Finding | None]
+
+
+def finding(rule: Rule, view: View, answer: Answer) -> Finding:
+    """Return an answer as it stands in the result; the gain's share of the step sets the severity."""
+    problem = answer if isinstance(answer, Problem) else None
+    untold = answer.needs if isinstance(answer, Untold) else None
+    gain = problem.gain if problem else None
+    step = view.per_step(view.partition.span_ns)
+    percent = (100 * gain[0] / step, 100 * gain[1] / step) if gain and step else None
+    return Finding(
+        rule=rule.name,
+        status="problem" if problem else "cannot_tell" if untold else "ok",
+        severity=_severity(percent, view.thresholds),
+        title=problem.title if problem else rule.title,
+        evidence=answer.evidence if answer else {},
+        gain_ns_per_step=gain,
+        gain_pct=percent,
+        gain_per="step" if view.steps else "window",
+        refute=problem.refute if problem else None,
+        next=problem.next if problem else untold,
+        code=problem.code if problem else None,
+        needs=untold,
+        source=rule.source,
+        rank=view.profile.rank,
+        device=view.profile.device,
+    )
+
+
+def _severity(percent: tuple[float, float] | None, thresholds: Thresholds) -> Severity:
+    most = percent[1] / 100 if percent else 0.0
+    if most >= thresholds.severity_high:
+        return "high"
+    return "medium" if most >= thresholds.severity_medium else "low"
 
 
 def lacks_launches(view: View) -> Message | None:
@@ -46,81 +140,43 @@ def is_graph_mode(view: View) -> bool:
     return view.mode in ("aclgraph", "ge")
 
 
-def blamed_cause(
-    view: View, rule: str, cause: str, title: str, *, refute: str, next: str, source: str
-) -> Finding | None:
-    """Report a cause of host wait that takes a notable part of the window, with the gain of its absence."""
+@dataclass(frozen=True, slots=True)
+class HostCause:
+    """A cause of waiting for the host: its share of the span, where it is longest, and what its absence saves."""
+
+    waited: Quantity
+    call: str
+    evidence: dict[str, Any]
+    gain: tuple[int, int] | None
+
+
+def notable_cause(view: View, cause: str) -> HostCause | None:
+    """Return a cause of waiting for the host that takes a notable part of the window, else None."""
     waited = view.blamed(cause)
     if waited < notable_wait(view):
         return None
     lines = [b for b in view.report.blame if b.cause == cause]
-    gain = view.predict(f"host:{cause}*0")
-    return finding(
-        view,
-        rule,
-        "problem",
-        f"{title}: {share_text(waited / view.partition.span_ns)} of the time, in {lines[0].name}",
-        evidence={
-            "host_wait_ns": waited,
-            "names": [{"name": b.name, "ns": b.ns, "count": b.count, "where": b.where} for b in lines[:3]],
-        },
-        gain=gain,
-        refute=refute,
-        next=next,
-        source=source,
+    names = [{"name": b.name, "ns": b.ns, "count": b.count, "where": b.where} for b in lines[:3]]
+    return HostCause(
+        waited=share(waited / view.partition.span_ns),
+        call=lines[0].name,
+        evidence={"host_wait_ns": waited, "names": names},
+        gain=view.predict(f"host:{cause}*0"),
     )
 
 
 def notable_wait(view: View) -> float:
-    """Return the host wait, ns, from which a cause is worth a finding."""
+    """Return the wait, ns, from which a cause is worth a finding."""
     return max(view.thresholds.cause_share * view.partition.span_ns, 1)
 
 
-def finding(
-    view: View,
-    rule: str,
-    status: Status,
-    title: Message,
-    *,
-    evidence: dict[str, Any] | None = None,
-    gain: tuple[int, int] | None = None,
-    refute: Message | None = None,
-    next: Message = NOTHING,
-    needs: Message | None = None,
-    source: Message | None = None,
-    code: str | None = None,
-) -> Finding:
-    """Fill in a finding. ``gain``: ns per step, least and most; its share of the step sets the severity."""
-    step = view.per_step(view.partition.span_ns)
-    percent = (100 * gain[0] / step, 100 * gain[1] / step) if gain and step else None
-    return Finding(
-        rule=rule,
-        status=status,
-        severity=_severity(percent, view.thresholds),
-        title=title,
-        evidence=evidence or {},
-        gain_ns_per_step=gain,
-        gain_pct=percent,
-        gain_per="step" if view.steps else "window",
-        refute=refute,
-        next=next,
-        code=code,
-        needs=needs,
-        source=source,
-        rank=view.profile.rank,
-        device=view.profile.device,
-    )
-
-
-def _severity(percent: tuple[float, float] | None, thresholds: Thresholds) -> Severity:
-    most = percent[1] / 100 if percent else 0.0
-    if most >= thresholds.severity_high:
-        return "high"
-    return "medium" if most >= thresholds.severity_medium else "low"
+def at_most(gain: tuple[int, int] | None) -> tuple[int, int] | None:
+    """Return a modelled gain of which nothing is certain."""
+    return (0, gain[1]) if gain else None
 
 
 def top_types(view: View, chosen: Mask, count: int = 3) -> list[dict[str, Any]]:
-    """Quote the operator types that ``chosen`` tasks spend most time in."""
+    """Return the operator types that ``chosen`` tasks spend most time in, for the evidence."""
     codes = view.types.codes[chosen]
     dur = view.tasks.dur[chosen]
     totals = np.bincount(codes + 1, weights=dur, minlength=1)
@@ -137,6 +193,6 @@ def top_types(view: View, chosen: Mask, count: int = 3) -> list[dict[str, Any]]:
     ]
 
 
-def quote(rows: list[dict[str, Any]]) -> str:
-    """Render quoted types, e.g. ``TransData ×12, Cast ×3``."""
-    return ", ".join(f"{row['type'] or 'N/A'} ×{row['count']}" for row in rows)
+def quote(rows: list[dict[str, Any]]) -> Series:
+    """Return types as a list to show, e.g. ``TransData ×12, Cast ×3``."""
+    return series(say("{type} ×{count}", type=row["type"] or "N/A", count=row["count"]) for row in rows)

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
+from npuperf.advise.rule import RankRule
 from npuperf.cluster.waits import Stays
-from npuperf.documents.analysis import Finding
+from npuperf.documents.analysis import Bound, Finding
+from npuperf.messages import Message, chain, say, share
 from npuperf.model.labels import I64
 from npuperf.model.thresholds import Thresholds
-from npuperf.units import percent
 
-SOURCE = "durations of the same collectives on all ranks: they end together, so the shortest stay came last"
-TITLE = "slow rank"
+TITLE = say("slow rank")
+SOURCE = say("durations of the same collectives on all ranks: they end together, so the shortest stay came last")
+_BOUND: Final[dict[Bound, Message]] = {
+    "host": say("it is host-bound"),
+    "compute": say("it is compute-bound"),
+    "communication": say("it is communication-bound"),
+}
 
 
 def judge_ranks(stays: list[Stays], waits: I64, thresholds: Thresholds) -> Finding | None:
@@ -27,25 +35,35 @@ def judge_ranks(stays: list[Stays], waits: I64, thresholds: Thresholds) -> Findi
     few = waits.shape[1] < thresholds.collectives_least
     if few or last[slow] * 2 <= waits.shape[1] or lost < thresholds.cause_share * device.partition.span_ns:
         return None
-    share = 100 * float(lost) / max(device.partition.span_ns, 1)
+    percent = 100 * float(lost) / max(device.partition.span_ns, 1)
+    waited_for = say(
+        "rank {rank} comes last to {last} of the collectives, and the others wait for it",
+        rank=device.rank,
+        last=share(float(last[slow] / waits.shape[1])),
+    )
     return Finding(
-        rule="slow_rank",
+        rule=RULE.name,
         status="problem",
-        severity="high" if share >= 100 * thresholds.severity_high else "medium",
-        title=f"rank {device.rank} comes last to {percent(last[slow] / waits.shape[1])} of the collectives; "
-        f"it is {device.verdict.bound}-bound, the others wait for it",
+        severity="high" if percent >= 100 * thresholds.severity_high else "medium",
+        title=chain(waited_for, _BOUND.get(device.verdict.bound)),
         evidence={
             "last_in": {str(s.report.rank): int(n) for s, n in zip(stays, last, strict=True)},
             "waited_ns": {str(s.report.rank): int(w) for s, w in zip(stays, waits.sum(axis=1), strict=True)},
         },
         gain_ns_per_step=(0, int(lost) // steps),
-        gain_pct=(0.0, share),
+        gain_pct=(0.0, percent),
         gain_per="step" if device.steps else "window",
-        refute="the ranks have different work by design, or another rank is last in another recording",
-        next=f"npuperf analyze PATH --rank {device.rank}: what holds it up (data, host, cores, a slower clock)",
+        refute=say("the ranks have different work by design, or another rank is last in another recording"),
+        next=say(
+            "npuperf analyze PATH --rank {rank} shows what holds it up (data, the host, cores, a slower clock)",
+            rank=device.rank,
+        ),
         code=None,
         needs=None,
         source=SOURCE,
         rank=device.rank,
         device=device.device,
     )
+
+
+RULE = RankRule("slow_rank", TITLE, SOURCE, judge_ranks)

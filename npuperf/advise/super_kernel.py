@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from npuperf.advise.rule import finding
-from npuperf.documents.analysis import Finding
+from npuperf.advise.rule import NO_CORE_TYPES, Answer, Problem, Rule, Untold
 from npuperf.messages import Message, ns, say, say_n
-from npuperf.model.thresholds import Thresholds
 from npuperf.scopes.fusion import GAPS, UNKNOWN_WAITS
 from npuperf.scopes.view import View
 
@@ -17,35 +15,30 @@ SOURCE = say(
 
 def needs(view: View) -> Message | None:
     """Core types must be recorded."""
-    if view.tasks.core.known().any():
-        return None
-    return say("core types are not recorded: npuperf profile --level 1")
+    return None if view.tasks.core.known().any() else NO_CORE_TYPES
 
 
-def judge(view: View, thresholds: Thresholds) -> Finding | None:
+def judge(view: View) -> Answer:
     """Report the scopes together if their gaps are a notable part of the window."""
     scopes = view.report.super_kernels
     most = sum(s.gain_ns_per_step[1] for s in scopes)
-    if not scopes or most < thresholds.cause_share * view.per_step(view.partition.span_ns):
+    if not scopes or most < view.thresholds.cause_share * view.per_step(view.partition.span_ns):
         return None
     if any(r.rule == GAPS for s in scopes for r in s.rules):
         needed = say(
-            "{gaps} per step between kernels that SuperKernels could hold, but {unknown}: analyze the folder with "
+            "{gaps} per step lie between kernels that SuperKernels could hold, but {unknown}: analyze the folder with "
             "trace_view.json, core counts and Block Dim (npuperf profile --level 1)",
             gaps=ns(most),
             unknown=UNKNOWN_WAITS,
         )
-        return finding(view, "super_kernel", "cannot_tell", TITLE, needs=needed, next=needed, source=SOURCE)
+        return Untold(needed)
     first = scopes[0]
-    return finding(
-        view,
-        "super_kernel",
-        "problem",
-        say_n(
-            "{gaps} per step between kernels that SuperKernels could hold: {n} scope, of {kernels} kernels ×{count} on "
-            "stream {stream}",
-            "{gaps} per step between kernels that SuperKernels could hold: {n} scopes, the first of {kernels} kernels "
+    return Problem(
+        title=say_n(
+            "{gaps} per step lie between kernels that SuperKernels could hold: {n} scope, of {kernels} kernels "
             "×{count} on stream {stream}",
+            "{gaps} per step lie between kernels that SuperKernels could hold: {n} scopes, the first of {kernels} "
+            "kernels ×{count} on stream {stream}",
             len(scopes),
             gaps=ns(most),
             kernels=first.kernels,
@@ -68,9 +61,12 @@ def judge(view: View, thresholds: Thresholds) -> Finding | None:
         },
         gain=(0, most),
         refute=say(
-            "npuperf analyze AFTER --before THIS shows that the SuperKernel takes as long, or longer (published)"
+            "npuperf analyze AFTER --before THIS shows that the SuperKernel takes as long or longer (such cases are "
+            "published)"
         ),
         next=say("paste the scope (--full shows it), compile, profile again, verify with --before"),
         code=first.code,
-        source=SOURCE,
     )
+
+
+RULE = Rule("super_kernel", TITLE, SOURCE, needs, judge)

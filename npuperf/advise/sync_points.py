@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
-from npuperf.advise.rule import View, finding, lacks_host_events
-from npuperf.documents.analysis import Finding
-from npuperf.model.thresholds import Thresholds
-from npuperf.units import plural
+from npuperf.advise.rule import Answer, Problem, Rule, lacks_host_events
+from npuperf.messages import say, say_n
+from npuperf.scopes.view import View
 
-TITLE = "synchronisations"
-SOURCE = "replay without the wait; calls aclrtSynchronize*, aclrtMemcpy and cuda*Synchronize in the timeline"
-
-
-def needs(view: View) -> str | None:
-    """Launches and the runtime's host calls must be recorded."""
-    return lacks_host_events(view)
+TITLE = say("synchronisations")
+SOURCE = say("replay without the wait; calls aclrtSynchronize*, aclrtMemcpy and cuda*Synchronize in the timeline")
 
 
-def judge(view: View, thresholds: Thresholds) -> Finding | None:
+def judge(view: View) -> Answer:
     """Name the place whose waits cost most."""
-    step = view.per_step(view.partition.span_ns)
-    sites = [
-        s for s in view.report.syncs if s.gain_ns_per_step and s.gain_ns_per_step[1] >= thresholds.cause_share * step
-    ]
+    least = view.thresholds.cause_share * view.per_step(view.partition.span_ns)
+    sites = [s for s in view.report.syncs if s.gain_ns_per_step and s.gain_ns_per_step[1] >= least]
     if not sites:
         return None
     worst = max(sites, key=lambda s: s.gain_ns_per_step or (0, 0))
     call = worst.torch_op or worst.name
-    where = f" at {worst.where}" if worst.where else ""
-    return finding(
-        view,
-        "sync_points",
-        "problem",
-        f"the host waits for the device in {call}{where} ({plural(worst.count, 'time')})",
+    return Problem(
+        title=say_n(
+            "the host waits for the device in {call} ({n} time)",
+            "the host waits for the device in {call} ({n} times)",
+            worst.count,
+            call=say("{call} at {place}", call=call, place=worst.where) if worst.where else call,
+        ),
         evidence={
             "call": worst.name,
             "torch_op": worst.torch_op,
@@ -42,7 +35,11 @@ def judge(view: View, thresholds: Thresholds) -> Finding | None:
             "places": len(sites),
         },
         gain=worst.gain_ns_per_step,
-        refute="the step takes as long without the call",
-        next="keep values on the device (no .item(), .cpu(), print or if on tensors in the step); log every N steps",
-        source=SOURCE,
+        refute=say("the step takes just as long without the call"),
+        next=say(
+            "keep values on the device (no .item(), .cpu(), print or if on tensors in the step); log only every N steps"
+        ),
     )
+
+
+RULE = Rule("sync_points", TITLE, SOURCE, lacks_host_events, judge, any_device=True)

@@ -2,44 +2,44 @@
 
 from __future__ import annotations
 
-from npuperf.advise.rule import View, finding, lacks_host_events
-from npuperf.documents.analysis import Finding
-from npuperf.model.thresholds import Thresholds
+from npuperf.advise.rule import Answer, Problem, Rule, at_most, lacks_host_events
+from npuperf.messages import Message, say
+from npuperf.scopes.view import View
 
-TITLE = "task queue"
-SOURCE = "torch_npu: TASK_QUEUE_ENABLE 0, 1 (default) or 2; 2 moves workspace computation to the second stage"
+TITLE = say("task queue")
+SOURCE = say("torch_npu: TASK_QUEUE_ENABLE 0, 1 (default) or 2; 2 moves workspace computation to the second stage")
+_NO_CALLS = say("aclnn and aclop calls are not recorded: record an eager step with npuperf profile --level 1")
 
 
-def needs(view: View) -> str | None:
+def needs(view: View) -> Message | None:
     """Host events must be recorded, and be those of eager torch_npu."""
-    calls = _has(view, "AscendCL@acl")
-    return lacks_host_events(
-        view, (calls, "aclnn and aclop calls are not recorded: record an eager step with npuperf profile --level 1")
-    )
+    return lacks_host_events(view, (_has(view, "AscendCL@acl"), _NO_CALLS))
 
 
-def judge(view: View, thresholds: Thresholds) -> Finding | None:
+def judge(view: View) -> Answer:
     """Without Enqueue and Dequeue the queue is off; with them, tiling on the enqueueing thread can move."""
     queued = _has(view, "Dequeue") or _has(view, "Enqueue")
     movable = ("tiling",) if queued else ("tiling", "launch", "execute")
     causes = [c for c in movable if view.blamed(c)]
     waited = view.blamed(*causes)
-    if not view.host_bound or waited < thresholds.cause_share * view.partition.span_ns:
+    if not view.host_bound or waited < view.thresholds.cause_share * view.partition.span_ns:
         return None
-    gain = view.predict(",".join(f"host:{cause}*0" for cause in causes))
-    level, state = ("2", "at level 1") if queued else ("1, then 2", "off: no Enqueue or Dequeue event is recorded")
-    return finding(
-        view,
-        "task_queue",
-        "problem",
-        f"the task queue is {state}",
+    title = say("the task queue is off: no Enqueue or Dequeue event is recorded")
+    change = say("export TASK_QUEUE_ENABLE=1, then 2 (2 takes more memory; ignored with ASCEND_LAUNCH_BLOCKING=1)")
+    if queued:
+        title = say("the task queue is at level 1")
+        change = say("export TASK_QUEUE_ENABLE=2 (it takes more memory; ignored with ASCEND_LAUNCH_BLOCKING=1)")
+    return Problem(
+        title=title,
         evidence={"queued": queued, "host_wait_ns": waited, "causes": causes},
-        gain=(0, gain[1]) if gain else None,
-        refute="the variable is set already, which profiles do not tell (the most hides all of the moved time)",
-        next=f"export TASK_QUEUE_ENABLE={level} (2 takes more memory; void with ASCEND_LAUNCH_BLOCKING=1)",
-        source=SOURCE,
+        gain=at_most(view.predict(",".join(f"host:{cause}*0" for cause in causes))),
+        refute=say("the variable is set already, which profiles do not tell (the maximum hides all of the moved time)"),
+        next=change,
     )
 
 
 def _has(view: View, start: str) -> bool:
     return any(n.startswith(start) for n in view.profile.host.events.name.names)
+
+
+RULE = Rule("task_queue", TITLE, SOURCE, needs, judge)

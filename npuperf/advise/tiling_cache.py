@@ -6,40 +6,39 @@ from typing import Any
 
 import numpy as np
 
-from npuperf.advise.rule import View, finding, is_graph_mode, lacks_host_events
-from npuperf.documents.analysis import Finding
-from npuperf.model.thresholds import Thresholds
+from npuperf.advise.rule import NO_SHAPES, Answer, Problem, Rule, at_most, is_graph_mode, lacks_host_events
+from npuperf.messages import Message, say
+from npuperf.scopes.view import View
 
-TITLE = "tiling cache"
-SOURCE = "GE: the tiling cache keeps 120 entries per operator, on by default; data-dependent inputs bypass it"
+TITLE = say("tiling cache")
+SOURCE = say("GE: the tiling cache keeps 120 entries per operator, on by default; data-dependent inputs bypass it")
 
 
-def needs(view: View) -> str | None:
+def needs(view: View) -> Message | None:
     """Input shapes and the host's tiling must be recorded."""
-    known = bool(view.tasks.shapes.known().any())
-    return lacks_host_events(view, (known, "input shapes are not recorded: npuperf profile --level 1 --shapes"))
+    return lacks_host_events(view, (bool(view.tasks.shapes.known().any()), NO_SHAPES))
 
 
-def judge(view: View, thresholds: Thresholds) -> Finding | None:
+def judge(view: View) -> Answer:
     """Count the distinct shapes of each operator of a dynamic graph."""
     waited = view.blamed("tiling")
-    if not is_graph_mode(view) or waited < thresholds.cause_share * view.partition.span_ns:
+    if not is_graph_mode(view) or waited < view.thresholds.cause_share * view.partition.span_ns:
         return None
-    crowded = _crowded(view, thresholds.tiling_cache_entries)
+    entries = view.thresholds.tiling_cache_entries
+    crowded = _crowded(view, entries)
     if not crowded:
         return None
-    gain = view.predict("host:tiling*0")
-    return finding(
-        view,
-        "tiling_cache",
-        "problem",
-        f"{crowded[0]['name']} was launched with {crowded[0]['shapes']} different shapes; "
-        f"the tiling cache keeps {thresholds.tiling_cache_entries}",
+    return Problem(
+        title=say(
+            "{name} was launched with {shapes} different shapes; the tiling cache keeps {entries}",
+            name=crowded[0]["name"],
+            shapes=crowded[0]["shapes"],
+            entries=entries,
+        ),
         evidence={"operators": crowded, "tiling_wait_ns": waited},
-        gain=(0, gain[1]) if gain else None,
-        refute="tiling takes as long with fewer shapes (the most finds every tiling in the cache)",
-        next="pad batch and sequence lengths to a few sizes: fewer shapes per operator than the cache keeps",
-        source=SOURCE,
+        gain=at_most(view.predict("host:tiling*0")),
+        refute=say("tiling takes just as long with fewer shapes (the maximum finds every tiling in the cache)"),
+        next=say("pad batch and sequence lengths to a few sizes: fewer shapes per operator than the cache keeps"),
     )
 
 
@@ -50,3 +49,6 @@ def _crowded(view: View, most: int) -> list[dict[str, Any]]:
     counts = np.bincount(pairs[0], minlength=1) if pairs.size else np.zeros(1, np.int64)
     order = np.argsort(-counts, kind="stable")[:3].tolist()
     return [{"name": view.tasks.name.names[c], "shapes": int(counts[c])} for c in order if counts[c] > most]
+
+
+RULE = Rule("tiling_cache", TITLE, SOURCE, needs, judge)

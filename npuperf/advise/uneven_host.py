@@ -3,48 +3,55 @@
 from __future__ import annotations
 
 import re
+from typing import Final
 
 import numpy as np
 
-from npuperf.advise.rule import View, finding, lacks_host_events
-from npuperf.documents.analysis import Finding
-from npuperf.model.thresholds import Thresholds
-from npuperf.units import percent
+from npuperf.advise.rule import Answer, Problem, Rule, at_most, lacks_host_events
+from npuperf.messages import Message, say, share
+from npuperf.scopes.view import View
 
-TITLE = "uneven host times"
-SOURCE = "torch_npu: CPU_AFFINITY_CONF binds threads to the CPUs of their NPU; scatter of equal calls in the timeline"
+TITLE = say("uneven host times")
+SOURCE = say(
+    "torch_npu: CPU_AFFINITY_CONF binds threads to the CPUs of their NPU; scatter of equal calls in the timeline"
+)
+_ONE_STEP = say("one step does not tell scatter from first calls: record two or more")
 
-_CALLS_LEAST = 20
-_STEPS_LEAST = 2
+_CALLS_LEAST: Final = 20
+_STEPS_LEAST: Final = 2
 #: Calls of one name do the same work, unlike Node@launch, which stands for any kernel.
-_SAME_WORK = re.compile(r"^AscendCL@acl(nn|op)|^cudaLaunchKernel")
+_SAME_WORK: Final = re.compile(r"^AscendCL@acl(nn|op)|^cudaLaunchKernel")
 
 
-def needs(view: View) -> str | None:
+def needs(view: View) -> Message | None:
     """Launches and host events of several steps must be recorded: first calls take longer anyway."""
-    enough = len(view.steps) >= _STEPS_LEAST
-    return lacks_host_events(view, (enough, "one step does not tell scatter from first calls: record two or more"))
+    return lacks_host_events(view, (len(view.steps) >= _STEPS_LEAST, _ONE_STEP))
 
 
-def judge(view: View, thresholds: Thresholds) -> Finding | None:
+def judge(view: View) -> Answer:
     """Sum what launching calls take beyond twice the median of calls of their name."""
     if not view.host_bound:
         return None
     excess, total, worst = _excess(view)
-    share = excess / total if total else 0.0
-    if share < thresholds.uneven_share:
+    part = excess / total if total else 0.0
+    if part < view.thresholds.uneven_share:
         return None
-    gain = view.predict(f"host*{1 - share:.3f}")
-    return finding(
-        view,
-        "uneven_host",
-        "problem",
-        f"{percent(share)} of the time in launching calls is beyond twice their usual time, most in {worst}",
+    return Problem(
+        title=say(
+            "{share} of the time in launching calls is beyond twice their usual time, most in {call}",
+            share=share(part),
+            call=worst,
+        ),
         evidence={"excess_ns": excess, "calls_ns": total, "worst": worst},
-        gain=(0, gain[1]) if gain else None,
-        refute="the scatter stays with CPU_AFFINITY_CONF set and nothing else on those CPUs (shapes may differ, too)",
-        next="export CPU_AFFINITY_CONF=2 (force:1 where an affinity is set already), keep other processes off",
-        source=SOURCE,
+        gain=at_most(view.predict(f"host*{1 - part:.3f}")),
+        refute=say(
+            "the times scatter just as much with CPU_AFFINITY_CONF set and nothing else on those CPUs (shapes may "
+            "differ, too)"
+        ),
+        next=say(
+            "export CPU_AFFINITY_CONF=2 (force:1 where an affinity is set already), and keep other processes off "
+            "those CPUs"
+        ),
     )
 
 
@@ -62,3 +69,6 @@ def _excess(view: View) -> tuple[int, int, str | None]:
         excess, total = excess + beyond, total + int(mine.sum())
         worst = max(worst, (beyond, name))
     return excess, total, worst[1] or None
+
+
+RULE = Rule("uneven_host", TITLE, SOURCE, needs, judge, any_device=True)

@@ -177,7 +177,7 @@ def _examined(
         stays=Stays.of(view.report, plain),
         operators=sum_operators(profile, tasks, cores, origin),
         kernels=longest_kernels(profile, plain, origin, request.top),
-        findings=advise(view, thresholds, request.rules),
+        findings=advise(view, request.rules),
         what_if=replay_changes(view, request.what_if),
         checked=[check(windowed, expectation) for expectation in request.expect],
     )

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from msgspec import structs
 
 from npuperf import __version__
-from npuperf.advise import load_thresholds, sort_findings
-from npuperf.advise.slow_rank import judge_ranks
+from npuperf.advise import advise_ranks, load_thresholds, sort_findings
 from npuperf.analyze import metrics
 from npuperf.analyze.examine import Earlier, Examined, examine
 from npuperf.analyze.overall import overall_verdict
@@ -149,8 +148,7 @@ def _across_ranks(examined: list[Examined], thresholds: Thresholds) -> tuple[lis
         return [], [e.what_if for e in examined]
     paced = iter(keep_pace(stays, [e.what_if for e in examined if e.stays], waits, thresholds.cause_share))
     what_if = [next(paced) if e.stays else e.what_if for e in examined]
-    slow = judge_ranks(stays, waits, thresholds)
-    return [slow] if slow else [], what_if
+    return advise_ranks(stays, waits, thresholds), what_if
 
 
 def _input(

@@ -1,4 +1,4 @@
-"""The command line: unpack arguments, call, render, exit."""
+"""The command line: options become a request, a verb makes a document of it, which is shown and decides the status."""
 
 from __future__ import annotations
 
@@ -12,45 +12,60 @@ import typer
 
 from npuperf import __version__
 from npuperf.cli import analyze, profile, tune
+from npuperf.cli.options import EXIT_CODES, context_settings
+from npuperf.cli.progress import tell
 from npuperf.errors import ExitCode, NpuperfError
-
-EXIT_CODES = (
-    "Exit codes: 0 done · 1 a gate failed · 2 usage · 3 input missing, unreadable or damaged beyond use · "
-    "4 a gate cannot be judged · 5 a child failed · 130 interrupted"
-)
+from npuperf.messages import Message, chain, say
+from npuperf.render.language import text
 
 app = typer.Typer(
     name="npuperf",
-    help="Profile, analyze and tune PyTorch on Huawei Ascend NPUs: profile → analyze → tune → profile again.",
+    help=text(
+        say("Profile, analyze and tune PyTorch on Huawei Ascend NPUs: profile → analyze → tune → profile again.")
+    ),
     epilog=EXIT_CODES,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=context_settings(),
     rich_markup_mode=None,
 )
 
 
 def _guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command our exit codes for Ctrl-C and for a closed pipe; the framework would say 1 to both."""
+    """Give a command our exit codes for everything that goes wrong in it; --debug shows the traceback instead."""
 
     @functools.wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:
         try:
             command(*args, **kwargs)
         except KeyboardInterrupt:
-            print("npuperf: interrupted", file=sys.stderr, flush=True)
+            tell(say("interrupted"))
             os._exit(ExitCode.INTERRUPTED)  # readers on other threads would hold the exit up
         except BrokenPipeError:  # whoever reads our output (head, less) has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except NpuperfError as error:
+            if kwargs["debug"]:
+                raise
+            _stop(error.message, error.exit_code)
+        except (typer.Exit, typer.Abort):
+            raise
+        except Exception as error:
+            if kwargs["debug"]:
+                raise
+            _stop(_internal(error), ExitCode.INTERNAL)
 
     return run
 
 
-app.command(
-    "profile", cls=profile.ScriptCommand, help=profile.HELP, epilog=EXIT_CODES, context_settings=profile.CONTEXT
-)(_guarded(profile.profile))
-app.command("analyze", help=analyze.HELP, epilog=EXIT_CODES)(_guarded(analyze.analyze))
-app.command("tune", help=tune.HELP, epilog=EXIT_CODES, context_settings=tune.CONTEXT)(_guarded(tune.tune))
+for verb in (profile, analyze, tune):
+    app.command(
+        verb.NAME,
+        cls=verb.CLASS,
+        help=text(verb.HELP),
+        short_help=text(verb.SUMMARY),
+        epilog=EXIT_CODES,
+        context_settings=verb.CONTEXT,
+    )(_guarded(verb.COMMAND))
 
 
 def _version(wanted: bool) -> None:
@@ -62,31 +77,26 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _global(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help=text(say("Show the version and exit."))),
     ] = False,
 ) -> None:
     """Options that every command shares."""
 
 
 def main() -> None:
-    """Run the program: the one place where errors become messages and exit codes."""
+    """Run the program. What goes wrong before a command begins (a recipe, say) is said here."""
     try:
         app()
     except NpuperfError as error:
-        _raise_if_debugging()
-        _stop(str(error), error.exit_code)
-    except Exception as error:
-        _raise_if_debugging()
-        what = f"internal error: {type(error).__name__}: {error}"
-        _stop(f"{what}\n  next: run again with --debug and report what it shows", ExitCode.INPUT)
+        _stop(error.message, error.exit_code)
 
 
-def _stop(message: str, code: ExitCode) -> NoReturn:
-    print(f"npuperf: {message}", file=sys.stderr)
+def _internal(error: Exception) -> Message:
+    what = say("internal error: {name}: {error}", name=type(error).__name__, error=str(error))
+    return chain(what, say("next: run again with --debug and report what it shows"), by="\n  ")
+
+
+def _stop(message: Message, code: ExitCode) -> NoReturn:
+    tell(message)
     sys.exit(code)
-
-
-def _raise_if_debugging() -> None:
-    """With --debug the traceback is what the user asked for."""
-    if "--debug" in sys.argv:
-        raise

@@ -5,21 +5,22 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from typer.core import TyperCommand
 
-from npuperf.cli.progress import tell
-from npuperf.cli.recipes import effect, typed, with_recipe
-from npuperf.errors import UsageError
+from npuperf.cli.options import DATA, HOW, OUTPUT, WHAT, WHEN, Verb, context_settings, given, option
+from npuperf.cli.recipes import RecipeOption, chosen, effect
+from npuperf.messages import say
+from npuperf.render.language import text
 
 if TYPE_CHECKING:
-    from npuperf.profile.command import Command
-    from npuperf.profile.options import Options
-    from npuperf.profile.run import Outcome
+    from npuperf.readers.recording import Recording
 
-HELP = """Run a program under a profiler, export what it recorded, and prove that the data is there.
+NAME: Final = "profile"
+SUMMARY: Final = say("Run a program under a profiler, export, and prove that the data is there.")
+HELP: Final = say(
+    """Run a program under a profiler, export what it recorded, and prove that the data is there.
 
 Options of npuperf come before the script; everything after it belongs to the script. The script is not changed.
 
@@ -33,12 +34,11 @@ Examples:
   npuperf profile --recipe inference-decode --dry-run serve.py
   npuperf profile --export host_123_20260101120000000_ascend_pt
 """
-CONTEXT = {"allow_interspersed_args": False}
+)
+CONTEXT: Final = context_settings(allow_interspersed_args=False)
 
-_FORMATS = ("text", "db", "both")
 
-
-class ScriptCommand(TyperCommand):
+class ScriptCommand(Verb):
     """A command whose options end at the script: also after ``-m MODULE``, as in Python's own command line."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -53,159 +53,148 @@ class ScriptCommand(TyperCommand):
         return super().parse_args(ctx, args)
 
 
+CLASS: Final = ScriptCommand
+
+
 def profile(
     ctx: typer.Context,
-    command: Annotated[
-        list[str] | None, typer.Argument(help="The script, or -- and a command.", metavar="SCRIPT")
+    command: Annotated[list[str] | None, typer.Argument(metavar="SCRIPT")] = None,
+    module: Annotated[
+        str | None, option(WHAT, say("Run a module, like python -m."), "-m", "--module", metavar="NAME")
     ] = None,
-    module: Annotated[str | None, typer.Option("-m", "--module", help="Run a module, like python -m.")] = None,
-    output: Annotated[Path, typer.Option("-o", "--output", help="The run directory to make.")] = Path("result"),
-    force: Annotated[bool, typer.Option("--force", help="Move a run that is there already aside.")] = False,
-    engine: Annotated[str, typer.Option("--engine", help="auto, torch, e2e, msprof or cpu.")] = "auto",
-    wait: Annotated[int, typer.Option("--wait", min=1, help="Steps to let pass first.")] = 10,
-    warmup: Annotated[int, typer.Option("--warmup", min=0, help="Steps to run the profiler without recording.")] = 1,
-    active: Annotated[int, typer.Option("--active", min=1, help="Steps to record.")] = 2,
-    repeat: Annotated[int, typer.Option("--repeat", min=1, help="How many times; each makes its own folder.")] = 1,
-    step_on: Annotated[
-        str, typer.Option("--step-on", help="What ends a step: optimizer, forward, or a time (2-seconds).")
-    ] = "optimizer",
-    whole_run: Annotated[bool, typer.Option("--whole-run", help="Record everything, steps or not.")] = False,
-    ranks: Annotated[str | None, typer.Option("--ranks", help="Record only these ranks: 0,8 or 0-3.")] = None,
-    own_profiler: Annotated[
-        str, typer.Option("--own-profiler", help="If the program has a profiler: stand aside, or replace it.")
-    ] = "aside",
-    level: Annotated[str, typer.Option("--level", help="0, 1, 2 or none.")] = "1",
-    aic_metrics: Annotated[
-        str, typer.Option("--aic-metrics", help="Hardware counters, by name or number (0–5, 0xFF).")
-    ] = "PipeUtilization",
+    python: Annotated[
+        str | None, option(WHAT, say("The interpreter for scripts and exports."), "--python", metavar="FILE")
+    ] = None,
+    ranks: Annotated[
+        str | None, option(WHAT, say("Record only these ranks: 0,8 or 0-3."), "--ranks", metavar="LIST")
+    ] = None,
     export: Annotated[
         list[str] | None,
-        typer.Option(
-            "--export", help="Format: text, db or both; or a folder of raw data to export, without a program."
+        option(
+            WHAT,
+            say(
+                "What to make of the raw data: text, db or both; or a folder of raw data to export, without a program."
+            ),
+            "--export",
+            metavar="FORMAT|DIR",
         ),
     ] = None,
-    activities: Annotated[str, typer.Option("--activities", help="cpu,npu or one of them.")] = "cpu,npu",
-    shapes: Annotated[bool, typer.Option("--shapes", help="Record operators' shapes.")] = False,
-    stack: Annotated[bool, typer.Option("--stack", help="Record call stacks: code lines in the analysis.")] = False,
-    memory: Annotated[bool, typer.Option("--memory", help="Record memory.")] = False,
-    modules: Annotated[bool, typer.Option("--modules", help="Record module names.")] = False,
-    flops: Annotated[bool, typer.Option("--flops", help="Estimate floating-point operations.")] = False,
-    l2_cache: Annotated[bool, typer.Option("--l2-cache", help="Record L2 cache hits.")] = False,
-    mstx: Annotated[bool, typer.Option("--mstx", help="Record mstx ranges.")] = False,
-    mstx_include: Annotated[str | None, typer.Option("--mstx-include", help="Only these mstx domains.")] = None,
-    mstx_exclude: Annotated[str | None, typer.Option("--mstx-exclude", help="Not these mstx domains.")] = None,
-    op_attr: Annotated[bool, typer.Option("--op-attr", help="Record operators' attributes (databases only).")] = False,
-    op_args: Annotated[bool, typer.Option("--op-args", help="Record operators' arguments.")] = False,
+    wait: Annotated[int, option(WHEN, say("Steps to let pass first."), "--wait", metavar="N", min=1)] = 10,
+    warmup: Annotated[
+        int, option(WHEN, say("Steps to run the profiler without recording."), "--warmup", metavar="N", min=0)
+    ] = 1,
+    active: Annotated[int, option(WHEN, say("Steps to record."), "--active", metavar="N", min=1)] = 2,
+    repeat: Annotated[
+        int, option(WHEN, say("How many times; each makes its own folder."), "--repeat", metavar="N", min=1)
+    ] = 1,
+    step_on: Annotated[
+        str,
+        option(WHEN, say("What ends a step: optimizer, forward, or a time (2-seconds)."), "--step-on", metavar="WHAT"),
+    ] = "optimizer",
+    whole_run: Annotated[bool, option(WHEN, say("Record everything, steps or not."), "--whole-run")] = False,
+    max_size: Annotated[
+        str | None, option(WHEN, say("Stop recording beyond this size: 2G."), "--max-size", metavar="SIZE")
+    ] = None,
+    engine: Annotated[str, option(HOW, say("auto, torch, e2e, msprof or cpu."), "--engine", metavar="NAME")] = "auto",
+    own_profiler: Annotated[
+        str,
+        option(
+            HOW,
+            say("If the program has a profiler: defer to it (aside), or replace it."),
+            "--own-profiler",
+            metavar="aside|replace",
+        ),
+    ] = "aside",
+    msprof_arg: Annotated[
+        list[str] | None,
+        option(HOW, say("Any argument for msprof; repeatable (msprof)."), "--msprof-arg", metavar="ARG"),
+    ] = None,
+    recipe: RecipeOption = None,
+    dry_run: Annotated[bool, option(HOW, say("Show what would be done, and do nothing."), "--dry-run")] = False,
+    level: Annotated[str, option(DATA, say("How much to record: 0, 1, 2 or none."), "--level", metavar="LEVEL")] = "1",
+    aic_metrics: Annotated[
+        str, option(DATA, say("Hardware counters, by name or number (0–5, 0xFF)."), "--aic-metrics", metavar="NAME")
+    ] = "PipeUtilization",
+    activities: Annotated[
+        str, option(DATA, say("cpu,npu or one of them."), "--activities", metavar="LIST")
+    ] = "cpu,npu",
+    shapes: Annotated[bool, option(DATA, say("Operators' shapes."), "--shapes")] = False,
+    stack: Annotated[bool, option(DATA, say("Call stacks: code lines in the analysis."), "--stack")] = False,
+    memory: Annotated[bool, option(DATA, say("Memory."), "--memory")] = False,
+    modules: Annotated[bool, option(DATA, say("Module names."), "--modules")] = False,
+    flops: Annotated[bool, option(DATA, say("Floating-point operations, estimated."), "--flops")] = False,
+    l2_cache: Annotated[bool, option(DATA, say("L2 cache hits."), "--l2-cache")] = False,
+    mstx: Annotated[bool, option(DATA, say("mstx ranges."), "--mstx")] = False,
+    mstx_include: Annotated[
+        str | None, option(DATA, say("Only these mstx domains."), "--mstx-include", metavar="LIST")
+    ] = None,
+    mstx_exclude: Annotated[
+        str | None, option(DATA, say("Not these mstx domains."), "--mstx-exclude", metavar="LIST")
+    ] = None,
+    op_attr: Annotated[bool, option(DATA, say("Operators' attributes (databases only)."), "--op-attr")] = False,
+    op_args: Annotated[bool, option(DATA, say("Operators' arguments."), "--op-args")] = False,
     gc_threshold: Annotated[
-        float | None, typer.Option("--gc-threshold", min=0, help="Record garbage collections longer than this, ms.")
+        float | None, option(DATA, say("Garbage collections longer than this."), "--gc-threshold", metavar="MS", min=0)
     ] = None,
     host_sys: Annotated[
-        str | None, typer.Option("--host-sys", help="Record the host's cpu, mem, disk, network, osrt, numa.")
+        str | None, option(DATA, say("The host's cpu, mem, disk, network, osrt, numa."), "--host-sys", metavar="LIST")
     ] = None,
-    sys_io: Annotated[bool, typer.Option("--sys-io", help="Record NIC and RoCE.")] = False,
+    sys_io: Annotated[bool, option(DATA, say("NIC and RoCE."), "--sys-io")] = False,
     sys_interconnection: Annotated[
-        bool, typer.Option("--sys-interconnection", help="Record HCCS, PCIe and between chips.")
+        bool, option(DATA, say("HCCS, PCIe and the links between chips."), "--sys-interconnection")
     ] = False,
-    simplify: Annotated[bool, typer.Option("--simplify/--no-simplify", help="Delete intermediate files.")] = True,
-    acl_api: Annotated[bool, typer.Option("--acl-api/--no-acl-api", help="AscendCL calls (e2e, msprof).")] = True,
-    task_time: Annotated[bool, typer.Option("--task-time/--no-task-time", help="Task times (e2e, msprof).")] = True,
-    aicpu: Annotated[bool, typer.Option("--aicpu/--no-aicpu", help="AI CPU tasks (e2e, msprof).")] = True,
+    acl_api: Annotated[bool, option(DATA, say("AscendCL calls (e2e, msprof)."), "--acl-api/--no-acl-api")] = True,
+    task_time: Annotated[bool, option(DATA, say("Task times (e2e, msprof)."), "--task-time/--no-task-time")] = True,
+    aicpu: Annotated[bool, option(DATA, say("AI CPU tasks (e2e, msprof)."), "--aicpu/--no-aicpu")] = True,
     communication: Annotated[
         bool,
-        typer.Option("--communication/--no-communication", "--hccl/--no-hccl", help="Communication (from level 1 on)."),
+        option(DATA, say("Communication (from level 1 on)."), "--communication/--no-communication", "--hccl/--no-hccl"),
     ] = True,
-    training_trace: Annotated[bool, typer.Option("--training-trace", help="Iteration traces (e2e).")] = False,
-    msprof_arg: Annotated[
-        list[str] | None, typer.Option("--msprof-arg", help="Any argument for msprof; repeatable (msprof).")
-    ] = None,
-    max_size: Annotated[str | None, typer.Option("--max-size", help="Stop recording beyond this size: 2G.")] = None,
-    recipe: Annotated[
-        str | None, typer.Option("--recipe", help="Options from a recipe, by name or path; yours go before them.")
-    ] = None,
-    python: Annotated[str | None, typer.Option("--python", help="The interpreter for scripts and exports.")] = None,
-    analyze: Annotated[bool, typer.Option("--analyze", help="Analyze the run at the end.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    training_trace: Annotated[bool, option(DATA, say("Iteration traces (e2e)."), "--training-trace")] = False,
+    output: Annotated[Path, option(OUTPUT, say("The run directory to make."), "-o", "--output", metavar="DIR")] = Path(
+        "result"
+    ),
+    force: Annotated[bool, option(OUTPUT, say("Move a run that is there already aside."), "--force")] = False,
+    simplify: Annotated[bool, option(OUTPUT, say("Delete intermediate files."), "--simplify/--no-simplify")] = True,
+    analyze: Annotated[bool, option(OUTPUT, say("Analyze the run at the end."), "--analyze")] = False,
+    debug: Annotated[bool, option(OUTPUT, say("Show tracebacks."), "--debug")] = False,
 ) -> None:
-    """Unpack, call, render, exit."""
-    asked = with_recipe(ctx, recipe, "profile")
-    formats, source = _export_words(asked["export"] or [])
-    words = list(command or [])
-    if source is not None:
-        if words or module:
-            raise UsageError(f"--export {source} exports what is there; it runs no program")
-        _finish(_export_raw(source, output, formats, python, force), analyze)
-    options = _options(ctx, {**asked, "export": formats or "text", "module": None})
-    from npuperf.profile.command import resolve
+    """Build the request, run, show, analyze if wanted, leave."""
+    from npuperf.cli.output import Output, leave
+    from npuperf.cli.progress import tell, tell_line
+    from npuperf.documents.recorded import Recorded
+    from npuperf.profile.request import read_request
+    from npuperf.profile.run import run_and_keep
+    from npuperf.render import render
 
-    resolved = resolve(words, module, asked["python"])
-    if dry_run:
-        if recipe:
-            print(effect(ctx, recipe, asked))
-        _show_plan(resolved, options, output, force)
-        return
-    _finish(_record(resolved, options, output, force), asked["analyze"])
-
-
-def _export_words(words: list[str]) -> tuple[str | None, Path | None]:
-    """Tell formats from a folder: ``--export`` takes both."""
-    formats = [w for w in words if w in _FORMATS]
-    folders = [w for w in words if w not in _FORMATS]
-    if len(formats) > 1 or len(folders) > 1:
-        raise UsageError(f"--export {' '.join(words)}: one format and one folder at most", hint="both is text and db")
-    if folders and not Path(folders[0]).exists():
-        hint = f"give a format ({', '.join(_FORMATS)}) or a folder of raw data"
-        raise UsageError(f"--export {folders[0]}: no such format or folder", hint=hint)
-    return formats[0] if formats else None, Path(folders[0]) if folders else None
-
-
-def _options(ctx: typer.Context, values: dict[str, Any]) -> Options:
-    from npuperf.profile.options import build
-
-    return build(values, [*(name for name in values if typed(ctx, name)), *values["recipe_gave"]])
-
-
-def _record(command: Command, options: Options, output: Path, force: bool) -> Outcome:
-    from npuperf.profile.run import record
-
+    used = chosen(ctx)
+    words = {**ctx.params, "command": tuple(command or ())}
+    request = read_request(words, [name for name in words if given(ctx, name)])
+    if used is not None and not dry_run:
+        tell(effect(ctx, used))
     progress = tell if sys.stderr.isatty() else None
-    return record(command, options, output, os.environ, force=force, tell=tell, progress=progress)
+    ran = run_and_keep(request, os.environ, tell, progress, keep_recording=analyze)
+    if not isinstance(ran.document, Recorded):
+        if used is not None:
+            print(text(effect(ctx, used)))
+        Output().show(ran.document)
+        leave(ran.document)
+    for line in render(ran.document, "text").splitlines():
+        tell_line(line)
+    if analyze and ran.document.problem is None:
+        for path in ran.document.data:
+            _analyze(Path(path), ran.recording)
+    leave(ran.document)
 
 
-def _export_raw(source: Path, output: Path, formats: str | None, python: str | None, force: bool) -> Outcome:
-    from npuperf.profile.command import find_python
-    from npuperf.profile.run import export_raw
-
-    progress = tell if sys.stderr.isatty() else None
-    interpreter = find_python(python)
-    return export_raw(source, output, formats, interpreter, os.environ, force=force, tell=tell, progress=progress)
+COMMAND: Final = profile
 
 
-def _show_plan(command: Command, options: Options, output: Path, force: bool) -> None:
-    """Print what would run; nothing is made."""
-    from npuperf.profile.folder import RunFolder, check_free
-    from npuperf.profile.program import prepare, shown
-    from npuperf.render.profile_text import plan_lines
+def _analyze(path: Path, recording: Recording | None) -> None:
+    """Analyze as without any option, and print the screen; what was read to prove the run is not read again."""
+    from npuperf.analyze.request import AnalyzeRequest
+    from npuperf.cli.analyze import analyze_and_keep
+    from npuperf.cli.output import Output
 
-    check_free(output, force)
-    folder = RunFolder(output.absolute())
-    launch = prepare(command, options, folder, os.environ)
-    for warning in launch.warnings:
-        tell(f"warning: {warning}")
-    print(shown(launch.argv, launch.added(os.environ)))
-    for line in plan_lines(options, folder):
-        print(line)
-
-
-def _finish(outcome: Outcome, analyze: bool) -> NoReturn:
-    """Say how it went, analyze if wanted, and leave with the program's status or our own."""
-    from npuperf.render.profile_text import run_lines
-
-    for line in run_lines(outcome, analyze=analyze):
-        tell(line)
-    if analyze and outcome.problem is None:
-        from npuperf.cli.analyze import show
-
-        for path in outcome.data:
-            show(path)
-    raise typer.Exit(outcome.exit_code)
+    shared = recording if recording is not None and recording.path == path else None
+    Output().show(analyze_and_keep(AnalyzeRequest(path=path), shared))

@@ -6,12 +6,20 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from npuperf.messages import Message, say
+from npuperf.render.language import text
+
 #: Below this many bytes reading is over before a bar could be read.
 _WORTH_A_BAR = 50 << 20
 
 
-def tell(line: str) -> None:
+def tell(message: Message) -> None:
     """Speak on stderr: stdout belongs to data, and to the programs that are run. Whoever listens may leave."""
+    tell_line(text(message))
+
+
+def tell_line(line: str) -> None:
+    """Say what is text already; lines that begin with a blank go on with the one before."""
     with suppress(OSError):
         print(f"npuperf: {line}" if not line.startswith(" ") else line, file=sys.stderr, flush=True)
 
@@ -30,5 +38,29 @@ def reading(total: Callable[[], int]) -> Iterator[Callable[[int], None] | None]:
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("reading", total=size)
+        task = bar.add_task(text(say("reading")), total=size)
         yield lambda read: bar.advance(task, read)
+
+
+@contextmanager
+def rewriting() -> Iterator[Callable[[Message], None]]:
+    """Yield what shows progress: a line that is rewritten for a person, elsewhere a line whenever its words change."""
+    last: Message | None = None
+
+    def show(message: Message) -> None:
+        nonlocal last
+        if sys.stderr.isatty():
+            with suppress(OSError):  # the terminal may be gone
+                print(f"\r\x1b[K{text(message)}", end="", file=sys.stderr, flush=True)
+        elif last is None or _without_time(message) != _without_time(last):
+            tell(message)
+        last = message
+
+    yield show
+    if last is not None and sys.stderr.isatty():
+        print(file=sys.stderr)
+
+
+def _without_time(message: Message) -> Message:
+    """Return what a message says beside the time that has passed."""
+    return Message(message.id, {name: value for name, value in message.parameters.items() if name != "elapsed"})

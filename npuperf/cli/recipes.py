@@ -1,4 +1,4 @@
-"""Recipes: options, rules and thresholds from a YAML file. What the command line says goes before them.
+"""Recipes: options, rules and thresholds from a YAML file. What is typed overrides them.
 
 A recipe has any of these keys: ``description``; ``profile``, ``analyze`` and ``tune`` (options of the command, as
 they are typed, without the dashes); ``output`` (format, full, top, table: for analyze and tune); ``rules`` (those to
@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
+from npuperf.cli.options import HOW, option
 from npuperf.errors import InputError, UsageError
+from npuperf.messages import Message, chain, say, say_n, series
 
 _SECTIONS: Final = ("profile", "analyze", "tune")
 _KEYS: Final = ("description", *_SECTIONS, "output", "rules", "thresholds")
@@ -27,67 +30,95 @@ _NOT_HERE: Final = (
 _PACKAGE: Final = Path(__file__).resolve().parents[1]
 
 
-def with_recipe(ctx: typer.Context, name: str | None, section: str) -> dict[str, Any]:
-    """Return a command's parameters with those of a recipe, if any, where the command line does not give them.
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What of a recipe is no option of a command."""
 
-    ``rules`` and ``thresholds`` are added for analyze, ``recipe_gave`` names the parameters that the recipe set.
+    name: str
+    rules: tuple[str, ...] = ()
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+
+
+def chosen(ctx: typer.Context) -> Recipe | None:
+    """Return the recipe that a command was given, if any."""
+    found: Recipe | None = ctx.meta.get(__name__)
+    return found
+
+
+def effect(ctx: typer.Context, recipe: Recipe) -> Message:
+    """Say in one line what a recipe changes, and that checks which it does not name are not made."""
+    given = [p for p in ctx.command.params if _from_recipe(ctx, str(p.name))]
+    options = series(_as_typed(p, ctx.params[str(p.name)]) for p in given)
+    changes = say("{options}", options=options) if given else say("changes nothing here")
+    checks = None
+    if recipe.rules and ctx.command.name == "analyze":
+        from npuperf.advise import rule_names
+
+        made, all_ = len(recipe.rules), len(rule_names())
+        checks = say_n("{n} of {all} checks is made", "{n} of {all} checks are made", made, all=all_)
+    return say("recipe {name}: {changes}", name=recipe.name, changes=chain(changes, checks))
+
+
+def _from_recipe(ctx: typer.Context, name: str) -> bool:
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name == "DEFAULT_MAP"
+
+
+def _as_typed(declared: Any, value: Any) -> str:
+    """Return an option as it would be typed."""
+    if declared.is_flag:
+        return str(declared.opts[0] if value or not declared.secondary_opts else declared.secondary_opts[0])
+    return " ".join(f"{declared.opts[0]} {v}" for v in (value if isinstance(value, list | tuple) else [value]))
+
+
+def _apply(ctx: typer.Context, name: str | None) -> str | None:
+    """Make a recipe's options the defaults of the command that is being read.
+
     Raises UsageError for keys and values that cannot be, InputError when the recipe cannot be read.
     """
-    values: dict[str, Any] = {**ctx.params, "recipe_gave": []}
-    if name is None:
-        return values
+    if name is None or ctx.resilient_parsing:
+        return name
     path = find_recipe(name)
     recipe = _read(path)
     _check(ctx, path, recipe)
+    section = str(ctx.command.name)
     wanted = {**(recipe.get("output") or {} if section != "profile" else {}), **(recipe.get(section) or {})}
     options = _options_of(ctx, section)
-    for key, value in wanted.items():
-        option = options.get(key)
-        if option is None:  # an output option that this command does not have
-            continue
-        if not typed(ctx, option.name):
-            values[option.name] = _converted(ctx, path, section, key, option, value)
-            values["recipe_gave"].append(option.name)
-    if section == "analyze":
-        values.update(rules=recipe.get("rules") or [], thresholds=recipe.get("thresholds") or {})
-    return values
+    # An output option that this command does not have is for the others.
+    known = {key: value for key, value in wanted.items() if key in options}
+    where = _within(say("{path}", path=str(path)), section)
+    ctx.default_map = {str(options[k].name): _converted(ctx, where, k, options[k], v) for k, v in known.items()}
+    ctx.meta[__name__] = Recipe(name, tuple(recipe.get("rules") or ()), recipe.get("thresholds") or {})
+    return name
 
 
-def typed(ctx: typer.Context, name: str) -> bool:
-    """Tell whether a parameter is on the command line."""
-    source = ctx.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
+RecipeOption = Annotated[
+    str | None,
+    option(
+        HOW,
+        say("Options, rules and thresholds from a recipe, by name or path; what you type overrides them."),
+        "--recipe",
+        metavar="NAME",
+        callback=_apply,
+        is_eager=True,
+    ),
+]
 
 
 def find_recipe(name: str) -> Path:
     """Return the file of a recipe, given by name or by path."""
     if Path(name).suffix in (".yaml", ".yml") or "/" in name:
         if not Path(name).is_file():
-            raise UsageError(f"--recipe {name}: no such file")
+            raise UsageError(say("--recipe {name}: no such file", name=name))
         return Path(name)
     folder = _PACKAGE / "recipes"
     if not folder.is_dir():  # a checkout has them beside the package
         folder = _PACKAGE.parent / "recipes"
     shipped = {f.stem: f for f in folder.glob("*.yaml")}
     if name not in shipped:
-        hint = f"{_near(name, shipped)}shipped: {', '.join(sorted(shipped))}; or give the path of a .yaml file"
-        raise UsageError(f"--recipe {name!r}: no such recipe", hint=hint)
+        listed = say("shipped: {names}; or give the path of a .yaml file", names=series(sorted(shipped)))
+        raise UsageError(say("--recipe {name}: no such recipe", name=repr(name)), hint=_near(name, shipped, listed))
     return shipped[name]
-
-
-def effect(ctx: typer.Context, name: str, values: Mapping[str, Any]) -> str:
-    """Say in one line what a recipe changes."""
-    given = set(values["recipe_gave"])
-    options = (p for p in ctx.command.params if p.name in given)
-    shown = ", ".join(_typed(p, values[str(p.name)]) for p in options)
-    return f"recipe {name}: {shown or 'changes nothing here'}"
-
-
-def _typed(option: Any, value: Any) -> str:
-    """Render an option as it would be typed."""
-    if option.is_flag:
-        return str(option.opts[0] if value or not option.secondary_opts else option.secondary_opts[0])
-    return " ".join(f"{option.opts[0]} {v}" for v in (value if isinstance(value, list | tuple) else [value]))
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -96,52 +127,59 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         recipe = yaml.safe_load(path.read_text("utf-8-sig"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InputError(f"{path}: cannot be read as YAML: {' '.join(str(error).split())}") from error
+        why = " ".join(str(error).split())
+        raise InputError(say("{path}: cannot be read as YAML: {why}", path=str(path), why=why)) from error
     if not isinstance(recipe, dict):
-        raise InputError(f"{path}: not a recipe: its top level is no mapping", hint=f"keys: {', '.join(_KEYS)}")
+        hint = say("keys: {keys}", keys=series(_KEYS))
+        raise InputError(say("{path}: not a recipe: its top level is no mapping", path=str(path)), hint=hint)
     return recipe
 
 
 def _check(ctx: typer.Context, path: Path, recipe: Mapping[str, Any]) -> None:
     """Refuse keys that nobody would read, in every section, whichever is used."""
-    _known(path, "", recipe, _KEYS)
+    where = say("{path}", path=str(path))
+    _known(where, recipe, _KEYS)
     for section in _SECTIONS:
-        _known(path, section, _mapping(path, recipe, section), _options_of(ctx, section))
-    _known(path, "output", _mapping(path, recipe, "output"), _OUTPUT)
+        _known(_within(where, section), _mapping(where, recipe, section), _options_of(ctx, section))
+    _known(_within(where, "output"), _mapping(where, recipe, "output"), _OUTPUT)
     if not (recipe.keys() & {"rules", "thresholds"}):
         return
-    from npuperf.advise import RULES, load_thresholds, rule_name
+    from npuperf.advise import load_thresholds, rule_names
 
     rules = recipe.get("rules") or []
     if not isinstance(rules, list):
-        raise UsageError(f"{path}: rules: not a list")
-    _known(path, "rules", dict.fromkeys(map(str, rules)), [rule_name(r) for r in RULES])
-    thresholds = _mapping(path, recipe, "thresholds")
-    _known(path, "thresholds", thresholds, load_thresholds().as_dict())
+        raise UsageError(say("{where}: rules: not a list", where=where))
+    _known(_within(where, "rules"), map(str, rules), rule_names())
+    thresholds = _mapping(where, recipe, "thresholds")
+    _known(_within(where, "thresholds"), thresholds, load_thresholds().as_dict())
     for key, value in thresholds.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise UsageError(f"{path}: thresholds: {key}: {value!r} is no number")
+            what = say("{where}: thresholds: {key}: {value} is no number", where=where, key=key, value=repr(value))
+            raise UsageError(what)
 
 
-def _mapping(path: Path, recipe: Mapping[str, Any], key: str) -> dict[str, Any]:
+def _within(where: Message, section: str) -> Message:
+    return say("{where}: {section}", where=where, section=section)
+
+
+def _mapping(where: Message, recipe: Mapping[str, Any], key: str) -> dict[str, Any]:
     found = recipe.get(key) or {}
     if not isinstance(found, dict):
-        raise UsageError(f"{path}: {key}: not a mapping")
+        raise UsageError(say("{where}: {key}: not a mapping", where=where, key=key))
     return found
 
 
-def _known(path: Path, section: str, keys: Iterable[Any], known: Iterable[str]) -> None:
+def _known(where: Message, keys: Iterable[Any], known: Iterable[str]) -> None:
     names = list(known)
     for key in keys:
         if key not in names:
-            where = f"{section}: " if section else ""
-            hint = f"{_near(str(key), names)}valid: {', '.join(names)}"
-            raise UsageError(f"{path}: {where}{key!r}: unknown key", hint=hint)
+            hint = _near(str(key), names, say("valid: {names}", names=series(names)))
+            raise UsageError(say("{where}: {key}: unknown key", where=where, key=repr(key)), hint=hint)
 
 
-def _near(name: str, names: Iterable[str]) -> str:
+def _near(name: str, names: Iterable[str], listed: Message) -> Message:
     found = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
-    return f"did you mean {found[0]}? " if found else ""
+    return chain(say("did you mean {name}?", name=found[0]) if found else None, listed, by=" ")
 
 
 def _options_of(ctx: typer.Context, section: str) -> dict[str, Any]:
@@ -155,16 +193,22 @@ def _options_of(ctx: typer.Context, section: str) -> dict[str, Any]:
     return options
 
 
-def _converted(ctx: typer.Context, path: Path, section: str, key: str, option: Any, value: Any) -> Any:
-    """Convert a value as the command line would."""
-    if f"--{key}" in option.secondary_opts:
+def _converted(ctx: typer.Context, where: Message, key: str, declared: Any, value: Any) -> Any:
+    """Return a value as the command line takes it. Raises UsageError where it would not."""
+    if declared.is_flag and not isinstance(value, bool):
+        what = say("{where}: {key}: {value} is neither true nor false", where=where, key=key, value=repr(value))
+        raise UsageError(what)
+    if f"--{key}" in declared.secondary_opts:
         value = not value
-    if option.multiple and not isinstance(value, list):
+    if declared.multiple and not isinstance(value, list):
         value = [value]
+    if not declared.is_flag:
+        value = [str(v) for v in value] if declared.multiple else str(value)
     try:
-        if option.is_flag and not isinstance(value, bool):
-            raise ValueError(f"{value!r} is neither true nor false")
-        texts = [str(v) for v in value] if option.multiple else value if option.is_flag else str(value)
-        return option.process_value(ctx, texts)
+        declared.process_value(ctx, value)
+    except UsageError:
+        raise
     except Exception as error:  # click has many ways to say no
-        raise UsageError(f"{path}: {section}: {key}: {getattr(error, 'message', error)}") from error
+        why = str(getattr(error, "message", error))
+        raise UsageError(say("{where}: {key}: {why}", where=where, key=key, why=why)) from error
+    return value

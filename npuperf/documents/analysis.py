@@ -568,7 +568,7 @@ class Finding(Model, frozen=True, kw_only=True):
     gain_pct: tuple[float, float] | None
     gain_per: Literal["step", "window"]
     refute: Message | None
-    next: Message
+    next: Message | None
     code: str | None
     needs: Message | None
     source: Message | None

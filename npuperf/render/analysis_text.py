@@ -57,7 +57,7 @@ def _screen(result: Result, view: View) -> Iterator[RenderableType]:
         if result.devices and not result.devices[0].typical_step and len(result.devices) == 1:
             yield from _compact(_COMPACT_STEPS, result, view, _STEPS)
         yield from _compact(_COMPACT_OPERATORS, result, view, _OPERATORS)
-    yield from core_lines(result)
+    yield from core_lines(result, view)
     yield from scope_sections(result, view)
     yield from finding_lines(result, view)
     if view.full:

@@ -16,8 +16,8 @@ from npuperf.render.language import text, words
 from npuperf.render.page import gate_lines
 from npuperf.render.page_text import line_text
 from npuperf.render.tables import Column, Table, filled, how_many
-from npuperf.render.terminal import Fitted, indented, rows_of, section
-from npuperf.render.words import WORDS, device_name
+from npuperf.render.terminal import Fitted, indented, rows_of
+from npuperf.render.words import device_name
 
 _LEVELS: Final = " ▁▂▃▄▅▆▇█"
 _OVER, _PAIRS, _WAITS = 5, 1, 2
@@ -54,28 +54,27 @@ def _over(gate: Gate, view: View) -> Iterator[RenderableType]:
         yield Text(words("{shown} kinds of kernels; --format csv --table gates has all", shown=shown), style="dim")
 
 
-def core_lines(result: Result) -> Iterator[RenderableType]:
+def core_lines(result: Result, view: View) -> Iterator[RenderableType]:
     """Say how many cores are used, draw it over time, and say which streams wait for each other's cores."""
     for device in result.devices[:1] if result.input.kind != "kineto" else ():
         use, over = device.cores, device.cores.over_time
-        lines = [
-            _side(name, side, getattr(over, name, None))
-            for name, side in (("cube", use.cube), ("vector", use.vector))
-            if side
-        ]
-        streams = _streams(over, max(len(device.steps), 1)) if over else ()
-        title = (
-            say("cores used") if len(result.devices) == 1 else say("cores used on {device}", device=device_name(device))
-        )
-        yield section(text(title), *(lines or [Text(text(use.reason or say("no core figures")))]), *streams)
+        if len(result.devices) > 1:
+            yield Text(words("cores used on {device}", device=device_name(device)), style="bold")
+        if use.cube:
+            yield _side(say("cube cores"), use.cube, over and over.cube)
+        if use.vector:
+            yield _side(say("vector cores"), use.vector, over and over.vector)
+        if not (use.cube or use.vector):
+            yield Text(words("cores used: {reason}", reason=use.reason or say("no core figures")))
+        if over:
+            yield from map(indented, _streams(over, max(len(device.steps), 1), view))
 
 
-def _side(name: str, side: CoreSide, time: CoreTime | None) -> Text:
-    used = words(
-        "{busy} while busy, {span} of all time", busy=share(side.occupancy_busy), span=share(side.occupancy_span)
-    )
+def _side(name: Message, side: CoreSide, time: CoreTime | None) -> Text:
+    busy, span = share(side.occupancy_busy), share(side.occupancy_span)
+    used = words("{cores} {busy} while busy, {span} in all", cores=f"{text(name):<12}", busy=busy, span=span)
     picture = "".join(_LEVELS[_level(x)] for x in time.slices) if time else ""
-    return Text.assemble(f"{text(WORDS[name]):<6} {used}  ", (picture, "cyan"), no_wrap=True)
+    return Text.assemble(f"{used:<46} ", (picture, "cyan"), no_wrap=True)
 
 
 def _level(part: float) -> int:
@@ -83,11 +82,11 @@ def _level(part: float) -> int:
     return max(round(part * (len(_LEVELS) - 1)), 1 if part > 0 else 0)
 
 
-def _streams(use: CoresOverTime, steps: int) -> Iterator[Text]:
+def _streams(use: CoresOverTime, steps: int, view: View) -> Iterator[Text]:
     """Name overlap of streams and their waits for each other's cores."""
     if not use.pairs:
         return
-    for pair in use.pairs[:_PAIRS]:
+    for pair in use.pairs[: rows_of(view, _PAIRS)]:
         one, other = pair.streams
         part = share(pair.share)
         beside = say(
@@ -98,7 +97,7 @@ def _streams(use: CoresOverTime, steps: int) -> Iterator[Text]:
         )
         more = say("{time} of it asking for more cores than there are", time=ns(pair.over_ns)) if pair.over_ns else None
         yield Text(text(chain(beside, more, by=", ")))
-    for wait in use.contention[:_WAITS]:
+    for wait in use.contention[: rows_of(view, _WAITS)]:
         waits = say(
             "stream {stream} waits for cores that {holders} holds: {time} per step",
             stream=wait.stream,

@@ -21,7 +21,7 @@ from npuperf.render.words import WORDS, gain
 from npuperf.units import percents
 
 _SEVERITY: Final = {"high": "bold red", "medium": "yellow", "low": "dim"}
-_CHANGES, _FINDINGS, _WARNINGS, _FEW = 3, 3, 3, 5
+_CHANGES, _FINDINGS, _WARNINGS, _FEW = 2, 3, 3, 5
 
 
 def _saved_share(w: WhatIf) -> str | None:

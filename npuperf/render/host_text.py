@@ -23,7 +23,7 @@ _LETTER: Final = {"host": "H", "compute": "C", "communication": "M", "unknown": 
 _WIDEST: Final = 160
 #: Shares of the time below which a line is not worth its room on one screen.
 WORTH: Final = 0.02
-_PHASES, _ODD, _CAUSES, _SYNCS = 5, 3, 4, 2
+_PHASES, _ODD, _CAUSES, _SYNCS = 5, 3, 3, 2
 
 
 @dataclass(frozen=True, slots=True)

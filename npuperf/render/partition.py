@@ -42,9 +42,7 @@ PARTITION_TABLE: Final = Table(
 def partition_rows(device: Device, width: int) -> list[Row]:
     """Return the parts that there are, with bars that fit a screen so wide."""
     whole = device.partition
-    found = [
-        (getattr(whole, field), title, depth) for field, title, depth in PARTS if _worth_a_row(whole, field, depth)
-    ]
+    found = [(getattr(whole, field), title, depth) for field, title, depth in PARTS if _is_shown(whole, field, depth)]
     room = max(width - _NUMBERS - max(2 * depth + len(text(title)) for _, title, depth in found), 0)
     rows: list[Row] = []
     for time, title, depth in found:
@@ -54,7 +52,7 @@ def partition_rows(device: Device, width: int) -> list[Row]:
     return rows
 
 
-def _worth_a_row(whole: Partition, field: str, depth: int) -> bool:
+def _is_shown(whole: Partition, field: str, depth: int) -> bool:
     return bool(getattr(whole, field)) or not (depth == 2 or field == "other_exposed_ns")
 
 

@@ -51,7 +51,7 @@ def end_of(pair: tuple[Any, ...] | None, end: int) -> Any:
 
 GAIN: Final = (
     Column("gain_low_ns", say("saves per step, min"), "us", lambda *row: end_of(row[-1].gain_ns_per_step, 0)),
-    Column("gain_high_ns", say("max"), "us", lambda *row: end_of(row[-1].gain_ns_per_step, 1)),
+    Column("gain_high_ns", say("saves per step, max"), "us", lambda *row: end_of(row[-1].gain_ns_per_step, 1)),
 )
 BOUND: Final = Column("bound", say("verdict"), "word", lambda *row: row[-1].verdict.bound)
 BASIS: Final = Column("basis", say("basis"), "word", lambda *row: row[-1].verdict.basis)

@@ -134,8 +134,13 @@ class Fitted:
         words = max(map(cell_len, column.title.split()), default=0)
         longest = max(map(cell_len, cells), default=0)
         if column.written:
-            longest = min(longest, _SENTENCE if column.unit == "message" else _TEXT if column.weight else _KEY)
+            longest = min(longest, self._narrowest(column))
         return max(words, longest)
+
+    def _narrowest(self, column: Column) -> int:
+        if self.one_line:
+            return _TEXT
+        return _SENTENCE if column.unit == "message" else _TEXT if column.weight else _KEY
 
     def _by_column(self) -> Iterator[tuple[Column, list[str]]]:
         for i, column in enumerate(self.columns):

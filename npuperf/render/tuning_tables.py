@@ -50,7 +50,7 @@ SAVINGS: Final = Table(
         Column("calls_per_step", say("calls per step"), "plain"),
         Column("felt_per_step", say("calls in device-bound time"), "plain"),
         Column("least_ns", say("saves, min"), "us"),
-        Column("most_ns", say("max"), "us"),
+        Column("most_ns", say("saves, max"), "us"),
         Column("reason", say("note"), "message"),
     ),
 )
@@ -66,7 +66,7 @@ VERIFIED: Final = Table(
         Column("after_ns", say("after"), "us", lambda c: c.new_ns),
         Column("noise_ns", say("noise"), "us"),
         Column("predicted_least_ns", say("predicted per step, min"), "us", lambda c: end_of(c.expected_ns, 0)),
-        Column("predicted_most_ns", say("max"), "us", lambda c: end_of(c.expected_ns, 1)),
+        Column("predicted_most_ns", say("predicted per step, max"), "us", lambda c: end_of(c.expected_ns, 1)),
     ),
 )
 CHECKS: Final = Table(

@@ -1,0 +1,88 @@
+"""How options are declared: with a metavar instead of a Python type, in panels, at the terminal's width."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import fields
+from typing import Any, Final, TypeVar
+
+import typer
+from typer.core import TyperCommand, TyperOption
+
+from npuperf.messages import Message, chain, say
+from npuperf.render.language import text
+
+R = TypeVar("R")
+
+WHAT: Final = text(say("What"))
+WHEN: Final = text(say("When"))
+DATA: Final = text(say("Data"))
+HOW: Final = text(say("How"))
+GATES: Final = text(say("Gates"))
+OUTPUT: Final = text(say("Output"))
+#: The order of panels; an option without one comes last.
+_PANELS: Final = (WHAT, WHEN, DATA, HOW, GATES, OUTPUT)
+
+EXIT_CODES: Final = text(
+    say(
+        "Exit codes: 0 done · 1 a gate failed · 2 usage · 3 input missing, unreadable or damaged beyond use · 4 a gate "
+        "cannot be judged · 5 a child failed · 70 an internal error · 130 interrupted"
+    )
+)
+
+
+def context_settings(**more: Any) -> dict[str, Any]:
+    """Return what all commands have in common."""
+    return {"max_content_width": shutil.get_terminal_size().columns, "help_option_names": ["-h", "--help"], **more}
+
+
+def option(panel: str, help: Message, *names: str, metavar: str | None = None, **more: Any) -> Any:
+    """Declare an option. ``metavar`` says what to give; flags have none."""
+    return typer.Option(*names, help=text(help), metavar=metavar, rich_help_panel=panel, **more)
+
+
+def given(ctx: typer.Context, name: str) -> bool:
+    """Tell whether a parameter was given: typed, or by a recipe."""
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name in ("COMMANDLINE", "DEFAULT_MAP")
+
+
+def typed(ctx: typer.Context, name: str) -> bool:
+    """Tell whether a parameter is on the command line."""
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+class Verb(TyperCommand):
+    """A command whose help shows its options in panels."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options, panel by panel."""
+        options = [p for p in self.get_params(ctx) if isinstance(p, TyperOption) and not p.hidden]
+        others = dict.fromkeys(p.rich_help_panel or OUTPUT for p in options if p.rich_help_panel not in _PANELS)
+        for panel in (*_PANELS, *(name for name in others if name not in _PANELS)):
+            rows = [_row(p) for p in options if (p.rich_help_panel or OUTPUT) == panel]
+            if rows:
+                with formatter.section(panel):
+                    formatter.write_dl(rows)
+
+
+def _row(declared: TyperOption) -> tuple[str, str]:
+    """Return an option's names and what it does, with its default where that tells something."""
+    names = ", ".join([*declared.opts, *declared.secondary_opts])
+    left = f"{names} {declared.metavar}" if declared.metavar and not declared.is_flag else names
+    if declared.is_flag or declared.default in (None, "") or not declared.show_default:
+        return left, declared.help or ""
+    default = say("[{default}]", default=str(declared.default))
+    return left, text(chain(say("{help}", help=declared.help or ""), default, by=" "))
+
+
+def requested(ctx: typer.Context, request: type[R], **more: object) -> R:
+    """Fill a request's fields with the command's parameters of the same names; ``more`` overrides them.
+
+    Repeatable options become tuples.
+    """
+    names = {field.name for field in fields(request)}  # type: ignore[arg-type]
+    values = {name: tuple(v) if isinstance(v, list) else v for name, v in ctx.params.items() if name in names}
+    known = {name: value for name, value in values.items() if value is not None}
+    return request(**{**known, **more})

@@ -1,0 +1,77 @@
+"""The one way out: a document in a format, to the terminal or into a file, then the exit status."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import typer
+
+from npuperf.cli.progress import tell, tell_line
+from npuperf.documents.document import Document
+from npuperf.errors import UsageError
+from npuperf.files import write_atomically
+from npuperf.messages import say
+from npuperf.render import View, check, render
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Where a document goes, and how it is shown there. ``force``: a file that exists may be replaced."""
+
+    format: str = "text"
+    file: Path | None = None
+    force: bool = False
+    full: bool = False
+    top: int | None = None
+    table: str | None = None
+
+    def check(self, document: type[Document]) -> None:
+        """Raise UsageError before any work is done for what could not be shown afterwards."""
+        if self.table == "help":
+            from npuperf.render.tables import list_tables
+
+            _write(list_tables(document))
+            raise typer.Exit
+        check(document, self.format, self.table)
+        if self.file is None:
+            return
+        if self.file.exists() and not self.force:
+            hint = say("choose another name, or replace it with --force")
+            raise UsageError(say("{file}: exists already", file=str(self.file)), hint=hint)
+        if not self.file.absolute().parent.is_dir():
+            raise UsageError(say("{file}: its folder does not exist", file=str(self.file)))
+
+    def show(self, document: Document) -> None:
+        """Write a document to stdout, or to the file."""
+        text = render(document, self.format, self._view())
+        if self.file is None:
+            _write(text)
+        else:
+            write_atomically(self.file, text)
+            tell(say("wrote {file}", file=str(self.file)))
+        if self.format == "csv":  # which shows one table
+            for line in render(document, "notes", View()).splitlines():
+                tell_line(line)
+
+    def _view(self) -> View:
+        on_terminal = self.file is None and sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        width = shutil.get_terminal_size().columns if self.file is None else 120
+        return View(full=self.full, top=self.top, table=self.table, width=width, colour=on_terminal)
+
+
+def leave(document: Document) -> NoReturn:
+    """Leave with the status that a document stands for."""
+    raise typer.Exit(document.exit_code)
+
+
+def _write(text: str) -> None:
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever reads it has seen enough; the exit status still counts
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
