@@ -26,8 +26,8 @@ def judge(view: View) -> Answer:
         return None
     if any(r.rule == GAPS for s in scopes for r in s.rules):
         needed = say(
-            "kernels that SuperKernels could hold have gaps of {gaps} per step between them, but {unknown}: analyze the "
-            "folder with trace_view.json, core counts and Block Dim (npuperf profile --level 1)",
+            "kernels that SuperKernels could hold have gaps of {gaps} per step between them, but {unknown}: analyze "
+            "the folder with trace_view.json, core counts and Block Dim (npuperf profile --level 1)",
             gaps=ns(most),
             unknown=UNKNOWN_WAITS,
         )
