@@ -18,8 +18,8 @@ import pytest
 from build import K, kernel_details
 from conftest import run_cli
 
-from npuperf.documents.analysis import Partition
-from npuperf.render.json import result_schema, shipped_schema
+from npuperf.documents.analysis import Partition, Result
+from npuperf.documents.schema import schema_of, shipped_schema
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -38,15 +38,15 @@ def document(sample: Path) -> dict:
 
 
 def test_the_document_follows_the_shipped_schema(document: dict) -> None:
-    jsonschema.validate(document, shipped_schema(), cls=jsonschema.Draft202012Validator)
-    assert document["schema_version"] == "1.0"
-    assert shipped_schema() == result_schema()
+    jsonschema.validate(document, shipped_schema("result"), cls=jsonschema.Draft202012Validator)
+    assert document["schema_version"] == "2.0"
+    assert shipped_schema("result") == schema_of(Result)
 
 
 def test_a_wrong_document_does_not_follow_the_schema(document: dict) -> None:
     broken = {**document, "verdict": {**document["verdict"], "bound": "perhaps"}}
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(broken, shipped_schema(), cls=jsonschema.Draft202012Validator)
+        jsonschema.validate(broken, shipped_schema("result"), cls=jsonschema.Draft202012Validator)
 
 
 def test_csv_shows_the_numbers_of_the_document(sample: Path, document: dict) -> None:
