@@ -142,6 +142,8 @@ def number(value: float) -> Quantity:
 def text(message: Parameter, language: NullTranslations = ENGLISH) -> str:
     """Return a message, or a parameter of one, as text."""
     if isinstance(message, Message):
+        if not message.id:  # under which gettext keeps a catalogue's own header
+            return ""
         found = (
             language.gettext(message.id)
             if message.plural is None or message.n is None

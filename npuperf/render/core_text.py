@@ -61,9 +61,9 @@ def core_lines(result: Result, view: View) -> Iterator[RenderableType]:
         if len(result.devices) > 1:
             yield Text(words("cores used on {device}", device=device_name(device)), style="bold")
         if use.cube:
-            yield _side(say("cube cores"), use.cube, over and over.cube)
+            yield _side(say("cube cores"), use.cube, over.cube if over else None)
         if use.vector:
-            yield _side(say("vector cores"), use.vector, over and over.vector)
+            yield _side(say("vector cores"), use.vector, over.vector if over else None)
         if not (use.cube or use.vector):
             yield Text(words("cores used: {reason}", reason=use.reason or say("no core figures")))
         if over:
