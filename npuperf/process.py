@@ -17,6 +17,7 @@ from types import FrameType
 import psutil
 
 from npuperf.errors import InputError
+from npuperf.messages import say
 
 #: Seconds between two looks at a program that runs.
 _TICK = 0.2
@@ -24,6 +25,8 @@ _TICK = 0.2
 _GRACE = 5.0
 #: This many signals within this many seconds mean: now.
 _IMPATIENT = (3, 3.0)
+#: A Python program keeps what it says to a file to itself for a while, and a signal makes it lose that.
+_AT_ONCE = {"PYTHONUNBUFFERED": "1"}
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of prctl(2)
 
 
@@ -134,7 +137,7 @@ def run_logged(
         with log.open("ab") as output:
             child = subprocess.Popen(
                 list(command),
-                env=dict(environment),
+                env={**environment, **_AT_ONCE},
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -142,7 +145,8 @@ def run_logged(
                 start_new_session=True,
             )
     except OSError as error:
-        raise InputError(f"{command[0]}: cannot be started: {error.strerror}") from error
+        what = say("{program}: cannot be started: {why}", program=command[0], why=error.strerror)
+        raise InputError(what) from error
     with contextlib.suppress(psutil.NoSuchProcess):
         began = psutil.Process(child.pid).create_time()
     try:

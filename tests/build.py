@@ -6,6 +6,11 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from npuperf.analyze.request import AnalyzeRequest
+from npuperf.analyze.run import run
+from npuperf.documents.analysis import Result
 
 EPOCH = 1_736_413_971_000_000_000  # ns; 16 digits of µs, as real exports have
 
@@ -120,3 +125,8 @@ def ascend_pt(
         info = {"DeviceInfo": [{"id": 0, "ai_core_num": cube, "aiv_num": vector}]}
         (device / "info.json.0").write_text(json.dumps(info))
     return folder
+
+
+def analyze_path(path: Path, **asked: Any) -> Result:
+    """Analyze what was built."""
+    return run(AnalyzeRequest(path=path, **asked))

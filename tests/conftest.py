@@ -12,8 +12,12 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from workplace import Place
 
 ROOT = Path(__file__).resolve().parent.parent
 STUB = ROOT / "tests" / "cann_stub"
@@ -41,6 +45,14 @@ def npu(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def sample() -> Path:
     """The profile that ships with the project."""
     return ROOT / "samples" / "transformer_ascend_pt"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """A working folder with the stand-in for aoe."""
+    from workplace import Place
+
+    return Place(tmp_path)
 
 
 @dataclass(frozen=True)

@@ -1,21 +1,36 @@
-"""The layout of DESIGN: imports only go down, children start in one place, nothing slow in hot paths."""
+"""The house is as docs/architecture.md draws it: imports only go down, and what must lie in one place does."""
 
 from __future__ import annotations
 
 import ast
+import re
+from collections import Counter
 from pathlib import Path
 
-PACKAGE = Path(__file__).resolve().parent.parent / "npuperf"
-LEVELS = [
-    {"errors", "units", "agent"},
-    {"model", "process", "files", "cann"},
-    {"readers", "analyze", "profile", "tune"},
-    {"advise", "engine"},
-    {"scopes", "device", "pipeline", "api", "proof", "record", "savings", "tuning", "verify", "render"},
-    {"cli"},
-]
-#: Parts of one level that must not know each other.
-STRANGERS = {"readers", "analyze", "profile", "tune"}
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "npuperf"
+PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+#: Names that a file may have in several rooms: every verb has them.
+SHARED = {"__init__", "run", "request"}
+#: A room never knows these, although they lie below it.
+PURE = ("timeline", "host", "cores", "operators", "replay", "scopes", "cluster", "advise")
+NEVER = {
+    "render": {"model", "parallel", "process", "cann"},
+    **{room: {"readers", "profile", "render"} for room in PURE},
+    "analyze": {"profile", "render"},
+    "tune": {"render"},
+    "profile": {"render", "timeline"},
+}  # fmt: skip
+
+
+def picture() -> list[list[str]]:
+    """The rooms of each floor, from the top down."""
+    (drawn,) = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
+    rooms = [re.match(r"((?:\w+/? )+) ", line) for line in drawn.splitlines()]
+    return [found[1].replace("/", "").split() for found in rooms if found]
+
+
+FLOORS = picture()
 
 
 def modules() -> list[tuple[str, Path, ast.Module]]:
@@ -33,19 +48,69 @@ def imported_parts(tree: ast.Module) -> set[str]:
     return {name.split(".")[1] for name in names if name.startswith("npuperf.")}
 
 
-def level(part: str) -> int:
-    (found,) = [i for i, parts in enumerate(LEVELS) if part in parts]
+def floor(part: str) -> int:
+    (found,) = [i for i, parts in enumerate(reversed(FLOORS)) if part in parts]
     return found
+
+
+def test_the_picture_has_every_room_once() -> None:
+    drawn = Counter(room for floor in FLOORS for room in floor)
+    there = {p.name for p in PACKAGE.iterdir() if (p / "__init__.py").is_file()}
+    there |= {p.stem for p in PACKAGE.glob("*.py")} - {"__init__", "__main__"}
+    assert drawn == Counter(there)
 
 
 def test_imports_only_go_down() -> None:
     for part, path, tree in modules():
         if part in ("__init__", "__main__"):
             continue
-        for other in imported_parts(tree):
-            assert level(other) <= level(part), (path, other)
-            if part in STRANGERS and other in STRANGERS:
-                assert other == part, (path, other)
+        for other in imported_parts(tree) - {part}:
+            assert floor(other) < floor(part), (path, other)
+            assert other not in NEVER.get(part, ()), (path, other)
+
+
+def test_no_module_of_a_verb_lies_loose() -> None:
+    loose = {p.stem for p in PACKAGE.glob("*.py")}
+    assert loose == {
+        "__init__",
+        "__main__",
+        "api",
+        "cann",
+        "errors",
+        "files",
+        "messages",
+        "parallel",
+        "process",
+        "units",
+    }
+
+
+def test_file_names_are_unique() -> None:
+    names = Counter(path.stem for part, path, _ in modules() if part != "agent" and path.stem not in SHARED)
+    assert {name for name, n in names.items() if n > 1} == set()
+
+
+def test_class_names_are_unique() -> None:
+    """Of public classes; a reader of a traceback or a search should not have to ask which one is meant."""
+    names = Counter(
+        n.name
+        for part, _, tree in modules()
+        if part != "agent"
+        for n in tree.body
+        if isinstance(n, ast.ClassDef) and not n.name.startswith("_")
+    )
+    assert {name for name, n in names.items() if n > 1} == set()
+
+
+def test_nothing_untyped_passes_between_layers() -> None:
+    """``dict[str, Any]`` stays inside of the module where a foreign format is taken apart."""
+    for part, path, tree in modules():
+        if part in ("agent", "cli"):  # the agent knows no types of ours; click hands parameters over so
+            continue
+        for f in (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and not n.name.startswith("_")):
+            annotations = [a.annotation for a in (*f.args.args, *f.args.kwonlyargs) if a.annotation] + [f.returns]
+            written = " ".join(ast.unparse(a) for a in annotations if a is not None)
+            assert "[str, Any]" not in written, (path, f.name)
 
 
 def test_children_start_in_one_place() -> None:
@@ -81,3 +146,14 @@ def test_the_agent_knows_nothing_of_npuperf() -> None:
             assert not imported_parts(tree), path
         else:
             assert "agent" not in imported_parts(tree), path
+
+
+def test_places_to_add_something_exist() -> None:
+    """Every file and name that the page's table points to."""
+    rows = PAGE.split("## Where do I add")[1]
+    files = re.findall(r"`(npuperf/[\w/.]+?)`", rows)
+    assert len(files) >= 8
+    for name in files:
+        assert (ROOT / name).exists(), name
+    for name, file in re.findall(r"`(\w+)` in `(npuperf/[\w/.]+\.py)`", rows):
+        assert re.search(rf"^(def |class )?{name}\b", (ROOT / file).read_text("utf-8"), re.MULTILINE), (file, name)

@@ -13,14 +13,14 @@ from npuperf.analyze.examine import Earlier, Examined, examine
 from npuperf.analyze.overall import overall_verdict
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.cluster.waits import collective_waits, keep_pace
-from npuperf.documents.analysis import Finding, Input, InputKind, Lost, Result, WhatIf
+from npuperf.documents.analysis import Finding, Input, InputKind, Result, WhatIf
 from npuperf.documents.base import Tool
 from npuperf.documents.gates import Condition, Gate, judge_gate, parse_condition
 from npuperf.errors import InputError, UsageError
 from npuperf.messages import Message, say, series
-from npuperf.model.device import ReadLog
 from npuperf.model.thresholds import Thresholds
 from npuperf.operators.sums import list_operators, merge
+from npuperf.readers.log import ReadLog
 from npuperf.readers.plog import read_plog
 from npuperf.readers.read import Progress
 from npuperf.readers.recording import Reading, Recording, open_recording
@@ -165,7 +165,7 @@ def _input(
         path=str(recording.path),
         kind=_kind(recording, sources),
         files=[f for log in logs for f in log.files],
-        lost=[Lost(file=x.file, rows=x.rows, reason=x.reason) for log in logs for x in log.lost],
+        lost=[x for log in logs for x in log.lost],
         warnings=list(dict.fromkeys(warnings)),
         missing=list(dict.fromkeys(m for log in logs for m in log.missing)),
     )

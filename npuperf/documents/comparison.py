@@ -40,6 +40,11 @@ class Compared(Model, frozen=True, kw_only=True):
     expected_ns: tuple[int, int] | None = None
     strategy: str | None = None
 
+    @property
+    def saved_ns(self) -> int | None:
+        """By how much shorter the new side is, where both are there."""
+        return None if self.old_ns is None or self.new_ns is None else self.old_ns - self.new_ns
+
 
 class Difference(Model, frozen=True, kw_only=True):
     """What differs between two set-ups. ``matters``: it may explain a difference in time."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 from npuperf.documents.base import Model
 from npuperf.documents.comparison import Comparison
 from npuperf.documents.document import Document
-from npuperf.messages import Message
+from npuperf.messages import Message, say
 
 Mode = Literal["op", "subgraph", "mixed"]
 Status = Literal["successful", "failed", "incomplete", "nothing_to_tune"]
@@ -89,6 +89,30 @@ class Check(Model, frozen=True, kw_only=True):
     found: Message
     hard: bool
 
+    @property
+    def speaks_against(self) -> bool:
+        """Tell whether somebody who is about to tune should know of it."""
+        return self.status in ("fail", "warn") or (self.hard and self.status == "unknown")
+
+    @property
+    def sentence(self) -> Message:
+        """All of it in one line."""
+        return say(
+            "check {name}: {status}: {found} (required: {required})",
+            name=self.name,
+            status=_STATUS[self.status],
+            found=self.found,
+            required=self.required,
+        )
+
+
+_STATUS: Final[dict[CheckStatus, Message]] = {
+    "ok": say("ok"),
+    "warn": say("warning"),
+    "fail": say("FAILS"),
+    "unknown": say("unknown"),
+}
+
 
 class Saving(Model, frozen=True, kw_only=True):
     """What a tuned operator saves per step of the profile, as far as its calls are in device-bound time.
@@ -141,3 +165,48 @@ class ResultChanges(Document, frozen=True, kw_only=True):
     """The document of ``npuperf tune --diff`` of two results."""
 
     comparison: Comparison
+
+
+class PlannedProgram(Model, frozen=True, kw_only=True):
+    """One program that tuning would run, as it would be typed in a shell."""
+
+    title: Message
+    shell: str
+
+
+class TunePlan(Document, frozen=True, kw_only=True):
+    """The document of ``npuperf tune --dry-run``: what would be run, and what speaks against it.
+
+    ``folder`` is for results and logs, ``place`` the knowledge base; ``ops``: the file of operators to tune.
+    """
+
+    folder: str
+    place: str
+    ops: str | None
+    programs: tuple[PlannedProgram, ...]
+    checks: tuple[Check, ...]
+
+
+class Taken(Model, frozen=True, kw_only=True):
+    """How many records a merged knowledge base got from another."""
+
+    source: str
+    records: int
+
+
+class Merged(Document, frozen=True, kw_only=True):
+    """The document of ``npuperf tune --merge``: records in all, from where, conflicts (the first bank won)."""
+
+    into: str
+    records: int
+    taken: tuple[Taken, ...]
+    conflicts: int
+    backup: str | None
+    warnings: tuple[Message, ...] = ()
+
+
+class RolledBack(Document, frozen=True, kw_only=True):
+    """The document of ``npuperf tune --rollback``: the bank, and where what was there is kept."""
+
+    place: str
+    backup: str | None

@@ -1,6 +1,7 @@
 """SQLite exports (ascend_pytorch_profiler*.db, msprof_*.db) to the same model as the text files.
 
-Nearly every text is an id into STRING_IDS. A damaged database gives what can be read of each table.
+Nearly every text is an id into STRING_IDS. Every table is read once. A damaged database gives what can be read of
+each table.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from urllib.parse import quote
 import numpy as np
 
 from npuperf.errors import InputError
+from npuperf.messages import say, say_n
 from npuperf.model.columns import pmu_name
-from npuperf.model.device import HostSteps, ReadLog, VendorStep
+from npuperf.model.device import HostSteps, VendorStep
 from npuperf.model.host import HostOps, Spans
-from npuperf.model.labels import F32, I64, Labels
+from npuperf.model.labels import F32, I64, Labels, Mask
 from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, UNKNOWN, Tasks, Work, work_of_rows, work_of_tasks
 from npuperf.readers.join import match
+from npuperf.readers.log import ReadLog
 from npuperf.readers.timeline import Timeline
 from npuperf.units import NS_PER_US
 
@@ -36,8 +39,6 @@ _NODE, _TORCH_OP, _PYTHON_FRAME = 10000, 50001, 50003
 _LAYERS: Final = {5000: "Runtime", 5500: "Hccl", 10000: "Node", 15000: "Model", 20000: "AscendCL"}
 _INVALID: Final = (4294967295, -1)
 _TID_MASK: Final = 0xFFFFFFFF
-#: Which rows of PYTORCH_API are operators, in the order that Spans wants.
-_OPS: Final = f"WHERE type = {_TORCH_OP} OR type IS NULL ORDER BY globalTid & {_TID_MASK}, CAST(startNs AS INTEGER)"
 
 
 @dataclass(slots=True)
@@ -49,18 +50,18 @@ class _Database:
     log: ReadLog
     strings: dict[int, str]
 
-    def names(self) -> set[str]:
-        """Return the names of the tables."""
-        rows = self.connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
-        return {str(name) for (name,) in rows}
-
     def has(self, table: str) -> set[str]:
         """Return the columns of a table, none if it does not exist."""
         return {str(row[1]) for row in self.connection.execute(f'PRAGMA table_info("{table}")')}
 
+    def first(self, table: str, *columns: str) -> str:
+        """Return the first of these columns that a table has, -1 (not recorded) without any."""
+        has = self.has(table)
+        return next((column for column in columns if column in has), str(UNKNOWN))
+
     def columns(self, table: str, wanted: dict[str, str], where: str = "") -> dict[str, I64]:
         """Read integer columns: our name → SQL expression; NULL becomes -1. Missing table: no rows."""
-        rows = self._rows(table, f'SELECT {", ".join(wanted.values())} FROM "{table}" {where}')
+        rows = self.rows(table, f'SELECT {", ".join(wanted.values())} FROM "{table}" {where}')
         parts = [
             [np.array([-1 if v is None else v for v in column], np.int64) for column in zip(*batch, strict=True)]
             for batch in rows
@@ -69,7 +70,7 @@ class _Database:
             return {name: np.empty(0, np.int64) for name in wanted}
         return {name: np.concatenate([p[i] for p in parts]) for i, name in enumerate(wanted)}
 
-    def _rows(self, table: str, query: str) -> Iterator[list[tuple[Any, ...]]]:
+    def rows(self, table: str, query: str) -> Iterator[list[tuple[Any, ...]]]:
         """Yield rows in batches; where the file is damaged, those before the damage."""
         read = 0
         error: sqlite3.DatabaseError | None = None
@@ -77,7 +78,9 @@ class _Database:
             cursor = self.connection.execute(query)
         except sqlite3.DatabaseError as cause:
             if "no such table" not in str(cause):
-                self.log.warn(f"{self.path}: table {table} cannot be read: {cause}")
+                self.log.warn(
+                    say("{path}: table {table} cannot be read: {why}", path=str(self.path), table=table, why=str(cause))
+                )
             return
         while error is None:
             batch: list[tuple[Any, ...]] = []
@@ -90,7 +93,16 @@ class _Database:
             read += len(batch)
             yield batch
         if error:
-            self.log.warn(f"{self.path}: table {table}: reading stopped after {read} rows: {error}")
+            self.log.warn(
+                say_n(
+                    "{path}: table {table}: reading stopped after {n} row: {why}",
+                    "{path}: table {table}: reading stopped after {n} rows: {why}",
+                    read,
+                    path=str(self.path),
+                    table=table,
+                    why=str(error),
+                )
+            )
 
     def text(self, ids: I64) -> Labels:
         """Turn string ids into labels; unknown ids and "N/A" become "not recorded"."""
@@ -106,17 +118,19 @@ def read_db(path: Path, log: ReadLog) -> tuple[Timeline, dict[int, int]]:
     Raises InputError when the file is no database or has no device tasks.
     """
     with _open(path, log) as db:
-        missing = {"TASK"} - db.names()
-        if missing:
+        if not db.has("TASK"):
             raise InputError(
-                f"{path}: no table TASK, so no device tasks in this database",
-                hint="give ascend_pytorch_profiler_*.db or msprof_*.db",
+                say("{path}: no table TASK, so no device tasks in this database", path=str(path)),
+                hint=say("give ascend_pytorch_profiler_*.db or msprof_*.db"),
             )
-        host = _host(db)
-        tasks, device = _tasks(db, host)
-        collective, comm_device = _communication(db, device)
+        calls, api = _calls(db), _api(db)
+        host = HostOps(api.ops, api.stack, events=_events(db, calls, api))
+        tasks, device = _tasks(db, calls, api)
+        collective, comm_device = _communication(db, calls, device)
         if not len(tasks) and not len(collective):
-            raise InputError(f"{path}: no device task could be read: the tables are empty or damaged")
+            raise InputError(
+                say("{path}: no device task could be read: the tables are empty or damaged", path=str(path))
+            )
         devices: dict[int | None, Tasks] = {
             d: Tasks.concat([tasks.filter(device == d), collective.filter(comm_device == d)])
             for d in np.unique(np.concatenate([device, comm_device])).tolist()
@@ -132,12 +146,11 @@ def read_analysis_db(path: Path, log: ReadLog) -> list[VendorStep]:
     """Read the exporter's own split of each step from analysis.db (µs)."""
     parts = ("computing", "communication_not_overlapped", "free")
     with _open(path, log) as db:
-        has = db.has("StepTraceTime")
-        if not has.issuperset(parts):
+        if not db.has("StepTraceTime").issuperset(parts):
             return []
         wanted = {p: f"CAST(ROUND({p} * {NS_PER_US}) AS INTEGER)" for p in parts}
         wanted["step"] = "CAST(step AS INTEGER)"
-        wanted["device"] = "deviceId" if "deviceId" in has else "-1"
+        wanted["device"] = db.first("StepTraceTime", "deviceId")
         rows = db.columns("StepTraceTime", wanted)
     return [
         VendorStep(step, device if device >= 0 else None, compute, comm, free, compute + comm + free)
@@ -157,13 +170,19 @@ def _open(path: Path, log: ReadLog) -> Iterator[_Database]:
             except sqlite3.DatabaseError:
                 copy = stack.enter_context(_without_page_count(path))
                 connection = stack.enter_context(closing(_connect(copy, tolerant=True)))
-                log.warn(f"{path}: the database is damaged or cut short; what cannot be read of it is lost")
+                log.warn(
+                    say(
+                        "{path}: the database is damaged or cut short; what cannot be read of it is lost",
+                        path=str(path),
+                    )
+                )
             db = _Database(path, connection, log, {})
-            for batch in db._rows("STRING_IDS", "SELECT id, value FROM STRING_IDS"):
+            for batch in db.rows("STRING_IDS", "SELECT id, value FROM STRING_IDS"):
                 db.strings.update(batch)
             yield db
         except sqlite3.DatabaseError as error:
-            raise InputError(f"{path}: not a readable SQLite database: {error}") from error
+            what = say("{path}: not a readable SQLite database: {why}", path=str(path), why=str(error))
+            raise InputError(what) from error
 
 
 def _connect(path: Path, *, tolerant: bool = False) -> sqlite3.Connection:
@@ -196,7 +215,7 @@ def _without_page_count(path: Path) -> Iterator[Path]:
         yield copy
 
 
-def _tasks(db: _Database, host: HostOps) -> tuple[Tasks, I64]:
+def _tasks(db: _Database, calls: _Calls, api: _Api) -> tuple[Tasks, I64]:
     task = db.columns(
         "TASK",
         {
@@ -219,7 +238,7 @@ def _tasks(db: _Database, host: HostOps) -> tuple[Tasks, I64]:
     work = np.where(is_row, work_of_rows(core, name), work_of_tasks(cores, runtime))
     # Kernel-typed tasks without an operator record are FFTS+ parents: the text timeline hides them as well.
     work = np.where(~is_row & (work == Work.COMPUTE), np.uint8(Work.CONTROL), work).astype(np.uint8)
-    launch_start, launch_end, launch_thread = _launches(db, task["connection"])
+    launch_start, launch_end, launch_thread = calls.launches(task["connection"])
     tasks = Tasks.build(
         task["start"],
         task["end"],
@@ -235,77 +254,131 @@ def _tasks(db: _Database, host: HostOps) -> tuple[Tasks, I64]:
         launch_start=launch_start,
         launch_end=launch_end,
         launch_thread=launch_thread,
-        op=_ops(db, host, task["connection"]),
+        op=_ops(db, api, task["connection"]),
         pmu=_pmu(db, task["id"]),
     )
     return tasks, task["device"]
 
 
 def _compute_info(db: _Database) -> dict[str, I64]:
-    """Read the operators; ``blockNum`` goes first, because newer files reuse ``blockDim`` for SIMT."""
-    has = db.has("COMPUTE_TASK_INFO")
+    """Read the operators; ``blockNum`` is preferred, because newer files reuse ``blockDim`` for SIMT."""
+    columns = {
+        "id": ("globalTaskId",),
+        "name": ("name",),
+        "type": ("opType",),
+        "core": ("taskType",),
+        "block": ("blockNum", "blockDim"),
+        "mix_block": ("mixBlockNum", "mixBlockDim"),
+        "state": ("opState",),
+        "shapes": ("inputShapes",),
+    }
+    table = "COMPUTE_TASK_INFO"
+    return db.columns(table, {name: db.first(table, *spelled) for name, spelled in columns.items()})
 
-    def first(*names: str) -> str:
-        return next((n for n in names if n in has), "-1")
 
-    return db.columns(
-        "COMPUTE_TASK_INFO",
-        {
-            "id": first("globalTaskId"),
-            "name": first("name"),
-            "type": first("opType"),
-            "core": first("taskType"),
-            "block": first("blockNum", "blockDim"),
-            "mix_block": first("mixBlockNum", "mixBlockDim"),
-            "state": first("opState"),
-            "shapes": first("inputShapes"),
-        },
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    """CANN_API: calls of CANN's layers. ``whole``: their end is known, and not before their start."""
+
+    start: I64
+    end: I64
+    thread: I64
+    kind: I64
+    connection: I64
+    name: Labels
+    whole: Mask
+
+    def launches(self, connection: I64) -> tuple[I64, I64, I64]:
+        """Find launches by connection id: the node level first, else the start of whichever call carried it."""
+        connection = np.where(np.isin(connection, _INVALID), -2, connection)
+        is_launch = (self.kind == _NODE) & self.name.flag([n == "launch" for n in self.name.names])
+        start = np.full(len(connection), NO_TIME, np.int64)
+        end, thread = start.copy(), np.full(len(connection), UNKNOWN, np.int64)
+        for chosen, ends in ((is_launch, self.end), (~is_launch, self.start)):
+            rows = np.flatnonzero(chosen)
+            if len(rows):
+                found = match(connection, self.connection[rows])
+                fresh = (found >= 0) & (start == NO_TIME)
+                end = np.where(fresh, ends[rows[found]], end)
+                thread = np.where(fresh, self.thread[rows[found]], thread)
+                start = np.where(fresh, self.start[rows[found]], start)
+        return start, end, thread
+
+
+def _host_times(db: _Database, table: str) -> dict[str, str]:
+    """Return what is read of every table of host events. Some exporters write times as text."""
+    thread = db.first(table, "globalTid")
+    return {
+        "start": "CAST(startNs AS INTEGER)",
+        "end": "CAST(endNs AS INTEGER)",
+        "whole": "endNs >= startNs",
+        "thread": f"{thread} & {_TID_MASK}" if thread == "globalTid" else thread,
+    }
+
+
+def _calls(db: _Database) -> _Calls:
+    table = "CANN_API"
+    wanted = {"name": "name", "kind": db.first(table, "type"), "connection": db.first(table, "connectionId")}
+    rows = db.columns(table, _host_times(db, table) | wanted)
+    name, whole = db.text(rows.pop("name")), rows.pop("whole") > 0
+    return _Calls(name=name, whole=whole, **rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Api:
+    """PYTORCH_API: torch operators with their stacks and connections, and all events of the table but frames."""
+
+    ops: Spans
+    stack: Labels
+    connection: I64
+    events: Spans
+
+
+def _api(db: _Database) -> _Api:
+    table = "PYTORCH_API"
+    if not db.has(table):
+        none = np.empty(0, np.int64)
+        return _Api(Spans.empty(), Labels.missing(0), none, Spans.empty())
+    wanted = {"kind": "type", "name": "name"}
+    wanted |= {"stack": db.first(table, "callchainId"), "connection": db.first(table, "connectionId")}
+    where = f"WHERE type != {_PYTHON_FRAME} OR type IS NULL"
+    rows = db.columns(table, _host_times(db, table) | wanted, where)
+    name = db.text(rows["name"])
+    is_op = np.flatnonzero(np.isin(rows["kind"], (_TORCH_OP, UNKNOWN)))
+    is_op = is_op[np.lexsort((rows["start"][is_op], rows["thread"][is_op]))]
+    events = np.flatnonzero(rows["whole"] > 0)
+    return _Api(
+        Spans(rows["start"][is_op], rows["end"][is_op], rows["thread"][is_op], name.take(is_op).compact()),
+        _stacks(db, rows["stack"][is_op]),
+        rows["connection"][is_op],
+        Spans(rows["start"][events], rows["end"][events], rows["thread"][events], name.take(events).compact()),
     )
 
 
-def _launches(db: _Database, connection: I64) -> tuple[I64, I64, I64]:
-    """Find launches by connection id: the node level first, else the start of whichever call carried it."""
-    wanted = {"start": "startNs", "end": "endNs", "type": "type", "name": "name", "id": "connectionId"}
-    api = db.columns("CANN_API", wanted | {"thread": _thread_of(db, "CANN_API")})
-    connection = np.where(np.isin(connection, _INVALID), -2, connection)
-    launch = db.text(api["name"])
-    is_launch = (api["type"] == _NODE) & launch.flag([n == "launch" for n in launch.names])
-    start = np.full(len(connection), NO_TIME, np.int64)
-    end, thread = start.copy(), np.full(len(connection), UNKNOWN, np.int64)
-    for chosen, end_column in ((is_launch, "end"), (~is_launch, "start")):
-        rows = np.flatnonzero(chosen)
-        if len(rows):
-            found = match(connection, api["id"][rows])
-            fresh = (found >= 0) & (start == NO_TIME)
-            end = np.where(fresh, api[end_column][rows[found]], end)
-            thread = np.where(fresh, api["thread"][rows[found]], thread)
-            start = np.where(fresh, api["start"][rows[found]], start)
-    return start, end, thread
-
-
-def _thread_of(db: _Database, table: str) -> str:
-    """Return the expression for the thread of a host table's rows."""
-    return f"globalTid & {_TID_MASK}" if "globalTid" in db.has(table) else str(UNKNOWN)
-
-
-def _communication(db: _Database, devices: I64) -> tuple[Tasks, I64]:
-    has = db.has("COMMUNICATION_OP")
+def _communication(db: _Database, calls: _Calls, devices: I64) -> tuple[Tasks, I64]:
+    table = "COMMUNICATION_OP"
+    device = db.first(table, "deviceId")
     only = int(devices[0]) if len(devices) and (devices == devices[0]).all() else -1
     op = db.columns(
-        "COMMUNICATION_OP",
+        table,
         {
             "start": "startNs",
             "end": "endNs",
             "name": "opName",
-            "type": "opType" if "opType" in has else "-1",
+            "type": db.first(table, "opType"),
             "connection": "connectionId",
-            "device": "deviceId" if "deviceId" in has else str(only),
+            "device": device if device == "deviceId" else str(only),
         },
         "WHERE startNs IS NOT NULL AND endNs >= startNs",
     )
     if len(op["start"]) and (op["device"] < 0).any():
-        db.log.warn(f"{db.path}: communication operators name no device and there are several; they are left out")
-    launch_start, launch_end, launch_thread = _launches(db, op["connection"])
+        db.log.warn(
+            say(
+                "{path}: communication operators name no device and there are several; they are left out",
+                path=str(db.path),
+            )
+        )
+    launch_start, launch_end, launch_thread = calls.launches(op["connection"])
     tasks = Tasks.build(
         op["start"],
         op["end"],
@@ -322,61 +395,35 @@ def _communication(db: _Database, devices: I64) -> tuple[Tasks, I64]:
 
 def _pmu(db: _Database, tasks: I64) -> dict[str, F32]:
     """Turn the long form (one row per task and metric) into one column per metric."""
-    columns: dict[str, F32] = {}
     if not db.has("TASK_PMU_INFO"):
-        return columns
-    for id_ in db.columns("TASK_PMU_INFO", {"name": "DISTINCT name"})["name"].tolist():
-        name = pmu_name(db.strings.get(id_, ""))
-        if name is None:
-            continue
-        ids: list[int] = []
-        values: list[float] = []
-        query = f"SELECT globalTaskId, value FROM TASK_PMU_INFO WHERE name = {id_} AND value IS NOT NULL"
-        for batch in db._rows("TASK_PMU_INFO", query):
-            ids += [row[0] for row in batch]
-            values += [float(row[1]) for row in batch]
-        row = match(tasks, np.array(ids, np.int64))
-        columns[name] = np.where(row >= 0, np.array([*values, 0.0], np.float32)[row], np.float32(np.nan))
-    return columns
+        return {}
+    ids, rows = np.unique(tasks, return_inverse=True)
+    metrics: dict[int, F32] = {}
+    query = "SELECT name, globalTaskId, value FROM TASK_PMU_INFO WHERE name IS NOT NULL AND globalTaskId IS NOT NULL"
+    for batch in db.rows("TASK_PMU_INFO", query):
+        names, task, values = zip(*batch, strict=True)
+        name = np.array(names, np.int64)
+        value = np.array([np.nan if v is None else float(v) for v in values], np.float32)
+        place = match(np.array(task, np.int64), ids)
+        for metric in np.unique(name).tolist():
+            column = metrics.setdefault(metric, np.full(len(ids), np.nan, np.float32))
+            mine = np.flatnonzero((name == metric) & (place >= 0) & ~np.isnan(value))[::-1]  # of several the first
+            mine = mine[np.isnan(column[place[mine]])]
+            column[place[mine]] = value[mine]
+    named = ((pmu_name(db.strings.get(metric, "")), column) for metric, column in metrics.items())
+    return {name: column[rows] for name, column in named if name is not None}
 
 
-def _host(db: _Database) -> HostOps:
-    if not db.has("PYTORCH_API"):
-        return HostOps(events=_events(db))
-    op = db.columns(
-        "PYTORCH_API",
-        {
-            "start": "CAST(startNs AS INTEGER)",
-            "end": "CAST(endNs AS INTEGER)",
-            "thread": "globalTid",
-            "name": "name",
-            "stack": "callchainId",
-        },
-        _OPS,
-    )
-    stacks = _callchains(db)
-    ids, codes = np.unique(op["stack"], return_inverse=True)
-    stack = Labels.of([stacks.get(int(i)) for i in ids]).take(codes.astype(np.int64))
-    ops = Spans(op["start"], op["end"], op["thread"] & _TID_MASK, db.text(op["name"]))
-    return HostOps(ops, stack, events=_events(db))
-
-
-def _events(db: _Database) -> Spans:
+def _events(db: _Database, calls: _Calls, api: _Api) -> Spans:
     """Return the events of all host layers under the names that timelines give them."""
-    tables = {"CANN_API": "1", "PYTORCH_API": f"type != {_PYTHON_FRAME} OR type IS NULL", "MSTX_EVENTS": "1"}
-    parts = []
-    for table, where in tables.items():
-        has = db.has(table)
-        if not has:
-            continue
-        wanted = {"start": "CAST(startNs AS INTEGER)", "end": "CAST(endNs AS INTEGER)", "thread": _thread_of(db, table)}
-        wanted |= {"name": "message" if table == "MSTX_EVENTS" else "name", "type": "type" if "type" in has else "-1"}
-        rows = db.columns(table, wanted, f"WHERE ({where}) AND endNs >= startNs")
-        parts.append((rows, _layered(db.text(rows["name"]), rows["type"])))
-    if not parts:
-        return Spans.empty()
-    start, end, thread = (np.concatenate([rows[n] for rows, _ in parts]) for n in ("start", "end", "thread"))
-    name = Labels.concat([labels for _, labels in parts])
+    whole = np.flatnonzero(calls.whole)
+    names = _layered(calls.name.take(whole), calls.kind[whole])
+    parts = [Spans(calls.start[whole], calls.end[whole], calls.thread[whole], names), api.events]
+    if db.has("MSTX_EVENTS"):
+        rows = db.columns("MSTX_EVENTS", _host_times(db, "MSTX_EVENTS") | {"name": "message"}, "WHERE endNs >= startNs")
+        parts.append(Spans(rows["start"], rows["end"], rows["thread"], db.text(rows["name"])))
+    start, end, thread = (np.concatenate([getattr(p, n) for p in parts]) for n in ("start", "end", "thread"))
+    name = Labels.concat([p.name for p in parts])
     order = np.lexsort((-end, start, thread))
     return Spans(start[order], end[order], thread[order], name.take(order))
 
@@ -393,22 +440,21 @@ def _layered(name: Labels, kind: I64) -> Labels:
     return Labels.concat([*tagged, name.filter(plain).compact()]).take(back)
 
 
-def _callchains(db: _Database) -> dict[int, str]:
-    """Join recorded stacks, innermost frame first."""
-    rows = db.columns("PYTORCH_CALLCHAINS", {"id": "id", "stack": "stack"}, "ORDER BY id, stackDepth")
+def _stacks(db: _Database, ids: I64) -> Labels:
+    """Return the recorded stacks with these ids, innermost frame first."""
+    rows = db.columns("PYTORCH_CALLCHAINS", {"id": "id", "stack": "stack", "depth": "stackDepth"})
+    order = np.lexsort((rows["depth"], rows["id"]))
     stacks: dict[int, list[str]] = {}
-    for id_, frame in zip(rows["id"].tolist(), rows["stack"].tolist(), strict=True):
+    for id_, frame in zip(rows["id"][order].tolist(), rows["stack"][order].tolist(), strict=True):
         stacks.setdefault(id_, []).append(db.strings.get(frame, ""))
-    return {id_: ";".join(frames) for id_, frames in stacks.items()}
+    known, codes = np.unique(ids, return_inverse=True)
+    return Labels.of([";".join(stacks[i]) if i in stacks else None for i in known.tolist()]).take(codes)
 
 
-def _ops(db: _Database, host: HostOps, connection: I64) -> I64:
+def _ops(db: _Database, api: _Api, connection: I64) -> I64:
     """Find the torch operator behind each task: CONNECTION_IDS ties an operator to its launches."""
-    if not len(host.ops):
-        return np.full(len(connection), -1, np.int64)
-    own = db.columns("PYTORCH_API", {"id": "connectionId"}, _OPS)["id"]
     pairs = db.columns("CONNECTION_IDS", {"id": "id", "connection": "connectionId"})
-    pair = match(np.where(np.isin(connection, _INVALID), -2, connection), pairs["connection"])
-    if not len(pairs["id"]):
+    if not len(api.ops) or not len(pairs["id"]):
         return np.full(len(connection), -1, np.int64)
-    return np.where(pair >= 0, match(pairs["id"][pair], np.where(own < 0, -3, own)), -1)
+    pair = match(np.where(np.isin(connection, _INVALID), -2, connection), pairs["connection"])
+    return np.where(pair >= 0, match(pairs["id"][pair], np.where(api.connection < 0, -3, api.connection)), -1)

@@ -1,8 +1,8 @@
 """CSV files of any version and condition to exact columns.
 
-Healthy files take the fast path: pyarrow with explicit types, so that 16-digit epochs stay exact. When a
-cell does not fit its type the file is read again as text and each cell is judged alone. When rows are broken
-it is read line by line, and every whole row is kept.
+Healthy files take the fast path, which reads every byte once: pyarrow with explicit types, so that 16-digit epochs
+stay exact. When a cell does not fit its type the file is read again as text and each cell is judged alone. When rows
+are broken it is read line by line, and every whole row is kept.
 """
 
 from __future__ import annotations
@@ -12,20 +12,23 @@ import csv
 import decimal
 import io
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pv
 
-from npuperf.errors import InputError
+from npuperf.errors import InputError, unreadable
+from npuperf.messages import Message, say, say_n, series
 from npuperf.model.columns import NULLS, UNSET_INTS, Column, Kind, Place, locate, pmu_name
-from npuperf.model.device import ReadLog
 from npuperf.model.labels import F32, I64, Labels, Mask
 from npuperf.model.tasks import NO_TIME, UNKNOWN
+from npuperf.readers.log import ReadLog
+from npuperf.readers.unpack import HEAD_BYTES, sniff
 
 _TIME_TYPE: Final = pa.decimal128(30, 6)
 _TYPES: Final = {
@@ -40,6 +43,8 @@ _LINES_OF_A_ROW: Final = 1000
 #: Times beyond this many ns (the year 2096) are damage; differences of sane ones fit into 64 bits.
 _LATEST: Final = decimal.Decimal(4 * 10**18)
 _BLOCK_BYTES: Final = 8 << 20
+#: Headers named in the message that one is missing.
+_HEADERS_NAMED: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,7 @@ class Table:
 class _Layout:
     """The wanted columns of one file: position → (kind, our name)."""
 
+    encoding: str
     headers: list[str]
     places: dict[str, list[Place]]
     kinds: dict[str, Kind]
@@ -81,39 +87,42 @@ def read_table(
 
     Raises InputError when the file cannot be opened, is empty, or lacks a required column.
     """
-    layout = _layout(path, columns, pmu)
-    missing = [c.headers[0] for c in columns if c.name in required and not layout.places[c.name]]
-    if missing and not all(h.strip().isprintable() and "\ufffd" not in h for h in layout.headers):
-        raise InputError(f"{path}: row 1: not a table: its header is no text")
-    if missing:
-        raise InputError(
-            f"{path}: row 1: no column {' or '.join(repr(m) for m in missing)} among "
-            f"{', '.join(repr(h.strip()) for h in layout.headers[:8]) or 'no columns'}"
-            + (" …" if len(layout.headers) > 8 else "")
-        )
-    _warn_duplicates(path, layout, log)
-    arrow = _read_arrow(path, layout)
-    if arrow is None or _newlines(path) > arrow.num_rows + 1:  # broken rows, or line ends inside cells
+    with _opened(path) as file:
+        head = file.read(HEAD_BYTES)
+        layout = _layout(path, head, columns, pmu)
+        _check(path, layout, [c.headers[0] for c in columns if c.name in required and not layout.places[c.name]])
+        _warn_duplicates(path, layout, log)
+        arrow = _read_fast(_Stream(file, head), layout, typed=True)
+    if arrow is None:  # a cell does not fit its type
+        with _opened(path) as file:
+            arrow = _read_fast(_Stream(file), layout, typed=False)
+    if arrow is None:
         arrow = _read_lines(path, layout, log)
     if not _ends_with_newline(path):
-        log.warn(f"{path}: the last row has no line end; it was kept, but the file may be cut short")
+        log.warn(
+            say("{path}: the last row has no line end; it was kept, but the file may be cut short", path=str(path))
+        )
     table = _to_table(path, arrow, layout, log)
     del arrow
     pa.default_memory_pool().release_unused()
     return table
 
 
-def sniff_headers(path: Path) -> list[str]:
-    """Return the header cells of a CSV file; an empty list for an empty file."""
-    return _first_row(path)[0]
-
-
-def _first_row(path: Path) -> tuple[list[str], str]:
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
     try:
         with path.open("rb") as file:
-            head = file.read(1 << 16)
+            yield file
     except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+        raise unreadable(path, error) from error
+
+
+def sniff_headers(path: Path) -> list[str]:
+    """Return the header cells of a CSV file; an empty list for an empty file."""
+    return _first_row(sniff(path, lambda head: b"\n" in head))[0]
+
+
+def _first_row(head: bytes) -> tuple[list[str], str]:
     text = head.decode(_encoding(head), errors="replace").lstrip("\ufeff")
     line = _plain(text.split("\n", 1)[0])
     delimiter = next((d for d in (",", ";", "\t") if d in line), ",")
@@ -130,10 +139,10 @@ def _encoding(head: bytes) -> str:
     return "utf-16" if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8"
 
 
-def _layout(path: Path, columns: tuple[Column, ...], pmu: bool) -> _Layout:
-    headers, delimiter = _first_row(path)
+def _layout(path: Path, head: bytes, columns: tuple[Column, ...], pmu: bool) -> _Layout:
+    headers, delimiter = _first_row(head)
     if not headers:
-        raise InputError(f"{path}: row 1: the file is empty")
+        raise InputError(say("{path}: row 1: the file is empty", path=str(path)))
     places = locate(headers, columns)
     taken = {p.index for found in places.values() for p in found}
     counters: dict[str, int] = {}
@@ -142,16 +151,66 @@ def _layout(path: Path, columns: tuple[Column, ...], pmu: bool) -> _Layout:
             name = pmu_name(header)
             if name and i not in taken:
                 counters.setdefault(name, i)
-    return _Layout(headers, places, {c.name: c.kind for c in columns}, counters, delimiter)
+    return _Layout(_encoding(head), headers, places, {c.name: c.kind for c in columns}, counters, delimiter)
+
+
+def _check(path: Path, layout: _Layout, missing: list[str]) -> None:
+    """Refuse a table without the columns it must have."""
+    if not missing:
+        return
+    if not all(h.strip().isprintable() and "\ufffd" not in h for h in layout.headers):
+        raise InputError(say("{path}: row 1: not a table: its header is no text", path=str(path)))
+    more = ["…"] if len(layout.headers) > _HEADERS_NAMED else []
+    raise InputError(
+        say(
+            "{path}: row 1: no column {missing} among {headers}",
+            path=str(path),
+            missing=series(map(repr, missing)),
+            headers=series([*(repr(h.strip()) for h in layout.headers[:_HEADERS_NAMED]), *more]),
+        )
+    )
 
 
 def _warn_duplicates(path: Path, layout: _Layout, log: ReadLog) -> None:
     for name, places in layout.places.items():
         spelled = [layout.headers[p.index].strip() for p in places]
         if len(set(spelled)) < len(spelled):
-            log.warn(f"{path}: column {spelled[0]!r} stands {len(spelled)} times; the first with data is used")
+            log.warn(
+                say_n(
+                    "{path}: column {header} stands there {n} time; the first with data is used",
+                    "{path}: column {header} stands there {n} times; the first with data is used",
+                    len(spelled),
+                    path=str(path),
+                    header=repr(spelled[0]),
+                )
+            )
         elif len(spelled) > 1 and name not in ("type", "core", "step"):
-            log.warn(f"{path}: columns {spelled} mean the same; {spelled[0]!r} is used first")
+            log.warn(
+                say(
+                    "{path}: columns {headers} mean the same; {first} is used first",
+                    path=str(path),
+                    headers=series(map(repr, spelled)),
+                    first=repr(spelled[0]),
+                )
+            )
+
+
+class _Stream:
+    """A table as pyarrow reads it, from front to end, while its line ends are counted. ``head``: read before."""
+
+    closed = False
+
+    def __init__(self, file: BinaryIO, head: bytes = b"") -> None:
+        self._file = file
+        self._head = head
+        self.newlines = 0
+
+    def read(self, size: int) -> bytes:
+        """Return the next ``size`` bytes, fewer at the end."""
+        head, self._head = self._head[:size], self._head[size:]
+        block = head + self._file.read(size - len(head))
+        self.newlines += block.count(b"\n")
+        return block
 
 
 def _options(layout: _Layout, types: dict[str, pa.DataType]) -> dict[str, Any]:
@@ -169,34 +228,18 @@ def _options(layout: _Layout, types: dict[str, pa.DataType]) -> dict[str, Any]:
     }
 
 
-def _read_arrow(path: Path, layout: _Layout) -> pa.Table | None:
-    """Read with explicit types, else as text; None when rows are broken."""
-    for typed in (True, False):
-        try:
-            return _read_fast(path, layout, typed=typed)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError):
-            continue
-    return None
-
-
-def _read_fast(path: Path, layout: _Layout, *, typed: bool = True) -> pa.Table:
-    """Read in one go; raises ArrowInvalid at the first row, or (``typed``) the first cell, that does not fit."""
-    with path.open("rb") as file:
-        if _encoding(file.read(4)) != "utf-8":
-            raise pa.ArrowInvalid("not UTF-8")
+def _read_fast(stream: _Stream, layout: _Layout, *, typed: bool) -> pa.Table | None:
+    """Read in one go; None where a row or (``typed``) a cell does not fit, or rows hide in one another's cells."""
+    if layout.encoding != "utf-8":
+        return None
     types = {f"c{i}": _TYPES[kind] if typed else pa.string() for i, kind in layout.wanted().items()}
     try:
-        return pv.read_csv(path, **_options(layout, types))
-    except pa.ArrowInvalid as error:
-        if "Could not skip initial" in str(error):  # a header without a line end: no rows
-            return pa.table({name: pa.array([], type_) for name, type_ in types.items()})
-        raise
-
-
-def _newlines(path: Path) -> int:
-    """Count line ends; more of them than rows means that cells contain some, or that a quote swallowed rows."""
-    with path.open("rb") as file:
-        return sum(block.count(b"\n") for block in iter(lambda: file.read(_BLOCK_BYTES), b""))
+        table = pv.read_csv(stream, **_options(layout, types))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError) as error:
+        if "Could not skip initial" not in str(error):
+            return None
+        table = pa.table({name: pa.array([], type_) for name, type_ in types.items()})  # a header without a line end
+    return table if stream.newlines <= table.num_rows + 1 else None
 
 
 def _read_lines(path: Path, layout: _Layout, log: ReadLog) -> pa.Table:
@@ -229,34 +272,33 @@ class _Losses:
 
     path: Path
     log: ReadLog
-    rows: list[tuple[int, str]] = field(default_factory=list)
+    rows: list[tuple[int, Message]] = field(default_factory=list)
 
-    def add(self, row: int, reason: str) -> None:
+    def add(self, row: int, reason: Message) -> None:
         """Note one row (1-based, the header is row 1)."""
         self.rows.append((row, reason))
 
     def report(self) -> None:
         """Put what was noted into the log."""
         for row, reason in self.rows[:3]:
-            self.log.lose(self.path, 1, f"row {row}: {reason}")
+            self.log.lose(self.path, 1, say("row {row}: {reason}", row=row, reason=reason))
         if len(self.rows) > 3:
-            span = f"rows {self.rows[3][0]} to {self.rows[-1][0]}"
-            self.log.lose(self.path, len(self.rows) - 3, f"{span}: not whole")
+            first, last = self.rows[3][0], self.rows[-1][0]
+            reason = say("rows {first} to {last}: not whole", first=first, last=last)
+            self.log.lose(self.path, len(self.rows) - 3, reason)
 
 
 def _rows(path: Path, layout: _Layout, losses: _Losses) -> Iterator[list[str]]:
     width = len(layout.headers)
     pending: list[str] = []
     first = 0
-    with path.open("rb") as file:
-        encoding = _encoding(file.read(4))
-    with path.open(encoding=encoding, errors="replace", newline="\n") as lines:
+    with path.open(encoding=layout.encoding, errors="replace", newline="\n") as lines:
         next(lines, None)
         for number, line in enumerate(map(_plain, lines), 2):
             cells = _cells(line, layout)
             if len(cells) == width and line.count('"') % 2 == 0:
                 if pending:
-                    losses.add(first, "a quote is not closed")
+                    losses.add(first, say("a quote is not closed"))
                     pending = []
                 yield cells
                 continue
@@ -268,10 +310,10 @@ def _rows(path: Path, layout: _Layout, losses: _Losses) -> Iterator[list[str]]:
             if len(cells) == width:
                 yield cells
             elif any(part.strip() for part in pending):
-                losses.add(first, f"{len(cells)} cells instead of {width}")
+                losses.add(first, say("{found} cells instead of {wanted}", found=len(cells), wanted=width))
             pending = []
     if pending:
-        losses.add(first, "the file ends inside a quote")
+        losses.add(first, say("the file ends inside a quote"))
 
 
 def _cells(text: str, layout: _Layout) -> list[str]:
@@ -282,7 +324,7 @@ def _cells(text: str, layout: _Layout) -> list[str]:
 
 
 def _ends_with_newline(path: Path) -> bool:
-    with path.open("rb") as file:
+    with path.open("rb", buffering=0) as file:
         if file.seek(0, io.SEEK_END) == 0:
             return True
         file.seek(-1, io.SEEK_END)
@@ -332,8 +374,15 @@ class _Cells:
         if len(rows):
             example = text[int(rows[0])].as_py()
             self.log.warn(
-                f"{self.path}: column {self.header.strip()!r}: {len(rows)} unreadable cell(s), "
-                f"first in row {rows[0] + 2}: {example!r}"
+                say_n(
+                    "{path}: column {header}: {n} unreadable cell, in row {row}: {example}",
+                    "{path}: column {header}: {n} unreadable cells, the first in row {row}: {example}",
+                    len(rows),
+                    path=str(self.path),
+                    header=repr(self.header.strip()),
+                    row=int(rows[0]) + 2,
+                    example=repr(example),
+                )
             )
 
 

@@ -97,16 +97,13 @@ def _check(stream: int, limit: Limit, streams: Sequence[int], chip: Limit) -> No
     if stream not in streams:
         hint = say("streams: {streams}", streams=series(streams))
         raise UsageError(say("--cores-of {stream}: no such stream", stream=stream), hint=hint)
-    if all(min(1, most) <= value <= most for value, most in zip(limit, chip, strict=True)):
+    wrong = [not min(1, most) <= value <= most for value, most in zip(limit, chip, strict=True)]
+    if not any(wrong):
         return
-    what = say(
-        "--cores-of {stream}={cube},{vector}: more or fewer cores than there are",
-        stream=stream,
-        cube=limit[0],
-        vector=limit[1],
-    )
+    cores = say("{n} cube cores", n=limit[0]) if wrong[0] else say("{n} vector cores", n=limit[1])
+    given = f"{stream}={limit[0]},{limit[1]}"
     hint = say("this chip has {cube} cube and {vector} vector cores", cube=chip[0], vector=chip[1])
-    raise UsageError(what, hint=hint)
+    raise UsageError(say("--cores-of {given}: {cores}", given=given, cores=cores), hint=hint)
 
 
 def _unanswered(view: View, asked: Split, reason: Message) -> CoreSplit:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -17,14 +17,17 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from npuperf.documents.tuning import BankChange, BankChangeKind, BankDiff, FieldChange, Tuning
-from npuperf.errors import InputError
+from npuperf.errors import InputError, unreadable
+from npuperf.messages import Message, Parameter, say, say_n, series
 
 _NAME: Final = re.compile(r"^(?P<soc>.+?)_(?P<cores>\d+)_AiCore_(?P<op>.+)_runtime_kb\.json$")
 #: Why a bank may not show what a result claims.
-ANOTHER_PLACE: Final = (
+ANOTHER_PLACE: Final = say(
     "was TUNE_BANK_PATH another one, did another user tune (the default bank lies in the home), or does this version "
     "of CANN keep it elsewhere (~/Ascend/latest, ~/Ascend/cann)?"
 )
+#: Rows that a message names.
+_ROWS: Final = 5
 _FIELDS: Final = ("info_dict", "knowledge")
 
 
@@ -55,20 +58,25 @@ class Bank:
     path: Path
     files: list[str] = field(default_factory=list)
     records: dict[Key, Record] = field(default_factory=dict)
-    unreadable: list[str] = field(default_factory=list)
+    unread: list[Message] = field(default_factory=list)
     bad: dict[str, list[int]] = field(default_factory=dict)
     twice: dict[str, list[int]] = field(default_factory=dict)
 
-    def faults(self) -> list[str]:
+    def faults(self) -> list[Message]:
         """Say what is wrong, a line for each file."""
-        text = "cases that stand there before; the first counts"
-        repeated = [f"{file}:{_listed(rows)}: {text}" for file, rows in self.twice.items()]
-        return [*self.unreadable, *self.lines_without_record(), *repeated]
+        repeated = [
+            say("{file}:{rows}: cases that stand there before; the first counts", file=file, rows=_listed(rows))
+            for file, rows in self.twice.items()
+        ]
+        return [*self.unread, *self.lines_without_record(), *repeated]
 
-    def lines_without_record(self) -> list[str]:
+    def lines_without_record(self) -> list[Message]:
         """Name the lines that are no record, a line for each file."""
-        text = "not a record: CANN refuses the whole file because of such a line"
-        return [f"{file}:{_listed(rows)}: {text}" for file, rows in self.bad.items()]
+        return [
+            say("{file}:{rows}: not a record: CANN refuses the whole file because of such a line",
+                file=file, rows=_listed(rows))
+            for file, rows in self.bad.items()
+        ]  # fmt: skip
 
 
 def read_bank(path: Path) -> Bank:
@@ -77,12 +85,13 @@ def read_bank(path: Path) -> Bank:
     Raises InputError when there is nothing at ``path`` or a file has no bank's name.
     """
     if not path.exists():
-        raise InputError(f"{path}: no such file or folder", hint="give a bank, or the folder that TUNE_BANK_PATH names")
+        hint = say("give a bank, or the folder that TUNE_BANK_PATH names")
+        raise InputError(say("{path}: no such file or folder", path=str(path)), hint=hint)
     bank = Bank(path)
     if path.is_file():
         if not _NAME.match(path.name):
-            hint = "its name says SoC, cores and operator: Ascend910B3_20_AiCore_MatMulV3_runtime_kb.json"
-            raise InputError(f"{path}: not a runtime knowledge base", hint=hint)
+            hint = say("its name says SoC, cores and operator: Ascend910B3_20_AiCore_MatMulV3_runtime_kb.json")
+            raise InputError(say("{path}: not a runtime knowledge base", path=str(path)), hint=hint)
         _read_file(path, bank)
         return bank
     for file in sorted(path.rglob("*_runtime_kb.json")):
@@ -114,8 +123,10 @@ def compare(before: Bank, after: Bank) -> BankDiff:
     )
 
 
-def _listed(rows: Sequence[int]) -> str:
-    return ", ".join(map(str, rows[:5])) + (f" and {len(rows) - 5} more" if len(rows) > 5 else "")
+def _listed(rows: Sequence[int]) -> Parameter:
+    some = series(rows[:_ROWS])
+    more = len(rows) - _ROWS
+    return say_n("{rows} and {n} more", "{rows} and {n} more", more, rows=some) if more > 0 else some
 
 
 def add_bank(tuning: Tuning, diff: BankDiff) -> Tuning:
@@ -123,18 +134,24 @@ def add_bank(tuning: Tuning, diff: BankDiff) -> Tuning:
     return replace(tuning, bank=diff, warnings=(*tuning.warnings, *check_claims(tuning, diff)))
 
 
-def check_claims(tuning: Tuning, diff: BankDiff) -> list[str]:
+def check_claims(tuning: Tuning, diff: BankDiff) -> list[Message]:
     """Compare what a result file says it wrote with what the bank shows."""
     summary = tuning.summary
     if summary is None or tuning.mode == "subgraph" or tuning.status != "successful":
         return []  # what ended early had not written its bank yet
-    claimed = summary.added + summary.updated
+    added, updated = summary.added, summary.updated
     seen = sum(c.change != "removed" for c in diff.changes)
-    said = f"the result file says {summary.added} added and {summary.updated} updated, and the bank shows"
-    if claimed and not seen:
-        return [f"{said} none: {ANOTHER_PLACE}"]
-    if seen < claimed:
-        return [f"{said} {seen}: several operators may be one case, or another bank than this one has the rest"]
+    if seen == 0 and added + updated:
+        return [
+            say("the result file says {added} added and {updated} updated, and the bank shows none: {why}",
+                added=added, updated=updated, why=ANOTHER_PLACE)
+        ]  # fmt: skip
+    if seen < added + updated:
+        return [
+            say("the result file says {added} added and {updated} updated, and the bank shows {seen}: several "
+                "operators may be one case, or another bank than this one has the rest",
+                added=added, updated=updated, seen=seen)
+        ]  # fmt: skip
     return []
 
 
@@ -145,7 +162,7 @@ def _read_file(file: Path, bank: Bank) -> None:
     try:
         text = file.read_text("utf-8-sig", "replace")
     except OSError as error:
-        bank.unreadable.append(f"{file}: cannot be read: {error.strerror}")
+        bank.unread.append(unreadable(file, error).what)
         return
     for row, line in enumerate(text.split("\n"), 1):  # a text inside of a record may hold other separators
         record = _record(line)
@@ -207,11 +224,17 @@ def core_counts(banks: Sequence[Bank]) -> dict[tuple[str, str], set[int]]:
     return tuned
 
 
-def _other_cores(before: Bank, after: Bank) -> list[str]:
+def count_list(counts: Iterable[int]) -> Parameter:
+    """Return numbers of cores as they stand in a sentence."""
+    *some, last = sorted(counts)
+    return say("{some} and {last}", some=series(some), last=last) if some else last
+
+
+def _other_cores(before: Bank, after: Bank) -> list[Message]:
     """Warn where an operator is tuned for another number of cores: CANN looks only at the number that it runs with."""
     return [
-        f"{op} on {soc} is tuned for {' and '.join(map(str, sorted(counts)))} cores: a core limit (limit_core_num) "
-        "decides which is found"
+        say("{op} on {soc} is tuned for {counts} cores: a core limit (limit_core_num) decides which is found",
+            op=op, soc=soc, counts=count_list(counts))
         for (soc, op), counts in core_counts([before, after]).items()
         if len(counts) > 1
-    ]
+    ]  # fmt: skip

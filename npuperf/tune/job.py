@@ -8,12 +8,13 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
 from npuperf.cann import find_program, set_env_script
 from npuperf.errors import InputError, UsageError
+from npuperf.messages import Message, say, series
 
 JobMode = Literal["op", "subgraph"]
 
@@ -28,12 +29,15 @@ _TENSORFLOW: Final = re.compile(
 FINISHED: Final = "Aoe process finished"
 #: What TF Adapter says at the end of a tuned graph.
 ADAPTER_FINISHED: Final = "Aoe success"
-#: Why a dump may be empty, and what to do.
-NO_DUMP: Final = (
+#: Why a dump may be empty.
+NO_DUMP: Final = say(
     "torch_npu dumps operators that it compiles (aclop), and on Atlas A2 and A3 nearly all run precompiled (aclnn), so "
-    "this is normal there",
+    "this is normal there"
+)
+#: What to do then.
+NO_DUMP_HINT: Final = say(
     "tune an exported model (--model FILE.onnx or .air); a graph of torchair (max-autotune, static) is tuned by its "
-    'own config.aoe_config.aoe_mode = "2", and only its log says how that went (Success to run aoe_tuning)',
+    'own config.aoe_config.aoe_mode = "2", and only its log says how that went (Success to run aoe_tuning)'
 )
 
 
@@ -84,25 +88,11 @@ class Job:
         return isinstance(self.source, Script) and self.source.adapter
 
 
-def remember(job: Job) -> dict[str, Any]:
-    """Return a job as plain values, from which :func:`recall` makes it again."""
-    found: dict[str, Any] = msgspec.to_builtins(job, enc_hook=str)
-    return found
-
-
-def recall(kept: object) -> Job | None:
-    """Return the job that was remembered, None where these values are none."""
-    try:
-        return msgspec.convert(kept, Job, dec_hook=lambda kind, value: kind(value))
-    except msgspec.ValidationError:
-        return None
-
-
 @dataclass(frozen=True, slots=True)
-class Step:
+class Program:
     """One program of a job: what is run, what its environment has in addition, where."""
 
-    title: str
+    title: Message
     argv: tuple[str, ...]
     added: Mapping[str, str]
     folder: Path
@@ -124,14 +114,14 @@ def find_source(
         return _model(model, weight)
     if dump is not None:
         if not dump.is_dir():
-            raise InputError(f"--dump {dump}: no such folder")
+            raise InputError(say("--dump {dump}: no such folder", dump=str(dump)))
         if not dumped(dump):
-            raise InputError(f"--dump {dump}: empty: {NO_DUMP[0]}", hint=NO_DUMP[1])
+            raise InputError(say("--dump {dump}: empty: {why}", dump=str(dump), why=NO_DUMP), hint=NO_DUMP_HINT)
         return Dump(dump.absolute())
     words = [*(command or recorded or ())]
     if not words:
-        hint = "give --model FILE, --dump FOLDER, or -- python train.py; or run npuperf profile train.py first"
-        raise UsageError("nothing to tune", hint=hint)
+        hint = say("give --model FILE, --dump FOLDER, or -- python train.py; or run npuperf profile train.py first")
+        raise UsageError(say("nothing to tune"), hint=hint)
     return Script(tuple(words), _is_tensorflow(words), Path.cwd())
 
 
@@ -142,13 +132,15 @@ def dumped(dump: Path) -> bool:
 
 def _model(model: Path, weight: Path | None) -> Model:
     if not model.is_file():
-        raise InputError(f"--model {model}: no such file")
+        raise InputError(say("--model {model}: no such file", model=str(model)))
     if model.suffix not in _FRAMEWORKS:
-        raise UsageError(f"--model {model}: unknown kind", hint=f"AOE takes {', '.join(_FRAMEWORKS)}")
+        hint = say("AOE takes {suffixes}", suffixes=series(_FRAMEWORKS))
+        raise UsageError(say("--model {model}: unknown kind of model", model=str(model)), hint=hint)
     if model.suffix == ".prototxt" and weight is None:
-        raise UsageError(f"--model {model}: Caffe keeps its weights apart", hint="add --weight FILE.caffemodel")
+        what = say("--model {model}: Caffe keeps its weights in another file", model=str(model))
+        raise UsageError(what, hint=say("add --weight FILE.caffemodel"))
     if weight is not None and not weight.is_file():
-        raise InputError(f"--weight {weight}: no such file")
+        raise InputError(say("--weight {weight}: no such file", weight=str(weight)))
     return Model(model.absolute(), weight.absolute() if weight else None)
 
 
@@ -162,33 +154,36 @@ def find_aoe(environment: Mapping[str, str]) -> str:
     """Return the path of ``aoe``. Raises InputError with what to source."""
     found = find_program("aoe", _BINARIES, environment)
     if found is None:
-        raise InputError("aoe: not found on PATH or in CANN", hint=f"source {set_env_script(environment)}")
+        hint = say("source {script}", script=set_env_script(environment))
+        raise InputError(say("aoe: not found on PATH or in CANN"), hint=hint)
     return str(found)
 
 
-def steps(
+def programs(
     job: Job, folder: Path, aoe: str, environment: Mapping[str, str] | None = None, *, resume: bool = False
-) -> list[Step]:
+) -> list[Program]:
     """Return the programs of a job, in order; ``folder`` is where results and AOE's work space go.
 
     Raises UsageError for what TensorFlow's adapter cannot be told from outside.
     """
     source = job.source
     added = _environment(job, folder, environment or {})
-    if isinstance(source, Script) and job.in_adapter:
+    if not isinstance(source, Script):
+        return [Program(say("tune"), _aoe(job, aoe, source, folder, resume), added, folder)]
+    if job.in_adapter:
         if job.types or job.names or job.deep or job.arguments:
-            hint = "name a file with them as aoe_config_file in the program"
-            raise UsageError("--ops, --top, --deep, --aoe-arg: TensorFlow's adapter takes no such options", hint=hint)
+            what = say("--ops, --top, --deep, --aoe-arg: TensorFlow's adapter takes no such options")
+            raise UsageError(what, hint=say("set aoe_config_file in the program to a file with them"))
         added["AOE_MODE"] = JOB_TYPE[job.mode]
-        return [Step("tune in the program", source.command, added, source.folder or Path.cwd())]
-    if isinstance(source, Script):
-        if job.mode == "subgraph":
-            hint = "export the model: npuperf tune --mode subgraph --model FILE.onnx"
-            raise UsageError("--mode subgraph: what torch_npu dumps are single operators", hint=hint)
-        dump = folder / "dump"
-        first = Step("dump operators", dump_command(source.command, dump), {}, source.folder or Path.cwd())
-        return [first, Step("tune", _aoe(job, aoe, Dump(dump), folder, resume), added, folder)]
-    return [Step("tune", _aoe(job, aoe, source, folder, resume), added, folder)]
+        return [Program(say("tune in the program"), source.command, added, source.folder or Path.cwd())]
+    if job.mode == "subgraph":
+        hint = say("export the model: npuperf tune --mode subgraph --model FILE.onnx")
+        raise UsageError(say("--mode subgraph: what torch_npu dumps are single operators"), hint=hint)
+    dump = folder / "dump"
+    return [
+        Program(say("dump operators"), dump_command(source.command, dump), {}, source.folder or Path.cwd()),
+        Program(say("tune"), _aoe(job, aoe, Dump(dump), folder, resume), added, folder),
+    ]
 
 
 def absolute_banks(environment: Mapping[str, str]) -> dict[str, str]:
@@ -255,18 +250,19 @@ def dump_command(command: Sequence[str], dump: Path) -> tuple[str, ...]:
     if words[0].endswith(".py"):
         words.insert(0, "python3")
     if not re.fullmatch(r"python[\d.]*", Path(words[0]).name) or len(words) < 2:
-        hint = "dump with torch.npu.set_aoe(FOLDER) in your program, then: npuperf tune --dump FOLDER"
-        raise UsageError(f"{words[0]}: only Python programs can be dumped from outside", hint=hint)
+        hint = say("call torch.npu.set_aoe(FOLDER) in your program, run it, then: npuperf tune --dump FOLDER")
+        raise UsageError(say("{word}: only Python programs can be dumped from outside", word=words[0]), hint=hint)
     how, rest = ("-m", words[2:]) if words[1] == "-m" else ("file", words[1:])
     if not rest or rest[0].startswith("-"):
-        raise UsageError(f"{' '.join(words[:3])}: options of Python are not supported here")
+        what = " ".join(words[:3])
+        raise UsageError(say("{command}: options of Python are not supported here", command=what))
     return (words[0], "-c", _DUMP, str(dump), how, *rest)
 
 
-def reproduce(found: Sequence[Step], ops: str | None, folder: Path) -> str:
+def reproduce(found: Sequence[Program], ops: str | None, folder: Path) -> str:
     """Return a shell script that does the same again."""
     lines = ["#!/bin/sh", "# What npuperf ran; CANN's set_env.sh must be sourced.", "set -eu"]
     if ops:
         lines += [f"cat > {shlex.quote(str(folder / 'tune_ops.cfg'))} <<'END'", ops.rstrip(), "END"]
-    lines += [f"({step.shown()})" for step in found]
+    lines += [f"({program.shown()})" for program in found]
     return "\n".join(lines) + "\n"

@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from npuperf.messages import Message, say, say_n
+
 #: An object: its members in order, because keys are repeated.
 Members = list[tuple[str, Any]]
 
@@ -19,6 +21,8 @@ _STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _SCALAR: Final = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null|NaN|-?Infinity")
 _MOST_FAULTS: Final = 50
 _FILLER: Final = re.compile(r"[.…]+")
+_TOO_DEEP: Final = say("nested too deeply")
+_BREAKS_OFF: Final = say("the text breaks off")
 
 
 class Object:
@@ -37,7 +41,7 @@ class Parsed:
     """The documents of a text. ``faults`` say what was wrong and where; empty means that it is JSON."""
 
     documents: list[Any] = field(default_factory=list)
-    faults: list[str] = field(default_factory=list)
+    faults: list[Message] = field(default_factory=list)
 
 
 def parse(text: str) -> Parsed:
@@ -47,11 +51,11 @@ def parse(text: str) -> Parsed:
     except ValueError:
         reader = _Reader(text)
     except RecursionError:
-        return Parsed(faults=["nested too deeply"])
+        return Parsed(faults=[_TOO_DEEP])
     try:
         return reader.read()
     except RecursionError:
-        return Parsed(reader.parsed.documents, [*reader.parsed.faults, "nested too deeply"])
+        return Parsed(reader.parsed.documents, [*reader.parsed.faults, _TOO_DEEP])
 
 
 class _CutError(Exception):
@@ -72,15 +76,16 @@ class _Reader:
             before = self.at
             try:
                 if self._is_member():
-                    self._fault("an object without its opening brace")
+                    self._fault(say("an object without its opening brace"))
                     self.parsed.documents.append(self._object(opened=False))
                 else:
                     self.parsed.documents.append(self._value())
             except _CutError:
-                self._fault("not JSON")
+                self._fault(say("not JSON"))
                 self.at = max(self.at, before + 1)
-        if len(self.parsed.documents) > 1:
-            self.parsed.faults.append(f"{len(self.parsed.documents)} documents in one file")
+        count = len(self.parsed.documents)
+        if count > 1:
+            self.parsed.faults.append(say_n("{n} document in one file", "{n} documents in one file", count))
         return self.parsed
 
     def _next(self) -> str:
@@ -89,16 +94,16 @@ class _Reader:
         self.at = found.end() if found else self.at
         return self.text[self.at : self.at + 1]
 
-    def _fault(self, what: str) -> None:
+    def _fault(self, what: Message) -> None:
         faults = self.parsed.faults
         if len(faults) > _MOST_FAULTS:
             return
         at, row, byte = self._place  # of the fault before: texts are long, and faults may be many
         passed = self.text[at : self.at]
         self._place = (self.at, row + passed.count("\n"), byte + len(passed.encode("utf-8", "replace")))
-        fault = f"{what} at row {self._place[1]}, byte {self._place[2]}"
+        fault = say("{what} at row {row}, byte {byte}", what=what, row=self._place[1], byte=self._place[2])
         if len(faults) == _MOST_FAULTS:
-            faults.append("more faults after these")
+            faults.append(say("more faults after these"))
         elif fault not in faults[-2:]:
             faults.append(fault)
 
@@ -132,7 +137,7 @@ class _Reader:
             first = self._separated("}", bool(members))
             if not first:
                 if opened:
-                    self._fault("the text breaks off")
+                    self._fault(_BREAKS_OFF)
                 return Object(members)
             if first == "}":
                 self.at += 1
@@ -152,13 +157,13 @@ class _Reader:
         while True:
             first = self._separated("]", bool(items))
             if not first:
-                self._fault("the text breaks off")
+                self._fault(_BREAKS_OFF)
                 return items
             if first == "]":
                 self.at += 1
                 return items
             if first == "}":  # of an object around it: the bracket is missing
-                self._fault("a missing bracket")
+                self._fault(say("a missing bracket"))
                 return items
             try:
                 items.append(self._value())
@@ -173,12 +178,12 @@ class _Reader:
             self.at += 1
             return self._next()
         if after_value and first and first != end and first not in "}]":
-            self._fault("a missing comma")
+            self._fault(say("a missing comma"))
         return first
 
     def _skip(self) -> bool:
         """Step over what cannot be read; return False at the end of the text."""
         filler = _FILLER.match(self.text, self.at)
-        self._fault("something that is no value" if self.at < len(self.text) else "the text breaks off")
+        self._fault(say("something that is no value") if self.at < len(self.text) else _BREAKS_OFF)
         self.at = filler.end() if filler else self.at + 1
         return self.at < len(self.text)

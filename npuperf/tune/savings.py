@@ -1,105 +1,18 @@
-"""What tuned operators are worth in a profile: calls per step, in device-bound time only."""
+"""What tuned operators save per step of a profile, in device-bound time only."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from msgspec.structs import replace
 
-from npuperf.analyze.run import analyze_path
-from npuperf.cores.blocks import on_cores
-from npuperf.documents.analysis import Device
 from npuperf.documents.tuning import Basis, Entry, Saving, Tuning
-from npuperf.model.device import ReadLog
+from npuperf.messages import Message, chain, say
 from npuperf.model.labels import I64, Labels, Mask
-from npuperf.model.tasks import Tasks, Work
-from npuperf.operators.sums import type_labels
-from npuperf.readers.find import find
-from npuperf.readers.read import read_source
+from npuperf.tune.usage import Usage
 from npuperf.units import NS_PER_US
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """The compute kernels of one device of a profile. ``felt``: outside of host-bound phases.
-
-    ``tunable``: kernels on AI cores; ``dynamic``: the share of those of dynamic shape, where that is known.
-    ``lengths``: of the steps (ns), none where none is recorded; ``step_ns``: their mean, as calls are counted per step
-    on average, else the whole window.
-    """
-
-    soc: str | None
-    cores: int | None
-    lengths: I64
-    step_ns: int
-    names: Labels
-    types: Labels
-    dur: I64
-    felt: Mask
-    tunable: Mask
-    dynamic: float | None
-    most_blocks: int | None
-
-    @property
-    def steps(self) -> int:
-        """How many steps to spread calls over."""
-        return max(len(self.lengths), 1)
-
-    def busiest(self, count: int | None = None, *, felt: bool = True) -> list[str]:
-        """Return the operator types with most time (that is ``felt`` and can be tuned, or any), the most first."""
-        time = np.where(self.felt & self.tunable, self.dur, 0) if felt else self.dur
-        total = np.bincount(self.types.codes + 1, time, minlength=1)[1:]
-        order = [int(i) for i in np.argsort(-total, kind="stable") if total[i] > 0]
-        return [self.types.names[i] for i in order[:count]]
-
-
-def read_usage(path: Path) -> Usage | None:
-    """Read the first device of a profile; None where it has no kernel."""
-    result = analyze_path(path)
-    sources, _ = find(path)
-    for source in sources:
-        for profile in read_source(source, ReadLog()):
-            report = next((d for d in result.devices if (d.rank, d.device) == (profile.rank, profile.device)), None)
-            kernels = profile.tasks.only(Work.COMPUTE).without_counters()
-            if report is not None and len(kernels):
-                return _usage(kernels, report)
-    return None
-
-
-def _usage(kernels: Tasks, report: Device) -> Usage:
-    felt = np.ones(len(kernels), np.bool_)
-    at = kernels.start - report.origin_ns
-    for phase in report.phases:
-        if phase.bound == "host":
-            felt &= ~((at >= phase.start_ns) & (at < phase.end_ns))
-    if report.steps:
-        last = report.steps[-1]
-        inside = (at >= report.steps[0].start_ns) & (at < last.start_ns + last.partition.span_ns)
-        kernels, felt = kernels.filter(inside), felt[inside]
-    known = kernels.state.known()
-    lengths = np.array([s.partition.span_ns for s in report.steps], np.int64)
-    return Usage(
-        soc=report.soc,
-        cores=report.cores_cube,
-        lengths=lengths,
-        step_ns=round(float(lengths.mean())) if len(lengths) else report.partition.span_ns,
-        names=kernels.name,
-        types=type_labels(kernels),
-        dur=kernels.dur,
-        felt=felt,
-        dynamic=float(kernels.dynamic[known].mean()) if known.any() else None,
-        tunable=on_cores(kernels),
-        most_blocks=_most_blocks(kernels),
-    )
-
-
-def _most_blocks(kernels: Tasks) -> int | None:
-    on_cube = kernels.core.flag([c in ("AI_CORE", "MIX_AIC") for c in kernels.core.names])
-    blocks = kernels.block[on_cube & (kernels.block > 0)]
-    return int(blocks.max()) if len(blocks) else None
 
 
 def add_savings(tuning: Tuning, usage: Usage | None) -> Tuning:
@@ -188,12 +101,11 @@ def _saving(name: str, basis: Basis, calls: int, least: I64, most: I64, steps: i
     )
 
 
-def _reason(basis: Basis, calls: int, felt: int) -> str:
+def _reason(basis: Basis, calls: int, felt: int) -> Message | None:
     if basis == "none":
-        return "no such operator in the profile: another step, or compiled under another name"
+        return say("no such operator in the profile: another step, or compiled under another name")
     if not felt:
-        return "every call is in host-bound time: the gain will not be felt"
-    text = f"{calls - felt} of {calls} calls are in host-bound time" if felt < calls else ""
-    if basis == "type":
-        text = "; ".join(filter(None, [text, "found by type: which of its calls are this case is not known"]))
-    return text
+        return say("every call is in host-bound time: saving there does not shorten the step")
+    some = say("{some} of {all} calls are in host-bound time", some=calls - felt, all=calls) if felt < calls else None
+    by_type = say("found by type: which of its calls are this case is not known") if basis == "type" else None
+    return chain(some, by_type) if some or by_type else None

@@ -8,13 +8,14 @@ import json
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from npuperf.documents.tuning import Merged, RolledBack, Taken
 from npuperf.errors import InputError, UsageError
 from npuperf.files import read_object, write_atomically
-from npuperf.tune.bank import Bank, Key, Record, core_counts, read_bank
+from npuperf.messages import Parameter, say, say_n, series
+from npuperf.tune.bank import Bank, Key, Record, core_counts, count_list, read_bank
 
 #: Beside a merged or snapshot bank: which version of CANN its records come from.
 ORIGIN: Final = "npuperf-bank.json"
@@ -63,7 +64,8 @@ def snapshot(place: Path, target: Path, cann: str | None) -> Path:
 def refuse_inside(target: Path, place: Path) -> None:
     """Raise InputError where something would be put into the bank that is copied."""
     if target.resolve().is_relative_to(place.resolve()):
-        raise InputError(f"{target}: lies inside of the bank {place}", hint="choose another --run, or another bank")
+        what = say("{target}: lies inside of the bank {place}", target=str(target), place=str(place))
+        raise InputError(what, hint=say("choose another --run, or another bank"))
 
 
 @contextlib.contextmanager
@@ -73,8 +75,18 @@ def _copying(place: Path, target: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        what = error.strerror or f"{len(error.args[0])} files, the first: {error.args[0][0][2]}"
-        raise InputError(f"{place}: cannot be copied to {target}: {what}") from error
+        what = say(
+            "{place}: cannot be copied to {target}: {why}", place=str(place), target=str(target), why=_why(error)
+        )
+        raise InputError(what) from error
+
+
+def _why(error: OSError) -> Parameter:
+    """Say what went wrong with a copy; a tree's copy lists what went wrong with every file."""
+    if error.strerror:
+        return error.strerror
+    faults = error.args[0]
+    return say_n("{n} file: {first}", "{n} files, the first: {first}", len(faults), first=str(faults[0][2]))
 
 
 def hashes(place: Path) -> dict[str, str]:
@@ -87,18 +99,6 @@ def origin(place: Path) -> str | None:
     """Return the version of CANN that a bank's records come from, as npuperf noted it."""
     found = read_object(place / ORIGIN).get("cann")
     return str(found) if found else None
-
-
-@dataclass(frozen=True, slots=True)
-class Merged:
-    """What merging did: records in all, from where, conflicts (the first bank won), and the backup."""
-
-    into: Path
-    records: int
-    taken: tuple[int, ...]
-    conflicts: int
-    backup: Path | None
-    warnings: tuple[str, ...]
 
 
 def merge(sources: Sequence[Path], into: Path) -> Merged:
@@ -118,35 +118,44 @@ def merge(sources: Sequence[Path], into: Path) -> Merged:
         both = (key for key in bank.records if key in merged)
         conflicts += sum(bank.records[key].knowledge != merged[key].knowledge for key in both)
         merged.update({key: bank.records[key] for key in new})
-        taken.append(len(new))
+        taken.append(Taken(source=str(bank.path), records=len(new)))
     _write(into, merged, local.files)
     known = [o for o in map(origin, [into, *sources]) if o]
     unknown = [str(bank.path) for bank in [local, *banks] if bank.records and not origin(bank.path)]
     cann = known[0] if known and not unknown else None
     write_atomically(into / ORIGIN, json.dumps({"place": str(into), "cann": cann}) + "\n")
-    text = f"{', '.join(unknown)}: do not say which version of CANN they come from, so that was not checked"
-    warnings = (text,) if unknown else ()
-    return Merged(into, len(merged), tuple(taken), conflicts, backup, warnings)
+    unchecked = say(
+        "{banks}: do not say which version of CANN they come from, so that was not checked", banks=series(unknown)
+    )
+    return Merged(
+        into=str(into),
+        records=len(merged),
+        taken=tuple(taken),
+        conflicts=conflicts,
+        backup=str(backup) if backup else None,
+        warnings=(unchecked,) if unknown else (),
+    )
 
 
 def _check_alike(banks: Sequence[Bank], places: Sequence[Path]) -> None:
-    for bank in banks:
-        for fault in [*bank.unreadable, *bank.lines_without_record()]:
-            raise UsageError(fault, hint="repair it first")
+    for fault in [fault for bank in banks for fault in [*bank.unread, *bank.lines_without_record()]]:
+        raise UsageError(fault, hint=say("repair it first"))
     empty = [p for p, bank in zip(places[1:], banks[1:], strict=True) if not bank.records]
     if empty:
-        raise InputError(f"{empty[0]}: no record of a runtime knowledge base", hint="*_runtime_kb.json files")
+        what = say("{path}: no record of a runtime knowledge base", path=str(empty[0]))
+        raise InputError(what, hint=say("records stand in *_runtime_kb.json files"))
     socs = sorted({key.soc for bank in banks for key in bank.records})
     if len(socs) > 1:
-        raise UsageError(f"banks of different chips: {', '.join(socs)}", hint="merge those of one chip")
+        what = say("banks of different chips: {socs}", socs=series(socs))
+        raise UsageError(what, hint=say("merge those of one chip"))
     for (_, op), counts in core_counts(banks).items():
         if len(counts) > 1:
-            listed = " and ".join(map(str, sorted(counts)))
-            raise UsageError(f"{op} is tuned for {listed} cores", hint="merge banks of one core count")
+            what = say("{op} is tuned for {counts} cores", op=op, counts=count_list(counts))
+            raise UsageError(what, hint=say("merge banks of one core count"))
     versions = sorted({v for v in map(origin, places) if v})
     if len(versions) > 1:
-        hint = "tune again with one version: knowledge of one is not valid for another"
-        raise UsageError(f"banks of different versions of CANN: {', '.join(versions)}", hint=hint)
+        hint = say("tune again with one version: knowledge of one is not valid for another")
+        raise UsageError(say("banks of different versions of CANN: {versions}", versions=series(versions)), hint=hint)
 
 
 def _write(into: Path, merged: Mapping[Key, Record], before: Sequence[str]) -> None:
@@ -174,8 +183,8 @@ def _back_up(place: Path) -> Path:
     return target
 
 
-def roll_back(saved: Path, place: Path) -> Path | None:
-    """Put a bank back as a snapshot has it; what is there now is backed up, and its new place returned.
+def roll_back(saved: Path, place: Path) -> RolledBack:
+    """Put a bank back as a snapshot has it; what is there now is backed up.
 
     Raises InputError; by then the backup is whole.
     """
@@ -187,7 +196,7 @@ def roll_back(saved: Path, place: Path) -> Path | None:
         for path in _contents(saved):
             if path.name != ORIGIN or _was_there(path):
                 shutil.copytree(path, place / path.name) if path.is_dir() else shutil.copy2(path, place / path.name)
-    return backup
+    return RolledBack(place=str(place), backup=str(backup) if backup else None)
 
 
 def _was_there(note: Path) -> bool:

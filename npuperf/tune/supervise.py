@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import psutil
 from msgspec.structs import replace
 
 from npuperf.documents.tuning import Tuning
 from npuperf.errors import InputError
-from npuperf.files import read_object, write_atomically
+from npuperf.messages import Message, factor, say, say_n
 from npuperf.process import Detached, run_logged
-from npuperf.tune.job import ADAPTER_FINISHED, FINISHED, Step
+from npuperf.tune.job import ADAPTER_FINISHED, FINISHED, Program
 from npuperf.tune.results import PATTERN, newest_run, read_results
+from npuperf.tune.state import note
 
 _TICK: Final = 0.2
 #: What the log says where a program begins.
 _BEGINS: Final = "# npuperf runs: "
-STATE: Final = "state.json"
 LOG: Final = "aoe.log"
+
+#: Where a sentence goes: what matters, or what only shows that something happens.
+Tell = Callable[[Message], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +41,18 @@ class Ran:
         return self.timed_out or bool(self.returncode)
 
 
-def run_step(
-    step: Step, environment: Mapping[str, str], folder: Path, timeout: float | None, progress: Callable[[str], None]
+def run_program(
+    program: Program, environment: Mapping[str, str], folder: Path, timeout: float | None, progress: Tell
 ) -> Ran:
     """Run one program to its end, or until ``timeout`` seconds have passed. Raises InputError if it cannot start."""
     began = time.monotonic()
     log = folder / LOG
     with log.open("a", encoding="utf-8") as file:
-        file.write(f"{_BEGINS}{step.shown()}\n")
+        file.write(f"{_BEGINS}{program.shown()}\n")
     watch = _Watch(folder, progress)
     try:
-        with run_logged(step.argv, {**environment, **step.added}, step.folder, log) as (child, ended):
-            note(folder, program=asdict(child))
+        with run_logged(program.argv, {**environment, **program.added}, program.folder, log) as (child, ended):
+            note(folder, program=child)
             _wait(lambda: ended() is not None, timeout, watch)
             code = ended()
     except _OverError:
@@ -74,7 +74,7 @@ class _OverError(Exception):
     """The time is over; leaving the block by it ends the program."""
 
 
-def wait_for(child: Detached, folder: Path, timeout: float | None, progress: Callable[[str], None]) -> Ran:
+def wait_for(child: Detached, folder: Path, timeout: float | None, progress: Tell) -> Ran:
     """Wait for a program that an earlier npuperf started; its exit status is not known."""
     began = time.monotonic()
     watch = _Watch(folder, progress)
@@ -92,7 +92,7 @@ def wait_for(child: Detached, folder: Path, timeout: float | None, progress: Cal
 class _Watch:
     """Tells what the result files show by now, whenever they have changed. It must not disturb what is measured."""
 
-    def __init__(self, folder: Path, progress: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, progress: Tell) -> None:
         self.folder = folder
         self.progress = progress
         self._began = time.monotonic()
@@ -110,8 +110,12 @@ class _Watch:
             return
         improved = [e for e in found.entries if e.speedup and e.kind != "model"]
         best = max((e.speedup or 0 for e in improved), default=0.0)
-        text = f"{len(improved)} tuned" + (f", best {best:.2f} times as fast" if best else "")
-        self.progress(f"{text}, {time.monotonic() - self._began:.0f} s")
+        done = (
+            say("{n} tuned, best {best} times as fast", n=len(improved), best=factor(best))
+            if best
+            else say("{n} tuned", n=len(improved))
+        )
+        self.progress(say("{done}, {seconds} s", done=done, seconds=round(time.monotonic() - self._began)))
 
 
 def set_aside(folder: Path) -> None:
@@ -137,7 +141,7 @@ def partial(folder: Path) -> Tuning | None:
     Where a run was gone on with, the newest process says how it ended, and the others what they had tuned by then.
     """
     found: Tuning | None = None
-    unread: list[str] = []
+    unread: list[Message] = []
     for files in _processes(folder):
         try:
             read = read_results(files)
@@ -167,12 +171,16 @@ def _with_earlier(found: Tuning, earlier: Tuning) -> Tuning:
     entries = [e for e in earlier.entries if (e.name, e.strategy) not in known]
     if not entries:
         return found
-    text = f"{len(entries)} entries are of an earlier process that did not end: its bank may not have them"
+    from_earlier = say_n(
+        "{n} entry is of an earlier process that did not end: its bank may not have it",
+        "{n} entries are of an earlier process that did not end: its bank may not have them",
+        len(entries),
+    )
     return replace(
         found,
         entries=(*found.entries, *entries),
         files=(*found.files, *earlier.files),
-        warnings=tuple(dict.fromkeys([*found.warnings, text])),
+        warnings=tuple(dict.fromkeys([*found.warnings, from_earlier])),
     )
 
 
@@ -189,40 +197,3 @@ def finished(folder: Path, *, in_adapter: bool) -> bool:
     """Tell whether the output says that AOE, or TensorFlow's adapter, got to its end."""
     said = output(folder)
     return FINISHED in said or (in_adapter and ADAPTER_FINISHED in said)
-
-
-def note(folder: Path, **facts: Any) -> dict[str, Any]:
-    """Add facts to the state of a run, which outlives us."""
-    state = {**read_state(folder), **facts}
-    write_atomically(folder / STATE, json.dumps(state, indent=1, ensure_ascii=False) + "\n")
-    return state
-
-
-def read_state(folder: Path) -> dict[str, Any]:
-    """Read the state of a run; empty if there is none that can be read."""
-    return read_object(folder / STATE)
-
-
-def keeper(folder: Path) -> int | None:
-    """Return the number of another npuperf process that still looks after a run, if there is one."""
-    found = _process_of(folder, "keeper")
-    return found.pid if found and found.pid != os.getpid() else None
-
-
-def keep(folder: Path) -> None:
-    """Note down that this process looks after a run."""
-    note(folder, keeper=asdict(Detached(os.getpid(), psutil.Process().create_time())))
-
-
-def survivor(folder: Path) -> Detached | None:
-    """Return the program of a run if it still runs; None for a run that has not begun."""
-    return _process_of(folder, "program")
-
-
-def _process_of(folder: Path, role: str) -> Detached | None:
-    noted = read_state(folder).get(role) or {}
-    try:
-        found = Detached(int(noted["pid"]), float(noted["began"]))
-    except (TypeError, KeyError, ValueError, OverflowError):
-        return None
-    return found if found.alive() else None

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
-from msgspec.structs import replace
-
-from npuperf.documents.tuning import Tuning, Verification, Verified
+from npuperf.documents.comparison import Compared, Comparison, outcome
+from npuperf.documents.tuning import Tuning
 from npuperf.errors import InputError
 from npuperf.files import shown
+from npuperf.messages import Message, Parameter, say, series
 from npuperf.model.labels import I64
 from npuperf.model.noise import noise_of
 from npuperf.profile.command import resolve
 from npuperf.profile.options import build
 from npuperf.profile.run import record
-from npuperf.tune.savings import Usage, read_usage
+from npuperf.tune.supervise import Tell
+from npuperf.tune.usage import Usage, read_usage
 
 #: Steps to record: two would say nothing about their noise.
 _STEPS: Final = 10
+#: Operators that a sentence names.
+_NAMED: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +41,8 @@ def verify(
     banks: tuple[Path, Path],
     tuning: Tuning,
     environment: Mapping[str, str],
-    tell: Callable[[str], None],
-) -> Verification:
+    tell: Tell,
+) -> Comparison:
     """Profile a program with each of two banks (before, after) into ``folder`` and compare.
 
     Each run gets a compiler cache of its own, so that kernels are built anew: those built with one bank hide the
@@ -47,8 +50,14 @@ def verify(
     """
     found = []
     for name, bank in zip(("baseline", "tuned"), banks, strict=True):
-        tell(f"{name}: profiling with the bank {bank} and an empty compiler cache (a program that names its own cache "
-             "needs op_compiler_cache_mode=force)")  # fmt: skip
+        tell(
+            say(
+                "{name}: profiling with the bank {bank} and an empty compiler cache (a program that names its own "
+                "cache needs op_compiler_cache_mode=force)",
+                name=name,
+                bank=str(bank),
+            )
+        )
         cache = folder / f"cache-{name}"
         shutil.rmtree(cache, ignore_errors=True)
         cache.mkdir(parents=True)
@@ -57,16 +66,14 @@ def verify(
     return compare(found[0], found[1], tuning)
 
 
-def _profile(
-    command: Sequence[str], folder: Path, environment: Mapping[str, str], tell: Callable[[str], None]
-) -> Profiled:
+def _profile(command: Sequence[str], folder: Path, environment: Mapping[str, str], tell: Tell) -> Profiled:
     options = build({"active": _STEPS}, ["active"])
-    outcome = record(
+    ended = record(
         resolve(list(command), None, None), options, folder, environment, force=True, tell=tell, progress=None
     )
-    if outcome.problem is not None or outcome.exit_code:
-        why = outcome.problem.what if outcome.problem else f"exit status {outcome.exit_code}"
-        raise InputError(f"{folder}: nothing to compare: {why}")
+    if ended.problem is not None or ended.exit_code:
+        why = ended.problem.what if ended.problem else say("exit status {status}", status=ended.exit_code)
+        raise InputError(say("{folder}: nothing to compare: {why}", folder=str(folder), why=why))
     return read_profiled(folder)
 
 
@@ -74,29 +81,34 @@ def read_profiled(path: Path) -> Profiled:
     """Read a profile to compare. Raises InputError when it has no kernel."""
     usage = read_usage(path)
     if usage is None:
-        raise InputError(f"{path}: no kernel of a device in this profile, so there is nothing to compare")
+        what = say("{path}: no kernel of a device in this profile, so there is nothing to compare", path=str(path))
+        raise InputError(what)
     return Profiled(path, usage)
 
 
-def compare(before: Profiled, after: Profiled, tuning: Tuning | None) -> Verification:
+def compare(before: Profiled, after: Profiled, tuning: Tuning | None) -> Comparison:
     """Compare two profiles: the step, every operator type that both have (tuned ones first), and what was predicted."""
     lengths = before.usage.lengths, after.usage.lengths
-    step = _verified("step", *lengths) if all(map(len, lengths)) else None
+    step = _compared("step", "step", *lengths) if all(map(len, lengths)) else None
     operators = []
     for name in before.usage.busiest(felt=False):
-        durations = [_durations(p.usage, name) for p in (before, after)]
-        if all(len(d) for d in durations):
-            operators.append(replace(_verified(name, *durations), predicted_ns=_predicted(name, tuning)))
-    operators.sort(key=lambda found: found.predicted_ns is None)
-    verdict, reason = _judge(step, operators)
-    return Verification(
-        baseline=shown(before.path),
-        tuned=shown(after.path),
-        step=step,
-        operators=tuple(operators),
-        predicted_ns=tuning.saved_ns if tuning else None,
-        verdict=verdict,  # type: ignore[arg-type]
-        reason=reason,
+        durations = _durations(before.usage, name), _durations(after.usage, name)
+        if all(map(len, durations)):
+            operators.append(_compared("operator", name, *durations, expected_ns=_predicted(name, tuning)))
+    operators.sort(key=lambda row: row.expected_ns is None)
+    old, new, noise = (step.old_ns, step.new_ns, step.noise_ns) if step else (None, None, None)
+    delta = None if old is None or new is None else new - old
+    return Comparison(
+        old=shown(before.path),
+        new=shown(after.path),
+        verdict=step.verdict if step else "cannot_tell",
+        reason=_reason(step, operators),
+        old_step_ns=old,
+        new_step_ns=new,
+        delta_ns=delta,
+        interval_ns=None if delta is None or noise is None else (delta - noise, delta + noise),
+        expected_ns=tuning.saved_ns if tuning else None,
+        rows=(*([step] if step else []), *operators),
     )
 
 
@@ -114,33 +126,43 @@ def _durations(usage: Usage, type_: str) -> I64:
     return usage.dur[usage.types.flag([n == type_ for n in usage.types.names])]
 
 
-def _verified(name: str, before: I64, after: I64) -> Verified:
+def _compared(
+    kind: Literal["step", "operator"],
+    name: str,
+    before: I64,
+    after: I64,
+    expected_ns: tuple[int, int] | None = None,
+) -> Compared:
     noise = noise_of(before, after)
-    gain = float(before.mean() - after.mean())
-    verdict = "cannot tell"
-    if noise is not None:
-        verdict = "faster" if gain > noise else "slower" if -gain > noise else "same"
-    return Verified(
+    old, new = round(float(before.mean())), round(float(after.mean()))
+    return Compared(
+        kind=kind,
         name=name,
+        change="same" if old == new else "changed",
+        verdict=outcome(float(before.mean() - after.mean()), noise),
+        old_ns=old,
+        new_ns=new,
         count=len(after),
-        before_ns=round(float(before.mean())),
-        after_ns=round(float(after.mean())),
         noise_ns=None if noise is None else round(noise),
-        verdict=verdict,  # type: ignore[arg-type]
+        expected_ns=expected_ns,
     )
 
 
-def _judge(step: Verified | None, operators: Sequence[Verified]) -> tuple[str, str]:
+def _reason(step: Compared | None, operators: Sequence[Compared]) -> Message:
     """Say plainly whether the gain arrived."""
-    faster = [o.name for o in operators if o.verdict == "faster"]
-    slower = [o.name for o in operators if o.verdict == "slower"]
-    listed = f"faster: {', '.join(faster[:3]) or 'none'}; slower: {', '.join(slower[:3]) or 'none'}"
-    if step is None or step.noise_ns is None:
-        return "cannot tell", f"two steps are needed on both sides; {listed}"
-    if step.verdict == "slower":
-        return "worse", f"the step became longer; {listed}"
-    if step.verdict == "faster":
-        return "kept", f"the step became shorter; {listed}"
+    faster = [o.name for o in operators if o.verdict == "better"]
+    slower = [o.name for o in operators if o.verdict == "worse"]
+    listed = say("faster: {faster}; slower: {slower}", faster=_names(faster), slower=_names(slower))
+    if step is None or step.verdict == "cannot_tell":
+        return say("two steps are needed on both sides; {listed}", listed=listed)
+    if step.verdict == "worse":
+        return say("the step became longer; {listed}", listed=listed)
+    if step.verdict == "better":
+        return say("the step became shorter; {listed}", listed=listed)
     if faster:
-        return "not felt", f"operators became faster, the step did not; {listed}"
-    return "not felt", f"no operator became faster by more than the noise; {listed}"
+        return say("operators became faster, the step did not; {listed}", listed=listed)
+    return say("no operator became faster by more than the noise; {listed}", listed=listed)
+
+
+def _names(names: Sequence[str]) -> Parameter:
+    return series(names[:_NAMED]) if names else say("none")

@@ -7,10 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from build import K, ascend_pt, kernel_details
+from build import K, analyze_path, ascend_pt, kernel_details
 
 from npuperf.advise import RULES, load_thresholds
-from npuperf.analyze.run import Options, analyze_path
 from npuperf.documents.analysis import Finding, Pmu, Result
 from npuperf.model.chip import Cores, cores_of_soc
 from npuperf.operators.counters import Counter, judge_counters
@@ -124,9 +123,9 @@ def test_unknown_cores_are_a_value(tmp_path: Path) -> None:
     (device,) = analyze_path(path).devices
     assert (device.cores_cube, device.cores.cube) == (None, None)
     assert device.cores.reason and "--soc" in device.cores.reason
-    (told,) = analyze_path(path, Options(cores=Cores(24, 48, "--cores"))).devices
+    (told,) = analyze_path(path, cores=Cores(24, 48, "--cores")).devices
     assert told.cores.cube and told.cores.source == "--cores"
-    (old,) = analyze_path(path, Options(cores=Cores(32, 0, "--cores"))).devices
+    (old,) = analyze_path(path, cores=Cores(32, 0, "--cores")).devices
     assert old.cores.cube and old.cores.vector is None
 
 

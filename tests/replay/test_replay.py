@@ -7,11 +7,10 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from build import H, K, ascend_pt
+from build import H, K, analyze_path, ascend_pt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npuperf.analyze.run import Options, analyze_path
 from npuperf.errors import UsageError
 from npuperf.replay.maxplus import NEVER, Program, run
 from npuperf.replay.whatif import Change, parse
@@ -141,7 +140,7 @@ def paced(count: int = 50) -> list[K]:
     ],
 )
 def test_gains_by_hand(tmp_path: Path, expression: str, saved: int) -> None:
-    result = analyze_path(ascend_pt(tmp_path, paced()), Options(what_if=(expression,)))
+    result = analyze_path(ascend_pt(tmp_path, paced()), what_if=(expression,))
     found = next(w for w in result.what_if if w.asked)
     span = 49 * 40_000 + 6_000
     assert found.span_ns == span - saved
@@ -150,16 +149,16 @@ def test_gains_by_hand(tmp_path: Path, expression: str, saved: int) -> None:
 
 
 def test_nothing_matches_is_said(tmp_path: Path) -> None:
-    result = analyze_path(ascend_pt(tmp_path, paced()), Options(what_if=("op:Softmax*0.5", "sync*0")))
+    result = analyze_path(ascend_pt(tmp_path, paced()), what_if=("op:Softmax*0.5", "sync*0"))
     for found in (w for w in result.what_if if w.asked):
         assert (found.span_ns, found.gain_pct, found.reason) == (None, None, f"nothing here matches {found.expr}")
 
 
 def test_without_launches_the_model_abstains(tmp_path: Path) -> None:
     kernels = [K(i * 40_000, 6_000, step=11) for i in range(50)]
-    result = analyze_path(ascend_pt(tmp_path, kernels), Options(what_if=("host*0.5",)))
+    result = analyze_path(ascend_pt(tmp_path, kernels), what_if=("host*0.5",))
     (found,) = result.what_if
-    assert found.span_ns is None and "launches are not recorded" in (found.reason or "")
+    assert found.span_ns is None and "launches are not recorded" in str(found.reason)
     assert result.devices[0].replay is None and result.devices[0].verdict.elasticity is None
 
 
@@ -168,16 +167,16 @@ def test_without_kernels_the_question_is_not_forgotten(tmp_path: Path) -> None:
         "Device_id,Step,Computing,Communication(Not Overlapped),Overlapped,Communication,Free,Stage,Bubble\n"
         "0,11,100,10,0,10,50,160,0\n"
     )
-    (found,) = analyze_path(tmp_path / "step_trace_time.csv", Options(what_if=("host*0.5",))).what_if
-    assert found.span_ns is None and "no kernel" in (found.reason or "")
+    (found,) = analyze_path(tmp_path / "step_trace_time.csv", what_if=("host*0.5",)).what_if
+    assert found.span_ns is None and "no kernel" in str(found.reason)
 
 
 def test_half_the_launches_are_too_few(tmp_path: Path) -> None:
     kernels = [K(i * 40_000, 6_000, step=11, launch=i * 40_000 - 10_000 if i % 2 else None) for i in range(50)]
-    result = analyze_path(ascend_pt(tmp_path, kernels), Options(what_if=("host*0.5",)))
+    result = analyze_path(ascend_pt(tmp_path, kernels), what_if=("host*0.5",))
     check = result.devices[0].replay
     assert check is not None and not check.usable and check.launched == 0.5
-    assert "50.0 %" in (result.what_if[0].reason or "")
+    assert "50.0 %" in str(result.what_if[0].reason)
 
 
 def test_unexplained_waits_widen_the_interval(tmp_path: Path) -> None:
@@ -188,7 +187,7 @@ def test_unexplained_waits_widen_the_interval(tmp_path: Path) -> None:
 
     kernels = [K(k.start + late(i + 1), k.dur, k.name, launch=(k.launch or 0) + late(i), launch_dur=2_000, step=11)
                for i, k in enumerate(paced())]  # fmt: skip
-    result = analyze_path(ascend_pt(tmp_path, kernels), Options(what_if=("host*0",)))
+    result = analyze_path(ascend_pt(tmp_path, kernels), what_if=("host*0",))
     check = result.devices[0].replay
     assert check is not None and check.usable and check.unexplained_ns == 200_000
     low, high = result.what_if[0].gain_ns_per_step or (0, 0)
@@ -198,7 +197,7 @@ def test_unexplained_waits_widen_the_interval(tmp_path: Path) -> None:
 def test_one_step_can_be_asked(tmp_path: Path) -> None:
     kernels = [K(k.start, k.dur, k.name, launch=k.launch, launch_dur=2_000, step=11 + i // 25) for i, k in
                enumerate(paced())]  # fmt: skip
-    result = analyze_path(ascend_pt(tmp_path, kernels), Options(what_if=("host*0.5",), step=12))
+    result = analyze_path(ascend_pt(tmp_path, kernels), what_if=("host*0.5",), step=12)
     assert result.devices[0].partition.span_ns == 24 * 40_000 + 6_000
     assert result.what_if[0].gain_ns_per_step == (24 * 20_000, 24 * 20_000)
 
@@ -291,7 +290,7 @@ hosts = st.builds(
 def test_whatever_the_data_it_adds_up(made: list[K], host: list[H]) -> None:
     expressions = ("host*0.5", "sync*0", "overlap", "launches*0.5,op:Add*0", "host:torch_op*0")
     with TemporaryDirectory() as folder:
-        result = analyze_path(ascend_pt(Path(folder), made, host=host), Options(what_if=expressions))
+        result = analyze_path(ascend_pt(Path(folder), made, host=host), what_if=expressions)
     for device in result.devices:
         if not device.clock.tasks or not device.partition.span_ns:
             continue

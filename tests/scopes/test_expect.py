@@ -7,11 +7,10 @@ import random
 from pathlib import Path
 
 import pytest
-from build import HEADER, K, ascend_pt, kernel_details
+from build import HEADER, K, analyze_path, ascend_pt, kernel_details
 from conftest import run_cli
 
-from npuperf.analyze.run import Options, analyze_path
-from npuperf.documents.analysis import Gate
+from npuperf.documents.gates import Gate
 from npuperf.errors import UsageError
 from npuperf.scopes.expect import parse_expectation
 
@@ -33,7 +32,7 @@ def kernels() -> list[K]:
 
 
 def gate(path: Path, text: str) -> Gate:
-    (found,) = analyze_path(path, Options(expect=(parse_expectation("--expect-cores", text),))).gates
+    (found,) = analyze_path(path, expect=(parse_expectation("--expect-cores", text),)).gates
     return found
 
 
@@ -70,7 +69,7 @@ def test_the_main_and_the_secondary_side_of_mix_kernels(tmp_path: Path) -> None:
 def test_blocks_that_are_not_recorded_cannot_be_judged(tmp_path: Path) -> None:
     rows = [K(0, 10, "A", "A", "AI_CORE", 2, 0), K(20, 10, "B", "B", "AI_CORE", 2, 8)]
     found = gate(ascend_pt(tmp_path, rows), "2=8,16")
-    assert found.status == "cannot_tell" and found.reason and "1 of 2 kernels" in found.reason
+    assert found.status == "cannot_tell" and found.reason and "1 of 2 kernels" in str(found.reason)
     assert gate(ascend_pt(tmp_path / "over", [*rows, K(40, 10, "C", "C", "AI_CORE", 2, 9)]), "2=8,16").status == "fail"
 
 
@@ -83,7 +82,7 @@ def test_reasons(tmp_path: Path) -> None:
         K(80, 10, "Sub_1", "Sub", "AI_VECTOR_CORE", 2, 40),
     ]
     found = gate(ascend_pt(tmp_path, rows), "2=8,16")
-    words = {o.type: o.reason.split(":")[0] for o in found.over}
+    words = {o.type: str(o.reason).split(":")[0] for o in found.over}
     assert words == {
         "AivKernel": "communication",
         "Add": "it seems to be a TBE kernel (te_…)",
@@ -91,7 +90,7 @@ def test_reasons(tmp_path: Path) -> None:
         "Sub": "none of this type obeys",
     }
     everything = gate(ascend_pt(tmp_path / "all", [rows[2], rows[4]]), "2=8,16")
-    assert all("no kernel obeys" in o.reason for o in everything.over)
+    assert all("no kernel obeys" in str(o.reason) for o in everything.over)
 
 
 @pytest.mark.parametrize("header", ["Block Dim", "Block Num"])
@@ -149,6 +148,6 @@ def test_ranges_do_not_nest(tmp_path: Path) -> None:
         end = next((j for j in range(i, len(names)) if names[j] == "b"), None) if names[i] == "a" else None
         inside += end - i + 1 if end is not None else 0
         i = end + 1 if end is not None else i + 1
-    options = Options(expect=(parse_expectation("--expect-cores", "a..b=1,1"),))
-    (gate,) = analyze_path(ascend_pt(tmp_path, kernels, cores="24,48"), options).gates
+    expect = (parse_expectation("--expect-cores", "a..b=1,1"),)
+    (gate,) = analyze_path(ascend_pt(tmp_path, kernels, cores="24,48"), expect=expect).gates
     assert gate.value == inside > 50

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from build import EPOCH, HEADER, K, ascend_pt, kernel_details, row
+from build import EPOCH, HEADER, K, analyze_path, ascend_pt, kernel_details, row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npuperf.advise import load_thresholds
-from npuperf.analyze.run import analyze_path
 from npuperf.documents.analysis import Partition
 from npuperf.model.tasks import NO_TIME, Tasks, Work
 from npuperf.timeline.launches import calibrate

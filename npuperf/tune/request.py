@@ -1,0 +1,106 @@
+"""What can be asked of a tuning."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, get_args
+
+from npuperf.documents.gates import parse_condition
+from npuperf.documents.tuning import Tuning
+from npuperf.errors import UsageError
+from npuperf.messages import Message, say, series
+from npuperf.tune import tuning_metrics as tuning_metrics  # which --fail-on knows from here on
+from npuperf.tune.job import JobMode
+
+_MERGE: Final = say("npuperf tune --merge A B --into C")
+_FROM: Final = say("npuperf tune --from RESULT --diff BEFORE AFTER --fail-on …")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneRequest:
+    """What to do: tune (or, with ``dry_run``, say how), ``verify``, or one of ``from_``, ``diff``, ``merge`` and
+    ``rollback``. Fields are called as the options are.
+
+    ``timeout`` is in minutes. ``top_given``: ``top`` was typed or set by a recipe, so it says how many operators to
+    tune. ``by_recipe`` names the options that a recipe set: where they do not fit they are ignored, not refused.
+    """
+
+    command: tuple[str, ...] = ()
+    mode: str | None = None
+    run: Path = Path("result")
+    model: Path | None = None
+    weight: Path | None = None
+    dump: Path | None = None
+    ops: str | None = None
+    device: int | None = None
+    bank: Path | None = None
+    parallel: int | None = None
+    repeat: bool = False
+    deep: bool = False
+    aoe_arg: tuple[str, ...] = ()
+    timeout: float | None = None
+    resume: bool = False
+    dry_run: bool = False
+    verify: bool = False
+    from_: Path | None = None
+    diff: tuple[Path, Path] | None = None
+    merge: tuple[Path, Path] | None = None
+    into: Path | None = None
+    rollback: bool = False
+    fail_on: tuple[str, ...] = ()
+    soc: str | None = None
+    force: bool = False
+    top: int = 20
+    top_given: bool = False
+    by_recipe: frozenset[str] = frozenset()
+
+    @property
+    def job_mode(self) -> JobMode:
+        """What kind of tuning. Raises UsageError where none is given."""
+        for mode in get_args(JobMode):
+            if self.mode == mode:
+                return mode  # type: ignore[no-any-return]
+        hint = say("op (operators) or subgraph")
+        raise UsageError(say("--mode {mode}", mode=self.mode) if self.mode else say("--mode is missing"), hint=hint)
+
+    def check(self) -> None:
+        """Refuse options that do not go together, before anything is done. Raises UsageError."""
+        if self.merge and str(self.merge[1]).startswith("--"):
+            raise UsageError(say("--merge: takes two folders"), hint=_MERGE)
+        if self.merge and self.into is None:
+            raise UsageError(say("--merge: does not say where to"), hint=_MERGE)
+        if self.into and not self.merge:
+            raise UsageError(say("--into: nothing to merge"), hint=_MERGE)
+        if self.timeout == 0:
+            raise UsageError(say("--timeout 0: must be more than 0 minutes"))
+        readers = self._readers()
+        if readers:
+            self._check_alone(readers)
+        if self.dry_run and (readers or self.verify):
+            what = say("--dry-run: shows what would be tuned, and these options tune nothing")
+            raise UsageError(what, hint=say("npuperf tune --help"))
+        if self.fail_on and "fail_on" not in self.by_recipe and readers and not self.from_:
+            raise UsageError(say("--fail-on: judges the results of a tuning, and none is given"), hint=_FROM)
+        for text in self.fail_on:
+            parse_condition(text, Tuning)
+
+    def _readers(self) -> list[str]:
+        """Return those options given that read or move what is there, and tune nothing."""
+        given = {"--from": self.from_, "--diff": self.diff, "--merge": self.merge, "--rollback": self.rollback}
+        return [option for option, value in given.items() if value]
+
+    def _check_alone(self, readers: list[str]) -> None:
+        """Refuse what does not go with options that tune nothing."""
+        refused: Message | None = None
+        hint: Message | None = None
+        if len(readers) > 1 and readers != ["--from", "--diff"]:
+            refused = say("{options}: one at a time", options=series(readers))
+            hint = say("only --from and --diff go together")
+        elif self.verify or self.resume:
+            refused = say("{option}: not together with --verify or --resume", option=readers[0])
+        elif self.command or (self.mode and "mode" not in self.by_recipe):
+            what = self.command[0] if self.command else "--mode"
+            refused = say("{what}: --from, --diff, --merge and --rollback take nothing else", what=what)
+        if refused is not None:
+            raise UsageError(refused, hint=hint)

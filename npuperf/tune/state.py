@@ -1,0 +1,91 @@
+"""What a tuning run notes down of itself: it outlives us, and whoever goes on with the run reads it."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import psutil
+from msgspec.structs import fields, replace
+
+from npuperf.files import read_object, write_atomically
+from npuperf.process import Detached
+from npuperf.tune.job import Job
+
+STATE: Final = "state.json"
+
+
+class NotedProgram(msgspec.Struct, frozen=True):
+    """A program as it was run, with what its environment had in addition."""
+
+    argv: tuple[str, ...]
+    environment: dict[str, str]
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A run: what was asked for, how far it is, and who looks after it. None where it does not say, or not legibly.
+
+    ``step``: the number of the program that runs; ``program``: its process, ``keeper``: the npuperf that watches it.
+    ``problem`` is English.
+    """
+
+    status: str | None = None
+    mode: str | None = None
+    job: Job | None = None
+    place: str | None = None
+    soc: str | None = None
+    cann: str | None = None
+    programs: tuple[NotedProgram, ...] = ()
+    step: int = 0
+    program: Detached | None = None
+    keeper: Detached | None = None
+    exit_status: int | None = None
+    problem: str | None = None
+
+
+def is_run(folder: Path) -> bool:
+    """Tell whether a folder is that of a tuning run."""
+    return (folder / STATE).is_file()
+
+
+def read_state(folder: Path) -> State:
+    """Read the state of a run, leaving out what is damaged; empty if there is none that can be read."""
+    noted = read_object(folder / STATE)
+    known: dict[str, Any] = {}
+    for field in fields(State):
+        with suppress(msgspec.ValidationError, KeyError, OverflowError):
+            known[field.name] = msgspec.convert(
+                noted[field.name],
+                field.type,
+                dec_hook=lambda kind, value: kind(value),  # paths are text there
+            )
+    return State(**known)
+
+
+def note(folder: Path, **facts: object) -> State:
+    """Add facts, named as in :class:`State`, to the state of a run."""
+    state = replace(read_state(folder), **facts)
+    noted = msgspec.to_builtins(state, enc_hook=str)
+    write_atomically(folder / STATE, json.dumps(noted, indent=1, ensure_ascii=False) + "\n")
+    return state
+
+
+def keeper(folder: Path) -> int | None:
+    """Return the number of another npuperf process that still looks after a run, if there is one."""
+    found = read_state(folder).keeper
+    return found.pid if found and found.alive() and found.pid != os.getpid() else None
+
+
+def keep(folder: Path) -> None:
+    """Note down that this process looks after a run."""
+    note(folder, keeper=Detached(os.getpid(), psutil.Process().create_time()))
+
+
+def survivor(folder: Path) -> Detached | None:
+    """Return the program of a run if it still runs; None for a run that has not begun."""
+    found = read_state(folder).program
+    return found if found and found.alive() else None

@@ -1,0 +1,187 @@
+"""Work out what to do before anything is done: the job, its programs, the checks, where the bank is."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from npuperf.cann import cann_version
+from npuperf.documents.tuning import Check, PlannedProgram, TunePlan
+from npuperf.errors import InputError, UsageError
+from npuperf.messages import chain, say
+from npuperf.tune import preflight, store
+from npuperf.tune.job import (
+    Job,
+    Model,
+    Program,
+    Script,
+    Source,
+    absolute_banks,
+    find_aoe,
+    find_source,
+    programs,
+    tune_ops,
+)
+from npuperf.tune.request import TuneRequest
+from npuperf.tune.runs import recorded_command, recorded_soc, unfinished_run
+from npuperf.tune.state import State, read_state, survivor
+from npuperf.tune.usage import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What would be done: programs, checks, the file of operators, where the bank is."""
+
+    job: Job
+    folder: Path
+    programs: tuple[Program, ...]
+    checks: tuple[Check, ...]
+    ops: str | None
+    place: Path
+    soc: str | None
+    usage: Usage | None
+
+    @property
+    def document(self) -> TunePlan:
+        """What a dry run shows."""
+        return TunePlan(
+            folder=str(self.folder),
+            place=str(self.place),
+            ops=self.ops,
+            programs=tuple(PlannedProgram(title=p.title, shell=p.shown()) for p in self.programs),
+            checks=self.checks,
+        )
+
+    def refuse(self) -> None:
+        """Raise UsageError where a hard condition fails."""
+        failed = [c for c in self.checks if c.hard and c.status == "fail"]
+        if failed:
+            faults = chain(*(say("{name}: {found}", name=c.name, found=c.found) for c in failed))
+            required = chain(*(c.required for c in failed))
+            hint = say("required: {required} (--force tunes all the same)", required=required)
+            raise UsageError(say("cannot tune: {faults}", faults=faults), hint=hint)
+
+
+def draw_plan(request: TuneRequest, usage: Usage | None, environment: Mapping[str, str]) -> Plan:
+    """Work out what to do; nothing is made. Raises UsageError or InputError for what cannot be done."""
+    begun, job = unfinished_run(request.run, request.mode) if request.resume else (None, None)
+    if job is None or request.model or request.dump or request.command:
+        job = _job(request, usage)
+    elif request.bank:
+        job = replace(job, bank=request.bank.absolute())
+    folder = (begun or _fresh(request.run / "tune")).absolute()
+    state = read_state(folder) if begun else State()
+    aoe, missing = _aoe(job, folder, state, environment, dry=request.dry_run)
+    machine = preflight.Machine(
+        soc=request.soc or state.soc or (usage.soc if usage else None) or recorded_soc(request.run),
+        cores=usage.cores if usage else None,
+        dynamic=usage.dynamic if usage else None,
+        model_bytes=_size_of(job.source),
+        most_blocks=usage.most_blocks if usage else None,
+    )
+    place = _place(job, folder, state, environment)
+    return Plan(
+        job=job,
+        folder=folder,
+        programs=tuple(programs(job, folder, aoe, environment, resume=request.resume)),
+        checks=(*missing, *preflight.check(job, machine, environment, place)),
+        ops=tune_ops(job),
+        place=place,
+        soc=machine.soc,
+        usage=usage,
+    )
+
+
+def _aoe(
+    job: Job, folder: Path, state: State, environment: Mapping[str, str], *, dry: bool
+) -> tuple[str, tuple[Check, ...]]:
+    """Find aoe, which may be missing in a dry run (a check says so) and where it runs already."""
+    if job.in_adapter:
+        return "aoe", ()
+    try:
+        return find_aoe(environment), ()
+    except InputError as error:
+        required, found = say("CANN's aoe"), chain(error.what, error.hint)
+        if dry:
+            return "aoe", (Check(name="aoe", status="fail", required=required, found=found, hard=True),)
+        dumping = isinstance(job.source, Script) and not state.step
+        if dumping or not survivor(folder):
+            raise
+        return "aoe", ()
+
+
+def _place(job: Job, folder: Path, state: State, environment: Mapping[str, str]) -> Path:
+    """Return where the bank is. Raises UsageError where it is another than the run began with."""
+    kind = "op" if job.mode == "op" else "graph"
+    banks = {**environment, **absolute_banks(environment)}
+    place = store.winning_place(kind, job.bank, banks, Path.home(), cann_version(environment))
+    if state.place and Path(state.place) != place:
+        what = say(
+            "{folder}: was begun with the bank {begun}, and now it is {place}",
+            folder=str(folder),
+            begun=state.place,
+            place=str(place),
+        )
+        hint = say(
+            "--bank {begun}, or the environment that it was begun in; without --resume another run begins",
+            begun=state.place,
+        )
+        raise UsageError(what, hint=hint)
+    return place
+
+
+def _fresh(parent: Path) -> Path:
+    """Return a folder of its own for a run that begins now."""
+    now = time.time()
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(now)) + f"-{int(now * 1000) % 1000:03d}"
+    names = (stamp if not n else f"{stamp}-{n}" for n in itertools.count())
+    return next(parent / name for name in names if not (parent / name).exists())
+
+
+def _size_of(source: Source) -> int | None:
+    return source.file.stat().st_size if isinstance(source, Model) else None
+
+
+def _job(request: TuneRequest, usage: Usage | None) -> Job:
+    """Put together what is asked for; operators come from the profile if only the busiest are to be tuned."""
+    mode = request.job_mode
+    source = find_source(request.model, request.weight, request.dump, request.command, recorded_command(request.run))
+    types, names = _operators(request, usage)
+    return Job(
+        mode=mode,
+        source=source,
+        types=types,
+        names=names,
+        device=request.device,
+        bank=request.bank.absolute() if request.bank else None,
+        parallel=request.parallel,
+        repeat=request.repeat,
+        deep=request.deep,
+        arguments=request.aoe_arg,
+    )
+
+
+def _operators(request: TuneRequest, usage: Usage | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the types and the names of the operators to tune; neither for all."""
+    if request.ops and request.mode != "op":
+        raise UsageError(say("--ops: subgraphs are not chosen by operators"), hint=say("--mode op"))
+    if request.ops:
+        wanted = [word.strip() for word in request.ops.split(",") if word.strip()]
+        names = [w for w in wanted if "/" in w or w.split("_")[-1].isdigit()]  # GE numbers operators' names
+        return tuple(w for w in wanted if w not in names), tuple(names)
+    unfit = usage is None and "top" in request.by_recipe  # recipes are for runs with and without a profile
+    if not request.top_given or request.mode != "op" or unfit:
+        return (), ()
+    if usage is None:
+        what = say(
+            "--top {top}: no profile in {run} says which operators matter", top=request.top, run=str(request.run)
+        )
+        raise UsageError(what, hint=say("npuperf profile records one; or name operators with --ops"))
+    busiest = usage.busiest(request.top)
+    if not busiest:
+        hint = say("see npuperf analyze: the host is the limit; --ops tunes all the same")
+        raise UsageError(say("no operator runs in device-bound time: tuning would not shorten the step"), hint=hint)
+    return tuple(busiest), ()

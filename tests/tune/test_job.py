@@ -1,0 +1,99 @@
+"""What is tuned, and the programs and options that follow from it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from aoe_results import ROOT
+from conftest import STUB
+from workplace import SOC, Place, document, dumping_modules
+
+from npuperf.errors import UsageError
+from npuperf.tune.job import Job, Model, dump_command, find_source, programs
+
+
+@pytest.mark.parametrize("suffix", [".onnx", ".pb", ".air"])
+def test_the_framework_follows_from_the_model(suffix: str, tmp_path: Path) -> None:
+    model = tmp_path / f"net{suffix}"
+    model.touch()
+    found = find_source(model, None, None, (), None)
+    assert found == Model(model)
+    argv = programs(Job("op", found), tmp_path, "aoe")[0].argv
+    assert f"--framework={ {'.onnx': 5, '.pb': 3, '.air': 1}[suffix] }" in argv
+
+
+def test_caffe_needs_its_weights(tmp_path: Path) -> None:
+    model, weight = tmp_path / "net.prototxt", tmp_path / "net.caffemodel"
+    model.touch()
+    with pytest.raises(UsageError, match="weights"):
+        find_source(model, None, None, (), None)
+    weight.touch()
+    argv = programs(Job("op", find_source(model, weight, None, (), None)), tmp_path, "aoe")[0].argv
+    assert "--framework=0" in argv and f"--weight={weight}" in argv
+
+
+def test_tensorflow_tunes_inside_of_its_program(place: Place) -> None:
+    shutil.copy(STUB / "tf_adapter_stub.py", place.root / "tf_adapter_stub.py")
+    shutil.copytree(STUB / "bin", place.root / "bin", dirs_exist_ok=True)
+    (place.root / "train.py").write_text(
+        "import tf_adapter_stub\nimport sys\ntf_adapter_stub.graph()\nprint(sys.argv)\n"
+    )
+    done = place.run("--mode", "op", "--format", "json", "--", sys.executable, "train.py", "--lr", "1")
+    assert done.returncode == 0, done.stderr
+    assert document(done)["status"] == "successful"
+    log = (place.runs[-1] / "aoe.log").read_text()
+    assert "Aoe tuning graph." in log and "'--lr', '1'" in log
+    assert place.calls() == []  # aoe itself was not called
+
+
+def test_a_program_is_dumped_first_and_an_empty_dump_is_explained(place: Place) -> None:
+    (place.root / "train.py").write_text("import torch\nprint('trained')\n")
+    modules = place.root / "modules"
+    path = f"{ROOT}:{dumping_modules(modules)}"
+    command = ("--mode", "op", "--", sys.executable, "train.py")
+    done = place.run(*command, PYTHONPATH=path)
+    assert done.returncode == 3
+    assert "dumped no operator" in done.stderr and "aclnn" in done.stderr and place.calls() == []
+    (place.root / "bad.py").write_text("raise SystemExit('no data')\n")
+    done = place.run("--mode", "op", "--", sys.executable, "bad.py", PYTHONPATH=path)
+    assert done.returncode == 5 and "the program ended with exit status 1: no data" in done.stderr
+    done = place.run(*command, PYTHONPATH=path, DUMPS="1")
+    assert done.returncode == 0, done.stderr
+    (call,) = place.calls()
+    assert [a for a in call["argv"] if a.startswith("--model_path=")]
+
+
+def test_the_real_set_aoe_is_called(npu: dict[str, str], tmp_path: Path) -> None:
+    """torch_npu itself makes the folder; the stand-in's operators are precompiled, so it stays empty."""
+    (tmp_path / "train.py").write_text(
+        "import sys, torch\ntorch.npu.set_device(0)\nassert sys.argv == ['train.py', '-x']\n"
+    )
+    dump = tmp_path / "dump"
+    done = subprocess.run(dump_command([sys.executable, "train.py", "-x"], dump), cwd=tmp_path, env=npu,
+                          capture_output=True, text=True, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert dump.is_dir() and not list(dump.iterdir())
+
+
+def test_the_run_directory_knows_the_program(place: Place) -> None:
+    (place.root / "result").mkdir()
+    manifest = {"command": [sys.executable, "train.py", "-v"], "soc": SOC}
+    (place.root / "result" / "npuperf.json").write_text(json.dumps(manifest))
+    done = place.run("--mode", "op", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "train.py -v" in done.stdout and f"{SOC} (Atlas A2)" in done.stdout
+    nothing = place.run("--mode", "op", "--run", "elsewhere")
+    assert nothing.returncode == 2 and "npuperf profile train.py first" in nothing.stderr
+
+
+@pytest.mark.parametrize(
+    "command", [["bash", "run.sh"], ["torchrun", "train.py"], [sys.executable, "-c", "pass"], [sys.executable]]
+)
+def test_what_cannot_be_dumped_from_outside_is_said(command: list[str], tmp_path: Path) -> None:
+    with pytest.raises(UsageError):
+        dump_command(command, tmp_path)

@@ -1,0 +1,112 @@
+"""Damaged files: only what is whole is kept, and no success is made of it."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aoe_results import GROUPED, LISTED, SUBGRAPHS, read
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from npuperf.errors import InputError
+from npuperf.tune.lenient import Object, parse
+from npuperf.tune.results import read_results
+
+
+def test_the_manual_s_own_mistakes(tmp_path: Path) -> None:
+    """Its samples lack a comma, the outer brace, and have dots for what was left out."""
+    text = json.dumps(SUBGRAPHS)
+    no_comma = text.replace('], "update_repo_subgraphs"', '] "update_repo_subgraphs"')
+    assert no_comma != text
+    found = read(tmp_path, no_comma)
+    assert len(found.entries) == 3 and found.recovered and found.status == "incomplete"
+    assert "a missing comma at row 1" in str(found.warnings[0])
+    no_brace = read(tmp_path, text[1:])
+    assert len(no_brace.entries) == 3 and no_brace.recovered
+    dots = read(tmp_path, text[:-1] + ', "report_2": [ ....... ] }')
+    assert len(dots.entries) == 3 and dots.recovered
+
+
+def test_every_truncation_keeps_what_is_whole(tmp_path: Path) -> None:
+    """Cut at every byte: no error but a clear one, no figure that is not in the whole file, never a success."""
+    text = json.dumps(LISTED, indent=1)
+    whole = read(tmp_path, LISTED)
+    seen = 0
+    for end in range(len(text) - 1):
+        try:
+            found = read(tmp_path, text[:end])
+        except InputError as error:
+            assert "empty" in str(error) or "no tuning report" in str(error)
+            continue
+        assert found.recovered and found.status in ("incomplete", "nothing_to_tune", "failed"), end
+        assert found.status != "successful"
+        for entry in found.entries:
+            twin = next(e for e in whole.entries if (e.name, e.strategy) == (entry.name, entry.strategy))
+            assert entry.before_us in (None, twin.before_us) and entry.after_us in (None, twin.after_us), end
+        assert len(found.entries) >= seen
+        seen = len(found.entries)
+    assert seen == 3
+
+
+def test_files_from_editors_and_crashes(tmp_path: Path) -> None:
+    text = json.dumps(LISTED)
+    assert len(read(tmp_path, "\ufeff" + text.replace(", ", ",\r\n")).entries) == 3
+    two = read(tmp_path, text + "\n" + text)
+    assert len(two.entries) == 6 and two.recovered
+    assert any("2 documents in one file" in str(w) for w in two.warnings)
+    for content, words in (("", "empty"), ("  \n", "empty"), ("[]", "no tuning report"), ("hello", "no tuning report")):
+        with pytest.raises(InputError, match=words):
+            read(tmp_path, content)
+    (tmp_path / "binary.json").write_bytes(b"\x00\xff\xfe" * 50)
+    with pytest.raises(InputError, match="no tuning report"):
+        read_results([tmp_path / "binary.json"])
+
+
+def test_nothing_is_guessed() -> None:
+    """A number at the very end may be half of one."""
+    (document,) = parse('{"a": 1, "b": 26.8').documents
+    assert isinstance(document, Object) and document.members == [("a", 1)]
+    assert parse('{"a": 1}').faults == []
+
+
+def test_what_no_measurement_is(tmp_path: Path) -> None:
+    """Infinite and undefined times are none; what is nested too deeply is refused, many faults are counted."""
+    text = re.sub(r": 32\b", ": NaN", json.dumps(LISTED), count=1)
+    assert "NaN" in text
+    found = read(tmp_path, text)
+    assert found.entries and all(e.after_us is None or e.after_us > 0 for e in found.entries)
+    for deep in ("[" * 100_000, '{"a":' * 100_000, "[" * 100_000 + "]" * 100_000):
+        with pytest.raises(InputError):
+            read(tmp_path, deep)
+    parsed = parse("[" + " ".join(map(str, range(20_000))) + "]")
+    assert parsed.documents == [[*range(20_000)]] and len(parsed.faults) == 51
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([LISTED, GROUPED]))
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_damage_is_no_success(tmp_path: Path, seed: int, whole: Any) -> None:
+    """Bytes cut out, doubled or changed: an error or a document, and no success that the whole file does not have."""
+    source = random.Random(seed)
+    data = bytearray(json.dumps(whole).encode())
+    for _ in range(source.randint(1, 4)):
+        at, kind = source.randrange(len(data)), source.randrange(3)
+        if kind == 0:
+            del data[at : at + source.randint(1, 40)]
+        elif kind == 1:
+            data[at:at] = data[at : at + source.randint(1, 40)]
+        else:
+            data[at] = source.randrange(256)
+    file = tmp_path / "aoe_result_opat_1_pid1.json"
+    file.write_bytes(bytes(data))
+    try:
+        found = read_results([file])
+    except InputError:
+        return
+    if found.status == "successful":
+        assert not found.recovered
+        assert b"success" in bytes(data)

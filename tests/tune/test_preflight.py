@@ -1,0 +1,99 @@
+"""Every condition for tuning, by the vendor's guides."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from workplace import OP, SOC, Place
+
+from npuperf.documents.tuning import Check
+from npuperf.tune import preflight
+from npuperf.tune.job import Dump, Job, Model, Script
+
+
+def checks(job: Job, machine: preflight.Machine | None = None, **environment: str) -> dict[str, Check]:
+    nothing = preflight.Machine(None, None, None, None, None)
+    return {c.name: c for c in preflight.check(job, machine or nothing, environment, Path.home() / "bank")}
+
+
+MODEL = Model(Path("/net.onnx"))
+
+
+@pytest.mark.parametrize(
+    ("soc", "mode", "status"),
+    [
+        ("Ascend910B3", "op", "ok"), ("Ascend910B3", "subgraph", "fail"), ("Ascend910_9391", "subgraph", "fail"),
+        ("Ascend310P3", "subgraph", "ok"), ("Ascend910A", "subgraph", "ok"), ("Ascend950PR_9599", "op", "fail"),
+        (None, "op", "unknown"),
+    ],
+)  # fmt: skip
+def test_products_and_their_tuning(soc: str | None, mode: str, status: str) -> None:
+    found = checks(Job(mode, MODEL), preflight.Machine(soc, None, None, None, None))["product"]  # type: ignore[arg-type]
+    assert (found.status, found.hard) == (status, True)
+
+
+@pytest.mark.parametrize(("source", "status"), [(MODEL, "ok"), (Script(("t.py",), adapter=True), "fail")])
+def test_only_models_are_tuned_on_the_small_chip(source: Model | Script, status: str) -> None:
+    machine = preflight.Machine("Ascend310B1", None, None, None, None)
+    assert checks(Job("op", source), machine)["product"].status == status
+
+
+def test_cpu_formulas(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """CANN 9.0's guide: with the defaults 75 cores for operators of a model, 83 with --model_path, 25 for subgraphs;
+    TensorFlow 74 and 24.
+    """
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    script = Script(("python3", "t.py"), adapter=True)
+    cases = [(Job("op", MODEL), 75), (Job("op", Dump(tmp_path)), 83), (Job("subgraph", MODEL), 25),
+             (Job("op", script), 74), (Job("subgraph", script), 24)]  # fmt: skip
+    for job, need in cases:
+        found = checks(job)["CPU cores"]
+        assert str(found.required).startswith(f"{need} CPU cores"), (job, found)
+        assert found.status == ("ok" if need <= 64 else "warn") and not found.hard
+    assert checks(Job("op", MODEL, parallel=4))["CPU cores"].required.parameters["need"] == 71
+
+
+def test_every_other_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job("op", Script(("python3", "train.py"), adapter=False))
+    dynamic = preflight.Machine(SOC, 20, 1.0, None, 24)
+    found = checks(job, dynamic, PROFILING_MODE="dynamic", GE_USE_STATIC_MEMORY="1", WORLD_SIZE="8",
+                   CPU_AFFINITY_CONF="1", TE_PARALLEL_COMPILER="64", TUNE_BANK_PATH="/nowhere")  # fmt: skip
+    wrong = {name for name, c in found.items() if c.status in ("warn", "fail")}
+    assert wrong >= {
+        "profiling", "static memory", "single device", "CPU binding", "compilers", "device cores", "shapes",
+        "bank path", "CANN environment",
+    }  # fmt: skip
+    assert {name for name, c in found.items() if c.hard} == {"product", "shapes", "bank path"}
+    fine = checks(
+        job, preflight.Machine(SOC, 24, 0.0, None, 24), ASCEND_HOME_PATH="/cann", TUNE_BANK_PATH=str(tmp_path)
+    )
+    assert {fine[n].status for n in ("shapes", "bank path", "device cores", "CANN environment")} == {"ok"}
+    assert fine["profiling"].status == fine["static memory"].status == "unknown"  # the program may say otherwise
+    assert checks(Job("op", MODEL))["profiling"].status == "ok"
+    assert checks(Job("op", MODEL), GE_USE_STATIC_MEMORY="0")["static memory"].status == "warn"  # unset is required
+    some = checks(job, preflight.Machine(SOC, 24, 0.5, None, 24))["shapes"]
+    assert (some.status, str(some.found)) == ("warn", "50.0 % of the kernels in the profile are dynamic")
+    by_hand = {n for n, c in checks(job).items() if c.status == "unknown" and str(c.found).startswith("not ")}
+    assert by_hand >= {"device memory", "order", "program"}
+    assert checks(job)["device cores"].status == checks(job)["shapes"].status == "unknown"
+    assert checks(Job("op", MODEL), dynamic)["shapes"].status == "unknown"  # the profile is not the model's
+
+
+def test_a_bank_that_is_read_only(tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("permissions do not hold for root")
+    tmp_path.chmod(0o555)
+    assert checks(Job("op", MODEL, bank=tmp_path))["bank path"].status == "fail"
+    tmp_path.chmod(0o755)
+
+
+def test_hard_conditions_stop_unless_forced(place: Place) -> None:
+    refused = place.run("--mode", "subgraph", "--model", "net.onnx", "--soc", SOC)
+    assert refused.returncode == 2 and "cannot tune: product" in refused.stderr and place.calls() == []
+    forced = place.run("--mode", "subgraph", "--model", "net.onnx", "--soc", SOC, "--force")
+    assert forced.returncode == 5 and "not supported on this product" in forced.stderr
+    for bank in ("nowhere", "net.onnx"):
+        missing = place.run(*OP, "--bank", bank)
+        assert missing.returncode == 2 and "bank path" in missing.stderr

@@ -1,0 +1,149 @@
+"""A working folder with the stand-in for aoe, and what tests of tuning put into it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from aoe_results import ROOT
+from build import H, K, ascend_pt
+from conftest import STUB, Done, run_cli
+
+from npuperf.documents.tuning import Entry
+
+SOC = "Ascend910B3"
+
+
+class Place:
+    """A working folder with a home, a model and the stand-in on PATH."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        (root / "home").mkdir()
+        (root / "net.onnx").write_bytes(b"onnx")
+        self.bin = root / "bin"
+        self.bin.mkdir()
+        for name in ("aoe",):
+            shutil.copy(STUB / "bin" / name, self.bin / name)
+            (self.bin / name).chmod(0o755)
+
+    def environment(self, **extra: str) -> dict[str, str]:
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("ASCEND", "TUNE", "FAKE", "AOE"))}
+        return {
+            **clean,
+            "PATH": f"{self.bin}:{os.environ['PATH']}",
+            "HOME": str(self.root / "home"),
+            "FAKE_AOE_SECONDS": "0.2",
+            "FAKE_AOE_LOG": str(self.root / "calls"),
+            "PYTHONPATH": str(ROOT),
+            "COLUMNS": "160",
+            **extra,
+        }
+
+    def command(self, *arguments: object) -> list[str]:
+        return [sys.executable, "-m", "npuperf", "tune", *map(str, arguments)]
+
+    def run(self, *arguments: object, **extra: str) -> Done:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(self.root)
+            for name in os.environ.keys() - self.environment().keys():
+                patch.delenv(name)
+            for name, value in self.environment(**extra).items():
+                patch.setenv(name, value)
+            done = run_cli(["tune", *map(str, arguments)])
+        assert "Traceback" not in done.stderr, done.stderr
+        return done
+
+    def calls(self) -> list[dict[str, Any]]:
+        path = self.root / "calls"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    @property
+    def runs(self) -> list[Path]:
+        return sorted(p for p in (self.root / "result" / "tune").iterdir() if p.is_dir())
+
+    def state(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.runs[-1] / "state.json").read_text())
+        return found
+
+
+OP = ("--mode", "op", "--model", "net.onnx")
+
+
+def document(done: Done) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def tuning_children(place: Place) -> list[psutil.Process]:
+    return [p for p in psutil.process_iter(["cmdline"]) if str(place.bin / "aoe") in " ".join(p.info["cmdline"] or [])]
+
+
+def start(place: Place, *arguments: object, **extra: str) -> subprocess.Popen[str]:
+    child = subprocess.Popen(
+        place.command(*arguments), cwd=place.root, env=place.environment(**extra), text=True, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    deadline = time.monotonic() + 30
+    while not list(place.root.glob("result/tune/*/aoe_result_*.json")):
+        assert time.monotonic() < deadline and child.poll() is None
+        time.sleep(0.05)
+    return child
+
+
+def dumping_modules(root: Path) -> Path:
+    """Stand-ins for torch and torch_npu that only dump."""
+    for name, text in {
+        "torch": "class npu:\n    @staticmethod\n    def set_aoe(path):\n        import os; os.makedirs(path)\n"
+        "        if os.environ.get('DUMPS'): open(path + '/op.pb', 'w').close()\n",
+        "torch_npu": "",
+    }.items():
+        (root / name).mkdir(parents=True)
+        (root / name / "__init__.py").write_text(text)
+    return root
+
+
+def busy_profile(root: Path) -> Path:
+    """Two steps: 4 MatMulV2 of 100 µs back to back, then 3 Add of 5 µs that each wait 400 µs for their launch."""
+    kernels, clock = [], 0
+    for step in range(2):
+        for i in range(4):
+            kernels.append(K(clock, 100_000, f"mm_{i}", "MatMulV2", "AI_CORE", 2, 20, 0, step, clock - 300_000))
+            clock += 100_500
+        for i in range(3):
+            clock += 400_000
+            kernels.append(K(clock, 5_000, f"add_{i}", "Add", "AI_VECTOR_CORE", 2, 40, 0, step, clock - 8_000))
+            clock += 5_000
+    steps_ = {0: (0, clock // 2), 1: (clock // 2, clock)}
+    return ascend_pt(root, kernels, steps_, cores="20,40", host=[H("x", 0, 10)])
+
+
+def entry(name: str, types: tuple[str, ...], before: float, after: float) -> Entry:
+    return Entry(kind="operator", name=name, types=types, before_us=before, after_us=after)
+
+
+def record(m: int, base: int, version: int = 0) -> dict[str, Any]:
+    return {"id": 1, "info_dict": {"m": m}, "knowledge": {"baseM": base}, "op": "MatMulV3", "version": version}
+
+
+def bank(root: Path, records: list[dict[str, Any]], soc: str = SOC, cores: int = 20, cann: str | None = None) -> Path:
+    folder = root / soc / "unified_bank"
+    folder.mkdir(parents=True)
+    text = "".join(json.dumps(r) + "\n" for r in records)
+    (folder / f"{soc}_{cores}_AiCore_MatMulV3_runtime_kb.json").write_text(text)
+    if cann:
+        (root / "npuperf-bank.json").write_text(json.dumps({"cann": cann}))
+    return root
+
+
+def lines(place: Path) -> dict[int, int]:
+    found = [json.loads(line) for f in place.rglob("*_runtime_kb.json") for line in f.read_text().splitlines()]
+    return {r["info_dict"]["m"]: r["knowledge"]["baseM"] for r in found}
