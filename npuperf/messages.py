@@ -91,6 +91,7 @@ class Message:
 
 Parameter = str | int | None | Quantity | Series | Message
 ENGLISH: Final = NullTranslations()
+NOTHING: Final = Message("", {})
 
 
 def say(sentence: str, /, **parameters: Parameter) -> Message:
