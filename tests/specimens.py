@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.analyze.run import run
 from npuperf.documents.analysis import Result
@@ -64,7 +66,14 @@ BANK = BankDiff(
     warnings=(WARNING,),
 )
 STEP = Compared(
-    kind="step", name="", change="changed", verdict="better", old_ns=2_000_000, new_ns=1_500_000, count=3, noise_ns=9_000
+    kind="step",
+    name="",
+    change="changed",
+    verdict="better",
+    old_ns=2_000_000,
+    new_ns=1_500_000,
+    count=3,
+    noise_ns=9_000,
 )
 OPERATOR = Compared(
     kind="operator",
@@ -114,7 +123,9 @@ TUNING = Tuning(
             strategy="Schedule",
             repo_key="k1",
         ),
-        Entry(kind="operator", name="MatMul_1", types=("MatMulV2",), change="updated", before_us=58.781, after_us=26.876),
+        Entry(
+            kind="operator", name="MatMul_1", types=("MatMulV2",), change="updated", before_us=58.781, after_us=26.876
+        ),
     ),
     failed_operators=("Conv_3",),
     summary=Summary(added=1, updated=1, hit=1, reserved=0, unsatisfied=2, total=4),
@@ -123,7 +134,9 @@ TUNING = Tuning(
     bank=BANK,
     checks=(CHECK,),
     savings=(
-        Saving(name="Add_7", calls_per_step=4, felt_per_step=2.5, least_ns=0, most_ns=12_500, basis="type", reason=WARNING),
+        Saving(
+            name="Add_7", calls_per_step=4, felt_per_step=2.5, least_ns=0, most_ns=12_500, basis="type", reason=WARNING
+        ),
     ),
     saved_ns=(0, 12_500),
     step_ns=2_000_000,
@@ -145,7 +158,9 @@ RECORDED = Recorded(
     raw_bytes=3 << 20,
     data=("result",),
     processes=(
-        ProcessStatus(state="done", pid=7, host="h", recorded=(11, 12), folders=("f",), rank=0, engine="torch", device=0),
+        ProcessStatus(
+            state="done", pid=7, host="h", recorded=(11, 12), folders=("f",), rank=0, engine="torch", device=0
+        ),
     ),
     exports=(Exported(folder="f"),),
     proofs=(Proof(path="f", rank=0, device=0, kernels=100, launched=90, steps=2),),
@@ -157,7 +172,8 @@ RECORDED = Recorded(
 @lru_cache
 def result(name: str = "transformer_ascend_pt") -> Result:
     """The analysis of a sample."""
-    return run(AnalyzeRequest(path=Path("samples") / name, what_if=("host*0.5",)))
+    found = run(AnalyzeRequest(path=Path("samples") / name, what_if=("host*0.5",)))
+    return replace(found, input=replace(found.input, files=sorted(found.input.files)))  # read side by side
 
 
 def documents() -> dict[str, Document]:
