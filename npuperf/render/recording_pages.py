@@ -105,10 +105,11 @@ def _window(window: Window | None) -> Message:
     if window is None:
         return say("the whole run")
     names = {"optimizer": say("optimizer steps"), "forward": say("outermost module calls")}
+    seconds = say("{seconds} seconds", seconds=window.step_on)
     steps = say(
         "steps {first}–{last} (counted from 0, by {step_on})",
         first=window.first,
         last=window.last,
-        step_on=names.get(window.step_on, say("{seconds} seconds", seconds=window.step_on)),
+        step_on=names.get(window.step_on, seconds),
     )
     return chain(steps, say("{n} times", n=window.repeat) if window.repeat > 1 else None, by=", ")

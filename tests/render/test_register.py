@@ -56,7 +56,7 @@ def test_a_format_is_one_call_for_all_documents(shouting: str, everything: dict[
 
 
 def test_an_unknown_format_names_the_known_ones() -> None:
-    with pytest.raises(UsageError, match="'jsom'.*\n.*did you mean json\\? known: text, json, csv, markdown"):
+    with pytest.raises(UsageError, match=r"'jsom'.*\n.*did you mean json\? known: text, json, csv, markdown"):
         render(UNHEARD, "jsom")
     with pytest.raises(UsageError, match="no such format"):
         check(Result, "jsom")

@@ -59,19 +59,14 @@ def test_pages(name: str, everything: dict[str, Document], request: pytest.Fixtu
 def test_text_fits_the_screen_but_for_code(width: int, full: bool, everything: dict[str, Document]) -> None:
     for name in ("transformer", "micro_batch", "tuning"):
         document = everything[name]
-        code = {line for line in code_of(document)}
-        lines = [
-            line for line in render(document, "text", View(width=width, full=full)).splitlines() if line not in code
-        ]
-        assert max(map(len, lines)) <= width, name
+        code = set(code_of(document))
+        shown = render(document, "text", View(width=width, full=full)).splitlines()
+        assert max(len(line) for line in shown if line not in code) <= width, name
 
 
 def code_of(document: Document) -> list[str]:
-    found = (
-        [s for d in document.devices for s in (*d.core_splits, *d.super_kernels)]
-        if isinstance(document, Result)
-        else []
-    )
+    devices = document.devices if isinstance(document, Result) else []
+    found = [scope for device in devices for scope in (*device.core_splits, *device.super_kernels)]
     return [line.rstrip() for s in found if s.code for line in s.code.splitlines()]
 
 
