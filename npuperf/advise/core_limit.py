@@ -67,7 +67,7 @@ def _proposal(view: View, use: CoresOverTime, split: CoreSplit) -> Problem:
     least, most = (waited / max(view.partition.span_ns, 1) for waited in use.contended_ns or (0, 0))
     return Problem(
         title=say(
-            "for {waited} of span a kernel waits for cores of another stream; limits separate them ({limits})",
+            "for {waited} of span a kernel waits for cores of another stream; core limits separate them ({limits})",
             waited=share(least, most),
             limits=_limits(split),
         ),

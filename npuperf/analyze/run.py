@@ -69,6 +69,8 @@ def run(request: AnalyzeRequest, recording: Recording | None = None, progress: P
 
 
 def _examine(reading: Reading, request: AnalyzeRequest, thresholds: Thresholds, earlier: Earlier) -> _Source:
+    log = ReadLog(kineto=reading.log.kineto)  # the reading's own is shared by all who ask
+    log.add(reading.log)
     examined: list[Examined | None] = []
     steps: set[int] = set()
     for profile in reading.profiles:
@@ -77,9 +79,9 @@ def _examine(reading: Reading, request: AnalyzeRequest, thresholds: Thresholds, 
         steps |= own
         chosen = request.rank in (None, profile.rank) and request.device in (None, profile.device)
         if chosen and (request.step is None or request.step in own):
-            examined.append(examine(profile, request, thresholds, earlier, reading.log))
+            examined.append(examine(profile, request, thresholds, earlier, log))
     seen = tuple((p.rank, p.device) for p in reading.profiles)
-    return _Source(reading.log, reading.error, tuple(e for e in examined if e), seen, frozenset(steps))
+    return _Source(log, reading.error, tuple(e for e in examined if e), seen, frozenset(steps))
 
 
 def _earlier(request: AnalyzeRequest, log: ReadLog) -> Earlier:

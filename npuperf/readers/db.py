@@ -6,21 +6,14 @@ each table.
 
 from __future__ import annotations
 
-import shutil
-import sqlite3
-import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from typing import Any, Final
-from urllib.parse import quote
+from typing import Final
 
 import numpy as np
 
 from npuperf.errors import InputError
-from npuperf.messages import say, say_n
+from npuperf.messages import say
 from npuperf.model.columns import pmu_name
 from npuperf.model.device import HostSteps, VendorStep
 from npuperf.model.host import HostOps, Spans
@@ -28,12 +21,10 @@ from npuperf.model.labels import F32, I64, Labels, Mask
 from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, UNKNOWN, Tasks, Work, work_of_rows, work_of_tasks
 from npuperf.readers.join import match
 from npuperf.readers.log import ReadLog
+from npuperf.readers.sqlite import Database, open_database
 from npuperf.readers.timeline import Timeline
 from npuperf.units import NS_PER_US
 
-_BATCH: Final = 100_000
-#: Of SQLite's file format: the header's size, and where in it the number of pages stands.
-_HEADER_BYTES, _PAGE_COUNT = 100, 28
 _NODE, _TORCH_OP, _PYTHON_FRAME = 10000, 50001, 50003
 #: CANN_API.type → the layer's name in timelines.
 _LAYERS: Final = {5000: "Runtime", 5500: "Hccl", 10000: "Node", 15000: "Model", 20000: "AscendCL"}
@@ -41,83 +32,12 @@ _INVALID: Final = (4294967295, -1)
 _TID_MASK: Final = 0xFFFFFFFF
 
 
-@dataclass(slots=True)
-class _Database:
-    """An open database with its string table."""
-
-    path: Path
-    connection: sqlite3.Connection
-    log: ReadLog
-    strings: dict[int, str]
-
-    def has(self, table: str) -> set[str]:
-        """Return the columns of a table, none if it does not exist."""
-        return {str(row[1]) for row in self.connection.execute(f'PRAGMA table_info("{table}")')}
-
-    def first(self, table: str, *columns: str) -> str:
-        """Return the first of these columns that a table has, -1 (not recorded) without any."""
-        has = self.has(table)
-        return next((column for column in columns if column in has), str(UNKNOWN))
-
-    def columns(self, table: str, wanted: dict[str, str], where: str = "") -> dict[str, I64]:
-        """Read integer columns: our name → SQL expression; NULL becomes -1. Missing table: no rows."""
-        rows = self.rows(table, f'SELECT {", ".join(wanted.values())} FROM "{table}" {where}')
-        parts = [
-            [np.array([-1 if v is None else v for v in column], np.int64) for column in zip(*batch, strict=True)]
-            for batch in rows
-        ]
-        if not parts:
-            return {name: np.empty(0, np.int64) for name in wanted}
-        return {name: np.concatenate([p[i] for p in parts]) for i, name in enumerate(wanted)}
-
-    def rows(self, table: str, query: str) -> Iterator[list[tuple[Any, ...]]]:
-        """Yield rows in batches; where the file is damaged, those before the damage."""
-        read = 0
-        error: sqlite3.DatabaseError | None = None
-        try:
-            cursor = self.connection.execute(query)
-        except sqlite3.DatabaseError as cause:
-            if "no such table" not in str(cause):
-                self.log.warn(
-                    say("{path}: table {table} cannot be read: {why}", path=str(self.path), table=table, why=str(cause))
-                )
-            return
-        while error is None:
-            batch: list[tuple[Any, ...]] = []
-            try:
-                batch.extend(islice(cursor, _BATCH))  # an error leaves what came before it
-            except sqlite3.DatabaseError as cause:
-                error = cause
-            if not batch:
-                break
-            read += len(batch)
-            yield batch
-        if error:
-            self.log.warn(
-                say_n(
-                    "{path}: table {table}: reading stopped after {n} row: {why}",
-                    "{path}: table {table}: reading stopped after {n} rows: {why}",
-                    read,
-                    path=str(self.path),
-                    table=table,
-                    why=str(error),
-                )
-            )
-
-    def text(self, ids: I64) -> Labels:
-        """Turn string ids into labels; unknown ids and "N/A" become "not recorded"."""
-        values, codes = np.unique(ids, return_inverse=True)
-        names = [self.strings.get(int(v)) for v in values]
-        tidy = Labels.of([None if n in (None, "", "N/A") else n for n in names])
-        return Labels(tidy.codes[codes].astype(np.int32), tidy.names)
-
-
 def read_db(path: Path, log: ReadLog) -> tuple[Timeline, dict[int, int]]:
     """Read tasks, launches, torch operators and steps; also the rank of each device (device → rank).
 
     Raises InputError when the file is no database or has no device tasks.
     """
-    with _open(path, log) as db:
+    with open_database(path, log) as db:
         if not db.has("TASK"):
             raise InputError(
                 say("{path}: no table TASK, so no device tasks in this database", path=str(path)),
@@ -145,7 +65,7 @@ def read_db(path: Path, log: ReadLog) -> tuple[Timeline, dict[int, int]]:
 def read_analysis_db(path: Path, log: ReadLog) -> list[VendorStep]:
     """Read the exporter's own split of each step from analysis.db (µs)."""
     parts = ("computing", "communication_not_overlapped", "free")
-    with _open(path, log) as db:
+    with open_database(path, log) as db:
         if not db.has("StepTraceTime").issuperset(parts):
             return []
         wanted = {p: f"CAST(ROUND({p} * {NS_PER_US}) AS INTEGER)" for p in parts}
@@ -160,62 +80,7 @@ def read_analysis_db(path: Path, log: ReadLog) -> list[VendorStep]:
     ]
 
 
-@contextmanager
-def _open(path: Path, log: ReadLog) -> Iterator[_Database]:
-    """Open read-only; ``immutable`` keeps SQLite from leaving files beside the user's."""
-    with ExitStack() as stack:
-        try:
-            try:
-                connection = stack.enter_context(closing(_connect(path)))
-            except sqlite3.DatabaseError:
-                copy = stack.enter_context(_without_page_count(path))
-                connection = stack.enter_context(closing(_connect(copy, tolerant=True)))
-                log.warn(
-                    say(
-                        "{path}: the database is damaged or cut short; what cannot be read of it is lost",
-                        path=str(path),
-                    )
-                )
-            db = _Database(path, connection, log, {})
-            for batch in db.rows("STRING_IDS", "SELECT id, value FROM STRING_IDS"):
-                db.strings.update(batch)
-            yield db
-        except sqlite3.DatabaseError as error:
-            what = say("{path}: not a readable SQLite database: {why}", path=str(path), why=str(error))
-            raise InputError(what) from error
-
-
-def _connect(path: Path, *, tolerant: bool = False) -> sqlite3.Connection:
-    """Connect and look at the list of tables, which fails where the file is no sound database.
-
-    ``tolerant`` lets SQLite pass over tables that it cannot find; it wants a copy that may be written.
-    """
-    mode = "rw" if tolerant else "ro&immutable=1"
-    connection = sqlite3.connect(f"file:{quote(str(path.resolve()))}?mode={mode}", uri=True)
-    try:
-        if tolerant:
-            connection.execute("PRAGMA writable_schema = ON")
-        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    except sqlite3.DatabaseError:
-        connection.close()
-        raise
-    return connection
-
-
-@contextmanager
-def _without_page_count(path: Path) -> Iterator[Path]:
-    """Yield a copy whose header leaves the number of pages open, so that SQLite takes what is there."""
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / "copy.db"
-        shutil.copyfile(path, copy)
-        if copy.stat().st_size >= _HEADER_BYTES:
-            with copy.open("r+b") as file:
-                file.seek(_PAGE_COUNT)
-                file.write(bytes(4))
-        yield copy
-
-
-def _tasks(db: _Database, calls: _Calls, api: _Api) -> tuple[Tasks, I64]:
+def _tasks(db: Database, calls: _Calls, api: _Api) -> tuple[Tasks, I64]:
     task = db.columns(
         "TASK",
         {
@@ -260,7 +125,7 @@ def _tasks(db: _Database, calls: _Calls, api: _Api) -> tuple[Tasks, I64]:
     return tasks, task["device"]
 
 
-def _compute_info(db: _Database) -> dict[str, I64]:
+def _compute_info(db: Database) -> dict[str, I64]:
     """Read the operators; ``blockNum`` is preferred, because newer files reuse ``blockDim`` for SIMT."""
     columns = {
         "id": ("globalTaskId",),
@@ -305,7 +170,7 @@ class _Calls:
         return start, end, thread
 
 
-def _host_times(db: _Database, table: str) -> dict[str, str]:
+def _host_times(db: Database, table: str) -> dict[str, str]:
     """Return what is read of every table of host events. Some exporters write times as text."""
     thread = db.first(table, "globalTid")
     return {
@@ -316,7 +181,7 @@ def _host_times(db: _Database, table: str) -> dict[str, str]:
     }
 
 
-def _calls(db: _Database) -> _Calls:
+def _calls(db: Database) -> _Calls:
     table = "CANN_API"
     wanted = {"name": "name", "kind": db.first(table, "type"), "connection": db.first(table, "connectionId")}
     rows = db.columns(table, _host_times(db, table) | wanted)
@@ -334,7 +199,7 @@ class _Api:
     events: Spans
 
 
-def _api(db: _Database) -> _Api:
+def _api(db: Database) -> _Api:
     table = "PYTORCH_API"
     if not db.has(table):
         none = np.empty(0, np.int64)
@@ -355,7 +220,7 @@ def _api(db: _Database) -> _Api:
     )
 
 
-def _communication(db: _Database, calls: _Calls, devices: I64) -> tuple[Tasks, I64]:
+def _communication(db: Database, calls: _Calls, devices: I64) -> tuple[Tasks, I64]:
     table = "COMMUNICATION_OP"
     device = db.first(table, "deviceId")
     only = int(devices[0]) if len(devices) and (devices == devices[0]).all() else -1
@@ -393,7 +258,7 @@ def _communication(db: _Database, calls: _Calls, devices: I64) -> tuple[Tasks, I
     return tasks, op["device"][op["device"] >= 0]
 
 
-def _pmu(db: _Database, tasks: I64) -> dict[str, F32]:
+def _pmu(db: Database, tasks: I64) -> dict[str, F32]:
     """Turn the long form (one row per task and metric) into one column per metric."""
     if not db.has("TASK_PMU_INFO"):
         return {}
@@ -414,7 +279,7 @@ def _pmu(db: _Database, tasks: I64) -> dict[str, F32]:
     return {name: column[rows] for name, column in named if name is not None}
 
 
-def _events(db: _Database, calls: _Calls, api: _Api) -> Spans:
+def _events(db: Database, calls: _Calls, api: _Api) -> Spans:
     """Return the events of all host layers under the names that timelines give them."""
     whole = np.flatnonzero(calls.whole)
     names = _layered(calls.name.take(whole), calls.kind[whole])
@@ -440,7 +305,7 @@ def _layered(name: Labels, kind: I64) -> Labels:
     return Labels.concat([*tagged, name.filter(plain).compact()]).take(back)
 
 
-def _stacks(db: _Database, ids: I64) -> Labels:
+def _stacks(db: Database, ids: I64) -> Labels:
     """Return the recorded stacks with these ids, innermost frame first."""
     rows = db.columns("PYTORCH_CALLCHAINS", {"id": "id", "stack": "stack", "depth": "stackDepth"})
     order = np.lexsort((rows["depth"], rows["id"]))
@@ -451,7 +316,7 @@ def _stacks(db: _Database, ids: I64) -> Labels:
     return Labels.of([";".join(stacks[i]) if i in stacks else None for i in known.tolist()]).take(codes)
 
 
-def _ops(db: _Database, api: _Api, connection: I64) -> I64:
+def _ops(db: Database, api: _Api, connection: I64) -> I64:
     """Find the torch operator behind each task: CONNECTION_IDS ties an operator to its launches."""
     pairs = db.columns("CONNECTION_IDS", {"id": "id", "connection": "connectionId"})
     if not len(api.ops) or not len(pairs["id"]):

@@ -10,13 +10,17 @@ from npuperf.messages import Message
 
 @dataclass(slots=True)
 class ReadLog:
-    """Notes of one reading. Each message of ``missing`` has the parameters ``what`` and ``consequence``."""
+    """Notes of one reading. Each message of ``missing`` has the parameters ``what`` and ``consequence``.
+
+    ``events``: how many events with a duration the timeline has, of the host too; ``kineto``: which dialect it is in.
+    """
 
     files: list[str] = field(default_factory=list)
     lost: list[Lost] = field(default_factory=list)
     warnings: list[Message] = field(default_factory=list)
     missing: list[Message] = field(default_factory=list)
     kineto: bool = False
+    events: int = 0
 
     def use(self, *files: object) -> None:
         """Record files that were read."""

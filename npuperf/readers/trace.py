@@ -147,6 +147,7 @@ def read_trace(paths: Sequence[Path], log: ReadLog, progress: Callable[[int], No
     if not builder.events:
         what = say("{path}: no trace event could be read", path=str(paths[0]))
         raise InputError(what, hint=say("export the profile again"))
+    log.events = builder.complete
     return builder.trace(header)
 
 
@@ -167,6 +168,7 @@ class _Builder:
 
     def __init__(self) -> None:
         self.events = 0
+        self.complete = 0
         self._slices: list[dict[str, Any]] = []
         self._flows: list[dict[str, Any]] = []
         self._meta: list[Event] = []
@@ -194,6 +196,7 @@ class _Builder:
         return untimed
 
     def _add_slices(self, events: list[Event]) -> int:
+        self.complete += len(events)
         args = [_NO_ARGS if a is None else a for a in column(events, "args")]
         wanted = _ARG_INTS if isinstance(events[0], RawEvent) else _ASCEND_INTS
         start, length = nanoseconds(column(events, "ts")), durations(column(events, "dur"))

@@ -13,7 +13,7 @@ from npuperf.messages import Message, say
 
 #: A file's kind and its header show within so many bytes, mostly within the first few.
 HEAD_BYTES: Final = 1 << 16
-_FEW_BYTES: Final = 1 << 12
+_FEW_BYTES: Final = 1 << 10
 _PACKED_BYTES: Final = 1 << 16
 
 
@@ -70,7 +70,7 @@ def _up_to_damage(unpack: Any, packed: bytes) -> bytes:
 def open_unpacked(path: Path) -> Iterator[BinaryIO | Gunzip]:
     """Open a file, and unpack it on the way if it is packed; raises InputError when it cannot be read."""
     try:
-        with path.open("rb") as file:
+        with path.open("rb", buffering=0) as file:
             packed = file.read(2) == b"\x1f\x8b"
             file.seek(0)
             yield Gunzip(file) if packed else file

@@ -55,6 +55,7 @@ def test_traces_in_every_form_and_piece_size(
     trace = read_trace([path], log)
     assert log.lost == []
     slices = [e for e in made if e["ph"] == "X"]
+    assert log.events == len(slices)
     assert [trace.slices.name[i] for i in range(len(trace.slices))] == [e["name"] for e in slices]
     assert trace.slices.start.tolist() == [int(e["ts"].replace(".", "")) for e in slices]
     assert len(trace.flows.link("HostToDevice").from_tid) == 40
