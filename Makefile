@@ -1,7 +1,7 @@
 # One command for everything: make check
 PYTHON ?= .venv/bin/python
 
-.PHONY: check lint test bench schema
+.PHONY: check lint test bench schema messages
 check: lint test
 lint:
 	$(PYTHON) -m ruff check . && $(PYTHON) -m ruff format --check . && $(PYTHON) -m mypy
@@ -10,5 +10,6 @@ test:
 bench:
 	$(PYTHON) benchmarks/bench_analyze.py
 schema:
-	$(PYTHON) -c "import json; from npuperf.render.json import result_schema; print(json.dumps(result_schema(), indent=1))" > npuperf/render/result.schema.json
-	$(PYTHON) -c "import json; from npuperf.render.tuning_text import tuning_schema; print(json.dumps(tuning_schema(), indent=1))" > npuperf/render/tuning.schema.json
+	$(PYTHON) -m npuperf.documents.schema
+messages:
+	$(PYTHON) -m npuperf.locale.extract

@@ -91,6 +91,7 @@ class Message:
 
 Parameter = str | int | None | Quantity | Series | Message
 ENGLISH: Final = NullTranslations()
+NOTHING: Final = Message("", {})
 
 
 def say(sentence: str, /, **parameters: Parameter) -> Message:
@@ -142,6 +143,8 @@ def number(value: float) -> Quantity:
 def text(message: Parameter, language: NullTranslations = ENGLISH) -> str:
     """Return a message, or a parameter of one, as text."""
     if isinstance(message, Message):
+        if not message.id:  # under which gettext keeps a catalogue's own header
+            return ""
         found = (
             language.gettext(message.id)
             if message.plural is None or message.n is None

@@ -556,7 +556,8 @@ class Finding(Model, frozen=True, kw_only=True):
     """The answer of one rule.
 
     ``gain_ns_per_step`` is an interval computed from the data, or null; ``gain_per`` says whether the window
-    had steps to spread it over. ``gain_pct`` is of a step, or of the whole window.
+    had steps to spread it over. ``gain_pct`` is of a step, or of the whole window. ``relieves``: the limit that it is
+    about, so that a verdict can name a larger lever of another kind.
     """
 
     rule: str
@@ -574,6 +575,7 @@ class Finding(Model, frozen=True, kw_only=True):
     source: Message | None
     rank: int | None
     device: int
+    relieves: Bound | None = None
 
 
 class WhatIf(Model, frozen=True, kw_only=True):

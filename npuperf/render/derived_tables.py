@@ -25,19 +25,28 @@ def tables_of(document: type[Document]) -> tuple[Table, ...]:
     """Return the tables of a type of document."""
     fields = {f.name: f.type for f in msgspec.structs.fields(document) if f.name not in _SKIPPED}
     lists = {name: part for name, kind in fields.items() if (part := _listed(kind)) is not None}
-    facts = [column(name, kind) for name, kind in fields.items() if name not in lists]
+    facts = [found for name, kind in fields.items() if name not in lists for found in _columns(name, kind)]
     whole = Table("facts", say("facts"), lambda document: [(document,)], tuple(facts))
     return (whole, *(Table(name, _title(name), _rows(name), columns_of(part)) for name, part in lists.items()))
 
 
 def columns_of(model: type[Model]) -> tuple[Column, ...]:
     """Return a column for every field of a part."""
-    return tuple(column(field.name, field.type) for field in msgspec.structs.fields(model))
+    return tuple(found for field in msgspec.structs.fields(model) for found in _columns(field.name, field.type))
 
 
-def column(name: str, kind: Any) -> Column:
-    """Return the column of a field."""
-    return Column(name, _title(name), _unit(name, kind), _getter(name))
+def column(name: str, kind: Any, inside: str | None = None) -> Column:
+    """Return the column of a field, of the row's part or of what is ``inside`` of that."""
+    key = f"{inside}_{name}" if inside else name
+    return Column(key, _title(key), _unit(name, kind), _getter(name, inside))
+
+
+def _columns(name: str, kind: Any) -> list[Column]:
+    """Return the columns of a field; a part inside has one for each of its own."""
+    part = next((part for part in parts_of(kind) if isinstance(part, type) and issubclass(part, Model)), None)
+    if part is None or _listed(kind):
+        return [column(name, kind)]
+    return [column(field.name, field.type, name) for field in msgspec.structs.fields(part)]
 
 
 def _listed(kind: Any) -> type[Model] | None:
@@ -60,7 +69,7 @@ def _unit(name: str, kind: Any) -> Unit:
     kinds = [part for part in parts_of(kind) if part is not type(None)]
     if is_message(kind):
         return "message"
-    if all(get_origin(part) is Literal or part is bool for part in kinds):
+    if bool in kinds or all(get_origin(part) is Literal for part in kinds):
         return "word"
     if not all(part in (int, float) for part in kinds) or get_origin(kind) in (list, tuple):
         return "text"
@@ -68,20 +77,24 @@ def _unit(name: str, kind: Any) -> Unit:
     return named or ("plain" if float in kinds else "count")
 
 
-def _getter(name: str) -> Callable[..., Cell]:
-    return lambda *row: as_cell(getattr(row[-1], name))
+def _getter(name: str, inside: str | None) -> Callable[..., Cell]:
+    def get(*row: Any) -> Cell:
+        part = getattr(row[-1], inside) if inside else row[-1]
+        return as_cell(getattr(part, name, None))
+
+    return get
 
 
 def as_cell(value: Any) -> Cell:
     """Return any value of a document as one cell."""
     if isinstance(value, list | tuple):
+        if any(isinstance(item, Model) for item in value):
+            return len(value)
         if any(isinstance(item, Message) for item in value):
             return chain(*value)
         return ", ".join(str(as_cell(item)) for item in value) or None
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, Model):
-        return ", ".join(f"{name} {as_cell(item)}" for name, item in msgspec.structs.asdict(value).items())
     if isinstance(value, dict):
         return ", ".join(f"{key} {as_cell(item)}" for key, item in value.items()) or None
     return value if isinstance(value, str | int | float | Message) or value is None else str(value)

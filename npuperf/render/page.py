@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from npuperf.documents.document import Document
-from npuperf.messages import Message, Parameter, say
+from npuperf.messages import NOTHING, Message, Parameter, say
 from npuperf.render import View, load
 from npuperf.render.tables import Filled, fill, table_named, tables_of
 from npuperf.render.words import gate_line, problem_line
@@ -64,7 +64,7 @@ def page_of(document: Document, view: View) -> Page:
     """Return a document's page; with ``view.table`` it has nothing but this table."""
     if view.table is not None:
         table = fill(table_named(type(document), view.table), document, view.top)
-        return Page(say(""), [], [table], [], [])
+        return Page(NOTHING, [], [table], [], [])
     place = next(_PAGES[base.__name__] for base in type(document).__mro__ if base.__name__ in _PAGES)
     make: Maker = load(place)
     return make(document, view)

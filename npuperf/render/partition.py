@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from npuperf.documents.analysis import Device, Partition
-from npuperf.messages import Message, chain, ns, say
+from npuperf.messages import NOTHING, Message, chain, ns, say
 from npuperf.render.language import text
 from npuperf.render.tables import Column, Row, Table
 from npuperf.render.words import PARTS
@@ -34,7 +34,7 @@ PARTITION_TABLE: Final = Table(
         Column("part", say("part"), get=lambda part: "  " * part.depth + text(part.title), weight=0),
         Column("ns", say("ms"), "duration", weight=0),
         Column("share", say("% of span"), "share", weight=0),
-        Column("bar", say(""), get=lambda part: part.bar or " "),
+        Column("bar", NOTHING, get=lambda part: part.bar or " "),
     ),
 )
 

@@ -7,7 +7,7 @@ from shlex import quote
 
 from npuperf.documents.recorded import Overhead, ProcessStatus, Proof, Recorded, RecordingPlan, Window
 from npuperf.files import shown
-from npuperf.messages import Message, chain, ns, say, say_n, series, share, size
+from npuperf.messages import NOTHING, Message, chain, ns, say, say_n, series, share, size
 from npuperf.render import View
 from npuperf.render.page import Line, Page, problem_lines, warnings
 
@@ -23,7 +23,7 @@ def recorded(document: Recorded, view: View) -> Page:
         lines.append(Line(failed, "bad"))
     if document.problem is None:
         lines += [Line(say("next: npuperf analyze {path}", path=path), "code") for path in document.data]
-    return Page(say(""), lines, [], [], [])
+    return Page(NOTHING, lines, [], [], [])
 
 
 def _recorded(document: Recorded, view: View) -> Iterator[Message]:
@@ -98,17 +98,18 @@ def plan(document: RecordingPlan, view: View) -> Page:
         if document.ranks is not None:
             lines.append(Line(say("ranks: {ranks}", ranks=series(document.ranks)), "code"))
     lines += [Line(f"{s.of}: {s.name}={s.value!r}", "code") for s in document.settings]
-    return Page(say(""), [*lines, *problem_lines(document)], [], [], warnings(document.cautions))
+    return Page(NOTHING, [*lines, *problem_lines(document)], [], [], warnings(document.cautions))
 
 
 def _window(window: Window | None) -> Message:
     if window is None:
         return say("the whole run")
     names = {"optimizer": say("optimizer steps"), "forward": say("outermost module calls")}
+    seconds = say("{seconds} seconds", seconds=window.step_on)
     steps = say(
         "steps {first}–{last} (counted from 0, by {step_on})",
         first=window.first,
         last=window.last,
-        step_on=names.get(window.step_on, say("{seconds} seconds", seconds=window.step_on)),
+        step_on=names.get(window.step_on, seconds),
     )
     return chain(steps, say("{n} times", n=window.repeat) if window.repeat > 1 else None, by=", ")

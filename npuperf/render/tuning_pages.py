@@ -21,7 +21,7 @@ from npuperf.documents.tuning import (
     Tuning,
 )
 from npuperf.files import shown
-from npuperf.messages import Message, chain, ns, number, say, say_n, series, share
+from npuperf.messages import NOTHING, Message, chain, ns, number, say, say_n, series, share
 from npuperf.render import View
 from npuperf.render.page import Line, Page, common, gate_lines, problem_lines, warnings
 from npuperf.render.tables import fill
@@ -171,7 +171,7 @@ def plan(document: TunePlan, view: View) -> Page:
     lines = [Line(comment, "code") for comment in [*map(_check, document.checks), *comments]]
     for program in document.programs:
         lines += [Line(say("# {title}", title=program.title), "code"), Line(program.shell, "code")]
-    return Page(say(""), [*lines, *common(document)], [], [], [])
+    return Page(NOTHING, [*lines, *common(document)], [], [], [])
 
 
 def _check(check: Check) -> Message:
@@ -192,13 +192,13 @@ def merged(document: Merged, view: View) -> Page:
         "{n} conflict, where the first one won", "{n} conflicts, where the first one won", document.conflicts
     )
     lines = [Line(say("{into}: {records}", into=document.into, records=chain(records, conflicts)))]
-    return Page(say(""), [*lines, *_backup(document.backup), *common(document)], [], [], warnings(document.warnings))
+    return Page(NOTHING, [*lines, *_backup(document.backup), *common(document)], [], [], warnings(document.warnings))
 
 
 def rolled_back(document: RolledBack, view: View) -> Page:
     """Say that a bank is as it was."""
     lines = [Line(say("{place}: as it was before the last tuning run", place=document.place))]
-    return Page(say(""), [*lines, *_backup(document.backup), *common(document)], [], [], [])
+    return Page(NOTHING, [*lines, *_backup(document.backup), *common(document)], [], [], [])
 
 
 def _backup(place: str | None) -> Sequence[Line]:

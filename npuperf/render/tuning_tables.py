@@ -59,7 +59,7 @@ VERIFIED: Final = Table(
     say("without and with the bank"),
     alone(lambda tuning: tuning.verification.rows if tuning.verification else ()),
     (
-        Column("name", say("operator"), get=lambda c: "step" if c.kind == "step" else c.name, weight=0),
+        Column("name", say("operator"), "word", lambda c: "step" if c.kind == "step" else c.name, 0),
         Column("verdict", say("verdict"), "word", weight=0),
         Column("count", say("calls"), "count"),
         Column("before_ns", say("before"), "us", lambda c: c.old_ns),

@@ -141,11 +141,11 @@ def verdict_of(result: Result) -> Message:
 
 
 def _lever(result: Result) -> Message | None:
-    """Name the finding that may save most."""
-    rewarding = [f for f in result.findings if f.status == "problem" and f.gain_pct and f.gain_pct[1] > 0]
-    if not rewarding:
+    """Name the finding that may save most, where it is about another limit than the verdict."""
+    problems = [f for f in result.findings if f.status == "problem" and f.gain_pct]
+    best = max(problems, key=lambda f: f.gain_pct[1] if f.gain_pct else 0, default=None)
+    if best is None or best.relieves in (None, result.verdict.bound):
         return None
-    best = max(rewarding, key=lambda f: f.gain_pct[1] if f.gain_pct else 0)
     return say("largest lever: {finding}", finding=best.title)
 
 

@@ -1,0 +1,1 @@
+"""Languages, one ``<code>.po`` each, and what gathers the sentences to translate."""

@@ -1,0 +1,65 @@
+"""Gather every sentence to be translated: ``make messages`` writes ``npuperf.pot`` and brings every .po up to date."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any, Final
+
+import yaml
+from babel.messages.catalog import Catalog
+from babel.messages.extract import extract_from_dir
+from babel.messages.pofile import read_po, write_po
+
+_HERE: Final = Path(__file__).resolve().parent
+_PACKAGE: Final = _HERE.parent
+#: What says a sentence, and which of its arguments are one.
+KEYWORDS: Final = {"say": None, "words": None, "say_n": (1, 2), "words_n": (1, 2)}
+#: Keys of YAML files under which sentences stand.
+_IN_YAML: Final = ("source", "description")
+
+
+def from_yaml(
+    file: IO[bytes], keywords: Any, comment_tags: Any, options: Any
+) -> Iterator[tuple[int, str, str, list[str]]]:
+    """Yield the sentences of a YAML file as Babel's extractors do: line, keyword, sentence, comments."""
+
+    def sentences(value: Any) -> Iterator[str]:
+        for key, found in value.items() if isinstance(value, Mapping) else ():
+            if key in _IN_YAML and isinstance(found, str):
+                yield found
+            yield from sentences(found)
+
+    for sentence in sentences(yaml.safe_load(file)):
+        yield 1, "say", sentence, []
+
+
+def catalogue() -> Catalog:
+    """Return all sentences of the package and of the recipes."""
+    found = Catalog(project="npuperf", charset="utf-8", fuzzy=False)
+    methods = [("**.py", "python"), ("**.yaml", f"{__package__}.extract:from_yaml")]
+    recipes = _PACKAGE / "recipes"  # a checkout has them beside the package
+    for folder in (_PACKAGE, recipes if recipes.is_dir() else _PACKAGE.parent / "recipes"):
+        place = folder.relative_to(_PACKAGE.parent)
+        for file, line, sentence, comments, context in extract_from_dir(
+            folder, methods, keywords=KEYWORDS, comment_tags=()
+        ):
+            found.add(sentence, None, [(f"{place}/{file}", line)], auto_comments=comments, context=context)
+    return found
+
+
+def main() -> None:
+    """Write the template, and what is new into every language."""
+    template = catalogue()
+    with (_HERE / "npuperf.pot").open("wb") as file:
+        write_po(file, template, width=120)
+    for path in _HERE.glob("*.po"):
+        with path.open("rb") as file:
+            language = read_po(file, locale=path.stem)
+        language.update(template)
+        with path.open("wb") as file:
+            write_po(file, language, width=120)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""The JSON of every document follows its schema; sentences are English, with their messages beside them."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import jsonschema
+import msgspec
+import pytest
+from specimens import TUNING, result
+
+from npuperf.documents.document import Document
+from npuperf.documents.schema import documents as kinds
+from npuperf.documents.schema import schema_of, shipped_schema
+from npuperf.messages import say, share
+from npuperf.render import View, render
+
+
+@pytest.mark.parametrize("name", sorted(kinds()))
+def test_schemas_ship_as_they_are_derived(name: str) -> None:
+    schema = shipped_schema(name)
+    assert schema == json.loads(json.dumps(schema_of(kinds()[name]))), "make schema"
+    jsonschema.Draft202012Validator.check_schema(schema)
+
+
+def test_documents_follow_their_schemas(everything: dict[str, Document]) -> None:
+    names = {kind: name for name, kind in kinds().items()}
+    for document in everything.values():
+        found = json.loads(render(document, "json"))
+        jsonschema.validate(found, shipped_schema(names[type(document)]), cls=jsonschema.Draft202012Validator)
+        assert found["schema_version"] == "2.0"
+
+
+def test_a_wrong_document_does_not_follow_the_schema() -> None:
+    found = json.loads(render(TUNING, "json"))
+    for broken in ({**found, "status": "perhaps"}, {**found, "messages": {"warnings": ["?"]}}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(broken, shipped_schema("tuning"), cls=jsonschema.Draft202012Validator)
+
+
+def test_a_sentence_has_its_message_beside_it() -> None:
+    found = json.loads(render(TUNING, "json"))
+    assert found["warnings"] == ["1.50 ms are 25.0 % of it"]
+    assert found["messages"] == {
+        "warnings": [
+            {
+                "id": "{time} are {share} of it",
+                "parameters": {
+                    "time": {"value": 1_500_000, "unit": "ns"},
+                    "share": {"value": 0.25, "unit": "share"},
+                },
+            }
+        ]
+    }
+    assert "messages" not in found["summary"]
+
+
+def test_json_is_english_whatever_the_locale(monkeypatch: pytest.MonkeyPatch) -> None:
+    english = render(TUNING, "json")
+    monkeypatch.setenv("LC_ALL", "zh_CN.UTF-8")
+    assert render(TUNING, "json", View(language="zh_CN")) == english
+
+
+def test_what_is_no_number_is_null() -> None:
+    broken = msgspec.structs.replace(TUNING, tuning_time_s=float("nan"), warnings=())
+    found = json.loads(render(broken, "json"), parse_constant=pytest.fail)
+    assert found["tuning_time_s"] is None
+
+
+def test_many_phases_are_written_at_once() -> None:
+    """Tens of thousands of phases, each with two messages, cost seconds at most."""
+    device = result().devices[0]
+    label = say("{part} of {whole}", part="forward", whole=share(0.5))
+    phases = [msgspec.structs.replace(p, label=label) for p in device.phases * 5000]
+    many = msgspec.structs.replace(result(), devices=[msgspec.structs.replace(device, phases=phases)])
+    begin = time.perf_counter()
+    assert len(render(many, "json")) > 10_000_000
+    assert time.perf_counter() - begin < 20

@@ -1,0 +1,220 @@
+"""Sentences: whole, with the parameters they name, and none that a language could not translate."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+from string import Formatter
+from typing import Any, Literal, get_args, get_origin
+
+import msgspec
+import pytest
+from babel.messages.extract import extract_from_file
+from babel.messages.pofile import read_po, write_po
+from specimens import documents
+
+from npuperf.documents.base import Model
+from npuperf.documents.document import Document
+from npuperf.documents.schema import parts_of
+from npuperf.locale import extract
+from npuperf.messages import Message, Series
+from npuperf.render import FORMATS, View, language, render
+from npuperf.render.tables import list_tables, tables_of
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "npuperf"
+#: What says a sentence, and how many sentences it takes.
+SAYING = {"say": 1, "words": 1, "say_n": 2, "words_n": 2}
+#: Where text is made of messages.
+TEXT_MAKERS = ("render", "cli", "messages.py", "errors.py")
+
+
+def modules() -> Iterator[tuple[Path, ast.Module]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        yield path, ast.parse(path.read_text("utf-8"))
+
+
+def sayings() -> Iterator[tuple[str, ast.Call, str]]:
+    """Yield every call that says something, and where it is."""
+    for path, tree in modules():
+        defined = {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
+        for call in (n for n in ast.walk(tree) if isinstance(n, ast.Call)):
+            name = call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
+            own = path.name in ("messages.py", "language.py") and path.parent.name in ("npuperf", "render") and defined
+            if name in SAYING and not own:
+                yield name, call, f"{path.relative_to(ROOT)}:{call.lineno}"
+
+
+def placeholders(sentence: str) -> set[str]:
+    return {field for _, field, _, _ in Formatter().parse(sentence) if field is not None}
+
+
+def test_every_sentence_is_whole_and_has_the_parameters_it_names() -> None:
+    faults = []
+    for name, call, where in sayings():
+        sentences = call.args[: SAYING[name]]
+        if not all(isinstance(s, ast.Constant) and isinstance(s.value, str) and s.value for s in sentences):
+            faults.append(f"{where}: {name}: not a literal sentence")
+            continue
+        if len(call.args) != SAYING[name] + name.endswith("_n") or any(k.arg is None for k in call.keywords):
+            faults.append(f"{where}: {name}: parameters are to be named one by one")
+            continue
+        given = {k.arg for k in call.keywords}
+        for s in sentences:
+            found = placeholders(s.value)  # type: ignore[attr-defined]
+            if found - {"n"} != given - {"n"} or ("n" in found - given and not name.endswith("_n")):
+                faults.append(f"{where}: {s.value!r} with {sorted(given)}")  # type: ignore[attr-defined]
+    assert not faults, "\n".join(faults)
+
+
+def test_no_sentence_is_glued_together() -> None:
+    """No f-string, + or % makes a sentence, and none takes a message apart: titles, reasons, hints and the like."""
+    faults = []
+    for path, tree in modules():
+        if path.relative_to(PACKAGE).parts[0] in TEXT_MAKERS:
+            continue
+        for node in ast.walk(tree):
+            glued = [n for n in ast.iter_child_nodes(node) if isinstance(n, ast.Call) and called(n) in SAYING]
+            if glued and isinstance(node, ast.BinOp | ast.FormattedValue):
+                faults.append(f"{path.relative_to(ROOT)}:{glued[0].lineno}: a message inside of other text")
+            if isinstance(node, ast.Call) and called(node) in (*SAYING, "str") and SAYING.get(called(node)):
+                faults += [
+                    f"{path.relative_to(ROOT)}:{node.lineno}: a sentence as a parameter: {text!r}"
+                    for keyword in node.keywords
+                    for text in prose(keyword.value)
+                ]
+    assert not faults, "\n".join(faults)
+
+
+def called(call: ast.Call) -> str:
+    return call.func.id if isinstance(call.func, ast.Name) else ""
+
+
+def prose(value: ast.expr) -> Iterator[str]:
+    """Yield f-strings that hold words of their own."""
+    for node in [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]:
+        if isinstance(node, ast.JoinedStr):
+            words = "".join(str(part.value) for part in node.values if isinstance(part, ast.Constant))
+            if re.search(r"[a-z]{3,} [a-z]{2,}", words):
+                yield words
+
+
+def test_every_sentence_can_be_gathered() -> None:
+    found = {m.id[0] if isinstance(m.id, tuple) else m.id for m in extract.catalogue() if m.id}
+    said = {call.args[0].value for _, call, _ in sayings() if isinstance(call.args[0], ast.Constant)}  # type: ignore[attr-defined]
+    assert said <= found
+    assert len(found) > 500
+    assert any("msprof-analyze" in sentence for sentence in found)  # of thresholds.yaml
+    assert any(sentence.startswith("The device waits") for sentence in found)  # of a recipe
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "locale").glob("*.po")), ids=lambda p: p.stem)
+def test_languages_are_complete(path: Path) -> None:
+    with path.open("rb") as file:
+        known = read_po(file, locale=path.stem)
+    for message in extract.catalogue():
+        found = known.get(message.id) if message.id else message
+        assert found is not None and all(found.string if isinstance(found.string, tuple) else [found.string]), message
+        assert not list(found.check(known)) and placeholders(str(found.string)) >= placeholders(str(found.id)) - {"n"}
+
+
+# --- a made-up language -----------------------------------------------------------------------------------------------
+
+#: What is never translated: units, the field's names of cores, names of files, values of Python.
+NAMES = ("npuperf", "MiB", "core·ms", "AIC", "AIV", "COMM", "tune_ops.cfg", "True")
+_ALPHABET = dict(zip("abcdefghijklmnopqrstuvwxyz", "αβψδεφγηιξκλμνοπқρστυвωхζж", strict=True))
+_MADE_UP = str.maketrans({**_ALPHABET, **{k.upper(): v.upper() for k, v in _ALPHABET.items()}})
+
+
+def made_up(sentence: str) -> str:
+    """Return a sentence without a single ASCII letter outside of its placeholders."""
+    return "".join(p if p.startswith("{") else p.translate(_MADE_UP) for p in re.split(r"(\{\w+\})", sentence))
+
+
+@pytest.fixture
+def made_up_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A language in one file."""
+    catalogue = extract.catalogue()
+    catalogue.locale = "en"  # whose plural forms it has
+    for _, sentence, _, _ in extract_from_file("python", ROOT / "tests" / "specimens.py", extract.KEYWORDS):
+        catalogue.add(sentence)
+    for message in catalogue:
+        if message.id:
+            message.string = tuple(map(made_up, message.id)) if isinstance(message.id, tuple) else made_up(message.id)
+    file = BytesIO()
+    write_po(file, catalogue)
+    (tmp_path / "xx.po").write_bytes(file.getvalue())
+    monkeypatch.setattr(language, "LOCALE", tmp_path)
+    monkeypatch.chdir(ROOT)
+    return "xx"
+
+
+def test_no_sentence_escapes_a_language(made_up_language: str) -> None:
+    """In a language without ASCII letters, whatever has three of them in a row comes from the data."""
+    escaped: dict[str, str] = {}
+    for name, document in documents().items():
+        known = data_words(document)
+        for form, view in views(document):
+            said = render(document, form, view)
+            for line in said.splitlines():
+                for word in re.findall(r"[A-Za-z]{3,}", line):
+                    if word not in known and set(word) - set("HCM"):  # the bar of a step
+                        escaped.setdefault(word, f"{name}, {form}: {line.strip()}")
+    assert not escaped, "\n".join(f"{word}: {line}" for word, line in escaped.items())
+
+
+def views(document: Document) -> Iterator[tuple[str, View]]:
+    """Yield what people read: everything, one screen, and every table alone."""
+    assert set(FORMATS) == {"text", "json", "csv", "markdown"}  # JSON and CSV are English whatever the language
+    for form in ("text", "markdown", "notes"):
+        for full in (False, True):
+            yield form, View(full=full, language="xx", width=1000)
+    for table in tables_of(type(document)):
+        yield "text", View(table=table.name, language="xx", width=1000)
+
+
+def data_words(document: Document) -> set[str]:
+    """Return the words that the data has: names, paths, code, identifiers; not the values of enumerations."""
+    tables = tables_of(type(document))
+    texts = [*data_texts(document, type(document)), *(table.name for table in tables), *NAMES, type(document).__name__]
+    if any(table.name == "facts" for table in tables):  # derived from the fields, whose names are the titles
+        texts += [column.key for table in tables for column in table.columns]
+    return {word for text in texts for word in re.findall(r"[A-Za-z]{3,}", text)}
+
+
+def data_texts(value: Any, kind: Any) -> Iterator[str]:
+    if isinstance(value, Model):
+        for field in msgspec.structs.fields(value):
+            yield from data_texts(getattr(value, field.name), field.type)
+    elif isinstance(value, Message):
+        yield from (text for parameter in value.parameters.values() for text in data_texts(parameter, str))
+    elif isinstance(value, Series):
+        yield from (text for item in value.items for text in data_texts(item, str))
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield key
+            yield from data_texts(item, Any)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from data_texts(item, kind if get_origin(kind) is Literal else (get_args(kind) or (Any,))[0])
+    elif isinstance(value, str) and not any(get_origin(part) is Literal for part in parts_of(kind)):
+        yield value
+
+
+def test_the_made_up_language_is_heard(made_up_language: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    document = documents()["transformer"]
+    assert "HOST-BOUND" in render(document, "text")
+    monkeypatch.setenv("LC_ALL", "xx_YY.UTF-8@somewhere")
+    assert made_up("HOST-BOUND") in render(document, "text")
+    assert "HOST-BOUND" in render(document, "text", View(language="en"))
+    monkeypatch.setenv("NPUPERF_LANGUAGE", "en")
+    assert "HOST-BOUND" in render(document, "text")
+    assert made_up("devices") in language_of_tables(document)
+
+
+def language_of_tables(document: Document) -> str:
+    with language.speaking("xx"):
+        return list_tables(type(document))
