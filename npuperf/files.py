@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from npuperf.errors import InputError
+from npuperf.messages import say
 
 #: What ``npuperf profile`` writes about a run, in its run directory.
 MANIFEST: Final = "npuperf.json"
@@ -43,4 +44,4 @@ def write_atomically(path: Path, text: str) -> None:
     except OSError as error:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
-        raise InputError(f"{path}: cannot be written: {error.strerror}") from error
+        raise InputError(say("{path}: cannot be written: {why}", path=str(path), why=error.strerror)) from error

@@ -17,6 +17,7 @@ from types import FrameType
 import psutil
 
 from npuperf.errors import InputError
+from npuperf.messages import say
 
 #: Seconds between two looks at a program that runs.
 _TICK = 0.2
@@ -144,7 +145,8 @@ def run_logged(
                 start_new_session=True,
             )
     except OSError as error:
-        raise InputError(f"{command[0]}: cannot be started: {error.strerror}") from error
+        what = say("{program}: cannot be started: {why}", program=command[0], why=error.strerror)
+        raise InputError(what) from error
     with contextlib.suppress(psutil.NoSuchProcess):
         began = psutil.Process(child.pid).create_time()
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 NS_PER_US: Final = 1_000
@@ -38,7 +39,13 @@ def percents(low: float, high: float) -> str:
 def interval(low: float, high: float) -> str:
     """Render an interval of times, ns; one number where its ends are within two percent."""
     close = abs(high - low) <= _CLOSE * abs(high)
-    return duration(high) if close else f"{duration(low)} … {duration(high)}"
+    return duration(high) if close else f"{duration(low) if low else 0} … {duration(high)}"
+
+
+def spread(low: float, high: float, like: float) -> str:
+    """Render two times in the unit that :func:`duration` has for a third, without it."""
+    size = next((size for size in (NS_PER_S, NS_PER_MS, NS_PER_US) if abs(like) >= size), 1)
+    return f"{low / size:.2f}–{high / size:.2f}" if size > 1 else f"{low:.0f}–{high:.0f}"
 
 
 def count(n: int) -> str:
@@ -59,3 +66,28 @@ def byte_text(size: float) -> str:
         size /= 1024
         power += 1
     return f"{size:.0f} B" if not power else f"{size:.1f} {units[power]}"
+
+
+def grouped(value: float, decimals: int = 0) -> str:
+    """Render a number with thin separators and a fixed number of decimals."""
+    return f"{value:,.{decimals}f}".replace(",", " ")
+
+
+def ms(ns: float) -> str:
+    """Render nanoseconds as milliseconds without their unit, which a table has in its header."""
+    return grouped(ns / NS_PER_MS, 3)
+
+
+#: Units of whole columns: the sign for their header, and how a cell is shown below it.
+COLUMN_UNITS: Final[dict[str, tuple[str, Callable[[float], str]]]] = {
+    "count": ("", lambda value: count(int(value))),
+    "ms": ("ms", ms),
+    "duration": ("", ms),
+    "us": ("µs", lambda value: grouped(value / NS_PER_US, 3)),
+    "core_ms": ("core·ms", ms),
+    "percent": ("%", lambda value: f"{100 * value:.1f}"),
+    "share": ("", lambda value: f"{100 * value:.1f}"),  # of what: the header says it
+    "number": ("%", lambda value: f"{value:.1f}"),
+    "tenth": ("%", lambda value: f"{10 * value:.1f}"),
+    "plain": ("", lambda value: grouped(value, 3).rstrip("0").rstrip(".")),
+}

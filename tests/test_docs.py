@@ -162,9 +162,25 @@ def test_exit_codes_are_listed() -> None:
 
 
 def test_links_lead_somewhere() -> None:
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+    for page in (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))):
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text("utf-8")):
             assert (page.parent / target).exists(), (page, target)
+
+
+def test_contributing_names_what_is_there() -> None:
+    (commands,) = blocks((ROOT / "CONTRIBUTING.md").read_text("utf-8"), "sh")
+    words = [line.split(" #")[0].split() for line in commands.splitlines()]
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    assert {line[1] for line in words if line[0] == "make"} <= targets
+    for file in (word for line in words for word in line if word.startswith(("tests/", ".ci/"))):
+        assert (ROOT / file).is_file(), file
+
+
+def test_hooks_are_the_linters_of_make() -> None:
+    (repository,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))["repos"]
+    hooks = [hook["entry"].removeprefix(".venv/bin/python ") for hook in repository["hooks"]]
+    recipe = (ROOT / "Makefile").read_text("utf-8").split("\nlint:\n\t")[1].splitlines()[0]
+    assert hooks == [step.removeprefix("$(PYTHON) ").removesuffix(" .") for step in recipe.split(" && ")]
 
 
 def test_recipes_run(tmp_path: Path) -> None:

@@ -83,7 +83,9 @@ def advise(view: View, names: Sequence[str] = ()) -> list[Finding]:
     return sort_findings([rule.ask(view) for rule in rules if not names or rule.name in names])
 
 
-def advise_ranks(stays: list[Stays], waits: I64, thresholds: Thresholds, names: Sequence[str] = ()) -> list[Finding]:
+def advise_ranks(
+    stays: Sequence[Stays], waits: I64, thresholds: Thresholds, names: Sequence[str] = ()
+) -> list[Finding]:
     """Ask every rule that looks across ranks, or those named; see :class:`npuperf.advise.rule.RankRule`."""
     rules = [r for r in RULES if isinstance(r, RankRule) and (not names or r.name in names)]
     found = [rule.judge(stays, waits, thresholds) for rule in rules]

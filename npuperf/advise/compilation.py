@@ -17,7 +17,7 @@ def judge(view: View) -> Answer:
         return None
     return Problem(
         title=say(
-            "{waited} of span is waiting for the host while it compiles operators, longest in {call}",
+            "for {waited} of span the device waits for the host to compile operators, longest in {call}",
             waited=found.waited,
             call=found.call,
         ),

@@ -35,7 +35,9 @@ def judge(view: View) -> Answer:
     violated = [r.detail for r in split.rules if r.status == "violated"]
     if not violated:
         return _proposal(view, use, split)
-    needed = say("limits {limits} would fit, but {violated}", limits=_limits(split), violated=series(violated, by="; "))
+    needed = say(
+        "limits would fit ({limits}), but {violated}", limits=_limits(split), violated=series(violated, by="; ")
+    )
     return Untold(needed, {**_evidence(view, use), "violated": violated})
 
 
@@ -65,7 +67,7 @@ def _proposal(view: View, use: CoresOverTime, split: CoreSplit) -> Problem:
     least, most = (waited / max(view.partition.span_ns, 1) for waited in use.contended_ns or (0, 0))
     return Problem(
         title=say(
-            "for {waited} of span a kernel waits for cores of another stream; limits {limits} separate them",
+            "for {waited} of span a kernel waits for cores of another stream; core limits separate them ({limits})",
             waited=share(least, most),
             limits=_limits(split),
         ),
@@ -92,9 +94,10 @@ def _proposal(view: View, use: CoresOverTime, split: CoreSplit) -> Problem:
 
 
 def _limits(split: CoreSplit) -> Series:
-    return series(
+    each = (
         say("stream {stream}: {cube},{vector}", stream=x.stream, cube=x.cube, vector=x.vector) for x in split.limits
     )
+    return series(each, by="; ")
 
 
 def _evidence(view: View, use: CoresOverTime) -> dict[str, Any]:

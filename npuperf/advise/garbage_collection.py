@@ -17,7 +17,7 @@ def judge(view: View) -> Answer:
         return None
     return Problem(
         title=say(
-            "{waited} of span is waiting for the host while Python collects garbage, longest in {call}",
+            "for {waited} of span the device waits for the host to collect garbage, longest in {call}",
             waited=found.waited,
             call=found.call,
         ),

@@ -43,7 +43,7 @@ def _title(view: View, wait: int, launching: int) -> Message:
         )
     return say(
         "kernels are launched one by one: waiting for the host and launch latency take {whole} of span ({launching} "
-        "without data loading, syncs, compilation and pauses)",
+        "without data loading, syncs, pauses and the like)",
         whole=whole,
         launching=share(launching / view.partition.span_ns),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -76,7 +76,7 @@ class RankRule:
     name: str
     title: Message
     source: Message
-    judge: Callable[[list[Stays], I64, Thresholds], Finding | None]
+    judge: Callable[[Sequence[Stays], I64, Thresholds], Finding | None]
 
 
 def finding(rule: Rule, view: View, answer: Answer) -> Finding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -22,7 +23,7 @@ _BOUND: Final[dict[Bound, Message]] = {
 }
 
 
-def judge_ranks(stays: list[Stays], waits: I64, thresholds: Thresholds) -> Finding | None:
+def judge_ranks(stays: Sequence[Stays], waits: I64, thresholds: Thresholds) -> Finding | None:
     """Name the rank that comes last most often, if the others lose a notable time to it.
 
     ``waits``: see :func:`npuperf.cluster.waits.collective_waits`.

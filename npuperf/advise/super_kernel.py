@@ -26,8 +26,8 @@ def judge(view: View) -> Answer:
         return None
     if any(r.rule == GAPS for s in scopes for r in s.rules):
         needed = say(
-            "{gaps} per step lie between kernels that SuperKernels could hold, but {unknown}: analyze the folder with "
-            "trace_view.json, core counts and Block Dim (npuperf profile --level 1)",
+            "kernels that SuperKernels could hold have gaps of {gaps} per step between them, but {unknown}: analyze "
+            "the folder with trace_view.json, core counts and Block Dim (npuperf profile --level 1)",
             gaps=ns(most),
             unknown=UNKNOWN_WAITS,
         )
@@ -35,10 +35,10 @@ def judge(view: View) -> Answer:
     first = scopes[0]
     return Problem(
         title=say_n(
-            "{gaps} per step lie between kernels that SuperKernels could hold: {n} scope, of {kernels} kernels "
-            "×{count} on stream {stream}",
-            "{gaps} per step lie between kernels that SuperKernels could hold: {n} scopes, the first of {kernels} "
+            "kernels that a SuperKernel could hold have gaps of {gaps} per step between them: {n} scope, of {kernels} "
             "kernels ×{count} on stream {stream}",
+            "kernels that SuperKernels could hold have gaps of {gaps} per step between them: {n} scopes, the first of "
+            "{kernels} kernels ×{count} on stream {stream}",
             len(scopes),
             gaps=ns(most),
             kernels=first.kernels,

@@ -13,6 +13,8 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from .status import say
+
 if TYPE_CHECKING:  # Python 3.7 and 3.8 cannot evaluate it
     Plan = dict[str, Any]
 
@@ -83,19 +85,24 @@ class TorchNpu(_Scheduled):
         super().__init__(plan, module.profiler)
         self.module = module
 
-    def problems(self) -> list[str]:
+    def problems(self) -> list[dict[str, Any]]:
         """Name the options that were asked for and that the installed version does not have."""
-        found = []
+        found: list[dict[str, Any]] = []
         for key, value, option in self.plan["experimental"]:
             enum = self._enum(key)
             if key not in _parameters(self.profilers._ExperimentalConfig) or (key in _ENUMS and enum is None):
-                found += [f"{option}: this version has no {key}"] if option else []
+                found += [_lacking(option, key)] if option else []
             elif enum is not None:
                 missing = [m for m in _listed(value) if not hasattr(enum, m)]
                 names = ", ".join(n for n in vars(enum) if not n.startswith("_"))
-                found += [f"{option or key}: no {m} in this version, only {names}" for m in missing]
+                found += [
+                    say(
+                        "{option}: no {value} in this version, only {names}", option=option or key, value=m, names=names
+                    )
+                    for m in missing
+                ]
         known = _parameters(self.profilers.profile)
-        return found + [f"{o}: this version has no {k}" for k, _, o in self.plan["profile"] if k not in known]
+        return found + [_lacking(option, key) for key, _, option in self.plan["profile"] if key not in known]
 
     def ready(self) -> bool:
         """Tell whether the program has opened its device: the profiler would open device 0 otherwise."""
@@ -197,16 +204,18 @@ class E2E:
         self.said = ""
         self.target = ""
 
-    def problems(self) -> list[str]:
+    def problems(self) -> list[dict[str, Any]]:
         """Say which versions have it, and what replaced it."""
         npu = self.module.npu
         if hasattr(npu, "profile") and hasattr(npu, "profileConfig"):
             known = _parameters(npu.profileConfig)
-            return [f"{o}: this version has no {k}" for k, _, o in self.plan["e2e"] if o and k not in known]
+            return [_lacking(option, key) for key, _, option in self.plan["e2e"] if option and key not in known]
         return [
-            "--engine e2e: this version has no torch_npu.npu.profile; it exists up to torch_npu 5.0.0 (torch 1.8 to "
-            "2.1) and was removed in 6.0.rc1. Use --engine torch: --level 1 --aic-metrics PipeUtilization record the "
-            "same data"
+            say(
+                "--engine e2e: this version has no torch_npu.npu.profile; it exists up to torch_npu 5.0.0 (torch 1.8 "
+                "to 2.1) and was removed in 6.0.rc1. Use --engine torch: --level 1 --aic-metrics PipeUtilization "
+                "records the same data"
+            )
         ]
 
     def ready(self) -> bool:
@@ -286,6 +295,10 @@ def _captured() -> Iterator[io.StringIO]:
         sys.stdout = before
 
 
+def _lacking(option: str | None, name: str) -> dict[str, Any]:
+    return say("{option}: this version has no {name}", option=option, name=name)
+
+
 def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
@@ -298,15 +311,15 @@ def _parameters(function: Any) -> list[str]:
         return []
 
 
-def choose(plan: Plan, torch: Any, torch_npu: Any | None) -> tuple[Any, str]:
+def choose(plan: Plan, torch: Any, torch_npu: Any | None) -> tuple[Any, dict[str, Any] | None]:
     """Return the engine for this process, None where there is none, and why it is not the one for an NPU."""
     wanted = plan["engine"]
     if wanted == "cpu":
-        return Cpu(plan, torch), ""
+        return Cpu(plan, torch), None
     if torch_npu is None:
-        reason = "torch_npu was not imported"
+        reason = say("torch_npu was not imported")
     elif torch_npu.npu.is_initialized() or torch_npu.npu.device_count() > 0:
-        return (E2E if wanted == "e2e" else TorchNpu)(plan, torch_npu), ""
+        return (E2E if wanted == "e2e" else TorchNpu)(plan, torch_npu), None
     else:
-        reason = "torch_npu finds no NPU"
+        reason = say("torch_npu finds no NPU")
     return (Cpu(plan, torch) if wanted == "auto" else None), reason

@@ -16,7 +16,7 @@ from . import engines, sources
 from .exits import Exits, undisturbed
 from .rivals import Rivals
 from .schedule import OVER, RECORD, WAIT, WARM_UP, Window
-from .status import Status
+from .status import Status, say
 
 #: Steps timed after the last window, to compare with the steps inside it.
 _AFTERWARDS = 8
@@ -169,14 +169,13 @@ class Session:
 
     def _advance_open(self) -> None:
         if os.path.exists(self.plan["stop"]):
-            with open(self.plan["stop"], encoding="utf-8") as file:
-                self.status.document["stopped"] = f"at step {self.step}: {file.read().strip()}"
+            self.status.document["stopped"] = self.step
             self._close(early=True)
             return
         phase = self.window.phase(self.step)
         if phase in (WARM_UP, RECORD):
             self._enter(phase)
-        with self._driving(f"step {self.step}"):
+        with self._driving("step()"):
             self.engine.step()
         if phase in (WAIT, OVER):
             self._close()
@@ -239,21 +238,22 @@ class Session:
         self.status.document.update(rank=rank, world_size=_number("WORLD_SIZE"), engine=self.engine.name, torch=version)
         self.status.document.update(self.engine.facts())
         self._enter(self.window.phase(self.step))
-        with self._driving("start"):
+        with self._driving("start()"):
             self.engine.open(self.step, self.worker, self.window.delay)
             self._thread = threading.get_ident()
             self.is_open = True
         if not self.is_open:
             self._leave(state="failed", problem=self.status.document["warnings"][-1])
 
-    def _choose_engine(self) -> str | None:
+    def _choose_engine(self) -> dict[str, Any] | None:
         """Choose how to record; return why it cannot be done, or None."""
         engine, reason = engines.choose(self.plan, self._torch, self._torch_npu)
         if engine is None:
             return reason
         silencers = [name for name in self.plan["silencers"] if os.environ.get(name)]
         if silencers and engine.name == "torch":
-            return f"{silencers[0]} was set inside the program: torch_npu.profiler records nothing with it"
+            return say("{name} was set inside the program: torch_npu.profiler records nothing with it",
+                       name=silencers[0])  # fmt: skip
         if engine.name == "cpu":
             self.rivals.watch(engine.owner(), self.plan["own_profiler"] == "replace")
             self.status.document["why_cpu"] = reason
@@ -266,7 +266,7 @@ class Session:
         if self.step in self.status.document["recorded"]:
             self.status.document["recorded"].remove(self.step)
         self.status.write(state="saving", step=self.step)
-        with self._driving("stop"):
+        with self._driving("stop()"):
             self.engine.close()
         self.has_recorded_all = early or self.window.whole or self.window.phase(self.step) == OVER
         self.status.write(state="recorded", folders=self.engine.folders(self.worker), early=early)
@@ -279,13 +279,20 @@ class Session:
         self.exits.follow(self.is_open)
 
     @contextlib.contextmanager
-    def _driving(self, what: str) -> Iterator[None]:
+    def _driving(self, call: str) -> Iterator[None]:
         """Run a profiler's own code: mark it as ours, keep its words, and survive its errors."""
         self.rivals.ours = True
         try:
             yield
         except Exception as error:
-            self.status.warn(f"the profiler failed ({what}): {type(error).__name__}: {error}")
+            self.status.warn(
+                say(
+                    "the profiler failed in {call} at step {step}: {error}",
+                    call=call,
+                    step=self.step,
+                    error=f"{type(error).__name__}: {error}",
+                )
+            )
         finally:
             self.rivals.ours = False
             self.status.document["said"] = self.engine.said[-20000:]
@@ -297,11 +304,13 @@ class Session:
         self.status.write(step=self.step, **news)
 
     def _met(self) -> None:
-        """The program makes its own profiler: stand aside, unless it was told to be replaced."""
+        """The program makes its own profiler: defer to it, unless it is to be replaced."""
         if self.plan["own_profiler"] == "replace":
             return
         if self.is_open:
-            self.status.warn(f"the program made its own profiler at step {self.step}: recording ended there")
+            self.status.warn(
+                say("the program made its own profiler at step {step}: recording ended there", step=self.step)
+            )
             with self._undisturbed():
                 self._close(early=True)
         elif not self.is_over and not self.has_recorded_all:

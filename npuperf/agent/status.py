@@ -17,6 +17,11 @@ _PULSE = 0.5
 _KEPT = 200
 
 
+def say(sentence: str, **parameters: str | int | None) -> dict[str, Any]:
+    """Return a sentence with its parameters, for npuperf to say in the user's language."""
+    return {"id": sentence, "parameters": parameters}
+
+
 class Status:
     """The document ``<folder>/<host>_<pid>.json``."""
 
@@ -35,10 +40,9 @@ class Status:
         self.after: deque[int] = deque(maxlen=_KEPT)
         self._written = 0.0
 
-    def warn(self, text: str) -> None:
+    def warn(self, message: dict[str, Any]) -> None:
         """Add a warning."""
-        warnings: list[str] = self.document["warnings"]
-        warnings.append(text)
+        self.document["warnings"].append(message)
 
     def pulse(self, step: int) -> None:
         """Write the step counter if the last time is long ago."""

@@ -34,12 +34,13 @@ from npuperf.host.blame import sum_blame
 from npuperf.host.syncs import place
 from npuperf.messages import Message, say, say_n
 from npuperf.model.chip import Cores
-from npuperf.model.device import DeviceProfile, ReadLog
+from npuperf.model.device import DeviceProfile
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I64, Labels
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
 from npuperf.operators.sums import Key, OperatorSum, longest_kernels, sum_operators, type_labels
+from npuperf.readers.log import ReadLog
 from npuperf.replay.study import Study
 from npuperf.replay.whatif import Scene, predict
 from npuperf.scopes import core_limits, fusion

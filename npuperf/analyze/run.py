@@ -13,14 +13,14 @@ from npuperf.analyze.examine import Earlier, Examined, examine
 from npuperf.analyze.overall import overall_verdict
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.cluster.waits import collective_waits, keep_pace
-from npuperf.documents.analysis import Finding, Input, InputKind, Lost, Result, WhatIf
+from npuperf.documents.analysis import Finding, Input, InputKind, Result, WhatIf
 from npuperf.documents.base import Tool
 from npuperf.documents.gates import Condition, Gate, judge_gate, parse_condition
 from npuperf.errors import InputError, UsageError
 from npuperf.messages import Message, say, series
-from npuperf.model.device import ReadLog
 from npuperf.model.thresholds import Thresholds
 from npuperf.operators.sums import list_operators, merge
+from npuperf.readers.log import ReadLog
 from npuperf.readers.plog import read_plog
 from npuperf.readers.read import Progress
 from npuperf.readers.recording import Reading, Recording, open_recording
@@ -69,6 +69,8 @@ def run(request: AnalyzeRequest, recording: Recording | None = None, progress: P
 
 
 def _examine(reading: Reading, request: AnalyzeRequest, thresholds: Thresholds, earlier: Earlier) -> _Source:
+    log = ReadLog(kineto=reading.log.kineto)  # the reading's own is shared by all who ask
+    log.add(reading.log)
     examined: list[Examined | None] = []
     steps: set[int] = set()
     for profile in reading.profiles:
@@ -77,9 +79,9 @@ def _examine(reading: Reading, request: AnalyzeRequest, thresholds: Thresholds, 
         steps |= own
         chosen = request.rank in (None, profile.rank) and request.device in (None, profile.device)
         if chosen and (request.step is None or request.step in own):
-            examined.append(examine(profile, request, thresholds, earlier, reading.log))
+            examined.append(examine(profile, request, thresholds, earlier, log))
     seen = tuple((p.rank, p.device) for p in reading.profiles)
-    return _Source(reading.log, reading.error, tuple(e for e in examined if e), seen, frozenset(steps))
+    return _Source(log, reading.error, tuple(e for e in examined if e), seen, frozenset(steps))
 
 
 def _earlier(request: AnalyzeRequest, log: ReadLog) -> Earlier:
@@ -165,7 +167,7 @@ def _input(
         path=str(recording.path),
         kind=_kind(recording, sources),
         files=[f for log in logs for f in log.files],
-        lost=[Lost(file=x.file, rows=x.rows, reason=x.reason) for log in logs for x in log.lost],
+        lost=[x for log in logs for x in log.lost],
         warnings=list(dict.fromkeys(warnings)),
         missing=list(dict.fromkeys(m for log in logs for m in log.missing)),
     )

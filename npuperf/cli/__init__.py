@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -14,6 +16,7 @@ from npuperf import __version__
 from npuperf.cli import analyze, profile, tune
 from npuperf.cli.options import EXIT_CODES, context_settings
 from npuperf.cli.progress import tell
+from npuperf.cli.streams import outlast_readers
 from npuperf.errors import ExitCode, NpuperfError
 from npuperf.messages import Message, chain, say
 from npuperf.render.language import text
@@ -32,29 +35,43 @@ app = typer.Typer(
 
 
 def _guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command our exit codes for everything that goes wrong in it; --debug shows the traceback instead."""
+    """Give a command our messages and exit codes for what goes wrong in it.
+
+    Whether tracebacks are wanted is the command's own option: a program that is run may have a --debug, too.
+    """
 
     @functools.wraps(command)
-    def run(*args: Any, **kwargs: Any) -> None:
-        try:
-            command(*args, **kwargs)
-        except KeyboardInterrupt:
-            tell(say("interrupted"))
-            os._exit(ExitCode.INTERRUPTED)  # readers on other threads would hold the exit up
-        except BrokenPipeError:  # whoever reads our output (head, less) has seen enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        except NpuperfError as error:
-            if kwargs["debug"]:
-                raise
-            _stop(error.message, error.exit_code)
-        except (typer.Exit, typer.Abort):
-            raise
-        except Exception as error:
-            if kwargs["debug"]:
-                raise
-            _stop(_internal(error), ExitCode.INTERNAL)
+    def run(*args: Any, debug: bool, **kwargs: Any) -> None:
+        with _errors_said(debug=debug):
+            command(*args, debug=debug, **kwargs)
 
     return run
+
+
+@contextmanager
+def _errors_said(*, debug: bool = False) -> Iterator[None]:
+    """Turn errors into messages and exit codes: the one place; ``debug`` shows the traceback before the message."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        tell(say("interrupted"))
+        os._exit(ExitCode.INTERRUPTED)  # readers on other threads would hold the exit up
+    except typer.Exit:  # the framework's way out
+        raise
+    except NpuperfError as error:
+        _stop(error.message, error.exit_code, debug)
+    except Exception as error:
+        what = say("internal error: {name}: {error}", name=type(error).__name__, error=str(error))
+        shown, hidden = say("report what is shown above"), say("run again with --debug and report what it shows")
+        hint = say("next: {hint}", hint=shown if debug else hidden)
+        _stop(chain(what, hint, by="\n  "), ExitCode.INTERNAL, debug)
+
+
+def _stop(message: Message, code: ExitCode, debug: bool) -> NoReturn:
+    if debug:
+        traceback.print_exc()
+    tell(message)
+    sys.exit(code)
 
 
 for verb in (profile, analyze, tune):
@@ -85,18 +102,10 @@ def _global(
 
 
 def main() -> None:
-    """Run the program. What goes wrong before a command begins (a recipe, say) is said here."""
-    try:
-        app()
-    except NpuperfError as error:
-        _stop(error.message, error.exit_code)
-
-
-def _internal(error: Exception) -> Message:
-    what = say("internal error: {name}: {error}", name=type(error).__name__, error=str(error))
-    return chain(what, say("next: run again with --debug and report what it shows"), by="\n  ")
-
-
-def _stop(message: Message, code: ExitCode) -> NoReturn:
-    tell(message)
-    sys.exit(code)
+    """Run the program."""
+    outlast_readers()
+    with _errors_said():
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # a full disk can still be said now; at Python's own end it would be too late

@@ -215,7 +215,7 @@ def _cores(cores: str | None, soc: str | None) -> Cores | None:
         if len(numbers) != 2 or numbers[0] < 1 or numbers[1] < 0:
             hint = say("give cube,vector: --cores 24,48; vector is 0 on chips without vector cores")
             raise UsageError(say("--cores {cores}: not two numbers of cores", cores=repr(cores)), hint=hint)
-        return Cores(numbers[0], numbers[1], "--cores")
+        return Cores(numbers[0], numbers[1], say("--cores"))
     if soc is None:
         return None
     found = cores_of_soc(soc)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from npuperf.messages import Message, say
 from npuperf.render.language import text
@@ -14,14 +14,13 @@ _WORTH_A_BAR = 50 << 20
 
 
 def tell(message: Message) -> None:
-    """Speak on stderr: stdout belongs to data, and to the programs that are run. Whoever listens may leave."""
+    """Speak on stderr: stdout belongs to data, and to the programs that are run."""
     tell_line(text(message))
 
 
 def tell_line(line: str) -> None:
     """Say what is text already; lines that begin with a blank go on with the one before."""
-    with suppress(OSError):
-        print(f"npuperf: {line}" if not line.startswith(" ") else line, file=sys.stderr, flush=True)
+    print(f"npuperf: {line}" if not line.startswith(" ") else line, file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -50,8 +49,7 @@ def rewriting() -> Iterator[Callable[[Message], None]]:
     def show(message: Message) -> None:
         nonlocal last
         if sys.stderr.isatty():
-            with suppress(OSError):  # the terminal may be gone
-                print(f"\r\x1b[K{text(message)}", end="", file=sys.stderr, flush=True)
+            print(f"\r\x1b[K{text(message)}", end="", file=sys.stderr, flush=True)
         elif last is None or _without_time(message) != _without_time(last):
             tell(message)
         last = message

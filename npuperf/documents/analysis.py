@@ -325,7 +325,7 @@ class CoresOverTime(Model, frozen=True, kw_only=True):
 class CoreUse(Model, frozen=True, kw_only=True):
     """How many cores kernels use. Null sides: core counts or block counts are unknown (see ``reason``)."""
 
-    source: str | None
+    source: Message | None
     cube: CoreSide | None
     vector: CoreSide | None
     by_type: list[CoreType]

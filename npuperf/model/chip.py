@@ -1,13 +1,15 @@
 """Chips: how many cores they have, and which side of them a kernel type uses.
 
 Core counts: CANN's platform configuration (cube_core_cnt, vector_core_cnt per SoC). A profile's own
-info.json goes first, because a container or a vNPU may own fewer cores than the chip has.
+info.json overrides it, because a container or a vNPU may own fewer cores than the chip has.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+
+from npuperf.messages import Message, say
 
 _SOCS: tuple[tuple[str, int, int], ...] = (
     ("Ascend910B1", 24, 48),
@@ -41,14 +43,14 @@ class Cores:
 
     cube: int | None = None
     vector: int | None = None
-    source: str | None = None
+    source: Message | None = None
 
 
 def cores_of_soc(soc: str) -> Cores | None:
     """Look a SoC name up (``Ascend910B1``), without regard to case; None when it is not in the table."""
     for pattern, cube, vector in _SOCS:
         if fnmatchcase(soc.lower(), pattern.lower()):
-            return Cores(cube, vector, f"SoC table: {soc}")
+            return Cores(cube, vector, say("SoC table: {soc}", soc=soc))
     return None
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from npuperf.errors import UsageError
+from npuperf.messages import say
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ def resolve(words: Sequence[str], module: str | None = None, python: str | None 
     if module is not None:
         return Command((find_python(python), "-m", module, *words))
     if not words:
-        raise UsageError("nothing to run", hint="npuperf profile train.py, or npuperf profile -- COMMAND")
+        raise UsageError(say("nothing to run"), hint=say("npuperf profile train.py, or npuperf profile -- COMMAND"))
     first = Path(words[0])
     if first.is_dir() and (first / "__main__.py").is_file():
         return Command((find_python(python), *words), first / "__main__.py")
@@ -41,8 +42,10 @@ def resolve(words: Sequence[str], module: str | None = None, python: str | None 
     if shutil.which(words[0]):
         scripts = (Path(word) for word in words[1:] if word.endswith((".py", ".sh")))
         return Command(tuple(words), next((s for s in scripts if s.is_file()), None))
-    what = "no such file" if first.suffix or os.sep in words[0] else "no such file or command"
-    raise UsageError(f"{words[0]}: {what}", hint="options of npuperf come before the script; commands come after --")
+    what = say("{word}: no such file or command", word=words[0])
+    if first.suffix or os.sep in words[0]:
+        what = say("{word}: no such file", word=words[0])
+    raise UsageError(what, hint=say("options of npuperf come before the script; commands come after --"))
 
 
 def _starter(file: Path, python: str | None) -> tuple[str, ...]:
@@ -56,7 +59,7 @@ def _starter(file: Path, python: str | None) -> tuple[str, ...]:
         return ()
     if file.suffix in (".sh", ".bash") or shebang:
         return ("bash" if shutil.which("bash") else "sh",)
-    raise UsageError(f"{file}: neither a Python file nor something that can be started")
+    raise UsageError(say("{file}: neither a Python file nor something that can be started", file=str(file)))
 
 
 def _startable(words: Sequence[str]) -> tuple[str, ...]:
@@ -69,7 +72,7 @@ def find_python(chosen: str | None = None) -> str:
     if chosen is not None:
         found = shutil.which(chosen)
         if not found:
-            raise UsageError(f"--python {chosen}: no such program")
+            raise UsageError(say("--python {name}: no such program", name=chosen))
         return found
     if importlib.util.find_spec("torch") is None:
         other = shutil.which("python") or shutil.which("python3")

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from npuperf.messages import Message, say
+
 #: Set by ``msprof`` and by TF Adapter; torch_npu.profiler does nothing where one of them is set.
 SILENCERS: Final = ("PROFILER_SAMPLECONFIG", "PROFILING_MODE")
 #: Recorded in the manifest: they decide how a program runs and how it is measured.
@@ -19,19 +21,28 @@ _NAMES: Final = (
 #: A name part that keeps a variable out of the manifest.
 _SECRET: Final = ("TOKEN", "SECRET", "PASSWORD", "KEY")
 
+
+def _another_profiler(tool: str) -> Message:
+    return say("{tool} may start a profiler of its own: two of them damage each other's data", tool=tool)
+
+
 #: Variables (value or None for any) that distort what is measured, and why.
 _DISTORTING: Final = (
-    ("ASCEND_LAUNCH_BLOCKING", "1", "every operator waits for the device: nothing overlaps, as in no real run"),
-    ("PYTORCH_NO_NPU_MEMORY_CACHING", None, "memory is not cached: every allocation goes to the driver"),
-    ("ASCEND_GLOBAL_LOG_LEVEL", "0", "CANN writes debug logs, which slows the host down"),
-    ("ASCEND_GLOBAL_LOG_LEVEL", "1", "CANN writes info logs, which slows the host down"),
-    ("ASCEND_SLOG_PRINT_TO_STDOUT", "1", "CANN prints its log, which slows the host down"),
-    ("PYTHONTRACEMALLOC", None, "Python traces every allocation, which slows the host down"),
-    ("PYTHONDEVMODE", None, "Python runs in development mode, which slows the host down"),
-    ("PYTHONMALLOC", "debug", "Python checks every allocation, which slows the host down"),
-    ("PROF_CONFIG_PATH", None, "torch_npu may start a profiler of its own: two of them damage each other's data"),
-    ("MSMONITOR_USE_DAEMON", "1", "msMonitor may start a profiler of its own: two of them damage each other's data"),
-    ("KINETO_USE_DAEMON", "1", "dynolog may start a profiler of its own: two of them damage each other's data"),
+    (
+        "ASCEND_LAUNCH_BLOCKING",
+        "1",
+        say("every operator waits for the device: nothing overlaps as it does in a real run"),
+    ),
+    ("PYTORCH_NO_NPU_MEMORY_CACHING", None, say("memory is not cached: every allocation goes to the driver")),
+    ("ASCEND_GLOBAL_LOG_LEVEL", "0", say("CANN writes debug logs, which slows the host down")),
+    ("ASCEND_GLOBAL_LOG_LEVEL", "1", say("CANN writes info logs, which slows the host down")),
+    ("ASCEND_SLOG_PRINT_TO_STDOUT", "1", say("CANN prints its log, which slows the host down")),
+    ("PYTHONTRACEMALLOC", None, say("Python traces every allocation, which slows the host down")),
+    ("PYTHONDEVMODE", None, say("Python runs in development mode, which slows the host down")),
+    ("PYTHONMALLOC", "debug", say("Python checks every allocation, which slows the host down")),
+    ("PROF_CONFIG_PATH", None, _another_profiler("torch_npu")),
+    ("MSMONITOR_USE_DAEMON", "1", _another_profiler("msMonitor")),
+    ("KINETO_USE_DAEMON", "1", _another_profiler("dynolog")),
 )
 
 
@@ -41,21 +52,27 @@ def worth_keeping(environment: Mapping[str, str]) -> dict[str, str]:
     return {n: kept[n] for n in sorted(kept) if not any(part in n for part in _SECRET)}
 
 
-def distortions(environment: Mapping[str, str]) -> list[str]:
+def distortions(environment: Mapping[str, str]) -> list[Message]:
     """Warn of every variable that distorts the measurement."""
     return [
-        f"{name}={environment[name]} is set: {why}"
+        say("{name}={value} is set: {why}", name=name, value=environment[name], why=why)
         for name, value, why in _DISTORTING
         if name in environment and (environment[name] == value if value else environment[name] not in ("", "0"))
     ]
 
 
-def for_program(environment: Mapping[str, str], agent: Path, plan: Path) -> tuple[dict[str, str], list[str]]:
+def for_program(environment: Mapping[str, str], agent: Path, plan: Path) -> tuple[dict[str, str], list[Message]]:
     """Return the environment of a program that the agent shall enter, and what was changed in it."""
     chosen = {name: value for name, value in environment.items() if name not in SILENCERS}
     removed = [name for name in SILENCERS if environment.get(name)]
     before = environment.get("PYTHONPATH")
     chosen["PYTHONPATH"] = str(agent) if not before else f"{agent}{os.pathsep}{before}"
     chosen["NPUPERF_PLAN"] = str(plan)
-    warning = "is set: torch_npu.profiler would record nothing; the program is started without it"
-    return chosen, [f"{name}={environment[name]} {warning}" for name in removed]
+    return chosen, [
+        say(
+            "{name}={value} is set: torch_npu.profiler would record nothing; the program is started without it",
+            name=name,
+            value=environment[name],
+        )
+        for name in removed
+    ]

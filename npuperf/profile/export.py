@@ -14,11 +14,12 @@ from typing import Any, Final
 
 import msgspec
 
-from npuperf.cann import set_env_script
+from npuperf.documents.recorded import Exported
 from npuperf.errors import InputError
+from npuperf.messages import Message, chain, recall, say, size
 from npuperf.process import Output, run_quietly
-from npuperf.profile.folder import RunFolder, size
-from npuperf.profile.msprof import find_msprof, msprof_first, searched
+from npuperf.profile.folder import ELSEWHERE, RunFolder, bytes_below
+from npuperf.profile.msprof import Msprof, find_msprof, msprof_first, not_found
 from npuperf.profile.plan import AGENT
 
 ASCEND: Final = re.compile(r".+_ascend_(pt|ms)$")
@@ -33,26 +34,20 @@ _CASCADE: Final = re.compile(r"Task \[\w+\] run failed|\[INFO\]")
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
-    """One folder of raw data after the export. ``missing`` names wanted files; ``words`` are the exporter's own."""
+class Export:
+    """The export of a run. ``note`` says what had to be done differently."""
 
-    folder: Path
-    missing: tuple[str, ...] = ()
-    tool: str = ""
-    words: tuple[str, ...] = ()
-
-    @property
-    def done(self) -> bool:
-        """Tell whether every wanted file is there."""
-        return not self.missing
+    folders: tuple[Exported, ...] = ()
+    note: Message | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Export:
-    """The export of a run. ``notes`` say what had to be done differently."""
+class _Exporter:
+    """What exports the raw data of one run: torch_npu under ``python``, and the msprof of ``environment``."""
 
-    folders: tuple[Exported, ...] = ()
-    notes: tuple[str, ...] = ()
+    folder: RunFolder
+    python: str
+    environment: Mapping[str, str]
 
 
 def raw_folders(path: Path) -> list[Path]:
@@ -72,30 +67,39 @@ def export(
     formats: Sequence[str] | None,
     python: str,
     environment: Mapping[str, str],
-    tell: Callable[[str], None],
+    progress: Callable[[Message], None],
 ) -> Export:
     """Export everything below ``folder.raw``. ``formats``: text, db, both of them, or None for what was recorded.
 
     ``python`` is an interpreter that has torch_npu. Raw data is never deleted; folders that have their files are left
     alone.
     """
-    waiting = [raw for raw in raw_folders(folder.raw) if _missing(raw, _formats(raw, formats))]
-    done = [Exported(raw) for raw in raw_folders(folder.raw) if raw not in waiting]
-    if not waiting:
+    wanted = {raw: _formats(raw, formats) for raw in raw_folders(folder.raw)}
+    missing = {raw: found for raw, kinds in wanted.items() if (found := _missing(raw, kinds))}
+    done = [Exported(folder=str(raw)) for raw in wanted if raw not in missing]
+    if not missing:
         return Export(tuple(done))
     msprof = find_msprof(environment)
-    if msprof is None:
-        why = f"msprof was not found (looked at {searched(environment)})"
-        words = (f"{why}; run: source {set_env_script(environment)}",)
-        return Export((*done, *(Exported(w, _missing(w, _formats(w, formats)), "msprof", words) for w in waiting)))
-    if not msprof.works and msprof.script is None:
-        words = (msprof.note or "",)
-        return Export((*done, *(Exported(w, _missing(w, _formats(w, formats)), "msprof", words) for w in waiting)))
+    if msprof is None or not (msprof.works or msprof.script):
+        words = (_useless(msprof, environment),)
+        failed = (Exported(folder=str(r), missing=m, tool="msprof", words=words) for r, m in missing.items())
+        return Export((*done, *failed))
     with msprof_first(msprof, environment) as chosen:
-        for number, raw in enumerate(waiting):
-            tell(f"exporting {raw.name} ({number + 1} of {len(waiting)})")
-            done.append(_export_one(folder, raw, _formats(raw, formats), python, chosen))
-    return Export(tuple(sorted(done, key=lambda e: e.folder)), (msprof.note,) if msprof.note else ())
+        exporter = _Exporter(folder, python, chosen)
+        for number, raw in enumerate(missing):
+            progress(
+                say("exporting {name} ({number} of {count})", name=raw.name, number=number + 1, count=len(missing))
+            )
+            done.append(_export_one(exporter, raw, wanted[raw]))
+    return Export(tuple(sorted(done, key=lambda e: e.folder)), msprof.note)
+
+
+def _useless(msprof: Msprof | None, environment: Mapping[str, str]) -> Message:
+    """Say why nothing can be exported with the msprof of this machine."""
+    if msprof is not None:
+        return chain(msprof.note)
+    error = not_found(environment)
+    return chain(error.what, say("run: {command}", command=error.hint))
 
 
 def copy_raw(found: Sequence[Path], folder: RunFolder) -> None:
@@ -103,10 +107,11 @@ def copy_raw(found: Sequence[Path], folder: RunFolder) -> None:
 
     Raises InputError when there is no room for it.
     """
-    needed, free = sum(map(size, found)), shutil.disk_usage(folder.raw).free
+    needed, free = sum(map(bytes_below, found)), shutil.disk_usage(folder.raw).free
     if needed > free:
-        sizes = f"{needed >> 20} MiB are needed and {free >> 20} MiB free"
-        raise InputError(f"{folder.path}: no room to work on a copy: {sizes}", hint="choose another folder with -o")
+        what = say("{folder}: no room to work on a copy: {needed} are needed and {free} are free",
+                   folder=str(folder.path), needed=size(needed), free=size(free))  # fmt: skip
+        raise InputError(what, hint=ELSEWHERE)
     for raw in found:
         target = folder.raw / raw.name
         while target.exists():  # the same name in two folders
@@ -116,22 +121,20 @@ def copy_raw(found: Sequence[Path], folder: RunFolder) -> None:
             base.chmod(base.stat().st_mode | 0o700)
 
 
-def _export_one(
-    folder: RunFolder, raw: Path, formats: Sequence[str], python: str, environment: Mapping[str, str]
-) -> Exported:
+def _export_one(exporter: _Exporter, raw: Path, formats: Sequence[str]) -> Exported:
     began = time.time() - 1
     if ASCEND.match(raw.name):
         there = [kind for kind in ("text", "db") if not _missing(raw, [kind])]
         formats = list(dict.fromkeys([*there, *formats]))
-        with _keeping(raw, folder, lambda: not _missing(raw, formats, began)):
-            tool, outputs = "torch_npu's analyse", _parse(raw, formats, python, environment, began)
+        with _keeping(raw, exporter.folder, lambda: not _missing(raw, formats, began)):
+            tool, outputs = "torch_npu.profiler.profiler.analyse", _parse(exporter, raw, formats, began)
             missing = _missing(raw, formats, began)
     else:
-        tool, outputs = "msprof --export", [_msprof(raw, kind, environment) for kind in formats]
+        tool, outputs = "msprof --export", _msprof(exporter, raw, formats)
         missing = _missing(raw, formats, began)
-    with folder.export_log.open("a", encoding="utf-8") as log:
+    with exporter.folder.export_log.open("a", encoding="utf-8") as log:
         log.write("".join(f"==== {tool} {raw}\n{output.text}\n" for output in outputs))
-    return Exported(raw, missing, tool, _words(outputs) if missing else ())
+    return Exported(folder=str(raw), missing=missing, tool=tool, words=_words(outputs) if missing else ())
 
 
 @contextmanager
@@ -153,35 +156,35 @@ def _keeping(raw: Path, folder: RunFolder, succeeded: Callable[[], bool]) -> Ite
             kept.rename(output)
 
 
-def _parse(
-    raw: Path, formats: Sequence[str], python: str, environment: Mapping[str, str], began: float
-) -> list[Output]:
+def _parse(exporter: _Exporter, raw: Path, formats: Sequence[str], began: float) -> list[Output]:
     """Let torch_npu parse. Where files are missing, ask msprof alone: for its words, and for what it can save.
 
     If msprof does its part, torch_npu gets a second chance: its scheduler loses a task now and then.
     """
-    first = _analyse(raw, formats, python, environment)
+    first = _analyse(exporter, raw, formats)
     if not _missing(raw, formats, began):
         return [first]
     inner = sorted(raw.glob("PROF_*"))
-    alone = [_msprof(prof, kind, environment) for prof in inner for kind in formats]
+    alone = [output for prof in inner for output in _msprof(exporter, prof, formats)]
     if not inner or any(_missing(prof, formats, began) for prof in inner):
         return [*alone, first]
-    again = _analyse(raw, formats, python, environment)
+    again = _analyse(exporter, raw, formats)
     if _missing(raw, formats, began):  # which has deleted what msprof had saved
-        alone = [_msprof(prof, kind, environment) for prof in inner for kind in formats]
+        alone = [output for prof in inner for output in _msprof(exporter, prof, formats)]
     return [first, again, *alone]
 
 
-def _analyse(raw: Path, formats: Sequence[str], python: str, environment: Mapping[str, str]) -> Output:
+def _analyse(exporter: _Exporter, raw: Path, formats: Sequence[str]) -> Output:
     processes = str(max(1, (os.cpu_count() or 2) // 2))
-    return run_quietly([python, str(AGENT / "parse.py"), str(raw), processes, ",".join(formats)], environment)
+    call = [exporter.python, str(AGENT / "parse.py"), str(raw), processes, ",".join(formats)]
+    return run_quietly(call, exporter.environment)
 
 
-def _msprof(raw: Path, kind: str, environment: Mapping[str, str]) -> Output:
-    as_db = ["--type=db"] if kind == "db" else []
-    msprof = shutil.which("msprof", path=environment["PATH"]) or "msprof"
-    return run_quietly([msprof, "--export=on", *as_db, f"--output={raw}"], environment)
+def _msprof(exporter: _Exporter, raw: Path, formats: Sequence[str]) -> list[Output]:
+    """Let msprof export each format."""
+    environment = exporter.environment
+    call = [shutil.which("msprof", path=environment["PATH"]) or "msprof", "--export=on", f"--output={raw}"]
+    return [run_quietly([*call, "--type=db"] if kind == "db" else call, environment) for kind in formats]
 
 
 def _formats(raw: Path, formats: Sequence[str] | None) -> list[str]:
@@ -238,13 +241,13 @@ def _experimental(raw: Path) -> dict[str, Any]:
     return _info(raw).get("experimental_config") or {}
 
 
-def _words(outputs: Sequence[Output]) -> tuple[str, ...]:
+def _words(outputs: Sequence[Output]) -> tuple[Message, ...]:
     """Return the lines that explain a failure: of each helper its first errors, else its last lines."""
-    found: list[str] = []
+    found: list[Message] = []
     for output in outputs:
         lines = [_DECORATION.sub("", line).strip() for line in output.text.splitlines()]
         lines = [line for line in lines if line and not _CASCADE.search(line)]
         errors = [line for line in lines if re.search(r"error|fail|not found|denied|no space", line, re.IGNORECASE)]
-        found += errors[:_LAST_WORDS] or lines[-_LAST_WORDS:]
-        found += [f"exit status {output.returncode}"] if output.returncode else []
-    return tuple(dict.fromkeys(found)) or ("it printed nothing, and its exit status was 0",)
+        found += map(recall, errors[:_LAST_WORDS] or lines[-_LAST_WORDS:])
+        found += [say("exit status {status}", status=output.returncode)] if output.returncode else []
+    return tuple(dict.fromkeys(found)) or (say("it printed nothing, and its exit status was 0"),)

@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from npuperf.errors import InputError, UsageError
 from npuperf.files import MANIFEST, shown
+from npuperf.messages import say
+
+ELSEWHERE: Final = say("choose another folder with -o")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +74,10 @@ def check_free(path: Path, force: bool) -> None:
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return
     if not (path / MANIFEST).is_file():
-        raise UsageError(f"{path}: exists and is no run of npuperf", hint="choose another folder with -o")
+        raise UsageError(say("{path}: exists and is no run of npuperf", path=str(path)), hint=ELSEWHERE)
     if not force and any(any((path / part).glob("*")) for part in ("raw", "tune")):
-        hint = f"choose another folder with -o, or keep it as {_aside(path)} with --force"
-        raise UsageError(f"{path}: holds a run already", hint=hint)
+        hint = say("choose another folder with -o, or keep it as {path} with --force", path=str(_aside(path)))
+        raise UsageError(say("{path}: holds a run already", path=str(path)), hint=hint)
 
 
 def create(path: Path, force: bool) -> tuple[RunFolder, Path | None]:
@@ -90,11 +94,12 @@ def create(path: Path, force: bool) -> tuple[RunFolder, Path | None]:
         # torch_npu refuses to write where others may.
         folder.raw.chmod(0o750 & folder.raw.stat().st_mode)
     except OSError as error:
-        raise InputError(f"{path}: cannot be made: {error.strerror}", hint="choose another folder with -o") from error
+        what = say("{path}: cannot be made: {why}", path=str(path), why=error.strerror or str(error))
+        raise InputError(what, hint=ELSEWHERE) from error
     return folder, moved
 
 
-def size(path: Path) -> int:
+def bytes_below(path: Path) -> int:
     """Return how many bytes lie below a folder; what vanishes meanwhile counts nothing."""
     total = 0
     for base, _, files in os.walk(path):

@@ -3,89 +3,197 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import platform
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Literal
 
 import msgspec
 
 from npuperf import __version__
 from npuperf.cann import cann_version
-from npuperf.errors import InputError
-from npuperf.files import write_atomically
+from npuperf.documents.base import SCHEMA_VERSION, Model, Tool
+from npuperf.documents.recorded import Exported, Overhead, ProcessStatus, Proof, Recorded
+from npuperf.files import read_object, write_atomically
+from npuperf.messages import Message
 from npuperf.process import run_quietly
 from npuperf.profile.command import Command
 from npuperf.profile.environment import worth_keeping
 from npuperf.profile.folder import RunFolder
-from npuperf.profile.options import Options
-from npuperf.profile.processes import ProcessStatus
+from npuperf.profile.processes import as_message
+from npuperf.profile.request import ProfileRequest, RecordingOptions
 
-SCHEMA_VERSION: Final = "1.0"
-
-
-def begin(command: Command, options: Options, environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return what is known before the program starts."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "tool": {"name": "npuperf", "version": __version__},
-        "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "argv": sys.argv,
-        "command": list(command.argv),
-        "cwd": str(Path.cwd()),
-        "host": {"name": socket.gethostname(), "system": platform.platform(), "cpus": os.cpu_count()},
-        "versions": {"cann": cann_version(environment)},
-        "environment": worth_keeping(environment),
-        "git": git_state(command.script.parent if command.script else Path.cwd()),
-        "inputs": [{"file": str(f), "sha256": sha256(f)} for f in [command.script] if f is not None],
-        "options": msgspec.to_builtins(options),
-        "stages": {},
-        "processes": [],
-        "warnings": [],
-    }
+Outcome = Literal["done", "failed"]
 
 
-def describe_processes(manifest: dict[str, Any], processes: Sequence[ProcessStatus]) -> None:
-    """Add what the processes said; versions and the chip are those of the first that recorded."""
-    manifest["processes"] = [msgspec.to_builtins(p) for p in processes]
+class Host(Model, frozen=True, kw_only=True):
+    """The machine that npuperf ran on."""
+
+    name: str
+    system: str
+    cpus: int | None
+
+
+class GitState(Model, frozen=True, kw_only=True):
+    """The commit of a repository, and whether files differ from it."""
+
+    commit: str
+    dirty: bool
+
+
+class InputFile(Model, frozen=True, kw_only=True):
+    """A file that was run, and its digest; None where it cannot be read."""
+
+    file: str
+    sha256: str | None
+
+
+class RunStage(Model, frozen=True, kw_only=True, omit_defaults=True):
+    """How the program ended."""
+
+    status: Literal["running", "done", "failed"]
+    exit_status: int | None = None
+    seconds: float | None = None
+
+
+class ExportStage(Model, frozen=True, kw_only=True):
+    """What was exported."""
+
+    status: Outcome
+    folders: tuple[Exported, ...]
+
+
+class ProofStage(Model, frozen=True, kw_only=True):
+    """What was read of the export."""
+
+    status: Outcome
+    devices: tuple[Proof, ...]
+
+
+class Stages(Model, frozen=True, kw_only=True, omit_defaults=True):
+    """How far a run got; None where it did not get."""
+
+    run: RunStage | None = None
+    export: ExportStage | None = None
+    proof: ProofStage | None = None
+
+
+class Manifest(Model, frozen=True, kw_only=True):
+    """What is known about a run. Everything may be missing: older versions, and others, write such files, too."""
+
+    schema_version: str = SCHEMA_VERSION
+    tool: Tool | None = None
+    created: str | None = None
+    argv: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    cwd: str | None = None
+    host: Host | None = None
+    versions: dict[str, str | None] = msgspec.field(default_factory=dict)
+    environment: dict[str, str] = msgspec.field(default_factory=dict)
+    git: GitState | None = None
+    inputs: tuple[InputFile, ...] = ()
+    options: RecordingOptions | None = None
+    imported_from: str | None = None
+    stages: Stages = Stages()
+    processes: tuple[ProcessStatus, ...] = ()
+    soc: str | None = None
+    cores_cube: int | None = None
+    cores_vector: int | None = None
+    warnings: tuple[Message, ...] = ()
+    problem: Message | None = None
+    data: tuple[str, ...] = ()
+    overhead: Overhead | None = None
+
+
+def begin(command: Command, request: ProfileRequest, environment: Mapping[str, str]) -> Manifest:
+    """Return what is known before anything is started."""
+    return Manifest(
+        tool=Tool(name="npuperf", version=__version__),
+        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        argv=tuple(sys.argv),
+        command=command.argv,
+        cwd=str(Path.cwd()),
+        host=Host(name=socket.gethostname(), system=platform.platform(), cpus=os.cpu_count()),
+        versions={"cann": cann_version(environment)},
+        environment=worth_keeping(environment),
+        git=_git_state(command.script.parent if command.script else Path.cwd()),
+        inputs=tuple(InputFile(file=str(f), sha256=_sha256(f)) for f in [command.script] if f is not None),
+        options=msgspec.convert(request, RecordingOptions, from_attributes=True),
+        imported_from=None if request.source is None else str(request.source.absolute()),
+    )
+
+
+def with_processes(manifest: Manifest, processes: Sequence[ProcessStatus], run: RunStage) -> Manifest:
+    """Add how the program ended and what its processes said; the chip is that of the first that recorded."""
     first = next((p for p in processes if p.folders), next(iter(processes), None))
+    known: dict[str, str | None] = {}
     if first is not None:
         known = {"python": first.python, "torch": first.torch, "torch_npu": first.torch_npu, "cann": first.cann}
-        manifest["versions"].update({name: version for name, version in known.items() if version})
-        manifest.update(soc=first.soc, cores_cube=first.cores_cube, cores_vector=first.cores_vector)
+    return msgspec.structs.replace(
+        manifest,
+        stages=Stages(run=run),
+        processes=tuple(processes),
+        versions={**manifest.versions, **{name: version for name, version in known.items() if version}},
+        soc=first and first.soc,
+        cores_cube=first and first.cores_cube,
+        cores_vector=first and first.cores_vector,
+    )
 
 
-def write(folder: RunFolder, manifest: Mapping[str, Any]) -> None:
-    """Write the manifest."""
-    write_atomically(folder.manifest, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
+def with_outcome(manifest: Manifest, document: Recorded) -> Manifest:
+    """Add what was exported and proven, and what there is to say."""
+    exported = all(e.done for e in document.exports)
+    proven = any(p.holds for p in document.proofs)
+    return msgspec.structs.replace(
+        manifest,
+        schema_version=SCHEMA_VERSION,
+        stages=msgspec.structs.replace(
+            manifest.stages,
+            export=ExportStage(status="done" if exported else "failed", folders=document.exports),
+            proof=ProofStage(status="done" if proven else "failed", devices=document.proofs),
+        ),
+        warnings=(*document.cautions, *document.warnings),
+        problem=document.problem and document.problem.what,
+        data=document.data,
+        overhead=document.overhead or manifest.overhead,
+    )
 
 
-def read(folder: RunFolder) -> dict[str, Any]:
-    """Read the manifest of a run; raises InputError when it cannot be read."""
-    try:
-        found = json.loads(folder.manifest.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{folder.manifest}: cannot be read: {error}") from error
-    if not isinstance(found, dict):
-        raise InputError(f"{folder.manifest}: not a manifest")
-    return found
+def write(folder: RunFolder, manifest: Manifest) -> None:
+    """Write the manifest, whole or not at all."""
+    content = msgspec.json.format(msgspec.json.encode(manifest, enc_hook=str), indent=1)
+    write_atomically(folder.manifest, content.decode() + "\n")
 
 
-def git_state(folder: Path) -> dict[str, object] | None:
+def read(folder: RunFolder) -> Manifest | None:
+    """Return the manifest of a run, None where there is none; what cannot be read in it counts as missing."""
+    found = read_object(folder.manifest)
+    return Manifest(**dict(_readable(found))) if found else None
+
+
+def _readable(found: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for field in msgspec.structs.fields(Manifest):
+        if field.name in found:
+            try:
+                yield field.name, msgspec.convert(found[field.name], field.type, dec_hook=as_message)
+            except msgspec.ValidationError:
+                continue
+
+
+def _git_state(folder: Path) -> GitState | None:
     """Return commit and cleanness of the repository that a folder belongs to; None outside of one."""
     commit = run_quietly(["git", "-C", str(folder), "rev-parse", "HEAD"])
     if commit.returncode != 0:
         return None
     changes = run_quietly(["git", "-C", str(folder), "status", "--porcelain", "--untracked-files=no"])
-    return {"commit": commit.text.strip(), "dirty": bool(changes.text.strip())}
+    return GitState(commit=commit.text.strip(), dirty=bool(changes.text.strip()))
 
 
-def sha256(file: Path) -> str | None:
+def _sha256(file: Path) -> str | None:
     """Return the digest of a file, None when it cannot be read."""
     try:
         return hashlib.sha256(file.read_bytes()).hexdigest()

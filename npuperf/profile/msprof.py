@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from npuperf.cann import find_program, roots
-from npuperf.process import run_quietly
+from npuperf.cann import find_program, roots, set_env_script
+from npuperf.errors import InputError
+from npuperf.messages import Message, say, series
+from npuperf.process import Output, run_quietly
 
 #: The binary below an installation: today's layout, and that of CANN 5.
 _BINARIES: Final = ("tools/profiler/bin/msprof", "toolkit/tools/profiler/bin/msprof")
@@ -30,7 +32,7 @@ class Msprof:
     script: Path | None
     works: bool
     help: str
-    note: str | None = None
+    note: Message | None = None
 
 
 def find_msprof(environment: Mapping[str, str]) -> Msprof | None:
@@ -39,9 +41,13 @@ def find_msprof(environment: Mapping[str, str]) -> Msprof | None:
     return _examined(binary) if binary else None
 
 
-def searched(environment: Mapping[str, str]) -> str:
-    """Say where :func:`find_msprof` looks."""
-    return ", ".join(["PATH", *(f"{root}/{_BINARIES[0]}" for root in roots(environment))])
+def not_found(environment: Mapping[str, str]) -> InputError:
+    """Return the error for a machine on which :func:`find_msprof` finds nothing."""
+    places = series(["PATH", *(f"{root}/{_BINARIES[0]}" for root in roots(environment))])
+    return InputError(
+        say("msprof was not found (looked at {places})", places=places),
+        hint=say("source {script}", script=set_env_script(environment)),
+    )
 
 
 @contextmanager
@@ -92,12 +98,17 @@ def _examined(binary: Path) -> Msprof:
     script = _script_of(binary)
     output = run_quietly([str(binary), "--help"])
     works = _NO_DRIVER not in output.text and output.returncode is not None
-    note = None
-    if not works:
-        reason = "finds no driver" if _NO_DRIVER in output.text else f"does not start ({output.text.strip()})"
-        note = f"{binary} {reason}"
-        note += f": used {script} in its place" if script else ", and there is no msprof.py beside it"
-    return Msprof(binary, script, works, output.text, note)
+    return Msprof(binary, script, works, output.text, None if works else _note(binary, script, output))
+
+
+def _note(binary: Path, script: Path | None, output: Output) -> Message:
+    """Say why a binary does not work, and what is used in its place."""
+    why = say("{binary} does not start ({words})", binary=str(binary), words=output.text.strip())
+    if _NO_DRIVER in output.text:
+        why = say("{binary} finds no driver", binary=str(binary))
+    if script:
+        return say("{why}: used {script} in its place", why=why, script=str(script))
+    return say("{why}, and there is no msprof.py beside it", why=why)
 
 
 def _script_of(binary: Path) -> Path | None:

@@ -6,41 +6,42 @@ import json
 from pathlib import Path
 from typing import Final
 
+from npuperf.profile.arguments import e2e_arguments, torch_arguments
 from npuperf.profile.environment import SILENCERS
 from npuperf.profile.folder import RunFolder
-from npuperf.profile.options import Options, e2e_arguments, torch_arguments
+from npuperf.profile.request import ProfileRequest
 
 #: The agent, and the folder of it that goes on PYTHONPATH.
 AGENT: Final = Path(__file__).resolve().parent.parent / "agent"
 INJECT: Final = AGENT / "inject"
 
 
-def plan_of(options: Options, folder: RunFolder) -> dict[str, object]:
+def plan_of(request: ProfileRequest, folder: RunFolder) -> dict[str, object]:
     """Return the document that :class:`npuperf.agent.session.Session` takes."""
     # The legacy profiler has no warm-up: the step is simply not recorded.
-    e2e = options.engine == "e2e"
+    e2e = request.engine == "e2e"
     return {
-        "engine": options.engine,
+        "engine": request.engine,
         "raw": str(folder.raw),
         "status": str(folder.status),
         "stop": str(folder.stop),
         "schedule": {
-            "wait": options.wait + (options.warmup if e2e else 0),
-            "warmup": 0 if e2e else options.warmup,
-            "active": options.active,
-            "repeat": options.repeat,
+            "wait": request.wait + (request.warmup if e2e else 0),
+            "warmup": 0 if e2e else request.warmup,
+            "active": request.active,
+            "repeat": request.repeat,
         },
-        "step_on": options.step_on,
-        "whole_run": options.whole_run,
-        "ranks": None if options.ranks is None else list(options.ranks),
-        "own_profiler": options.own_profiler,
+        "step_on": request.step_on,
+        "whole_run": request.whole_run,
+        "ranks": None if request.ranks is None else list(request.ranks),
+        "own_profiler": request.own_profiler,
         "silencers": list(SILENCERS),
-        "activities": list(options.activities),
-        "e2e": e2e_arguments(options),
-        **torch_arguments(options),
+        "activities": list(request.activities),
+        "e2e": e2e_arguments(request),
+        **torch_arguments(request),
     }
 
 
-def write_plan(options: Options, folder: RunFolder) -> None:
+def write_plan(request: ProfileRequest, folder: RunFolder) -> None:
     """Write the document where the agent looks for it."""
-    folder.plan.write_text(json.dumps(plan_of(options, folder), indent=1), "utf-8")
+    folder.plan.write_text(json.dumps(plan_of(request, folder), indent=1), "utf-8")

@@ -3,56 +3,32 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 
+from npuperf.documents.recorded import ProcessStatus
+from npuperf.messages import Message, recall, say
 
-class StepTimes(msgspec.Struct, frozen=True):
-    """Host times between step ends, ns: before, inside and after the recorded windows."""
+_STATES: Final = {
+    "waiting": say("waiting"),
+    "waiting for the NPU": say("waiting for the NPU"),
+    "warming up": say("warming up"),
+    "recording": say("recording"),
+    "saving": say("saving"),
+    "recorded": say("recorded"),
+    "left out": say("left out"),
+    "aside": say("left to the program's own profiler"),
+    "refused": say("refused"),
+    "failed": say("failed"),
+}
+#: States in which a process cannot have ended by itself.
+BUSY: Final = ("warming up", "recording", "saving")
 
-    before: tuple[int, ...] = ()
-    inside: tuple[int, ...] = ()
-    after: tuple[int, ...] = ()
 
-
-class ProcessStatus(msgspec.Struct, frozen=True):
-    """One process that had something to say; the states are those of :class:`npuperf.agent.session.Session`."""
-
-    state: str
-    pid: int
-    host: str
-    step: int = 0
-    recorded: tuple[int, ...] = ()
-    folders: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-    step_ns: StepTimes = StepTimes()
-    rank: int | None = None
-    world_size: int | None = None
-    engine: str | None = None
-    device: int | None = None
-    soc: str | None = None
-    cores_cube: int | None = None
-    cores_vector: int | None = None
-    python: str | None = None
-    torch: str | None = None
-    torch_npu: str | None = None
-    cann: str | None = None
-    executable: str | None = None
-    argv: tuple[str, ...] = ()
-    problems: tuple[str, ...] = ()
-    problem: str | None = None
-    import_error: str | None = None
-    own_data: tuple[str, ...] = ()
-    early: bool = False
-    #: At which step npuperf stopped recording, and why.
-    stopped: str | None = None
-    why_cpu: str | None = None
-    said: str = ""
-
-    @property
-    def name(self) -> str:
-        """Return how to call the process."""
-        return f"pid {self.pid}" if self.rank is None else f"rank {self.rank}"
+def state_of(process: ProcessStatus) -> Message:
+    """Say in which state a process is, or was last."""
+    return _STATES.get(process.state) or recall(process.state)
 
 
 def read_all(folder: Path) -> list[ProcessStatus]:
@@ -60,7 +36,14 @@ def read_all(folder: Path) -> list[ProcessStatus]:
     found = []
     for file in folder.glob("*.json"):
         try:
-            found.append(msgspec.json.decode(file.read_bytes(), type=ProcessStatus))
+            found.append(msgspec.json.decode(file.read_bytes(), type=ProcessStatus, dec_hook=as_message))
         except (OSError, msgspec.DecodeError):  # the process died while its disk was full
             continue
     return sorted(found, key=lambda p: (p.rank is None, p.rank or 0, p.pid))
+
+
+def as_message(type_: Any, value: object) -> Message:
+    """Decode a message: what msgspec asks for types that are not its own."""
+    if type_ is not Message:
+        raise NotImplementedError(type_)
+    return recall(value)

@@ -1,60 +1,32 @@
-"""Proof that a profile is there: read it with the readers that ``analyze`` uses, and count."""
+"""Proof that a profile is there: count what was read of it."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from npuperf.errors import InputError
-from npuperf.model.device import DeviceProfile, ReadLog
+from npuperf.documents.recorded import Proof
+from npuperf.model.device import DeviceProfile
 from npuperf.model.tasks import NO_TIME, Work
-from npuperf.readers.find import find
-from npuperf.readers.read import read_source
+from npuperf.readers.recording import Reading, Recording
 
 
-@dataclass(frozen=True, slots=True)
-class Proof:
-    """What was read of one device, or why nothing was. ``launched`` counts kernels whose host launch is known."""
-
-    path: str
-    rank: int | None = None
-    device: int | None = None
-    kernels: int = 0
-    launched: int = 0
-    steps: int = 0
-    events: int = 0
-    lost: int = 0
-    problem: str | None = None
-
-    @property
-    def holds(self) -> bool:
-        """Tell whether there is something to analyze."""
-        return self.problem is None and bool(self.kernels or self.events)
+def prove(recording: Recording) -> tuple[Proof, ...]:
+    """Read everything of a recording; what cannot be read is a proof that does not hold."""
+    return tuple(proof for proofs in recording.map(_proofs) for proof in proofs)
 
 
-def prove(path: Path) -> list[Proof]:
-    """Read everything at ``path``; what cannot be read is a proof that does not hold."""
-    try:
-        sources, _ = find(path)
-    except InputError as error:
-        return [Proof(str(path), problem=error.what)]
-    found: list[Proof] = []
-    for source in sources:
-        log = ReadLog()
-        try:
-            profiles = read_source(source, log)
-        except InputError as error:
-            found.append(Proof(str(source.root), source.rank, problem=error.what))
-            continue
-        lost = sum(loss.rows for loss in log.lost)
-        if not profiles:
-            found.append(Proof(str(source.root), source.rank, events=_host_events(source.timeline), lost=lost))
-        found += [_of(str(source.root), profile, lost) for profile in profiles]
-    return found
+def _proofs(reading: Reading) -> list[Proof]:
+    path, rank = str(reading.source.root.absolute()), reading.source.rank
+    if reading.error is not None:
+        return [Proof(path=path, rank=rank, problem=reading.error.what)]
+    lost = sum(loss.rows for loss in reading.log.lost)
+    if not reading.profiles:
+        return [Proof(path=path, rank=rank, events=_host_events(reading.source.timeline), lost=lost)]
+    return [_of(path, profile, lost) for profile in reading.profiles]
 
 
 def _host_events(files: Sequence[Path]) -> int:
@@ -67,9 +39,9 @@ def _of(path: str, profile: DeviceProfile, lost: int) -> Proof:
     tasks = profile.tasks
     kernels = np.isin(tasks.work, (Work.COMPUTE, Work.COMMUNICATION))
     return Proof(
-        path,
-        profile.rank,
-        profile.device,
+        path=path,
+        rank=profile.rank,
+        device=profile.device,
         kernels=int(kernels.sum()),
         launched=int((kernels & (tasks.launch_end != NO_TIME)).sum()),
         steps=len(set(profile.host_steps.number.tolist())),

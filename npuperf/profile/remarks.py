@@ -4,41 +4,24 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from npuperf.cann import set_env_script
+from npuperf.documents.document import Problem
+from npuperf.documents.recorded import Overhead, ProcessStatus
 from npuperf.errors import ExitCode
-from npuperf.profile.options import Options
-from npuperf.profile.processes import ProcessStatus
+from npuperf.messages import Message, chain, say, series
+from npuperf.profile.processes import BUSY, state_of
+from npuperf.profile.request import ProfileRequest, flag
 
-#: States in which a process cannot have ended by itself.
-_BUSY = ("warming up", "recording", "saving")
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Why there is nothing to analyze, and what to do about it."""
-
-    what: str
-    hint: str | None = None
-    exit_code: int = ExitCode.INPUT
-
-
-@dataclass(frozen=True, slots=True)
-class Overhead:
-    """Median host time of a step inside and outside the window, ns, and the number of steps behind each."""
-
-    inside_ns: int
-    outside_ns: int
-    inside: int
-    outside: int
-
-    @property
-    def share(self) -> float:
-        """Return how much longer a recorded step takes, as a fraction."""
-        return self.inside_ns / self.outside_ns - 1
+#: Options that have no meaning where only the CPU is recorded.
+_NPU_ONLY: Final = ("level", "aic_metrics", "export", "l2_cache", "mstx", "op_attr", "op_args", "host_sys", "sys_io")
+#: Exit statuses of programs that were told to end: 128 + SIGINT, SIGTERM, SIGHUP.
+_INTERRUPTED: Final = (130, 143, 129)
+#: Ranks named before "…".
+_RANKS_NAMED: Final = 8
 
 
 def overhead_of(processes: Sequence[ProcessStatus]) -> Overhead | None:
@@ -47,99 +30,161 @@ def overhead_of(processes: Sequence[ProcessStatus]) -> Overhead | None:
         times = process.step_ns
         outside = [*times.before[len(times.before) // 2 :], *times.after]
         if times.inside and outside:
-            medians = int(statistics.median(times.inside)), int(statistics.median(outside))
-            return Overhead(*medians, len(times.inside), len(outside))
+            return Overhead(
+                inside_ns=int(statistics.median(times.inside)),
+                outside_ns=int(statistics.median(outside)),
+                inside=len(times.inside),
+                outside=len(outside),
+            )
     return None
 
 
-def remarks(processes: Sequence[ProcessStatus], options: Options) -> list[str]:
+def remarks(processes: Sequence[ProcessStatus], request: ProfileRequest) -> list[Message]:
     """Return what the user should know about a recording."""
-    found = []
-    recorded = [p for p in processes if p.folders]
-    for p in processes:
-        found += [f"{p.name}: {w}" for w in p.warnings]
-        found += [f"{p.name}: torch_npu says: {line}" for line in _errors(p.said)]
-        if p.stopped:
-            found.append(f"{p.name}: recording stopped {p.stopped}")
-        elif p.early and not p.warnings:
-            found.append(f"{p.name}: the program ended at step {p.step}, inside the window: that step is incomplete")
-        if p.state in _BUSY:  # killed, or crashed in C
-            found.append(f"{p.name}: the process died while {p.state}: its data is incomplete")
-        if p.engine == "cpu" and options.engine != "cpu":
-            found.append(f"{p.name}: NO NPU ({p.why_cpu}): only the CPU was recorded; it says nothing about an NPU")
-            ignored = [f"--{n.replace('_', '-')}" for n in options.given if n in _NPU_ONLY]
-            found += [f"without an NPU these have no meaning: {', '.join(ignored)}"] if ignored else []
-        if recorded and not p.folders and p.step and p.state in ("waiting", "waiting for the NPU", "failed"):
-            found.append(f"{p.name} recorded nothing: {p.problem or p.state} at step {p.step}")
-    world = max((p.world_size or 0 for p in processes), default=0)
-    ranks = {p.rank for p in processes}
-    local = {p.host for p in processes}
-    if recorded and options.ranks is None and 0 < len(ranks) < world:
-        missing = [str(r) for r in range(world) if r not in ranks]
-        where = f" on {', '.join(sorted(local))}"
-        found.append(f"ranks {', '.join(missing[:8])}{' …' if len(missing) > 8 else ''} did not report{where}")
+    recorded = any(p.folders for p in processes)
+    found = [remark for p in processes for remark in (*_of_process(p), *_of_engine(p, request))]
+    if recorded:
+        found += [_recorded_nothing(p) for p in processes if _is_idle(p)]
+        found += _missing_ranks(processes, request)
     return list(dict.fromkeys(found))
 
 
-_NPU_ONLY = ("level", "aic_metrics", "export", "l2_cache", "mstx", "op_attr", "op_args", "host_sys", "sys_io")
+def _of_process(p: ProcessStatus) -> Iterator[Message]:
+    """Say how the recording went in a process."""
+    for warning in p.warnings:
+        yield say("{process}: {warning}", process=p.name, warning=warning)
+    for line in _errors(p.said):
+        yield say("{process}: torch_npu says: {words}", process=p.name, words=line)
+    if p.early and p.stopped is None and not p.warnings:
+        yield say(
+            "{process}: the program ended at step {step}, inside the window: that step is incomplete",
+            process=p.name,
+            step=p.step,
+        )
+    if p.state in BUSY:  # killed, or crashed in C
+        yield say("{process}: the process died while {state}: its data is incomplete",
+                  process=p.name, state=state_of(p))  # fmt: skip
 
 
-#: Exit statuses of programs that were told to end: 128 + SIGINT, SIGTERM, SIGHUP.
-_INTERRUPTED = (130, 143, 129)
+def _of_engine(p: ProcessStatus, request: ProfileRequest) -> Iterator[Message]:
+    """Say it loudly where the CPU was recorded in place of an NPU."""
+    if p.engine != "cpu" or request.engine == "cpu":
+        return
+    yield say(
+        "{process}: NO NPU ({why}): only the CPU was recorded; it says nothing about an NPU",
+        process=p.name,
+        why=p.why_cpu,
+    )
+    ignored = [flag(name) for name in request.given if name in _NPU_ONLY]
+    if ignored:
+        yield say("without an NPU these options have no effect: {options}", options=series(ignored))
+
+
+def _is_idle(p: ProcessStatus) -> bool:
+    return not p.folders and bool(p.step) and p.state in ("waiting", "waiting for the NPU", "failed")
+
+
+def _recorded_nothing(p: ProcessStatus) -> Message:
+    return say("{process} recorded nothing: {why} at step {step}",
+               process=p.name, why=p.problem or state_of(p), step=p.step)  # fmt: skip
+
+
+def _missing_ranks(processes: Sequence[ProcessStatus], request: ProfileRequest) -> list[Message]:
+    """Name the ranks that did not report, where all of them should have."""
+    world = max((p.world_size or 0 for p in processes), default=0)
+    ranks = {p.rank for p in processes}
+    if request.ranks is not None or not 0 < len(ranks) < world:
+        return []
+    missing = [str(r) for r in range(world) if r not in ranks]
+    named = [*missing[:_RANKS_NAMED], *(["…"] if len(missing) > _RANKS_NAMED else [])]
+    hosts = series(sorted({p.host for p in processes}))
+    return [say("ranks {ranks} did not report on {hosts}", ranks=series(named), hosts=hosts)]
 
 
 def why_nothing(
-    processes: Sequence[ProcessStatus], options: Options, environment: Mapping[str, str], status: int
+    processes: Sequence[ProcessStatus], request: ProfileRequest, environment: Mapping[str, str], status: int
 ) -> Problem:
     """Explain a run that recorded nothing."""
-    for p in processes:
-        if p.problems:
-            version = f" (torch_npu {p.torch_npu})" if p.torch_npu else ""
-            return Problem(
-                "; ".join(p.problems) + version, "the program was stopped where it imports torch_npu", ExitCode.USAGE
-            )
-    for p in processes:
-        if p.import_error:
-            hint = None
-            if re.search(r"lib\w+\.so", p.import_error):
-                hint = f"CANN is not set up in this shell: source {set_env_script(environment)}"
-            return Problem(f"the program cannot import {p.import_error}", hint)
-    if not processes and status in _INTERRUPTED:
-        return Problem("interrupted before the program imported torch, so nothing was recorded")
-    if not processes and status:
-        return Problem("the program failed before it imported torch", "--python chooses another interpreter")
+    refused = next((p for p in processes if p.problems), None)
+    if refused is not None:
+        version = say("torch_npu {version}", version=refused.torch_npu) if refused.torch_npu else None
+        return Problem(
+            what=chain(*refused.problems, version),
+            hint=say("the program was stopped where it imports torch_npu"),
+            exit_code=ExitCode.USAGE,
+        )
+    unimported = next((p.import_error for p in processes if p.import_error), None)
+    if unimported is not None:
+        hint = None
+        if re.search(r"lib\w+\.so", unimported):
+            hint = say("CANN is not set up in this shell: source {script}", script=set_env_script(environment))
+        return Problem(what=say("the program cannot import {error}", error=unimported), hint=hint)
     if not processes:
-        hint = (
+        return _without_torch(status)
+    return _without_window(max(processes, key=lambda p: p.step), processes, request, status)
+
+
+def _without_torch(status: int) -> Problem:
+    if status in _INTERRUPTED:
+        return Problem(what=say("interrupted before the program imported torch, so nothing was recorded"))
+    if status:
+        return Problem(
+            what=say("the program failed before it imported torch"), hint=say("--python chooses another interpreter")
+        )
+    return Problem(
+        what=say("no Python process of the program imported torch"),
+        hint=say(
             "for anything but PyTorch use --engine msprof; python -I, -E or -S, and scripts that set PYTHONPATH anew, "
             "keep npuperf out"
-        )
-        return Problem("no Python process of the program imported torch", hint)
-    return _of_process(max(processes, key=lambda p: p.step), processes, options, status)
+        ),
+    )
 
 
-def _of_process(p: ProcessStatus, processes: Sequence[ProcessStatus], options: Options, status: int) -> Problem:
-    first = options.wait + options.warmup
+def _without_window(
+    p: ProcessStatus, processes: Sequence[ProcessStatus], request: ProfileRequest, status: int
+) -> Problem:
+    """Explain it by the process that came furthest."""
+    left_out = [q for q in processes if q.state == "left out"]
     if p.problem:
-        return Problem(f"{p.name}: {p.problem}", "--engine cpu tries the rest without an NPU")
-    if all(q.state == "left out" for q in processes if q.step):
-        seen = ", ".join(str(q.rank or 0) for q in processes if q.state == "left out")
-        if seen:
-            return Problem(f"no process has one of the ranks asked for; there were: {seen}", "check --ranks")
-    if p.state in _BUSY:
-        return Problem(f"{p.name}: the process died while {p.state}, and nothing was saved")
+        what = say("{process}: {problem}", process=p.name, problem=p.problem)
+        return Problem(what=what, hint=say("--engine cpu tries the rest without an NPU"))
+    if left_out and all(q.state == "left out" for q in processes if q.step):
+        seen = series(q.rank or 0 for q in left_out)
+        what = say("no process has one of the ranks asked for; there were: {ranks}", ranks=seen)
+        return Problem(what=what, hint=say("check --ranks"))
+    if p.state in BUSY:
+        what = say("{process}: the process died while {state}, and nothing was saved",
+                   process=p.name, state=state_of(p))  # fmt: skip
+        return Problem(what=what)
     if p.state == "waiting for the NPU":
-        return Problem(f"the program made {p.step} steps and never used an NPU", "--engine cpu records the CPU")
-    if options.whole_run or (status and not p.step):
-        no_device = not list(Path("/dev").glob("davinci[0-9]*")) and options.engine != "cpu"
-        hint = "no NPU is visible here (/dev/davinci*): is it mapped into the container?" if no_device else None
-        return Problem("the program ended before anything could be recorded", hint)
-    if not p.step:
-        unit = "optimizer.step()" if options.step_on == "optimizer" else "call of a module"
-        hint = "--step-on forward counts module calls; --whole-run needs no steps; or call npuperf.step() in the loop"
-        return Problem(f"no step was seen: the program made no {unit}", hint)
-    fitting = max(0, p.step - options.warmup - options.active)
-    what = f"the program made {p.step} steps; recording begins at step {first}"
-    return Problem(what, f"--wait {fitting} records its last {options.active} steps")
+        what = say("the program made {steps} steps and never used an NPU", steps=p.step)
+        return Problem(what=what, hint=say("--engine cpu records the CPU"))
+    if request.whole_run or (status and not p.step):
+        return _too_short(request)
+    return _too_few_steps(p, request) if p.step else _without_steps(request)
+
+
+def _too_short(request: ProfileRequest) -> Problem:
+    no_device = not list(Path("/dev").glob("davinci[0-9]*")) and request.engine != "cpu"
+    hint = say("no NPU is visible here (/dev/davinci*): is it mapped into the container?") if no_device else None
+    return Problem(what=say("the program ended before anything could be recorded"), hint=hint)
+
+
+def _without_steps(request: ProfileRequest) -> Problem:
+    what = say("no step was seen: the program never called a module")
+    if request.step_on == "optimizer":
+        what = say("no step was seen: the program never called optimizer.step()")
+    hint = say("--step-on forward counts module calls; --whole-run needs no steps; or call npuperf.step() in the loop")
+    return Problem(what=what, hint=hint)
+
+
+def _too_few_steps(p: ProcessStatus, request: ProfileRequest) -> Problem:
+    fitting = max(0, p.step - request.warmup - request.active)
+    return Problem(
+        what=say("the program made {steps} steps; recording begins at step {first}",
+                 steps=p.step, first=request.first_recorded),
+        hint=say("--wait {wait} records its last {active} steps", wait=fitting, active=request.active),
+    )  # fmt: skip
 
 
 def _errors(said: str) -> list[str]:

@@ -2,148 +2,151 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Final
 
-import msgspec
+from msgspec.structs import replace
 
+from npuperf.documents.document import Problem
+from npuperf.documents.recorded import ProcessStatus, Recorded, RecordingPlan
 from npuperf.errors import ExitCode, InputError
+from npuperf.messages import say
 from npuperf.process import Ended, run_attached
 from npuperf.profile import manifest as manifests
-from npuperf.profile.command import Command, find_python
-from npuperf.profile.export import Export, copy_raw, export, raw_folders
-from npuperf.profile.folder import RunFolder, create
-from npuperf.profile.options import Options
+from npuperf.profile.command import Command, find_python, resolve
+from npuperf.profile.evidence import Job, Tell, find_evidence
+from npuperf.profile.export import copy_raw, raw_folders
+from npuperf.profile.folder import RunFolder, check_free, create
 from npuperf.profile.plan import write_plan
-from npuperf.profile.processes import ProcessStatus, read_all
-from npuperf.profile.program import Launch, prepare
-from npuperf.profile.proof import Proof, prove
-from npuperf.profile.remarks import Overhead, Problem, overhead_of, remarks, why_nothing
+from npuperf.profile.processes import read_all
+from npuperf.profile.program import Launch, prepare, preview
+from npuperf.profile.remarks import overhead_of, remarks, why_nothing
+from npuperf.profile.request import ProfileRequest
 from npuperf.profile.watch import Watch
+from npuperf.readers.recording import Recording
 
-Tell = Callable[[str], None]
-
-_FORMATS = {"text": ("text",), "db": ("db",), "both": ("text", "db")}
+_REPLACE: Final = say("--own-profiler replace lets npuperf record in its place")
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a run went. ``data`` is what to analyze; ``problem`` says why there is nothing, if so."""
+class Ran:
+    """The document of a run and, where it was to be kept, what was read to prove that the data is there."""
 
-    folder: RunFolder
-    exit_code: int = ExitCode.DONE
-    data: tuple[Path, ...] = ()
-    processes: tuple[ProcessStatus, ...] = ()
-    export: Export = field(default_factory=Export)
-    proofs: tuple[Proof, ...] = ()
-    #: What was found out after the start; ``cautions`` were given before it.
-    warnings: tuple[str, ...] = ()
-    cautions: tuple[str, ...] = ()
-    overhead: Overhead | None = None
-    program_status: int = 0
-    problem: Problem | None = None
+    document: Recorded | RecordingPlan
+    recording: Recording | None = None
 
 
-def record(
-    command: Command,
-    options: Options,
-    output: Path,
-    environment: Mapping[str, str],
-    *,
-    force: bool,
-    tell: Tell,
-    progress: Tell | None,
-) -> Outcome:
-    """Run ``command`` under a profiler and leave a run directory at ``output``.
+def run(
+    request: ProfileRequest, environment: Mapping[str, str], tell: Tell, progress: Tell | None = None
+) -> Recorded | RecordingPlan:
+    """Run a program under a profiler, or export raw data, and leave a run directory; or say what would be done.
 
     ``tell`` gets lines that matter, ``progress`` those that only show that something happens. Raises UsageError or
-    InputError when it cannot begin; whatever goes wrong later is in the outcome.
+    InputError when it cannot begin; whatever goes wrong later is in the document.
     """
-    launch = prepare(command, options, RunFolder(output.absolute()), environment)
-    folder, moved = create(output, force)
-    for warning in launch.warnings:
-        tell(f"warning: {warning}")
-    if moved:
-        tell(f"the run that was here is kept as {moved}")
-    manifest = manifests.begin(command, options, environment)
-    manifest["stages"]["run"] = {"status": "running"}
-    write_plan(options, folder)
-    manifests.write(folder, manifest)
-    watch = Watch(folder, options, progress)
-    ended = _run(launch, watch)
-    outcome = _ran(ended, launch, watch)
-    manifest["stages"]["run"] = {
-        "status": "failed" if outcome.program_status else "done",
-        "exit_status": outcome.program_status,
-        "seconds": round(ended.seconds, 3),
-    }
-    manifests.describe_processes(manifest, outcome.processes)
-    if not any(folder.raw.iterdir()):
-        return _concluded(_without_data(outcome, options, environment), manifest)
-    recorded_by = (p.executable for p in outcome.processes if p.folders and p.executable)
-    python = next(recorded_by, None) or find_python()
-    return _concluded(_export(outcome, _FORMATS[options.export], python, environment, progress), manifest)
+    return run_and_keep(request, environment, tell, progress, keep_recording=False).document
 
 
-def export_raw(
-    source: Path,
-    output: Path,
-    formats: str | None,
-    python: str,
+def run_and_keep(
+    request: ProfileRequest,
     environment: Mapping[str, str],
-    *,
-    force: bool,
     tell: Tell,
-    progress: Tell | None,
-) -> Outcome:
-    """Export raw data that was collected elsewhere into a run directory, or what a run directory still lacks.
+    progress: Tell | None = None,
+    *,
+    keep_recording: bool = True,
+) -> Ran:
+    """The same, for who wants to go on with what was read at the end."""
+    job = Job(request, environment, tell, progress, keep_recording)
+    if request.source is not None:
+        return _export_only(job, request.source)
+    command = resolve(request.command, request.module, request.python)
+    folder = RunFolder(request.output.absolute())
+    if request.dry_run:
+        check_free(request.output, request.force)
+    launch = prepare(command, request, folder, environment)
+    if request.dry_run:
+        return Ran(preview(launch, request, folder, environment))
+    return _record(job, command, launch)
 
-    The data itself is copied first. Raises UsageError or InputError when there is nothing to export.
-    """
+
+def _record(job: Job, command: Command, launch: Launch) -> Ran:
+    """Run a program and gather what it leaves."""
+    folder = _make_folder(job)
+    for caution in launch.cautions:
+        job.tell(say("warning: {warning}", warning=caution))
+    write_plan(job.request, folder)
+    manifest = replace(
+        manifests.begin(command, job.request, job.environment),
+        stages=manifests.Stages(run=manifests.RunStage(status="running")),
+    )
+    manifests.write(folder, manifest)
+    watch = Watch(folder, job.request, job.progress)
+    ended = _run(launch, watch)
+    status, processes = _status(ended, folder), tuple(read_all(folder.status))
+    stage = manifests.RunStage(
+        status="failed" if status else "done", exit_status=status, seconds=round(ended.seconds, 3)
+    )
+    manifest = manifests.with_processes(manifest, processes, stage)
+    manifests.write(folder, manifest)  # readers take the chip from it
+    found, recording = _evidence_of(job, folder, processes, status)
+    document = replace(
+        found,
+        processes=processes,
+        warnings=(*remarks(processes, job.request), *watch.found(processes), *found.warnings),
+        cautions=launch.cautions,
+        overhead=overhead_of(processes),
+        program_status=status,
+    )
+    manifests.write(folder, manifests.with_outcome(manifest, document))
+    return Ran(document, recording)
+
+
+def _export_only(job: Job, source: Path) -> Ran:
+    """Export raw data that was collected elsewhere into a run directory, or what a run directory still lacks."""
     if RunFolder(source).manifest.is_file():
         folder = RunFolder(source.absolute())
-        manifest = manifests.read(folder)
+        known = manifests.read(folder)
+        if known is None:
+            raise InputError(say("{path}: not a manifest", path=str(folder.manifest)))
         if not raw_folders(folder.raw):
-            raise InputError(f"{source}: this run recorded nothing that could be exported")
+            raise InputError(say("{folder}: this run recorded nothing that could be exported", folder=str(source)))
+        manifest = known
     else:
-        found = raw_folders(source)
-        if not found:
-            hint = "give a *_ascend_pt or PROF_* folder, or a folder of them"
-            raise InputError(f"{source}: no raw profiling data found", hint=hint)
-        folder, moved = create(output, force)
-        if moved:
-            tell(f"the run that was here is kept as {moved}")
-        tell(f"copying {source}: exporters rewrite what they read")
-        copy_raw(found, folder)
-        manifest = manifests.begin(Command(()), Options(), environment)
-        manifest["imported_from"] = str(source.absolute())
-    manifests.write(folder, manifest)
-    outcome = _export(Outcome(folder), None if formats is None else _FORMATS[formats], python, environment, progress)
-    return _concluded(outcome, manifest)
+        folder = _copied(job, source)
+        manifest = manifests.begin(Command(()), job.request, job.environment)
+        manifests.write(folder, manifest)
+    document, recording = find_evidence(job, folder, find_python(job.request.python))
+    manifests.write(folder, manifests.with_outcome(manifest, document))
+    return Ran(document, recording)
+
+
+def _copied(job: Job, source: Path) -> RunFolder:
+    """Copy raw data of the user's into a new run directory."""
+    found = raw_folders(source)
+    if not found:
+        hint = say("give a *_ascend_pt or PROF_* folder, or a folder of them")
+        raise InputError(say("{folder}: no raw profiling data found", folder=str(source)), hint=hint)
+    folder = _make_folder(job)
+    job.tell(say("copying {folder}: exporters rewrite what they read", folder=str(source)))
+    copy_raw(found, folder)
+    return folder
+
+
+def _make_folder(job: Job) -> RunFolder:
+    folder, moved = create(job.request.output, job.request.force)
+    if moved:
+        job.tell(say("the run that was here is kept as {path}", path=str(moved)))
+    return folder
 
 
 def _run(launch: Launch, watch: Watch) -> Ended:
     try:
         return run_attached(launch.argv, launch.environment, watch.tick)
     except OSError as error:
-        raise InputError(f"{launch.argv[0]}: cannot be started: {error.strerror}") from error
-
-
-def _ran(ended: Ended, launch: Launch, watch: Watch) -> Outcome:
-    """Gather what the processes said."""
-    processes = tuple(read_all(watch.folder.status))
-    return Outcome(
-        watch.folder,
-        processes=processes,
-        warnings=(*remarks(processes, watch.options), *watch.too_late(processes)),
-        cautions=launch.warnings,
-        overhead=overhead_of(processes),
-        program_status=_status(ended, watch.folder),
-    )
+        why = error.strerror or str(error)
+        raise InputError(say("{program}: cannot be started: {why}", program=launch.argv[0], why=why)) from error
 
 
 def _status(ended: Ended, folder: RunFolder) -> int:
@@ -155,100 +158,29 @@ def _status(ended: Ended, folder: RunFolder) -> int:
     return status if status >= 0 else 128 - status
 
 
-def _without_data(outcome: Outcome, options: Options, environment: Mapping[str, str]) -> Outcome:
-    own = _own_data(outcome)
-    if own:
-        what = "the program has its own profiler, so npuperf stood aside; --own-profiler replace takes its place"
-        return replace(outcome, data=own, warnings=(*outcome.warnings, what))
-    if options.engine == "msprof":
-        what = "msprof left no data: did the program use the NPU?"
-        return replace(outcome, problem=Problem(what, exit_code=ExitCode.CHILD_FAILED))
-    if any(p.state == "aside" for p in outcome.processes):
-        what = "the program has its own profiler, so npuperf stood aside, and that profiler has recorded nothing"
-        return replace(outcome, problem=Problem(what, "--own-profiler replace takes its place"))
-    problem = why_nothing(outcome.processes, options, environment, outcome.program_status)
-    return replace(outcome, problem=problem)
+def _evidence_of(
+    job: Job, folder: RunFolder, processes: tuple[ProcessStatus, ...], status: int
+) -> tuple[Recorded, Recording | None]:
+    """Export and prove what a program left, or say why it left nothing."""
+    own = tuple(path for p in processes for path in p.own_data)
+    if not any(folder.raw.iterdir()):
+        if own:
+            what = say("the program has its own profiler, so npuperf deferred to it; {advice}", advice=_REPLACE)
+            return Recorded(folder=folder.shown, data=own, warnings=(what,)), None
+        return Recorded(folder=folder.shown, problem=_why_nothing(job, processes, status)), None
+    recorded_by = (p.executable for p in processes if p.folders and p.executable)
+    python = next(recorded_by, None) or find_python(job.request.python)
+    found, recording = find_evidence(job, folder, python)
+    if own and found.data and not all(e.done for e in found.exports):  # recording ended as soon as it had begun
+        return replace(found, data=own, problem=None), None
+    return found, recording
 
 
-def _own_data(outcome: Outcome) -> tuple[Path, ...]:
-    """Return what the program's own profilers wrote."""
-    return tuple(Path(path) for p in outcome.processes for path in p.own_data)
-
-
-def _export(
-    outcome: Outcome,
-    formats: tuple[str, ...] | None,
-    python: str,
-    environment: Mapping[str, str],
-    progress: Tell | None,
-) -> Outcome:
-    """Export, then read everything once to prove that it is there."""
-    folder = outcome.folder
-    say = progress or (lambda _: None)
-    again = f"npuperf profile --export {folder.shown}"
-    with _terminable():
-        try:
-            exported = export(folder, formats, python, environment, say)
-            outcome = replace(outcome, export=exported, warnings=(*outcome.warnings, *exported.notes))
-            say("reading what was exported")
-            proofs = tuple(prove(folder.raw))
-        except KeyboardInterrupt:
-            problem = Problem("interrupted while exporting; the raw data is kept", again, ExitCode.INTERRUPTED)
-            return replace(outcome, problem=problem)
-    outcome = replace(outcome, proofs=proofs, data=(Path(folder.shown),))
-    failed = [e for e in exported.folders if not e.done]
-    own = _own_data(outcome)
-    if failed and own:  # recording ended as soon as it had begun
-        return replace(outcome, data=own)
-    if failed:
-        first = failed[0]
-        words = "".join(f"\n    {line}" for line in first.words)
-        what = f"{first.folder}: {first.tool} made no {', '.join(first.missing)}; it said:{words}"
-        more = f" ({len(failed) - 1} more folders failed)" if len(failed) > 1 else ""
-        more += "; what msprof alone could export can be analyzed" if any(p.holds for p in proofs) else ""
-        hint = f"the raw data is kept{more}; try again with: {again}"
-        return replace(outcome, problem=Problem(what, hint, ExitCode.CHILD_FAILED))
-    bad = [p for p in proofs if not p.holds]
-    if bad and len(bad) == len(proofs):
-        what = bad[0].problem or f"{bad[0].path}: holds no kernel: the device did nothing while it was recorded"
-        return replace(outcome, problem=Problem(what))
-    found = tuple(f"{p.path}: {p.problem or 'holds no kernel'}" for p in bad)
-    lost = tuple(f"{p.path}: {p.lost} rows or events cannot be read" for p in proofs if p.lost)
-    return replace(outcome, warnings=(*outcome.warnings, *found, *lost))
-
-
-def _concluded(outcome: Outcome, manifest: dict[str, Any]) -> Outcome:
-    """Decide the exit status and write everything down."""
-    code = outcome.program_status or (outcome.problem.exit_code if outcome.problem else ExitCode.DONE)
-    if outcome.problem and outcome.problem.exit_code == ExitCode.USAGE:
-        code = ExitCode.USAGE
-    stages = manifest["stages"]
-    stages["export"] = {
-        "status": "failed" if any(not e.done for e in outcome.export.folders) else "done",
-        "folders": [
-            {"folder": str(e.folder), "missing": list(e.missing), "tool": e.tool, "words": list(e.words)}
-            for e in outcome.export.folders
-        ],
-    }
-    holds = any(p.holds for p in outcome.proofs)
-    stages["proof"] = {"status": "done" if holds else "failed", "devices": msgspec.to_builtins(outcome.proofs)}
-    manifest["warnings"] = [*outcome.cautions, *outcome.warnings]
-    manifest["problem"] = outcome.problem.what if outcome.problem else None
-    manifest["data"] = [str(path) for path in outcome.data]
-    manifest["overhead"] = msgspec.to_builtins(outcome.overhead) if outcome.overhead else None
-    manifests.write(outcome.folder, manifest)
-    return replace(outcome, exit_code=int(code))
-
-
-@contextlib.contextmanager
-def _terminable() -> Iterator[None]:
-    """Let SIGTERM end exporters the way Ctrl-C does."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+def _why_nothing(job: Job, processes: tuple[ProcessStatus, ...], status: int) -> Problem:
+    if job.request.engine == "msprof":
+        what = say("msprof left no data: did the program use the NPU?")
+        return Problem(what=what, exit_code=ExitCode.CHILD_FAILED)
+    if any(p.state == "aside" for p in processes):
+        what = say("the program has its own profiler, so npuperf deferred to it, but it has recorded nothing")
+        return Problem(what=what, hint=_REPLACE)
+    return why_nothing(processes, job.request, job.environment, status)

@@ -10,10 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from npuperf.files import MANIFEST
+from npuperf.messages import say
 from npuperf.model.chip import Cores
 from npuperf.model.columns import STEP_COLUMNS, STEP_REQUIRED
-from npuperf.model.device import Context, ReadLog, VendorStep
+from npuperf.model.device import Context, VendorStep
 from npuperf.model.tasks import NO_TIME
+from npuperf.readers.log import ReadLog
 from npuperf.readers.table import Table, read_table
 
 
@@ -28,8 +31,8 @@ def read_cores(infos: tuple[Path, ...], log: ReadLog) -> dict[int, Cores]:
         if number is None:
             number = int(path.name.rsplit(".", 1)[1])
         if cube:
-            found[number] = Cores(cube, vector, path.name)
-            log.files.append(str(path))
+            found[number] = Cores(cube, vector, say("{file}", file=path.name))
+            log.use(path)
     return found
 
 
@@ -46,12 +49,12 @@ def read_machine(manifest: Path | None, log: ReadLog) -> Machine:
     """Read chip, core counts and CANN version from the manifest of a run."""
     found = _json(manifest, log) if manifest else {}
     if manifest:
-        log.files.append(str(manifest))
+        log.use(manifest)
     cube, vector = _int(found.get("cores_cube")), _int(found.get("cores_vector"))
     return Machine(
         soc=_text(found.get("soc")),
         cann=_text(_object(found, "versions").get("cann")),
-        cores=Cores(cube, vector, "npuperf.json") if cube else None,
+        cores=Cores(cube, vector, say("{file}", file=MANIFEST)) if cube else None,
     )
 
 
@@ -60,9 +63,7 @@ def read_context(profiler_info: Path | None, metadata: Path | None, log: ReadLog
     info = _json(profiler_info, log) if profiler_info else {}
     experimental = _object(_object(info, "config"), "experimental_config")
     environment = _object(_json(metadata, log) if metadata else {}, "ENV_VARIABLES")
-    for path in (profiler_info, metadata):
-        if path:
-            log.files.append(str(path))
+    log.use(*filter(None, (profiler_info, metadata)))
     context = Context(
         level=_text(experimental.get("_profiler_level")),
         environment={str(k): str(v) for k, v in environment.items()},
@@ -110,7 +111,7 @@ def _json(path: Path, log: ReadLog) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text("utf-8-sig", errors="replace"))
     except (OSError, ValueError) as error:
-        log.warn(f"{path}: cannot be read ({error}); what it describes counts as unknown")
+        log.warn(say("{path}: cannot be read ({why}); what it describes is unknown", path=str(path), why=str(error)))
         return {}
     return value if isinstance(value, dict) else {}
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from npuperf.model.labels import I64, Labels
-from npuperf.readers.table import labels
+from npuperf.readers.cells import labels
 
 
 def column(items: Sequence[Any], name: str) -> list[Any]:

@@ -1,103 +1,35 @@
 """SQLite exports (ascend_pytorch_profiler*.db, msprof_*.db) to the same model as the text files.
 
-Nearly every text is an id into STRING_IDS. A damaged database gives what can be read of each table.
+Nearly every text is an id into STRING_IDS. Every table is read once. A damaged database gives what can be read of
+each table.
 """
 
 from __future__ import annotations
 
-import shutil
-import sqlite3
-import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from typing import Any, Final
-from urllib.parse import quote
+from typing import Final
 
 import numpy as np
 
 from npuperf.errors import InputError
+from npuperf.messages import say
 from npuperf.model.columns import pmu_name
-from npuperf.model.device import HostSteps, ReadLog, VendorStep
+from npuperf.model.device import HostSteps, VendorStep
 from npuperf.model.host import HostOps, Spans
-from npuperf.model.labels import F32, I64, Labels
+from npuperf.model.labels import F32, I64, Labels, Mask
 from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, UNKNOWN, Tasks, Work, work_of_rows, work_of_tasks
 from npuperf.readers.join import match
+from npuperf.readers.log import ReadLog
+from npuperf.readers.sqlite import Database, open_database
 from npuperf.readers.timeline import Timeline
 from npuperf.units import NS_PER_US
 
-_BATCH: Final = 100_000
-#: Of SQLite's file format: the header's size, and where in it the number of pages stands.
-_HEADER_BYTES, _PAGE_COUNT = 100, 28
 _NODE, _TORCH_OP, _PYTHON_FRAME = 10000, 50001, 50003
 #: CANN_API.type → the layer's name in timelines.
 _LAYERS: Final = {5000: "Runtime", 5500: "Hccl", 10000: "Node", 15000: "Model", 20000: "AscendCL"}
 _INVALID: Final = (4294967295, -1)
 _TID_MASK: Final = 0xFFFFFFFF
-#: Which rows of PYTORCH_API are operators, in the order that Spans wants.
-_OPS: Final = f"WHERE type = {_TORCH_OP} OR type IS NULL ORDER BY globalTid & {_TID_MASK}, CAST(startNs AS INTEGER)"
-
-
-@dataclass(slots=True)
-class _Database:
-    """An open database with its string table."""
-
-    path: Path
-    connection: sqlite3.Connection
-    log: ReadLog
-    strings: dict[int, str]
-
-    def names(self) -> set[str]:
-        """Return the names of the tables."""
-        rows = self.connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
-        return {str(name) for (name,) in rows}
-
-    def has(self, table: str) -> set[str]:
-        """Return the columns of a table, none if it does not exist."""
-        return {str(row[1]) for row in self.connection.execute(f'PRAGMA table_info("{table}")')}
-
-    def columns(self, table: str, wanted: dict[str, str], where: str = "") -> dict[str, I64]:
-        """Read integer columns: our name → SQL expression; NULL becomes -1. Missing table: no rows."""
-        rows = self._rows(table, f'SELECT {", ".join(wanted.values())} FROM "{table}" {where}')
-        parts = [
-            [np.array([-1 if v is None else v for v in column], np.int64) for column in zip(*batch, strict=True)]
-            for batch in rows
-        ]
-        if not parts:
-            return {name: np.empty(0, np.int64) for name in wanted}
-        return {name: np.concatenate([p[i] for p in parts]) for i, name in enumerate(wanted)}
-
-    def _rows(self, table: str, query: str) -> Iterator[list[tuple[Any, ...]]]:
-        """Yield rows in batches; where the file is damaged, those before the damage."""
-        read = 0
-        error: sqlite3.DatabaseError | None = None
-        try:
-            cursor = self.connection.execute(query)
-        except sqlite3.DatabaseError as cause:
-            if "no such table" not in str(cause):
-                self.log.warn(f"{self.path}: table {table} cannot be read: {cause}")
-            return
-        while error is None:
-            batch: list[tuple[Any, ...]] = []
-            try:
-                batch.extend(islice(cursor, _BATCH))  # an error leaves what came before it
-            except sqlite3.DatabaseError as cause:
-                error = cause
-            if not batch:
-                break
-            read += len(batch)
-            yield batch
-        if error:
-            self.log.warn(f"{self.path}: table {table}: reading stopped after {read} rows: {error}")
-
-    def text(self, ids: I64) -> Labels:
-        """Turn string ids into labels; unknown ids and "N/A" become "not recorded"."""
-        values, codes = np.unique(ids, return_inverse=True)
-        names = [self.strings.get(int(v)) for v in values]
-        tidy = Labels.of([None if n in (None, "", "N/A") else n for n in names])
-        return Labels(tidy.codes[codes].astype(np.int32), tidy.names)
 
 
 def read_db(path: Path, log: ReadLog) -> tuple[Timeline, dict[int, int]]:
@@ -105,18 +37,20 @@ def read_db(path: Path, log: ReadLog) -> tuple[Timeline, dict[int, int]]:
 
     Raises InputError when the file is no database or has no device tasks.
     """
-    with _open(path, log) as db:
-        missing = {"TASK"} - db.names()
-        if missing:
+    with open_database(path, log) as db:
+        if not db.has("TASK"):
             raise InputError(
-                f"{path}: no table TASK, so no device tasks in this database",
-                hint="give ascend_pytorch_profiler_*.db or msprof_*.db",
+                say("{path}: no table TASK, so no device tasks in this database", path=str(path)),
+                hint=say("give ascend_pytorch_profiler_*.db or msprof_*.db"),
             )
-        host = _host(db)
-        tasks, device = _tasks(db, host)
-        collective, comm_device = _communication(db, device)
+        calls, api = _calls(db), _api(db)
+        host = HostOps(api.ops, api.stack, events=_events(db, calls, api))
+        tasks, device = _tasks(db, calls, api)
+        collective, comm_device = _communication(db, calls, device)
         if not len(tasks) and not len(collective):
-            raise InputError(f"{path}: no device task could be read: the tables are empty or damaged")
+            raise InputError(
+                say("{path}: no device task could be read: the tables are empty or damaged", path=str(path))
+            )
         devices: dict[int | None, Tasks] = {
             d: Tasks.concat([tasks.filter(device == d), collective.filter(comm_device == d)])
             for d in np.unique(np.concatenate([device, comm_device])).tolist()
@@ -131,13 +65,12 @@ def read_db(path: Path, log: ReadLog) -> tuple[Timeline, dict[int, int]]:
 def read_analysis_db(path: Path, log: ReadLog) -> list[VendorStep]:
     """Read the exporter's own split of each step from analysis.db (µs)."""
     parts = ("computing", "communication_not_overlapped", "free")
-    with _open(path, log) as db:
-        has = db.has("StepTraceTime")
-        if not has.issuperset(parts):
+    with open_database(path, log) as db:
+        if not db.has("StepTraceTime").issuperset(parts):
             return []
         wanted = {p: f"CAST(ROUND({p} * {NS_PER_US}) AS INTEGER)" for p in parts}
         wanted["step"] = "CAST(step AS INTEGER)"
-        wanted["device"] = "deviceId" if "deviceId" in has else "-1"
+        wanted["device"] = db.first("StepTraceTime", "deviceId")
         rows = db.columns("StepTraceTime", wanted)
     return [
         VendorStep(step, device if device >= 0 else None, compute, comm, free, compute + comm + free)
@@ -147,56 +80,7 @@ def read_analysis_db(path: Path, log: ReadLog) -> list[VendorStep]:
     ]
 
 
-@contextmanager
-def _open(path: Path, log: ReadLog) -> Iterator[_Database]:
-    """Open read-only; ``immutable`` keeps SQLite from leaving files beside the user's."""
-    with ExitStack() as stack:
-        try:
-            try:
-                connection = stack.enter_context(closing(_connect(path)))
-            except sqlite3.DatabaseError:
-                copy = stack.enter_context(_without_page_count(path))
-                connection = stack.enter_context(closing(_connect(copy, tolerant=True)))
-                log.warn(f"{path}: the database is damaged or cut short; what cannot be read of it is lost")
-            db = _Database(path, connection, log, {})
-            for batch in db._rows("STRING_IDS", "SELECT id, value FROM STRING_IDS"):
-                db.strings.update(batch)
-            yield db
-        except sqlite3.DatabaseError as error:
-            raise InputError(f"{path}: not a readable SQLite database: {error}") from error
-
-
-def _connect(path: Path, *, tolerant: bool = False) -> sqlite3.Connection:
-    """Connect and look at the list of tables, which fails where the file is no sound database.
-
-    ``tolerant`` lets SQLite pass over tables that it cannot find; it wants a copy that may be written.
-    """
-    mode = "rw" if tolerant else "ro&immutable=1"
-    connection = sqlite3.connect(f"file:{quote(str(path.resolve()))}?mode={mode}", uri=True)
-    try:
-        if tolerant:
-            connection.execute("PRAGMA writable_schema = ON")
-        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    except sqlite3.DatabaseError:
-        connection.close()
-        raise
-    return connection
-
-
-@contextmanager
-def _without_page_count(path: Path) -> Iterator[Path]:
-    """Yield a copy whose header leaves the number of pages open, so that SQLite takes what is there."""
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / "copy.db"
-        shutil.copyfile(path, copy)
-        if copy.stat().st_size >= _HEADER_BYTES:
-            with copy.open("r+b") as file:
-                file.seek(_PAGE_COUNT)
-                file.write(bytes(4))
-        yield copy
-
-
-def _tasks(db: _Database, host: HostOps) -> tuple[Tasks, I64]:
+def _tasks(db: Database, calls: _Calls, api: _Api) -> tuple[Tasks, I64]:
     task = db.columns(
         "TASK",
         {
@@ -219,7 +103,7 @@ def _tasks(db: _Database, host: HostOps) -> tuple[Tasks, I64]:
     work = np.where(is_row, work_of_rows(core, name), work_of_tasks(cores, runtime))
     # Kernel-typed tasks without an operator record are FFTS+ parents: the text timeline hides them as well.
     work = np.where(~is_row & (work == Work.COMPUTE), np.uint8(Work.CONTROL), work).astype(np.uint8)
-    launch_start, launch_end, launch_thread = _launches(db, task["connection"])
+    launch_start, launch_end, launch_thread = calls.launches(task["connection"])
     tasks = Tasks.build(
         task["start"],
         task["end"],
@@ -235,77 +119,131 @@ def _tasks(db: _Database, host: HostOps) -> tuple[Tasks, I64]:
         launch_start=launch_start,
         launch_end=launch_end,
         launch_thread=launch_thread,
-        op=_ops(db, host, task["connection"]),
+        op=_ops(db, api, task["connection"]),
         pmu=_pmu(db, task["id"]),
     )
     return tasks, task["device"]
 
 
-def _compute_info(db: _Database) -> dict[str, I64]:
-    """Read the operators; ``blockNum`` goes first, because newer files reuse ``blockDim`` for SIMT."""
-    has = db.has("COMPUTE_TASK_INFO")
+def _compute_info(db: Database) -> dict[str, I64]:
+    """Read the operators; ``blockNum`` is preferred, because newer files reuse ``blockDim`` for SIMT."""
+    columns = {
+        "id": ("globalTaskId",),
+        "name": ("name",),
+        "type": ("opType",),
+        "core": ("taskType",),
+        "block": ("blockNum", "blockDim"),
+        "mix_block": ("mixBlockNum", "mixBlockDim"),
+        "state": ("opState",),
+        "shapes": ("inputShapes",),
+    }
+    table = "COMPUTE_TASK_INFO"
+    return db.columns(table, {name: db.first(table, *spelled) for name, spelled in columns.items()})
 
-    def first(*names: str) -> str:
-        return next((n for n in names if n in has), "-1")
 
-    return db.columns(
-        "COMPUTE_TASK_INFO",
-        {
-            "id": first("globalTaskId"),
-            "name": first("name"),
-            "type": first("opType"),
-            "core": first("taskType"),
-            "block": first("blockNum", "blockDim"),
-            "mix_block": first("mixBlockNum", "mixBlockDim"),
-            "state": first("opState"),
-            "shapes": first("inputShapes"),
-        },
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    """CANN_API: calls of CANN's layers. ``whole``: their end is known, and not before their start."""
+
+    start: I64
+    end: I64
+    thread: I64
+    kind: I64
+    connection: I64
+    name: Labels
+    whole: Mask
+
+    def launches(self, connection: I64) -> tuple[I64, I64, I64]:
+        """Find launches by connection id: the node level first, else the start of whichever call carried it."""
+        connection = np.where(np.isin(connection, _INVALID), -2, connection)
+        is_launch = (self.kind == _NODE) & self.name.flag([n == "launch" for n in self.name.names])
+        start = np.full(len(connection), NO_TIME, np.int64)
+        end, thread = start.copy(), np.full(len(connection), UNKNOWN, np.int64)
+        for chosen, ends in ((is_launch, self.end), (~is_launch, self.start)):
+            rows = np.flatnonzero(chosen)
+            if len(rows):
+                found = match(connection, self.connection[rows])
+                fresh = (found >= 0) & (start == NO_TIME)
+                end = np.where(fresh, ends[rows[found]], end)
+                thread = np.where(fresh, self.thread[rows[found]], thread)
+                start = np.where(fresh, self.start[rows[found]], start)
+        return start, end, thread
+
+
+def _host_times(db: Database, table: str) -> dict[str, str]:
+    """Return what is read of every table of host events. Some exporters write times as text."""
+    thread = db.first(table, "globalTid")
+    return {
+        "start": "CAST(startNs AS INTEGER)",
+        "end": "CAST(endNs AS INTEGER)",
+        "whole": "endNs >= startNs",
+        "thread": f"{thread} & {_TID_MASK}" if thread == "globalTid" else thread,
+    }
+
+
+def _calls(db: Database) -> _Calls:
+    table = "CANN_API"
+    wanted = {"name": "name", "kind": db.first(table, "type"), "connection": db.first(table, "connectionId")}
+    rows = db.columns(table, _host_times(db, table) | wanted)
+    name, whole = db.text(rows.pop("name")), rows.pop("whole") > 0
+    return _Calls(name=name, whole=whole, **rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Api:
+    """PYTORCH_API: torch operators with their stacks and connections, and all events of the table but frames."""
+
+    ops: Spans
+    stack: Labels
+    connection: I64
+    events: Spans
+
+
+def _api(db: Database) -> _Api:
+    table = "PYTORCH_API"
+    if not db.has(table):
+        none = np.empty(0, np.int64)
+        return _Api(Spans.empty(), Labels.missing(0), none, Spans.empty())
+    wanted = {"kind": "type", "name": "name"}
+    wanted |= {"stack": db.first(table, "callchainId"), "connection": db.first(table, "connectionId")}
+    where = f"WHERE type != {_PYTHON_FRAME} OR type IS NULL"
+    rows = db.columns(table, _host_times(db, table) | wanted, where)
+    name = db.text(rows["name"])
+    is_op = np.flatnonzero(np.isin(rows["kind"], (_TORCH_OP, UNKNOWN)))
+    is_op = is_op[np.lexsort((rows["start"][is_op], rows["thread"][is_op]))]
+    events = np.flatnonzero(rows["whole"] > 0)
+    return _Api(
+        Spans(rows["start"][is_op], rows["end"][is_op], rows["thread"][is_op], name.take(is_op).compact()),
+        _stacks(db, rows["stack"][is_op]),
+        rows["connection"][is_op],
+        Spans(rows["start"][events], rows["end"][events], rows["thread"][events], name.take(events).compact()),
     )
 
 
-def _launches(db: _Database, connection: I64) -> tuple[I64, I64, I64]:
-    """Find launches by connection id: the node level first, else the start of whichever call carried it."""
-    wanted = {"start": "startNs", "end": "endNs", "type": "type", "name": "name", "id": "connectionId"}
-    api = db.columns("CANN_API", wanted | {"thread": _thread_of(db, "CANN_API")})
-    connection = np.where(np.isin(connection, _INVALID), -2, connection)
-    launch = db.text(api["name"])
-    is_launch = (api["type"] == _NODE) & launch.flag([n == "launch" for n in launch.names])
-    start = np.full(len(connection), NO_TIME, np.int64)
-    end, thread = start.copy(), np.full(len(connection), UNKNOWN, np.int64)
-    for chosen, end_column in ((is_launch, "end"), (~is_launch, "start")):
-        rows = np.flatnonzero(chosen)
-        if len(rows):
-            found = match(connection, api["id"][rows])
-            fresh = (found >= 0) & (start == NO_TIME)
-            end = np.where(fresh, api[end_column][rows[found]], end)
-            thread = np.where(fresh, api["thread"][rows[found]], thread)
-            start = np.where(fresh, api["start"][rows[found]], start)
-    return start, end, thread
-
-
-def _thread_of(db: _Database, table: str) -> str:
-    """Return the expression for the thread of a host table's rows."""
-    return f"globalTid & {_TID_MASK}" if "globalTid" in db.has(table) else str(UNKNOWN)
-
-
-def _communication(db: _Database, devices: I64) -> tuple[Tasks, I64]:
-    has = db.has("COMMUNICATION_OP")
+def _communication(db: Database, calls: _Calls, devices: I64) -> tuple[Tasks, I64]:
+    table = "COMMUNICATION_OP"
+    device = db.first(table, "deviceId")
     only = int(devices[0]) if len(devices) and (devices == devices[0]).all() else -1
     op = db.columns(
-        "COMMUNICATION_OP",
+        table,
         {
             "start": "startNs",
             "end": "endNs",
             "name": "opName",
-            "type": "opType" if "opType" in has else "-1",
+            "type": db.first(table, "opType"),
             "connection": "connectionId",
-            "device": "deviceId" if "deviceId" in has else str(only),
+            "device": device if device == "deviceId" else str(only),
         },
         "WHERE startNs IS NOT NULL AND endNs >= startNs",
     )
     if len(op["start"]) and (op["device"] < 0).any():
-        db.log.warn(f"{db.path}: communication operators name no device and there are several; they are left out")
-    launch_start, launch_end, launch_thread = _launches(db, op["connection"])
+        db.log.warn(
+            say(
+                "{path}: communication operators name no device and there are several; they are left out",
+                path=str(db.path),
+            )
+        )
+    launch_start, launch_end, launch_thread = calls.launches(op["connection"])
     tasks = Tasks.build(
         op["start"],
         op["end"],
@@ -320,63 +258,37 @@ def _communication(db: _Database, devices: I64) -> tuple[Tasks, I64]:
     return tasks, op["device"][op["device"] >= 0]
 
 
-def _pmu(db: _Database, tasks: I64) -> dict[str, F32]:
+def _pmu(db: Database, tasks: I64) -> dict[str, F32]:
     """Turn the long form (one row per task and metric) into one column per metric."""
-    columns: dict[str, F32] = {}
     if not db.has("TASK_PMU_INFO"):
-        return columns
-    for id_ in db.columns("TASK_PMU_INFO", {"name": "DISTINCT name"})["name"].tolist():
-        name = pmu_name(db.strings.get(id_, ""))
-        if name is None:
-            continue
-        ids: list[int] = []
-        values: list[float] = []
-        query = f"SELECT globalTaskId, value FROM TASK_PMU_INFO WHERE name = {id_} AND value IS NOT NULL"
-        for batch in db._rows("TASK_PMU_INFO", query):
-            ids += [row[0] for row in batch]
-            values += [float(row[1]) for row in batch]
-        row = match(tasks, np.array(ids, np.int64))
-        columns[name] = np.where(row >= 0, np.array([*values, 0.0], np.float32)[row], np.float32(np.nan))
-    return columns
+        return {}
+    ids, rows = np.unique(tasks, return_inverse=True)
+    metrics: dict[int, F32] = {}
+    query = "SELECT name, globalTaskId, value FROM TASK_PMU_INFO WHERE name IS NOT NULL AND globalTaskId IS NOT NULL"
+    for batch in db.rows("TASK_PMU_INFO", query):
+        names, task, values = zip(*batch, strict=True)
+        name = np.array(names, np.int64)
+        value = np.array([np.nan if v is None else float(v) for v in values], np.float32)
+        place = match(np.array(task, np.int64), ids)
+        for metric in np.unique(name).tolist():
+            column = metrics.setdefault(metric, np.full(len(ids), np.nan, np.float32))
+            mine = np.flatnonzero((name == metric) & (place >= 0) & ~np.isnan(value))[::-1]  # of several the first
+            mine = mine[np.isnan(column[place[mine]])]
+            column[place[mine]] = value[mine]
+    named = ((pmu_name(db.strings.get(metric, "")), column) for metric, column in metrics.items())
+    return {name: column[rows] for name, column in named if name is not None}
 
 
-def _host(db: _Database) -> HostOps:
-    if not db.has("PYTORCH_API"):
-        return HostOps(events=_events(db))
-    op = db.columns(
-        "PYTORCH_API",
-        {
-            "start": "CAST(startNs AS INTEGER)",
-            "end": "CAST(endNs AS INTEGER)",
-            "thread": "globalTid",
-            "name": "name",
-            "stack": "callchainId",
-        },
-        _OPS,
-    )
-    stacks = _callchains(db)
-    ids, codes = np.unique(op["stack"], return_inverse=True)
-    stack = Labels.of([stacks.get(int(i)) for i in ids]).take(codes.astype(np.int64))
-    ops = Spans(op["start"], op["end"], op["thread"] & _TID_MASK, db.text(op["name"]))
-    return HostOps(ops, stack, events=_events(db))
-
-
-def _events(db: _Database) -> Spans:
+def _events(db: Database, calls: _Calls, api: _Api) -> Spans:
     """Return the events of all host layers under the names that timelines give them."""
-    tables = {"CANN_API": "1", "PYTORCH_API": f"type != {_PYTHON_FRAME} OR type IS NULL", "MSTX_EVENTS": "1"}
-    parts = []
-    for table, where in tables.items():
-        has = db.has(table)
-        if not has:
-            continue
-        wanted = {"start": "CAST(startNs AS INTEGER)", "end": "CAST(endNs AS INTEGER)", "thread": _thread_of(db, table)}
-        wanted |= {"name": "message" if table == "MSTX_EVENTS" else "name", "type": "type" if "type" in has else "-1"}
-        rows = db.columns(table, wanted, f"WHERE ({where}) AND endNs >= startNs")
-        parts.append((rows, _layered(db.text(rows["name"]), rows["type"])))
-    if not parts:
-        return Spans.empty()
-    start, end, thread = (np.concatenate([rows[n] for rows, _ in parts]) for n in ("start", "end", "thread"))
-    name = Labels.concat([labels for _, labels in parts])
+    whole = np.flatnonzero(calls.whole)
+    names = _layered(calls.name.take(whole), calls.kind[whole])
+    parts = [Spans(calls.start[whole], calls.end[whole], calls.thread[whole], names), api.events]
+    if db.has("MSTX_EVENTS"):
+        rows = db.columns("MSTX_EVENTS", _host_times(db, "MSTX_EVENTS") | {"name": "message"}, "WHERE endNs >= startNs")
+        parts.append(Spans(rows["start"], rows["end"], rows["thread"], db.text(rows["name"])))
+    start, end, thread = (np.concatenate([getattr(p, n) for p in parts]) for n in ("start", "end", "thread"))
+    name = Labels.concat([p.name for p in parts])
     order = np.lexsort((-end, start, thread))
     return Spans(start[order], end[order], thread[order], name.take(order))
 
@@ -393,22 +305,21 @@ def _layered(name: Labels, kind: I64) -> Labels:
     return Labels.concat([*tagged, name.filter(plain).compact()]).take(back)
 
 
-def _callchains(db: _Database) -> dict[int, str]:
-    """Join recorded stacks, innermost frame first."""
-    rows = db.columns("PYTORCH_CALLCHAINS", {"id": "id", "stack": "stack"}, "ORDER BY id, stackDepth")
+def _stacks(db: Database, ids: I64) -> Labels:
+    """Return the recorded stacks with these ids, innermost frame first."""
+    rows = db.columns("PYTORCH_CALLCHAINS", {"id": "id", "stack": "stack", "depth": "stackDepth"})
+    order = np.lexsort((rows["depth"], rows["id"]))
     stacks: dict[int, list[str]] = {}
-    for id_, frame in zip(rows["id"].tolist(), rows["stack"].tolist(), strict=True):
+    for id_, frame in zip(rows["id"][order].tolist(), rows["stack"][order].tolist(), strict=True):
         stacks.setdefault(id_, []).append(db.strings.get(frame, ""))
-    return {id_: ";".join(frames) for id_, frames in stacks.items()}
+    known, codes = np.unique(ids, return_inverse=True)
+    return Labels.of([";".join(stacks[i]) if i in stacks else None for i in known.tolist()]).take(codes)
 
 
-def _ops(db: _Database, host: HostOps, connection: I64) -> I64:
+def _ops(db: Database, api: _Api, connection: I64) -> I64:
     """Find the torch operator behind each task: CONNECTION_IDS ties an operator to its launches."""
-    if not len(host.ops):
-        return np.full(len(connection), -1, np.int64)
-    own = db.columns("PYTORCH_API", {"id": "connectionId"}, _OPS)["id"]
     pairs = db.columns("CONNECTION_IDS", {"id": "id", "connection": "connectionId"})
-    pair = match(np.where(np.isin(connection, _INVALID), -2, connection), pairs["connection"])
-    if not len(pairs["id"]):
+    if not len(api.ops) or not len(pairs["id"]):
         return np.full(len(connection), -1, np.int64)
-    return np.where(pair >= 0, match(pairs["id"][pair], np.where(own < 0, -3, own)), -1)
+    pair = match(np.where(np.isin(connection, _INVALID), -2, connection), pairs["connection"])
+    return np.where(pair >= 0, match(pairs["id"][pair], np.where(api.connection < 0, -3, api.connection)), -1)

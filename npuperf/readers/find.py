@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Final
 
 from npuperf.documents.analysis import InputKind
-from npuperf.errors import InputError
+from npuperf.errors import InputError, unreadable
 from npuperf.files import MANIFEST
+from npuperf.messages import Message, say
 from npuperf.model.columns import STEP_COLUMNS, STEP_REQUIRED, locate
 from npuperf.readers.table import sniff_headers
+from npuperf.readers.unpack import sniff
 
 _ASCEND: Final = re.compile(r".+_ascend_(pt|ms)$")
 _PROF: Final = re.compile(r"^PROF_\w+$")
@@ -36,7 +38,7 @@ _RAW_DIRS: Final = {"FRAMEWORK", "logs", "data", "sqlite", "mindstudio_profiler_
 _OUTPUT: Final = "ASCEND_PROFILER_OUTPUT"
 _INNER_DIRS: Final = (_OUTPUT, "mindstudio_profiler_output", "summary", "timeline")
 
-READABLE: Final = (
+_READABLE: Final = say(
     "kernel_details.csv, op_summary*.csv, step_trace_time.csv, trace_view.json, msprof_*.json, "
     "ascend_pytorch_profiler*.db, msprof_*.db or a PyTorch trace (.json, .json.gz)"
 )
@@ -59,7 +61,7 @@ class Source:
     manifest: Path | None = None
     rank: int | None = None
     device: int | None = None
-    notes: tuple[str, ...] = ()
+    notes: tuple[Message, ...] = ()
 
     def readable(self) -> bool:
         """Tell whether there is anything to analyze."""
@@ -79,14 +81,14 @@ class _Group:
     raw: bool = False
 
 
-def find(path: Path) -> tuple[list[Source], list[str]]:
+def find(path: Path) -> tuple[list[Source], list[Message]]:
     """Find every source at or below ``path``; also say what was found but cannot be read.
 
     Raises InputError when nothing is readable; then the message names the command that exports raw data.
     """
     if not path.exists():
-        hint = "give the folder that torch_npu or msprof wrote, or one of its files"
-        raise InputError(f"{path}: no such file or folder", hint=hint)
+        hint = say("give the folder that torch_npu or msprof wrote, or one of its files")
+        raise InputError(say("{path}: no such file or folder", path=str(path)), hint=hint)
     if path.is_file():
         return [_file_source(path)], []
     groups = _collect(path)
@@ -101,24 +103,26 @@ def find(path: Path) -> tuple[list[Source], list[str]]:
     outer = [r for r in unexported if not any(r != o and o in r.parents for o in unexported)]
     if not sources:
         raise _nothing(path, outer)
-    notes = [
-        f"{root}: raw data that was never exported; export it with: npuperf profile --export {root}" for root in outer
+    return sources, [
+        say("{path}: raw data that was never exported; export it with: npuperf profile --export {path}", path=str(root))
+        for root in outer
     ]
-    return sources, notes
 
 
 def _nothing(path: Path, unexported: list[Path]) -> InputError:
     if unexported:
-        return InputError(
-            f"{unexported[0]}: raw profiling data that was never exported, so there is nothing to read yet",
-            hint=f"npuperf profile --export {unexported[0]}",
-        )
+        raw = str(unexported[0])
+        what = say("{path}: raw profiling data that was never exported, so there is nothing to read yet", path=raw)
+        return InputError(what, hint=say("npuperf profile --export {path}", path=raw))
     if (path / MANIFEST).is_file():
         return InputError(
-            f"{path}: this run recorded nothing; {MANIFEST} in it says how it went",
-            hint="record again, npuperf profile says why nothing was recorded: npuperf profile -o FOLDER -- COMMAND",
+            say("{path}: this run recorded nothing; its {file} says how it went", path=str(path), file=MANIFEST),
+            hint=say(
+                "record again; npuperf profile says why nothing was recorded: npuperf profile -o FOLDER -- COMMAND"
+            ),
         )
-    return InputError(f"{path}: no profile found; looked for {READABLE}", hint="what can be read: README.md")
+    what = say("{path}: no profile found; looked for {files}", path=str(path), files=_READABLE)
+    return InputError(what, hint=say("README.md lists what can be read"))
 
 
 def _walk(path: Path) -> Iterable[tuple[Path, list[str], list[str]]]:
@@ -172,15 +176,13 @@ def _owner(base: Path, name: str) -> Path:
 
 def _looks_like_trace(path: Path) -> bool:
     """Tell a PyTorch trace from the many other JSON files by its first bytes."""
-    import gzip
-    import zlib
-
     try:
-        opener = gzip.open if path.suffix == ".gz" else open
-        with opener(path, "rb") as file:
-            head = file.read(1 << 16)
-    except (OSError, EOFError, zlib.error):
+        return _is_trace(sniff(path, _is_trace))
+    except InputError:
         return False
+
+
+def _is_trace(head: bytes) -> bool:
     return b'"traceEvents"' in head or (head.lstrip().startswith(b"[") and b'"ph"' in head and b'"ts"' in head)
 
 
@@ -220,11 +222,11 @@ def _stamped_or_numbered(files: list[Path]) -> bool:
     return all(re.match(r"^op_summary(_slice)?[\d_]+\.csv$", f.name) for f in files)
 
 
-def _newest(files: list[Path]) -> tuple[list[Path], list[str]]:
+def _newest(files: list[Path]) -> tuple[list[Path], list[Message]]:
     """Of repeated exports keep the newest time stamp (all its slices); say which were passed over."""
     series: dict[str, dict[str, list[Path]]] = defaultdict(lambda: defaultdict(list))
     kept: list[Path] = []
-    notes: list[str] = []
+    notes: list[Message] = []
     for f in files:
         stamp = _STAMP.search(f.name)
         if stamp:
@@ -235,8 +237,13 @@ def _newest(files: list[Path]) -> tuple[list[Path], list[str]]:
     for exports in series.values():
         newest = max(exports)
         kept += _whole_or_slices(exports[newest])
-        for old in sorted(set(exports) - {newest}):
-            notes.append(f"{exports[old][0]}: an older export of the same data was passed over for {newest}")
+        notes += [
+            say(
+                "{path}: an older export of the same data; the one of {newest} is used", path=str(old[0]), newest=newest
+            )
+            for at, old in sorted(exports.items())
+            if at != newest
+        ]
     return sorted(kept), notes
 
 
@@ -304,15 +311,16 @@ def _file_source(path: Path) -> Source:
         steps = all(locate(sniff_headers(path), STEP_COLUMNS)[column] for column in STEP_REQUIRED)
         return _named(replace(context, steps=path) if steps else replace(context, kernels=(path,)))
     try:
-        with path.open("rb") as file:
+        with path.open("rb", buffering=0) as file:
             head = file.read(16)
     except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+        raise unreadable(path, error) from error
     if head.startswith(b"SQLite format 3") or name.endswith(".db"):
         return _named(replace(context, kind="db", db=path))
     if _KINETO.search(name) or head[:2] == b"\x1f\x8b" or head.lstrip()[:1] in (b"[", b"{"):
         return _named(replace(context, kind="json", timeline=(path,)))
-    raise InputError(f"{path}: not a file that analyze reads", hint=f"give {READABLE}")
+    what = say("{path}: not a file that npuperf analyze reads", path=str(path))
+    raise InputError(what, hint=say("give {files}", files=_READABLE))
 
 
 def _drop_shadowed(sources: list[Source]) -> list[Source]:

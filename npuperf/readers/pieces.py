@@ -7,18 +7,17 @@ broken events stand alone; those are counted and everything around them is kept.
 
 from __future__ import annotations
 
-import contextlib
 import re
-import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import msgspec
 
 from npuperf.errors import InputError
-from npuperf.model.device import ReadLog
+from npuperf.messages import say
+from npuperf.readers.log import ReadLog
+from npuperf.readers.unpack import Gunzip, open_unpacked
 
 #: Small enough that a piece stays in the processor's cache while its columns are taken out one by one.
 PIECE_BYTES: Final = 1 << 20
@@ -68,69 +67,20 @@ _TEXT_TIMES: Final = msgspec.json.Decoder(list[Event])
 _ANY_TIMES: Final = msgspec.json.Decoder(list[RawEvent])
 
 
-class _Gunzip:
-    """Reads a gzip file piece by piece; of a damaged one it gives everything before the damage."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._unpack = zlib.decompressobj(wbits=31)
-        self.damage: str | None = None
-
-    def read(self, size: int) -> bytes:
-        """Return up to ``size`` bytes, nothing at the end or at the damage."""
-        while self.damage is None:
-            packed = self._unpack.unconsumed_tail or self._unpack.unused_data or self._file.read(1 << 16)
-            if self._unpack.eof:  # another member may follow
-                if not packed:
-                    return b""
-                self._unpack = zlib.decompressobj(wbits=31)
-            elif not packed:
-                self.damage = "it ends early"
-                return self._unpack.flush()
-            before = self._unpack.copy()
-            try:
-                block = self._unpack.decompress(packed, size)
-            except zlib.error as error:
-                self.damage = str(error)
-                return _up_to_damage(before, packed)
-            if block:
-                return block
-        return b""
-
-
-def _up_to_damage(unpack: Any, packed: bytes) -> bytes:
-    """Decompress byte by byte, to lose nothing that comes before a damaged one."""
-    block = b""
-    with contextlib.suppress(zlib.error):
-        for i in range(len(packed)):
-            block += unpack.decompress(packed[i : i + 1])
-    return block
-
-
-@contextmanager
-def _open(path: Path) -> Iterator[BinaryIO | _Gunzip]:
-    try:
-        with path.open("rb") as file:
-            packed = file.read(2) == b"\x1f\x8b"
-            file.seek(0)
-            yield _Gunzip(file) if packed else file
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
-
-
 class Pieces:
     """Iterate over a file's events, a decoded list per piece; ``header`` holds the other top-level keys."""
 
     def __init__(self, path: Path, log: ReadLog, progress: Callable[[int], None] | None) -> None:
         self.path = path
         self.log = log
+        self._name = str(path)
         self.progress = progress
         self.header: dict[str, Any] = {}
         self._decode = _TEXT_TIMES.decode
         self._offset = 0
 
     def __iter__(self) -> Iterator[list[Event]]:
-        with _open(self.path) as file:
+        with open_unpacked(self.path) as file:
             rest = self._start(file)
             while block := self._read(file):
                 buffer = rest + block
@@ -143,16 +93,16 @@ class Pieces:
                 self._offset += cut
             yield self._last(rest)
 
-    def _read(self, file: BinaryIO | _Gunzip) -> bytes:
+    def _read(self, file: BinaryIO | Gunzip) -> bytes:
         block = file.read(PIECE_BYTES)
-        if isinstance(file, _Gunzip):
+        if isinstance(file, Gunzip):
             if not block and file.damage:
-                self.log.warn(f"{self.path}: the compressed file is damaged: {file.damage}")
+                self.log.warn(say("{path}: the compressed file is damaged: {why}", path=self._name, why=file.damage))
         elif self.progress:
             self.progress(len(block))
         return block
 
-    def _start(self, file: BinaryIO | _Gunzip) -> bytes:
+    def _start(self, file: BinaryIO | Gunzip) -> bytes:
         """Step over what stands before the first event."""
         block = self._read(file).lstrip(b"\xef\xbb\xbf \t\r\n")
         if block.startswith(b"["):
@@ -163,8 +113,8 @@ class Pieces:
             found = _HEAD.search(block)
         if not found:
             raise InputError(
-                f"{self.path}: not a trace: neither a list of events nor an object with traceEvents",
-                hint="give a trace_view.json, msprof*.json or a PyTorch trace",
+                say("{path}: not a trace: neither a list of events nor an object with traceEvents", path=self._name),
+                hint=say("give a trace_view.json, msprof*.json or a PyTorch trace"),
             )
         self._keep_header(block[: found.start()] + b'"":0}')
         return block[found.end() :]
@@ -234,7 +184,7 @@ class Pieces:
         if events:
             return events
         if body.strip(b" \t\r\n,[]}"):
-            self.log.lose(self.path, 1, f"damaged event at byte {offset}")
+            self.log.lose(self.path, 1, say("damaged event at byte {offset}", offset=offset))
         return []
 
     def _last(self, rest: bytes) -> list[Event]:
@@ -250,7 +200,9 @@ class Pieces:
         events = self._try(body)
         if events is not None:
             if body:
-                self.log.warn(f"{self.path}: the list of events is not closed; the file may be cut short")
+                self.log.warn(
+                    say("{path}: the list of events is not closed; the file may be cut short", path=self._name)
+                )
             return events
         return self._cut_short(body)
 
@@ -263,7 +215,9 @@ class Pieces:
             events = self._try(body[: cut[0] + 1])
             if events is not None:
                 where = self._offset + cut[1]
-                self.log.lose(self.path, 1, f"the file ends inside an event that starts at byte {where}")
+                self.log.lose(
+                    self.path, 1, say("the file ends inside an event that starts at byte {offset}", offset=where)
+                )
                 return events
             cut = _last_gap(body, cut[0])
         return self._salvage_all(body)

@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 from typing import Final
 
-from npuperf.errors import InputError
+from npuperf.errors import InputError, unreadable
+from npuperf.messages import say
 
 _ABOUT: Final = re.compile(r"super_kernel_scope|super ?kernel sub op.*cannot fus", re.I)
 _LEVEL: Final = re.compile(r"\[(WARNING|ERROR|EVENT)\]")
@@ -21,8 +22,8 @@ def read_plog(folder: Path) -> tuple[list[str], list[str]]:
     """
     files = [folder] if folder.is_file() else sorted(folder.rglob("plog-*.log"))
     if not files:
-        hint = "give the folder of ASCEND_PROCESS_LOG_PATH, or ~/ascend/log, which has run/plog/plog-*.log"
-        raise InputError(f"{folder}: no plog-*.log there", hint=hint)
+        hint = say("give the folder of ASCEND_PROCESS_LOG_PATH, or ~/ascend/log, which has run/plog/plog-*.log")
+        raise InputError(say("{path}: no plog-*.log there", path=str(folder)), hint=hint)
     found: dict[str, None] = {}
     for file in files:
         try:
@@ -31,7 +32,7 @@ def read_plog(folder: Path) -> tuple[list[str], list[str]]:
                     if _ABOUT.search(line) and _LEVEL.search(line):
                         found.setdefault(_message(line))
         except OSError as error:
-            raise InputError(f"{file}: cannot be read: {error.strerror}") from error
+            raise unreadable(file, error) from error
     return list(found)[:_MOST], [str(f) for f in files]
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 from typing import TypeVar
 
 from npuperf.errors import InputError
 from npuperf.messages import Message
-from npuperf.model.device import DeviceProfile, ReadLog
+from npuperf.model.device import DeviceProfile
 from npuperf.parallel import map_ranks
 from npuperf.readers.find import Source, find
+from npuperf.readers.log import ReadLog
 from npuperf.readers.read import Progress, read_source
 
 R = TypeVar("R")
@@ -20,7 +22,10 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one source gave: a profile per device, or why there is none; ``log``: what was found out on the way."""
+    """What one source gave: a profile per device, or why there is none.
+
+    ``log`` is what was found out on the way. Whoever asks shares it, so it is not written to any more.
+    """
 
     source: Source
     log: ReadLog
@@ -28,46 +33,69 @@ class Reading:
     error: InputError | None = None
 
 
+@dataclass(slots=True)
+class _Slot:
+    """A source, and what it gave once it was read."""
+
+    source: Source
+    lock: Lock = field(default_factory=Lock)
+    reading: Reading | None = None
+
+
 class Recording:
     """The sources below a path, and what was read of them. ``notes``: what the search for them has to say.
 
-    With ``keep`` what was read stays in memory, for several who ask; without it each source is read when it is asked
-    for and may go when the question is answered, so that many ranks fit.
+    With ``keep`` what was read stays in memory, for several who ask, also at the same time; without it each source is
+    read when it is asked for and may go when the question is answered, so that many ranks fit.
     """
 
-    def __init__(self, path: Path, sources: list[Source], notes: list[Message], *, keep: bool) -> None:
+    def __init__(self, path: Path, sources: Sequence[Source], notes: Sequence[Message], *, keep: bool) -> None:
         self.path = path
-        self.sources = tuple(sources)
         self.notes = tuple(notes)
-        self._keep = keep
-        self._kept: dict[int, Reading] = {}
-        self._locks = [Lock() for _ in self.sources]
+        self.keep = keep
+        self._slots = tuple(map(_Slot, sources))
+
+    def __repr__(self) -> str:
+        return f"Recording({str(self.path)!r}, {len(self._slots)} sources{', kept' if self.keep else ''})"
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """What lies below the path, in the order in which it is read and answered."""
+        return tuple(slot.source for slot in self._slots)
 
     @property
     def timeline_bytes(self) -> int:
         """How many bytes the progress of reading adds up to."""
-        return sum(f.stat().st_size for s in self.sources for f in s.timeline if f.suffix != ".gz")
+        total = 0
+        for file in {f for s in self.sources for f in s.timeline if f.suffix != ".gz"}:
+            with suppress(OSError):  # reading it says why
+                total += file.stat().st_size
+        return total
+
+    @property
+    def profiles(self) -> list[DeviceProfile]:
+        """Every device's profile, in the order of the files. Raises InputError when nothing could be read."""
+        readings = self.map(lambda reading: reading)
+        errors = [r.error for r in readings if r.error]
+        if errors and len(errors) == len(readings):
+            raise errors[0]
+        return [profile for reading in readings for profile in reading.profiles]
 
     def map(self, work: Callable[[Reading], R], progress: Progress | None = None) -> list[R]:
         """Read every source, several at a time, and apply ``work`` to what it gave; results keep the sources' order.
 
-        ``progress`` gets the number of bytes read since its last call.
+        A source that cannot be read is a reading with an ``error``. ``progress`` gets the number of bytes read since
+        its last call, from several threads; nothing is read, so nothing reported, of what was kept.
         """
-        return map_ranks(lambda number: work(self._read(number, progress)), range(len(self.sources)))
+        return map_ranks(lambda slot: work(self._read(slot, progress)), self._slots)
 
-    @property
-    def profiles(self) -> list[DeviceProfile]:
-        """Every device's profile, in the order of the files."""
-        return [profile for profiles in self.map(lambda reading: reading.profiles) for profile in profiles]
-
-    def _read(self, number: int, progress: Progress | None) -> Reading:
-        with self._locks[number]:
-            if number in self._kept:
-                return self._kept[number]
-            found = _reading(self.sources[number], progress)
-            if self._keep:
-                self._kept[number] = found
-            return found
+    def _read(self, slot: _Slot, progress: Progress | None) -> Reading:
+        if not self.keep:
+            return _reading(slot.source, progress)
+        with slot.lock:
+            if slot.reading is None:
+                slot.reading = _reading(slot.source, progress)
+            return slot.reading
 
 
 def open_recording(path: Path, *, keep: bool = False) -> Recording:

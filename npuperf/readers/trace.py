@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from npuperf.errors import InputError
-from npuperf.model.device import ReadLog
+from npuperf.messages import say
 from npuperf.model.host import is_profiler_frame, is_user_frame
 from npuperf.model.labels import I64, Labels, Mask
 from npuperf.readers.convert import (
@@ -29,6 +29,7 @@ from npuperf.readers.convert import (
     text,
 )
 from npuperf.readers.join import match
+from npuperf.readers.log import ReadLog
 from npuperf.readers.pieces import Args, Event, Pieces, RawEvent
 
 _PIECES_TO_JOIN: Final = 64
@@ -141,10 +142,12 @@ def read_trace(paths: Sequence[Path], log: ReadLog, progress: Callable[[int], No
             for events in pieces:
                 untimed = builder.add(events)
                 if untimed:
-                    log.lose(path, untimed, "events without a readable time")
+                    log.lose(path, untimed, say("events without a readable time"))
             header |= pieces.header
     if not builder.events:
-        raise InputError(f"{paths[0]}: no trace event could be read", hint="export the profile again")
+        what = say("{path}: no trace event could be read", path=str(paths[0]))
+        raise InputError(what, hint=say("export the profile again"))
+    log.events = builder.complete
     return builder.trace(header)
 
 
@@ -165,6 +168,7 @@ class _Builder:
 
     def __init__(self) -> None:
         self.events = 0
+        self.complete = 0
         self._slices: list[dict[str, Any]] = []
         self._flows: list[dict[str, Any]] = []
         self._meta: list[Event] = []
@@ -192,6 +196,7 @@ class _Builder:
         return untimed
 
     def _add_slices(self, events: list[Event]) -> int:
+        self.complete += len(events)
         args = [_NO_ARGS if a is None else a for a in column(events, "args")]
         wanted = _ARG_INTS if isinstance(events[0], RawEvent) else _ASCEND_INTS
         start, length = nanoseconds(column(events, "ts")), durations(column(events, "dur"))

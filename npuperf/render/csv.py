@@ -1,23 +1,36 @@
-"""CSV: one table of the result, cells as in the JSON document (integer ns, fractions)."""
+"""CSV: one table of a document, cells as in the JSON document (integer ns, fractions), English."""
 
 from __future__ import annotations
 
 import csv
 import io
+import json
+from collections.abc import Iterator
 
-from npuperf.documents.analysis import Result
-from npuperf.render.analysis_tables import TABLES, Table
+from npuperf.documents.document import Document
+from npuperf.messages import Message, plain, text
+from npuperf.render import View
+from npuperf.render.tables import Cell, Column, table_named
 
 
-def render_csv(result: Result, table: str) -> str:
-    """Render one table of a result."""
-    return table_csv(TABLES[table](result))
-
-
-def table_csv(table: Table) -> str:
-    """Render a table; missing cells are empty."""
+def render_csv(document: Document, view: View) -> str:
+    """Return all rows of one table, missing cells empty, and beside every sentence its message as JSON."""
+    table = table_named(type(document), view.table)
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([column.key for column in table.columns])
-    writer.writerows(table.rows)
+    writer.writerow(name for column in table.columns for name in _names(column))
+    for row in table.rows(document):
+        writer.writerow(cell for column in table.columns for cell in _cells(column, column.cell(row)))
     return out.getvalue()
+
+
+def _names(column: Column) -> Iterator[str]:
+    yield column.key
+    if column.unit == "message":
+        yield f"{column.key}_message"
+
+
+def _cells(column: Column, value: Cell) -> Iterator[Cell]:
+    yield text(value) if isinstance(value, Message) else value
+    if column.unit == "message":
+        yield json.dumps(plain(value), ensure_ascii=False) if isinstance(value, Message) else None

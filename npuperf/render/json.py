@@ -1,34 +1,61 @@
-"""JSON: the document itself, and its schema."""
+"""JSON: the document itself. Beside every English sentence stand its message's id and parameters."""
 
 from __future__ import annotations
 
-import json
-from importlib import resources
-from typing import Any
+from functools import lru_cache
+from typing import Any, Final, Literal
 
 import msgspec
 
-from npuperf.documents.analysis import Result
+from npuperf.documents.base import Model
+from npuperf.documents.document import Document
+from npuperf.documents.schema import holds, is_message, parts_of
+from npuperf.messages import Message, plain, text
+from npuperf.render import View
+
+#: What to do with a field: as it is, a message or several, or parts that hold messages.
+Way = Literal["as_is", "said", "parts"]
+_INDENT: Final = 1
 
 
-def render_json(result: Result) -> str:
-    """Render one valid document; floats that are not numbers become null."""
-    return msgspec.json.format(msgspec.json.encode(result), indent=2).decode() + "\n"
+def render_json(document: Document, view: View) -> str:
+    """Return one valid document; floats that are not numbers become null."""
+    encoded = msgspec.json.encode(_object(document), enc_hook=_sentence)
+    return msgspec.json.format(encoded, indent=_INDENT).decode() + "\n"
 
 
-def result_schema() -> dict[str, Any]:
-    """Derive the JSON Schema of the document from its model."""
-    return schema_of(Result, "npuperf analyze result")
+def _sentence(value: object) -> str:
+    """Return a message inside of evidence, where any value may stand."""
+    if isinstance(value, Message):
+        return text(value)
+    raise NotImplementedError(f"{type(value).__name__} has no place in a document")
 
 
-def schema_of(model: type[msgspec.Struct], title: str) -> dict[str, Any]:
-    """Derive the JSON Schema of a document from its model."""
-    schema = msgspec.json.schema(model)
-    return {**schema, "$schema": "https://json-schema.org/draft/2020-12/schema", "title": title}
+@lru_cache
+def _ways(model: type[Model]) -> tuple[tuple[str, Way], ...]:
+    """Return what to do with each field; nothing at all where no message is inside."""
+    fields = [(field.name, field.type) for field in msgspec.structs.fields(model)]
+    ways: list[tuple[str, Way]] = [
+        (name, "said" if is_message(kind) else "parts" if any(map(holds, parts_of(kind))) else "as_is")
+        for name, kind in fields
+    ]
+    return tuple(ways) if any(way != "as_is" for _, way in ways) else ()
 
 
-def shipped_schema(name: str = "result") -> dict[str, Any]:
-    """Read a JSON Schema that ships with the package: ``result`` (analyze) or ``tuning`` (tune)."""
-    text = (resources.files("npuperf.render") / f"{name}.schema.json").read_text("utf-8")
-    schema: dict[str, Any] = json.loads(text)
-    return schema
+def _object(part: Model) -> Any:
+    ways = _ways(type(part))
+    if not ways:
+        return part
+    made: dict[str, Any] = {}
+    said: dict[str, Any] = {}
+    for name, way in ways:
+        value = getattr(part, name)
+        if way == "as_is" or not value:
+            made[name] = value
+        elif way == "parts":
+            made[name] = _object(value) if isinstance(value, Model) else [_object(item) for item in value]
+        elif isinstance(value, Message):
+            made[name], said[name] = text(value), plain(value)
+        else:
+            made[name], said[name] = [text(item) for item in value], [plain(item) for item in value]
+    return {**made, "messages": said} if said else made

@@ -1,38 +1,153 @@
-"""How reports are laid out on a terminal."""
+"""How pages are laid out on a terminal: numbers whole, words wrapped, as wide as there is room."""
 
 from __future__ import annotations
 
+import io
+from collections.abc import Iterable, Iterator
+from typing import Final
+
 from rich.cells import cell_len
-from rich.console import Group, RenderableType
-from rich.console import JustifyMethod as Justify
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from npuperf.render import View
+from npuperf.render.language import words_n
+from npuperf.render.tables import Cell, Column, Filled
 
-def section(title: str, body: RenderableType) -> RenderableType:
+#: Styles of words that a table's cells may have.
+_WORD_STYLES: Final = {
+    "host": "yellow", "compute": "cyan", "communication": "magenta", "unknown": "red",
+    "high": "red", "medium": "yellow", "low": "dim", "pass": "green", "fail": "bold red", "cannot_tell": "yellow",
+    "better": "green", "worse": "red",
+}  # fmt: skip
+STYLES: Final = {"good": "green", "bad": "bold red", "warning": "yellow", "code": ""}
+_GAP: Final = 2
+#: Into less than this no sentence, no key and no other text is squeezed.
+_SENTENCE, _KEY, _TEXT = 28, 32, 16
+
+
+def print_all(parts: Iterable[RenderableType], view: View) -> str:
+    """Return what a terminal as wide as the view would show; without colour, no line ends in blanks."""
+    console = Console(
+        file=io.StringIO(), width=view.width, force_terminal=view.colour, highlight=False, markup=False, emoji=False
+    )
+    with console.capture() as screen:
+        for part in parts:
+            console.print(part, crop=False)  # code is not to be cut
+    shown = screen.get()
+    return shown if view.colour else "\n".join(line.rstrip() for line in shown.split("\n"))
+
+
+def rows_of(view: View, default: int) -> int | None:
+    """Return how many rows of a list to show: as many as asked for, else some, or all of them; None for all."""
+    return view.top if view.top is not None else None if view.full else default
+
+
+def section(title: str, *body: RenderableType) -> RenderableType:
     """Return a body under its title."""
-    return Group(Text(), Text(title, style="bold"), Padding(body, (0, 0, 0, 2)))
+    return Group(Text(), Text(title, style="bold"), indented(Group(*body)))
 
 
-def grid(*columns: tuple[str, Justify]) -> RichTable:
-    """Make a plain table with one row per line."""
-    table = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for header, justify in columns:
-        table.add_column(header, justify=justify, no_wrap=True)
-    return table
+def indented(part: RenderableType) -> RenderableType:
+    """Return something a little to the right."""
+    return Padding(part, (0, 0, 0, 2))
 
 
-def keep_numbers_whole(table: RichTable, *, wrap: bool = False) -> RichTable:
-    """Leave out columns with nothing in them, and let only the last one be cut (or wrapped) on narrow terminals."""
-    kept = [c for c in table.columns if any(str(cell) not in ("–", "") for cell in c.cells)]
-    text_last = bool(kept) and kept[-1].justify == "left"
-    whole = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", expand=text_last)
-    for i, column in enumerate(kept):
-        widest = max(cell_len(str(cell)) for cell in [*column.cells, column.header])
-        ratio, width = (1, None) if text_last and i == len(kept) - 1 else (None, widest)
-        may_wrap = wrap and ratio is not None
-        whole.add_column(column.header, justify=column.justify, no_wrap=not may_wrap, ratio=ratio, width=width)
-    for row, cells in zip(table.rows, zip(*(c.cells for c in kept), strict=True), strict=True):
-        whole.add_row(*cells, style=row.style)
-    return whole
+def hanging(sign: Text, line: Text) -> RenderableType:
+    """Return a line after a sign, under which nothing of it is wrapped."""
+    grid = RichTable.grid(padding=(0, 1, 0, 0))
+    grid.add_row(sign, line)
+    return grid
+
+
+def code(lines: str) -> Text:
+    """Show code that can be pasted: at the margin, and no line of it is wrapped."""
+    return Text(lines.rstrip(), no_wrap=True, overflow="ignore")
+
+
+class Fitted:
+    """A table in the room that there is: what does not fit is left out, the least important columns first.
+
+    ``one_line``: words are cut instead of wrapped; ``styles``: of whole rows, by their number.
+    """
+
+    def __init__(self, filled: Filled, *, one_line: bool = False, styles: dict[int, str] | None = None) -> None:
+        self.table = filled.table
+        self.one_line = one_line
+        self.styles = styles or {}
+        used = [i for i, column in enumerate(filled.table.columns) if _says_something(column, filled.rows, i)]
+        self.columns = [filled.table.columns[i] for i in used]
+        self.values = [[row[i] for i in used] for row in filled.rows]
+        self.cells = [[c.shown(value) for c, value in zip(self.columns, row, strict=True)] for row in self.values]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        widths = self._widths(options.max_width)
+        rich = RichTable(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="dim")
+        for i, width in widths.items():
+            column = self.columns[i]
+            rich.add_column(
+                Text(column.title),
+                justify="left" if column.written else "right",
+                overflow="ellipsis" if self.one_line else "fold",
+                width=width,
+            )
+        for number, row in enumerate(self.cells):
+            texts = (self._cell(i, self.values[number][i], row[i]) for i in widths)
+            rich.add_row(*texts, style=self.styles.get(number))
+        yield rich
+        left_out = len(self.columns) - len(widths)
+        if left_out and self.table.name:
+            yield Text(
+                words_n(
+                    "{n} more column with --format csv --table {table}",
+                    "{n} more columns with --format csv --table {table}",
+                    left_out,
+                    table=self.table.name,
+                ),
+                style="dim",
+            )
+
+    def _cell(self, i: int, value: Cell, shown: str) -> Text:
+        style = _WORD_STYLES.get(str(value).removesuffix("?"), "") if self.columns[i].unit == "word" else ""
+        return Text(shown, style=style, no_wrap=self.one_line or not self.columns[i].written)
+
+    def _widths(self, room: int) -> dict[int, int]:
+        """Return the columns shown, and how wide they are."""
+        widest = [max(map(cell_len, [*cells, column.title])) for column, cells in self._by_column()]
+        least = [self._least(column, cells) for column, cells in self._by_column()]
+        shown: list[int] = []
+        for i in sorted(range(len(least)), key=lambda i: (self.columns[i].weight, i)):
+            if sum(least[k] + _GAP for k in shown) + least[i] > room and shown:
+                continue
+            shown.append(i)
+        rest = room + _GAP - sum(least[i] + _GAP for i in shown)
+        for i in sorted(shown, key=lambda i: widest[i] - least[i]):  # those that want little more get it all
+            more = min(widest[i] - least[i], rest)
+            least[i] += more
+            rest -= more
+        return {i: min(least[i], room) for i in sorted(shown)}
+
+    def _least(self, column: Column, cells: list[str]) -> int:
+        """Return the least width of a column: numbers stay whole, words and headers may wrap."""
+        words = max(map(cell_len, column.title.split()), default=0)
+        longest = max(map(cell_len, cells), default=0)
+        if column.written:
+            longest = min(longest, self._narrowest(column))
+        return max(words, longest)
+
+    def _narrowest(self, column: Column) -> int:
+        if self.one_line:
+            return _TEXT
+        return _SENTENCE if column.unit == "message" else _TEXT if column.weight else _KEY
+
+    def _by_column(self) -> Iterator[tuple[Column, list[str]]]:
+        for i, column in enumerate(self.columns):
+            yield column, [row[i] for row in self.cells]
+
+
+def _says_something(column: Column, rows: list[list[Cell]], i: int) -> bool:
+    """Tell whether a column has anything in it; a quiet one must have different things."""
+    found = {row[i] for row in rows} if column.quiet else {row[i] for row in rows if row[i] not in (None, "")}
+    return len(found) > 1 if column.quiet else bool(found)

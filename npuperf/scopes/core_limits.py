@@ -29,6 +29,7 @@ from npuperf.scopes.splits import (
     slower_kernels,
 )
 from npuperf.scopes.view import View
+from npuperf.units import plural
 
 #: What each way of executing calls the scope, and on what level it limits.
 MODES: Final[dict[Mode, Message]] = {
@@ -279,7 +280,7 @@ def _code(mode: Mode, limits: Sequence[CoreLimit]) -> Iterator[str]:
         yield "import torchair"
     for i, limit in enumerate(limits):
         yield ""
-        yield f"# stream {limit.stream}, {limit.kernels} kernels: {_few(limit.types)}"
+        yield f"# stream {limit.stream}, {plural(limit.kernels, 'kernel')}: {_few(limit.types)}"
         yield from (f"#   {line}" for line in limit.where)
         if mode == "eager":
             stream = "torch.npu.current_stream()" if i == 0 else f"stream_{limit.stream}"
@@ -295,5 +296,5 @@ def _code(mode: Mode, limits: Sequence[CoreLimit]) -> Iterator[str]:
 
 
 def _few(types: Sequence[str]) -> str:
-    more = f" and {len(types) - _NAMES} more types" if len(types) > _NAMES else ""
+    more = f" and {plural(len(types) - _NAMES, 'more type')}" if len(types) > _NAMES else ""
     return ", ".join(types[:_NAMES]) + more if types else "no kernels in this window"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from npuperf.errors import InputError, UsageError
 from npuperf.messages import say
@@ -55,17 +54,11 @@ def refuse_busy(folder: Path, option: str) -> None:
 
 def recorded_command(run: Path) -> tuple[str, ...]:
     """Return the command that a run directory recorded, empty if it is none."""
-    return tuple(str(word) for word in _manifest(run).get("command") or ())
+    found = manifests.read(RunFolder(run))
+    return found.command if found else ()
 
 
 def recorded_soc(run: Path) -> str | None:
     """Return the chip that a run directory recorded."""
-    return str(_manifest(run).get("soc") or "") or None
-
-
-def _manifest(run: Path) -> dict[str, Any]:
-    """Read what a run directory says of itself; empty if it is none."""
-    try:
-        return manifests.read(RunFolder(run))
-    except InputError:
-        return {}
+    found = manifests.read(RunFolder(run))
+    return found.soc if found else None

@@ -15,6 +15,7 @@ from npuperf.operators.sums import type_labels
 
 if TYPE_CHECKING:
     from npuperf.documents.analysis import Device
+    from npuperf.readers.recording import Recording
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +52,16 @@ class Usage:
         return [self.types.names[i] for i in order[:count]]
 
 
-def read_usage(path: Path) -> Usage | None:
-    """Read the first device of a profile, each file once; None where it has no kernel."""
+def read_usage(path: Path, recording: Recording | None = None) -> Usage | None:
+    """Read the first device of a profile, each file once; None where it has no kernel.
+
+    ``recording``: what is kept of the profile, where it was read before.
+    """
     from npuperf.analyze.request import AnalyzeRequest  # most of what is asked of tune needs no analysis
     from npuperf.analyze.run import run
     from npuperf.readers.recording import open_recording
 
-    recording = open_recording(path, keep=True)
+    recording = recording or open_recording(path, keep=True)
     devices = {(d.rank, d.device): d for d in run(AnalyzeRequest(path=path), recording).devices}
     for profile in recording.profiles:
         device = devices.get((profile.rank, profile.device))

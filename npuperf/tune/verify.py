@@ -15,9 +15,9 @@ from npuperf.files import shown
 from npuperf.messages import Message, Parameter, say, series
 from npuperf.model.labels import I64
 from npuperf.model.noise import noise_of
-from npuperf.profile.command import resolve
-from npuperf.profile.options import build
-from npuperf.profile.run import record
+from npuperf.profile.request import ProfileRequest
+from npuperf.profile.run import run_and_keep
+from npuperf.readers.recording import Recording
 from npuperf.tune.supervise import Tell
 from npuperf.tune.usage import Usage, read_usage
 
@@ -67,19 +67,18 @@ def verify(
 
 
 def _profile(command: Sequence[str], folder: Path, environment: Mapping[str, str], tell: Tell) -> Profiled:
-    options = build({"active": _STEPS}, ["active"])
-    ended = record(
-        resolve(list(command), None, None), options, folder, environment, force=True, tell=tell, progress=None
-    )
+    request = ProfileRequest(command=tuple(command), active=_STEPS, given=("active",), output=folder, force=True)
+    ran = run_and_keep(request, environment, tell)
+    ended = ran.document
     if ended.problem is not None or ended.exit_code:
         why = ended.problem.what if ended.problem else say("exit status {status}", status=ended.exit_code)
         raise InputError(say("{folder}: nothing to compare: {why}", folder=str(folder), why=why))
-    return read_profiled(folder)
+    return read_profiled(folder, ran.recording)
 
 
-def read_profiled(path: Path) -> Profiled:
+def read_profiled(path: Path, recording: Recording | None = None) -> Profiled:
     """Read a profile to compare. Raises InputError when it has no kernel."""
-    usage = read_usage(path)
+    usage = read_usage(path, recording)
     if usage is None:
         what = say("{path}: no kernel of a device in this profile, so there is nothing to compare", path=str(path))
         raise InputError(what)

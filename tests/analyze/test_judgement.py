@@ -174,7 +174,7 @@ def problems(result: Result) -> dict[str, Finding]:
 def test_no_rule_fires_on_a_healthy_profile(tmp_path: Path) -> None:
     result = analyze_path(ascend_pt(tmp_path, run(200, 10_000, 200_000), cores="24,40"))
     assert problems(result) == {}
-    assert {f.rule for f in result.findings} == {rule.__name__.rsplit(".", 1)[1] for rule in RULES}
+    assert {f.rule for f in result.findings} == {rule.name.rsplit(".", 1)[1] for rule in RULES}
 
 
 def test_rules_on_a_sick_profile(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from functools import cache
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -26,7 +26,8 @@ IDLE_SHARE = 0.1  # below this much time without compute no run is host-bound
 
 @cache
 def measured(name: str) -> Measured:
-    return measure(SCENARIOS[name], Path(mkdtemp(prefix="planted")))
+    with TemporaryDirectory(prefix="planted") as folder:
+        return measure(SCENARIOS[name], Path(folder))
 
 
 def device_of(name: str) -> Device:

@@ -16,6 +16,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 from build import K, kernel_details
+from conftest import run_cli
 
 from npuperf.documents.analysis import Partition
 from npuperf.render.json import result_schema, shipped_schema
@@ -241,3 +242,31 @@ def test_ctrl_c_stops_with_130(sample: Path) -> None:
     )
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr.strip() == "npuperf: interrupted"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        ("profile --debug missing.py", True),
+        ("profile missing.py --debug", False),
+        ("profile --wait 3 -- missing --debug", False),
+        ("profile --level 9 -m package.train --debug", False),
+        ("profile --level 9 --debug -m package.train --debug", True),
+        ("tune --mode none -- python train.py --debug", False),
+        ("tune --mode none --debug -- python train.py", True),
+        ("analyze missing --debug", True),
+        ("analyze missing", False),
+    ],
+)
+def test_only_our_own_debug_shows_tracebacks(arguments: str, shown: bool) -> None:
+    """And the exit status is the same with it."""
+    done = run_cli(arguments.split())
+    assert ("Traceback" in done.stderr) == shown, done.stderr
+    assert done.returncode in (2, 3) and "npuperf: " in done.stderr
+
+
+def test_an_error_of_npuperf_is_no_fault_of_the_input(sample: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("npuperf.cli.analyze._run", lambda *_: 1 // 0)
+    done = run_cli(["analyze", str(sample)])
+    assert (done.returncode, done.stdout) == (70, "")
+    assert done.stderr.startswith("npuperf: internal error: ZeroDivisionError: ") and "--debug" in done.stderr

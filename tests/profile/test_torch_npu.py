@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from npuperf.analyze.run import analyze_path
+from npuperf.analyze.request import AnalyzeRequest
+from npuperf.analyze.run import run
 from npuperf.documents.analysis import Device, Result
 
 LAUNCH_US = 11
@@ -63,6 +64,10 @@ def small(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory)
 @pytest.fixture(scope="module")
 def large(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     return record(environment, tmp_path_factory.mktemp("large"), "Level1", 8000, 4000)
+
+
+def analyze_path(path: Path) -> Result:
+    return run(AnalyzeRequest(path=path))
 
 
 def only_device(result: Result) -> Device:
@@ -175,7 +180,7 @@ def test_the_replay_holds_for_the_real_task_queue(reading: Result) -> None:
 
 
 def test_phases_name_forward_backward_and_optimizer(reading: Result) -> None:
-    labels = {p.label for p in only_device(reading).phases}
+    labels = {str(p.label) for p in only_device(reading).phases}
     assert any("forward" in label and "backward" in label for label in labels), labels
 
 

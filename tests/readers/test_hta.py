@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 from test_kineto import object_, trace
 
-from npuperf.analyze.run import analyze_path
+from npuperf.analyze.request import AnalyzeRequest
+from npuperf.analyze.run import run
 
 REAL = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "hta"
 TRACES = sorted(REAL.glob("*gpu*.json.gz")) if REAL.is_dir() else []
@@ -76,7 +77,7 @@ def test_streams_agree_with_hta(path: Path | None, tmp_path: Path) -> None:
         path = tmp_path / "trace.json"
         path.write_bytes(object_(trace()))
     expected = hta(path)
-    (device,) = analyze_path(path).devices
+    (device,) = run(AnalyzeRequest(path=path)).devices
     assert device.clock.skew_ns == 0
     for stream in device.streams:
         theirs = expected[stream.stream if stream.stream is not None else -1]

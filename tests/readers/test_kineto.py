@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from npuperf.analyze.run import Options, analyze_path
+from npuperf.analyze.request import AnalyzeRequest
+from npuperf.analyze.run import run
 from npuperf.documents.analysis import Device, Result
 from npuperf.model.tasks import Work
 
@@ -107,9 +108,9 @@ FORMS: dict[str, Callable[[list[Event]], bytes]] = {
 }
 
 
-def analyzed(path: Path, data: bytes, options: Options | None = None) -> Result:
+def analyzed(path: Path, data: bytes) -> Result:
     path.write_bytes(data)
-    return analyze_path(path, options)
+    return run(AnalyzeRequest(path=path))
 
 
 def only_device(result: Result) -> Device:
@@ -135,7 +136,7 @@ def test_every_form_gives_the_partition_derived_by_hand(tmp_path: Path, name: st
 def test_a_folder_with_a_trace(tmp_path: Path) -> None:
     (tmp_path / "worker0.1234.pt.trace.json").write_bytes(object_(trace()))
     (tmp_path / "config.json").write_text('{"lr": 0.1}')
-    result = analyze_path(tmp_path)
+    result = run(AnalyzeRequest(path=tmp_path))
     assert parts(only_device(result)) == EXPECTED
     assert result.input.kind == "kineto"
 
@@ -254,7 +255,7 @@ def test_several_gpus_are_several_devices(tmp_path: Path) -> None:
     assert [d.device for d in result.devices] == [0, 1]
     assert parts(result.devices[0]) == EXPECTED
     assert result.devices[1].partition.unattributed_ns == 30_000
-    chosen = analyze_path(tmp_path / "t.json", Options(device=1))
+    chosen = run(AnalyzeRequest(path=tmp_path / "t.json", device=1))
     assert [d.device for d in chosen.devices] == [1]
 
 

@@ -1,0 +1,131 @@
+"""What a run leaves to analyze: exported, then read once to prove that it is there."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from npuperf.documents.document import Problem
+from npuperf.documents.recorded import Exported, Proof, Recorded
+from npuperf.errors import ExitCode, InputError
+from npuperf.messages import Message, chain, say, say_n, series
+from npuperf.profile.export import Export, export
+from npuperf.profile.folder import RunFolder, bytes_below
+from npuperf.profile.proof import prove
+from npuperf.profile.request import ProfileRequest
+from npuperf.readers.recording import Recording, open_recording
+
+Tell = Callable[[Message], None]
+
+_FORMATS: Final = {"text": ("text",), "db": ("db",), "both": ("text", "db")}
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What all steps of a run need to know."""
+
+    request: ProfileRequest
+    environment: Mapping[str, str]
+    tell: Tell
+    progress: Tell | None
+    keep_recording: bool
+
+
+def find_evidence(job: Job, folder: RunFolder, python: str) -> tuple[Recorded, Recording | None]:
+    """Export, then read everything once to prove that it is there; ``python`` is an interpreter with torch_npu.
+
+    Returns what was found, and what was read where it is to be kept and can be analyzed.
+    """
+    formats = _FORMATS[job.request.export] if job.request.source is None or "export" in job.request.given else None
+    progress = job.progress or (lambda _: None)
+    exported = Export()
+    with _terminable():
+        try:
+            exported = export(folder, formats, python, job.environment, progress)
+            progress(say("reading what was exported"))
+            recording, proofs = _proven(folder, job.keep_recording)
+        except KeyboardInterrupt:
+            what = say("interrupted while exporting; the raw data is kept")
+            problem = Problem(what=what, hint=say("{command}", command=_again(folder)), exit_code=ExitCode.INTERRUPTED)
+            return Recorded(folder=folder.shown, exports=exported.folders, problem=problem), None
+    failed = _judge(folder, exported, proofs)
+    found = Recorded(
+        folder=folder.shown,
+        raw_bytes=bytes_below(folder.raw),
+        data=(folder.shown,),
+        exports=exported.folders,
+        proofs=proofs,
+        warnings=(*([exported.note] if exported.note else []), *(_doubts(proofs) if failed is None else [])),
+        problem=failed,
+    )
+    return found, recording if job.keep_recording and failed is None else None
+
+
+def _proven(folder: RunFolder, keep: bool) -> tuple[Recording | None, tuple[Proof, ...]]:
+    try:
+        recording = open_recording(Path(folder.shown), keep=keep)
+    except InputError as error:
+        return None, (Proof(path=str(folder.raw), problem=error.what),)
+    return recording, prove(recording)
+
+
+def _judge(folder: RunFolder, exported: Export, proofs: tuple[Proof, ...]) -> Problem | None:
+    """Say what is wrong with an export: a folder without its files, or nothing to analyze in any."""
+    failed = [e for e in exported.folders if not e.done]
+    if failed:
+        return _not_exported(folder, failed, some=any(p.holds for p in proofs))
+    if not proofs or any(p.holds for p in proofs):
+        return None
+    first = proofs[0]
+    nothing = say("{path}: holds no kernel: the device did nothing while it was recorded", path=first.path)
+    return Problem(what=first.problem or nothing)
+
+
+def _not_exported(folder: RunFolder, failed: list[Exported], *, some: bool) -> Problem:
+    """Say what the exporter said. ``some``: a part of the data can be read all the same."""
+    first, others = failed[0], len(failed) - 1
+    what = say("{folder}: {tool} made no {files}; it said:",
+               folder=first.folder, tool=first.tool, files=series(first.missing))  # fmt: skip
+    hint = chain(
+        say("the raw data is kept"),
+        say_n("{n} more folder failed", "{n} more folders failed", others) if others else None,
+        say("what msprof alone could export can be analyzed") if some else None,
+        say("try again with: {command}", command=_again(folder)),
+    )
+    return Problem(what=chain(what, *first.words, by="\n    "), hint=hint, exit_code=ExitCode.CHILD_FAILED)
+
+
+def _again(folder: RunFolder) -> str:
+    return f"npuperf profile --export {folder.shown}"
+
+
+def _doubts(proofs: tuple[Proof, ...]) -> list[Message]:
+    """Warn of what cannot be read beside what can."""
+    bad = [p for p in proofs if not p.holds]
+    found = [say("{path}: {problem}", path=p.path, problem=p.problem or say("holds no kernel")) for p in bad]
+    lost = (
+        say_n(
+            "{path}: {n} row or event cannot be read", "{path}: {n} rows or events cannot be read", p.lost, path=p.path
+        )
+        for p in proofs
+        if p.lost
+    )
+    return [*found, *lost]
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Let SIGTERM end exporters the way Ctrl-C does."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

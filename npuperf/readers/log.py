@@ -1,0 +1,44 @@
+"""What reading found out besides data: files used, what was lost, what the reader should know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from npuperf.documents.analysis import Lost
+from npuperf.messages import Message
+
+
+@dataclass(slots=True)
+class ReadLog:
+    """Notes of one reading. Each message of ``missing`` has the parameters ``what`` and ``consequence``.
+
+    ``events``: how many events with a duration the timeline has, of the host too; ``kineto``: which dialect it is in.
+    """
+
+    files: list[str] = field(default_factory=list)
+    lost: list[Lost] = field(default_factory=list)
+    warnings: list[Message] = field(default_factory=list)
+    missing: list[Message] = field(default_factory=list)
+    kineto: bool = False
+    events: int = 0
+
+    def use(self, *files: object) -> None:
+        """Record files that were read."""
+        self.files += map(str, files)
+
+    def lose(self, file: object, rows: int, reason: Message) -> None:
+        """Record rows that could not be used."""
+        self.lost.append(Lost(file=str(file), rows=rows, reason=reason))
+
+    def warn(self, message: Message) -> None:
+        """Record something the reader should know, once."""
+        if message not in self.warnings:
+            self.warnings.append(message)
+
+    def add(self, other: ReadLog) -> None:
+        """Take over what another log has."""
+        self.files += other.files
+        self.lost += other.lost
+        self.missing += other.missing
+        for message in other.warnings:
+            self.warn(message)

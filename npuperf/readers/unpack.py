@@ -1,0 +1,78 @@
+"""The bytes of a file: as few of them as tell what it is, or all of them, unpacked on the way."""
+
+from __future__ import annotations
+
+import contextlib
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from npuperf.errors import unreadable
+from npuperf.messages import Message, say
+
+#: A file's kind and its header show within so many bytes, mostly within the first few.
+HEAD_BYTES: Final = 1 << 16
+_FEW_BYTES: Final = 1 << 10
+_PACKED_BYTES: Final = 1 << 16
+
+
+def sniff(path: Path, enough: Callable[[bytes], bool]) -> bytes:
+    """Return a file's first bytes (unpacked): until they are enough, ``HEAD_BYTES`` or the file ends."""
+    head = b""
+    with open_unpacked(path) as file:
+        while len(head) < HEAD_BYTES and not enough(head) and (block := file.read(_FEW_BYTES)):
+            head += block
+    return head
+
+
+class Gunzip:
+    """Reads a gzip file piece by piece; of a damaged one it gives everything before the damage."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._unpack = zlib.decompressobj(wbits=31)
+        self.damage: Message | None = None
+
+    def read(self, size: int) -> bytes:
+        """Return up to ``size`` bytes, nothing at the end or at the damage."""
+        while self.damage is None:
+            left = self._unpack.unconsumed_tail or self._unpack.unused_data
+            packed = left or self._file.read(min(size, _PACKED_BYTES))
+            if self._unpack.eof:  # another member may follow
+                if not packed:
+                    return b""
+                self._unpack = zlib.decompressobj(wbits=31)
+            elif not packed:
+                self.damage = say("it ends early")
+                return self._unpack.flush()
+            before = self._unpack.copy()
+            try:
+                block = self._unpack.decompress(packed, size)
+            except zlib.error as error:
+                self.damage = say("{error}", error=str(error))
+                return _up_to_damage(before, packed)
+            if block:
+                return block
+        return b""
+
+
+def _up_to_damage(unpack: Any, packed: bytes) -> bytes:
+    """Decompress byte by byte, to lose nothing that comes before a damaged one."""
+    block = b""
+    with contextlib.suppress(zlib.error):
+        for i in range(len(packed)):
+            block += unpack.decompress(packed[i : i + 1])
+    return block
+
+
+@contextlib.contextmanager
+def open_unpacked(path: Path) -> Iterator[BinaryIO | Gunzip]:
+    """Open a file, and unpack it on the way if it is packed; raises InputError when it cannot be read."""
+    try:
+        with path.open("rb", buffering=0) as file:
+            packed = file.read(2) == b"\x1f\x8b"
+            file.seek(0)
+            yield Gunzip(file) if packed else file
+    except OSError as error:
+        raise unreadable(path, error) from error

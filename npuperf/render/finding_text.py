@@ -1,0 +1,179 @@
+"""Text on what to do: modelled changes, findings, and what was read to know it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from rich.console import RenderableType
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from npuperf.documents.analysis import Finding, Result, WhatIf
+from npuperf.messages import Message, Parameter, chain, ns, say, say_n, series, share
+from npuperf.render import View
+from npuperf.render.analysis_tables import WHAT_IF
+from npuperf.render.host_text import WORTH
+from npuperf.render.language import text, words
+from npuperf.render.tables import Column, filled, how_many
+from npuperf.render.terminal import Fitted, rows_of, section
+from npuperf.render.words import WORDS, gain
+from npuperf.units import percents
+
+_SEVERITY: Final = {"high": "bold red", "medium": "yellow", "low": "dim"}
+_CHANGES, _FINDINGS, _WARNINGS, _FEW = 2, 3, 3, 5
+
+
+def _saved_share(w: WhatIf) -> str | None:
+    if w.gain_pct_interval is None:
+        return None
+    low, high = (pct / 100 for pct in w.gain_pct_interval)
+    return percents(low, high).removesuffix(" %").replace(" to ", "–")
+
+
+def _saved(w: WhatIf) -> str | None:
+    return None if w.gain_ns_per_step is None else str(ns(*w.gain_ns_per_step))
+
+
+_COMPACT: Final = WHAT_IF.only(
+    Column("rank", say("rank"), "id", lambda w: w.device if w.rank is None else w.rank, 0, quiet=True),
+    Column("share", say("%"), get=_saved_share, weight=0),
+    Column("saved", say("saved"), get=_saved),
+    Column("change", say("change"), get=lambda w: text(_change(w))),
+)
+
+
+def _change(w: WhatIf) -> Message:
+    note = w.reason or w.title
+    return say("{change}: {note}", change=w.expr, note=note) if text(note) else say("{change}", change=w.expr)
+
+
+def what_if_lines(result: Result, view: View) -> Iterator[RenderableType]:
+    """Show the user's questions and, for one device, the most rewarding changes."""
+    asked = [w for w in result.what_if if w.asked]
+    standard = [w for w in result.what_if if not w.asked and (w.gain_pct or 0) >= 100 * WORTH]
+    standard.sort(key=lambda w: -(w.gain_pct or 0))
+    rows = asked + (standard[: rows_of(view, _CHANGES)] if len(result.devices) == 1 else [])
+    if not rows:
+        return
+    errors = [d.replay.error for d in result.devices if d.replay and d.replay.usable]
+    off = say("the model is {error} off the measured window", error=share(max(errors))) if errors else None
+    of = say("in % of the step") if rows[0].gain_per == "step" else say("in % of span")
+    about = chain(say("replayed"), off, of)
+    yield section(
+        words("what if ({about})", about=about), Fitted(filled(_COMPACT, [(w,) for w in rows]), one_line=not view.full)
+    )
+
+
+def finding_lines(result: Result, view: View) -> Iterator[RenderableType]:
+    """Show the problems, each with what to do next, then what could not be told and what is fine."""
+    if not result.findings:
+        return
+    problems = _distinct(result.findings, "problem")
+    lines = RichTable.grid(padding=(0, 2, 0, 0))
+    shown = problems[: rows_of(view, _FINDINGS)]
+    for finding, devices in shown:
+        severity = Text(text(WORDS[finding.severity]), _SEVERITY[finding.severity])
+        lines.add_row(severity, Text(text(_what(finding, devices))))
+        lines.add_row("", Text.assemble(("→ ", "bold green"), (text(finding.next), "green")))
+        if view.full:
+            lines.add_row("", Text(text(_grounds(finding)), style="dim"))
+    if len(shown) < len(problems):
+        few = how_many(len(shown), len(problems))
+        lines.add_row("", Text(words("{shown} findings; --full shows all", shown=few), style="dim"))
+    for sign, line in _others(result.findings, view.full):
+        lines.add_row(Text(sign, "dim"), Text(text(line), style="dim"))
+    yield section(words("findings"), lines)
+
+
+def _what(finding: Finding, devices: int) -> Message:
+    """Say what was found, where else, and what it would save."""
+    elsewhere = say_n("also on {n} more device", "also on {n} more devices", devices - 1) if devices > 1 else None
+    return chain(finding.title, elsewhere, gain(finding))
+
+
+def _grounds(finding: Finding) -> Message:
+    """Say what would prove a finding wrong, and where it comes from."""
+    refute = finding.refute and say("not the cause if {condition}", condition=finding.refute)
+    return chain(refute, finding.source and say("source: {source}", source=finding.source))
+
+
+def _others(findings: list[Finding], full: bool) -> Iterator[tuple[str, Message]]:
+    """Say what cannot be told, and which checks found no problem."""
+    unknown = [finding for finding, _ in _distinct(findings, "cannot_tell")]
+    fine = {f.title for f in findings if f.status == "ok"} - {f.title for f in unknown}
+    if full:
+        for finding in unknown:
+            yield "?", say("{check}: {needs}", check=finding.title, needs=finding.needs)
+        if fine:
+            yield text(WORDS["ok"]), say("{checks}", checks=series(sorted(fine, key=text)))
+        return
+    titles = list(dict.fromkeys(finding.title for finding in unknown))
+    if titles:
+        few = series(titles) if len(titles) <= _FEW else say_n("{n} check", "{n} checks", len(titles))
+        yield "?", say("cannot tell: {checks} (--full says what is missing)", checks=few)
+    if fine:
+        checks = say_n(
+            "{n} check without a problem (--full names it)",
+            "{n} checks without a problem (--full names them)",
+            len(fine),
+        )
+        yield text(WORDS["ok"]), checks
+
+
+def _distinct(findings: list[Finding], status: str) -> list[tuple[Finding, int]]:
+    """Fold the same rule's answer on many devices into one line: the gravest, and how many."""
+    by_rule: dict[tuple[str, Message | None], list[Finding]] = {}
+    for f in findings:
+        if f.status == status:
+            by_rule.setdefault((f.rule, f.needs), []).append(f)
+    return [(group[0], len(group)) for group in by_rule.values()]
+
+
+def footer(result: Result, view: View) -> Iterator[RenderableType]:
+    """Say what was read, lost and missing; all of it with ``full``."""
+    source = result.input
+    read = say_n("read {n} file", "read {n} files", len(source.files))
+    lost = sum(x.rows for x in source.lost)
+    yield Text(text(chain(read, say_n("{n} row or event lost", "{n} rows or events lost", lost))), style="dim")
+    lines = RichTable.grid(padding=(0, 1, 0, 0))
+    for sign, line, style in _footnotes(result, view):
+        lines.add_row(f"  {sign}", Text(text(line), style=style, overflow="fold"))
+    yield lines
+
+
+def _footnotes(result: Result, view: View) -> Iterator[tuple[str, Parameter, str]]:
+    source = result.input
+    lost = [say("lost {rows} in {file}: {reason}", rows=x.rows, file=x.file, reason=x.reason) for x in source.lost]
+    minds = [("!", line, "yellow") for line in (*lost, *source.warnings)]
+    for notes in (minds, [("?", line, "dim") for line in source.missing]):
+        shown = notes[: rows_of(view, _WARNINGS)]
+        yield from shown
+        if len(shown) < len(notes):
+            more = say_n("{n} more note; --full shows all", "{n} more notes; --full shows all", len(notes) - len(shown))
+            yield "·", more, "dim"
+    yield from (("·", line, "dim") for line in _vendor_lines(result, view.full))
+    if view.full:
+        yield from (("·", name, "dim") for name in source.files)
+        limits = series(f"{name} {value}" for name, value in result.thresholds.items())
+        yield "·", say("thresholds: {limits}", limits=limits), "dim"
+
+
+def _vendor_lines(result: Result, full: bool) -> Iterator[Message]:
+    """Say once whether the exporter's own split of the steps agrees with ours."""
+    checks = [v for d in result.devices for v in d.vendor]
+    differ = [v for v in checks if not v.agrees]
+    for v in differ[:1] or checks[:1]:
+        where = say("the whole run") if v.step is None else say("step {step}", step=v.step)
+        if not differ:
+            said = say("step_trace_time's figures agree with these in {where}", where=where)
+        elif len(differ) == 1:
+            said = say("step_trace_time's figures differ from these in {where}", where=where)
+        else:
+            said = say(
+                "step_trace_time's figures differ from these in {where} ({some} of {all} do)",
+                where=where,
+                some=len(differ),
+                all=len(checks),
+            )
+        yield say("{line}: {why}", line=said, why=v.why) if full else said

@@ -1,0 +1,196 @@
+"""Text on a step's phases and on what the host did while the device waited for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from npuperf.documents.analysis import Basis, Blame, Bound, Device, OddStep, Spread, SyncSite
+from npuperf.messages import Message, chain, ns, say
+from npuperf.render import View
+from npuperf.render.language import text, words, words_n
+from npuperf.render.tables import Column, Table, filled, how_many
+from npuperf.render.terminal import Fitted, rows_of, section
+from npuperf.render.words import CAUSE, WORDS, device_name
+from npuperf.units import ms
+
+_COLOURS: Final = {"host": "yellow", "compute": "cyan", "communication": "magenta", "unknown": "red"}
+_LETTER: Final = {"host": "H", "compute": "C", "communication": "M", "unknown": "?"}
+_WIDEST: Final = 160
+#: Shares of the time below which a line is not worth its room on one screen.
+WORTH: Final = 0.02
+_PHASES, _ODD, _CAUSES, _SYNCS = 5, 3, 3, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A phase of the typical step, or of the window: from and to, ns, of ``span`` ns."""
+
+    bound: Bound
+    basis: Basis
+    label: Message | None
+    start: int
+    end: int
+    span: int
+    length: Spread | None = None
+
+
+_STRETCHES: Final = Table(
+    "phases",
+    say("phases"),
+    lambda _: (),
+    (
+        Column("at", say("ms"), get=lambda s: f"{ms(s.start)}–{ms(s.end)}", weight=0),
+        Column("share", say("%"), "share", lambda s: (s.end - s.start) / s.span if s.span else None),
+        Column("bound", say("verdict"), "word", lambda s: s.bound + ("?" if s.basis == "inferred" else "")),
+        Column("label", say("part"), "message"),
+        Column("length", say("min–max ms"), get=lambda s: s.length and f"{ms(s.length.min_ns)}–{ms(s.length.max_ns)}"),
+    ),
+)
+
+
+def phase_lines(device: Device, several: bool, view: View) -> Iterator[RenderableType]:
+    """Show the typical step as a bar and its phases as lines; without steps, the window's phases."""
+    found, odd = _stretches(device), device.typical_step.odd if device.typical_step else []
+    if len(found) < 2 and not odd:
+        return
+    top = rows_of(view, _PHASES)
+    longest = sorted(range(len(found)), key=lambda i: found[i].start - found[i].end)[:top]
+    table = filled(_STRETCHES, [(found[i],) for i in sorted(longest)])
+    lines: list[RenderableType] = [_strip(found, view.width), _legend(found), Fitted(table, one_line=True)]
+    if len(longest) < len(found):
+        shown = how_many(len(longest), len(found))
+        lines.append(Text(words("{shown} phases, the longest; --full shows all", shown=shown), style="dim"))
+    lines += _odd_lines(odd, rows_of(view, _ODD))
+    yield section(_named(device, several, _phases_title(device, len(found))), *lines)
+
+
+def _named(device: Device, several: bool, title: Message) -> str:
+    """Put the device before a title, where there are several."""
+    return words("{device}: {title}", device=device_name(device), title=title) if several else text(title)
+
+
+def _stretches(device: Device) -> list[Stretch]:
+    typical = device.typical_step
+    basis: Basis = "inferred" if any(p.verdict.basis == "inferred" for p in device.phases) else "measured"
+    if typical:
+        span = typical.length.median_ns
+        return [
+            Stretch(p.bound, basis, p.label, p.start.median_ns, p.end.median_ns, span, p.length) for p in typical.phases
+        ]
+    span, begin = device.partition.span_ns, device.phases[0].start_ns if device.phases else 0
+    return [Stretch(p.bound, basis, p.label, p.start_ns - begin, p.end_ns - begin, span) for p in device.phases]
+
+
+def _phases_title(device: Device, phases: int) -> Message:
+    typical = device.typical_step
+    if typical is None:
+        return say("phases ({phases}), in % of span", phases=phases)
+    length = typical.length
+    ends = ms(length.median_ns) if length.min_ns == length.max_ns else f"{ms(length.min_ns)}–{ms(length.max_ns)}"
+    return say(
+        "typical step ({alike} of {steps} steps are alike, {ends} ms), in % of the step",
+        alike=typical.steps,
+        steps=len(device.steps),
+        ends=ends,
+    )
+
+
+def _strip(found: list[Stretch], width: int) -> Text:
+    """Draw a step as a strip: one letter per phase's verdict, as wide as its time."""
+    room = min(width - 2, _WIDEST)
+    strip = Text(no_wrap=True)
+    for stretch in found:
+        first, last = (round(room * at / max(stretch.span, 1)) for at in (stretch.start, stretch.end))
+        strip.append(_LETTER[stretch.bound] * max(last - first, 0), style=_COLOURS[stretch.bound])
+    return strip
+
+
+def _legend(found: list[Stretch]) -> Text:
+    """Say what the letters of a strip mean."""
+    legend = Text()
+    for bound in dict.fromkeys(stretch.bound for stretch in found):
+        legend.append(_LETTER[bound], style=_COLOURS[bound])
+        legend.append(f" {text(WORDS[bound])}   ", style="dim")
+    return legend
+
+
+def _odd_lines(odd: list[OddStep], top: int | None) -> Iterator[Text]:
+    for step in odd[:top]:
+        yield Text(words("odd: step {step}, {why}", step=step.step, why=step.why), style="yellow")
+    more = len(odd) - len(odd[:top])
+    if more:
+        yield Text(
+            words_n("{n} more odd step in --format json", "{n} more odd steps in --format json", more), style="dim"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """All that the host did for one cause, and the line of it that took longest."""
+
+    cause: str
+    ns: int
+    wait: int
+    mostly: Blame
+
+    @property
+    def doing(self) -> str | None:
+        """What took longest, and where; nothing where nothing is recorded."""
+        if self.mostly.name == "nothing recorded":
+            return None
+        return ", ".join(filter(None, (self.mostly.name, self.mostly.where)))
+
+
+_CAUSE_COLUMNS: Final = Table(
+    "blame",
+    say("causes"),
+    lambda _: (),
+    (
+        Column("cause", say("cause"), get=lambda c: text(CAUSE.get(c.cause, c.cause)), weight=0),
+        Column("ns", say("ms"), "duration", weight=0),
+        Column("share", say("%"), "share", lambda c: c.ns / c.wait),
+        Column("doing", say("mostly")),
+    ),
+)
+
+
+def blame_lines(device: Device, several: bool, view: View) -> Iterator[RenderableType]:
+    """Say what the host did while the device waited, where that is a notable part of the time."""
+    wait, span = device.partition.host_wait_ns, device.partition.span_ns
+    if not device.blame or wait < WORTH * span:
+        return
+    causes = _causes(device.blame, wait)
+    table = filled(_CAUSE_COLUMNS, [(cause,) for cause in causes], rows_of(view, _CAUSES))
+    costly = [s for s in device.syncs if s.idle_ns >= WORTH * span]
+    syncs = [Text(text(_sync(s)), style="yellow") for s in costly[: rows_of(view, _SYNCS)]]
+    title = say(
+        "waiting for the host, {wait}: what it did ({shown} causes), in % of the wait",
+        wait=ns(wait),
+        shown=how_many(len(table.rows), table.total),
+    )
+    yield section(_named(device, several, title), Fitted(table, one_line=True), *syncs)
+
+
+def _causes(blame: list[Blame], wait: int) -> list[Cause]:
+    """Sum up what the host did by cause, the longest first."""
+    groups: dict[str, list[Blame]] = {}
+    for line in blame:
+        groups.setdefault(line.cause, []).append(line)
+    causes = [
+        Cause(cause, sum(b.ns for b in lines), wait, next((b for b in lines if b.name != "others"), lines[0]))
+        for cause, lines in groups.items()
+    ]
+    return sorted(causes, key=lambda c: -c.ns)
+
+
+def _sync(site: SyncSite) -> Message:
+    where = say("from {where}", where=site.where) if site.where else None
+    call = chain(say("{call}", call=site.torch_op or site.name), where, by=" ")
+    return say(
+        "sync: {call} ×{count}: the device idled {idle} after it", call=call, count=site.count, idle=ns(site.idle_ns)
+    )

@@ -1,0 +1,103 @@
+"""A document as a page: a title, lines, tables, and what to mind. Text and Markdown lay it out in their own ways."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from npuperf.documents.document import Document
+from npuperf.messages import Message, Parameter, say
+from npuperf.render import View, load
+from npuperf.render.tables import Filled, fill, table_named, tables_of
+from npuperf.render.words import gate_line, problem_line
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a page. ``label`` stands before it, in its style; without one the whole line has it.
+
+    Styles: bold, dim, good, bad, warning, or code, which is to be pasted and never wrapped.
+    """
+
+    content: Parameter
+    style: str = ""
+    label: Message | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Lines under a title, in Markdown a list."""
+
+    title: Message
+    lines: list[Line]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What a document says to people, in the order in which it is shown."""
+
+    title: Message
+    lines: list[Line]
+    tables: list[Filled]
+    sections: list[Section]
+    notes: list[Line]
+
+
+Maker = Callable[[Any, View], Page]
+
+_PAGES: Final[dict[str, str]] = {
+    "Result": "npuperf.render.analysis_page:page",
+    "Tuning": "npuperf.render.tuning_pages:tuning",
+    "BankChanges": "npuperf.render.tuning_pages:bank_changes",
+    "ResultChanges": "npuperf.render.tuning_pages:result_changes",
+    "TunePlan": "npuperf.render.tuning_pages:plan",
+    "Merged": "npuperf.render.tuning_pages:merged",
+    "RolledBack": "npuperf.render.tuning_pages:rolled_back",
+    "Recorded": "npuperf.render.recording_pages:recorded",
+    "RecordingPlan": "npuperf.render.recording_pages:plan",
+    "Document": "npuperf.render.page:plain_page",
+}
+
+
+def page_of(document: Document, view: View) -> Page:
+    """Return a document's page; with ``view.table`` it has nothing but this table."""
+    if view.table is not None:
+        table = fill(table_named(type(document), view.table), document, view.top)
+        return Page(say(""), [], [table], [], [])
+    place = next(_PAGES[base.__name__] for base in type(document).__mro__ if base.__name__ in _PAGES)
+    make: Maker = load(place)
+    return make(document, view)
+
+
+def plain_page(document: Document, view: View) -> Page:
+    """Return the page of a document of which nothing special is known: its fields and its lists."""
+    whole, *lists = tables_of(type(document))
+    facts = [
+        Line(column.shown(cell), label=column.header)
+        for column in whole.columns
+        if (cell := column.cell((document,))) not in (None, "")
+    ]
+    tables = [fill(table, document, view.top) for table in lists]
+    return Page(say("{kind}", kind=type(document).__name__), [*facts, *common(document)], tables, [], [])
+
+
+def common(document: Document) -> list[Line]:
+    """Return the lines that every document has: what its gates found, and what went wrong."""
+    return [*gate_lines(document), *problem_lines(document)]
+
+
+def gate_lines(document: Document) -> list[Line]:
+    """Return what every gate found."""
+    styles = {"pass": "good", "fail": "bad", "cannot_tell": "warning"}
+    return [Line(gate_line(gate), styles[gate.status]) for gate in document.gates]
+
+
+def problem_lines(document: Document) -> list[Line]:
+    """Return what went wrong, if anything did."""
+    return [Line(problem_line(document.problem), "bad")] if document.problem else []
+
+
+def warnings(messages: Any) -> list[Line]:
+    """Return warnings, one line each."""
+    return [Line(say("warning: {warning}", warning=warning), "warning") for warning in messages]

@@ -1,0 +1,114 @@
+"""The pages of the documents of ``profile``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from shlex import quote
+
+from npuperf.documents.recorded import Overhead, ProcessStatus, Proof, Recorded, RecordingPlan, Window
+from npuperf.files import shown
+from npuperf.messages import Message, chain, ns, say, say_n, series, share, size
+from npuperf.render import View
+from npuperf.render.page import Line, Page, problem_lines, warnings
+
+_SHOWN = 8
+
+
+def recorded(document: Recorded, view: View) -> Page:
+    """Say what was recorded, what it cost, what to mind, what is next."""
+    lines = [Line(line) for line in _recorded(document, view)]
+    lines += [*warnings(document.warnings), *problem_lines(document)]
+    if document.program_status and not document.refused:
+        failed = say("the program failed with exit status {status}", status=document.program_status)
+        lines.append(Line(failed, "bad"))
+    if document.problem is None:
+        lines += [Line(say("next: npuperf analyze {path}", path=path), "code") for path in document.data]
+    return Page(say(""), lines, [], [], [])
+
+
+def _recorded(document: Recorded, view: View) -> Iterator[Message]:
+    """Say what is there, per device."""
+    if not document.proofs:
+        return
+    amount, folder = size(document.raw_bytes), shown(document.folder)
+    yield say("recorded {how}: {size} in {folder}", how=_engine(document), size=amount, folder=folder)
+    good = [proof for proof in document.proofs if proof.holds]
+    shown_ = good[: view.top or (None if view.full else _SHOWN)]
+    for proof in shown_:
+        yield say("  {proof}", proof=_proof(proof, document.processes))
+    if len(shown_) < len(good):
+        yield say_n("  … and {n} more device", "  … and {n} more devices", len(good) - len(shown_))
+    if document.overhead:
+        yield _overhead(document.overhead)
+
+
+def _overhead(cost: Overhead) -> Message:
+    return say(
+        "  a step took {inside} while recorded (median of {n}) and {outside} otherwise (median of {m}): {change}",
+        inside=ns(cost.inside_ns),
+        outside=ns(cost.outside_ns),
+        n=cost.inside,
+        m=cost.outside,
+        change=f"{100 * cost.share:+.1f} %",
+    )
+
+
+def _engine(document: Recorded) -> Message:
+    names = {
+        "torch": say("with torch_npu.profiler"),
+        "e2e": say("with the E2E profiler"),
+        "cpu": say("the CPU, with torch.profiler"),
+    }
+    engine = next((p.engine for p in document.processes if p.folders), None)
+    return names.get(engine or "", say("and exported"))
+
+
+def _proof(proof: Proof, processes: tuple[ProcessStatus, ...]) -> Message:
+    process = next((p for p in processes if p.rank == proof.rank and p.folders), None)
+    who = say("host") if proof.device is None else say("device {device}", device=proof.device)
+    if proof.rank is not None:
+        who = say("rank {rank} · device {device}", rank=proof.rank, device=proof.device)
+    steps = _steps(process.recorded if process else ())
+    if not proof.kernels:
+        found = say_n("{n} host event", "{n} host events", proof.events)
+    else:
+        kernels = say_n("{n} kernel", "{n} kernels", proof.kernels)
+        found = chain(kernels, say("{share} with their launch", share=share(proof.launched / proof.kernels)), by=", ")
+    return say("{who}: {found}", who=who, found=chain(found, steps, by=", "))
+
+
+def _steps(steps: tuple[int, ...]) -> Message | None:
+    if not steps:
+        return None
+    if len(steps) == 1:
+        return say("step {step}", step=steps[0])
+    if steps[-1] - steps[0] == len(steps) - 1:
+        return say("steps {first}–{last}", first=steps[0], last=steps[-1])
+    return say("{count} steps from {first} to {last}", count=len(steps), first=steps[0], last=steps[-1])
+
+
+def plan(document: RecordingPlan, view: View) -> Page:
+    """Show what would be started, and how it would be recorded."""
+    command = " ".join(
+        [*(f"{name}={quote(value)}" for name, value in document.added.items()), *map(quote, document.argv)]
+    )
+    lines = [Line(command, "code"), Line(say("folder: {folder}", folder=document.folder), "code")]
+    if document.engine != "msprof":
+        lines.append(Line(say("records: {window}", window=_window(document.window)), "code"))
+        if document.ranks is not None:
+            lines.append(Line(say("ranks: {ranks}", ranks=series(document.ranks)), "code"))
+    lines += [Line(f"{s.of}: {s.name}={s.value!r}", "code") for s in document.settings]
+    return Page(say(""), [*lines, *problem_lines(document)], [], [], warnings(document.cautions))
+
+
+def _window(window: Window | None) -> Message:
+    if window is None:
+        return say("the whole run")
+    names = {"optimizer": say("optimizer steps"), "forward": say("outermost module calls")}
+    steps = say(
+        "steps {first}–{last} (counted from 0, by {step_on})",
+        first=window.first,
+        last=window.last,
+        step_on=names.get(window.step_on, say("{seconds} seconds", seconds=window.step_on)),
+    )
+    return chain(steps, say("{n} times", n=window.repeat) if window.repeat > 1 else None, by=", ")

@@ -1,0 +1,173 @@
+"""Tables: what stands in which column, declared once for all formats.
+
+Cells are values of the document as they are (ns, fractions, counts, messages); a column's unit says how people see
+them, while CSV writes them unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from npuperf.messages import Message, say
+from npuperf.render import load, unknown
+from npuperf.render.language import text, words
+from npuperf.render.words import WORDS
+from npuperf.units import COLUMN_UNITS
+
+if TYPE_CHECKING:
+    from npuperf.documents.document import Document
+
+#: ``word``: one of a few values, which people see in their language; ``id``: a number that counts nothing.
+Unit = Literal[
+    "text",
+    "word",
+    "message",
+    "id",
+    "count",
+    "ms",
+    "us",
+    "percent",
+    "number",
+    "tenth",
+    "core_ms",
+    "plain",
+    "share",
+    "duration",
+]
+Cell = str | int | float | Message | None
+#: What a row is made of, from the outermost to the innermost: a device and its phase, or an operator alone.
+Row = tuple[Any, ...]
+_WRITTEN: Final = ("text", "word", "message")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its name in CSV, its header, its unit, and how its cell is got from a row.
+
+    Without ``get`` the cell is the attribute ``key`` of the row's innermost part. Where there is too little room,
+    columns of the greatest ``weight`` are left out first; those of weight 0 stay. A ``quiet`` column is shown only
+    if its cells differ.
+    """
+
+    key: str
+    header: Message
+    unit: Unit = "text"
+    get: Callable[..., Cell] | None = None
+    weight: int = 1
+    quiet: bool = False
+
+    @property
+    def title(self) -> str:
+        """The header with its unit."""
+        unit = COLUMN_UNITS[self.unit][0] if self.unit in COLUMN_UNITS else ""
+        return f"{text(self.header)} ({unit})" if unit else text(self.header)
+
+    @property
+    def written(self) -> bool:
+        """Whether cells are words, not numbers."""
+        return self.unit in _WRITTEN
+
+    def cell(self, row: Row) -> Cell:
+        """Return the value as it is in the document."""
+        return getattr(row[-1], self.key) if self.get is None else self.get(*row)
+
+    def shown(self, value: Cell) -> str:
+        """Return a cell for people."""
+        if isinstance(value, Message):
+            return text(value) or "–"
+        if value is None or value == "":
+            return "–"
+        if isinstance(value, str):
+            return text(WORDS.get(value, value)) if self.unit == "word" else value
+        return COLUMN_UNITS[self.unit][1](value) if self.unit in COLUMN_UNITS else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Columns, and how their rows are found in a document. ``name`` is what ``--table`` takes.
+
+    ``usual``: the table that CSV shows unless told otherwise.
+    """
+
+    name: str
+    title: Message
+    rows: Callable[[Any], Iterable[Row]]
+    columns: tuple[Column, ...]
+    usual: bool = False
+
+    def only(self, *columns: str | Column) -> Table:
+        """Return the table with some of its columns, by key, and others of its rows' parts."""
+        own = {column.key: column for column in self.columns}
+        return replace(self, columns=tuple(own[c] if isinstance(c, str) else c for c in columns))
+
+    def titled(self, title: Message) -> Table:
+        """Return the table under another title."""
+        return replace(self, title=title)
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """A table with a document's rows; of ``total`` rows those kept."""
+
+    table: Table
+    rows: list[list[Cell]]
+    total: int
+
+    @property
+    def title(self) -> str:
+        """The table's title, and how much of it there is."""
+        return f"{text(self.table.title)} ({how_many(len(self.rows), self.total)})"
+
+
+def fill(table: Table, document: Document, top: int | None = None) -> Filled:
+    """Return a table with a document's rows, ``top`` of them at most."""
+    return filled(table, list(table.rows(document)), top)
+
+
+def filled(table: Table, rows: Sequence[Row], top: int | None = None) -> Filled:
+    """Return a table with rows, ``top`` of them at most."""
+    return Filled(table, [[column.cell(row) for column in table.columns] for row in rows[:top]], len(rows))
+
+
+def how_many(shown: int, total: int) -> str:
+    """Say how much of a list is shown."""
+    return words("{shown} of {total}", shown=shown, total=total) if shown < total else str(total)
+
+
+#: Where a document's tables are declared, by the name of its type.
+_TABLES: Final[dict[str, str]] = {
+    "Result": "npuperf.render.analysis_tables:TABLES",
+    "Tuning": "npuperf.render.tuning_tables:TUNING",
+    "BankChanges": "npuperf.render.tuning_tables:BANK_CHANGES",
+    "ResultChanges": "npuperf.render.tuning_tables:RESULT_CHANGES",
+    "TunePlan": "npuperf.render.tuning_tables:PLAN",
+    "Document": "npuperf.render.derived_tables:tables_of",
+}
+
+
+def tables_of(document: type[Document]) -> tuple[Table, ...]:
+    """Return the tables of a type of document; such as declares none has one for every list of its fields."""
+    place = next(_TABLES[base.__name__] for base in document.__mro__ if base.__name__ in _TABLES)
+    found: Any = load(place)
+    tables: tuple[Table, ...] = found(document) if callable(found) else found
+    return tables
+
+
+def table_named(document: type[Document], name: str | None) -> Table:
+    """Return a table by name, or the usual one. Raises UsageError for a name that does not exist."""
+    tables = tables_of(document)
+    if name is None:
+        return next((table for table in tables if table.usual), tables[0])
+    found = next((table for table in tables if table.name == name), None)
+    if found is None:
+        raise unknown(say("--table {name}: no such table", name=repr(name)), name, [table.name for table in tables])
+    return found
+
+
+def list_tables(document: type[Document]) -> str:
+    """Return what ``--table help`` shows: every table and what it is about, one line each."""
+    tables = tables_of(document)
+    width = max(len(table.name) for table in tables)
+    return "".join(f"{table.name:<{width}}  {text(table.title)}\n" for table in tables)

@@ -1,0 +1,205 @@
+"""The pages of the documents of ``tune``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from npuperf.documents.comparison import Comparison
+from npuperf.documents.tuning import (
+    BankChanges,
+    BankDiff,
+    Check,
+    CheckStatus,
+    Merged,
+    Mode,
+    ResultChanges,
+    RolledBack,
+    Status,
+    TunePlan,
+    Tuning,
+)
+from npuperf.files import shown
+from npuperf.messages import Message, chain, ns, number, say, say_n, series, share
+from npuperf.render import View
+from npuperf.render.page import Line, Page, common, gate_lines, problem_lines, warnings
+from npuperf.render.tables import fill
+from npuperf.render.tuning_tables import BANK, ENTRIES, RESULTS, SAVINGS, VERIFIED
+
+_STATUS: Final[dict[Status, tuple[Message, str]]] = {
+    "successful": (say("SUCCESSFUL"), "good"),
+    "failed": (say("FAILED"), "bad"),
+    "incomplete": (say("INCOMPLETE"), "warning"),
+    "nothing_to_tune": (say("NOTHING TO TUNE"), "bold"),
+}
+_MODES: Final[dict[Mode, Message]] = {
+    "op": say("operator tuning"),
+    "subgraph": say("subgraph tuning"),
+    "mixed": say("subgraph and operator tuning"),
+}
+_VERDICT: Final = {
+    "better": say("BETTER"),
+    "same": say("SAME"),
+    "worse": say("WORSE"),
+    "cannot_tell": say("CANNOT TELL"),
+}
+_HELD: Final[dict[CheckStatus, Message]] = {
+    "ok": say("ok"),
+    "warn": say("warning"),
+    "fail": say("FAILS"),
+    "unknown": say("unknown"),
+}
+
+
+def tuning(document: Tuning, view: View) -> Page:
+    """Say how a tuning ended, what was tuned, what it is worth, and what to mind."""
+    word, style = _STATUS[document.status]
+    lines = [Line(_summary(document), style, word), *_worth(document), *gate_lines(document)]
+    if document.verification:
+        lines.append(_verified(document.verification))
+    if document.bank:
+        lines.append(Line(_bank_summary(document.bank), label=say("bank {path}", path=shown(document.bank.after))))
+    if document.failed_operators:
+        lines.append(Line(say("failed: {operators}", operators=series(document.failed_operators)), "bad"))
+    tables = [fill(table, document, view.top) for table in (VERIFIED, ENTRIES, SAVINGS, BANK)]
+    notes = warnings([*document.warnings, *(document.bank.warnings if document.bank else ())])
+    title = shown(document.folder) if document.folder else ", ".join(map(shown, document.files))
+    return Page(say("{title}", title=title), lines, tables, [], [*notes, *problem_lines(document)])
+
+
+def _summary(document: Tuning) -> Message:
+    count, failed = document.summary, document.failed_operators
+    counts = (
+        None
+        if count is None
+        else say(
+            "{added} added, {updated} updated, {reserved} reserved, {unsatisfied} unsatisfied of {total}",
+            added=count.added,
+            updated=count.updated,
+            reserved=count.reserved,
+            unsatisfied=count.unsatisfied,
+            total=count.total,
+        )
+    )
+    return chain(
+        _MODES[document.mode] if document.mode else None,
+        say("{seconds} s", seconds=number(document.tuning_time_s)) if document.tuning_time_s is not None else None,
+        say("recovered from a damaged file") if document.recovered else None,
+        counts,
+        say_n("{n} operator failed", "{n} operators failed", len(failed)) if failed else None,
+    )
+
+
+def _worth(document: Tuning) -> list[Line]:
+    """Say what is saved per step."""
+    if not document.saved_ns:
+        return []
+    saved, step = ns(*document.saved_ns), document.step_ns
+    if not step:
+        return [Line(say("expected: {saved} per step, in device-bound time only", saved=saved))]
+    part = share(*(end / step for end in document.saved_ns))
+    return [
+        Line(
+            say(
+                "expected: {saved} per step ({share} of {step}), in device-bound time only",
+                saved=saved,
+                share=part,
+                step=ns(step),
+            )
+        )
+    ]
+
+
+def _verified(found: Comparison) -> Line:
+    """Say whether the step got faster, as predicted or not."""
+    predicted = found.expected_ns and say("predicted {saved} per step", saved=ns(*found.expected_ns))
+    step = found.step
+    measured = None
+    if step and step.old_ns is not None and step.new_ns is not None:
+        saved = ns(step.old_ns - step.new_ns)
+        measured = say("measured {saved}, noise {noise}", saved=saved, noise=ns(step.noise_ns))
+    return Line(chain(found.reason, predicted or None, measured), "bold", _VERDICT[found.verdict])
+
+
+def _bank_summary(bank: BankDiff) -> Message:
+    kinds = Counter(change.change for change in bank.changes)
+    return say(
+        "{before} → {after} records: {added} added, {changed} changed, {removed} removed, {unchanged} unchanged",
+        before=bank.records_before,
+        after=bank.records_after,
+        added=kinds["added"],
+        changed=kinds["changed"],
+        removed=kinds["removed"],
+        unchanged=bank.unchanged,
+    )
+
+
+def bank_changes(document: BankChanges, view: View) -> Page:
+    """Say what differs between two banks."""
+    bank = document.bank
+    title = say("{before} → {after}", before=bank.before, after=bank.after)
+    lines = [Line(_bank_summary(bank)), *common(document)]
+    return Page(title, lines, [fill(BANK, document, view.top)], [], warnings(bank.warnings))
+
+
+def result_changes(document: ResultChanges, view: View) -> Page:
+    """Say what differs between the results of two runs."""
+    found = document.comparison
+    title = say("{before} → {after}", before=found.old, after=found.new)
+    kinds = Counter(row.change for row in found.rows)
+    counts = say(
+        "{added} added, {changed} changed, {removed} removed, {unchanged} tuned to the same time",
+        added=kinds["added"],
+        changed=kinds["changed"],
+        removed=kinds["removed"],
+        unchanged=found.unchanged,
+    )
+    tables = [fill(RESULTS, document, view.top)]
+    return Page(title, [Line(counts), *common(document)], tables, [], warnings(found.warnings))
+
+
+def plan(document: TunePlan, view: View) -> Page:
+    """Show what would be run, as a script whose comments say the rest."""
+    comments = [
+        say("# results and logs: {folder}", folder=document.folder),
+        say("# knowledge base: {place}", place=document.place),
+    ]
+    if document.ops:
+        operators = " ".join(document.ops.split())
+        comments.append(say("# {file}: {operators}", file=f"{document.folder}/tune_ops.cfg", operators=operators))
+    lines = [Line(comment, "code") for comment in [*map(_check, document.checks), *comments]]
+    for program in document.programs:
+        lines += [Line(say("# {title}", title=program.title), "code"), Line(program.shell, "code")]
+    return Page(say(""), [*lines, *common(document)], [], [], [])
+
+
+def _check(check: Check) -> Message:
+    return say(
+        "# check {name}: {status}: {found} (required: {required})",
+        name=check.name,
+        status=_HELD[check.status],
+        found=check.found,
+        required=check.required,
+    )
+
+
+def merged(document: Merged, view: View) -> Page:
+    """Say where the records of a merged bank come from."""
+    taken = (say("{n} from {source}", n=t.records, source=t.source) for t in document.taken)
+    records = say_n("{n} record ({taken})", "{n} records ({taken})", document.records, taken=series(taken))
+    conflicts = say_n(
+        "{n} conflict, where the first one won", "{n} conflicts, where the first one won", document.conflicts
+    )
+    lines = [Line(say("{into}: {records}", into=document.into, records=chain(records, conflicts)))]
+    return Page(say(""), [*lines, *_backup(document.backup), *common(document)], [], [], warnings(document.warnings))
+
+
+def rolled_back(document: RolledBack, view: View) -> Page:
+    """Say that a bank is as it was."""
+    lines = [Line(say("{place}: as it was before the last tuning run", place=document.place))]
+    return Page(say(""), [*lines, *_backup(document.backup), *common(document)], [], [], [])
+
+
+def _backup(place: str | None) -> Sequence[Line]:
+    return [Line(say("what was there is kept as {place}", place=place))] if place else []

@@ -1,0 +1,207 @@
+"""``npuperf profile`` with the real torch_npu over the CANN stand-in: what survives, and why there is nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from npu_runs import MODEL, TRAIN, Run, command, profile, steps_of
+
+# ---- what survives ----
+
+AT_12 = MODEL + "for i in range(30):\n    step()\n    if i == 11: {what}\n"
+
+
+@pytest.mark.parametrize(
+    ("what", "code"),
+    [
+        ("raise ValueError('boom')", 1),
+        ("sys.exit(7)", 7),
+        ("os._exit(9)", 9),
+        ("os.kill(os.getpid(), signal.SIGTERM)", 143),
+    ],
+)
+def test_a_program_that_ends_inside_the_window(npu: dict[str, str], tmp_path: Path, what: str, code: int) -> None:
+    """Its own exit status, and everything recorded until then."""
+    run = profile(npu, tmp_path, "train.py", source=AT_12.format(what=what))
+    assert run.code == code
+    assert run.recorded == [[11]]
+    assert 11 in steps_of(run.kernels())
+    assert "ended at step 12, inside the window" in run.err
+    assert f"exit status {code}" in run.err
+
+
+def test_a_crash_in_c(npu: dict[str, str], tmp_path: Path) -> None:
+    """Nothing can be saved any more; raw data stays, and the exporters' own words are shown."""
+    run = profile(npu, tmp_path, "train.py", source=AT_12.format(what="os.kill(os.getpid(), signal.SIGSEGV)"))
+    assert run.code == 139
+    assert "died while recording" in run.err and "npuperf profile --export result" in run.err
+    assert list(run.raw[0].glob("PROF_*"))
+
+
+SLOW = MODEL + "for i in range(2000):\n    step(); time.sleep(0.05)\n    print(i, flush=True)\n"
+
+
+@pytest.mark.parametrize(
+    ("number", "to_group", "words"),
+    [
+        (signal.SIGINT, False, ["train.py"]),
+        (signal.SIGINT, True, ["train.py"]),
+        (signal.SIGTERM, False, ["train.py"]),
+        (signal.SIGTERM, False, ["--", "sh", "-c", f"sleep 300 & {sys.executable} train.py; echo after"]),
+    ],
+)
+def test_signals_stop_recording_and_leave_no_orphan(
+    npu: dict[str, str], tmp_path: Path, number: int, to_group: bool, words: list[str]
+) -> None:
+    (tmp_path / "train.py").write_text(SLOW)
+    options = ["--wait", "2", "--warmup", "1", "--active", "1000"]
+    with subprocess.Popen(
+        command(*options, *words),
+        cwd=tmp_path,
+        env=npu,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as child:
+        assert child.stdout is not None
+        for line in child.stdout:
+            if line.strip() == "9":
+                break
+        family = psutil.Process(child.pid).children(recursive=True)
+        assert family
+        (os.killpg if to_group else os.kill)(child.pid, number)
+        out, err = child.communicate(timeout=100)
+    assert child.returncode == 128 + number, err
+    run = Run(child.returncode, out, err, tmp_path / "result")
+    assert {4, 5, 6} <= steps_of(run.kernels()), err
+    assert "inside the window" in err and "after" not in out
+    _, alive = psutil.wait_procs(family, timeout=5)
+    assert not alive
+
+
+def test_data_that_grows_too_large(npu: dict[str, str], tmp_path: Path) -> None:
+    source = SLOW.replace("2000", "400")
+    run = profile(npu, tmp_path, "--active", "1000", "--max-size", "10K", "train.py", source=source)
+    assert run.code == 0, run.err
+    assert "are more than --max-size 10.0 KiB" in run.err
+    (recorded,) = run.recorded
+    assert recorded[0] == 11 and len(recorded) < 350
+    assert set(recorded) <= steps_of(run.kernels())
+
+
+# ---- why there is nothing ----
+
+
+@pytest.mark.parametrize(
+    ("arguments", "source", "code", "words"),
+    [
+        ([], TRAIN.replace("25", "8"), 3, "made 8 steps; recording begins at step 11\n  next: --wait 5 "),
+        ([], MODEL + "model(torch.randn(8, 64).npu())", 3, "never called optimizer.step()"),
+        ([], "print(1)", 3, "no Python process of the program imported torch"),
+        (["--ranks", "5"], TRAIN, 3, "no process has one of the ranks"),
+        (["--engine", "e2e"], TRAIN, 2, "up to torch_npu 5.0.0"),
+        ([], TRAIN + "    os.environ['PROFILING_MODE'] = 'true'\n", 3, "was set inside"),
+    ],
+)
+def test_why_nothing_was_recorded(
+    npu: dict[str, str], tmp_path: Path, arguments: list[str], source: str, code: int, words: str
+) -> None:
+    run = profile(npu, tmp_path, *arguments, "train.py", source=source)
+    assert run.code == code, run.err
+    assert words in run.err
+    assert run.manifest["problem"]
+
+
+def test_cann_that_is_not_sourced(npu: dict[str, str], tmp_path: Path) -> None:
+    bare = {k: v for k, v in npu.items() if not k.startswith("ASCEND") and k != "LD_LIBRARY_PATH"}
+    run = profile(bare, tmp_path, "train.py")
+    assert run.code == 1
+    assert "libhccl.so" in run.err and "source /usr/local/Ascend/" in run.err
+
+
+def test_variables_that_silence_the_profiler_are_kept_out(npu: dict[str, str], tmp_path: Path) -> None:
+    run = profile(npu, tmp_path, "train.py", PROFILING_MODE="true", ASCEND_LAUNCH_BLOCKING="1")
+    assert run.code == 0, run.err
+    assert "PROFILING_MODE=true is set" in run.err and "ASCEND_LAUNCH_BLOCKING=1 is set" in run.err
+    assert len(run.kernels()) > 10
+
+
+# ---- exporting ----
+
+
+@pytest.mark.parametrize(
+    ("extra", "words"),
+    [({"FAKE_MSPROF_RC": "3"}, "exit status 3"), ({"FAKE_MSPROF_MODE": "silent"}, "its exit status was 0")],
+)
+def test_exporters_that_fail(npu: dict[str, str], tmp_path: Path, extra: dict[str, str], words: str) -> None:
+    """Both say 0; the missing file tells. The raw data stays, and a second try succeeds."""
+    run = profile(npu, tmp_path, "train.py", **extra)
+    assert run.code == 5
+    assert "made no ASCEND_PROFILER_OUTPUT/kernel_details.csv" in run.err and words in run.err
+    assert run.manifest["stages"]["run"]["status"] == "done"
+    again = profile(npu, tmp_path, "--export", "result")
+    assert again.code == 0, again.err
+    assert len(again.kernels()) > 10
+
+
+def test_no_driver(npu: dict[str, str], tmp_path: Path) -> None:
+    run = profile(npu, tmp_path, "train.py", FAKE_MSPROF_DRIVER="0")
+    assert run.code == 0, run.err
+    assert "finds no driver: used" in run.err and "msprof.py in its place" in run.err
+    assert len(run.kernels()) > 10
+
+
+def test_no_msprof(npu: dict[str, str], tmp_path: Path) -> None:
+    """Without msprof torch_npu still says that it succeeded."""
+    path = [p for p in npu["PATH"].split(os.pathsep) if "toolkit" not in p]
+    home = tmp_path / "cann"
+    shutil.copytree(npu["ASCEND_HOME_PATH"], home, ignore=shutil.ignore_patterns("msprof", "lib64"))
+    hidden = {"PATH": os.pathsep.join(path), "ASCEND_TOOLKIT_HOME": str(home), "ASCEND_HOME_PATH": str(home)}
+    run = profile(npu, tmp_path, "train.py", **hidden)
+    assert run.code == 5
+    assert "msprof was not found (looked at PATH, " in run.err and "source " in run.err
+
+
+def test_export_of_data_collected_elsewhere(npu: dict[str, str], tmp_path: Path) -> None:
+    """The user's data is copied, not touched, even where it holds an export already."""
+    first = profile(npu, tmp_path, "-o", "first", "train.py")
+    source = next((tmp_path / "first" / "raw").iterdir())
+    before = {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in source.rglob("*")}
+    run = profile(npu, tmp_path, "--export", source)
+    assert run.code == 0, run.err
+    assert {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in source.rglob("*")} == before
+    assert run.manifest["imported_from"] == str(source)
+    expected = first.kernels(source)
+    assert [r["Start Time(us)"] for r in run.kernels()] == [r["Start Time(us)"] for r in expected]
+
+
+def test_an_export_that_is_there_survives_one_that_fails(npu: dict[str, str], tmp_path: Path) -> None:
+    """analyse() deletes what is there before it begins; another format must not cost the first."""
+    first = profile(npu, tmp_path, "train.py")
+    before = first.kernels()
+    failed = profile(npu, tmp_path, "--export", "db", "--export", "result", FAKE_MSPROF_RC="3")
+    assert failed.code == 5 and first.kernels() == before
+    both = profile(npu, tmp_path, "--export", "db", "--export", "result")
+    assert both.code == 0, both.err
+    assert len(both.kernels()) == len(before)
+    assert list(both.raw[0].glob("ASCEND_PROFILER_OUTPUT/ascend_pytorch_profiler*.db"))
+
+
+def test_the_loop_goes_on_with_analyze(npu: dict[str, str], tmp_path: Path) -> None:
+    run = profile(npu, tmp_path, "--analyze", "train.py")
+    assert run.code == 0, run.err
+    assert run.out.splitlines()[2].split()[0] in ("HOST-BOUND", "COMPUTE-BOUND")
+    assert (run.folder / "analysis" / "result.json").is_file()
+    again = profile(npu, tmp_path, "train.py")
+    assert again.code == 2 and "holds a run already" in again.err
+    kept = profile(npu, tmp_path, "--force", "train.py")
+    assert kept.code == 0 and (tmp_path / "result.1" / "analysis" / "result.json").is_file()

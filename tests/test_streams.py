@@ -1,0 +1,56 @@
+"""Readers that leave, full disks and closed descriptors: the exit status is the command's own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+SAMPLE = "samples/transformer_ascend_pt"
+#: Python keeps output to itself unless PYTHONUNBUFFERED is set, and notices only at its end that nobody reads.
+pytestmark = pytest.mark.parametrize("unbuffered", ["", "1"])
+
+
+def npuperf(arguments: str, unbuffered: str, **streams: int) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": unbuffered}
+    command = [sys.executable, "-m", "npuperf", *arguments.split()]
+    return subprocess.run(command, cwd=ROOT, env=environment, check=False, text=True, **streams)  # type: ignore[call-overload,no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        ("--version", 0),
+        ("profile --help", 0),
+        ("profile --dry-run -- true", 0),
+        (f"analyze {SAMPLE}", 0),
+        ("analyze samples/micro_batch_ascend_pt --expect-cores 9=1,1", 1),
+        ("analyze --unheard-of", 2),
+        ("analyze samples/missing", 3),
+    ],
+)
+def test_nobody_reads(arguments: str, status: int, unbuffered: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        assert npuperf(arguments, unbuffered, stdout=writer, stderr=writer).returncode == status
+    finally:
+        os.close(writer)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a disk that is always full")
+@pytest.mark.parametrize("arguments", ["--version", "profile --dry-run -- true", f"analyze {SAMPLE}"])
+def test_a_full_disk_is_said(arguments: str, unbuffered: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = npuperf(arguments, unbuffered, stdout=full.fileno(), stderr=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (3, "npuperf: stdout: cannot be written: No space left on device\n")
+
+
+def test_closed_before_we_began(unbuffered: str) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": unbuffered}
+    line = f'"{sys.executable}" -m npuperf analyze {SAMPLE} >&- 2>&-'
+    assert subprocess.run(["sh", "-c", line], cwd=ROOT, env=environment, check=False).returncode == 0
