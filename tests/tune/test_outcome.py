@@ -99,7 +99,7 @@ def test_tensorflow_without_its_last_words(place: Place) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "cann", "code", "words"),
+    ("printed", "cann", "code", "words"),
     [
         ("exec aoe tuning func failed[9].", "8.1.RC1", 5, "(AOE's status 9: dynamic graphs cannot be tuned)"),
         ("exec aoe tuning func failed[14].", "8.1.RC1", 5, "exec aoe tuning func failed[14]. next: see"),
@@ -113,13 +113,13 @@ def test_tensorflow_without_its_last_words(place: Place) -> None:
         ("[GEOP] Aoe success[12].", "6.0.1", 0, "NOTHING TO TUNE"),
     ],
 )  # fmt: skip
-def test_a_status_is_explained_for_its_version(place: Place, said: str, cann: str, code: int, words: str) -> None:
+def test_a_status_is_explained_for_its_version(place: Place, printed: str, cann: str, code: int, words: str) -> None:
     """By the numbers of the two headers: 8 and 9 are 12 and 14 in the older one."""
     toolkit = place.root / "toolkit"
     toolkit.mkdir()
     (toolkit / "version.info").write_text(f"Version={cann}\n")
     (place.root / "train.py").write_text(
-        f"import tensorflow as tf\nimport sys\nprint({said!r})\nsys.exit({int('ailed' in said)})\n"
+        f"import tensorflow as tf\nimport sys\nprint({printed!r})\nsys.exit({int('ailed' in printed)})\n"
     )
     (place.root / "modules/tensorflow").mkdir(parents=True)
     (place.root / "modules/tensorflow/__init__.py").touch()

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from build import K, ascend_pt
 from msgspec.structs import replace
 from workplace import OP, Place, busy_profile, document, entry
 
