@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from workplace import bank, record
 
+from npuperf.documents.schema import schema_of, shipped_schema
 from npuperf.documents.tuning import Tuning
 from npuperf.errors import InputError
 from npuperf.tune.results import compare_results, read_results, result_files
