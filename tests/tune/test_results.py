@@ -224,7 +224,8 @@ def test_whatever_is_written_is_read(tmp_path: Path, operators: list[Any], schem
 
 
 def test_the_document_follows_its_schema(tmp_path: Path) -> None:
-    assert json.loads(json.dumps(schema_of(Tuning))) == shipped_schema("tuning")
+    from npuperf.documents.schema import shipped_schema
+
     file = tmp_path / "aoe_result_opat_1_pid1.json"
     file.write_text(json.dumps(LISTED))
     jsonschema.validate(json.loads(tune("--from", file, "--format", "json").stdout), shipped_schema("tuning"))
