@@ -11,12 +11,13 @@ import pandas as pd
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.analyze.run import run
 from npuperf.documents.analysis import Partition, Result, Verdict
+from npuperf.messages import Message
 from npuperf.model.device import DeviceProfile
 from npuperf.model.labels import I64, Labels
 from npuperf.model.tasks import NO_TIME, Tasks, Work
 from npuperf.operators.sums import core_labels
 from npuperf.readers.recording import open_recording
-from npuperf.render.tables import table_named
+from npuperf.render.tables import fill, table_named
 
 
 class Run:
@@ -115,7 +116,7 @@ class Run:
                 "start_ns": d.origin_ns + p.start_ns,
                 "end_ns": d.origin_ns + p.end_ns,
                 "bound": p.bound,
-                "label": p.label,
+                "label": _english(p.label),
                 **_parts(p.partition),
             }
             for d in self.result.devices
@@ -167,8 +168,13 @@ def _summary(result: Result) -> list[str]:
 
 def _frame(result: Result, table: str) -> pd.DataFrame:
     """Return a table of the report; its columns are those of ``--format csv``."""
-    found = table_named(Result, table)
-    return pd.DataFrame(found.rows(result), columns=[column.key for column in found.columns])
+    found = fill(table_named(Result, table), result)
+    rows = [[_english(cell) for cell in row] for row in found.rows]
+    return pd.DataFrame(rows, columns=[column.key for column in found.table.columns])
+
+
+def _english(cell: object) -> object:
+    return str(cell) if isinstance(cell, Message) else cell
 
 
 def _parts(partition: Partition) -> dict[str, int]:
