@@ -344,12 +344,12 @@ def test_a_folder_without_logs_is_an_error(tmp_path: Path) -> None:
 
 
 def test_the_document_holds_scopes_and_checks(tmp_path: Path) -> None:
-    from npuperf.render.json import render_json
+    from npuperf.render import render
 
     later = ascend_pt(tmp_path / "after", fused(2, 31_000), cores="24,48")
     earlier = ascend_pt(tmp_path / "before", graph(layers=2), cores="24,48")
-    document = json.loads(render_json(analyzed(later, before=earlier)))
-    assert document["devices"][0]["super_kernel_checks"][0]["verdict"] == "faster"
-    document = json.loads(render_json(analyzed(earlier)))
+    document = json.loads(render(analyzed(later, before=earlier), "json"))
+    assert document["devices"][0]["super_kernel_checks"][0]["compared"]["verdict"] == "better"
+    document = json.loads(render(analyzed(earlier), "json"))
     assert document["devices"][0]["super_kernels"][0]["segments"][0]["kernels"] == 3
     assert np.all([s["code"] for s in document["devices"][0]["super_kernels"]])
