@@ -70,17 +70,21 @@ def test_people_see_the_numbers_of_the_document(sample: Path, document: dict, fo
         assert re.search(rf"{o['type']}\W.*\W{o['count']}\W.*{o['total_ns'] / 1e6:.3f}.*{100 * o['share']:.1f}", shown)
 
 
+def screen(sample: Path, *arguments: str) -> str:
+    """What is shown where the profile's path, which is part of it, is short: our folder may be anywhere."""
+    return str(npuperf("analyze", sample.name, *arguments, cwd=sample.parent).stdout)
+
+
 def test_text_is_plain_when_piped_and_fits_80_columns(sample: Path) -> None:
     for arguments in ([], ["--full"]):
-        shown = npuperf("analyze", sample, *arguments).stdout
+        shown = screen(sample, *arguments)
         assert "\x1b" not in shown
         assert max(map(len, shown.splitlines())) <= 80
-    assert len(npuperf("analyze", sample).stdout.splitlines()) <= 60
+    assert len(screen(sample).splitlines()) <= 60
 
 
 def test_the_verdict_comes_first(sample: Path) -> None:
-    lines = npuperf("analyze", sample).stdout.splitlines()
-    assert lines[2].startswith("HOST-BOUND  measured: ")
+    assert screen(sample).splitlines()[2].startswith("HOST-BOUND  measured: ")
 
 
 @pytest.mark.parametrize(
