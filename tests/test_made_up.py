@@ -11,7 +11,7 @@ from conftest import ROOT, run_cli
 
 from npuperf import advise
 from npuperf import render as formats
-from npuperf.advise.rule import Problem, Rule
+from npuperf.advise.rule import Detected, Rule
 from npuperf.documents import gates
 from npuperf.documents.analysis import Result
 from npuperf.documents.document import Document
@@ -19,7 +19,7 @@ from npuperf.documents.gates import Measured, Metric
 from npuperf.documents.tuning import Tuning
 from npuperf.messages import say
 from npuperf.render import View, language
-from npuperf.scopes.view import View as DeviceView
+from npuperf.scopes.view import DeviceView
 
 SAMPLE = str(ROOT / "samples" / "transformer_ascend_pt")
 RESULT = "aoe_result_opat_20260101120000000_pid7.json"
@@ -49,9 +49,9 @@ def add_format() -> None:
 
 
 def add_rule() -> None:
-    def judge(view: DeviceView) -> Problem:
+    def judge(view: DeviceView) -> Detected:
         title = say("rank {rank} has {steps} steps", rank=view.profile.rank, steps=len(view.steps))
-        return Problem(title=title, refute=say("it has none"), next=say("count again"), evidence={})
+        return Detected(title=title, refute=say("it has none"), next=say("count again"), evidence={})
 
     rule = Rule("made_up", say("counting"), say("fingers"), lambda view: None, judge, any_device=True)
     advise.register(rule)
