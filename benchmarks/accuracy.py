@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 from planted import Recording, Scenario, World, run, scenarios, write
 
-from npuperf.analyze.run import Options, analyze_path
+from npuperf.analyze.request import AnalyzeRequest
+from npuperf.analyze.run import run as analyze
 from npuperf.documents.analysis import Device, Result
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "accuracy.md"
@@ -62,7 +63,7 @@ def measure(scenario: Scenario, folder: Path) -> Measured:
     """Simulate, analyze and compare one scenario."""
     base = run(scenario)
     write(scenario, folder, base)
-    result = analyze_path(folder, Options(what_if=tuple(fix for fix, _ in scenario.fixes)))
+    result = analyze(AnalyzeRequest(path=folder, what_if=tuple(fix for fix, _ in scenario.fixes)))
     span = sum(r.span for r in base)
     faster = {"host": World(host=0.9), "compute": World(compute=0.9), "communication": World(comm=0.9)}
     truth = {name: (span - sum(r.span for r in run(scenario, world))) / span / 0.1 for name, world in faster.items()}

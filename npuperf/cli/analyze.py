@@ -8,7 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from npuperf.cli.options import DATA, GATES, HOW, OUTPUT, WHEN, Verb, context_settings, option, requested
+from npuperf.cli.options import (
+    DATA,
+    GATES,
+    HOW,
+    OUTPUT,
+    WHEN,
+    DebugOption,
+    FileOption,
+    FormatOption,
+    TableOption,
+    Verb,
+    context_settings,
+    option,
+    requested,
+)
 from npuperf.cli.recipes import RecipeOption, chosen, effect
 from npuperf.errors import InputError, UsageError
 from npuperf.messages import say, series
@@ -103,16 +117,11 @@ def analyze(
     ] = None,
     full: Annotated[bool, option(OUTPUT, say("Show everything, not one screen."), "--full")] = False,
     top: Annotated[int | None, option(OUTPUT, say("Rows of every list."), "--top", metavar="N", min=1)] = None,
-    format_: Annotated[str, option(OUTPUT, say("text, json, csv or markdown."), "--format", metavar="FORMAT")] = "text",
-    table: Annotated[
-        str | None,
-        option(OUTPUT, say("Only this table; --table help lists them."), "--table", metavar="NAME"),
-    ] = None,
-    output: Annotated[
-        Path | None, option(OUTPUT, say("Write to a file instead."), "-o", "--output", metavar="FILE")
-    ] = None,
+    format_: FormatOption = "text",
+    table: TableOption = None,
+    output: FileOption = None,
     force: Annotated[bool, option(OUTPUT, say("Let -o replace a file that exists."), "--force")] = False,
-    debug: Annotated[bool, option(OUTPUT, say("Show tracebacks."), "--debug")] = False,
+    debug: DebugOption = False,
 ) -> None:
     """Build the request, run, show, leave."""
     from npuperf.cli.output import Output, leave

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import fields
-from typing import Any, Final, TypeVar
+from pathlib import Path
+from typing import Annotated, Any, Final, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperOption
 
 from npuperf.messages import Message, chain, say
+from npuperf.render import FORMATS, unknown
 from npuperf.render.language import text
 
 R = TypeVar("R")
@@ -39,6 +41,22 @@ def context_settings(**more: Any) -> dict[str, Any]:
 def option(panel: str, help: Message, *names: str, metavar: str | None = None, **more: Any) -> Any:
     """Declare an option. ``metavar`` says what to give; flags have none."""
     return typer.Option(*names, help=text(help), metavar=metavar, rich_help_panel=panel, **more)
+
+
+def _known_format(name: str) -> str:
+    if name not in FORMATS:
+        raise unknown(say("--format {name}: no such format", name=repr(name)), name, FORMATS)
+    return name
+
+
+FormatOption = Annotated[
+    str, option(OUTPUT, say("text, json, csv or markdown."), "--format", metavar="FORMAT", callback=_known_format)
+]
+TableOption = Annotated[
+    str | None, option(OUTPUT, say("Only this table; --table help lists them."), "--table", metavar="NAME")
+]
+FileOption = Annotated[Path | None, option(OUTPUT, say("Write to a file instead."), "-o", "--output", metavar="FILE")]
+DebugOption = Annotated[bool, option(OUTPUT, say("Show tracebacks."), "--debug")]
 
 
 def given(ctx: typer.Context, name: str) -> bool:

@@ -206,8 +206,8 @@ def _converted(ctx: typer.Context, where: Message, key: str, declared: Any, valu
         value = [str(v) for v in value] if declared.multiple else str(value)
     try:
         declared.process_value(ctx, value)
-    except UsageError:
-        raise
+    except UsageError as error:
+        raise UsageError(say("{where}: {key}: {why}", where=where, key=key, why=error.what), hint=error.hint) from error
     except Exception as error:  # click has many ways to say no
         why = str(getattr(error, "message", error))
         raise UsageError(say("{where}: {key}: {why}", where=where, key=key, why=why)) from error

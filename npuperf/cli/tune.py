@@ -15,6 +15,10 @@ from npuperf.cli.options import (
     OUTPUT,
     WHAT,
     WHEN,
+    DebugOption,
+    FileOption,
+    FormatOption,
+    TableOption,
     Verb,
     context_settings,
     given,
@@ -111,15 +115,11 @@ def tune(
         int,
         option(OUTPUT, say("Operators to tune, if given, and rows of every list."), "--top", metavar="N", min=1),
     ] = 20,
-    format_: Annotated[str, option(OUTPUT, say("text, json, csv or markdown."), "--format", metavar="FORMAT")] = "text",
-    table: Annotated[
-        str | None, option(OUTPUT, say("Only this table; --table help lists them."), "--table", metavar="NAME")
-    ] = None,
-    output: Annotated[
-        Path | None, option(OUTPUT, say("Write to a file instead."), "-o", "--output", metavar="FILE")
-    ] = None,
+    format_: FormatOption = "text",
+    table: TableOption = None,
+    output: FileOption = None,
     force: Annotated[bool, option(OUTPUT, say("Tune in spite of checks; let -o replace a file."), "--force")] = False,
-    debug: Annotated[bool, option(OUTPUT, say("Show tracebacks."), "--debug")] = False,
+    debug: DebugOption = False,
 ) -> None:
     """Build the request, run, show, leave."""
     from npuperf.cli.output import Output, leave

@@ -13,7 +13,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from npuperf.documents.document import Document, Problem
-from npuperf.documents.tuning import BankDiff, Status, Tuning
+from npuperf.documents.tuning import Status, Tuning
 from npuperf.errors import InputError
 from npuperf.messages import Message, say, say_n
 from npuperf.tune import store
@@ -83,13 +83,8 @@ def _with_bank(tuning: Tuning, plan: Plan) -> Tuning:
     if plan.job.mode == "subgraph":
         return _warned(tuning, _subgraphs(tuning, plan.place, before, after))
     banks = [read_bank(place) for place in (before, after)]
-    diff = _named_by_place(compare(*banks), plan.place)
+    diff = replace(compare(*banks), after=str(plan.place))  # and not its copy
     return add_bank(_warned(tuning, *_for_other_cores(banks[1], plan.usage)), diff)
-
-
-def _named_by_place(diff: BankDiff, place: Path) -> BankDiff:
-    """Call the two snapshots after the bank that they are of."""
-    return replace(diff, before=f"{place} (before)", after=str(place))
 
 
 def _subgraphs(tuning: Tuning, place: Path, before: Path, after: Path) -> Message:

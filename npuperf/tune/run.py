@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -27,7 +28,7 @@ from npuperf.tune.tuning_plan import draw_plan
 from npuperf.tune.usage import Usage, read_usage
 from npuperf.tune.verify import verify
 
-_SECONDS_PER_MINUTE = 60
+_SECONDS_PER_MINUTE: Final = 60
 
 
 def run(

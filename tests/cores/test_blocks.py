@@ -18,6 +18,7 @@ from build import K, analyze_path, ascend_pt, events, kernel_details
 
 from npuperf.cores.blocks import blocks, core_use, occupancy
 from npuperf.documents.analysis import CoreType, CoreUse, Device, Operator
+from npuperf.messages import say
 from npuperf.model.chip import Cores
 from npuperf.model.labels import Labels
 from npuperf.model.tasks import Tasks, Work
@@ -179,9 +180,9 @@ def only_device(path: Path, **asked: Any) -> Device:
 
 def test_told_core_counts_go_before_the_profile_s(tmp_path: Path) -> None:
     folder = ascend_pt(tmp_path, [K(0, 100, core="AI_CORE", block=12)], cores="20,40")
-    assert (only_device(folder).cores_cube, only_device(folder).cores.source) == (20, "info.json.0")
-    told = only_device(folder, cores=Cores(12, 24, "--cores"))
-    assert (told.cores_cube, told.cores_vector, told.cores.source) == (12, 24, "--cores")
+    assert (only_device(folder).cores_cube, str(only_device(folder).cores.source)) == (20, "info.json.0")
+    told = only_device(folder, cores=Cores(12, 24, say("--cores")))
+    assert (told.cores_cube, told.cores_vector, str(told.cores.source)) == (12, 24, "--cores")
     assert told.cores.cube and told.cores.cube.occupancy_busy == pytest.approx(1.0)
 
 

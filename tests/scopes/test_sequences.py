@@ -229,7 +229,7 @@ def test_a_super_kernel_is_compared_with_the_kernels_it_is_named_after(tmp_path:
         3_000,
     )
     assert (check.block_dim, check.block_expected) == (24, 24)
-    assert (check.compared.verdict, check.basis) == ("faster", "measured")
+    assert (check.compared.verdict, check.basis) == ("better", "measured")
 
 
 def test_the_same_scope_in_several_layers_is_whole(tmp_path: Path) -> None:

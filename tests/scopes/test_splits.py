@@ -29,6 +29,7 @@ from streams import (
 
 from npuperf.documents.analysis import CoreSplit, Device
 from npuperf.errors import UsageError
+from npuperf.messages import say
 from npuperf.model.chip import Cores
 from npuperf.scopes.splits import factors
 
@@ -296,7 +297,7 @@ def test_a_run_s_manifest_tells_chip_cores_and_version(tmp_path: Path) -> None:
     manifest = {"soc": "Ascend910_9391", "cores_cube": CUBE, "cores_vector": VECTOR, "versions": {"cann": "8.5.0"}}
     (tmp_path / "npuperf.json").write_text(json.dumps(manifest))
     found = device(tmp_path)
-    assert (found.soc, found.cores_cube, found.cores_vector, found.cores.source) == (
+    assert (found.soc, found.cores_cube, found.cores_vector, str(found.cores.source)) == (
         "Ascend910_9391", CUBE, VECTOR, "npuperf.json"
     )  # fmt: skip
     split = proposal(found)
@@ -340,8 +341,8 @@ def test_a_split_that_costs_time_says_so() -> None:
 
 
 def test_core_counts_that_contradict_the_profile_are_said() -> None:
-    warnings = analyze_path(SAMPLE, cores=Cores(8, 16, "--cores")).input.warnings
-    assert any("--cores says 8,16 cores, and the profile 24,48" in w for w in warnings)
+    warnings = analyze_path(SAMPLE, cores=Cores(8, 16, say("--cores"))).input.warnings
+    assert any("--cores says 8,16 cores, and the profile 24,48" in str(w) for w in warnings)
 
 
 def test_what_was_not_searched_is_not_fine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from workplace import OP, Place, bank, busy_profile, document, record
+from workplace import OP, Place, bank, busy_profile, document, record, said
 
 
 @pytest.mark.parametrize("schema", ["v1", "v2", "v3"])
@@ -58,7 +58,7 @@ def test_a_dry_run_shows_everything_and_does_nothing(place: Place) -> None:
     assert done.returncode == 0
     assert "--job_type=2" in done.stdout and "ASCEND_WORK_PATH=" in done.stdout
     for name in ("product", "bank path", "disk", "memory", "CPU cores", "shapes", "profiling"):
-        assert f"check {name}: " in done.stdout + done.stderr
+        assert f"check {name}: " in said(done)
     assert not (place.root / "result").exists() and place.calls() == []
 
 
@@ -141,7 +141,7 @@ def test_two_empty_banks_beside_a_result(place: Place) -> None:
     for name in ("e1", "e2"):
         (place.root / name).mkdir()
     done = place.run("--from", place.runs[0], "--diff", "e1", "e2")
-    assert done.returncode == 0 and "the bank shows none" in " ".join(done.stdout.split())
+    assert done.returncode == 0 and "the bank shows none" in said(done)
     assert place.run("--diff", "e1", "e2").returncode == 3
 
 

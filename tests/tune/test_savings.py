@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
+from build import K, ascend_pt
 from msgspec.structs import replace
 from workplace import OP, Place, busy_profile, document, entry
 
@@ -67,3 +70,35 @@ def test_what_subgraphs_save_per_step_is_not_known(place: Place) -> None:
     done = place.run("--mode", "subgraph", "--model", "net.onnx", "--soc", "Ascend310P3", "--fail-on", "saved<1%",
                      FAKE_CANN_SOC="Ascend310P3")  # fmt: skip
     assert done.returncode == 4 and "expected:" not in done.stdout
+
+
+#: Chooses operators from the profile of the first folder (libraries are loaded when they are first used), then of the
+#: second, and prints how many bytes that has read.
+COUNT = """
+import os, sys
+from pathlib import Path
+from npuperf.tune.request import TuneRequest
+from npuperf.tune.run import run
+
+def read_bytes():
+    return int(next(line for line in open("/proc/self/io") if line.startswith("rchar")).split()[1])
+
+for folder in sys.argv[1:]:
+    before = read_bytes()
+    request = TuneRequest(mode="op", model=Path("net.onnx"), run=Path(folder), top=1, top_given=True, dry_run=True)
+    plan = run(request, os.environ, tell=print, progress=print, keep_document=print)
+    assert '"MatMulV2"' in plan.ops, plan.ops
+print(read_bytes() - before)
+"""
+
+
+def test_a_profile_is_read_once(place: Place) -> None:
+    """Bytes that the process reads, by the system's own count: at most a tenth more than the files have."""
+    busy_profile(place.root / "small")
+    big = [K(i * 100_500, 100_000, f"mm_{i % 300}", "MatMulV2", "AI_CORE", block=20, launch=i * 100_500 - 300_000)
+           for i in range(8_000)]  # fmt: skip
+    folder = ascend_pt(place.root / "big", big, cores="20,40")
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    done = subprocess.run([sys.executable, "-c", COUNT, "small", "big"], cwd=place.root, env=place.environment(),
+                          capture_output=True, text=True, check=True)  # fmt: skip
+    assert 0.9 * size < int(done.stdout.split()[-1]) < 1.1 * size

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 
+import pytest
 from aoe_results import ROOT
 from workplace import OP, Place, document, dumping_modules, start, tuning_children
 
@@ -105,12 +106,13 @@ def test_while_a_run_goes_on_nobody_else_touches_it(place: Place) -> None:
     assert place.run("--rollback").returncode == 0
 
 
-def test_who_stops_listening_stops_nothing(place: Place) -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_who_stops_listening_stops_nothing(place: Place, unbuffered: str) -> None:
     """As in npuperf tune 2>&1 | head -1."""
+    environment = place.environment(FAKE_AOE_SECONDS="2", FAKE_AOE_OPS="8", PYTHONUNBUFFERED=unbuffered)
     child = subprocess.Popen(
-        place.command(*OP), cwd=place.root, env=place.environment(FAKE_AOE_SECONDS="2", FAKE_AOE_OPS="8"),
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+        place.command(*OP), cwd=place.root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
     assert child.stdout is not None
     child.stdout.readline()
     child.stdout.close()

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 from aoe_results import tune
 from workplace import OP, Place, busy_profile
+
+from npuperf.cli.tune import tune as tune_command
+from npuperf.errors import UsageError
+from npuperf.tune.request import TuneRequest
+from npuperf.tune.tuning_plan import draw_plan
 
 
 @pytest.mark.parametrize(
@@ -50,3 +57,44 @@ def test_errors_teach(tmp_path: Path, arguments: list[str], code: int, words: st
     done = tune(*(a.format(folder=tmp_path) for a in arguments))
     assert (done.returncode, words in done.stderr) == (code, True), done.stderr
     assert (tmp_path / "there").read_text() == ""
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        (TuneRequest(rollback=True, from_=Path("a")), "--from, --rollback: one at a time"),
+        (TuneRequest(from_=Path("a"), resume=True), "--from: not together with --verify or --resume"),
+        (TuneRequest(rollback=True, command=("train.py",)), "train.py: --from, --diff, --merge and --rollback take"),
+        (TuneRequest(diff=(Path("a"), Path("b")), mode="op"), "--mode: --from, --diff, --merge and --rollback take"),
+        (TuneRequest(merge=(Path("a"), Path("b"))), "--merge: does not say where to"),
+        (TuneRequest(into=Path("c")), "--into: nothing to merge"),
+        (TuneRequest(verify=True, dry_run=True), "--dry-run: shows what would be tuned"),
+        (TuneRequest(rollback=True, fail_on=("added<1",)), "--fail-on: judges the results of a tuning"),
+        (TuneRequest(mode="op", fail_on=("step_time>5ms",)), "no such metric"),
+    ],
+)
+def test_a_request_that_contradicts_itself(request_: TuneRequest, words: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        request_.check()
+    assert words in str(refused.value)
+
+
+def test_what_a_recipe_sets_is_ignored_where_it_does_not_fit(tmp_path: Path) -> None:
+    """A mode and gates where results are only read; a number of operators where no profile is."""
+    by_recipe = frozenset({"mode", "fail_on", "top"})
+    TuneRequest(diff=(Path("a"), Path("b")), mode="op", fail_on=("added<1",), by_recipe=by_recipe).check()
+    model = tmp_path / "net.onnx"
+    model.touch()
+    asked = TuneRequest(
+        mode="op", model=model, run=tmp_path / "none", top=3, top_given=True, dry_run=True, by_recipe=by_recipe
+    )
+    assert draw_plan(asked, None, {}).job.types == ()
+    with pytest.raises(UsageError, match="no profile in"):
+        draw_plan(replace(asked, by_recipe=frozenset()), None, {})
+
+
+def test_options_and_fields_have_the_same_names() -> None:
+    """Every option of the command is a field; those that only say how to show the document are the command's own."""
+    shown = {"ctx", "recipe", "table", "format_", "output", "debug"}
+    options = set(inspect.signature(tune_command).parameters) - shown
+    assert options | {"top_given", "by_recipe"} == {field.name for field in fields(TuneRequest)}

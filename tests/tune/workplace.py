@@ -78,6 +78,11 @@ class Place:
 OP = ("--mode", "op", "--model", "net.onnx")
 
 
+def said(done: Done) -> str:
+    """What a person reads, however it is wrapped: the document on stdout, and what was told on stderr meanwhile."""
+    return " ".join((done.stdout + done.stderr).split())
+
+
 def document(done: Done) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(done.stdout)
     return found
