@@ -12,4 +12,4 @@ bench:
 schema:
 	$(PYTHON) -m npuperf.documents.schema
 messages:
-	$(PYTHON) -m npuperf.locale.extract
+	$(PYTHON) -m npuperf.render.gathering

@@ -45,7 +45,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class Printed:
     """What a helper printed and how it ended. ``returncode`` is None when it could not be started."""
 
     returncode: int | None
@@ -81,7 +81,7 @@ def run_attached(command: Sequence[str], environment: Mapping[str, str], tick: C
     return Ended(returncode, time.monotonic() - began, received[0][1] if received else None)
 
 
-def run_quietly(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Output:
+def run_quietly(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Printed:
     """Run a helper to its end and return what it printed; Ctrl-C ends it and everything it started."""
     try:
         child = subprocess.Popen(
@@ -93,14 +93,14 @@ def run_quietly(command: Sequence[str], environment: Mapping[str, str] | None = 
             start_new_session=True,  # the terminal's Ctrl-C is ours to handle
         )
     except OSError as error:
-        return Output(None, f"{command[0]}: {error.strerror}")
+        return Printed(None, f"{command[0]}: {error.strerror}")
     try:
         output, _ = child.communicate()
     except BaseException:
         _end(_family(child.pid))
         child.wait()
         raise
-    return Output(child.returncode, output.decode("utf-8", "replace"))
+    return Printed(child.returncode, output.decode("utf-8", "replace"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,14 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from npuperf.documents.document import Document
 
 if TYPE_CHECKING:
     from workplace import Place
@@ -53,6 +56,16 @@ def place(tmp_path: Path) -> Place:
     from workplace import Place
 
     return Place(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def everything() -> Iterator[dict[str, Document]]:
+    """Documents of every kind, made where the samples' paths are short."""
+    from specimens import documents
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        yield documents()
 
 
 @dataclass(frozen=True)

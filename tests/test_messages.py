@@ -19,9 +19,8 @@ from specimens import documents
 from npuperf.documents.base import Model
 from npuperf.documents.document import Document
 from npuperf.documents.schema import parts_of
-from npuperf.locale import extract
 from npuperf.messages import Message, Series
-from npuperf.render import FORMATS, View, language, render
+from npuperf.render import FORMATS, View, gathering, language, render
 from npuperf.render.tables import list_tables, tables_of
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -103,7 +102,7 @@ def prose(value: ast.expr) -> Iterator[str]:
 
 
 def test_every_sentence_can_be_gathered() -> None:
-    found = {m.id[0] if isinstance(m.id, tuple) else m.id for m in extract.catalogue() if m.id}
+    found = {m.id[0] if isinstance(m.id, tuple) else m.id for m in gathering.catalogue() if m.id}
     said = {call.args[0].value for _, call, _ in sayings() if isinstance(call.args[0], ast.Constant)}  # type: ignore[attr-defined]
     assert said <= found
     assert len(found) > 500
@@ -115,7 +114,7 @@ def test_every_sentence_can_be_gathered() -> None:
 def test_languages_are_complete(path: Path) -> None:
     with path.open("rb") as file:
         known = read_po(file, locale=path.stem)
-    for message in extract.catalogue():
+    for message in gathering.catalogue():
         found = known.get(message.id) if message.id else message
         assert found is not None and all(found.string if isinstance(found.string, tuple) else [found.string]), message
         assert not list(found.check(known)) and placeholders(str(found.string)) >= placeholders(str(found.id)) - {"n"}
@@ -137,9 +136,9 @@ def made_up(sentence: str) -> str:
 @pytest.fixture
 def made_up_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A language in one file."""
-    catalogue = extract.catalogue()
+    catalogue = gathering.catalogue()
     catalogue.locale = "en"  # whose plural forms it has
-    for _, sentence, _, _ in extract_from_file("python", ROOT / "tests" / "specimens.py", extract.KEYWORDS):
+    for _, sentence, _, _ in extract_from_file("python", ROOT / "tests" / "specimens.py", gathering.KEYWORDS):
         catalogue.add(sentence)
     for message in catalogue:
         if message.id:

@@ -35,7 +35,7 @@ from npuperf.cluster.waits import Stays
 from npuperf.documents.analysis import Finding
 from npuperf.model.labels import I64
 from npuperf.model.thresholds import Thresholds
-from npuperf.scopes.view import View
+from npuperf.scopes.view import DeviceView
 
 #: Every rule, on one device or across ranks, in the order of asking. A new one is a file of its own and a line here.
 RULES: Final[list[Rule | RankRule]] = [
@@ -77,7 +77,7 @@ def rule_names() -> list[str]:
     return [rule.name for rule in RULES]
 
 
-def advise(view: View, names: Sequence[str] = ()) -> list[Finding]:
+def advise(view: DeviceView, names: Sequence[str] = ()) -> list[Finding]:
     """Ask every rule, or those named, about one device; problems first, the gravest on top."""
     rules = [r for r in RULES if isinstance(r, Rule) and (r.any_device or not view.profile.kineto)]
     return sort_findings([rule.ask(view) for rule in rules if not names or rule.name in names])

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from npuperf.advise.rule import NO_CORE_TYPES, Answer, Problem, Rule, quote, top_types
+from npuperf.advise.rule import NO_CORE_TYPES, Answer, Detected, Rule, quote, top_types
 from npuperf.messages import Message, say
-from npuperf.scopes.view import View
+from npuperf.scopes.view import DeviceView
 
 TITLE = say("operators on AI CPU")
 SOURCE = say("msprof op_summary: Task Type AI_CPU")
 
 
-def needs(view: View) -> Message | None:
+def needs(view: DeviceView) -> Message | None:
     """Core types must be recorded."""
     return None if (view.tasks.core.known() & view.compute).any() else NO_CORE_TYPES
 
 
-def judge(view: View) -> Answer:
+def judge(view: DeviceView) -> Answer:
     """Find AI CPU operators that cover device time nothing else covers."""
     chosen = view.compute & view.tasks.core.flag([c == "AI_CPU" for c in view.tasks.core.names])
     exposed = view.exposed(chosen)
     if exposed < view.thresholds.ai_cpu_share * view.partition.span_ns:
         return None
     rows = top_types(view, chosen)
-    return Problem(
+    return Detected(
         title=say("operators run on AI CPU: {types}", types=quote(rows)),
         evidence={"count": int(chosen.sum()), "exposed_ns": exposed, "types": rows},
         gain=(0, view.per_step(exposed)),

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from npuperf.advise.rule import Answer, Problem, Rule, Untold, notable_wait
+from npuperf.advise.rule import Answer, Detected, Rule, Untold, notable_wait
 from npuperf.documents.analysis import CoresOverTime, CoreSplit
 from npuperf.messages import Message, Series, ns, say, series, share
 from npuperf.scopes.splits import Bench, searched_in_part
-from npuperf.scopes.view import View
+from npuperf.scopes.view import DeviceView
 
 TITLE = say("streams competing for cores")
 SOURCE = say("TorchAir: torchair.scope.limit_core_num (in-graph core limits), torch.npu.set_stream_limit in eager mode")
 _NO_BLOCKS = say("core counts or Block Dim are not recorded: npuperf profile --level 1")
 
 
-def needs(view: View) -> Message | None:
+def needs(view: DeviceView) -> Message | None:
     """Core counts, block counts, and a model of the run."""
     use = view.report.cores.over_time
     if use is None:
@@ -24,7 +24,7 @@ def needs(view: View) -> Message | None:
     return view.bench if use.pairs and untold and isinstance(view.bench, Message) else None
 
 
-def judge(view: View) -> Answer:
+def judge(view: DeviceView) -> Answer:
     """Propose a split where one saves time for certain; say what is missing where waits cannot be told apart."""
     use = view.report.cores.over_time
     assert use is not None  # or needs() had said so
@@ -41,7 +41,7 @@ def judge(view: View) -> Answer:
     return Untold(needed, {**_evidence(view, use), "violated": violated})
 
 
-def _unsettled(view: View, use: CoresOverTime) -> Message | None:
+def _unsettled(view: DeviceView, use: CoresOverTime) -> Message | None:
     """Say what is missing where no split is proposed though kernels may wait for a notable time."""
     if use.contended_ns is None:
         return None
@@ -63,9 +63,9 @@ def _unsettled(view: View, use: CoresOverTime) -> Message | None:
     return None
 
 
-def _proposal(view: View, use: CoresOverTime, split: CoreSplit) -> Problem:
+def _proposal(view: DeviceView, use: CoresOverTime, split: CoreSplit) -> Detected:
     least, most = (waited / max(view.partition.span_ns, 1) for waited in use.contended_ns or (0, 0))
-    return Problem(
+    return Detected(
         title=say(
             "for {waited} of span a kernel waits for cores of another stream; core limits separate them ({limits})",
             waited=share(least, most),
@@ -100,7 +100,7 @@ def _limits(split: CoreSplit) -> Series:
     return series(each, by="; ")
 
 
-def _evidence(view: View, use: CoresOverTime) -> dict[str, Any]:
+def _evidence(view: DeviceView, use: CoresOverTime) -> dict[str, Any]:
     waited = use.contended_ns
     return {
         "contention": [

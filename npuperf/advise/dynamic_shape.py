@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from npuperf.advise.rule import NO_STATE, Answer, Problem, Rule, lacks_host_events, quote, top_types
+from npuperf.advise.rule import NO_STATE, Answer, Detected, Rule, lacks_host_events, quote, top_types
 from npuperf.messages import Message, say, share
-from npuperf.scopes.view import View
+from npuperf.scopes.view import DeviceView
 
 TITLE = say("dynamic shapes")
 SOURCE = say("OP State column; CANN on dynamic-shape scheduling: InferShape, Tiling and AllocMem precede every launch")
 
 
-def needs(view: View) -> Message | None:
+def needs(view: DeviceView) -> Message | None:
     """The state column and launches must be recorded, and the host's tiling calls."""
     return lacks_host_events(view, (bool(view.tasks.state.known().any()), NO_STATE))
 
 
-def judge(view: View) -> Answer:
+def judge(view: DeviceView) -> Answer:
     """Dynamic shape costs host time, so it matters only where the device waits for shapes and tiling."""
     part, rows = dynamic_share(view)
     waited = view.blamed("tiling")
     seldom = part < view.thresholds.dynamic_share or waited < view.thresholds.cause_share * view.partition.span_ns
     if not view.host_bound or seldom:
         return None
-    return Problem(
+    return Detected(
         title=say(
             "{share} of compute time is in kernels compiled for dynamic shapes: {types}",
             share=share(part),
@@ -40,7 +40,7 @@ def judge(view: View) -> Answer:
     )
 
 
-def dynamic_share(view: View) -> tuple[float, list[dict[str, Any]]]:
+def dynamic_share(view: DeviceView) -> tuple[float, list[dict[str, Any]]]:
     """Return the share of compute time in kernels of dynamic shape, and their types."""
     chosen = view.compute & view.tasks.dynamic
     total = int(view.tasks.dur[view.compute].sum())

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from npuperf.advise.rule import Answer, Problem, Rule, lacks_host_events, notable_cause
+from npuperf.advise.rule import Answer, Detected, Rule, lacks_host_events, notable_cause
 from npuperf.messages import say
-from npuperf.scopes.view import View
+from npuperf.scopes.view import DeviceView
 
 TITLE = say("garbage collection")
 SOURCE = say("garbage collector events (gc_detect_threshold)")
 
 
-def judge(view: View) -> Answer:
+def judge(view: DeviceView) -> Answer:
     """Look at what the device waited for."""
     found = notable_cause(view, "gc")
     if found is None:
         return None
-    return Problem(
+    return Detected(
         title=say(
             "for {waited} of span the device waits for the host to collect garbage, longest in {call}",
             waited=found.waited,

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from npuperf.advise.dynamic_shape import dynamic_share
-from npuperf.advise.rule import Answer, Problem, Rule, at_most, lacks_launches
+from npuperf.advise.rule import Answer, Detected, Rule, at_most, lacks_launches
 from npuperf.advise.small_kernels import NOT_LAUNCHING
 from npuperf.messages import Message, say, share
-from npuperf.scopes.view import View
+from npuperf.scopes.view import DeviceView
 
 TITLE = say("kernels launched one by one")
 SOURCE = say("TorchAir: aclgraph (reduce-overhead) replays captured launches, max-autotune sinks static graphs")
 
 
-def judge(view: View) -> Answer:
+def judge(view: DeviceView) -> Answer:
     """Capture helps where the device waits for launches rather than for data, compilation or synchronisation."""
     wait = view.partition.host_wait_ns + view.partition.launch_latency_ns
     launching = wait - view.blamed(*NOT_LAUNCHING) - _pauses(view)
     if not view.host_bound or launching < max(view.thresholds.idle_share * view.partition.span_ns, wait / 2):
         return None
     dynamic, _ = dynamic_share(view)
-    return Problem(
+    return Detected(
         title=_title(view, wait, launching),
         evidence={"launch_wait_ns": launching, "dynamic_share_of_compute": dynamic, "kernels": int(view.compute.sum())},
         gain=at_most(view.predict("host*0,latency*0")),
@@ -34,7 +34,7 @@ def judge(view: View) -> Answer:
     )
 
 
-def _title(view: View, wait: int, launching: int) -> Message:
+def _title(view: DeviceView, wait: int, launching: int) -> Message:
     """Name the partition's two lines and, where it differs, what of them capturing could spare."""
     whole = share(wait / view.partition.span_ns)
     if launching == wait:
@@ -49,7 +49,7 @@ def _title(view: View, wait: int, launching: int) -> Message:
     )
 
 
-def _pauses(view: View) -> int:
+def _pauses(view: DeviceView) -> int:
     """Return waits in which the host recorded nothing for so long that it cannot have been launching, ns."""
     unrecorded = [b for b in view.report.blame if b.cause == "unrecorded"]
     return sum(b.ns for b in unrecorded if b.ns >= view.thresholds.pause_ns * b.count)

@@ -11,7 +11,7 @@ import numpy as np
 from npuperf.advise.rule import (
     NO_SHAPES,
     Answer,
-    Problem,
+    Detected,
     Rule,
     is_graph_mode,
     lacks_host_events,
@@ -20,7 +20,7 @@ from npuperf.advise.rule import (
 )
 from npuperf.messages import Message, say
 from npuperf.model.labels import Mask
-from npuperf.scopes.view import View
+from npuperf.scopes.view import DeviceView
 
 TITLE = say("tiny operators on the device")
 SOURCE = say("GE: operators whose inputs and outputs have 8 elements at most run on the host in dynamic graphs")
@@ -30,12 +30,12 @@ _SHAPE_WORK: Final = re.compile(
 )
 
 
-def needs(view: View) -> Message | None:
+def needs(view: DeviceView) -> Message | None:
     """Input shapes must be recorded."""
     return lacks_host_events(view, (bool(view.tasks.shapes.known().any()), NO_SHAPES))
 
 
-def judge(view: View) -> Answer:
+def judge(view: DeviceView) -> Answer:
     """Find kernels of types that compute shapes, with no input beyond a few elements, in dynamic graphs."""
     if not view.host_bound or not is_graph_mode(view):
         return None
@@ -45,7 +45,7 @@ def judge(view: View) -> Answer:
     if waits < view.thresholds.cause_share * view.partition.span_ns:
         return None
     rows = top_types(view, tiny)
-    return Problem(
+    return Detected(
         title=say(
             "operators on at most {elements} elements run on the device: {types}", elements=elements, types=quote(rows)
         ),
@@ -59,7 +59,7 @@ def judge(view: View) -> Answer:
     )
 
 
-def _tiny(view: View, most: int) -> Mask:
+def _tiny(view: DeviceView, most: int) -> Mask:
     small = view.tasks.shapes.flag([_elements(text) <= most for text in view.tasks.shapes.names])
     shape_work = view.types.flag([bool(_SHAPE_WORK.match(n)) for n in view.types.names])
     chosen: Mask = view.compute & small & shape_work

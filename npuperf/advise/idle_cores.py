@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from npuperf.advise.rule import Answer, Problem, Rule, quote, top_types
+from npuperf.advise.rule import Answer, Detected, Rule, quote, top_types
 from npuperf.cores.blocks import blocks, occupancy
 from npuperf.messages import Message, say, share
 from npuperf.model.labels import F64
-from npuperf.scopes.view import View
+from npuperf.scopes.view import DeviceView
 
 TITLE = say("idle cores")
 SOURCE = say("Block Dim and Mix Block Dim against the core counts")
 
 
-def needs(view: View) -> Message | None:
+def needs(view: DeviceView) -> Message | None:
     """Core counts and block counts must be known."""
     if view.cores.cube is None:
         return say(
@@ -27,7 +27,7 @@ def needs(view: View) -> Message | None:
     return None
 
 
-def _busiest(view: View) -> F64:
+def _busiest(view: DeviceView) -> F64:
     """Return the share of cores each task keeps busy on the side that it fills most, -1 unknown."""
     used = blocks(view.tasks)
     both = np.stack([occupancy(used.cube, view.cores.cube), occupancy(used.vector, view.cores.vector)])
@@ -35,7 +35,7 @@ def _busiest(view: View) -> F64:
     return filled
 
 
-def judge(view: View) -> Answer:
+def judge(view: DeviceView) -> Answer:
     """Compare the core time that kernels occupy with what they could while they run."""
     busiest = _busiest(view)
     chosen = view.compute & (busiest > 0)
@@ -46,7 +46,7 @@ def judge(view: View) -> Answer:
     if idle < view.thresholds.idle_core_share:
         return None
     rows = top_types(view, chosen & (busiest < 1))
-    return Problem(
+    return Detected(
         title=say(
             "kernels leave {idle} of the cores idle while they run: {types}", idle=share(idle), types=quote(rows)
         ),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from npuperf.advise.rule import Answer, Problem, Rule
+from npuperf.advise.rule import Answer, Detected, Rule
 from npuperf.messages import Message, say
-from npuperf.scopes.view import View
+from npuperf.scopes.view import DeviceView
 
 TITLE = say("blocking launches")
 SOURCE = say("profiler_metadata.json: ENV_VARIABLES")
@@ -14,19 +14,19 @@ SOURCE = say("profiler_metadata.json: ENV_VARIABLES")
 _NAME: Final = "ASCEND_LAUNCH_BLOCKING"
 
 
-def needs(view: View) -> Message | None:
+def needs(view: DeviceView) -> Message | None:
     """The environment must be recorded."""
     if _NAME in view.profile.context.environment:
         return None
     return say("the environment is not recorded: analyze the *_ascend_pt folder with its profiler_metadata.json")
 
 
-def judge(view: View) -> Answer:
+def judge(view: DeviceView) -> Answer:
     """Look at the recorded environment."""
     value = view.profile.context.environment[_NAME]
     if value in ("", "0"):
         return None
-    return Problem(
+    return Detected(
         title=say(
             "{name}={value} was set: the host waited for every kernel, so this profile does not show the program's "
             "usual pace",

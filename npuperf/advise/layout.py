@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from npuperf.advise.rule import Answer, Problem, Rule, quote, top_types
+from npuperf.advise.rule import Answer, Detected, Rule, quote, top_types
 from npuperf.messages import Message, say, share
-from npuperf.scopes.view import View
+from npuperf.scopes.view import DeviceView
 
 TITLE = say("transposes and format casts")
 SOURCE = say("operator types TransData, Transpose, Cast and their kin in op_summary")
@@ -17,14 +17,14 @@ _LAYOUT: Final = re.compile(
 )
 
 
-def needs(view: View) -> Message | None:
+def needs(view: DeviceView) -> Message | None:
     """Operator types must be recorded: names alone do not tell a cast from an operator that casts."""
     if (view.tasks.type.known() & view.compute).any():
         return None
     return say("operator types are not recorded: npuperf profile --level 1")
 
 
-def judge(view: View) -> Answer:
+def judge(view: DeviceView) -> Answer:
     """Find rearranging operators that take a notable part of compute time."""
     chosen = view.compute & view.types.flag([bool(_LAYOUT.match(n)) for n in view.types.names])
     total = int(view.tasks.dur[view.compute].sum())
@@ -32,7 +32,7 @@ def judge(view: View) -> Answer:
     if part < view.thresholds.layout_share:
         return None
     rows = top_types(view, chosen)
-    return Problem(
+    return Detected(
         title=say("{share} of compute time rearranges data: {types}", share=share(part), types=quote(rows)),
         evidence={"share_of_compute": part, "count": int(chosen.sum()), "types": rows},
         gain=(0, view.per_step(view.exposed(chosen))),

@@ -14,7 +14,7 @@ from npuperf.host.mode import no_launches
 from npuperf.messages import Message, Quantity, Series, say, series, share
 from npuperf.model.labels import I64, Mask
 from npuperf.model.thresholds import Thresholds
-from npuperf.scopes.view import View
+from npuperf.scopes.view import DeviceView
 
 NO_CORE_TYPES: Final = say("core types are not recorded: npuperf profile --level 1")
 NO_SHAPES: Final = say("input shapes are not recorded: npuperf profile --level 1 --shapes")
@@ -22,7 +22,7 @@ NO_STATE: Final = say("OP State is not recorded: it needs CANN 8 or newer and np
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class Detected:
     """What takes time. ``refute``: what would show that this is not the cause; ``gain``: ns per step, min and max."""
 
     title: Message
@@ -42,7 +42,7 @@ class Untold:
 
 
 #: None: there is no problem.
-Answer = Problem | Untold | None
+Answer = Detected | Untold | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +55,11 @@ class Rule:
     name: str
     title: Message
     source: Message
-    needs: Callable[[View], Message | None]
-    judge: Callable[[View], Answer]
+    needs: Callable[[DeviceView], Message | None]
+    judge: Callable[[DeviceView], Answer]
     any_device: bool = False
 
-    def ask(self, view: View) -> Finding:
+    def ask(self, view: DeviceView) -> Finding:
         """Return the answer for a device."""
         missing = self.needs(view)
         return finding(self, view, Untold(missing) if missing else self.judge(view))
@@ -79,9 +79,9 @@ class RankRule:
     judge: Callable[[Sequence[Stays], I64, Thresholds], Finding | None]
 
 
-def finding(rule: Rule, view: View, answer: Answer) -> Finding:
+def finding(rule: Rule, view: DeviceView, answer: Answer) -> Finding:
     """Return an answer as it stands in the result; the gain's share of the step sets the severity."""
-    problem = answer if isinstance(answer, Problem) else None
+    problem = answer if isinstance(answer, Detected) else None
     untold = answer.needs if isinstance(answer, Untold) else None
     gain = problem.gain if problem else None
     step = view.per_step(view.partition.span_ns)
@@ -112,7 +112,7 @@ def _severity(percent: tuple[float, float] | None, thresholds: Thresholds) -> Se
     return "medium" if most >= thresholds.severity_medium else "low"
 
 
-def lacks_launches(view: View) -> Message | None:
+def lacks_launches(view: DeviceView) -> Message | None:
     """Say what is missing for a rule about waiting for the host, if anything."""
     if not view.launches.known.any():
         return no_launches(view.mode)
@@ -121,7 +121,7 @@ def lacks_launches(view: View) -> Message | None:
     return None
 
 
-def lacks_host_events(view: View, *more: tuple[bool, Message]) -> Message | None:
+def lacks_host_events(view: DeviceView, *more: tuple[bool, Message]) -> Message | None:
     """Say what is missing for a rule about what the host was doing, if anything.
 
     ``more``: further conditions, each with what is missing where it does not hold. Where the device does not
@@ -135,7 +135,7 @@ def lacks_host_events(view: View, *more: tuple[bool, Message]) -> Message | None
     return next((text for holds, text in more if not holds), None)
 
 
-def is_graph_mode(view: View) -> bool:
+def is_graph_mode(view: DeviceView) -> bool:
     """Tell whether kernels come from a compiled or captured graph."""
     return view.mode in ("aclgraph", "ge")
 
@@ -150,7 +150,7 @@ class HostCause:
     gain: tuple[int, int] | None
 
 
-def notable_cause(view: View, cause: str) -> HostCause | None:
+def notable_cause(view: DeviceView, cause: str) -> HostCause | None:
     """Return a cause of waiting for the host that takes a notable part of the window, else None."""
     waited = view.blamed(cause)
     if waited < notable_wait(view):
@@ -165,7 +165,7 @@ def notable_cause(view: View, cause: str) -> HostCause | None:
     )
 
 
-def notable_wait(view: View) -> float:
+def notable_wait(view: DeviceView) -> float:
     """Return the wait, ns, from which a cause is worth a finding."""
     return max(view.thresholds.cause_share * view.partition.span_ns, 1)
 
@@ -175,7 +175,7 @@ def at_most(gain: tuple[int, int] | None) -> tuple[int, int] | None:
     return (0, gain[1]) if gain else None
 
 
-def top_types(view: View, chosen: Mask, count: int = 3) -> list[dict[str, Any]]:
+def top_types(view: DeviceView, chosen: Mask, count: int = 3) -> list[dict[str, Any]]:
     """Return the operator types that ``chosen`` tasks spend most time in, for the evidence."""
     codes = view.types.codes[chosen]
     dur = view.tasks.dur[chosen]

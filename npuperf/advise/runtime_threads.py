@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from npuperf.advise.dynamic_shape import dynamic_share
-from npuperf.advise.rule import NO_STATE, Answer, Problem, Rule, at_most, is_graph_mode, lacks_host_events
+from npuperf.advise.rule import NO_STATE, Answer, Detected, Rule, at_most, is_graph_mode, lacks_host_events
 from npuperf.messages import Message, say
-from npuperf.scopes.view import View
+from npuperf.scopes.view import DeviceView
 
 TITLE = say("scheduling threads of dynamic graphs")
 SOURCE = say("GE: MAX_RUNTIME_CORE_NUMBER, unset = 1 thread, 3 = memory, launch and the rest in parallel")
 
 
-def needs(view: View) -> Message | None:
+def needs(view: DeviceView) -> Message | None:
     """Shape states and the host's scheduling must be recorded."""
     return lacks_host_events(view, (bool(view.tasks.state.known().any()), NO_STATE))
 
 
-def judge(view: View) -> Answer:
+def judge(view: DeviceView) -> Answer:
     """Only graphs of dynamic shape are scheduled so, and only where the device waits for the scheduling."""
     part, _ = dynamic_share(view)
     moved = view.blamed("launch", "memory")
@@ -24,7 +24,7 @@ def judge(view: View) -> Answer:
         return None
     if moved + view.blamed("tiling") < view.thresholds.cause_share * view.partition.span_ns:
         return None
-    return Problem(
+    return Detected(
         title=say("a graph of dynamic shape is scheduled while the device waits"),
         evidence={"dynamic_share_of_compute": part, "launch_and_memory_wait_ns": moved},
         gain=at_most(view.predict("host:launch*0,host:memory*0")),

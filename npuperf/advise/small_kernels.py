@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from npuperf.advise.rule import Answer, Problem, Rule, lacks_launches, quote, top_types
+from npuperf.advise.rule import Answer, Detected, Rule, lacks_launches, quote, top_types
 from npuperf.messages import ns, say, share
-from npuperf.scopes.view import View
+from npuperf.scopes.view import DeviceView
 
 TITLE = say("very small kernels")
 SOURCE = say("CANN on dynamic-shape scheduling: host-bound networks gain from fewer launches (fusion, graph capture)")
@@ -15,7 +15,7 @@ SOURCE = say("CANN on dynamic-shape scheduling: host-bound networks gain from fe
 NOT_LAUNCHING: Final = ("sync", "data_loading", "compile", "gc", "communication")
 
 
-def judge(view: View) -> Answer:
+def judge(view: DeviceView) -> Answer:
     """Small kernels matter only where the device waits for their launches."""
     thresholds = view.thresholds
     chosen = view.compute & (view.tasks.dur < thresholds.small_kernel_ns)
@@ -25,7 +25,7 @@ def judge(view: View) -> Answer:
     if not view.host_bound or few:
         return None
     rows = top_types(view, chosen)
-    return Problem(
+    return Detected(
         title=say(
             "{share} of kernels run for less than {limit}: {types}",
             share=share(part),

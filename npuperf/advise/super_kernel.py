@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from npuperf.advise.rule import NO_CORE_TYPES, Answer, Problem, Rule, Untold
+from npuperf.advise.rule import NO_CORE_TYPES, Answer, Detected, Rule, Untold
 from npuperf.messages import Message, ns, say, say_n
 from npuperf.scopes.fusion import GAPS, UNKNOWN_WAITS
-from npuperf.scopes.view import View
+from npuperf.scopes.view import DeviceView
 
 TITLE = say("gaps between kernels of static graphs")
 SOURCE = say(
@@ -13,12 +13,12 @@ SOURCE = say(
 )
 
 
-def needs(view: View) -> Message | None:
+def needs(view: DeviceView) -> Message | None:
     """Core types must be recorded."""
     return None if view.tasks.core.known().any() else NO_CORE_TYPES
 
 
-def judge(view: View) -> Answer:
+def judge(view: DeviceView) -> Answer:
     """Report the scopes together if their gaps are a notable part of the window."""
     scopes = view.report.super_kernels
     most = sum(s.gain_ns_per_step[1] for s in scopes)
@@ -33,7 +33,7 @@ def judge(view: View) -> Answer:
         )
         return Untold(needed)
     first = scopes[0]
-    return Problem(
+    return Detected(
         title=say_n(
             "kernels that a SuperKernel could hold have gaps of {gaps} per step between them: {n} scope, of {kernels} "
             "kernels ×{count} on stream {stream}",

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from npuperf.advise.rule import Answer, Problem, Rule, lacks_host_events
+from npuperf.advise.rule import Answer, Detected, Rule, lacks_host_events
 from npuperf.messages import say, say_n
-from npuperf.scopes.view import View
+from npuperf.scopes.view import DeviceView
 
 TITLE = say("synchronisations")
 SOURCE = say("replay without the wait; calls aclrtSynchronize*, aclrtMemcpy and cuda*Synchronize in the timeline")
 
 
-def judge(view: View) -> Answer:
+def judge(view: DeviceView) -> Answer:
     """Name the place whose waits cost most."""
     least = view.thresholds.cause_share * view.per_step(view.partition.span_ns)
     sites = [s for s in view.report.syncs if s.gain_ns_per_step and s.gain_ns_per_step[1] >= least]
@@ -18,7 +18,7 @@ def judge(view: View) -> Answer:
         return None
     worst = max(sites, key=lambda s: s.gain_ns_per_step or (0, 0))
     call = worst.torch_op or worst.name
-    return Problem(
+    return Detected(
         title=say_n(
             "the host waits for the device in {call} ({n} time)",
             "the host waits for the device in {call} ({n} times)",

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from npuperf.advise.rule import Answer, Problem, Rule, at_most, lacks_host_events
+from npuperf.advise.rule import Answer, Detected, Rule, at_most, lacks_host_events
 from npuperf.messages import Message, say
-from npuperf.scopes.view import View
+from npuperf.scopes.view import DeviceView
 
 TITLE = say("task queue")
 SOURCE = say("torch_npu: TASK_QUEUE_ENABLE 0, 1 (default) or 2; 2 moves workspace computation to the second stage")
 _NO_CALLS = say("aclnn and aclop calls are not recorded: record an eager step with npuperf profile --level 1")
 
 
-def needs(view: View) -> Message | None:
+def needs(view: DeviceView) -> Message | None:
     """Host events must be recorded, and be those of eager torch_npu."""
     return lacks_host_events(view, (_has(view, "AscendCL@acl"), _NO_CALLS))
 
 
-def judge(view: View) -> Answer:
+def judge(view: DeviceView) -> Answer:
     """Without Enqueue and Dequeue the queue is off; with them, tiling on the enqueueing thread can move."""
     queued = _has(view, "Dequeue") or _has(view, "Enqueue")
     movable = ("tiling",) if queued else ("tiling", "launch", "execute")
@@ -29,7 +29,7 @@ def judge(view: View) -> Answer:
     if queued:
         title = say("the task queue is at level 1")
         change = say("export TASK_QUEUE_ENABLE=2 (it takes more memory; ignored with ASCEND_LAUNCH_BLOCKING=1)")
-    return Problem(
+    return Detected(
         title=title,
         evidence={"queued": queued, "host_wait_ns": waited, "causes": causes},
         gain=at_most(view.predict(",".join(f"host:{cause}*0" for cause in causes))),
@@ -38,7 +38,7 @@ def judge(view: View) -> Answer:
     )
 
 
-def _has(view: View, start: str) -> bool:
+def _has(view: DeviceView, start: str) -> bool:
     return any(n.startswith(start) for n in view.profile.host.events.name.names)
 
 

@@ -6,20 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from npuperf.advise.rule import NO_SHAPES, Answer, Problem, Rule, at_most, is_graph_mode, lacks_host_events
+from npuperf.advise.rule import NO_SHAPES, Answer, Detected, Rule, at_most, is_graph_mode, lacks_host_events
 from npuperf.messages import Message, say
-from npuperf.scopes.view import View
+from npuperf.scopes.view import DeviceView
 
 TITLE = say("tiling cache")
 SOURCE = say("GE: the tiling cache keeps 120 entries per operator, on by default; data-dependent inputs bypass it")
 
 
-def needs(view: View) -> Message | None:
+def needs(view: DeviceView) -> Message | None:
     """Input shapes and the host's tiling must be recorded."""
     return lacks_host_events(view, (bool(view.tasks.shapes.known().any()), NO_SHAPES))
 
 
-def judge(view: View) -> Answer:
+def judge(view: DeviceView) -> Answer:
     """Count the distinct shapes of each operator of a dynamic graph."""
     waited = view.blamed("tiling")
     if not is_graph_mode(view) or waited < view.thresholds.cause_share * view.partition.span_ns:
@@ -28,7 +28,7 @@ def judge(view: View) -> Answer:
     crowded = _crowded(view, entries)
     if not crowded:
         return None
-    return Problem(
+    return Detected(
         title=say(
             "{name} was launched with {shapes} different shapes; the tiling cache keeps {entries}",
             name=crowded[0]["name"],
@@ -42,7 +42,7 @@ def judge(view: View) -> Answer:
     )
 
 
-def _crowded(view: View, most: int) -> list[dict[str, Any]]:
+def _crowded(view: DeviceView, most: int) -> list[dict[str, Any]]:
     """Return the operators with more distinct shapes than ``most``."""
     known = view.compute & view.tasks.shapes.known() & view.tasks.name.known()
     pairs = np.unique(np.stack([view.tasks.name.codes[known], view.tasks.shapes.codes[known]]), axis=1)

@@ -7,9 +7,9 @@ from typing import Final
 
 import numpy as np
 
-from npuperf.advise.rule import Answer, Problem, Rule, at_most, lacks_host_events
+from npuperf.advise.rule import Answer, Detected, Rule, at_most, lacks_host_events
 from npuperf.messages import Message, say, share
-from npuperf.scopes.view import View
+from npuperf.scopes.view import DeviceView
 
 TITLE = say("uneven host times")
 SOURCE = say(
@@ -23,12 +23,12 @@ _STEPS_LEAST: Final = 2
 _SAME_WORK: Final = re.compile(r"^AscendCL@acl(nn|op)|^cudaLaunchKernel")
 
 
-def needs(view: View) -> Message | None:
+def needs(view: DeviceView) -> Message | None:
     """Launches and host events of several steps must be recorded: first calls take longer anyway."""
     return lacks_host_events(view, (len(view.steps) >= _STEPS_LEAST, _ONE_STEP))
 
 
-def judge(view: View) -> Answer:
+def judge(view: DeviceView) -> Answer:
     """Sum what launching calls take beyond twice the median of calls of their name."""
     if not view.host_bound:
         return None
@@ -36,7 +36,7 @@ def judge(view: View) -> Answer:
     part = excess / total if total else 0.0
     if part < view.thresholds.uneven_share:
         return None
-    return Problem(
+    return Detected(
         title=say(
             "{share} of the time in launching calls is beyond twice their usual time, most in {call}",
             share=share(part),
@@ -55,7 +55,7 @@ def judge(view: View) -> Answer:
     )
 
 
-def _excess(view: View) -> tuple[int, int, str | None]:
+def _excess(view: DeviceView) -> tuple[int, int, str | None]:
     """Return the excess and the whole time of launching calls, and the name with most excess (ns)."""
     calls = view.profile.host.events
     dur = calls.end - calls.start

@@ -8,7 +8,7 @@ from npuperf.documents.analysis import Device, WhatIf
 from npuperf.host.mode import no_launches
 from npuperf.messages import Message, chain, say, series
 from npuperf.replay.whatif import Scene, pattern, predict
-from npuperf.scopes.view import View
+from npuperf.scopes.view import DeviceView
 
 #: Operator types that are named where an expression matches none.
 _NEAR: Final = 3
@@ -21,7 +21,7 @@ _CAUSES: Final = {
 }
 
 
-def replay_changes(view: View, asked: tuple[str, ...]) -> list[WhatIf]:
+def replay_changes(view: DeviceView, asked: tuple[str, ...]) -> list[WhatIf]:
     """Replay the user's expressions, then the changes that every report shows."""
     scene, report = view.scene, view.report
     if scene is None:
@@ -77,7 +77,7 @@ def _unmatched(expression: str, scene: Scene) -> Message:
     return chain(nothing, say("there are {types}", types=series(near)) if near else None)
 
 
-def _why_no_model(view: View) -> Message:
+def _why_no_model(view: DeviceView) -> Message:
     if view.profile.excerpt:
         return say("rows are missing from the kernel table, so nothing can be replayed")
     if view.study.replay is None:

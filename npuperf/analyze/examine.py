@@ -48,7 +48,7 @@ from npuperf.scopes.bench import study_cores
 from npuperf.scopes.expect import Checked, check
 from npuperf.scopes.fused import check_super_kernels
 from npuperf.scopes.splits import Split
-from npuperf.scopes.view import View
+from npuperf.scopes.view import DeviceView
 from npuperf.timeline.launches import Launches
 from npuperf.timeline.partition import add, lay_out, window
 from npuperf.timeline.phases import join_alike, segment, shortest_phase
@@ -156,7 +156,7 @@ def _examined(
     pace, report = _report(
         study, plain, span, request, scene, core_use(plain, cores, span[1] - span[0], use), thresholds
     )
-    view = View(
+    view = DeviceView(
         study=study,
         tasks=plain,
         types=type_labels(plain),
@@ -184,7 +184,7 @@ def _examined(
     )
 
 
-def _with_scopes(view: View, asked: Split, earlier: Earlier) -> View:
+def _with_scopes(view: DeviceView, asked: Split, earlier: Earlier) -> DeviceView:
     """Add core limits, proposed and asked for, then SuperKernels, which depend on them, and their verification."""
     report = structs.replace(view.report, core_splits=core_limits.splits(view, asked))
     view = replace(view, report=report)
@@ -193,7 +193,7 @@ def _with_scopes(view: View, asked: Split, earlier: Earlier) -> View:
     return replace(view, report=report)
 
 
-def _check_super_kernels(view: View, earlier: Earlier) -> list[SuperKernelCheck]:
+def _check_super_kernels(view: DeviceView, earlier: Earlier) -> list[SuperKernelCheck]:
     """Hold the SuperKernels of a profile against the same device's earlier profile without them."""
     if not (earlier.profiles or earlier.plog):
         return []

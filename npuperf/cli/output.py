@@ -57,6 +57,8 @@ class Output:
         if self.format == "csv":  # which shows one table
             for line in render(document, "notes", View()).splitlines():
                 tell_line(line)
+        elif document.problem is not None and (self.format != "text" or self.file is not None):
+            tell(document.problem.message)
 
     def _view(self) -> View:
         on_terminal = self.file is None and sys.stdout.isatty() and "NO_COLOR" not in os.environ

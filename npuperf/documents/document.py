@@ -5,7 +5,7 @@ from __future__ import annotations
 from npuperf.documents.base import SCHEMA_VERSION, Model
 from npuperf.documents.gates import Gate
 from npuperf.errors import ExitCode
-from npuperf.messages import Message
+from npuperf.messages import Message, chain, say
 
 
 class Problem(Model, frozen=True, kw_only=True):
@@ -14,6 +14,11 @@ class Problem(Model, frozen=True, kw_only=True):
     what: Message
     hint: Message | None = None
     exit_code: int = ExitCode.INPUT
+
+    @property
+    def message(self) -> Message:
+        """What happened and what to do next, as one message."""
+        return chain(self.what, self.hint and say("next: {hint}", hint=self.hint), by="\n  ")
 
 
 class Document(Model, frozen=True, kw_only=True):

@@ -29,7 +29,7 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ColumnNames:
     """One column of our model and the headers it is known by, normalised, best first."""
 
     name: str
@@ -38,34 +38,34 @@ class Column:
 
 
 KERNEL_COLUMNS = (
-    Column("start", Kind.TIME, ("task start time", "start time", "task start")),
-    Column("dur", Kind.TIME, ("task duration", "duration", "task time")),
-    Column("wait", Kind.TIME, ("task wait time", "wait time")),
-    Column("name", Kind.TEXT, ("op name", "name", "kernel name")),
-    Column("type", Kind.TEXT, ("op type", "type")),
-    Column("core", Kind.TEXT, ("task type", "accelerator core", "kernel type")),
-    Column("block", Kind.INT, ("block num", "block dim")),
-    Column("mix_block", Kind.INT, ("mix block num", "mix block dim")),
-    Column("step", Kind.INT, ("step id", "infer id", "iteration id")),
-    Column("device", Kind.INT, ("device id",)),
-    Column("stream", Kind.INT, ("stream id",)),
-    Column("state", Kind.TEXT, ("op state",)),
-    Column("shapes", Kind.TEXT, ("input shapes",)),
+    ColumnNames("start", Kind.TIME, ("task start time", "start time", "task start")),
+    ColumnNames("dur", Kind.TIME, ("task duration", "duration", "task time")),
+    ColumnNames("wait", Kind.TIME, ("task wait time", "wait time")),
+    ColumnNames("name", Kind.TEXT, ("op name", "name", "kernel name")),
+    ColumnNames("type", Kind.TEXT, ("op type", "type")),
+    ColumnNames("core", Kind.TEXT, ("task type", "accelerator core", "kernel type")),
+    ColumnNames("block", Kind.INT, ("block num", "block dim")),
+    ColumnNames("mix_block", Kind.INT, ("mix block num", "mix block dim")),
+    ColumnNames("step", Kind.INT, ("step id", "infer id", "iteration id")),
+    ColumnNames("device", Kind.INT, ("device id",)),
+    ColumnNames("stream", Kind.INT, ("stream id",)),
+    ColumnNames("state", Kind.TEXT, ("op state",)),
+    ColumnNames("shapes", Kind.TEXT, ("input shapes",)),
 )
 #: Without these a row says nothing about time.
 KERNEL_REQUIRED = ("start", "dur")
 
 STEP_COLUMNS = (
-    Column("step", Kind.TEXT, ("step",)),
-    Column("device", Kind.INT, ("device id",)),
-    Column("type", Kind.TEXT, ("type",)),
-    Column("index", Kind.TEXT, ("index",)),
-    Column("compute", Kind.TIME, ("computing",)),
-    Column("comm_exposed", Kind.TIME, ("communication(not overlapped)", "communication not overlapped")),
-    Column("communication", Kind.TIME, ("communication",)),
-    Column("free", Kind.TIME, ("free",)),
-    Column("stage", Kind.TIME, ("stage",)),
-    Column("bubble", Kind.TIME, ("bubble",)),
+    ColumnNames("step", Kind.TEXT, ("step",)),
+    ColumnNames("device", Kind.INT, ("device id",)),
+    ColumnNames("type", Kind.TEXT, ("type",)),
+    ColumnNames("index", Kind.TEXT, ("index",)),
+    ColumnNames("compute", Kind.TIME, ("computing",)),
+    ColumnNames("comm_exposed", Kind.TIME, ("communication(not overlapped)", "communication not overlapped")),
+    ColumnNames("communication", Kind.TIME, ("communication",)),
+    ColumnNames("free", Kind.TIME, ("free",)),
+    ColumnNames("stage", Kind.TIME, ("stage",)),
+    ColumnNames("bubble", Kind.TIME, ("bubble",)),
 )
 STEP_REQUIRED = ("compute", "comm_exposed", "free")
 
@@ -101,7 +101,7 @@ class Place:
     scale: int | None
 
 
-def locate(headers: list[str], columns: tuple[Column, ...]) -> dict[str, list[Place]]:
+def locate(headers: list[str], columns: tuple[ColumnNames, ...]) -> dict[str, list[Place]]:
     """Find our columns in a file's header row: for each, every place it stands, best first."""
     seen = [normalise(h) for h in headers]
     return {

@@ -25,7 +25,7 @@ _FORMATS: Final = {"text": ("text",), "db": ("db",), "both": ("text", "db")}
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class RecordingJob:
     """What all steps of a run need to know."""
 
     request: ProfileRequest
@@ -35,7 +35,7 @@ class Job:
     keep_recording: bool
 
 
-def find_evidence(job: Job, folder: RunFolder, python: str) -> tuple[Recorded, Recording | None]:
+def find_evidence(job: RecordingJob, folder: RunFolder, python: str) -> tuple[Recorded, Recording | None]:
     """Export, then read everything once to prove that it is there; ``python`` is an interpreter with torch_npu.
 
     Returns what was found, and what was read where it is to be kept and can be analyzed.

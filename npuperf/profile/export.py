@@ -17,7 +17,7 @@ import msgspec
 from npuperf.documents.recorded import Exported
 from npuperf.errors import InputError
 from npuperf.messages import Message, chain, recall, say, size
-from npuperf.process import Output, run_quietly
+from npuperf.process import Printed, run_quietly
 from npuperf.profile.folder import ELSEWHERE, RunFolder, bytes_below
 from npuperf.profile.msprof import Msprof, find_msprof, msprof_first, not_found
 from npuperf.profile.plan import AGENT
@@ -156,7 +156,7 @@ def _keeping(raw: Path, folder: RunFolder, succeeded: Callable[[], bool]) -> Ite
             kept.rename(output)
 
 
-def _parse(exporter: _Exporter, raw: Path, formats: Sequence[str], began: float) -> list[Output]:
+def _parse(exporter: _Exporter, raw: Path, formats: Sequence[str], began: float) -> list[Printed]:
     """Let torch_npu parse. Where files are missing, ask msprof alone: for its words, and for what it can save.
 
     If msprof does its part, torch_npu gets a second chance: its scheduler loses a task now and then.
@@ -174,13 +174,13 @@ def _parse(exporter: _Exporter, raw: Path, formats: Sequence[str], began: float)
     return [first, again, *alone]
 
 
-def _analyse(exporter: _Exporter, raw: Path, formats: Sequence[str]) -> Output:
+def _analyse(exporter: _Exporter, raw: Path, formats: Sequence[str]) -> Printed:
     processes = str(max(1, (os.cpu_count() or 2) // 2))
     call = [exporter.python, str(AGENT / "parse.py"), str(raw), processes, ",".join(formats)]
     return run_quietly(call, exporter.environment)
 
 
-def _msprof(exporter: _Exporter, raw: Path, formats: Sequence[str]) -> list[Output]:
+def _msprof(exporter: _Exporter, raw: Path, formats: Sequence[str]) -> list[Printed]:
     """Let msprof export each format."""
     environment = exporter.environment
     call = [shutil.which("msprof", path=environment["PATH"]) or "msprof", "--export=on", f"--output={raw}"]
@@ -241,7 +241,7 @@ def _experimental(raw: Path) -> dict[str, Any]:
     return _info(raw).get("experimental_config") or {}
 
 
-def _words(outputs: Sequence[Output]) -> tuple[Message, ...]:
+def _words(outputs: Sequence[Printed]) -> tuple[Message, ...]:
     """Return the lines that explain a failure: of each helper its first errors, else its last lines."""
     found: list[Message] = []
     for output in outputs:

@@ -14,7 +14,7 @@ from typing import Final
 from npuperf.cann import find_program, roots, set_env_script
 from npuperf.errors import InputError
 from npuperf.messages import Message, say, series
-from npuperf.process import Output, run_quietly
+from npuperf.process import Printed, run_quietly
 
 #: The binary below an installation: today's layout, and that of CANN 5.
 _BINARIES: Final = ("tools/profiler/bin/msprof", "toolkit/tools/profiler/bin/msprof")
@@ -101,7 +101,7 @@ def _examined(binary: Path) -> Msprof:
     return Msprof(binary, script, works, output.text, None if works else _note(binary, script, output))
 
 
-def _note(binary: Path, script: Path | None, output: Output) -> Message:
+def _note(binary: Path, script: Path | None, output: Printed) -> Message:
     """Say why a binary does not work, and what is used in its place."""
     why = say("{binary} does not start ({words})", binary=str(binary), words=output.text.strip())
     if _NO_DRIVER in output.text:

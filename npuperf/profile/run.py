@@ -16,7 +16,7 @@ from npuperf.messages import say
 from npuperf.process import Ended, run_attached
 from npuperf.profile import manifest as manifests
 from npuperf.profile.command import Command, find_python, resolve
-from npuperf.profile.evidence import Job, Tell, find_evidence
+from npuperf.profile.evidence import RecordingJob, Tell, find_evidence
 from npuperf.profile.export import copy_raw, raw_folders
 from npuperf.profile.folder import RunFolder, check_free, create
 from npuperf.profile.plan import write_plan
@@ -58,7 +58,7 @@ def run_and_keep(
     keep_recording: bool = True,
 ) -> Ran:
     """The same, for who wants to go on with what was read at the end."""
-    job = Job(request, environment, tell, progress, keep_recording)
+    job = RecordingJob(request, environment, tell, progress, keep_recording)
     if request.source is not None:
         return _export_only(job, request.source)
     command = resolve(request.command, request.module, request.python)
@@ -71,7 +71,7 @@ def run_and_keep(
     return _record(job, command, launch)
 
 
-def _record(job: Job, command: Command, launch: Launch) -> Ran:
+def _record(job: RecordingJob, command: Command, launch: Launch) -> Ran:
     """Run a program and gather what it leaves."""
     folder = _make_folder(job)
     for caution in launch.cautions:
@@ -103,7 +103,7 @@ def _record(job: Job, command: Command, launch: Launch) -> Ran:
     return Ran(document, recording)
 
 
-def _export_only(job: Job, source: Path) -> Ran:
+def _export_only(job: RecordingJob, source: Path) -> Ran:
     """Export raw data that was collected elsewhere into a run directory, or what a run directory still lacks."""
     if RunFolder(source).manifest.is_file():
         folder = RunFolder(source.absolute())
@@ -122,7 +122,7 @@ def _export_only(job: Job, source: Path) -> Ran:
     return Ran(document, recording)
 
 
-def _copied(job: Job, source: Path) -> RunFolder:
+def _copied(job: RecordingJob, source: Path) -> RunFolder:
     """Copy raw data of the user's into a new run directory."""
     found = raw_folders(source)
     if not found:
@@ -134,7 +134,7 @@ def _copied(job: Job, source: Path) -> RunFolder:
     return folder
 
 
-def _make_folder(job: Job) -> RunFolder:
+def _make_folder(job: RecordingJob) -> RunFolder:
     folder, moved = create(job.request.output, job.request.force)
     if moved:
         job.tell(say("the run that was here is kept as {path}", path=str(moved)))
@@ -159,7 +159,7 @@ def _status(ended: Ended, folder: RunFolder) -> int:
 
 
 def _evidence_of(
-    job: Job, folder: RunFolder, processes: tuple[ProcessStatus, ...], status: int
+    job: RecordingJob, folder: RunFolder, processes: tuple[ProcessStatus, ...], status: int
 ) -> tuple[Recorded, Recording | None]:
     """Export and prove what a program left, or say why it left nothing."""
     own = tuple(path for p in processes for path in p.own_data)
@@ -176,7 +176,7 @@ def _evidence_of(
     return found, recording
 
 
-def _why_nothing(job: Job, processes: tuple[ProcessStatus, ...], status: int) -> Problem:
+def _why_nothing(job: RecordingJob, processes: tuple[ProcessStatus, ...], status: int) -> Problem:
     if job.request.engine == "msprof":
         what = say("msprof left no data: did the program use the NPU?")
         return Problem(what=what, exit_code=ExitCode.CHILD_FAILED)

@@ -17,7 +17,7 @@ from npuperf.model.columns import STEP_COLUMNS, STEP_REQUIRED
 from npuperf.model.device import Context, VendorStep
 from npuperf.model.tasks import NO_TIME
 from npuperf.readers.log import ReadLog
-from npuperf.readers.table import Table, read_table
+from npuperf.readers.table import RowTable, read_table
 
 
 def read_cores(infos: tuple[Path, ...], log: ReadLog) -> dict[int, Cores]:
@@ -37,7 +37,7 @@ def read_cores(infos: tuple[Path, ...], log: ReadLog) -> dict[int, Cores]:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class RecordedMachine:
     """What ``npuperf.json`` says of the machine that a run was recorded on."""
 
     soc: str | None = None
@@ -45,13 +45,13 @@ class Machine:
     cores: Cores | None = None
 
 
-def read_machine(manifest: Path | None, log: ReadLog) -> Machine:
+def read_machine(manifest: Path | None, log: ReadLog) -> RecordedMachine:
     """Read chip, core counts and CANN version from the manifest of a run."""
     found = _json(manifest, log) if manifest else {}
     if manifest:
         log.use(manifest)
     cube, vector = _int(found.get("cores_cube")), _int(found.get("cores_vector"))
-    return Machine(
+    return RecordedMachine(
         soc=_text(found.get("soc")),
         cann=_text(_object(found, "versions").get("cann")),
         cores=Cores(cube, vector, say("{file}", file=MANIFEST)) if cube else None,
@@ -89,7 +89,7 @@ def read_cluster_steps(path: Path, log: ReadLog) -> dict[int, list[VendorStep]]:
     return ranks
 
 
-def vendor_steps(table: Table) -> list[VendorStep]:
+def vendor_steps(table: RowTable) -> list[VendorStep]:
     """Convert rows; the window is the sum of the parts, because the stage column leaves the bubble out."""
     times = {k: np.where(v == NO_TIME, 0, v).tolist() for k, v in table.times.items()}
     device = table.ints["device"].tolist()

@@ -22,7 +22,7 @@ from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, UNKNOWN, Tasks, Work, wo
 from npuperf.readers.join import match
 from npuperf.readers.log import ReadLog
 from npuperf.readers.sqlite import Database, open_database
-from npuperf.readers.timeline import Timeline
+from npuperf.readers.timeline import TraceTimeline
 from npuperf.units import NS_PER_US
 
 _NODE, _TORCH_OP, _PYTHON_FRAME = 10000, 50001, 50003
@@ -32,7 +32,7 @@ _INVALID: Final = (4294967295, -1)
 _TID_MASK: Final = 0xFFFFFFFF
 
 
-def read_db(path: Path, log: ReadLog) -> tuple[Timeline, dict[int, int]]:
+def read_db(path: Path, log: ReadLog) -> tuple[TraceTimeline, dict[int, int]]:
     """Read tasks, launches, torch operators and steps; also the rank of each device (device → rank).
 
     Raises InputError when the file is no database or has no device tasks.
@@ -58,7 +58,7 @@ def read_db(path: Path, log: ReadLog) -> tuple[Timeline, dict[int, int]]:
         steps = db.columns("STEP_TIME", {"number": "id", "start": "startNs", "end": "endNs"})
         ranks = db.columns("RANK_DEVICE_MAP", {"rank": "rankId", "device": "deviceId"})
     pairs = zip(ranks["device"].tolist(), ranks["rank"].tolist(), strict=True)
-    timeline = Timeline(devices, host, HostSteps(steps["number"], steps["start"], steps["end"]))
+    timeline = TraceTimeline(devices, host, HostSteps(steps["number"], steps["start"], steps["end"]))
     return timeline, {d: r for d, r in pairs if r >= 0}
 
 

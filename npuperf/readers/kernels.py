@@ -14,7 +14,7 @@ from npuperf.model.labels import I64
 from npuperf.model.tasks import NO_TIME, UNKNOWN, Tasks, work_of_rows
 from npuperf.readers.find import Source
 from npuperf.readers.log import ReadLog
-from npuperf.readers.table import Table, read_table
+from npuperf.readers.table import RowTable, read_table
 from npuperf.units import NS_PER_MS, NS_PER_US
 
 #: Tables with fewer rows than one in so many that stand there twice are taken as they are.
@@ -80,7 +80,7 @@ def _once(tasks: Tasks, source: Source, log: ReadLog) -> Tasks:
     return tasks.filter(kept)
 
 
-def _rows(table: Table, path: str, log: ReadLog) -> tuple[Tasks, I64, I64]:
+def _rows(table: RowTable, path: str, log: ReadLog) -> tuple[Tasks, I64, I64]:
     """Turn the rows of a kernel table into tasks, their devices and wait times.
 
     Rows without start or duration are lost, and said so.

@@ -10,12 +10,12 @@ from npuperf.model.tasks import NO_TIME, UNKNOWN, Tasks, Work
 from npuperf.readers.find import Source
 from npuperf.readers.join import match_keys, pack
 from npuperf.readers.log import ReadLog
-from npuperf.readers.timeline import Timeline
+from npuperf.readers.timeline import TraceTimeline
 from npuperf.units import NS_PER_S, NS_PER_US
 
 
 def merge(
-    kernels: dict[int | None, Tasks], timeline: Timeline | None, source: Source, log: ReadLog
+    kernels: dict[int | None, Tasks], timeline: TraceTimeline | None, source: Source, log: ReadLog
 ) -> dict[int | None, Tasks]:
     """Return the tasks of each device, from both where both know it."""
     if timeline is None:
@@ -48,7 +48,7 @@ def merge(
     return merged
 
 
-def _same_device(number: int | None, timeline: Timeline, *, alone: bool) -> tuple[int | None, Tasks | None]:
+def _same_device(number: int | None, timeline: TraceTimeline, *, alone: bool) -> tuple[int | None, Tasks | None]:
     if number in timeline.devices:
         return number, timeline.devices[number]
     if alone and len(timeline.devices) == 1:

@@ -67,7 +67,7 @@ _TEXT_TIMES: Final = msgspec.json.Decoder(list[Event])
 _ANY_TIMES: Final = msgspec.json.Decoder(list[RawEvent])
 
 
-class Pieces:
+class FilePieces:
     """Iterate over a file's events, a decoded list per piece; ``header`` holds the other top-level keys."""
 
     def __init__(self, path: Path, log: ReadLog, progress: Callable[[int], None] | None) -> None:

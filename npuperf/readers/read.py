@@ -13,7 +13,7 @@ from npuperf.model.chip import Cores, cores_of_soc
 from npuperf.model.device import Context, DeviceProfile, VendorStep
 from npuperf.model.tasks import Tasks
 from npuperf.readers.context import (
-    Machine,
+    RecordedMachine,
     read_cluster_steps,
     read_context,
     read_cores,
@@ -25,7 +25,7 @@ from npuperf.readers.find import Source
 from npuperf.readers.kernels import Kernels, read_kernels
 from npuperf.readers.log import ReadLog
 from npuperf.readers.merge import merge
-from npuperf.readers.timeline import Timeline, assign_steps, interpret
+from npuperf.readers.timeline import TraceTimeline, assign_steps, interpret
 from npuperf.readers.trace import read_trace
 
 Progress = Callable[[int], None]
@@ -39,10 +39,10 @@ class _Found:
     log: ReadLog
     failures: list[InputError] = field(default_factory=list)
     kernels: Kernels = field(default_factory=Kernels)
-    timeline: Timeline | None = None
+    timeline: TraceTimeline | None = None
     vendor: list[VendorStep] = field(default_factory=list)
     context: Context = field(default_factory=Context)
-    machine: Machine = field(default_factory=Machine)
+    machine: RecordedMachine = field(default_factory=RecordedMachine)
     cores: dict[int, Cores] = field(default_factory=dict)
     rank: int | None = None
     ranks: dict[int, int] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class _Found:
         device = number if number is not None else self.source.device or 0
         if number is None and len(self.cores) == 1:
             device = next(iter(self.cores))
-        timeline, machine = self.timeline or Timeline({}), self.machine
+        timeline, machine = self.timeline or TraceTimeline({}), self.machine
         return DeviceProfile(
             source=str(self.source.root),
             rank=self.rank_of(number),

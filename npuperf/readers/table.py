@@ -22,7 +22,7 @@ import pyarrow.csv as pv
 
 from npuperf.errors import InputError, unreadable
 from npuperf.messages import say, say_n, series
-from npuperf.model.columns import NULLS, Column, Kind, Place, locate, pmu_name
+from npuperf.model.columns import NULLS, ColumnNames, Kind, Place, locate, pmu_name
 from npuperf.model.labels import F32, I64, Labels
 from npuperf.model.tasks import NO_TIME, UNKNOWN
 from npuperf.readers.cells import TIME_TYPE, Cells, as_floats, as_integers, as_times, coalesce, first_text
@@ -42,7 +42,7 @@ _HEADERS_NAMED: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class RowTable:
     """A CSV file as columns: ``times`` in ns (NO_TIME unknown), ``ints`` (-1 unknown), ``texts``, ``pmu``."""
 
     times: dict[str, I64]
@@ -74,8 +74,8 @@ class _Layout:
 
 
 def read_table(
-    path: Path, columns: tuple[Column, ...], required: tuple[str, ...], log: ReadLog, *, pmu: bool = False
-) -> Table:
+    path: Path, columns: tuple[ColumnNames, ...], required: tuple[str, ...], log: ReadLog, *, pmu: bool = False
+) -> RowTable:
     """Read the columns of ``columns`` (and the hardware counters, if ``pmu``) that ``path`` has.
 
     Raises InputError when the file cannot be opened, is empty, or lacks a required column.
@@ -127,7 +127,7 @@ def _encoding(head: bytes) -> str:
     return "utf-16" if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8"
 
 
-def _layout(path: Path, head: bytes, columns: tuple[Column, ...], pmu: bool) -> _Layout:
+def _layout(path: Path, head: bytes, columns: tuple[ColumnNames, ...], pmu: bool) -> _Layout:
     headers, delimiter = _first_row(head)
     if not headers:
         raise InputError(say("{path}: row 1: the file is empty", path=str(path)))
@@ -239,7 +239,7 @@ def _ends_with_newline(path: Path) -> bool:
         return file.read(1) in (b"\n", b"\r", b"\x00")
 
 
-def _to_table(path: Path, arrow: pa.Table, layout: _Layout, log: ReadLog) -> Table:
+def _to_table(path: Path, arrow: pa.Table, layout: _Layout, log: ReadLog) -> RowTable:
     times: dict[str, I64] = {}
     ints: dict[str, I64] = {}
     texts: dict[str, Labels] = {}
@@ -255,4 +255,4 @@ def _to_table(path: Path, arrow: pa.Table, layout: _Layout, log: ReadLog) -> Tab
             parts = [as_integers(c, Cells(path, layout.headers[p.index], log)) for c, p in columns]
             ints[name] = coalesce(parts, UNKNOWN, arrow.num_rows)
     pmu = {name: as_floats(arrow.column(f"c{i}")) for name, i in layout.pmu.items()}
-    return Table(times, ints, texts, {k: v for k, v in pmu.items() if not np.isnan(v).all()})
+    return RowTable(times, ints, texts, {k: v for k, v in pmu.items() if not np.isnan(v).all()})

@@ -30,7 +30,7 @@ _LAYER_SLACK = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class Timeline:
+class TraceTimeline:
     """What one timeline tells: tasks per device (None: the file does not number it) and the host's view."""
 
     devices: dict[int | None, Tasks]
@@ -41,7 +41,7 @@ class Timeline:
     kineto: bool = False
 
 
-def interpret(trace: Trace) -> Timeline:
+def interpret(trace: Trace) -> TraceTimeline:
     """Turn a trace into a timeline, in whichever dialect it is written."""
     if trace.pids("Ascend Hardware", "CANN", "Communication", "HCCL", "Overlap Analysis"):
         return _ascend(trace)
@@ -87,7 +87,7 @@ def _category(slices: Slices, *wanted: str) -> Mask:
     return slices.cat.flag([c in wanted for c in slices.cat.names])
 
 
-def _ascend(trace: Trace) -> Timeline:
+def _ascend(trace: Trace) -> TraceTimeline:
     slices = trace.slices
     hardware = slices.filter(_in(slices.pid, trace.pids("Ascend Hardware")))
     collective = slices.filter(_communication_ops(trace))
@@ -102,7 +102,7 @@ def _ascend(trace: Trace) -> Timeline:
         tasks = _ascend_tasks(trace, chosen, work, host)
         for pid in np.unique(chosen.pid).tolist():
             devices.setdefault(_device_of(trace, pid), []).append(tasks.filter(chosen.pid == pid))
-    return Timeline({d: Tasks.concat(p) for d, p in devices.items()}, host, _host_steps(slices))
+    return TraceTimeline({d: Tasks.concat(p) for d, p in devices.items()}, host, _host_steps(slices))
 
 
 def _device_pids(trace: Trace) -> list[int]:
@@ -262,7 +262,7 @@ def _host_steps(slices: Slices) -> HostSteps:
     return HostSteps(number[chosen], slices.start[chosen], slices.end[chosen])
 
 
-def _kineto(trace: Trace) -> Timeline:
+def _kineto(trace: Trace) -> TraceTimeline:
     slices = trace.slices
     on_device = _category(slices, "kernel", "concurrent_kernel", "gpu_memcpy", "gpu_memset")
     gpu = slices.filter(on_device)
@@ -290,7 +290,7 @@ def _kineto(trace: Trace) -> Timeline:
     devices: dict[int | None, Tasks] = {d: tasks.filter(numbers == d).sorted() for d in np.unique(numbers).tolist()}
     properties = trace.header.get("deviceProperties") or [{}]
     info = trace.header.get("distributedInfo") or {}
-    return Timeline(
+    return TraceTimeline(
         devices,
         host,
         _host_steps(slices),

@@ -30,7 +30,7 @@ from npuperf.readers.convert import (
 )
 from npuperf.readers.join import match
 from npuperf.readers.log import ReadLog
-from npuperf.readers.pieces import Args, Event, Pieces, RawEvent
+from npuperf.readers.pieces import Args, Event, FilePieces, RawEvent
 
 _PIECES_TO_JOIN: Final = 64
 #: Flow categories that tie layers together; the others repeat what events say themselves.
@@ -138,7 +138,7 @@ def read_trace(paths: Sequence[Path], log: ReadLog, progress: Callable[[int], No
     header: dict[str, Any] = {}
     with _no_gc():
         for path in paths:
-            pieces = Pieces(path, log, progress)
+            pieces = FilePieces(path, log, progress)
             for events in pieces:
                 untimed = builder.add(events)
                 if untimed:

@@ -9,7 +9,7 @@ from npuperf.messages import Message, chain, ns, say, series, share
 from npuperf.render import View
 from npuperf.render.analysis_tables import TABLES
 from npuperf.render.page import Line, Page, Section, gate_lines, problem_lines
-from npuperf.render.partition import PARTITION_TABLE, partition_rows
+from npuperf.render.partition_rows import PARTITION_TABLE, partition_rows
 from npuperf.render.steps_line import steps_line
 from npuperf.render.tables import Filled, fill, filled
 from npuperf.render.words import BOUND, WORDS, device_name, gain, title_of, verdict_of

@@ -19,7 +19,7 @@ from npuperf.render.language import text, words
 from npuperf.render.page import problem_lines
 from npuperf.render.page_text import line_text, table_section
 from npuperf.render.page_text import render_text as render_page
-from npuperf.render.partition import PARTITION_TABLE, check_line, partition_rows
+from npuperf.render.partition_rows import PARTITION_TABLE, check_line, partition_rows
 from npuperf.render.scope_text import scope_sections
 from npuperf.render.shared_columns import span_of
 from npuperf.render.steps_line import steps_line

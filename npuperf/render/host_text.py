@@ -15,7 +15,7 @@ from npuperf.render import View
 from npuperf.render.language import text, words, words_n
 from npuperf.render.tables import Column, Table, filled, how_many
 from npuperf.render.terminal import Fitted, rows_of, section
-from npuperf.render.words import CAUSE, WORDS, device_name
+from npuperf.render.words import CAUSE, WORDS, named
 from npuperf.units import ms
 
 _COLOURS: Final = {"host": "yellow", "compute": "cyan", "communication": "magenta", "unknown": "red"}
@@ -66,12 +66,7 @@ def phase_lines(device: Device, several: bool, view: View) -> Iterator[Renderabl
         shown = how_many(len(longest), len(found))
         lines.append(Text(words("{shown} phases, the longest; --full shows all", shown=shown), style="dim"))
     lines += _odd_lines(odd, rows_of(view, _ODD))
-    yield section(_named(device, several, _phases_title(device, len(found))), *lines)
-
-
-def _named(device: Device, several: bool, title: Message) -> str:
-    """Put the device before a title, where there are several."""
-    return words("{device}: {title}", device=device_name(device), title=title) if several else text(title)
+    yield section(text(named(device, _phases_title(device, len(found)), several)), *lines)
 
 
 def _stretches(device: Device) -> list[Stretch]:
@@ -173,7 +168,7 @@ def blame_lines(device: Device, several: bool, view: View) -> Iterator[Renderabl
         wait=ns(wait),
         shown=how_many(len(table.rows), table.total),
     )
-    yield section(_named(device, several, title), Fitted(table, one_line=True), *syncs)
+    yield section(text(named(device, title, several)), Fitted(table, one_line=True), *syncs)
 
 
 def _causes(blame: list[Blame], wait: int) -> list[Cause]:

@@ -15,7 +15,7 @@ from npuperf.render.core_tables import SUPER_KERNEL_CHECKS
 from npuperf.render.language import text, words
 from npuperf.render.tables import Column, Table, filled, how_many
 from npuperf.render.terminal import Fitted, code, hanging, rows_of, section
-from npuperf.render.words import device_name
+from npuperf.render.words import named
 
 _HELD: Final = {"ok": ("ok", "dim"), "violated": ("!", "red"), "unknown": ("?", "yellow")}
 _ROWS, _LINES = 5, 3
@@ -36,10 +36,6 @@ def scope_sections(result: Result, view: View) -> Iterator[RenderableType]:
             yield _checks(device, several, view)
 
 
-def _named(device: Device, several: bool, title: Message) -> str:
-    return words("{device}: {title}", device=device_name(device), title=title) if several else text(title)
-
-
 def _split(device: Device, split: CoreSplit, several: bool, view: View) -> RenderableType:
     limits = (
         say("stream {stream}: {cube},{vector}", stream=x.stream, cube=x.cube, vector=x.vector) for x in split.limits
@@ -49,16 +45,16 @@ def _split(device: Device, split: CoreSplit, several: bool, view: View) -> Rende
         if split.asked
         else say("core limits {limits} (proposed, replayed)", limits=series(limits, by="; "))
     )
-    named = _named(device, several, title)
+    heading = text(named(device, title, several))
     effect = _effect(device, split)
     if effect is None:
-        return section(named, Text(words("cannot tell: {reason}", reason=split.reason), style="yellow"))
+        return section(heading, Text(words("cannot tell: {reason}", reason=split.reason), style="yellow"))
     lines: list[RenderableType] = [Text(text(effect)), Text(words("for {mode}", mode=split.mode), style="dim")]
     searched = _searched(split)
     lines += [Text(text(searched), style="dim")] if searched else []
     lines += _slower(split, view) if split.slower else []
     lines += _rules(split.rules, view.full)
-    return Group(section(named, *lines), *([Text(), code(split.code)] if split.code else []))
+    return Group(section(heading, *lines), *([Text(), code(split.code)] if split.code else []))
 
 
 def _effect(device: Device, split: CoreSplit) -> Message | None:
@@ -161,7 +157,7 @@ def _scope(device: Device, scope: SuperKernelScope, several: bool, said: Set[Mes
     lines += _rules([rule for rule in scope.rules if rule.detail not in said], full=True)
     if any(rule.detail in said for rule in scope.rules):
         lines.append(Text(words("the other rules as above"), style="dim"))
-    return Group(section(_named(device, several, title), *lines), Text(), code(scope.code))
+    return Group(section(text(named(device, title, several)), *lines), Text(), code(scope.code))
 
 
 def _segments(segments: list[Segment], view: View) -> Iterator[Text]:
@@ -217,4 +213,4 @@ def _checks(device: Device, several: bool, view: View) -> RenderableType:
     if len(shown) < len(log):
         few = how_many(len(shown), len(log))
         lines.append(Text(words("{shown} messages; --format json has all", shown=few), style="dim"))
-    return section(_named(device, several, SUPER_KERNEL_CHECKS.title), *lines)
+    return section(text(named(device, SUPER_KERNEL_CHECKS.title, several)), *lines)

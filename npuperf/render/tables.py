@@ -80,8 +80,14 @@ class Column:
         if value is None or value == "":
             return "–"
         if isinstance(value, str):
-            return text(WORDS.get(value, value)) if self.unit == "word" else value
+            return _word(value) if self.unit == "word" else value
         return COLUMN_UNITS[self.unit][1](value) if self.unit in COLUMN_UNITS else str(value)
+
+
+def _word(value: str) -> str:
+    """Return one of a few values for people; a question mark says that it is inferred."""
+    known = value.removesuffix("?")
+    return text(WORDS.get(known, known)) + value[len(known) :]
 
 
 @dataclass(frozen=True, slots=True)

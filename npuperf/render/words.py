@@ -47,9 +47,6 @@ WORDS: Final = {
     "compute": say("compute"),
     "communication": say("communication"),
     "unknown": say("unknown"),
-    "host?": say("host?"),
-    "compute?": say("compute?"),
-    "communication?": say("communication?"),
     "memory": say("memory"),
     "scalar": say("scalar"),
     "conflict": say("conflict"),
@@ -71,12 +68,8 @@ WORDS: Final = {
     "cube": say("cube"),
     "vector": say("vector"),
     "better": say("better"),
-    "better?": say("better?"),
     "same": say("same"),
-    "same?": say("same?"),
     "worse": say("worse"),
-    "worse?": say("worse?"),
-    "cannot_tell?": say("cannot tell"),
     "added": say("added"),
     "removed": say("removed"),
     "changed": say("changed"),
@@ -129,6 +122,11 @@ def device_name(device: Device) -> Message:
     if device.rank is None:
         return say("device {device}", device=device.device)
     return say("rank {rank}, device {device}", rank=device.rank, device=device.device)
+
+
+def named(device: Device, title: Message, several: bool) -> Message:
+    """Put the device before a title, where there are several."""
+    return say("{device}: {title}", device=device_name(device), title=title) if several else title
 
 
 def verdict_of(result: Result) -> Message:

@@ -28,7 +28,7 @@ from npuperf.scopes.splits import (
     most_possible,
     slower_kernels,
 )
-from npuperf.scopes.view import View
+from npuperf.scopes.view import DeviceView
 from npuperf.units import plural
 
 #: What each way of executing calls the scope, and on what level it limits.
@@ -47,14 +47,14 @@ _COMMENT: Final = {mode: str(message) for mode, message in MODES.items()}
 _NAMES: Final = 4
 
 
-def splits(view: View, asked: Split) -> list[CoreSplit]:
+def splits(view: DeviceView, asked: Split) -> list[CoreSplit]:
     """Return the user's split and the proposal, replayed; the latter only if it saves time in its worst case."""
     found = [_asked(view, asked)] if asked else []
     proposal = _proposal(view)
     return [*found, proposal] if proposal else found
 
 
-def _proposal(view: View) -> CoreSplit | None:
+def _proposal(view: DeviceView) -> CoreSplit | None:
     bench, soc = view.bench, view.report.soc
     if (
         isinstance(bench, Message)
@@ -79,7 +79,7 @@ def _proposal(view: View) -> CoreSplit | None:
     )
 
 
-def _asked(view: View, asked: Split) -> CoreSplit:
+def _asked(view: DeviceView, asked: Split) -> CoreSplit:
     """Evaluate a split that the user asked for; streams that it leaves out get what it leaves over."""
     bench = view.bench
     if isinstance(bench, Message):
@@ -107,7 +107,7 @@ def _check(stream: int, limit: Limit, streams: Sequence[int], chip: Limit) -> No
     raise UsageError(say("--cores-of {given}: {cores}", given=given, cores=cores), hint=hint)
 
 
-def _unanswered(view: View, asked: Split, reason: Message) -> CoreSplit:
+def _unanswered(view: DeviceView, asked: Split, reason: Message) -> CoreSplit:
     return CoreSplit(
         limits=[_limit(view, stream, limit) for stream, limit in asked.items()],
         asked=True,
@@ -122,7 +122,7 @@ def _unanswered(view: View, asked: Split, reason: Message) -> CoreSplit:
     )
 
 
-def _report(view: View, bench: Bench, split: Split, gain: tuple[int, int], *, asked: bool) -> CoreSplit:
+def _report(view: DeviceView, bench: Bench, split: Split, gain: tuple[int, int], *, asked: bool) -> CoreSplit:
     before = bench.scene.before
     limits = [_limit(view, stream, limit) for stream, limit in split.items()]
     return CoreSplit(
@@ -139,7 +139,7 @@ def _report(view: View, bench: Bench, split: Split, gain: tuple[int, int], *, as
     )
 
 
-def _limit(view: View, stream: int, limit: tuple[int, int]) -> CoreLimit:
+def _limit(view: DeviceView, stream: int, limit: tuple[int, int]) -> CoreLimit:
     mine = np.flatnonzero((view.tasks.stream == stream) & (view.tasks.work == Work.COMPUTE))
     total = np.bincount(view.types.codes[mine] + 1, view.tasks.dur[mine], minlength=1)[1:]
     order = [int(i) for i in np.argsort(-total, kind="stable") if total[i] > 0]
@@ -153,7 +153,7 @@ def _limit(view: View, stream: int, limit: tuple[int, int]) -> CoreLimit:
     )
 
 
-def _rules(view: View, bench: Bench, split: Split) -> Iterator[RuleCheck]:
+def _rules(view: DeviceView, bench: Bench, split: Split) -> Iterator[RuleCheck]:
     """Hold a split against everything that is documented about core limits."""
     yield _product_rule(view.report.soc)
     yield _sum_rule(bench, split)
@@ -240,7 +240,7 @@ def _operator_rules(tasks: Tasks, mode: Mode, split: Split) -> Iterator[RuleChec
     yield RuleCheck(rule=say("effect"), status="unknown", detail=detail)
 
 
-def _static_rule(view: View) -> RuleCheck:
+def _static_rule(view: DeviceView) -> RuleCheck:
     """Static kernels and limits exclude each other, depending on the version of CANN."""
     rule, version = say("static kernel"), view.profile.context.cann
     number = re.match(r"\D*(\d+)\.(\d+)", version or "")
@@ -257,7 +257,7 @@ def _static_rule(view: View) -> RuleCheck:
     return RuleCheck(rule=rule, status="unknown", detail=detail)
 
 
-def _launch_threads(view: View, split: Split) -> int:
+def _launch_threads(view: DeviceView, split: Split) -> int:
     """Return how many threads launch on the busiest of the limited streams, 0 unknown."""
     tasks = view.tasks
     counts = [0]

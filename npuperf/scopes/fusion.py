@@ -19,7 +19,7 @@ from npuperf.scopes.sequences import (
     launch_cores,
     streams_within,
 )
-from npuperf.scopes.view import View
+from npuperf.scopes.view import DeviceView
 
 #: The rule about waits that may be in the gaps.
 GAPS: Final = say("gaps")
@@ -28,7 +28,7 @@ _SCOPES: Final = 5
 _TYPES: Final = 8
 
 
-def scopes(view: View) -> list[SuperKernelScope]:
+def scopes(view: DeviceView) -> list[SuperKernelScope]:
     """Return the sequences that would save most; none outside of static graphs and of Atlas A2 and A3."""
     soc = view.report.soc
     if view.mode in ("eager", "aclgraph") or (soc and product_of_soc(soc) is None):
@@ -38,7 +38,7 @@ def scopes(view: View) -> list[SuperKernelScope]:
     return [r for r in reports if r.gain_ns_per_step[1] > 0]
 
 
-def _scope(view: View, sequence: KernelSequence, number: int) -> SuperKernelScope:
+def _scope(view: DeviceView, sequence: KernelSequence, number: int) -> SuperKernelScope:
     tasks, runs = view.tasks, sequence.runs
     kernels = runs[:, sequence.fused()]
     gaps = sequence.gaps
@@ -75,7 +75,7 @@ def _scope(view: View, sequence: KernelSequence, number: int) -> SuperKernelScop
     )
 
 
-def _stopper(view: View, task: int) -> Message:
+def _stopper(view: DeviceView, task: int) -> Message:
     """Say which kernel ends a segment and why."""
     name = view.types[task] or view.tasks.name[task] or say("a kernel")
     if view.tasks.work[task] == Work.COMMUNICATION:
@@ -87,7 +87,7 @@ def _stopper(view: View, task: int) -> Message:
 
 
 def _options(
-    view: View, sequence: KernelSequence, kernels: np.ndarray, launch: tuple[int, int] | None
+    view: DeviceView, sequence: KernelSequence, kernels: np.ndarray, launch: tuple[int, int] | None
 ) -> Iterator[ScopeOption]:
     """Decide the options; what is not said stays at its default."""
     fewer = fewer_cores(view.tasks, kernels, launch) if launch else kernels[:0]
@@ -111,7 +111,7 @@ def _options(
         yield ScopeOption(key="stream-fusion", value="1", reason=reason)
 
 
-def _rules(view: View, sequence: KernelSequence, launch: tuple[int, int] | None) -> Iterator[RuleCheck]:
+def _rules(view: DeviceView, sequence: KernelSequence, launch: tuple[int, int] | None) -> Iterator[RuleCheck]:
     product = product_of_soc(view.report.soc or "")
     chip = product or say("the profile does not name the chip")
     detail = say("Atlas A3 (newer CANN: A2, too): {product}", product=chip)
@@ -143,7 +143,7 @@ def _rules(view: View, sequence: KernelSequence, launch: tuple[int, int] | None)
     yield RuleCheck(rule=say("operators"), status="unknown", detail=detail)
 
 
-def _static_rule(view: View, sequence: KernelSequence) -> RuleCheck:
+def _static_rule(view: DeviceView, sequence: KernelSequence) -> RuleCheck:
     rule, compute = say("static graph"), view.tasks.work == Work.COMPUTE
     if (view.tasks.dynamic & compute).any():
         detail = say("kernels of dynamic shape are there: in a dynamic graph no SuperKernel is made, silently")
@@ -154,7 +154,7 @@ def _static_rule(view: View, sequence: KernelSequence) -> RuleCheck:
     return RuleCheck(rule=rule, status="unknown", detail=detail)
 
 
-def _may_wait_for_cores(view: View, sequence: KernelSequence) -> bool:
+def _may_wait_for_cores(view: DeviceView, sequence: KernelSequence) -> bool:
     """Tell whether kernels of other streams run meanwhile, and nothing tells when they hold the cores."""
     use = view.report.cores.over_time
     return (use is None or use.contended_ns is None) and len(streams_within(view.tasks, sequence)) > 1

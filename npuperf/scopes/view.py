@@ -26,7 +26,7 @@ _OPS: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class DeviceView:
     """The window of a device that is judged, and what is already known of it.
 
     ``tasks``, ``types`` and ``launches`` are of the window; ``waits``: how long the idle device waited for the launch

@@ -21,7 +21,7 @@ from npuperf.tune.bank import ANOTHER_PLACE, Bank, add_bank, compare, core_count
 from npuperf.tune.results import PATTERN, read_results
 from npuperf.tune.savings import add_savings
 from npuperf.tune.state import State, note
-from npuperf.tune.supervise import Ran
+from npuperf.tune.supervise import RanProgram
 from npuperf.tune.tuning_plan import Plan
 from npuperf.tune.usage import Usage
 
@@ -32,7 +32,9 @@ HISTORY: Final = "history.jsonl"
 _FORMATS: Final = ("json", "csv", "md")
 
 
-def conclude(plan: Plan, ran: Ran, result: Tuning | None, problem: Problem | None, keep_document: Keep) -> Tuning:
+def conclude(
+    plan: Plan, ran: RanProgram, result: Tuning | None, problem: Problem | None, keep_document: Keep
+) -> Tuning:
     """Put the document of a run together and write everything down; ``result``: what there is to read."""
     folder = plan.folder
     tuning = result or _nothing(plan, ran, problem is None)
@@ -54,7 +56,7 @@ def _warned(tuning: Tuning, *warnings: Message) -> Tuning:
     return replace(tuning, warnings=(*tuning.warnings, *warnings))
 
 
-def _nothing(plan: Plan, ran: Ran, fine: bool) -> Tuning:
+def _nothing(plan: Plan, ran: RanProgram, fine: bool) -> Tuning:
     """Say that there is no result: nothing had to be tuned, AOE refused, or it was stopped."""
     refused = ran.returncode is not None and ran.returncode > 0
     status: Status = "nothing_to_tune" if fine else "failed" if refused else "incomplete"
@@ -122,7 +124,7 @@ def _for_other_cores(bank: Bank, usage: Usage | None) -> list[Message]:
     ]
 
 
-def _note_down(folder: Path, tuning: Tuning, ran: Ran, state: State) -> None:
+def _note_down(folder: Path, tuning: Tuning, ran: RanProgram, state: State) -> None:
     """Add a line to the ledger that shows how the bank grew."""
     summary, bank = tuning.summary, tuning.bank
     line = {

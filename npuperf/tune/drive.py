@@ -15,9 +15,9 @@ from npuperf.messages import say
 from npuperf.process import Detached
 from npuperf.tune import outcome, store, supervise
 from npuperf.tune.conclude import Keep, conclude
-from npuperf.tune.job import Job, dumped, reproduce
+from npuperf.tune.job import TuningJob, dumped, reproduce
 from npuperf.tune.state import NotedProgram, is_run, keep, note, read_state, survivor
-from npuperf.tune.supervise import Ran, Tell
+from npuperf.tune.supervise import RanProgram, Tell
 from npuperf.tune.tuning_plan import Plan
 
 
@@ -42,7 +42,7 @@ def carry_out(
         _refuse_another(folder, child, state.job, plan.job)
     keep(folder)
     began = time.monotonic()
-    ran = Ran(None, 0.0)
+    ran = RanProgram(None, 0.0)
     try:
         for number in range(state.step if child else 0, len(plan.programs)):
             left = None if timeout is None else max(timeout - (time.monotonic() - began), 0)
@@ -56,7 +56,7 @@ def carry_out(
                 problem = outcome.no_dump(ran, folder)
                 return conclude(plan, ran, supervise.partial(folder), problem, keep_document)
     except KeyboardInterrupt:
-        ran = Ran(None, time.monotonic() - began)
+        ran = RanProgram(None, time.monotonic() - began)
         conclude(plan, ran, supervise.partial(folder), outcome.INTERRUPTED, keep_document)
         tell(say("what was tuned is kept in {folder}; --resume continues", folder=str(folder)))
         raise
@@ -66,14 +66,14 @@ def carry_out(
 
 def _run(
     plan: Plan, number: int, environment: Mapping[str, str], timeout: float | None, tell: Tell, progress: Tell
-) -> Ran:
+) -> RanProgram:
     program = plan.programs[number]
     tell(say("{title}: {command}", title=program.title, command=program.shown()))
     note(plan.folder, step=number)
     return supervise.run_program(program, environment, plan.folder, timeout, progress)
 
 
-def _refuse_another(folder: Path, child: Detached, begun: Job, asked: Job) -> None:
+def _refuse_another(folder: Path, child: Detached, begun: TuningJob, asked: TuningJob) -> None:
     """Raise UsageError where what still runs is not what is asked for."""
     # The bank aside: how it was named does not matter, and where it lies was compared.
     if dataclasses.replace(begun, bank=None) != dataclasses.replace(asked, bank=None):

@@ -41,7 +41,7 @@ NO_DUMP_HINT: Final = say(
 )
 
 
-class Model(msgspec.Struct, frozen=True, tag=True):
+class ModelFile(msgspec.Struct, frozen=True, tag=True):
     """A model file, with Caffe's weights beside it."""
 
     file: Path
@@ -64,11 +64,11 @@ class Script(msgspec.Struct, frozen=True, tag=True):
     folder: Path | None = None
 
 
-Source = Model | Dump | Script
+Source = ModelFile | Dump | Script
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class TuningJob:
     """Everything that was asked for. ``types`` and ``names`` are operators to tune, empty for all."""
 
     mode: JobMode
@@ -89,7 +89,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class TuningProgram:
     """One program of a job: what is run, what its environment has in addition, where."""
 
     title: Message
@@ -130,7 +130,7 @@ def dumped(dump: Path) -> bool:
     return dump.is_dir() and any(f.is_file() for f in dump.rglob("*"))
 
 
-def _model(model: Path, weight: Path | None) -> Model:
+def _model(model: Path, weight: Path | None) -> ModelFile:
     if not model.is_file():
         raise InputError(say("--model {model}: no such file", model=str(model)))
     if model.suffix not in _FRAMEWORKS:
@@ -141,7 +141,7 @@ def _model(model: Path, weight: Path | None) -> Model:
         raise UsageError(what, hint=say("add --weight FILE.caffemodel"))
     if weight is not None and not weight.is_file():
         raise InputError(say("--weight {weight}: no such file", weight=str(weight)))
-    return Model(model.absolute(), weight.absolute() if weight else None)
+    return ModelFile(model.absolute(), weight.absolute() if weight else None)
 
 
 def _is_tensorflow(words: Sequence[str]) -> bool:
@@ -160,8 +160,8 @@ def find_aoe(environment: Mapping[str, str]) -> str:
 
 
 def programs(
-    job: Job, folder: Path, aoe: str, environment: Mapping[str, str] | None = None, *, resume: bool = False
-) -> list[Program]:
+    job: TuningJob, folder: Path, aoe: str, environment: Mapping[str, str] | None = None, *, resume: bool = False
+) -> list[TuningProgram]:
     """Return the programs of a job, in order; ``folder`` is where results and AOE's work space go.
 
     Raises UsageError for what TensorFlow's adapter cannot be told from outside.
@@ -169,20 +169,20 @@ def programs(
     source = job.source
     added = _environment(job, folder, environment or {})
     if not isinstance(source, Script):
-        return [Program(say("tune"), _aoe(job, aoe, source, folder, resume), added, folder)]
+        return [TuningProgram(say("tune"), _aoe(job, aoe, source, folder, resume), added, folder)]
     if job.in_adapter:
         if job.types or job.names or job.deep or job.arguments:
             what = say("--ops, --top, --deep, --aoe-arg: TensorFlow's adapter takes no such options")
             raise UsageError(what, hint=say("set aoe_config_file in the program to a file with them"))
         added["AOE_MODE"] = JOB_TYPE[job.mode]
-        return [Program(say("tune in the program"), source.command, added, source.folder or Path.cwd())]
+        return [TuningProgram(say("tune in the program"), source.command, added, source.folder or Path.cwd())]
     if job.mode == "subgraph":
         hint = say("export the model: npuperf tune --mode subgraph --model FILE.onnx")
         raise UsageError(say("--mode subgraph: what torch_npu dumps are single operators"), hint=hint)
     dump = folder / "dump"
     return [
-        Program(say("dump operators"), dump_command(source.command, dump), {}, source.folder or Path.cwd()),
-        Program(say("tune"), _aoe(job, aoe, Dump(dump), folder, resume), added, folder),
+        TuningProgram(say("dump operators"), dump_command(source.command, dump), {}, source.folder or Path.cwd()),
+        TuningProgram(say("tune"), _aoe(job, aoe, Dump(dump), folder, resume), added, folder),
     ]
 
 
@@ -192,7 +192,7 @@ def absolute_banks(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: str(Path(path).absolute()) for name, path in named.items() if path}
 
 
-def _environment(job: Job, folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
+def _environment(job: TuningJob, folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
     banks = absolute_banks(environment)
     wanted = {
         "ASCEND_WORK_PATH": str(folder),
@@ -205,9 +205,9 @@ def _environment(job: Job, folder: Path, environment: Mapping[str, str]) -> dict
     return {name: value for name, value in wanted.items() if value is not None}
 
 
-def _aoe(job: Job, aoe: str, source: Model | Dump, folder: Path, resume: bool) -> tuple[str, ...]:
+def _aoe(job: TuningJob, aoe: str, source: ModelFile | Dump, folder: Path, resume: bool) -> tuple[str, ...]:
     argv = [aoe]
-    if isinstance(source, Model):
+    if isinstance(source, ModelFile):
         argv += [f"--model={source.file}", f"--framework={_FRAMEWORKS[source.file.suffix]}"]
         argv += [f"--weight={source.weight}"] if source.weight else []
     else:
@@ -224,7 +224,7 @@ def _aoe(job: Job, aoe: str, source: Model | Dump, folder: Path, resume: bool) -
     return (*argv, *job.arguments)
 
 
-def tune_ops(job: Job) -> str | None:
+def tune_ops(job: TuningJob) -> str | None:
     """Return the content of the file that names the operators to tune, None for all."""
     wanted = {"tune_ops_name": [*job.names], "tune_ops_type": [*job.types]}
     kept = {key: names for key, names in wanted.items() if names}
@@ -259,7 +259,7 @@ def dump_command(command: Sequence[str], dump: Path) -> tuple[str, ...]:
     return (words[0], "-c", _DUMP, str(dump), how, *rest)
 
 
-def reproduce(found: Sequence[Program], ops: str | None, folder: Path) -> str:
+def reproduce(found: Sequence[TuningProgram], ops: str | None, folder: Path) -> str:
     """Return a shell script that does the same again."""
     lines = ["#!/bin/sh", "# What npuperf ran; CANN's set_env.sh must be sourced.", "set -eu"]
     if ops:

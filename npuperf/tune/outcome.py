@@ -11,7 +11,7 @@ from npuperf.documents.tuning import Status, Tuning
 from npuperf.errors import ExitCode
 from npuperf.messages import Message, say
 from npuperf.tune import codes, supervise
-from npuperf.tune.job import NO_DUMP, NO_DUMP_HINT, Job
+from npuperf.tune.job import NO_DUMP, NO_DUMP_HINT, TuningJob
 from npuperf.tune.state import read_state
 
 #: What aoe's exit status 2 means in every version seen.
@@ -22,7 +22,7 @@ _RESUME: Final = say("start again with --resume")
 INTERRUPTED: Final = Problem(what=say("interrupted"), hint=_RESUME, exit_code=ExitCode.INTERRUPTED)
 
 
-def no_dump(ran: supervise.Ran, folder: Path) -> Problem:
+def no_dump(ran: supervise.RanProgram, folder: Path) -> Problem:
     """Say why there is nothing to give to AOE: the program failed, or it compiled no operator."""
     if ran.timed_out:
         return _failure(say("the program was stopped: --timeout is over"), folder)
@@ -58,7 +58,7 @@ def _reason(output: str) -> list[str]:
     return ([line for line in lines if _ERROR.search(line)] or lines)[-1:]
 
 
-def judge(job: Job, folder: Path, ran: supervise.Ran, result: Tuning | None) -> Problem | None:
+def judge(job: TuningJob, folder: Path, ran: supervise.RanProgram, result: Tuning | None) -> Problem | None:
     """Tell success: exit status 0, the words at the end of the output, and a result that can be read."""
     if ran.timed_out:
         return _failed(say("stopped: --timeout is over"), _RESUME)

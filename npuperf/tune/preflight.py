@@ -16,7 +16,7 @@ from npuperf.cann import cann_version, roots, set_env_script
 from npuperf.documents.tuning import Check, CheckStatus
 from npuperf.messages import Message, chain, say, say_n, series, share, size
 from npuperf.model.chip import product_of_soc
-from npuperf.tune.job import Dump, Job, Script
+from npuperf.tune.job import Dump, Script, TuningJob
 from npuperf.tune.store import default_places
 
 _GIB: Final = 1 << 30
@@ -29,7 +29,7 @@ _NO_PROGRAMS: Final = re.compile(r"^ascend310b", re.I)
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class TuningHost:
     """What is known of where tuning will run; None is unknown. ``dynamic``: the share of kernels of dynamic shape."""
 
     soc: str | None
@@ -39,7 +39,7 @@ class Machine:
     most_blocks: int | None
 
 
-def check(job: Job, machine: Machine, environment: Mapping[str, str], place: Path) -> list[Check]:
+def check(job: TuningJob, machine: TuningHost, environment: Mapping[str, str], place: Path) -> list[Check]:
     """Check everything; ``hard`` ones that fail forbid tuning, the others are recommendations.
 
     ``place``: where the bank will be written.
@@ -64,7 +64,7 @@ def check(job: Job, machine: Machine, environment: Mapping[str, str], place: Pat
     ]  # fmt: skip
 
 
-def _by_hand(job: Job) -> Iterator[Check]:
+def _by_hand(job: TuningJob) -> Iterator[Check]:
     """Name what nothing here can tell."""
     yield _made("device memory", "unknown", say("enough for the model beside AOE"), say("not read from the device"))
     if job.mode == "op":
@@ -79,7 +79,7 @@ def _made(name: str, status: CheckStatus, required: Message, found: Message, *, 
     return Check(name=name, status=status, required=required, found=found, hard=hard)
 
 
-def _product(job: Job, machine: Machine) -> Check:
+def _product(job: TuningJob, machine: TuningHost) -> Check:
     required = say(
         "a product that has this tuning: no subgraphs on Atlas A2 and A3, no programs on 310B, nothing on 950"
     )
@@ -95,7 +95,7 @@ def _product(job: Job, machine: Machine) -> Check:
     return _made("product", "fail" if bad else "ok", required, found, hard=True)
 
 
-def _shapes(job: Job, machine: Machine) -> Check:
+def _shapes(job: TuningJob, machine: TuningHost) -> Check:
     """Check the program's operators by its profile; what is in a model or a dump is AOE's to tell."""
     required = say("static shapes")
     if not isinstance(job.source, Script):
@@ -109,7 +109,7 @@ def _shapes(job: Job, machine: Machine) -> Check:
     return _made("shapes", status, required, found, hard=True)
 
 
-def _bank(job: Job, environment: Mapping[str, str], place: Path) -> Check:
+def _bank(job: TuningJob, environment: Mapping[str, str], place: Path) -> Check:
     named = str(job.bank) if job.bank else environment.get("TUNE_BANK_PATH")
     required = say("TUNE_BANK_PATH, where it is set, is a folder that can be read, written and entered")
     if not named:
@@ -128,7 +128,7 @@ def _bank(job: Job, environment: Mapping[str, str], place: Path) -> Check:
     return _made("bank path", "ok" if fine else "fail", required, found, hard=True)
 
 
-def _default_bank(job: Job, place: Path) -> Message:
+def _default_bank(job: TuningJob, place: Path) -> Message:
     """Say where the bank is, and where it would be with another version of CANN."""
     others = set(default_places("op" if job.mode == "op" else "graph", Path.home())) - {place}
     if len(others) != 1:
@@ -169,7 +169,7 @@ def _disk() -> Check:
     return _made("disk", "ok" if free >= 20 * _GIB else "warn", required, found)
 
 
-def _memory(job: Job, machine: Machine, environment: Mapping[str, str]) -> Check:
+def _memory(job: TuningJob, machine: TuningHost, environment: Mapping[str, str]) -> Check:
     free = psutil.virtual_memory().available
     least, required = 32 * _GIB, say("32 GiB")
     if job.mode == "op" and (job.deep or any("deeper_opat" in a or a.endswith("=O1") for a in job.arguments)):
@@ -185,7 +185,7 @@ def _memory(job: Job, machine: Machine, environment: Mapping[str, str]) -> Check
     return _made("memory", "ok" if free >= least else "warn", required, found)
 
 
-def _cpus(job: Job, environment: Mapping[str, str]) -> Check:
+def _cpus(job: TuningJob, environment: Mapping[str, str]) -> Check:
     """CPU cores: TE and TPN are TE_PARALLEL_COMPILER and TUNING_PARALLEL_NUM."""
     have = os.cpu_count() or 1
     te, tpn = compilers(job, environment), tuning_parallel(environment)
@@ -209,7 +209,7 @@ def _processes(environment: Mapping[str, str]) -> int:
     return max(int(size), 1) if size.isdecimal() else 1
 
 
-def compilers(job: Job, environment: Mapping[str, str]) -> int:
+def compilers(job: TuningJob, environment: Mapping[str, str]) -> int:
     """Return TE_PARALLEL_COMPILER, 8 unless set."""
     text = str(job.parallel) if job.parallel is not None else environment.get("TE_PARALLEL_COMPILER", "")
     return int(text) if text.isdecimal() and int(text) else _TE
@@ -228,7 +228,7 @@ def tuning_parallel(environment: Mapping[str, str]) -> int:
     return _TPN
 
 
-def _compilers(environment: Mapping[str, str], job: Job) -> Check:
+def _compilers(environment: Mapping[str, str], job: TuningJob) -> Check:
     have, te = os.cpu_count() or 1, compilers(job, environment)
     most = min(32, max(int(have * 0.8), 1))
     required = say("TE_PARALLEL_COMPILER between 1 and {most} (80 % of the CPU cores, 32 at most)", most=most)
@@ -240,7 +240,7 @@ def _set(environment: Mapping[str, str], *names: str, off: Sequence[str] = ("fal
     return [f"{name}={environment[name]}" for name in names if environment.get(name, "") not in ("", *off)]
 
 
-def _off(job: Job, name: str, required: Message, found: Sequence[str]) -> Check:
+def _off(job: TuningJob, name: str, required: Message, found: Sequence[str]) -> Check:
     """Check variables that are set; where none is, a program may say otherwise."""
     if found:
         return _made(name, "warn", required, say("{variables}", variables=series(found)))
@@ -249,7 +249,7 @@ def _off(job: Job, name: str, required: Message, found: Sequence[str]) -> Check:
     return _made(name, "ok", required, say("as required"))
 
 
-def _one_device(job: Job, environment: Mapping[str, str]) -> Check:
+def _one_device(job: TuningJob, environment: Mapping[str, str]) -> Check:
     required = say("one device")
     count = _processes(environment)
     words = job.source.command if isinstance(job.source, Script) else ()
@@ -273,7 +273,7 @@ def _cpu_binding(environment: Mapping[str, str]) -> Check:
     return _made("CPU binding", "warn" if allowed < have else "ok", required, found)
 
 
-def _device_cores(machine: Machine) -> Check:
+def _device_cores(machine: TuningHost) -> Check:
     required = say("at least as many device cores as any operator uses")
     if machine.cores is None or machine.most_blocks is None:
         found = say("needs a profile with core counts (--level 1)")

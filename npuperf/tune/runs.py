@@ -8,7 +8,7 @@ from npuperf.errors import InputError, UsageError
 from npuperf.messages import say
 from npuperf.profile import manifest as manifests
 from npuperf.profile.folder import RunFolder
-from npuperf.tune.job import Job
+from npuperf.tune.job import TuningJob
 from npuperf.tune.state import is_run, keeper, read_state
 
 
@@ -28,7 +28,7 @@ def last_run(run: Path, *, unfinished: bool = False) -> Path:
     return folders[-1]
 
 
-def unfinished_run(run: Path, mode: str | None) -> tuple[Path, Job | None]:
+def unfinished_run(run: Path, mode: str | None) -> tuple[Path, TuningJob | None]:
     """Return the newest run to go on with, and what it was asked for. Raises UsageError if it is of another kind."""
     folder = last_run(run, unfinished=True)
     refuse_busy(folder, "--resume")

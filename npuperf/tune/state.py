@@ -14,7 +14,7 @@ from msgspec.structs import fields, replace
 
 from npuperf.files import read_object, write_atomically
 from npuperf.process import Detached
-from npuperf.tune.job import Job
+from npuperf.tune.job import TuningJob
 
 STATE: Final = "state.json"
 
@@ -35,7 +35,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     status: str | None = None
     mode: str | None = None
-    job: Job | None = None
+    job: TuningJob | None = None
     place: str | None = None
     soc: str | None = None
     cann: str | None = None

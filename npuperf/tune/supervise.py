@@ -14,7 +14,7 @@ from npuperf.documents.tuning import Tuning
 from npuperf.errors import InputError
 from npuperf.messages import Message, factor, say, say_n
 from npuperf.process import Detached, run_logged
-from npuperf.tune.job import ADAPTER_FINISHED, FINISHED, Program
+from npuperf.tune.job import ADAPTER_FINISHED, FINISHED, TuningProgram
 from npuperf.tune.results import PATTERN, newest_run, read_results
 from npuperf.tune.state import note
 
@@ -28,7 +28,7 @@ Tell = Callable[[Message], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class RanProgram:
     """How a program of a tuning run ended. ``returncode`` is None where we were not there to see it."""
 
     returncode: int | None
@@ -42,8 +42,8 @@ class Ran:
 
 
 def run_program(
-    program: Program, environment: Mapping[str, str], folder: Path, timeout: float | None, progress: Tell
-) -> Ran:
+    program: TuningProgram, environment: Mapping[str, str], folder: Path, timeout: float | None, progress: Tell
+) -> RanProgram:
     """Run one program to its end, or until ``timeout`` seconds have passed. Raises InputError if it cannot start."""
     began = time.monotonic()
     log = folder / LOG
@@ -56,8 +56,8 @@ def run_program(
             _wait(lambda: ended() is not None, timeout, watch)
             code = ended()
     except _OverError:
-        return Ran(None, time.monotonic() - began, timed_out=True)
-    return Ran(code, time.monotonic() - began)
+        return RanProgram(None, time.monotonic() - began, timed_out=True)
+    return RanProgram(code, time.monotonic() - began)
 
 
 def _wait(ended: Callable[[], bool], timeout: float | None, watch: _Watch) -> None:
@@ -74,7 +74,7 @@ class _OverError(Exception):
     """The time is over; leaving the block by it ends the program."""
 
 
-def wait_for(child: Detached, folder: Path, timeout: float | None, progress: Tell) -> Ran:
+def wait_for(child: Detached, folder: Path, timeout: float | None, progress: Tell) -> RanProgram:
     """Wait for a program that an earlier npuperf started; its exit status is not known."""
     began = time.monotonic()
     watch = _Watch(folder, progress)
@@ -82,11 +82,11 @@ def wait_for(child: Detached, folder: Path, timeout: float | None, progress: Tel
         _wait(lambda: not child.alive(), timeout, watch)
     except _OverError:
         child.end()
-        return Ran(None, time.monotonic() - began, timed_out=True)
+        return RanProgram(None, time.monotonic() - began, timed_out=True)
     except KeyboardInterrupt:
         child.end()
         raise
-    return Ran(None, time.monotonic() - began)
+    return RanProgram(None, time.monotonic() - began)
 
 
 class _Watch:

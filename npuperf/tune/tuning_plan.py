@@ -14,11 +14,11 @@ from npuperf.errors import InputError, UsageError
 from npuperf.messages import chain, say
 from npuperf.tune import preflight, store
 from npuperf.tune.job import (
-    Job,
-    Model,
-    Program,
+    ModelFile,
     Script,
     Source,
+    TuningJob,
+    TuningProgram,
     absolute_banks,
     find_aoe,
     find_source,
@@ -35,9 +35,9 @@ from npuperf.tune.usage import Usage
 class Plan:
     """What would be done: programs, checks, the file of operators, where the bank is."""
 
-    job: Job
+    job: TuningJob
     folder: Path
-    programs: tuple[Program, ...]
+    programs: tuple[TuningProgram, ...]
     checks: tuple[Check, ...]
     ops: str | None
     place: Path
@@ -75,7 +75,7 @@ def draw_plan(request: TuneRequest, usage: Usage | None, environment: Mapping[st
     folder = (begun or _fresh(request.run / "tune")).absolute()
     state = read_state(folder) if begun else State()
     aoe, missing = _aoe(job, folder, state, environment, dry=request.dry_run)
-    machine = preflight.Machine(
+    machine = preflight.TuningHost(
         soc=request.soc or state.soc or (usage.soc if usage else None) or recorded_soc(request.run),
         cores=usage.cores if usage else None,
         dynamic=usage.dynamic if usage else None,
@@ -96,7 +96,7 @@ def draw_plan(request: TuneRequest, usage: Usage | None, environment: Mapping[st
 
 
 def _aoe(
-    job: Job, folder: Path, state: State, environment: Mapping[str, str], *, dry: bool
+    job: TuningJob, folder: Path, state: State, environment: Mapping[str, str], *, dry: bool
 ) -> tuple[str, tuple[Check, ...]]:
     """Find aoe, which may be missing in a dry run (a check says so) and where it runs already."""
     if job.in_adapter:
@@ -113,7 +113,7 @@ def _aoe(
         return "aoe", ()
 
 
-def _place(job: Job, folder: Path, state: State, environment: Mapping[str, str]) -> Path:
+def _place(job: TuningJob, folder: Path, state: State, environment: Mapping[str, str]) -> Path:
     """Return where the bank is. Raises UsageError where it is another than the run began with."""
     kind = "op" if job.mode == "op" else "graph"
     banks = {**environment, **absolute_banks(environment)}
@@ -142,15 +142,15 @@ def _fresh(parent: Path) -> Path:
 
 
 def _size_of(source: Source) -> int | None:
-    return source.file.stat().st_size if isinstance(source, Model) else None
+    return source.file.stat().st_size if isinstance(source, ModelFile) else None
 
 
-def _job(request: TuneRequest, usage: Usage | None) -> Job:
+def _job(request: TuneRequest, usage: Usage | None) -> TuningJob:
     """Put together what is asked for; operators come from the profile if only the busiest are to be tuned."""
     mode = request.job_mode
     source = find_source(request.model, request.weight, request.dump, request.command, recorded_command(request.run))
     types, names = _operators(request, usage)
-    return Job(
+    return TuningJob(
         mode=mode,
         source=source,
         types=types,

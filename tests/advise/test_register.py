@@ -18,10 +18,10 @@ from situations import analyzed, answer, assert_complete, assert_whole, beside, 
 
 from npuperf import advise
 from npuperf.advise import RULES, load_thresholds, rule_names
-from npuperf.advise.rule import Problem, RankRule, Rule
+from npuperf.advise.rule import Detected, RankRule, Rule
 from npuperf.messages import Message, ns, say
 from npuperf.model.thresholds import Thresholds
-from npuperf.scopes.view import View
+from npuperf.scopes.view import DeviceView
 
 # --- the register --------------------------------------------------------------------------------------------------
 
@@ -72,7 +72,7 @@ def test_every_sentence_is_a_literal_whose_placeholders_are_its_parameters(call:
 
 def test_every_problem_says_why_how_to_refute_it_and_what_next() -> None:
     """Problem has no defaults for them; whatever a rule leaves out would not even be made."""
-    asked = {name: field for name, field in Problem.__dataclass_fields__.items() if field.default is MISSING}
+    asked = {name: field for name, field in Detected.__dataclass_fields__.items() if field.default is MISSING}
     assert set(asked) == {"title", "refute", "next", "evidence"}
 
 
@@ -84,14 +84,14 @@ def own_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(advise, "RULES", [*RULES])
 
 
-def steps_needed(view: View) -> Message | None:
+def steps_needed(view: DeviceView) -> Message | None:
     return None if view.steps else say("steps are not recorded")
 
 
-def long_enough(view: View) -> Problem | None:
+def long_enough(view: DeviceView) -> Detected | None:
     if view.partition.span_ns < 5_000_000:
         return None
-    return Problem(
+    return Detected(
         title=say("the window takes {span}", span=ns(view.partition.span_ns)),
         refute=say("you like it"),
         next=say("wait for less"),

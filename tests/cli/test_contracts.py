@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import csv
 import io
 import json
@@ -13,13 +12,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import jsonschema
 import pytest
 from build import K, kernel_details
 from conftest import run_cli
 
-from npuperf.documents.analysis import Partition, Result
-from npuperf.documents.schema import schema_of, shipped_schema
+from npuperf.documents.analysis import Partition
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -37,18 +34,6 @@ def document(sample: Path) -> dict:
     return json.loads(done.stdout)
 
 
-def test_the_document_follows_the_shipped_schema(document: dict) -> None:
-    jsonschema.validate(document, shipped_schema("result"), cls=jsonschema.Draft202012Validator)
-    assert document["schema_version"] == "2.0"
-    assert shipped_schema("result") == schema_of(Result)
-
-
-def test_a_wrong_document_does_not_follow_the_schema(document: dict) -> None:
-    broken = {**document, "verdict": {**document["verdict"], "bound": "perhaps"}}
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(broken, shipped_schema("result"), cls=jsonschema.Draft202012Validator)
-
-
 def test_csv_shows_the_numbers_of_the_document(sample: Path, document: dict) -> None:
     rows = list(csv.DictReader(io.StringIO(npuperf("analyze", sample, "--format", "csv").stdout)))
     assert [(r["type"], int(r["count"]), int(r["total_ns"]), float(r["share"])) for r in rows] == [
@@ -59,28 +44,16 @@ def test_csv_shows_the_numbers_of_the_document(sample: Path, document: dict) -> 
         assert {k: int(shown[k]) for k in Partition.__struct_fields__} == step["partition"]
 
 
-@pytest.mark.parametrize("form", ["text", "markdown"])
-def test_people_see_the_numbers_of_the_document(sample: Path, document: dict, form: str) -> None:
-    shown = npuperf("analyze", sample, "--format", form, "--full", columns=200).stdout
-    partition = document["devices"][0]["partition"]
-    for ns in partition.values():
-        if ns or form == "markdown":
-            assert f"{ns / 1e6:.3f}" in shown
-    for o in document["operators"][:10]:
-        assert re.search(rf"{o['type']}\W.*\W{o['count']}\W.*{o['total_ns'] / 1e6:.3f}.*{100 * o['share']:.1f}", shown)
+def screen(sample: Path, *arguments: str) -> str:
+    """What is shown where the profile's path, which is part of it, is short: our folder may be anywhere."""
+    return str(npuperf("analyze", sample.name, *arguments, cwd=sample.parent).stdout)
 
 
 def test_text_is_plain_when_piped_and_fits_80_columns(sample: Path) -> None:
     for arguments in ([], ["--full"]):
-        shown = npuperf("analyze", sample, *arguments).stdout
+        shown = screen(sample, *arguments)
         assert "\x1b" not in shown
         assert max(map(len, shown.splitlines())) <= 80
-    assert len(npuperf("analyze", sample).stdout.splitlines()) <= 60
-
-
-def test_the_verdict_comes_first(sample: Path) -> None:
-    lines = npuperf("analyze", sample).stdout.splitlines()
-    assert lines[2].startswith("HOST-BOUND  measured: ")
 
 
 @pytest.mark.parametrize(
@@ -155,24 +128,9 @@ def test_a_view_of_a_part_does_not_replace_the_document(tmp_path: Path, sample: 
     assert "not kept in the run" in done.stderr
 
 
-def test_a_table_needs_csv(sample: Path) -> None:
-    done = npuperf("analyze", sample, "--table", "phases")
-    assert done.returncode == 2 and "--format csv" in done.stderr
-
-
 def test_gates_speak_beside_a_table(sample: Path) -> None:
     done = npuperf("analyze", sample, "--expect-cores", "*=1,1", "--format", "csv")
     assert done.returncode == 1 and "gate FAIL  *=1,1" in done.stderr and "gate" not in done.stdout
-
-
-def test_code_is_never_wrapped() -> None:
-    """What is shown can be pasted, however narrow the terminal."""
-    sample = ROOT / "samples" / "micro_batch_ascend_pt"
-    shown = [line.strip() for line in npuperf("analyze", sample, "--full", columns=40).stdout.splitlines()]
-    for device in json.loads(npuperf("analyze", sample, "--format", "json").stdout)["devices"]:
-        for split in [*device["core_splits"], *device["super_kernels"]]:
-            ast.parse(split["code"])
-            assert all(line.strip() in shown for line in split["code"].splitlines())
 
 
 def test_file_and_folder_give_the_same_numbers(sample: Path, tmp_path: Path) -> None:
@@ -232,7 +190,7 @@ def test_a_closed_pipe_is_no_error(sample: Path) -> None:
 def test_ctrl_c_stops_with_130(sample: Path) -> None:
     script = (
         "import os, signal, sys, npuperf.cli.analyze as command\n"
-        "command._run = lambda *a, **k: os.kill(os.getpid(), signal.SIGINT)\n"
+        "command.analyze_and_keep = lambda *a, **k: os.kill(os.getpid(), signal.SIGINT)\n"
         "from npuperf.cli import main\n"
         f"sys.argv = ['npuperf', 'analyze', {str(sample)!r}]\n"
         "main()\n"
@@ -266,7 +224,7 @@ def test_only_our_own_debug_shows_tracebacks(arguments: str, shown: bool) -> Non
 
 
 def test_an_error_of_npuperf_is_no_fault_of_the_input(sample: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("npuperf.cli.analyze._run", lambda *_: 1 // 0)
+    monkeypatch.setattr("npuperf.cli.analyze.analyze_and_keep", lambda *_: 1 // 0)
     done = run_cli(["analyze", str(sample)])
     assert (done.returncode, done.stdout) == (70, "")
     assert done.stderr.startswith("npuperf: internal error: ZeroDivisionError: ") and "--debug" in done.stderr

@@ -14,13 +14,13 @@ from npuperf.errors import InputError
 from npuperf.model.columns import KERNEL_COLUMNS, KERNEL_REQUIRED
 from npuperf.readers.log import ReadLog
 from npuperf.readers.recording import open_recording
-from npuperf.readers.table import Table, read_table
+from npuperf.readers.table import RowTable, read_table
 
 T1, T2 = 1736413971558972912, 1736413971560588764  # ns
 ROWS = f"{T1 // 1000}.912\t,185.504\n{T2 // 1000}.764\t,501.17\n"
 
 
-def read(path: Path, text: str | bytes) -> tuple[Table, ReadLog]:
+def read(path: Path, text: str | bytes) -> tuple[RowTable, ReadLog]:
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     log = ReadLog()
     return read_table(path, KERNEL_COLUMNS, KERNEL_REQUIRED, log, pmu=True), log

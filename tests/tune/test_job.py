@@ -14,7 +14,7 @@ from conftest import STUB
 from workplace import SOC, Place, document, dumping_modules, said
 
 from npuperf.errors import UsageError
-from npuperf.tune.job import Job, Model, dump_command, find_source, programs
+from npuperf.tune.job import ModelFile, TuningJob, dump_command, find_source, programs
 
 
 @pytest.mark.parametrize("suffix", [".onnx", ".pb", ".air"])
@@ -22,8 +22,8 @@ def test_the_framework_follows_from_the_model(suffix: str, tmp_path: Path) -> No
     model = tmp_path / f"net{suffix}"
     model.touch()
     found = find_source(model, None, None, (), None)
-    assert found == Model(model)
-    argv = programs(Job("op", found), tmp_path, "aoe")[0].argv
+    assert found == ModelFile(model)
+    argv = programs(TuningJob("op", found), tmp_path, "aoe")[0].argv
     assert f"--framework={ {'.onnx': 5, '.pb': 3, '.air': 1}[suffix] }" in argv
 
 
@@ -33,7 +33,7 @@ def test_caffe_needs_its_weights(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="weights"):
         find_source(model, None, None, (), None)
     weight.touch()
-    argv = programs(Job("op", find_source(model, weight, None, (), None)), tmp_path, "aoe")[0].argv
+    argv = programs(TuningJob("op", find_source(model, weight, None, (), None)), tmp_path, "aoe")[0].argv
     assert "--framework=0" in argv and f"--weight={weight}" in argv
 
 

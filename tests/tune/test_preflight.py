@@ -10,15 +10,15 @@ from workplace import OP, SOC, Place, said
 
 from npuperf.documents.tuning import Check
 from npuperf.tune import preflight
-from npuperf.tune.job import Dump, Job, Model, Script
+from npuperf.tune.job import Dump, ModelFile, Script, TuningJob
 
 
-def checks(job: Job, machine: preflight.Machine | None = None, **environment: str) -> dict[str, Check]:
-    nothing = preflight.Machine(None, None, None, None, None)
+def checks(job: TuningJob, machine: preflight.TuningHost | None = None, **environment: str) -> dict[str, Check]:
+    nothing = preflight.TuningHost(None, None, None, None, None)
     return {c.name: c for c in preflight.check(job, machine or nothing, environment, Path.home() / "bank")}
 
 
-MODEL = Model(Path("/net.onnx"))
+MODEL = ModelFile(Path("/net.onnx"))
 
 
 @pytest.mark.parametrize(
@@ -30,14 +30,14 @@ MODEL = Model(Path("/net.onnx"))
     ],
 )  # fmt: skip
 def test_products_and_their_tuning(soc: str | None, mode: str, status: str) -> None:
-    found = checks(Job(mode, MODEL), preflight.Machine(soc, None, None, None, None))["product"]  # type: ignore[arg-type]
+    found = checks(TuningJob(mode, MODEL), preflight.TuningHost(soc, None, None, None, None))["product"]  # type: ignore[arg-type]
     assert (found.status, found.hard) == (status, True)
 
 
 @pytest.mark.parametrize(("source", "status"), [(MODEL, "ok"), (Script(("t.py",), adapter=True), "fail")])
-def test_only_models_are_tuned_on_the_small_chip(source: Model | Script, status: str) -> None:
-    machine = preflight.Machine("Ascend310B1", None, None, None, None)
-    assert checks(Job("op", source), machine)["product"].status == status
+def test_only_models_are_tuned_on_the_small_chip(source: ModelFile | Script, status: str) -> None:
+    machine = preflight.TuningHost("Ascend310B1", None, None, None, None)
+    assert checks(TuningJob("op", source), machine)["product"].status == status
 
 
 def test_cpu_formulas(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -46,18 +46,18 @@ def test_cpu_formulas(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """
     monkeypatch.setattr(os, "cpu_count", lambda: 64)
     script = Script(("python3", "t.py"), adapter=True)
-    cases = [(Job("op", MODEL), 75), (Job("op", Dump(tmp_path)), 83), (Job("subgraph", MODEL), 25),
-             (Job("op", script), 74), (Job("subgraph", script), 24)]  # fmt: skip
+    cases = [(TuningJob("op", MODEL), 75), (TuningJob("op", Dump(tmp_path)), 83), (TuningJob("subgraph", MODEL), 25),
+             (TuningJob("op", script), 74), (TuningJob("subgraph", script), 24)]  # fmt: skip
     for job, need in cases:
         found = checks(job)["CPU cores"]
         assert str(found.required).startswith(f"{need} CPU cores"), (job, found)
         assert found.status == ("ok" if need <= 64 else "warn") and not found.hard
-    assert checks(Job("op", MODEL, parallel=4))["CPU cores"].required.parameters["need"] == 71
+    assert checks(TuningJob("op", MODEL, parallel=4))["CPU cores"].required.parameters["need"] == 71
 
 
 def test_every_other_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    job = Job("op", Script(("python3", "train.py"), adapter=False))
-    dynamic = preflight.Machine(SOC, 20, 1.0, None, 24)
+    job = TuningJob("op", Script(("python3", "train.py"), adapter=False))
+    dynamic = preflight.TuningHost(SOC, 20, 1.0, None, 24)
     found = checks(job, dynamic, PROFILING_MODE="dynamic", GE_USE_STATIC_MEMORY="1", WORLD_SIZE="8",
                    CPU_AFFINITY_CONF="1", TE_PARALLEL_COMPILER="64", TUNE_BANK_PATH="/nowhere")  # fmt: skip
     wrong = {name for name, c in found.items() if c.status in ("warn", "fail")}
@@ -67,25 +67,27 @@ def test_every_other_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     }  # fmt: skip
     assert {name for name, c in found.items() if c.hard} == {"product", "shapes", "bank path"}
     fine = checks(
-        job, preflight.Machine(SOC, 24, 0.0, None, 24), ASCEND_HOME_PATH="/cann", TUNE_BANK_PATH=str(tmp_path)
+        job, preflight.TuningHost(SOC, 24, 0.0, None, 24), ASCEND_HOME_PATH="/cann", TUNE_BANK_PATH=str(tmp_path)
     )
     assert {fine[n].status for n in ("shapes", "bank path", "device cores", "CANN environment")} == {"ok"}
     assert fine["profiling"].status == fine["static memory"].status == "unknown"  # the program may say otherwise
-    assert checks(Job("op", MODEL))["profiling"].status == "ok"
-    assert checks(Job("op", MODEL), GE_USE_STATIC_MEMORY="0")["static memory"].status == "warn"  # unset is required
-    some = checks(job, preflight.Machine(SOC, 24, 0.5, None, 24))["shapes"]
+    assert checks(TuningJob("op", MODEL))["profiling"].status == "ok"
+    assert (
+        checks(TuningJob("op", MODEL), GE_USE_STATIC_MEMORY="0")["static memory"].status == "warn"
+    )  # unset is required
+    some = checks(job, preflight.TuningHost(SOC, 24, 0.5, None, 24))["shapes"]
     assert (some.status, str(some.found)) == ("warn", "50.0 % of the kernels in the profile are dynamic")
     by_hand = {n for n, c in checks(job).items() if c.status == "unknown" and str(c.found).startswith("not ")}
     assert by_hand >= {"device memory", "order", "program"}
     assert checks(job)["device cores"].status == checks(job)["shapes"].status == "unknown"
-    assert checks(Job("op", MODEL), dynamic)["shapes"].status == "unknown"  # the profile is not the model's
+    assert checks(TuningJob("op", MODEL), dynamic)["shapes"].status == "unknown"  # the profile is not the model's
 
 
 def test_a_bank_that_is_read_only(tmp_path: Path) -> None:
     if os.geteuid() == 0:
         pytest.skip("permissions do not hold for root")
     tmp_path.chmod(0o555)
-    assert checks(Job("op", MODEL, bank=tmp_path))["bank path"].status == "fail"
+    assert checks(TuningJob("op", MODEL, bank=tmp_path))["bank path"].status == "fail"
     tmp_path.chmod(0o755)
 
 

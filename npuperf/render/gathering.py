@@ -11,8 +11,9 @@ from babel.messages.catalog import Catalog
 from babel.messages.extract import extract_from_dir
 from babel.messages.pofile import read_po, write_po
 
-_HERE: Final = Path(__file__).resolve().parent
-_PACKAGE: Final = _HERE.parent
+from npuperf.render.language import LOCALE
+
+_PACKAGE: Final = Path(__file__).resolve().parents[1]
 #: What says a sentence, and which of its arguments are one.
 KEYWORDS: Final = {"say": None, "words": None, "say_n": (1, 2), "words_n": (1, 2)}
 #: Keys of YAML files under which sentences stand.
@@ -37,7 +38,7 @@ def from_yaml(
 def catalogue() -> Catalog:
     """Return all sentences of the package and of the recipes."""
     found = Catalog(project="npuperf", charset="utf-8", fuzzy=False)
-    methods = [("**.py", "python"), ("**.yaml", f"{__package__}.extract:from_yaml")]
+    methods = [("**.py", "python"), ("**.yaml", f"{__package__}.gathering:from_yaml")]
     recipes = _PACKAGE / "recipes"  # a checkout has them beside the package
     for folder in (_PACKAGE, recipes if recipes.is_dir() else _PACKAGE.parent / "recipes"):
         place = folder.relative_to(_PACKAGE.parent)
@@ -51,9 +52,9 @@ def catalogue() -> Catalog:
 def main() -> None:
     """Write the template, and what is new into every language."""
     template = catalogue()
-    with (_HERE / "npuperf.pot").open("wb") as file:
+    with (LOCALE / "npuperf.pot").open("wb") as file:
         write_po(file, template, width=120)
-    for path in _HERE.glob("*.po"):
+    for path in LOCALE.glob("*.po"):
         with path.open("rb") as file:
             language = read_po(file, locale=path.stem)
         language.update(template)

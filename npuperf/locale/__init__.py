@@ -1,1 +1,0 @@
-"""Languages, one ``<code>.po`` each, and what gathers the sentences to translate."""

@@ -1,0 +1,122 @@
+"""What can be added in one file, is: a made-up format, rule, language and gate metric, each one call, in all verbs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, run_cli
+
+from npuperf import advise
+from npuperf import render as formats
+from npuperf.advise.rule import Detected, Rule
+from npuperf.documents import gates
+from npuperf.documents.analysis import Result
+from npuperf.documents.document import Document
+from npuperf.documents.gates import Measured, Metric
+from npuperf.documents.tuning import Tuning
+from npuperf.messages import say
+from npuperf.render import View, language
+from npuperf.scopes.view import DeviceView
+
+SAMPLE = str(ROOT / "samples" / "transformer_ascend_pt")
+RESULT = "aoe_result_opat_20260101120000000_pid7.json"
+
+
+@pytest.fixture
+def additions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(formats, "_RENDERERS", dict(formats._RENDERERS))
+    monkeypatch.setattr(formats, "FORMATS", list(formats.FORMATS))
+    monkeypatch.setattr(gates, "METRICS", dict(gates.METRICS))
+    monkeypatch.setattr(advise, "RULES", list(advise.RULES))
+    monkeypatch.setattr(language, "LOCALE", tmp_path / "locale")
+    monkeypatch.setattr("npuperf.cli.options.FORMATS", formats.FORMATS)
+    add_format()
+    add_rule()
+    add_metrics()
+    add_language(tmp_path / "locale")
+    yield
+    language._read.cache_clear()
+
+
+def add_format() -> None:
+    def kinds(document: Document, view: View) -> str:
+        return f"<{type(document).__name__} exit={document.exit_code}>\n"
+
+    formats.register(Document, "tag", kinds)
+
+
+def add_rule() -> None:
+    def judge(view: DeviceView) -> Detected:
+        title = say("rank {rank} has {steps} steps", rank=view.profile.rank, steps=len(view.steps))
+        return Detected(title=title, refute=say("it has none"), next=say("count again"), evidence={})
+
+    rule = Rule("made_up", say("counting"), say("fingers"), lambda view: None, judge, any_device=True)
+    advise.register(rule)
+
+
+def add_metrics() -> None:
+    gates.register(
+        Metric("made_up.steps", "count", Result, lambda result: Measured(len(result.devices[0].steps))),
+        Metric("made_up.entries", "count", Tuning, lambda tuning: Measured(len(tuning.entries))),
+    )
+
+
+def add_language(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "xx.po").write_text(
+        'msgid ""\nmsgstr "Content-Type: text/plain; charset=utf-8\\nPlural-Forms: nplurals=2; plural=(n != 1);\\n"\n\n'
+        'msgid "rank {rank} has {steps} steps"\nmsgstr "{steps} Schritte hat Rang {rank}"\n\n'
+        'msgid "interrupted"\nmsgstr "unterbrochen"\n\n'
+        'msgid "{path}: no such file or folder"\nmsgstr "{path}: fehlt"\n',
+        "utf-8",
+    )
+
+
+@pytest.fixture
+def tuned(tmp_path: Path) -> str:
+    """A result of AOE with one tuned operator."""
+    tuning = {"opat_tuning_result": "tuning successful", "repo_modified_operators": {"add_repo_operators": []}}
+    (tmp_path / RESULT).write_text(json.dumps({"report_1_1": [{"basic": {"tuning_name": "t"}}, {"OPAT": tuning}]}))
+    return str(tmp_path / RESULT)
+
+
+def test_a_format_serves_all_verbs(additions: None, tuned: str, tmp_path: Path) -> None:
+    assert run_cli(["analyze", SAMPLE, "--format", "tag"]).stdout == "<Result exit=0>\n"
+    assert run_cli(["tune", "--from", tuned, "--format", "tag"]).stdout == "<Tuning exit=0>\n"
+    from npuperf.documents.recorded import Recorded
+
+    assert formats.render(Recorded(folder="r"), "tag") == "<Recorded exit=0>\n"
+
+
+def test_a_rule_is_asked_and_named(additions: None, tmp_path: Path) -> None:
+    found = json.loads(run_cli(["analyze", SAMPLE, "--format", "json"]).stdout)["findings"]
+    (made,) = [f for f in found if f["rule"] == "made_up"]
+    assert (made["status"], made["title"]) == ("problem", "rank 0 has 3 steps")
+    assert made["messages"]["title"] == {"id": "rank {rank} has {steps} steps", "parameters": {"rank": 0, "steps": 3}}
+    recipe = tmp_path / "ours.yaml"
+    recipe.write_text("rules: [made_up]\n")
+    for verb in ("analyze", "tune", "profile"):
+        done = run_cli([verb, "--recipe", str(recipe), *([SAMPLE] if verb == "analyze" else [])])
+        assert "unknown key" not in done.stderr
+    assert "rank 0 has 3 steps" in run_cli(["analyze", SAMPLE, "--recipe", str(recipe)]).stdout
+
+
+def test_a_metric_is_a_gate_of_its_verb(additions: None, tuned: str) -> None:
+    assert run_cli(["analyze", SAMPLE, "--fail-on", "made_up.steps>2"]).returncode == 1
+    assert run_cli(["analyze", SAMPLE, "--fail-on", "made_up.steps>3"]).returncode == 0
+    assert run_cli(["tune", "--from", tuned, "--fail-on", "made_up.entries<1"]).returncode == 1
+    other = run_cli(["analyze", SAMPLE, "--fail-on", "made_up.entries>0"])
+    assert other.returncode == 2 and "made_up.steps" in other.stderr
+
+
+def test_a_language_is_one_file(additions: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("NPUPERF_LANGUAGE", "xx")
+    assert "3 Schritte hat Rang 0" in run_cli(["analyze", SAMPLE, "--full"]).stdout
+    for words in (["analyze", "/no/such"], ["profile", "--export", "/no/such"], ["tune", "--from", "/no/such"]):
+        assert run_cli(words).returncode in (2, 3)
+    assert "/no/such: fehlt" in run_cli(["analyze", "/no/such"]).stderr
+    document = run_cli(["analyze", SAMPLE, "--format", "json"]).stdout
+    assert "rank 0 has 3 steps" in document and "Schritte" not in document
