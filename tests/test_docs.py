@@ -19,7 +19,9 @@ from npuperf.errors import ExitCode
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
 SCREEN = re.compile(
-    r"<!-- screen: (?P<command>.+?) -->\n```text\n(?P<screen>.*?)```\n<!-- end of screen -->", re.DOTALL
+    r"<!-- screen: (?P<command>[^|\n]+?) \| first (?P<lines>\d+) lines -->\n"
+    r"```text\n(?P<screen>.*?)```\n<!-- end of screen -->",
+    re.DOTALL,
 )
 
 
@@ -34,12 +36,31 @@ def blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
+def section(title: str, page: str = README) -> str:
+    """The text of a section, up to the next of its kind."""
+    return page.split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+def examples(title: str) -> list[str]:
+    """The commands that a section of the README shows."""
+    lines = [line for block in blocks(section(title), "sh") for line in block.splitlines()]
+    return [line.split(" #")[0].rstrip() for line in lines if line.startswith("npuperf ")]
+
+
+def shown_by_help(verb: str) -> list[str]:
+    """The examples of a verb's help, which stand deeper than its sentences."""
+    lines = run(f"npuperf {verb} --help").stdout.splitlines()
+    return [line.strip() for line in lines if line.startswith("    npuperf ")]
+
+
 def test_readme_shows_the_real_screen(request: pytest.FixtureRequest) -> None:
     found = SCREEN.search(README)
     assert found
     done = run(found["command"])
     assert done.returncode == 0, done.stderr
-    screen = "\n".join(line.rstrip() for line in done.stdout.splitlines()) + "\n"
+    lines = [line.rstrip() for line in done.stdout.splitlines()]
+    assert len(lines) > int(found["lines"])  # there is more, as the page says
+    screen = "\n".join(lines[: int(found["lines"])]) + "\n"
     if request.config.getoption("--update", default=False):
         (ROOT / "README.md").write_text(
             README[: found.start("screen")] + screen + README[found.end("screen") :], "utf-8"
@@ -59,9 +80,8 @@ def test_set_up_takes_two_commands() -> None:
 def test_readme_examples_run(tmp_path: Path) -> None:
     (tmp_path / "result").symlink_to(ROOT / "samples" / "transformer_ascend_pt")
     (tmp_path / "samples").symlink_to(ROOT / "samples")
-    usage = README.split("## What it reads")[1].split("## Tune")[0]
-    commands = [line for block in blocks(usage, "sh") for line in block.splitlines() if line.startswith("npuperf")]
-    assert len(commands) >= 5
+    commands = examples("Analyze")
+    assert len(commands) >= 10
     for command in commands:
         done = run(command, cwd=tmp_path)
         assert done.returncode == 0, (command, done.stderr)
@@ -83,10 +103,7 @@ def test_profile_examples_can_be_carried_out(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "torchrun").chmod(0o755)
     (tmp_path / "host_123_20260101120000000_ascend_pt").mkdir()
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    shown = [line.strip() for line in run("npuperf profile --help").stdout.splitlines()]
-    recording = README.split("## Record")[1].split("## What it shows")[0]
-    commands = [line for line in shown if line.startswith("npuperf ")]
-    commands += [line for block in blocks(recording, "sh") for line in block.splitlines()]
+    commands = shown_by_help("profile") + examples("Record")
     assert len(commands) >= 10
     for command in commands:
         export = "--export" in command
@@ -109,10 +126,7 @@ def test_tuning_examples_can_be_carried_out(tmp_path: Path, monkeypatch: pytest.
         file = tmp_path / folder / "aoe_result_opat_20260101120000000_pid7.json"
         file.write_text(json.dumps({"report_1_1": section}))
     monkeypatch.setenv("PATH", f"{ROOT / 'tests' / 'cann_stub' / 'bin'}:{os.environ['PATH']}")
-    shown = [line.strip() for line in run("npuperf tune --help").stdout.splitlines()]
-    tuning = README.split("## Tune")[1].split("All options:")[0]
-    commands = [line for line in shown if line.startswith("npuperf ")]
-    commands += [line.split(" #")[0] for block in blocks(tuning, "sh") for line in block.splitlines()]
+    commands = shown_by_help("tune") + examples("Tune")
     assert len(commands) >= 9
     for command in commands:
         if "--mode" in command and "--dry-run" not in command:
@@ -129,8 +143,7 @@ def test_help_examples_run(tmp_path: Path) -> None:
     (tmp_path / "plog").mkdir()
     (tmp_path / "plog" / "plog-1_20260101.log").write_text("")
     (tmp_path / "op_summary_20250101120000.csv").symlink_to(sample / "ASCEND_PROFILER_OUTPUT" / "kernel_details.csv")
-    text = run("npuperf analyze --help").stdout
-    commands = [line.strip() for line in text.splitlines() if line.startswith("    npuperf ")]
+    commands = shown_by_help("analyze")
     assert len(commands) >= 5
     for command in commands:
         done = run(command, cwd=tmp_path)
