@@ -150,22 +150,62 @@ def test_help_examples_run(tmp_path: Path) -> None:
         assert done.returncode == 0, (command, done.stderr)
 
 
+CLI_PAGE = (ROOT / "docs" / "cli.md").read_text("utf-8")
+PANELS = ("What", "When", "Data", "How", "Gates", "Output")
+
+
+def first_cells(text: str) -> list[str]:
+    """The first cells of the tables in a text, without their heads."""
+    return [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| `")]
+
+
 @pytest.mark.parametrize("command", ["profile", "analyze", "tune"])
 def test_cli_page_lists_exactly_the_options(command: str) -> None:
-    page = (ROOT / "docs" / "cli.md").read_text("utf-8").split(f"## npuperf {command}")[1].split("\n## ")[0]
-    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `-")]
-    documented = {name for row in rows for name in re.findall(r"`(--[\w-]+)`", row)}
-    options = run(f"npuperf {command} --help").stdout.split("Options:")[1]
-    rows = re.findall(r"^  (-.*?)(?:  |$)", options, re.MULTILINE)
-    assert documented == {name for row in rows for name in re.findall(r"--[\w-]+", row)} - {"--help"}
+    """In the panels of the help, and in their order."""
+    help_ = run(f"npuperf {command} --help").stdout
+    (page,) = re.findall(rf"\n## npuperf {command}\b(.*?)\n## ", CLI_PAGE, re.DOTALL)
+    assert re.findall(r"^(\w+):$", help_, re.MULTILINE) == re.findall(r"^\*\*(\w+)\*\*$", page, re.MULTILINE)
+    for panel in re.findall(r"^(\w+):$", help_, re.MULTILINE):
+        assert panel in PANELS
+        shown = re.split(r"\n(?=\S)", help_.split(f"\n{panel}:\n")[1])[0]
+        rows = re.findall(r"^  (-.*?)(?:  |$)", shown, re.MULTILINE)
+        described = re.split(r"\n(?:\*\*|###)", page.split(f"**{panel}**")[1])[0]
+        options = {name for row in rows for name in re.findall(r"--[\w-]+", row)} - {"--help"}
+        assert {name for cell in first_cells(described) for name in re.findall(r"`(--[\w-]+)`", cell)} == options, panel
 
 
-def test_cli_page_names_all_tables() -> None:
-    from npuperf.render.analysis_tables import TABLES
+@pytest.mark.parametrize("verb", ["analyze", "tune"])
+def test_cli_page_names_all_tables(verb: str) -> None:
+    page = section("Tables", CLI_PAGE).split(f"Tables of `{verb}`:")[1].split("Tables of")[0]
+    listed = run(f"npuperf {verb} --table help").stdout.splitlines()
+    assert [cell.strip("`") for cell in first_cells(page)] == [line.split()[0] for line in listed]
 
-    page = (ROOT / "docs" / "cli.md").read_text("utf-8")
-    (listed,) = re.findall(r"`--format csv` shows: ([\w, ]*\w)", page)
-    assert listed.split(", ") == [table.name for table in TABLES]
+
+def test_cli_page_names_all_metrics() -> None:
+    from npuperf.analyze.metrics import register_all
+    from npuperf.documents.gates import METRICS
+    from npuperf.tune import tuning_metrics
+
+    assert tuning_metrics
+    register_all()
+    verbs = {"Result": "analyze", "Tuning": "tune"}
+    units = {"percent": "%", "ns": "time", "count": "count"}
+    rows = [line.split("|")[1:4] for line in section("Gates", CLI_PAGE).splitlines() if line.startswith("| `")]
+    listed = {tuple(cell.strip(" `") for cell in row) for row in rows}
+    assert listed == {(m.name, verbs[m.document.__name__], units[m.unit]) for m in METRICS.values()}
+
+
+def test_cli_page_names_all_causes() -> None:
+    from npuperf.render.words import CAUSE
+
+    (listed,) = re.findall(r"blamed on one cause: ([\w, ]+) \|", CLI_PAGE)
+    assert set(listed.split(", ")) == set(CAUSE)
+
+
+def test_documentation_is_indexed() -> None:
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    listed = re.findall(r"^\| \[[\w.]+\]\(([\w.]+)\)", (ROOT / "docs" / "README.md").read_text("utf-8"), re.MULTILINE)
+    assert sorted(listed) == sorted(pages)
 
 
 def test_exit_codes_are_listed() -> None:
