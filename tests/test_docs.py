@@ -202,6 +202,14 @@ def test_cli_page_names_all_causes() -> None:
     assert set(listed.split(", ")) == set(CAUSE)
 
 
+def test_columns_page_names_all_aliases() -> None:
+    from npuperf.model.columns import KERNEL_COLUMNS
+
+    page = (ROOT / "docs" / "columns.md").read_text("utf-8").split("| column | names |\n|---|---|\n")[1]
+    rows = [line.split("|")[2].strip().lower().split(", ") for line in page.splitlines()]
+    assert sorted(map(sorted, rows)) == sorted(sorted(column.headers) for column in KERNEL_COLUMNS)
+
+
 def test_documentation_is_indexed() -> None:
     pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"}
     listed = re.findall(r"^\| \[[\w.]+\]\(([\w.]+)\)", (ROOT / "docs" / "README.md").read_text("utf-8"), re.MULTILINE)
