@@ -31,6 +31,8 @@ def picture() -> list[list[str]]:
 
 
 FLOORS = picture()
+#: Where JSON of others, or a JSON Schema, is what is handed over.
+FOREIGN = {("files", "read_object"), ("schema", "schema_of"), ("schema", "shipped_schema"), ("trace", "trace")}
 
 
 def modules() -> list[tuple[str, Path, ast.Module]]:
@@ -110,6 +112,8 @@ def test_nothing_untyped_passes_between_layers() -> None:
         for f in (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and not n.name.startswith("_")):
             annotations = [a.annotation for a in (*f.args.args, *f.args.kwonlyargs) if a.annotation] + [f.returns]
             written = " ".join(ast.unparse(a) for a in annotations if a is not None)
+            if (path.stem, f.name) in FOREIGN:
+                continue
             assert "[str, Any]" not in written, (path, f.name)
 
 

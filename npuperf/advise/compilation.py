@@ -30,4 +30,4 @@ def judge(view: DeviceView) -> Answer:
     )
 
 
-RULE = Rule("compilation", TITLE, SOURCE, lacks_host_events, judge)
+RULE = Rule("compilation", TITLE, SOURCE, lacks_host_events, judge, relieves="host")

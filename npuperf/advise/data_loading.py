@@ -31,4 +31,4 @@ def judge(view: DeviceView) -> Answer:
     )
 
 
-RULE = Rule("data_loading", TITLE, SOURCE, lacks_host_events, judge, any_device=True)
+RULE = Rule("data_loading", TITLE, SOURCE, lacks_host_events, judge, any_device=True, relieves="host")

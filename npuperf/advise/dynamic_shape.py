@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from npuperf.advise.rule import NO_STATE, Answer, Detected, Rule, lacks_host_events, quote, top_types
+from npuperf.advise.rule import NO_STATE, Answer, Detected, Rule, TypeRow, lacks_host_events, quote, top_types
 from npuperf.messages import Message, say, share
 from npuperf.scopes.view import DeviceView
 
@@ -40,11 +38,11 @@ def judge(view: DeviceView) -> Answer:
     )
 
 
-def dynamic_share(view: DeviceView) -> tuple[float, list[dict[str, Any]]]:
+def dynamic_share(view: DeviceView) -> tuple[float, list[TypeRow]]:
     """Return the share of compute time in kernels of dynamic shape, and their types."""
     chosen = view.compute & view.tasks.dynamic
     total = int(view.tasks.dur[view.compute].sum())
     return (int(view.tasks.dur[chosen].sum()) / total if total else 0.0), top_types(view, chosen)
 
 
-RULE = Rule("dynamic_shape", TITLE, SOURCE, needs, judge)
+RULE = Rule("dynamic_shape", TITLE, SOURCE, needs, judge, relieves="host")

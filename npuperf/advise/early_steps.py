@@ -32,4 +32,4 @@ def judge(view: DeviceView) -> Answer:
     )
 
 
-RULE = Rule("early_steps", TITLE, SOURCE, needs, judge, any_device=True)
+RULE = Rule("early_steps", TITLE, SOURCE, needs, judge, any_device=True, relieves="host")

@@ -28,4 +28,4 @@ def judge(view: DeviceView) -> Answer:
     )
 
 
-RULE = Rule("garbage_collection", TITLE, SOURCE, lacks_host_events, judge, any_device=True)
+RULE = Rule("garbage_collection", TITLE, SOURCE, lacks_host_events, judge, any_device=True, relieves="host")

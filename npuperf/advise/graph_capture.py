@@ -55,4 +55,4 @@ def _pauses(view: DeviceView) -> int:
     return sum(b.ns for b in unrecorded if b.ns >= view.thresholds.pause_ns * b.count)
 
 
-RULE = Rule("graph_capture", TITLE, SOURCE, lacks_launches, judge)
+RULE = Rule("graph_capture", TITLE, SOURCE, lacks_launches, judge, relieves="host")

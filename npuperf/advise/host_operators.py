@@ -72,4 +72,4 @@ def _elements(shapes: str) -> int:
     return max((prod(size) for size in sizes), default=0)
 
 
-RULE = Rule("host_operators", TITLE, SOURCE, needs, judge)
+RULE = Rule("host_operators", TITLE, SOURCE, needs, judge, relieves="host")

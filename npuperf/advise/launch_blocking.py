@@ -39,4 +39,4 @@ def judge(view: DeviceView) -> Answer:
     )
 
 
-RULE = Rule("launch_blocking", TITLE, SOURCE, needs, judge)
+RULE = Rule("launch_blocking", TITLE, SOURCE, needs, judge, relieves="host")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import numpy as np
 
 from npuperf.cluster.waits import Stays
-from npuperf.documents.analysis import Finding, Severity
+from npuperf.documents.analysis import Bound, Finding, Severity
 from npuperf.host.mode import no_launches
 from npuperf.messages import Message, Quantity, Series, say, series, share
 from npuperf.model.labels import I64, Mask
@@ -19,6 +19,14 @@ from npuperf.scopes.view import DeviceView
 NO_CORE_TYPES: Final = say("core types are not recorded: npuperf profile --level 1")
 NO_SHAPES: Final = say("input shapes are not recorded: npuperf profile --level 1 --shapes")
 NO_STATE: Final = say("OP State is not recorded: it needs CANN 8 or newer and npuperf profile --level 1")
+
+
+class TypeRow(TypedDict):
+    """An operator type in the evidence: None where it is not recorded."""
+
+    type: str | None
+    count: int
+    total_ns: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +57,7 @@ Answer = Detected | Untold | None
 class Rule:
     """A question to the data of one device: ``judge`` is asked only where ``needs`` misses nothing.
 
-    ``any_device``: it asks nothing that only an NPU has.
+    ``any_device``: it asks nothing that only an NPU has; ``relieves``: the limit that its problem is about.
     """
 
     name: str
@@ -58,6 +66,7 @@ class Rule:
     needs: Callable[[DeviceView], Message | None]
     judge: Callable[[DeviceView], Answer]
     any_device: bool = False
+    relieves: Bound | None = None
 
     def ask(self, view: DeviceView) -> Finding:
         """Return the answer for a device."""
@@ -100,6 +109,7 @@ def finding(rule: Rule, view: DeviceView, answer: Answer) -> Finding:
         code=problem.code if problem else None,
         needs=untold,
         source=rule.source,
+        relieves=rule.relieves,
         rank=view.profile.rank,
         device=view.profile.device,
     )
@@ -175,7 +185,7 @@ def at_most(gain: tuple[int, int] | None) -> tuple[int, int] | None:
     return (0, gain[1]) if gain else None
 
 
-def top_types(view: DeviceView, chosen: Mask, count: int = 3) -> list[dict[str, Any]]:
+def top_types(view: DeviceView, chosen: Mask, count: int = 3) -> list[TypeRow]:
     """Return the operator types that ``chosen`` tasks spend most time in, for the evidence."""
     codes = view.types.codes[chosen]
     dur = view.tasks.dur[chosen]
@@ -193,6 +203,6 @@ def top_types(view: DeviceView, chosen: Mask, count: int = 3) -> list[dict[str, 
     ]
 
 
-def quote(rows: list[dict[str, Any]]) -> Series:
+def quote(rows: list[TypeRow]) -> Series:
     """Return types as a list to show, e.g. ``TransData ×12, Cast ×3``."""
     return series(say("{type} ×{count}", type=row["type"] or "N/A", count=row["count"]) for row in rows)

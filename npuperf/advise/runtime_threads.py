@@ -39,4 +39,4 @@ def judge(view: DeviceView) -> Answer:
     )
 
 
-RULE = Rule("runtime_threads", TITLE, SOURCE, needs, judge)
+RULE = Rule("runtime_threads", TITLE, SOURCE, needs, judge, relieves="host")

@@ -49,4 +49,4 @@ def judge(view: DeviceView) -> Answer:
     )
 
 
-RULE = Rule("small_kernels", TITLE, SOURCE, lacks_launches, judge, any_device=True)
+RULE = Rule("small_kernels", TITLE, SOURCE, lacks_launches, judge, any_device=True, relieves="host")

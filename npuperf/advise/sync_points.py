@@ -42,4 +42,4 @@ def judge(view: DeviceView) -> Answer:
     )
 
 
-RULE = Rule("sync_points", TITLE, SOURCE, lacks_host_events, judge, any_device=True)
+RULE = Rule("sync_points", TITLE, SOURCE, lacks_host_events, judge, any_device=True, relieves="host")

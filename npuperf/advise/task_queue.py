@@ -42,4 +42,4 @@ def _has(view: DeviceView, start: str) -> bool:
     return any(n.startswith(start) for n in view.profile.host.events.name.names)
 
 
-RULE = Rule("task_queue", TITLE, SOURCE, needs, judge)
+RULE = Rule("task_queue", TITLE, SOURCE, needs, judge, relieves="host")

@@ -51,4 +51,4 @@ def _crowded(view: DeviceView, most: int) -> list[dict[str, Any]]:
     return [{"name": view.tasks.name.names[c], "shapes": int(counts[c])} for c in order if counts[c] > most]
 
 
-RULE = Rule("tiling_cache", TITLE, SOURCE, needs, judge)
+RULE = Rule("tiling_cache", TITLE, SOURCE, needs, judge, relieves="host")

@@ -71,4 +71,4 @@ def _excess(view: DeviceView) -> tuple[int, int, str | None]:
     return excess, total, worst[1] or None
 
 
-RULE = Rule("uneven_host", TITLE, SOURCE, needs, judge, any_device=True)
+RULE = Rule("uneven_host", TITLE, SOURCE, needs, judge, any_device=True, relieves="host")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from npuperf.errors import InputError
 from npuperf.messages import Message, say
@@ -148,8 +149,10 @@ def _read(source: Source, log: ReadLog, progress: Progress | None) -> _Found:
     found.machine = read_machine(source.manifest, log)
     found.context = replace(context, cann=context.cann or found.machine.cann)
     with ThreadPoolExecutor(1) as beside:  # tables are parsed without the interpreter lock, traces with it
-        tables = beside.submit(read_kernels, source, log)
+        own = ReadLog()  # so that what is noted stands in the same order every time
+        tables = beside.submit(read_kernels, source, own)
         found.read_timeline(progress)
+        log.add(own)
         try:
             found.kernels = tables.result()
         except InputError as error:
@@ -164,38 +167,26 @@ def _missing(found: _Found) -> list[Message]:
     source = found.source
     if found.timeline and found.timeline.kineto:
         return []
-    missing = []
-    if found.timeline is None:
-        missing.append(
-            say(
-                "{what}: {consequence}",
-                what=say("no trace_view.json, msprof_*.json or .db"),
-                consequence=say(
-                    "launches, torch operators, code lines and copies are unknown "
-                    "(record with npuperf profile --level 1)"
-                ),
-            )
-        )
-    if not found.kernels.devices and not source.db:
-        missing.append(
-            say(
-                "{what}: {consequence}",
-                what=say("no kernel_details.csv or op_summary*.csv"),
-                consequence=say(
-                    "core types, Block Dim and hardware counters are unknown "
-                    "(export with ExportType.Text, or msprof --export=on)"
-                ),
-            )
-        )
-    if not source.infos and not source.manifest:
-        missing.append(
-            say(
-                "{what}: {consequence}",
-                what=say("no PROF_*/device_*/info.json.*"),
-                consequence=say("core counts are unknown (give --soc or --cores)"),
-            )
-        )
-    return missing
+    lacks = (
+        (found.timeline is None, _NO_TIMELINE),
+        (not found.kernels.devices and not source.db, _NO_TABLE),
+        (not source.infos and not source.manifest, _NO_CORES),
+    )
+    return [say("{what}: {consequence}", what=what, consequence=then) for lacking, (what, then) in lacks if lacking]
+
+
+_NO_TIMELINE: Final = (
+    say("no trace_view.json, msprof_*.json or .db"),
+    say("launches, torch operators, code lines and copies are unknown (record with npuperf profile --level 1)"),
+)
+_NO_TABLE: Final = (
+    say("no kernel_details.csv or op_summary*.csv"),
+    say("core types, Block Dim and hardware counters are unknown (export with ExportType.Text, or msprof --export=on)"),
+)
+_NO_CORES: Final = (
+    say("no PROF_*/device_*/info.json.*"),
+    say("core counts are unknown (give --soc or --cores)"),
+)
 
 
 def _cluster(source: Source, log: ReadLog) -> list[DeviceProfile]:
