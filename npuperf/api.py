@@ -11,13 +11,14 @@ import pandas as pd
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.analyze.run import run
 from npuperf.documents.analysis import Partition, Result, Verdict
-from npuperf.messages import Message
+from npuperf.messages import Message, text
 from npuperf.model.device import DeviceProfile
 from npuperf.model.labels import I64, Labels
 from npuperf.model.tasks import NO_TIME, Tasks, Work
 from npuperf.operators.sums import core_labels
 from npuperf.readers.recording import open_recording
-from npuperf.render.tables import fill, table_named
+from npuperf.render.tables import Cell, table_named
+from npuperf.units import plural
 
 
 class Run:
@@ -116,7 +117,7 @@ class Run:
                 "start_ns": d.origin_ns + p.start_ns,
                 "end_ns": d.origin_ns + p.end_ns,
                 "bound": p.bound,
-                "label": _english(p.label),
+                "label": _plain(p.label),
                 **_parts(p.partition),
             }
             for d in self.result.devices
@@ -161,20 +162,22 @@ def _summary(result: Result) -> list[str]:
     steps = sum(len(d.steps) for d in result.devices)
     problems = sum(f.status == "problem" for f in result.findings)
     return [
-        f"  {len(result.devices)} devices, {steps} steps, {len(result.operators)} operator types, {problems} findings",
+        f"  {plural(len(result.devices), 'device')}, {plural(steps, 'step')}, "
+        f"{plural(len(result.operators), 'operator type')}, {plural(problems, 'finding')}",
         f"  {result.verdict.bound} ({result.verdict.basis}): {result.verdict.reason!s}",
     ]
 
 
 def _frame(result: Result, table: str) -> pd.DataFrame:
     """Return a table of the report; its columns are those of ``--format csv``."""
-    found = fill(table_named(Result, table), result)
-    rows = [[_english(cell) for cell in row] for row in found.rows]
-    return pd.DataFrame(rows, columns=[column.key for column in found.table.columns])
+    columns = table_named(Result, table).columns
+    rows = table_named(Result, table).rows(result)
+    cells = [[_plain(column.cell(row)) for column in columns] for row in rows]
+    return pd.DataFrame(cells, columns=[column.key for column in columns])
 
 
-def _english(cell: object) -> object:
-    return str(cell) if isinstance(cell, Message) else cell
+def _plain(cell: Cell) -> Cell:
+    return text(cell) if isinstance(cell, Message) else cell
 
 
 def _parts(partition: Partition) -> dict[str, int]:

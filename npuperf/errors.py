@@ -20,6 +20,11 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
+def with_hint(what: Message, hint: Message | None) -> Message:
+    """Return what happened and what to do next as one message."""
+    return chain(what, hint and say("next: {hint}", hint=hint), by="\n  ")
+
+
 class NpuperfError(Exception):
     """An error for the person at the terminal: what happened, where, and what to do next."""
 
@@ -33,7 +38,7 @@ class NpuperfError(Exception):
     @property
     def message(self) -> Message:
         """Both as one message."""
-        return chain(self.what, self.hint and say("next: {hint}", hint=self.hint), by="\n  ")
+        return with_hint(self.what, self.hint)
 
     def __str__(self) -> str:
         return str(self.message)

@@ -82,7 +82,7 @@ class Message:
         return text(self)
 
     def __format__(self, spec: str) -> str:
-        return str(self)  # until every room says messages; then: TypeError
+        raise TypeError(f"a message is not to be glued into another text: {self.id!r}")
 
     @property
     def _identity(self) -> tuple[object, ...]:

@@ -17,8 +17,8 @@ from npuperf.cli import analyze, profile, tune
 from npuperf.cli.options import EXIT_CODES, context_settings
 from npuperf.cli.progress import tell
 from npuperf.cli.streams import outlast_readers
-from npuperf.errors import ExitCode, NpuperfError
-from npuperf.messages import Message, chain, say
+from npuperf.errors import ExitCode, NpuperfError, with_hint
+from npuperf.messages import Message, say
 from npuperf.render.language import text
 
 app = typer.Typer(
@@ -63,8 +63,7 @@ def _errors_said(*, debug: bool = False) -> Iterator[None]:
     except Exception as error:
         what = say("internal error: {name}: {error}", name=type(error).__name__, error=str(error))
         shown, hidden = say("report what is shown above"), say("run again with --debug and report what it shows")
-        hint = say("next: {hint}", hint=shown if debug else hidden)
-        _stop(chain(what, hint, by="\n  "), ExitCode.INTERNAL, debug)
+        _stop(with_hint(what, shown if debug else hidden), ExitCode.INTERNAL, debug)
 
 
 def _stop(message: Message, code: ExitCode, debug: bool) -> NoReturn:

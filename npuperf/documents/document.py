@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from npuperf.documents.base import SCHEMA_VERSION, Model
 from npuperf.documents.gates import Gate
-from npuperf.errors import ExitCode
-from npuperf.messages import Message, chain, say
+from npuperf.errors import ExitCode, with_hint
+from npuperf.messages import Message
 
 
 class Problem(Model, frozen=True, kw_only=True):
@@ -18,7 +18,7 @@ class Problem(Model, frozen=True, kw_only=True):
     @property
     def message(self) -> Message:
         """What happened and what to do next, as one message."""
-        return chain(self.what, self.hint and say("next: {hint}", hint=self.hint), by="\n  ")
+        return with_hint(self.what, self.hint)
 
 
 class Document(Model, frozen=True, kw_only=True):

@@ -1,0 +1,50 @@
+"""``npuperf.load``: pandas tables that share one reading with the analysis."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from build import K, ascend_pt
+
+import npuperf
+from npuperf.errors import InputError
+from npuperf.readers import recording
+
+
+def profile(root: Path) -> Path:
+    """Four kernels of 10 µs on one stream, launched 20 µs before they start."""
+    starts = range(0, 4 * 30_000, 30_000)
+    kernels = [K(s, 10_000, step=11 + i // 2, launch=s - 20_000, launch_dur=1_000) for i, s in enumerate(starts)]
+    return ascend_pt(root, kernels, cores="24,48")
+
+
+def test_everything_shares_one_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[object] = []
+    real = recording.read_source
+    monkeypatch.setattr(recording, "read_source", lambda *asked: read.append(asked[0]) or real(*asked))
+    run = npuperf.load(profile(tmp_path))
+    assert read == []
+    assert (len(run.kernels), len(run.launches), len(run.steps), len(run.devices)) == (4, 4, 2, 1)
+    assert run.verdict is run.result.verdict
+    assert run.partition["span_ns"].tolist() == [100_000]
+    assert run.operators[["type", "count", "total_ns"]].values.tolist() == [["Add", 4, 40_000]]
+    assert len(read) == 1
+
+
+def test_tables_hold_plain_sentences(tmp_path: Path) -> None:
+    run = npuperf.load(profile(tmp_path))
+    assert {type(title) for title in run.findings["title"]} == {str}
+    assert set(run.findings["status"]) <= {"problem", "ok", "cannot_tell"}
+    assert {type(label) for label in run.phases["label"]} <= {str, type(None)}
+
+
+def test_a_run_says_what_it_is(tmp_path: Path) -> None:
+    shown = repr(npuperf.load(profile(tmp_path)))
+    assert shown.startswith("npuperf.load(")
+    assert "1 device, 2 steps, 1 operator type, " in shown
+
+
+def test_nothing_there_is_an_input_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no profile found"):
+        npuperf.load(tmp_path)
