@@ -75,7 +75,7 @@ class Message:
         return hash(self._identity)
 
     def __repr__(self) -> str:
-        return f"<{self}>"
+        return f"<{text(self)}>"
 
     def __str__(self) -> str:
         """Return the sentence in English, for developers and exceptions."""

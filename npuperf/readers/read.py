@@ -152,11 +152,11 @@ def _read(source: Source, log: ReadLog, progress: Progress | None) -> _Found:
         own = ReadLog()  # so that what is noted stands in the same order every time
         tables = beside.submit(read_kernels, source, own)
         found.read_timeline(progress)
-        log.add(own)
         try:
             found.kernels = tables.result()
         except InputError as error:
             found.failures.insert(0, error)
+    log.add(own)
     found.read_database()
     found.read_vendor()
     return found

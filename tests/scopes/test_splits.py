@@ -306,7 +306,7 @@ def test_a_run_s_manifest_tells_chip_cores_and_version(tmp_path: Path) -> None:
     assert rules["product"] == ("ok", "Ascend910_9391: Atlas A3")
     del manifest["cores_cube"]
     (tmp_path / "npuperf.json").write_text(json.dumps(manifest))
-    assert (device(tmp_path).cores_cube, device(tmp_path).cores.source) == (24, "SoC table: Ascend910_9391")
+    assert (device(tmp_path).cores_cube, str(device(tmp_path).cores.source)) == (24, "SoC table: Ascend910_9391")
 
 
 @pytest.mark.parametrize(("version", "status"), [("8.5.0", "unknown"), ("9.0.0", "ok"), (None, "unknown")])
