@@ -129,12 +129,8 @@ def _read(file: Path) -> tuple[list[Report], tuple[Message, ...]]:
     reports = [report for document in parsed.documents for report in read_reports(document)]
     if not reports:
         hint = say("a result file has reports with basic, OPAT or SGAT in them")
-        what = say_n(
-            "{file}: no tuning report in its {n} byte",
-            "{file}: no tuning report in its {n} bytes",
-            len(data),
-            file=str(file),
-        )
+        what = say_n("{file}: no tuning report in its {n} byte", "{file}: no tuning report in its {n} bytes",
+                     len(data), file=str(file))  # fmt: skip
         raise InputError(what, hint=hint)
     return reports, tuple(parsed.faults)
 

@@ -50,14 +50,8 @@ def verify(
     """
     found = []
     for name, bank in zip(("baseline", "tuned"), banks, strict=True):
-        tell(
-            say(
-                "{name}: profiling with the bank {bank} and an empty compiler cache (a program that names its own "
-                "cache needs op_compiler_cache_mode=force)",
-                name=name,
-                bank=str(bank),
-            )
-        )
+        tell(say("{name}: profiling with the bank {bank} and an empty compiler cache (a program that names its own "
+                 "cache needs op_compiler_cache_mode=force)", name=name, bank=str(bank)))  # fmt: skip
         cache = folder / f"cache-{name}"
         shutil.rmtree(cache, ignore_errors=True)
         cache.mkdir(parents=True)
