@@ -150,29 +150,29 @@ def is_graph_mode(view: DeviceView) -> bool:
     return view.mode in ("aclgraph", "ge")
 
 
-@dataclass(frozen=True, slots=True)
-class HostCause:
-    """A cause of waiting for the host: its share of the span, where it is longest, and what its absence saves."""
+def blames(
+    cause: str, title: Callable[[Quantity, str], Message], refute: Message, next: Message
+) -> Callable[[DeviceView], Answer]:
+    """Make the ``judge`` of a rule about a cause of waiting for the host that takes a notable part of the window.
 
-    waited: Quantity
-    call: str
-    evidence: dict[str, Any]
-    gain: tuple[int, int] | None
+    ``title`` gets the part of the span that is waited, and the call that takes longest.
+    """
 
+    def judge(view: DeviceView) -> Answer:
+        waited = view.blamed(cause)
+        if waited < notable_wait(view):
+            return None
+        lines = [b for b in view.report.blame if b.cause == cause]
+        names = [{"name": b.name, "ns": b.ns, "count": b.count, "where": b.where} for b in lines[:3]]
+        return Detected(
+            title=title(share(waited / view.partition.span_ns), lines[0].name),
+            evidence={"host_wait_ns": waited, "names": names},
+            gain=view.predict(f"host:{cause}*0"),
+            refute=refute,
+            next=next,
+        )
 
-def notable_cause(view: DeviceView, cause: str) -> HostCause | None:
-    """Return a cause of waiting for the host that takes a notable part of the window, else None."""
-    waited = view.blamed(cause)
-    if waited < notable_wait(view):
-        return None
-    lines = [b for b in view.report.blame if b.cause == cause]
-    names = [{"name": b.name, "ns": b.ns, "count": b.count, "where": b.where} for b in lines[:3]]
-    return HostCause(
-        waited=share(waited / view.partition.span_ns),
-        call=lines[0].name,
-        evidence={"host_wait_ns": waited, "names": names},
-        gain=view.predict(f"host:{cause}*0"),
-    )
+    return judge
 
 
 def notable_wait(view: DeviceView) -> float:
@@ -192,15 +192,8 @@ def top_types(view: DeviceView, chosen: Mask, count: int = 3) -> list[TypeRow]:
     totals = np.bincount(codes + 1, weights=dur, minlength=1)
     counts = np.bincount(codes + 1, minlength=1)
     order = np.argsort(-totals, kind="stable")[:count].tolist()
-    return [
-        {
-            "type": view.types.names[i - 1] if i else None,
-            "count": int(counts[i]),
-            "total_ns": int(totals[i]),
-        }
-        for i in order
-        if counts[i]
-    ]
+    names = (None, *view.types.names)
+    return [{"type": names[i], "count": int(counts[i]), "total_ns": int(totals[i])} for i in order if counts[i]]
 
 
 def quote(rows: list[TypeRow]) -> Series:

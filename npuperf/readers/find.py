@@ -26,6 +26,7 @@ _ASCEND: Final = re.compile(r".+_ascend_(pt|ms)$")
 _PROF: Final = re.compile(r"^PROF_\w+$")
 _DEVICE: Final = re.compile(r"^device_(\d+)$")
 _OP_SUMMARY: Final = re.compile(r"^op_summary.*\.csv$")
+_NUMBERED: Final = re.compile(r"^op_summary(_slice)?[\d_]+\.csv$")
 _TIMELINE: Final = re.compile(r"^(trace_view|msprof(_slice)?_\d[\d_]*)\.json$")
 _TORCH_DB: Final = re.compile(r"^ascend_pytorch_profiler(?:_(\d+))?\.db$")
 _MSPROF_DB: Final = re.compile(r"^msprof_\d+\.db$")
@@ -169,9 +170,7 @@ def _owner(base: Path, name: str) -> Path:
     while folder.name in inner:
         folder = folder.parent
     old_layout = base.name in ("summary", "timeline")
-    if not old_layout and _DEVICE.match(folder.name):
-        folder = folder.parent
-    return folder
+    return folder.parent if not old_layout and _DEVICE.match(folder.name) else folder
 
 
 def _looks_like_trace(path: Path) -> bool:
@@ -190,11 +189,11 @@ def _choose(root: Path, group: _Group) -> list[Source]:
     """Decide which files of a group are read together."""
     files = group.files
     ascend = bool(_ASCEND.match(root.name)) or any(f.parent.name == _OUTPUT for f in files)
-    kind: InputKind = "ascend_pt" if ascend else "prof" if _in_prof(root) else "csv"
+    in_prof = any(_PROF.match(p.name) for p in (root, *root.parents[:2]))
+    kind: InputKind = "ascend_pt" if ascend else "prof" if in_prof else "csv"
     base = _with_context(Source(root=root, kind=kind))
     details = [f for f in files if f.name == "kernel_details.csv"]
-    summaries = [f for f in files if _OP_SUMMARY.match(f.name)]
-    stamped, notes = _newest(summaries)
+    stamped, notes = _newest([f for f in files if _OP_SUMMARY.match(f.name)])
     traces, more = _newest([f for f in files if _TIMELINE.match(f.name)])
     databases, newer = _newest([f for f in files if _TORCH_DB.match(f.name) or _MSPROF_DB.match(f.name)])
     views = [f for f in traces if f.name == "trace_view.json"]
@@ -206,7 +205,7 @@ def _choose(root: Path, group: _Group) -> list[Source]:
         steps=next((f for f in files if f.name == "step_trace_time.csv"), None),
         notes=tuple(notes + more + newer),
     )
-    loose = [] if _stamped_or_numbered(stamped) else stamped
+    loose = [] if all(_NUMBERED.match(f.name) for f in stamped) else stamped
     sources = [_named(replace(base, kernels=tuple(details[:1] or ([] if loose else stamped))))]
     if loose and not details:  # op_summary_<anything>.csv side by side: different profiles
         single = sources[0] if len(loose) == 1 else None
@@ -216,10 +215,6 @@ def _choose(root: Path, group: _Group) -> list[Source]:
     known = {f for s in sources for f in s.data_files()}
     kineto = [_file_source(f) for f in files if f not in known and not _is_data(f.name)]
     return sources + clusters + kineto
-
-
-def _stamped_or_numbered(files: list[Path]) -> bool:
-    return all(re.match(r"^op_summary(_slice)?[\d_]+\.csv$", f.name) for f in files)
 
 
 def _newest(files: list[Path]) -> tuple[list[Path], list[Message]]:
@@ -236,7 +231,8 @@ def _newest(files: list[Path]) -> tuple[list[Path], list[Message]]:
             kept.append(f)
     for exports in series.values():
         newest = max(exports)
-        kept += _whole_or_slices(exports[newest])
+        whole = [f for f in exports[newest] if not _SLICE.search(f.name)]
+        kept += whole or exports[newest]  # a merged file beside its own slices would count every row twice
         notes += [
             say(
                 "{path}: an older export of the same data; the one of {newest} is used", path=str(old[0]), newest=newest
@@ -245,17 +241,6 @@ def _newest(files: list[Path]) -> tuple[list[Path], list[Message]]:
             if at != newest
         ]
     return sorted(kept), notes
-
-
-def _whole_or_slices(files: list[Path]) -> list[Path]:
-    """A merged file beside its own slices would count every row twice."""
-    slices = [f for f in files if _SLICE.search(f.name)]
-    whole = [f for f in files if f not in slices]
-    return whole or slices
-
-
-def _in_prof(root: Path) -> bool:
-    return any(_PROF.match(p.name) for p in (root, *root.parents[:2]))
 
 
 def _with_context(source: Source) -> Source:
@@ -294,12 +279,10 @@ def _named(source: Source) -> Source:
 
 def _file_source(path: Path) -> Source:
     """Return the source of one named file; unknown names are told by their content."""
-    folder = path.parent
-    root = folder
+    root = path.parent
     while root.name in _INNER_DIRS:
         root = root.parent
-    context = _with_context(Source(root=root, kind="csv"))
-    context = replace(context, root=path)
+    context = replace(_with_context(Source(root=root, kind="csv")), root=path)
     name = path.name
     if name == "cluster_step_trace_time.csv":
         return replace(context, kind="cluster", steps=path)

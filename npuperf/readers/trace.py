@@ -16,7 +16,7 @@ from npuperf.errors import InputError
 from npuperf.messages import say
 from npuperf.model.host import is_profiler_frame, is_user_frame
 from npuperf.model.labels import I64, Labels, Mask
-from npuperf.readers.convert import (
+from npuperf.readers.cells import (
     column,
     concat,
     durations,

@@ -56,11 +56,9 @@ def splits(view: DeviceView, asked: Split) -> list[CoreSplit]:
 
 def _proposal(view: DeviceView) -> CoreSplit | None:
     bench, soc = view.bench, view.report.soc
-    if (
-        isinstance(bench, Message)
-        or not 2 <= len(bench.streams) <= MOST_STREAMS
-        or (soc and product_of_soc(soc) is None)
-    ):
+    if isinstance(bench, Message) or not 2 <= len(bench.streams) <= MOST_STREAMS:
+        return None
+    if soc and product_of_soc(soc) is None:
         return None
     noise = bench.scene.replay.error * bench.scene.before
     if most_possible(bench) <= max(noise, view.thresholds.cause_share * bench.scene.before):
@@ -107,10 +105,10 @@ def _check(stream: int, limit: Limit, streams: Sequence[int], chip: Limit) -> No
     raise UsageError(say("--cores-of {given}: {cores}", given=given, cores=cores), hint=hint)
 
 
-def _unanswered(view: DeviceView, asked: Split, reason: Message) -> CoreSplit:
+def _unanswered(view: DeviceView, split: Split, reason: Message | None, *, asked: bool = True) -> CoreSplit:
     return CoreSplit(
-        limits=[_limit(view, stream, limit) for stream, limit in asked.items()],
-        asked=True,
+        limits=[_limit(view, stream, limit) for stream, limit in split.items()],
+        asked=asked,
         mode=MODES[view.mode],
         span_ns=None,
         gain_ns_per_step=None,
@@ -123,19 +121,15 @@ def _unanswered(view: DeviceView, asked: Split, reason: Message) -> CoreSplit:
 
 
 def _report(view: DeviceView, bench: Bench, split: Split, gain: tuple[int, int], *, asked: bool) -> CoreSplit:
-    before = bench.scene.before
-    limits = [_limit(view, stream, limit) for stream, limit in split.items()]
-    return CoreSplit(
-        limits=limits,
-        asked=asked,
-        mode=MODES[view.mode],
+    before, plain = bench.scene.before, _unanswered(view, split, None, asked=asked)
+    return replace(
+        plain,
         span_ns=(before - gain[1], before - gain[0]),
         gain_ns_per_step=(view.per_step(gain[0]), view.per_step(gain[1])),
         gain_pct=(100 * gain[0] / max(before, 1), 100 * gain[1] / max(before, 1)),
         slower=slower_kernels(bench, split),
         rules=list(_rules(view, bench, split)),
-        code="\n".join(_code(view.mode, limits)) + "\n",
-        reason=None,
+        code="\n".join(_code(view.mode, plain.limits)) + "\n",
     )
 
 
@@ -260,11 +254,8 @@ def _static_rule(view: DeviceView) -> RuleCheck:
 def _launch_threads(view: DeviceView, split: Split) -> int:
     """Return how many threads launch on the busiest of the limited streams, 0 unknown."""
     tasks = view.tasks
-    counts = [0]
-    for stream in split:
-        threads = np.unique(tasks.launch_thread[(tasks.stream == stream) & tasks.launched])
-        counts.append(len(threads[threads >= 0]))
-    return max(counts)
+    known = tasks.launched & (tasks.launch_thread >= 0)
+    return max((len(np.unique(tasks.launch_thread[known & (tasks.stream == stream)])) for stream in split), default=0)
 
 
 def _code(mode: Mode, limits: Sequence[CoreLimit]) -> Iterator[str]:
