@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from npuperf.advise.rule import NO_STATE, Answer, Detected, Rule, TypeRow, lacks_host_events, quote, top_types
-from npuperf.messages import Message, say, share
+from npuperf.advise.rule import Answer, Detected, Rule, TypeRow, lacks_states, quote, top_types
+from npuperf.messages import say, share
 from npuperf.scopes.view import DeviceView
 
 TITLE = say("dynamic shapes")
 SOURCE = say("OP State column; CANN on dynamic-shape scheduling: InferShape, Tiling and AllocMem precede every launch")
-
-
-def needs(view: DeviceView) -> Message | None:
-    """The state column and launches must be recorded, and the host's tiling calls."""
-    return lacks_host_events(view, (bool(view.tasks.state.known().any()), NO_STATE))
 
 
 def judge(view: DeviceView) -> Answer:
@@ -45,4 +40,4 @@ def dynamic_share(view: DeviceView) -> tuple[float, list[TypeRow]]:
     return (int(view.tasks.dur[chosen].sum()) / total if total else 0.0), top_types(view, chosen)
 
 
-RULE = Rule("dynamic_shape", TITLE, SOURCE, needs, judge, relieves="host")
+RULE = Rule("dynamic_shape", TITLE, SOURCE, lacks_states, judge, relieves="host")

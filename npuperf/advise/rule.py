@@ -17,8 +17,8 @@ from npuperf.model.thresholds import Thresholds
 from npuperf.scopes.view import DeviceView
 
 NO_CORE_TYPES: Final = say("core types are not recorded: npuperf profile --level 1")
-NO_SHAPES: Final = say("input shapes are not recorded: npuperf profile --level 1 --shapes")
-NO_STATE: Final = say("OP State is not recorded: it needs CANN 8 or newer and npuperf profile --level 1")
+_NO_SHAPES: Final = say("input shapes are not recorded: npuperf profile --level 1 --shapes")
+_NO_STATE: Final = say("OP State is not recorded: it needs CANN 8 or newer and npuperf profile --level 1")
 
 
 class TypeRow(TypedDict):
@@ -143,6 +143,16 @@ def lacks_host_events(view: DeviceView, *more: tuple[bool, Message]) -> Message 
     if not len(view.profile.host.events):
         return say("host events are not recorded: npuperf profile --activities cpu,npu --level 1")
     return next((text for holds, text in more if not holds), None)
+
+
+def lacks_states(view: DeviceView) -> Message | None:
+    """The same, where shape states must be recorded."""
+    return lacks_host_events(view, (bool(view.tasks.state.known().any()), _NO_STATE))
+
+
+def lacks_shapes(view: DeviceView) -> Message | None:
+    """The same, where input shapes must be recorded."""
+    return lacks_host_events(view, (bool(view.tasks.shapes.known().any()), _NO_SHAPES))
 
 
 def is_graph_mode(view: DeviceView) -> bool:

@@ -16,7 +16,7 @@ from npuperf.model.columns import KERNEL_COLUMNS, KERNEL_REQUIRED
 from npuperf.model.labels import I64, Labels
 from npuperf.model.tasks import NO_TIME, UNKNOWN, Tasks, Work, work_of_rows
 from npuperf.readers.find import Source
-from npuperf.readers.join import match_keys, pack
+from npuperf.readers.join import match, match_keys, pack, pick
 from npuperf.readers.log import ReadLog
 from npuperf.readers.table import RowTable, read_table
 from npuperf.readers.timeline import TraceTimeline
@@ -218,11 +218,11 @@ def _merge(rows: Tasks, seen: Tasks, lost: bool, source: Source, log: ReadLog) -
         )
     known = place >= 0
     rows = rows.with_columns(
-        launch_start=np.where(known, seen.launch_start[place], NO_TIME),
-        launch_end=np.where(known, seen.launch_end[place], NO_TIME),
-        launch_thread=np.where(known, seen.launch_thread[place], UNKNOWN),
-        op=np.where(known, seen.op[place], -1),
-        stream=np.where(known & (rows.stream < 0), seen.stream[place], rows.stream),
+        launch_start=pick(seen.launch_start, place, NO_TIME),
+        launch_end=pick(seen.launch_end, place, NO_TIME),
+        launch_thread=pick(seen.launch_thread, place),
+        op=pick(seen.op, place),
+        stream=np.where(known & (rows.stream < 0), pick(seen.stream, place), rows.stream),
     )
     extra = np.ones(len(seen), np.bool_)
     extra[place[known]] = False
@@ -247,7 +247,7 @@ def _with_steps(extra: Tasks, rows: Tasks) -> Tasks:
     """Tasks that only the timeline has take the step of the kernel before them."""
     order = np.argsort(rows.start, kind="stable")
     before = np.searchsorted(rows.start[order], extra.start, side="right") - 1
-    return extra.with_columns(step=np.where(before >= 0, rows.step[order[np.maximum(before, 0)]], -1))
+    return extra.with_columns(step=pick(rows.step[order], before))
 
 
 def _places(rows: Tasks, seen: Tasks) -> I64:
@@ -256,17 +256,15 @@ def _places(rows: Tasks, seen: Tasks) -> I64:
     ours, theirs = names[: len(rows)], names[len(rows) :]
     place = np.full(len(rows), -1, np.int64)
     for work in (Work.COMPUTE, Work.COMMUNICATION):
-        here = np.flatnonzero(rows.work == work)
-        there = np.flatnonzero(seen.work == work)
+        here, there = np.flatnonzero(rows.work == work), np.flatnonzero(seen.work == work)
         if not len(here) or not len(there):
             continue
         if work is Work.COMPUTE:
             found = match_keys((rows.start[here], ours[here]), (seen.start[there], theirs[there]))
-            by_time = match_keys((rows.start[here],), (seen.start[there],))
-            found = np.where(found >= 0, found, by_time)
+            found = np.where(found >= 0, found, match(rows.start[here], seen.start[there]))
         else:
             found = _nearest(rows.start[here], ours[here], seen.start[there], theirs[there])
-        place[here] = np.where(found >= 0, there[found], -1)
+        place[here] = pick(there, found)
     return place
 
 

@@ -134,7 +134,11 @@ def savings(entries: Sequence[Entry], usage: Usage) -> tuple[tuple[Saving, ...],
     Calls with an operator's name are its own; the others may be calls of any operator of their type, and count in the
     sum for the one that would save most. No call saves more than it takes.
     """
-    gains = _gains(entries)
+    tuned: dict[str, list[Entry]] = {}
+    for entry in entries:
+        if entry.kind == "operator" and entry.before_us and entry.after_us:
+            tuned.setdefault(entry.name, []).append(entry)
+    gains = [_gain(name, of_name) for name, of_name in tuned.items()]
     by_name = _calls(usage.names, {g.name for g in gains}, np.ones(len(usage.dur), np.bool_))
     unnamed = np.ones(len(usage.dur), np.bool_)
     for calls in by_name.values():
@@ -153,14 +157,6 @@ def savings(entries: Sequence[Entry], usage: Usage) -> tuple[tuple[Saving, ...],
         rows.append(_saving(gain.name, basis, len(calls), least, most, usage.steps))
     total = sum(row.least_ns for row in rows), int(worth.sum()) // usage.steps
     return tuple(sorted(rows, key=lambda row: -row.most_ns)), total
-
-
-def _gains(entries: Sequence[Entry]) -> list[_Gain]:
-    tuned: dict[str, list[Entry]] = {}
-    for entry in entries:
-        if entry.kind == "operator" and entry.before_us and entry.after_us:
-            tuned.setdefault(entry.name, []).append(entry)
-    return [_gain(name, of_name) for name, of_name in tuned.items()]
 
 
 def _gain(name: str, tuned: Sequence[Entry]) -> _Gain:
