@@ -8,15 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from npuperf.advise.rule import (
-    Answer,
-    Detected,
-    Rule,
-    is_graph_mode,
-    lacks_shapes,
-    quote,
-    top_types,
-)
+from npuperf.advise.rule import Answer, Detected, Rule, is_graph_mode, lacks_shapes, quote, top_types
 from npuperf.messages import say
 from npuperf.model.labels import Mask
 from npuperf.scopes.view import DeviceView

@@ -56,9 +56,7 @@ def describe(
 ) -> tuple[Pace, Device]:
     """Describe the window: everything but what rules and proposals say of it."""
     profile, launches, origin = study.profile, study.launches, study.timeline.span[0]
-    whole, pace, verdict = _judge_windows(
-        study, window(*span), thresholds, say("the step") if len(study.steps) else WINDOW
-    )[0]
+    whole, pace, verdict = _judge_windows(study, window(*span), thresholds, _STEP if len(study.steps) else WINDOW)[0]
     steps = [s for s in _steps(study, thresholds) if request.step in (None, s.step)]
     shortest = shortest_phase(study.timeline.span[1] - origin, study.steps, thresholds)
     phases = _phases(study, span, shortest, thresholds)

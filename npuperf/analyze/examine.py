@@ -13,16 +13,7 @@ from npuperf.analyze.describe import describe
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.cluster.waits import Stays
 from npuperf.cores.blocks import core_use
-from npuperf.documents.analysis import (
-    Clock,
-    Device,
-    Finding,
-    Kernel,
-    Partition,
-    Step,
-    SuperKernelCheck,
-    WhatIf,
-)
+from npuperf.documents.analysis import Clock, Device, Finding, Kernel, Partition, Step, SuperKernelCheck, WhatIf
 from npuperf.host.mode import no_launches
 from npuperf.messages import Message, chain, say, say_n, series
 from npuperf.model.chip import Cores
@@ -41,8 +32,6 @@ from npuperf.scopes.view import DeviceView, study_cores
 from npuperf.timeline.partition import add
 from npuperf.timeline.vendor import partition_of
 from npuperf.timeline.verdict import NO_PACE, Pace, judge
-
-NO_TIME_PARTITION: Final = Partition(**dict.fromkeys(Partition.__struct_fields__, 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +61,7 @@ def examine(
     profile: DeviceProfile, request: AnalyzeRequest, thresholds: Thresholds, earlier: Earlier, log: ReadLog
 ) -> Examined | None:
     """Examine one device; None if the profile says nothing about it."""
-    active = profile.tasks.work != Work.CONTROL
-    if not active.any():
+    if not (profile.tasks.work != Work.CONTROL).any():
         return _vendor_only(profile, request, thresholds) if profile.vendor_steps else None
     study = Study.of(profile, thresholds)
     _warn(study, request.cores, log)
@@ -104,15 +92,11 @@ def _warn(study: Study, cores: Cores | None, log: ReadLog) -> None:
             say(
                 "{given} says {cores} cores, and the profile {recorded} ({source}): the former are used",
                 given=cores.source,
-                cores=_pair(cores),
-                recorded=_pair(known),
+                cores=f"{cores.cube},{cores.vector}",
+                recorded=f"{known.cube},{known.vector}",
                 source=known.source,
             )
         )
-
-
-def _pair(cores: Cores) -> str:
-    return f"{cores.cube},{cores.vector}"
 
 
 def _examined(
@@ -120,11 +104,10 @@ def _examined(
 ) -> Examined:
     """Put together what is said about the window ``span`` of one device."""
     profile, timeline = study.profile, study.timeline
-    whole_run = request.step is None
     inside = np.ones(len(profile.tasks), np.bool_)
-    if not whole_run:
+    if request.step is not None:
         inside = (profile.tasks.start >= span[0]) & (profile.tasks.start < span[1])
-    tasks = profile.tasks if whole_run else profile.tasks.filter(inside)
+    tasks = profile.tasks.filter(inside)
     plain = tasks.without_counters()
     cores = request.cores or profile.cores
     origin = timeline.span[0]
@@ -185,13 +168,12 @@ def _vendor_only(profile: DeviceProfile, request: AnalyzeRequest, thresholds: Th
     """Report on the exporter's own split when there is no kernel to look at."""
     chosen = [v for v in profile.vendor_steps if request.step in (None, v.step)]
     partitions = [partition_of(v) for v in chosen]
-    whole = add(partitions) if partitions else NO_TIME_PARTITION
+    whole = add(partitions) if partitions else Partition(**dict.fromkeys(Partition.__struct_fields__, 0))
     steps = [
         Step(step=v.step, start_ns=0, partition=p, verdict=judge(p, NO_PACE, thresholds))
         for v, p in zip(chosen, partitions, strict=True)
         if v.step is not None
     ]
-    none = Tasks.empty()
     report = Device(
         rank=profile.rank,
         device=profile.device,
@@ -206,7 +188,7 @@ def _vendor_only(profile: DeviceProfile, request: AnalyzeRequest, thresholds: Th
         clock=Clock(launch_latency_ns=0, latency_samples=0, skew_ns=0, launches=0, tasks=0),
         steps=steps,
         streams=[],
-        cores=core_use(none, Cores(), 0),
+        cores=core_use(Tasks.empty(), Cores(), 0),
         vendor=[],
         phases=[],
     )

@@ -15,7 +15,7 @@ from npuperf.analyze.request import AnalyzeRequest
 from npuperf.cluster.waits import collective_waits, keep_pace
 from npuperf.documents.analysis import Device, Elasticity, Finding, Input, InputKind, Result, Verdict, WhatIf
 from npuperf.documents.base import Tool
-from npuperf.documents.gates import Condition, Gate, judge_gate, parse_condition
+from npuperf.documents.gates import judge_gate, parse_condition
 from npuperf.errors import InputError, UsageError
 from npuperf.messages import Message, say, say_n, series
 from npuperf.model.thresholds import Thresholds
@@ -66,7 +66,9 @@ def run(request: AnalyzeRequest, recording: Recording | None = None, progress: P
     examined = [e for s in sources for e in s.examined]
     if not examined:
         _check_choice(request, sources)
-    return _with_gates(_result(request, recording, sources, context, thresholds), examined, request, conditions)
+    result = _result(request, recording, sources, context, thresholds)
+    gates = [judge_cores(e, [x.checked[i] for x in examined if x.checked]) for i, e in enumerate(request.expect)]
+    return structs.replace(result, gates=(*gates, *(judge_gate(condition, result) for condition in conditions)))
 
 
 def _examine(reading: Reading, request: AnalyzeRequest, thresholds: Thresholds, earlier: Earlier) -> _Source:
@@ -126,10 +128,8 @@ def _result(
     examined = [e for s in sources for e in s.examined]
     twice = _found_twice(sources)
     across, what_if = ([], [e.what_if for e in examined]) if twice else _across_ranks(examined, thresholds)
-    findings = [
-        *(f for e in examined for f in e.findings),
-        *(f for f in across if f.rule in (request.rules or [f.rule])),
-    ]
+    findings = [f for e in examined for f in e.findings]
+    findings += [f for f in across if not request.rules or f.rule in request.rules]
     return Result(
         tool=Tool(name="npuperf", version=__version__),
         input=_input(request, recording, sources, context, twice),
@@ -190,18 +190,6 @@ def _kind(recording: Recording, sources: list[_Source]) -> InputKind:
     if recording.path.is_dir() and first.kind == "csv" and not first.kernels:
         return "json" if first.timeline else "db" if first.db else "csv"
     return first.kind
-
-
-def _with_gates(
-    result: Result, examined: list[Examined], request: AnalyzeRequest, conditions: list[Condition]
-) -> Result:
-    """Judge the gates: kernels' cores on what was examined, conditions on the result."""
-    gates: list[Gate] = [
-        judge_cores(expectation, [e.checked[i] for e in examined if e.checked])
-        for i, expectation in enumerate(request.expect)
-    ]
-    gates += [judge_gate(condition, result) for condition in conditions]
-    return structs.replace(result, gates=tuple(gates))
 
 
 def overall_verdict(

@@ -157,11 +157,11 @@ def _read(source: Source, log: ReadLog, progress: Progress | None) -> _Found:
         own = ReadLog()  # so that what is noted stands in the same order every time
         tables = beside.submit(read_kernels, source, own)
         found.read_timeline(progress)
-        log.add(own)
         try:
             found.kernels = tables.result()
         except InputError as error:
             found.failures.insert(0, error)
+        log.add(own)
     found.read_database()
     found.read_vendor()
     return found
@@ -188,10 +188,7 @@ _NO_TABLE: Final = (
     say("no kernel_details.csv or op_summary*.csv"),
     say("core types, Block Dim and hardware counters are unknown (export with ExportType.Text, or msprof --export=on)"),
 )
-_NO_CORES: Final = (
-    say("no PROF_*/device_*/info.json.*"),
-    say("core counts are unknown (give --soc or --cores)"),
-)
+_NO_CORES: Final = (say("no PROF_*/device_*/info.json.*"), say("core counts are unknown (give --soc or --cores)"))
 
 
 def _cluster(source: Source, log: ReadLog) -> list[DeviceProfile]:

@@ -120,11 +120,7 @@ def _durations(usage: Usage, type_: str) -> I64:
 
 
 def _compared(
-    kind: Literal["step", "operator"],
-    name: str,
-    before: I64,
-    after: I64,
-    expected_ns: tuple[int, int] | None = None,
+    kind: Literal["step", "operator"], name: str, before: I64, after: I64, expected_ns: tuple[int, int] | None = None
 ) -> Compared:
     noise = noise_of(before, after)
     old, new = round(float(before.mean())), round(float(after.mean()))
