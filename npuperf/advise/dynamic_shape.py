@@ -18,11 +18,8 @@ def judge(view: DeviceView) -> Answer:
     if not view.host_bound or seldom:
         return None
     return Detected(
-        title=say(
-            "{share} of compute time is in kernels compiled for dynamic shapes: {types}",
-            share=share(part),
-            types=quote(rows),
-        ),
+        title=say("{share} of compute time is in kernels compiled for dynamic shapes: {types}",
+                  share=share(part), types=quote(rows)),
         evidence={"share_of_compute": part, "tiling_wait_ns": waited, "types": rows},
         gain=view.predict("host:tiling*0"),
         refute=say(
@@ -30,7 +27,7 @@ def judge(view: DeviceView) -> Answer:
             "graph"
         ),
         next=say("fix the shapes and compile the step as a static graph; where they must vary, pad to a few sizes"),
-    )
+    )  # fmt: skip
 
 
 def dynamic_share(view: DeviceView) -> tuple[float, list[TypeRow]]:

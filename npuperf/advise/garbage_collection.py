@@ -11,14 +11,11 @@ SOURCE = say("garbage collector events (gc_detect_threshold)")
 
 judge = blames(
     "gc",
-    lambda waited, call: say(
-        "for {waited} of span the device waits for the host to collect garbage, longest in {call}",
-        waited=waited,
-        call=call,
-    ),
+    lambda waited, call: say("for {waited} of span the device waits for the host to collect garbage, longest in {call}",
+                             waited=waited, call=call),
     refute=say("the step takes just as long with the collector disabled"),
     next=say("call gc.freeze() after start-up, or gc.disable() once and gc.collect() between steps"),
-)
+)  # fmt: skip
 
 
 RULE = Rule("garbage_collection", TITLE, SOURCE, lacks_host_events, judge, any_device=True, relieves="host")

@@ -24,17 +24,13 @@ def judge(view: DeviceView) -> Answer:
     if not crowded:
         return None
     return Detected(
-        title=say(
-            "{name} was launched with {shapes} different shapes; the tiling cache keeps {entries}",
-            name=crowded[0]["name"],
-            shapes=crowded[0]["shapes"],
-            entries=entries,
-        ),
+        title=say("{name} was launched with {shapes} different shapes; the tiling cache keeps {entries}",
+                  name=crowded[0]["name"], shapes=crowded[0]["shapes"], entries=entries),
         evidence={"operators": crowded, "tiling_wait_ns": waited},
         gain=at_most(view.predict("host:tiling*0")),
         refute=say("tiling takes just as long with fewer shapes (the maximum finds every tiling in the cache)"),
         next=say("pad batch and sequence lengths to a few sizes: fewer shapes per operator than the cache keeps"),
-    )
+    )  # fmt: skip
 
 
 def _crowded(view: DeviceView, most: int) -> list[dict[str, Any]]:

@@ -88,15 +88,9 @@ def _warn(study: Study, cores: Cores | None, log: ReadLog) -> None:
         log.warn(say("operator types are not recorded (Level0): kernels are grouped by name without running number"))
     known = profile.cores
     if cores and known.cube and (cores.cube, cores.vector) != (known.cube, known.vector):
-        log.warn(
-            say(
-                "{given} says {cores} cores, and the profile {recorded} ({source}): the former are used",
-                given=cores.source,
-                cores=f"{cores.cube},{cores.vector}",
-                recorded=f"{known.cube},{known.vector}",
-                source=known.source,
-            )
-        )
+        log.warn(say("{given} says {cores} cores, and the profile {recorded} ({source}): the former are used",
+                     given=cores.source, cores=f"{cores.cube},{cores.vector}", recorded=f"{known.cube},{known.vector}",
+                     source=known.source))  # fmt: skip
 
 
 def _examined(

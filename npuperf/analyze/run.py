@@ -109,12 +109,9 @@ def _check_choice(request: AnalyzeRequest, sources: list[_Source]) -> None:
     if not request.partial:
         return
     seen = [pair for s in sources for pair in s.seen]
-    there = say(
-        "ranks: {ranks}; devices: {devices}; steps: {steps}",
-        ranks=_listed({r for r, _ in seen if r is not None}),
-        devices=_listed({d for _, d in seen}),
-        steps=_listed({step for s in sources for step in s.steps}),
-    )
+    there = say("ranks: {ranks}; devices: {devices}; steps: {steps}",
+                ranks=_listed({r for r, _ in seen if r is not None}), devices=_listed({d for _, d in seen}),
+                steps=_listed({step for s in sources for step in s.steps}))  # fmt: skip
     raise UsageError(say("nothing matches that choice of rank, device and step"), hint=there)
 
 
@@ -209,12 +206,8 @@ def overall_verdict(
     everyone = _everyone(examined)
     pacing = _pacing(examined, findings, thresholds)
     if pacing is not None:
-        reason = say(
-            "{everyone}: rank {rank} sets the pace, the others wait: {reason}",
-            everyone=everyone,
-            rank=pacing.rank,
-            reason=pacing.verdict.reason,
-        )
+        reason = say("{everyone}: rank {rank} sets the pace, the others wait: {reason}",
+                     everyone=everyone, rank=pacing.rank, reason=pacing.verdict.reason)  # fmt: skip
         return structs.replace(pacing.verdict, reason=reason)
     verdict = judge(
         add([e.report.partition for e in examined]),

@@ -249,12 +249,7 @@ def _cautions(request: ProfileRequest) -> list[Message]:
     kinds = [flag(n) for n in (*names, "sys_interconnection", "mstx") if getattr(request, n)]
     kinds += ["--level 2"] if request.level == "2" else []
     if len(kinds) > _MANY_KINDS:
-        found.append(
-            say_n(
-                "{n} kind of data at once ({kinds}) slows the program down: record them in several runs",
-                "{n} kinds of data at once ({kinds}) slow the program down: record them in several runs",
-                len(kinds),
-                kinds=series(kinds),
-            )
-        )
+        found.append(say_n("{n} kind of data at once ({kinds}) slows the program down: record them in several runs",
+                           "{n} kinds of data at once ({kinds}) slow the program down: record them in several runs",
+                           len(kinds), kinds=series(kinds)))  # fmt: skip
     return found

@@ -61,11 +61,8 @@ def _of_process(p: ProcessStatus) -> Iterator[Message]:
         if "[ERROR]" in line:
             yield say("{process}: torch_npu says: {words}", process=p.name, words=line.split("]")[-1].strip(" :"))
     if p.early and p.stopped is None and not p.warnings:
-        yield say(
-            "{process}: the program ended at step {step}, inside the window: that step is incomplete",
-            process=p.name,
-            step=p.step,
-        )
+        yield say("{process}: the program ended at step {step}, inside the window: that step is incomplete",
+                  process=p.name, step=p.step)  # fmt: skip
     if p.state in BUSY:  # killed, or crashed in C
         yield say("{process}: the process died while {state}: its data is incomplete",
                   process=p.name, state=state_of(p))  # fmt: skip
@@ -75,11 +72,8 @@ def _of_engine(p: ProcessStatus, request: ProfileRequest) -> Iterator[Message]:
     """Say it loudly where the CPU was recorded in place of an NPU."""
     if p.engine != "cpu" or request.engine == "cpu":
         return
-    yield say(
-        "{process}: NO NPU ({why}): only the CPU was recorded; it says nothing about an NPU",
-        process=p.name,
-        why=p.why_cpu,
-    )
+    yield say("{process}: NO NPU ({why}): only the CPU was recorded; it says nothing about an NPU",
+              process=p.name, why=p.why_cpu)  # fmt: skip
     ignored = [flag(name) for name in request.given if name in _NPU_ONLY]
     if ignored:
         yield say("without an NPU these options have no effect: {options}", options=series(ignored))

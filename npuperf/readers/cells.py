@@ -41,17 +41,10 @@ class Cells:
         rows = np.flatnonzero(mask)
         if len(rows):
             example = text[int(rows[0])].as_py()
-            self.log.warn(
-                say_n(
-                    "{path}: column {header}: {n} unreadable cell, in row {row}: {example}",
-                    "{path}: column {header}: {n} unreadable cells, the first in row {row}: {example}",
-                    len(rows),
-                    path=str(self.path),
-                    header=repr(self.header.strip()),
-                    row=int(rows[0]) + 2,
-                    example=repr(example),
-                )
-            )
+            self.log.warn(say_n("{path}: column {header}: {n} unreadable cell, in row {row}: {example}",
+                                "{path}: column {header}: {n} unreadable cells, the first in row {row}: {example}",
+                                len(rows), path=str(self.path), header=repr(self.header.strip()), row=int(rows[0]) + 2,
+                                example=repr(example)))  # fmt: skip
 
 
 def _cast(text: pa.ChunkedArray, kind: pa.DataType, cells: Cells | None) -> pa.ChunkedArray:

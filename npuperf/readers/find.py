@@ -39,10 +39,8 @@ _RAW_DIRS: Final = {"FRAMEWORK", "logs", "data", "sqlite", "mindstudio_profiler_
 _OUTPUT: Final = "ASCEND_PROFILER_OUTPUT"
 _INNER_DIRS: Final = (_OUTPUT, "mindstudio_profiler_output", "summary", "timeline")
 
-_READABLE: Final = say(
-    "kernel_details.csv, op_summary*.csv, step_trace_time.csv, trace_view.json, msprof_*.json, "
-    "ascend_pytorch_profiler*.db, msprof_*.db or a PyTorch trace (.json, .json.gz)"
-)
+_READABLE: Final = say("kernel_details.csv, op_summary*.csv, step_trace_time.csv, trace_view.json, msprof_*.json, "
+                       "ascend_pytorch_profiler*.db, msprof_*.db or a PyTorch trace (.json, .json.gz)")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

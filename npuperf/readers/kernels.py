@@ -122,10 +122,8 @@ def _doubt(tasks: Tasks, wait: I64, *, alone: bool) -> Message | None:
             "use the file as it was exported"
         )
     if alone and _rows_missing(tasks, wait):
-        return say(
-            "gaps between rows are longer than their own Wait Time: rows are missing (a filtered or cut file), "
-            "so idle time is unknown; use the file as it was exported"
-        )
+        return say("gaps between rows are longer than their own Wait Time: rows are missing (a filtered or cut file), "
+                   "so idle time is unknown; use the file as it was exported")  # fmt: skip
     return None
 
 
@@ -167,13 +165,8 @@ def merge(
         else:
             merged[number if number is not None else name] = _merge(rows, seen, lost, source, log)
     for number in timeline.devices.keys() - used:
-        log.warn(
-            say(
-                "{path}: device {device} is only in the timeline; Block Dim and counters are unknown for it",
-                path=root,
-                device=number,
-            )
-        )
+        log.warn(say("{path}: device {device} is only in the timeline; Block Dim and counters are unknown for it",
+                     path=root, device=number))  # fmt: skip
         merged.setdefault(number, timeline.devices[number])
     return merged
 
@@ -193,29 +186,16 @@ def _merge(rows: Tasks, seen: Tasks, lost: bool, source: Source, log: ReadLog) -
     matched = int(np.count_nonzero(place[compute] >= 0))
     total = int(np.count_nonzero(compute))
     if matched * 2 < total:
-        log.warn(
-            say_n(
-                "{path}: only {matched} of {n} kernel of {file} is in the timeline: "
-                "the two files are not of the same run, so launches are unknown",
-                "{path}: only {matched} of {n} kernels of {file} are in the timeline: "
-                "the two files are not of the same run, so launches are unknown",
-                total,
-                path=str(source.root),
-                matched=matched,
-                file=source.kernels[0].name,
-            )
-        )
+        log.warn(say_n("{path}: only {matched} of {n} kernel of {file} is in the timeline: "
+                       "the two files are not of the same run, so launches are unknown",
+                       "{path}: only {matched} of {n} kernels of {file} are in the timeline: "
+                       "the two files are not of the same run, so launches are unknown",
+                       total, path=str(source.root), matched=matched, file=source.kernels[0].name))  # fmt: skip
         return rows
     if matched < total:
-        log.warn(
-            say_n(
-                "{path}: {n} of {total} kernels is not in the timeline; its launch is unknown",
-                "{path}: {n} of {total} kernels are not in the timeline; their launches are unknown",
-                total - matched,
-                path=str(source.root),
-                total=total,
-            )
-        )
+        log.warn(say_n("{path}: {n} of {total} kernels is not in the timeline; its launch is unknown",
+                       "{path}: {n} of {total} kernels are not in the timeline; their launches are unknown",
+                       total - matched, path=str(source.root), total=total))  # fmt: skip
     known = place >= 0
     rows = rows.with_columns(
         launch_start=pick(seen.launch_start, place, NO_TIME),
@@ -230,16 +210,11 @@ def _merge(rows: Tasks, seen: Tasks, lost: bool, source: Source, log: ReadLog) -
     if not lost:
         extra &= ~unlisted
     elif unlisted.any():
-        log.warn(
-            say_n(
-                "{path}: {n} kernel missing in the table was taken from the timeline; "
-                "it counts towards the step of the kernel before it, which may be the wrong one",
-                "{path}: {n} kernels missing in the table were taken from the timeline; "
-                "each counts towards the step of the kernel before it, which may be the wrong one",
-                int(np.count_nonzero(unlisted)),
-                path=str(source.root),
-            )
-        )
+        log.warn(say_n("{path}: {n} kernel missing in the table was taken from the timeline; "
+                       "it counts towards the step of the kernel before it, which may be the wrong one",
+                       "{path}: {n} kernels missing in the table were taken from the timeline; "
+                       "each counts towards the step of the kernel before it, which may be the wrong one",
+                       int(np.count_nonzero(unlisted)), path=str(source.root)))  # fmt: skip
     return Tasks.concat([rows, _with_steps(seen.filter(extra), rows)])
 
 

@@ -209,12 +209,9 @@ def _operator_rules(tasks: Tasks, mode: Mode, split: Split) -> Iterator[RuleChec
     tbe = limited & on_cores(tasks) & named_tbe & ~is_super_kernel(tasks)
     seen = say("the profile does not tell what an operator is written in")
     if tbe.any():
-        seen = say_n(
-            "{n} kernel seems to be TBE: {name}",
-            "{n} kernels seem to be TBE, e.g. {name}",
-            int(tbe.sum()),
-            name=tasks.name[int(tbe.argmax())],
-        )
+        seen = say_n("{n} kernel seems to be TBE: {name}",
+                     "{n} kernels seem to be TBE, e.g. {name}",
+                     int(tbe.sum()), name=tasks.name[int(tbe.argmax())])  # fmt: skip
     detail = say(
         "Ascend C operators only, others may not obey, and streams that wait for each other may hang: {seen}", seen=seen
     )
@@ -224,11 +221,8 @@ def _operator_rules(tasks: Tasks, mode: Mode, split: Split) -> Iterator[RuleChec
         yield RuleCheck(rule=say("communication"), status="unknown", detail=detail)
     ai_cpu = limited & tasks.core.flag([c == "AI_CPU" for c in tasks.core.names])
     if ai_cpu.any():
-        detail = say_n(
-            "{n} AI CPU operator on the limited streams takes no limit",
-            "{n} AI CPU operators on the limited streams take no limit",
-            int(ai_cpu.sum()),
-        )
+        detail = say_n("{n} AI CPU operator on the limited streams takes no limit",
+                       "{n} AI CPU operators on the limited streams take no limit", int(ai_cpu.sum()))  # fmt: skip
         yield RuleCheck(rule=say("AI CPU"), status="violated" if mode != "eager" else "unknown", detail=detail)
     detail = say("real cores may be fewer than the limit; some operators ignore it: verify with --expect-cores")
     yield RuleCheck(rule=say("effect"), status="unknown", detail=detail)
