@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,15 +145,11 @@ def _proofs(reading: Reading) -> list[Proof]:
     if reading.error is not None:
         return [Proof(path=path, rank=rank, problem=reading.error.what)]
     lost = sum(loss.rows for loss in reading.log.lost)
-    if not reading.profiles:
-        return [Proof(path=path, rank=rank, events=_host_events(reading.source.timeline), lost=lost)]
+    if not reading.profiles:  # the events with a duration count, in traces of the CPU only
+        mark = re.compile(rb'"ph":\s*"X"')
+        events = sum(len(mark.findall(line)) for file in reading.source.timeline for line in file.open("rb"))
+        return [Proof(path=path, rank=rank, events=events, lost=lost)]
     return [_of(path, profile, lost) for profile in reading.profiles]
-
-
-def _host_events(files: Sequence[Path]) -> int:
-    """Count the events with a duration in traces of the CPU only."""
-    mark = re.compile(rb'"ph":\s*"X"')
-    return sum(len(mark.findall(line)) for file in files for line in file.open("rb"))
 
 
 def _of(path: str, profile: DeviceProfile, lost: int) -> Proof:

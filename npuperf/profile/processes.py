@@ -76,7 +76,8 @@ class Watch:
         if self.tell is not None:
             first = next((p for p in read_all(self.folder.status) if p.state != "left out"), None)
             if first is not None and self._is_news(first):
-                self.tell(_of_rank(_progress(first, self.request), first))
+                news = _progress(first, self.request)
+                self.tell(news if first.rank is None else say("{news} (rank {rank})", news=news, rank=first.rank))
 
     def found(self, processes: Sequence[ProcessStatus]) -> list[Message]:
         """Say where recording was stopped because of the data's size, or that it grew too large unseen.
@@ -88,7 +89,8 @@ class Watch:
             return []
         stopped = [p for p in processes if p.stopped is not None]
         if stopped:
-            return [_stopped(p, self._too_much) for p in stopped]
+            return [say("{process}: recording stopped at step {step}: {why}",
+                        process=p.name, step=p.stopped, why=self._too_much) for p in stopped]  # fmt: skip
         grown = bytes_below(self.folder.raw)
         if grown <= limit:
             return []
@@ -132,15 +134,6 @@ def _position(process: ProcessStatus, request: ProfileRequest) -> Message:
     number = (len(process.recorded) - 1) % request.active + 1
     return say("{state}: step {step}, {number} of {active}",
                state=state, step=step, number=number, active=request.active)  # fmt: skip
-
-
-def _of_rank(message: Message, process: ProcessStatus) -> Message:
-    return message if process.rank is None else say("{news} (rank {rank})", news=message, rank=process.rank)
-
-
-def _stopped(process: ProcessStatus, why: Message | None) -> Message:
-    return say("{process}: recording stopped at step {step}: {why}",
-               process=process.name, step=process.stopped, why=why)  # fmt: skip
 
 
 def _too_much(grown: int, limit: int) -> Message:

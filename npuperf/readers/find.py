@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -124,12 +123,6 @@ def _nothing(path: Path, unexported: list[Path]) -> InputError:
     return InputError(what, hint=say("README.md lists what can be read"))
 
 
-def _walk(path: Path) -> Iterable[tuple[Path, list[str], list[str]]]:
-    for base, dirs, files in os.walk(path):
-        yield Path(base), dirs, sorted(files)
-        dirs[:] = sorted(d for d in dirs if not _is_passed_over(Path(base), d))
-
-
 def _is_passed_over(base: Path, name: str) -> bool:
     """Leave out hidden folders, raw data, and what npuperf itself wrote into a run directory."""
     collected = _ASCEND.match(base.name) or _PROF.match(base.name) or _DEVICE.match(base.name)
@@ -141,12 +134,14 @@ def _is_passed_over(base: Path, name: str) -> bool:
 
 def _collect(path: Path) -> dict[Path, _Group]:
     groups: dict[Path, _Group] = defaultdict(_Group)
-    for base, dirs, files in _walk(path):
+    for folder, dirs, names in os.walk(path):
+        base, files = Path(folder), sorted(names)
         if _ASCEND.match(base.name) or _PROF.match(base.name):
             groups[base].raw = bool(dirs or files)
         for name in files:
             if _is_data(name) or (_KINETO.search(name) and not _in_collection(base) and _looks_like_trace(base / name)):
                 groups[_owner(base, name)].files.append(base / name)
+        dirs[:] = sorted(d for d in dirs if not _is_passed_over(base, d))
     return groups
 
 

@@ -264,7 +264,7 @@ def _kineto(trace: Trace) -> TraceTimeline:
         stream=np.where(gpu.stream >= 0, gpu.stream, gpu.tid),
         name=gpu.name,
         type=gpu.name,
-        core=_kineto_core(gpu),
+        core=Labels(gpu.cat.codes, tuple("GPU" if c.endswith("kernel") else c for c in gpu.cat.names)),
         launch_start=pick(runtime.start, launch, NO_TIME),
         launch_end=pick(runtime.end, launch, NO_TIME),
         launch_thread=pick(runtime.tid, launch),
@@ -296,7 +296,3 @@ def _kineto_work(gpu: Slices) -> U8:
     collective = gpu.name.flag([bool(_COLLECTIVE.search(n)) for n in gpu.name.names])
     work = np.where(collective, Work.COMMUNICATION, Work.COMPUTE)
     return np.where(moves, Work.OTHER, work).astype(np.uint8)
-
-
-def _kineto_core(gpu: Slices) -> Labels:
-    return Labels(gpu.cat.codes, tuple("GPU" if c.endswith("kernel") else c for c in gpu.cat.names))

@@ -140,19 +140,14 @@ def study_cores(
     sweep = Sweep.of(tasks, cores, _FOREVER)
     if sweep is None:
         return None, held, say("core counts or Block Dim are unknown")
-    waits = _waits(study, sweep, thresholds)
+    graph = study.mode in ("aclgraph", "ge")
+    waits = None  # where nothing tells when kernels were ready
+    if not study.profile.excerpt and (graph or study.launches.known.any()):
+        waits = find_waits(tasks, study.launches, sweep, thresholds, graph=graph)
     use = _over_time(study, sweep, waits, cores, span)
     if waits is not None:
         held[waits.task] = waits.short_ns
     return use, held, _bench(study, sweep, waits, use, scene, span, thresholds, bool(asked))
-
-
-def _waits(study: Study, sweep: Sweep, thresholds: Thresholds) -> Waits | None:
-    """Find the waits for cores; None where nothing tells when kernels were ready."""
-    graph = study.mode in ("aclgraph", "ge")
-    if study.profile.excerpt or not (graph or study.launches.known.any()):
-        return None
-    return find_waits(study.profile.tasks, study.launches, sweep, thresholds, graph=graph)
 
 
 def _over_time(

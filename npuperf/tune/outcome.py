@@ -41,7 +41,10 @@ def no_dump(ran: supervise.RanProgram, folder: Path) -> Problem:
 def _failure(what: Message, folder: Path) -> Problem:
     """Say what failed, with the line of its output that tells most and AOE's status in it, and where the rest is."""
     output = supervise.output(folder)
-    for line in _reason(output):
+    said = [line for line in output.splitlines() if line.strip()]
+    # The last line that speaks of an error: what a program says otherwise often comes after it, out of a buffer that is
+    # emptied at its end.
+    for line in ([line for line in said if _ERROR.search(line)] or said)[-1:]:
         what = say("{what}: {line}", what=what, line=line)
     code = _printed(output)
     meaning = _meaning(code, read_state(folder).cann) if code is not None else None
@@ -54,15 +57,6 @@ def _failed(what: Message, hint: Message) -> Problem:
     return Problem(what=what, hint=hint, exit_code=ExitCode.CHILD_FAILED)
 
 
-def _reason(output: str) -> list[str]:
-    """Return the last line that speaks of an error, else the last line; none if nothing was said.
-
-    What a program says otherwise often comes after its error, out of a buffer that is emptied at its end.
-    """
-    lines = [line for line in output.splitlines() if line.strip()]
-    return ([line for line in lines if _ERROR.search(line)] or lines)[-1:]
-
-
 def judge(job: TuningJob, folder: Path, ran: supervise.RanProgram, result: Tuning | None) -> Problem | None:
     """Tell success: exit status 0, the words at the end of the output, and a result that can be read."""
     if ran.timed_out:
@@ -73,9 +67,12 @@ def judge(job: TuningJob, folder: Path, ran: supervise.RanProgram, result: Tunin
     # TensorFlow's adapter says its last words at a level that is not logged by default.
     if not supervise.finished(folder, in_adapter=job.in_adapter) and not (job.in_adapter and whole):
         return _failed(say("the output does not say that AOE finished"), _RESUME)
-    if result is None and not _had_nothing_to_tune(folder):
+    if result is None:  # the adapter leaves none where there was nothing to tune
+        code = _printed(supervise.output(folder))
+        if code is not None and _meaning(code, read_state(folder).cann) == _NOTHING_TO_TUNE:
+            return None
         return _failed(say("AOE finished and left no readable result"), say("see {folder}", folder=str(folder)))
-    if result is not None and not whole:
+    if not whole:
         what = say("AOE finished, and its result says {status}", status=_STATUS[result.status])
         return _failed(what, say("see failed operators"))
     return None
@@ -87,12 +84,6 @@ _STATUS: Final[dict[Status, Message]] = {
     "incomplete": say("incomplete"),
     "nothing_to_tune": say("nothing to tune"),
 }
-
-
-def _had_nothing_to_tune(folder: Path) -> bool:
-    """Tell whether the adapter says that there was nothing to tune: it leaves no result then."""
-    code = _printed(supervise.output(folder))
-    return code is not None and _meaning(code, read_state(folder).cann) == _NOTHING_TO_TUNE
 
 
 def _exit_text(returncode: int) -> Message:

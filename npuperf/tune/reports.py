@@ -86,7 +86,10 @@ def _report(name: str, sections: Iterable[tuple[str, Any]]) -> Report:
             summary = value
     report.summary = _summary(summary)
     report.status = _status(report)
-    _check(report)
+    # Where the file contradicts itself:
+    report.warnings += filter(None, map(_improvement_check, report.entries))
+    if report.summary is not None:
+        report.warnings += _count_checks(report.summary, report.entries)
     return report
 
 
@@ -222,13 +225,6 @@ def _status(report: Report) -> Status:
         )
         return "incomplete"
     return report.status or "successful"
-
-
-def _check(report: Report) -> None:
-    """Warn where the file contradicts itself."""
-    report.warnings += filter(None, map(_improvement_check, report.entries))
-    if report.summary is not None:
-        report.warnings += _count_checks(report.summary, report.entries)
 
 
 def _improvement_check(entry: Entry) -> Message | None:
