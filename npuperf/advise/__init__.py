@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib import resources
-from typing import Any, Final
+from typing import Final
 
 import yaml
 
@@ -104,11 +104,6 @@ def sort_findings(findings: list[Finding]) -> list[Finding]:
 
 def load_thresholds(changed: Mapping[str, float] | None = None) -> Thresholds:
     """Read thresholds.yaml; ``changed`` values override it."""
-    values = {name: entry["value"] for name, entry in _entries().items()}
-    return Thresholds(**{**values, **(changed or {})})
-
-
-def _entries() -> dict[str, dict[str, Any]]:
     text = (resources.files("npuperf.advise") / "thresholds.yaml").read_text("utf-8")
-    entries: dict[str, dict[str, Any]] = yaml.safe_load(text)
-    return entries
+    values = {name: entry["value"] for name, entry in yaml.safe_load(text).items()}
+    return Thresholds(**{**values, **(changed or {})})

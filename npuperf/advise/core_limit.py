@@ -55,11 +55,9 @@ def _unsettled(view: DeviceView, use: CoresOverTime) -> Message | None:
             reason=use.contention_reason,
         )
     if least >= notable_wait(view) and isinstance(view.bench, Bench) and searched_in_part(view.bench):
-        return say(
-            "kernels wait up to {waited} per step for cores of other streams, and limits were searched on the "
-            "beginning of this long profile only: analyze a step in which they wait (--step N)",
-            waited=waited,
-        )
+        return say("kernels wait up to {waited} per step for cores of other streams, and limits were searched on the "
+                   "beginning of this long profile only: analyze a step in which they wait (--step N)",
+                   waited=waited)  # fmt: skip
     return None
 
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from npuperf.advise.rule import NO_STATE, Answer, Detected, Rule, TypeRow, lacks_host_events, quote, top_types
-from npuperf.messages import Message, say, share
+from npuperf.advise.rule import Answer, Detected, Rule, TypeRow, lacks_states, quote, top_types
+from npuperf.messages import say, share
 from npuperf.scopes.view import DeviceView
 
 TITLE = say("dynamic shapes")
 SOURCE = say("OP State column; CANN on dynamic-shape scheduling: InferShape, Tiling and AllocMem precede every launch")
-
-
-def needs(view: DeviceView) -> Message | None:
-    """The state column and launches must be recorded, and the host's tiling calls."""
-    return lacks_host_events(view, (bool(view.tasks.state.known().any()), NO_STATE))
 
 
 def judge(view: DeviceView) -> Answer:
@@ -23,11 +18,8 @@ def judge(view: DeviceView) -> Answer:
     if not view.host_bound or seldom:
         return None
     return Detected(
-        title=say(
-            "{share} of compute time is in kernels compiled for dynamic shapes: {types}",
-            share=share(part),
-            types=quote(rows),
-        ),
+        title=say("{share} of compute time is in kernels compiled for dynamic shapes: {types}",
+                  share=share(part), types=quote(rows)),
         evidence={"share_of_compute": part, "tiling_wait_ns": waited, "types": rows},
         gain=view.predict("host:tiling*0"),
         refute=say(
@@ -35,7 +27,7 @@ def judge(view: DeviceView) -> Answer:
             "graph"
         ),
         next=say("fix the shapes and compile the step as a static graph; where they must vary, pad to a few sizes"),
-    )
+    )  # fmt: skip
 
 
 def dynamic_share(view: DeviceView) -> tuple[float, list[TypeRow]]:
@@ -45,4 +37,4 @@ def dynamic_share(view: DeviceView) -> tuple[float, list[TypeRow]]:
     return (int(view.tasks.dur[chosen].sum()) / total if total else 0.0), top_types(view, chosen)
 
 
-RULE = Rule("dynamic_shape", TITLE, SOURCE, needs, judge, relieves="host")
+RULE = Rule("dynamic_shape", TITLE, SOURCE, lacks_states, judge, relieves="host")

@@ -15,7 +15,9 @@ SOURCE = say("TorchAir: aclgraph (reduce-overhead) replays captured launches, ma
 def judge(view: DeviceView) -> Answer:
     """Capture helps where the device waits for launches rather than for data, compilation or synchronisation."""
     wait = view.partition.host_wait_ns + view.partition.launch_latency_ns
-    launching = wait - view.blamed(*NOT_LAUNCHING) - _pauses(view)
+    # Where the host recorded nothing for so long, it cannot have been launching.
+    pauses = [b.ns for b in view.report.blame if b.cause == "unrecorded" and b.ns >= view.thresholds.pause_ns * b.count]
+    launching = wait - view.blamed(*NOT_LAUNCHING) - sum(pauses)
     if not view.host_bound or launching < max(view.thresholds.idle_share * view.partition.span_ns, wait / 2):
         return None
     dynamic, _ = dynamic_share(view)
@@ -47,12 +49,6 @@ def _title(view: DeviceView, wait: int, launching: int) -> Message:
         whole=whole,
         launching=share(launching / view.partition.span_ns),
     )
-
-
-def _pauses(view: DeviceView) -> int:
-    """Return waits in which the host recorded nothing for so long that it cannot have been launching, ns."""
-    unrecorded = [b for b in view.report.blame if b.cause == "unrecorded"]
-    return sum(b.ns for b in unrecorded if b.ns >= view.thresholds.pause_ns * b.count)
 
 
 RULE = Rule("graph_capture", TITLE, SOURCE, lacks_launches, judge, relieves="host")

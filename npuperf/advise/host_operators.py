@@ -8,17 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from npuperf.advise.rule import (
-    NO_SHAPES,
-    Answer,
-    Detected,
-    Rule,
-    is_graph_mode,
-    lacks_host_events,
-    quote,
-    top_types,
-)
-from npuperf.messages import Message, say
+from npuperf.advise.rule import Answer, Detected, Rule, is_graph_mode, lacks_shapes, quote, top_types
+from npuperf.messages import say
 from npuperf.model.labels import Mask
 from npuperf.scopes.view import DeviceView
 
@@ -28,11 +19,6 @@ SOURCE = say("GE: operators whose inputs and outputs have 8 elements at most run
 _SHAPE_WORK: Final = re.compile(
     r"^(Pack|Concat\w*|Gather\w*|Slice\w*|StridedSlice\w*|Squeeze|Unsqueeze|Shape\w*|Cast|Range)$"
 )
-
-
-def needs(view: DeviceView) -> Message | None:
-    """Input shapes must be recorded."""
-    return lacks_host_events(view, (bool(view.tasks.shapes.known().any()), NO_SHAPES))
 
 
 def judge(view: DeviceView) -> Answer:
@@ -72,4 +58,4 @@ def _elements(shapes: str) -> int:
     return max((prod(size) for size in sizes), default=0)
 
 
-RULE = Rule("host_operators", TITLE, SOURCE, needs, judge, relieves="host")
+RULE = Rule("host_operators", TITLE, SOURCE, lacks_shapes, judge, relieves="host")

@@ -50,11 +50,7 @@ def judge(view: DeviceView) -> Answer:
         title=say(
             "kernels leave {idle} of the cores idle while they run: {types}", idle=share(idle), types=quote(rows)
         ),
-        evidence={
-            "idle_share_of_busy_core_time": idle,
-            "count": int((busiest[chosen] < 1).sum()),
-            "types": rows,
-        },
+        evidence={"idle_share_of_busy_core_time": idle, "count": int((busiest[chosen] < 1).sum()), "types": rows},
         gain=(0, view.per_step(min(int(unused.sum()), view.exposed(chosen)))),
         refute=say("a larger batch takes longer in proportion (the maximum assumes perfectly divisible work)"),
         next=say(

@@ -17,8 +17,8 @@ from npuperf.model.thresholds import Thresholds
 from npuperf.scopes.view import DeviceView
 
 NO_CORE_TYPES: Final = say("core types are not recorded: npuperf profile --level 1")
-NO_SHAPES: Final = say("input shapes are not recorded: npuperf profile --level 1 --shapes")
-NO_STATE: Final = say("OP State is not recorded: it needs CANN 8 or newer and npuperf profile --level 1")
+_NO_SHAPES: Final = say("input shapes are not recorded: npuperf profile --level 1 --shapes")
+_NO_STATE: Final = say("OP State is not recorded: it needs CANN 8 or newer and npuperf profile --level 1")
 
 
 class TypeRow(TypedDict):
@@ -145,34 +145,44 @@ def lacks_host_events(view: DeviceView, *more: tuple[bool, Message]) -> Message 
     return next((text for holds, text in more if not holds), None)
 
 
+def lacks_states(view: DeviceView) -> Message | None:
+    """The same, where shape states must be recorded."""
+    return lacks_host_events(view, (bool(view.tasks.state.known().any()), _NO_STATE))
+
+
+def lacks_shapes(view: DeviceView) -> Message | None:
+    """The same, where input shapes must be recorded."""
+    return lacks_host_events(view, (bool(view.tasks.shapes.known().any()), _NO_SHAPES))
+
+
 def is_graph_mode(view: DeviceView) -> bool:
     """Tell whether kernels come from a compiled or captured graph."""
     return view.mode in ("aclgraph", "ge")
 
 
-@dataclass(frozen=True, slots=True)
-class HostCause:
-    """A cause of waiting for the host: its share of the span, where it is longest, and what its absence saves."""
+def blames(
+    cause: str, title: Callable[[Quantity, str], Message], refute: Message, next: Message
+) -> Callable[[DeviceView], Answer]:
+    """Make the ``judge`` of a rule about a cause of waiting for the host that takes a notable part of the window.
 
-    waited: Quantity
-    call: str
-    evidence: dict[str, Any]
-    gain: tuple[int, int] | None
+    ``title`` gets the part of the span that is waited, and the call that takes longest.
+    """
 
+    def judge(view: DeviceView) -> Answer:
+        waited = view.blamed(cause)
+        if waited < notable_wait(view):
+            return None
+        lines = [b for b in view.report.blame if b.cause == cause]
+        names = [{"name": b.name, "ns": b.ns, "count": b.count, "where": b.where} for b in lines[:3]]
+        return Detected(
+            title=title(share(waited / view.partition.span_ns), lines[0].name),
+            evidence={"host_wait_ns": waited, "names": names},
+            gain=view.predict(f"host:{cause}*0"),
+            refute=refute,
+            next=next,
+        )
 
-def notable_cause(view: DeviceView, cause: str) -> HostCause | None:
-    """Return a cause of waiting for the host that takes a notable part of the window, else None."""
-    waited = view.blamed(cause)
-    if waited < notable_wait(view):
-        return None
-    lines = [b for b in view.report.blame if b.cause == cause]
-    names = [{"name": b.name, "ns": b.ns, "count": b.count, "where": b.where} for b in lines[:3]]
-    return HostCause(
-        waited=share(waited / view.partition.span_ns),
-        call=lines[0].name,
-        evidence={"host_wait_ns": waited, "names": names},
-        gain=view.predict(f"host:{cause}*0"),
-    )
+    return judge
 
 
 def notable_wait(view: DeviceView) -> float:
@@ -192,15 +202,8 @@ def top_types(view: DeviceView, chosen: Mask, count: int = 3) -> list[TypeRow]:
     totals = np.bincount(codes + 1, weights=dur, minlength=1)
     counts = np.bincount(codes + 1, minlength=1)
     order = np.argsort(-totals, kind="stable")[:count].tolist()
-    return [
-        {
-            "type": view.types.names[i - 1] if i else None,
-            "count": int(counts[i]),
-            "total_ns": int(totals[i]),
-        }
-        for i in order
-        if counts[i]
-    ]
+    names = (None, *view.types.names)
+    return [{"type": names[i], "count": int(counts[i]), "total_ns": int(totals[i])} for i in order if counts[i]]
 
 
 def quote(rows: list[TypeRow]) -> Series:

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from npuperf.advise.dynamic_shape import dynamic_share
-from npuperf.advise.rule import NO_STATE, Answer, Detected, Rule, at_most, is_graph_mode, lacks_host_events
-from npuperf.messages import Message, say
+from npuperf.advise.rule import Answer, Detected, Rule, at_most, is_graph_mode, lacks_states
+from npuperf.messages import say
 from npuperf.scopes.view import DeviceView
 
 TITLE = say("scheduling threads of dynamic graphs")
 SOURCE = say("GE: MAX_RUNTIME_CORE_NUMBER, unset = 1 thread, 3 = memory, launch and the rest in parallel")
-
-
-def needs(view: DeviceView) -> Message | None:
-    """Shape states and the host's scheduling must be recorded."""
-    return lacks_host_events(view, (bool(view.tasks.state.known().any()), NO_STATE))
 
 
 def judge(view: DeviceView) -> Answer:
@@ -39,4 +34,4 @@ def judge(view: DeviceView) -> Answer:
     )
 
 
-RULE = Rule("runtime_threads", TITLE, SOURCE, needs, judge, relieves="host")
+RULE = Rule("runtime_threads", TITLE, SOURCE, lacks_states, judge, relieves="host")

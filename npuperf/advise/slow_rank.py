@@ -37,11 +37,8 @@ def judge_ranks(stays: Sequence[Stays], waits: I64, thresholds: Thresholds) -> F
     if few or last[slow] * 2 <= waits.shape[1] or lost < thresholds.cause_share * device.partition.span_ns:
         return None
     percent = 100 * float(lost) / max(device.partition.span_ns, 1)
-    waited_for = say(
-        "rank {rank} comes last to {last} of the collectives, and the others wait for it",
-        rank=device.rank,
-        last=share(float(last[slow] / waits.shape[1])),
-    )
+    waited_for = say("rank {rank} comes last to {last} of the collectives, and the others wait for it",
+                     rank=device.rank, last=share(float(last[slow] / waits.shape[1])))  # fmt: skip
     return Finding(
         rule=RULE.name,
         status="problem",

@@ -26,12 +26,8 @@ def judge(view: DeviceView) -> Answer:
         return None
     rows = top_types(view, chosen)
     return Detected(
-        title=say(
-            "{share} of kernels run for less than {limit}: {types}",
-            share=share(part),
-            limit=ns(thresholds.small_kernel_ns),
-            types=quote(rows),
-        ),
+        title=say("{share} of kernels run for less than {limit}: {types}",
+                  share=share(part), limit=ns(thresholds.small_kernel_ns), types=quote(rows)),
         evidence={
             "share_of_kernels": part,
             "count": int(chosen.sum()),
@@ -46,7 +42,7 @@ def judge(view: DeviceView) -> Answer:
             "fuse them (torch.compile with the npu backend, fused optimizers, npu_* operators) or capture the step as "
             "a graph"
         ),
-    )
+    )  # fmt: skip
 
 
 RULE = Rule("small_kernels", TITLE, SOURCE, lacks_launches, judge, any_device=True, relieves="host")

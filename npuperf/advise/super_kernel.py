@@ -47,14 +47,8 @@ def judge(view: DeviceView) -> Answer:
         ),
         evidence={
             "scopes": [
-                {
-                    "name": s.name,
-                    "stream": s.stream,
-                    "count": s.count,
-                    "kernels": s.kernels,
-                    "gaps_ns": s.gaps_ns,
-                    "segments": len(s.segments),
-                }
+                {n: getattr(s, n) for n in ("name", "stream", "count", "kernels", "gaps_ns")}
+                | {"segments": len(s.segments)}
                 for s in scopes
             ],
             "unchecked": [r.detail for r in first.rules if r.status == "unknown"],

@@ -19,12 +19,9 @@ def judge(view: DeviceView) -> Answer:
     worst = max(sites, key=lambda s: s.gain_ns_per_step or (0, 0))
     call = worst.torch_op or worst.name
     return Detected(
-        title=say_n(
-            "the host waits for the device in {call} ({n} time)",
-            "the host waits for the device in {call} ({n} times)",
-            worst.count,
-            call=say("{call} at {place}", call=call, place=worst.where) if worst.where else call,
-        ),
+        title=say_n("the host waits for the device in {call} ({n} time)",
+                    "the host waits for the device in {call} ({n} times)",
+                    worst.count, call=say("{call} at {place}", call=call, place=worst.where) if worst.where else call),
         evidence={
             "call": worst.name,
             "torch_op": worst.torch_op,
@@ -39,7 +36,7 @@ def judge(view: DeviceView) -> Answer:
         next=say(
             "keep values on the device (no .item(), .cpu(), print or if on tensors in the step); log only every N steps"
         ),
-    )
+    )  # fmt: skip
 
 
 RULE = Rule("sync_points", TITLE, SOURCE, lacks_host_events, judge, any_device=True, relieves="host")

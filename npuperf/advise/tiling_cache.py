@@ -6,17 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from npuperf.advise.rule import NO_SHAPES, Answer, Detected, Rule, at_most, is_graph_mode, lacks_host_events
-from npuperf.messages import Message, say
+from npuperf.advise.rule import Answer, Detected, Rule, at_most, is_graph_mode, lacks_shapes
+from npuperf.messages import say
 from npuperf.scopes.view import DeviceView
 
 TITLE = say("tiling cache")
 SOURCE = say("GE: the tiling cache keeps 120 entries per operator, on by default; data-dependent inputs bypass it")
-
-
-def needs(view: DeviceView) -> Message | None:
-    """Input shapes and the host's tiling must be recorded."""
-    return lacks_host_events(view, (bool(view.tasks.shapes.known().any()), NO_SHAPES))
 
 
 def judge(view: DeviceView) -> Answer:
@@ -29,17 +24,13 @@ def judge(view: DeviceView) -> Answer:
     if not crowded:
         return None
     return Detected(
-        title=say(
-            "{name} was launched with {shapes} different shapes; the tiling cache keeps {entries}",
-            name=crowded[0]["name"],
-            shapes=crowded[0]["shapes"],
-            entries=entries,
-        ),
+        title=say("{name} was launched with {shapes} different shapes; the tiling cache keeps {entries}",
+                  name=crowded[0]["name"], shapes=crowded[0]["shapes"], entries=entries),
         evidence={"operators": crowded, "tiling_wait_ns": waited},
         gain=at_most(view.predict("host:tiling*0")),
         refute=say("tiling takes just as long with fewer shapes (the maximum finds every tiling in the cache)"),
         next=say("pad batch and sequence lengths to a few sizes: fewer shapes per operator than the cache keeps"),
-    )
+    )  # fmt: skip
 
 
 def _crowded(view: DeviceView, most: int) -> list[dict[str, Any]]:
@@ -51,4 +42,4 @@ def _crowded(view: DeviceView, most: int) -> list[dict[str, Any]]:
     return [{"name": view.tasks.name.names[c], "shapes": int(counts[c])} for c in order if counts[c] > most]
 
 
-RULE = Rule("tiling_cache", TITLE, SOURCE, needs, judge, relieves="host")
+RULE = Rule("tiling_cache", TITLE, SOURCE, lacks_shapes, judge, relieves="host")

@@ -37,22 +37,17 @@ def judge(view: DeviceView) -> Answer:
     if part < view.thresholds.uneven_share:
         return None
     return Detected(
-        title=say(
-            "{share} of the time in launching calls is beyond twice their usual time, most in {call}",
-            share=share(part),
-            call=worst,
-        ),
+        title=say("{share} of the time in launching calls is beyond twice their usual time, most in {call}",
+                  share=share(part), call=worst),
         evidence={"excess_ns": excess, "calls_ns": total, "worst": worst},
         gain=at_most(view.predict(f"host*{1 - part:.3f}")),
         refute=say(
             "the times scatter just as much with CPU_AFFINITY_CONF set and nothing else on those CPUs (shapes may "
             "differ, too)"
         ),
-        next=say(
-            "export CPU_AFFINITY_CONF=2 (force:1 where an affinity is set already), and keep other processes off "
-            "those CPUs"
-        ),
-    )
+        next=say("export CPU_AFFINITY_CONF=2 (force:1 where an affinity is set already), and keep other processes off "
+                 "those CPUs"),
+    )  # fmt: skip
 
 
 def _excess(view: DeviceView) -> tuple[int, int, str | None]:

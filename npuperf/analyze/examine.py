@@ -9,61 +9,29 @@ import numpy as np
 from msgspec import structs
 
 from npuperf.advise import advise
-from npuperf.analyze.changes import replay_changes, unanswered
+from npuperf.analyze.describe import describe
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.cluster.waits import Stays
 from npuperf.cores.blocks import core_use
-from npuperf.documents.analysis import (
-    Clock,
-    CoreUse,
-    Device,
-    Finding,
-    Kernel,
-    Partition,
-    Phase,
-    ReplayCheck,
-    Step,
-    Stream,
-    SuperKernelCheck,
-    SyncSite,
-    TypeTime,
-    Verdict,
-    WhatIf,
-)
-from npuperf.host.blame import sum_blame
-from npuperf.host.syncs import place
-from npuperf.messages import Message, say, say_n
+from npuperf.documents.analysis import Clock, Device, Finding, Kernel, Partition, Step, SuperKernelCheck, WhatIf
+from npuperf.host.mode import no_launches
+from npuperf.messages import Message, chain, say, say_n, series
 from npuperf.model.chip import Cores
 from npuperf.model.device import DeviceProfile
-from npuperf.model.intervals import Intervals
-from npuperf.model.labels import I64, Labels
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
 from npuperf.operators.sums import Key, OperatorSum, longest_kernels, sum_operators, type_labels
 from npuperf.readers.log import ReadLog
 from npuperf.replay.study import Study
-from npuperf.replay.whatif import Scene, predict
+from npuperf.replay.whatif import Scene, pattern, predict
 from npuperf.scopes import core_limits, fusion
-from npuperf.scopes.bench import study_cores
 from npuperf.scopes.expect import Checked, check
 from npuperf.scopes.fused import check_super_kernels
 from npuperf.scopes.splits import Split
-from npuperf.scopes.view import DeviceView
-from npuperf.timeline.launches import Launches
-from npuperf.timeline.partition import add, lay_out, window
-from npuperf.timeline.phases import join_alike, segment, shortest_phase
-from npuperf.timeline.typical import typical_step
-from npuperf.timeline.vendor import compare, partition_of
-from npuperf.timeline.verdict import NO_PACE, WINDOW, Pace, judge, paces
-
-NO_TIME_PARTITION: Final = Partition(**dict.fromkeys(Partition.__struct_fields__, 0))
-#: Names of a blame list beyond this one are summed by cause.
-_NAMES: Final = 12
-#: Sync places for which the gain is replayed.
-_SYNC_PLACES: Final = 5
-_TYPES: Final = 3
-_STEP: Final = say("the step")
-_PHASE: Final = say("the phase")
+from npuperf.scopes.view import DeviceView, study_cores
+from npuperf.timeline.partition import add
+from npuperf.timeline.vendor import partition_of
+from npuperf.timeline.verdict import NO_PACE, Pace, judge
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +61,7 @@ def examine(
     profile: DeviceProfile, request: AnalyzeRequest, thresholds: Thresholds, earlier: Earlier, log: ReadLog
 ) -> Examined | None:
     """Examine one device; None if the profile says nothing about it."""
-    active = profile.tasks.work != Work.CONTROL
-    if not active.any():
+    if not (profile.tasks.work != Work.CONTROL).any():
         return _vendor_only(profile, request, thresholds) if profile.vendor_steps else None
     study = Study.of(profile, thresholds)
     _warn(study, request.cores, log)
@@ -121,19 +88,9 @@ def _warn(study: Study, cores: Cores | None, log: ReadLog) -> None:
         log.warn(say("operator types are not recorded (Level0): kernels are grouped by name without running number"))
     known = profile.cores
     if cores and known.cube and (cores.cube, cores.vector) != (known.cube, known.vector):
-        log.warn(
-            say(
-                "{given} says {cores} cores, and the profile {recorded} ({source}): the former are used",
-                given=cores.source,
-                cores=_pair(cores),
-                recorded=_pair(known),
-                source=known.source,
-            )
-        )
-
-
-def _pair(cores: Cores) -> str:
-    return f"{cores.cube},{cores.vector}"
+        log.warn(say("{given} says {cores} cores, and the profile {recorded} ({source}): the former are used",
+                     given=cores.source, cores=f"{cores.cube},{cores.vector}", recorded=f"{known.cube},{known.vector}",
+                     source=known.source))  # fmt: skip
 
 
 def _examined(
@@ -141,11 +98,10 @@ def _examined(
 ) -> Examined:
     """Put together what is said about the window ``span`` of one device."""
     profile, timeline = study.profile, study.timeline
-    whole_run = request.step is None
     inside = np.ones(len(profile.tasks), np.bool_)
-    if not whole_run:
+    if request.step is not None:
         inside = (profile.tasks.start >= span[0]) & (profile.tasks.start < span[1])
-    tasks = profile.tasks if whole_run else profile.tasks.filter(inside)
+    tasks = profile.tasks.filter(inside)
     plain = tasks.without_counters()
     cores = request.cores or profile.cores
     origin = timeline.span[0]
@@ -153,7 +109,7 @@ def _examined(
     if study.replay is not None and study.elasticities is not None:
         scene = Scene.of(study, study.replay, span)
     use, held, bench = study_cores(study, cores, span, scene, thresholds, request.cores_of)
-    pace, report = _report(
+    pace, report = describe(
         study, plain, span, request, scene, core_use(plain, cores, span[1] - span[0], use), thresholds
     )
     view = DeviceView(
@@ -179,7 +135,7 @@ def _examined(
         operators=sum_operators(profile, tasks, cores, origin),
         kernels=longest_kernels(profile, plain, origin, request.top),
         findings=advise(view, request.rules),
-        what_if=replay_changes(view, request.what_if),
+        what_if=_replay_changes(view, request.what_if),
         checked=[check(windowed, expectation) for expectation in request.expect],
     )
 
@@ -202,203 +158,16 @@ def _check_super_kernels(view: DeviceView, earlier: Earlier) -> list[SuperKernel
     return check_super_kernels(same[0].tasks if same else Tasks.empty(), view.tasks, earlier.plog)
 
 
-def _report(
-    study: Study,
-    tasks: Tasks,
-    span: tuple[int, int],
-    request: AnalyzeRequest,
-    scene: Scene | None,
-    use: CoreUse,
-    thresholds: Thresholds,
-) -> tuple[Pace, Device]:
-    """Describe the window: everything but what rules and proposals say of it."""
-    profile, launches, origin = study.profile, study.launches, study.timeline.span[0]
-    whole, pace, verdict = _judge_windows(
-        study, window(*span), thresholds, say("the step") if len(study.steps) else WINDOW
-    )[0]
-    steps = [s for s in _steps(study, thresholds) if request.step in (None, s.step)]
-    shortest = shortest_phase(study.timeline.span[1] - origin, study.steps, thresholds)
-    phases = _phases(study, span, shortest, thresholds)
-    report = Device(
-        rank=profile.rank,
-        device=profile.device,
-        source=profile.source,
-        level=profile.context.level,
-        soc=request.soc or profile.soc,
-        cores_cube=(request.cores or profile.cores).cube,
-        cores_vector=(request.cores or profile.cores).vector,
-        origin_ns=origin,
-        partition=whole,
-        verdict=verdict,
-        clock=Clock(
-            launch_latency_ns=launches.latency,
-            latency_samples=launches.samples,
-            skew_ns=launches.skew,
-            launches=int(np.count_nonzero(launches.known)),
-            tasks=len(profile.tasks),
-        ),
-        steps=steps,
-        streams=_streams(tasks, launches, profile.tasks.without_counters(), span),
-        cores=use,
-        vendor=compare(profile.vendor_steps, steps, whole, thresholds) if request.step is None or steps else [],
-        phases=phases,
-        blame=sum_blame(study.blamed.within(*span), profile.host, study.nesting, _NAMES),
-        typical_step=typical_step(steps, phases, shortest, thresholds),
-        syncs=_syncs(study, scene, span, max(len(steps), 1)),
-        replay=_check(study, thresholds),
-    )
-    return pace, report
-
-
-def _judge_windows(
-    study: Study, windows: Intervals, thresholds: Thresholds, what: Message
-) -> list[tuple[Partition, Pace, Verdict]]:
-    """Split and judge each window; ``what``: how to call one."""
-    tasks, launches = study.profile.tasks, study.launches
-    rows = zip(
-        study.timeline.partition(windows),
-        paces(tasks, launches, windows, thresholds),
-        study.elasticity(windows),
-        strict=True,
-    )
-    excerpt = study.profile.excerpt
-    return [(p, pace, judge(p, pace, thresholds, elasticity=e, excerpt=excerpt, what=what)) for p, pace, e in rows]
-
-
-def _steps(study: Study, thresholds: Thresholds) -> list[Step]:
-    judged = _judge_windows(study, study.steps, thresholds, _STEP)
-    starts = (study.steps.start - study.timeline.span[0]).tolist()
-    return [
-        Step(step=number, start_ns=start, partition=partition, verdict=verdict)
-        for number, start, (partition, _, verdict) in zip(study.step_numbers.tolist(), starts, judged, strict=True)
-    ]
-
-
-def _phases(study: Study, span: tuple[int, int], shortest: int, thresholds: Thresholds) -> list[Phase]:
-    """Cut the window into phases, judge each, and join neighbours of one verdict."""
-    if study.profile.excerpt:
-        return []
-    cuts = segment(study.profile.tasks, study.launches, study.timeline, span, shortest, thresholds)
-    bounds = [verdict.bound for _, _, verdict in _judge_windows(study, cuts, thresholds, _PHASE)]
-    windows = join_alike(cuts, bounds, shortest)
-    judged = _judge_windows(study, windows, thresholds, _PHASE)
-    return [
-        _phase(study, start, end, partition, verdict)
-        for start, end, (partition, _, verdict) in zip(
-            windows.start.tolist(), windows.end.tolist(), judged, strict=True
-        )
-    ]
-
-
-def _phase(study: Study, start: int, end: int, partition: Partition, verdict: Verdict) -> Phase:
-    tasks, host = study.profile.tasks, study.profile.host
-    origin = study.timeline.span[0]
-    first, last = np.searchsorted(tasks.start, [start, end]).tolist()
-    steps = tasks.step[first:last]
-    steps = steps[steps >= 0]
-    weight = np.where(tasks.work != Work.CONTROL, tasks.dur, 0)
-    blame = sum_blame(study.blamed.within(start, end), host, study.nesting, _NAMES)
-    where = next((b.where for b in blame if b.where), None) if verdict.bound == "host" else None
-    if where is None:
-        longest = first + np.argsort(-weight[first:last], kind="stable")[:_NAMES]
-        where = next((line for i in longest.tolist() if (line := host.code_line(int(tasks.op[i])))), None)
-    return Phase(
-        start_ns=start - origin,
-        end_ns=end - origin,
-        first_step=int(steps.min()) if len(steps) else None,
-        last_step=int(steps.max()) if len(steps) else None,
-        label=study.sections.label(first, last, weight),
-        bound=verdict.bound,
-        partition=partition,
-        blame=blame,
-        verdict=verdict,
-        where=where,
-        kernels=_top_types(study.types, weight, first, last),
-    )
-
-
-def _top_types(types: Labels, weight: I64, first: int, last: int) -> list[TypeTime]:
-    codes = types.codes[first:last] + 1
-    totals = np.bincount(codes, weights=weight[first:last], minlength=1)
-    counts = np.bincount(codes, weights=weight[first:last] > 0, minlength=1)
-    order = np.argsort(-totals, kind="stable")[:_TYPES].tolist()
-    return [
-        TypeTime(type=types.names[c - 1] if c else "N/A", count=int(counts[c]), total_ns=int(totals[c]))
-        for c in order
-        if totals[c] > 0
-    ]
-
-
-def _check(study: Study, thresholds: Thresholds) -> ReplayCheck | None:
-    replay = study.replay
-    if replay is None:
-        return None
-    reason = replay.refusal(thresholds)
-    return ReplayCheck(
-        usable=reason is None,
-        reason=reason,
-        error=replay.error,
-        unexplained_ns=replay.unexplained_ns,
-        launched=replay.launched,
-    )
-
-
-def _syncs(study: Study, scene: Scene | None, span: tuple[int, int], steps: int) -> list[SyncSite]:
-    """List the places where the host waits for the device, the costliest first."""
-    sites = []
-    begin = study.syncs.start - study.launches.skew
-    chosen = (begin >= span[0] - study.launches.latency) & (begin < span[1])
-    for point in study.points:
-        calls = point.calls[chosen[point.calls]]
-        if len(calls):
-            host = int((study.syncs.end - study.syncs.start)[calls].sum())
-            sites.append((point, len(calls), host, study.idle_after(calls, span)))
-    sites.sort(key=lambda s: (-s[3], -s[2]))
-    gains: dict[str, tuple[int, int] | None] = {}
-    for point, *_ in sites[:_SYNC_PLACES] if scene else []:
-        name = place(point)
-        if scene and name not in gains:
-            found = predict(scene, f"sync:{name}*0")
-            gains[name] = (found.least // steps, found.most // steps)
-    return [
-        SyncSite(
-            name=point.name,
-            torch_op=point.op,
-            where=point.where,
-            count=count,
-            host_ns=host,
-            idle_ns=idle,
-            gain_ns_per_step=gains.get(place(point)),
-        )
-        for point, count, host, idle in sites
-    ]
-
-
-def _streams(tasks: Tasks, launches: Launches, everything: Tasks, span: tuple[int, int]) -> list[Stream]:
-    """Split the window once more for each stream alone; collectives without a stream come last."""
-    streams = []
-    for number in np.unique(everything.stream[everything.work != Work.CONTROL]).tolist():
-        mine = everything.stream == number
-        own = Launches(launches.end[mine], launches.latency, launches.samples, launches.skew, launches.implausible)
-        timeline = lay_out(everything.filter(mine), own, span)
-        count = int(np.count_nonzero((tasks.stream == number) & (tasks.work != Work.CONTROL)))
-        if count:
-            partition = timeline.partition(window(*span))[0]
-            streams.append(Stream(stream=number if number >= 0 else None, tasks=count, partition=partition))
-    return sorted(streams, key=lambda s: (s.stream is None, -s.partition.compute_ns, s.stream or 0))
-
-
 def _vendor_only(profile: DeviceProfile, request: AnalyzeRequest, thresholds: Thresholds) -> Examined:
     """Report on the exporter's own split when there is no kernel to look at."""
     chosen = [v for v in profile.vendor_steps if request.step in (None, v.step)]
     partitions = [partition_of(v) for v in chosen]
-    whole = add(partitions) if partitions else NO_TIME_PARTITION
+    whole = add(partitions) if partitions else Partition(**dict.fromkeys(Partition.__struct_fields__, 0))
     steps = [
         Step(step=v.step, start_ns=0, partition=p, verdict=judge(p, NO_PACE, thresholds))
         for v, p in zip(chosen, partitions, strict=True)
         if v.step is not None
     ]
-    none = Tasks.empty()
     report = Device(
         rank=profile.rank,
         device=profile.device,
@@ -413,9 +182,101 @@ def _vendor_only(profile: DeviceProfile, request: AnalyzeRequest, thresholds: Th
         clock=Clock(launch_latency_ns=0, latency_samples=0, skew_ns=0, launches=0, tasks=0),
         steps=steps,
         streams=[],
-        cores=core_use(none, Cores(), 0),
+        cores=core_use(Tasks.empty(), Cores(), 0),
         vendor=[],
         phases=[],
     )
     reason = say("there is no kernel in the data, only the exporter's own split")
-    return Examined(report, NO_PACE, what_if=[unanswered(expr, report, reason) for expr in request.what_if])
+    return Examined(report, NO_PACE, what_if=[_unanswered(expr, report, reason) for expr in request.what_if])
+
+
+#: Operator types that are named where an expression matches none.
+_NEAR: Final = 3
+#: Changes of one cause, where it is to blame for anything.
+_CAUSES: Final = {
+    "tiling": say("no shape inference and tiling on the host"),
+    "data_loading": say("data always ready"),
+    "compile": say("operators compiled before"),
+    "gc": say("no garbage collection"),
+}
+
+
+def _replay_changes(view: DeviceView, asked: tuple[str, ...]) -> list[WhatIf]:
+    """Replay the user's expressions, then the changes that every report shows."""
+    scene, report = view.scene, view.report
+    if scene is None:
+        return [_unanswered(expr, report, _why_no_model(view)) for expr in asked]
+    own = [_answered(expr, None, scene, report) for expr in asked]
+    standard = [_answered(expr, title, scene, report) for expr, title in _standard(report) if expr not in asked]
+    return [*own, *(w for w in standard if w.reason is None)]
+
+
+def _unanswered(expression: str, report: Device, reason: Message | None, title: Message | None = None) -> WhatIf:
+    """Say why a change cannot be replayed."""
+    return WhatIf(
+        expr=expression,
+        span_ns=None,
+        gain_pct=None,
+        gain_ns_per_step=None,
+        gain_pct_interval=None,
+        gain_per="step" if report.steps else "window",
+        title=title,
+        asked=title is None,
+        reason=reason,
+        rank=report.rank,
+        device=report.device,
+    )
+
+
+def _answered(expression: str, title: Message | None, scene: Scene, report: Device) -> WhatIf:
+    found = predict(scene, expression)
+    if not found.matched:
+        return _unanswered(expression, report, _unmatched(expression, scene), title)
+    before, per = max(found.before, 1), max(len(report.steps), 1)
+    return structs.replace(
+        _unanswered(expression, report, None, title),
+        span_ns=found.after,
+        gain_pct=100 * (found.before - found.after) / before,
+        gain_ns_per_step=(found.least // per, found.most // per),
+        gain_pct_interval=(100 * found.least / before, 100 * found.most / before),
+    )
+
+
+def _unmatched(expression: str, scene: Scene) -> Message:
+    """Name the parts of an expression that match nothing, and operator types that may be meant."""
+    parts = [part for part in expression.split(",") if not predict(scene, part).matched]
+    wanted = [part.split(":", 1)[1].split("*")[0].lower() for part in parts if part.startswith(("op:", "launches:"))]
+    near = [name for name in scene.types.names if any(w and w in name.lower() for w in wanted)][:_NEAR]
+    nothing = say("nothing here matches {parts}", parts=series(parts))
+    return chain(nothing, say("there are {types}", types=series(near)) if near else None)
+
+
+def _why_no_model(view: DeviceView) -> Message:
+    if view.profile.excerpt:
+        return say("rows are missing from the kernel table, so nothing can be replayed")
+    if view.study.replay is None:
+        return no_launches(view.mode)
+    return view.study.replay.refusal(view.thresholds) or say("the replay abstains")
+
+
+def _standard(report: Device) -> list[tuple[str, Message]]:
+    """Return the changes that are worth a line in every report, with their titles."""
+    rows = [
+        ("host*0,latency*0", say("no waiting for the host at all (what graph capture can reach at most)")),
+        ("host*0.5", say("host twice as fast")),
+        ("launches*0.5", say("kernels fused in pairs")),
+    ]
+    causes = dict.fromkeys(b.cause for b in report.blame)
+    rows += [(f"host:{cause}*0", title) for cause, title in _CAUSES.items() if cause in causes]
+    if any(s.idle_ns for s in report.syncs):
+        rows.append(("sync*0", say("no waiting of the host for the device")))
+    if report.partition.comm_exposed_ns:
+        rows.append(("overlap", say("communication beside compute")))
+        rows.append(("comm*0.5", say("communication twice as fast")))
+    times: dict[str, int] = {}
+    for kernel in (k for p in report.phases for k in p.kernels):
+        times[kernel.type] = times.get(kernel.type, 0) + kernel.total_ns
+    if times:
+        top = max(times, key=times.__getitem__)
+        rows.append((f"op:{pattern(top)}*0.5", say("{type} twice as fast", type=top)))
+    return rows

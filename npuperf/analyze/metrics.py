@@ -16,7 +16,7 @@ def register_all() -> None:
         Metric("host_wait", "percent", Result, _share(lambda d: d.partition.host_wait_ns, _untold)),
         Metric("idle", "percent", Result, _share(lambda d: d.partition.idle_ns)),
         Metric("comm.exposed", "percent", Result, _share(lambda d: d.partition.comm_exposed_ns)),
-        Metric("findings", "count", Result, _findings),
+        Metric("findings", "count", Result, lambda r: Measured(sum(f.status == "problem" for f in r.findings))),
     )
 
 
@@ -48,8 +48,3 @@ def _untold(device: Device) -> Message | None:
     if not device.partition.unattributed_ns:
         return None
     return say("idle time without a recorded launch may be waiting for the host")
-
-
-def _findings(result: Result) -> Measured:
-    """The problems that were found."""
-    return Measured(sum(f.status == "problem" for f in result.findings))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from msgspec import structs
@@ -10,23 +11,23 @@ from npuperf import __version__
 from npuperf.advise import advise_ranks, load_thresholds, sort_findings
 from npuperf.analyze import metrics
 from npuperf.analyze.examine import Earlier, Examined, examine
-from npuperf.analyze.overall import overall_verdict
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.cluster.waits import collective_waits, keep_pace
-from npuperf.documents.analysis import Finding, Input, InputKind, Result, WhatIf
+from npuperf.documents.analysis import Device, Elasticity, Finding, Input, InputKind, Result, Verdict, WhatIf
 from npuperf.documents.base import Tool
-from npuperf.documents.gates import Condition, Gate, judge_gate, parse_condition
+from npuperf.documents.gates import judge_gate, parse_condition
 from npuperf.errors import InputError, UsageError
-from npuperf.messages import Message, say, series
+from npuperf.messages import Message, say, say_n, series
 from npuperf.model.thresholds import Thresholds
 from npuperf.operators.sums import list_operators, merge
+from npuperf.readers.context import read_plog
 from npuperf.readers.log import ReadLog
-from npuperf.readers.plog import read_plog
-from npuperf.readers.read import Progress
-from npuperf.readers.recording import Reading, Recording, open_recording
+from npuperf.readers.recording import Progress, Reading, Recording, open_recording
 from npuperf.replay.whatif import parse
 from npuperf.scopes.expect import judge_cores
+from npuperf.timeline.partition import add
 from npuperf.timeline.steps import step_windows
+from npuperf.timeline.verdict import NO_PACE, judge
 
 metrics.register_all()
 
@@ -65,7 +66,9 @@ def run(request: AnalyzeRequest, recording: Recording | None = None, progress: P
     examined = [e for s in sources for e in s.examined]
     if not examined:
         _check_choice(request, sources)
-    return _with_gates(_result(request, recording, sources, context, thresholds), examined, request, conditions)
+    result = _result(request, recording, sources, context, thresholds)
+    gates = [judge_cores(e, [x.checked[i] for x in examined if x.checked]) for i, e in enumerate(request.expect)]
+    return structs.replace(result, gates=(*gates, *(judge_gate(condition, result) for condition in conditions)))
 
 
 def _examine(reading: Reading, request: AnalyzeRequest, thresholds: Thresholds, earlier: Earlier) -> _Source:
@@ -106,12 +109,9 @@ def _check_choice(request: AnalyzeRequest, sources: list[_Source]) -> None:
     if not request.partial:
         return
     seen = [pair for s in sources for pair in s.seen]
-    there = say(
-        "ranks: {ranks}; devices: {devices}; steps: {steps}",
-        ranks=_listed({r for r, _ in seen if r is not None}),
-        devices=_listed({d for _, d in seen}),
-        steps=_listed({step for s in sources for step in s.steps}),
-    )
+    there = say("ranks: {ranks}; devices: {devices}; steps: {steps}",
+                ranks=_listed({r for r, _ in seen if r is not None}), devices=_listed({d for _, d in seen}),
+                steps=_listed({step for s in sources for step in s.steps}))  # fmt: skip
     raise UsageError(say("nothing matches that choice of rank, device and step"), hint=there)
 
 
@@ -125,10 +125,8 @@ def _result(
     examined = [e for s in sources for e in s.examined]
     twice = _found_twice(sources)
     across, what_if = ([], [e.what_if for e in examined]) if twice else _across_ranks(examined, thresholds)
-    findings = [
-        *(f for e in examined for f in e.findings),
-        *(f for f in across if f.rule in (request.rules or [f.rule])),
-    ]
+    findings = [f for e in examined for f in e.findings]
+    findings += [f for f in across if not request.rules or f.rule in request.rules]
     return Result(
         tool=Tool(name="npuperf", version=__version__),
         input=_input(request, recording, sources, context, twice),
@@ -191,13 +189,60 @@ def _kind(recording: Recording, sources: list[_Source]) -> InputKind:
     return first.kind
 
 
-def _with_gates(
-    result: Result, examined: list[Examined], request: AnalyzeRequest, conditions: list[Condition]
-) -> Result:
-    """Judge the gates: kernels' cores on what was examined, conditions on the result."""
-    gates: list[Gate] = [
-        judge_cores(expectation, [e.checked[i] for e in examined if e.checked])
-        for i, expectation in enumerate(request.expect)
-    ]
-    gates += [judge_gate(condition, result) for condition in conditions]
-    return structs.replace(result, gates=tuple(gates))
+def overall_verdict(
+    examined: Sequence[Examined], findings: Sequence[Finding], thresholds: Thresholds, *, different_runs: bool
+) -> Verdict:
+    """Give the verdict over all devices; of ranks that wait for one of them, that one's."""
+    if not examined:
+        reason = say("no device task: the data holds host events only, as of a run without an NPU or GPU")
+        return Verdict(bound="unknown", basis="measured", reason=reason)
+    if len(examined) == 1:
+        return examined[0].report.verdict
+    if different_runs:
+        reason = say(
+            "several runs lie here (see warnings); each device has its own verdict, give one run for one answer"
+        )
+        return Verdict(bound="unknown", basis="measured", reason=reason)
+    everyone = _everyone(examined)
+    pacing = _pacing(examined, findings, thresholds)
+    if pacing is not None:
+        reason = say("{everyone}: rank {rank} sets the pace, the others wait: {reason}",
+                     everyone=everyone, rank=pacing.rank, reason=pacing.verdict.reason)  # fmt: skip
+        return structs.replace(pacing.verdict, reason=reason)
+    verdict = judge(
+        add([e.report.partition for e in examined]),
+        sum((e.pace for e in examined), NO_PACE),
+        thresholds,
+        elasticity=_mean_elasticity(examined),
+        excerpt=any(e.excerpt for e in examined),
+    )
+    return structs.replace(verdict, reason=say("{everyone}: {reason}", everyone=everyone, reason=verdict.reason))
+
+
+def _everyone(examined: Sequence[Examined]) -> Message:
+    bounds = [e.report.verdict.bound for e in examined]
+    counts = (say("{count} {bound}", count=bounds.count(b), bound=b) for b in dict.fromkeys(bounds))
+    return say_n("over {n} device ({counts})", "over all {n} devices ({counts})", len(examined), counts=series(counts))
+
+
+def _pacing(examined: Sequence[Examined], findings: Sequence[Finding], thresholds: Thresholds) -> Device | None:
+    """Return the rank that sets the pace of all, where the others lose a notable part of their time to it."""
+    slow = next((f for f in findings if f.rule == "slow_rank" and f.status == "problem"), None)
+    if slow is None or slow.gain_pct is None or slow.gain_pct[1] < 100 * thresholds.idle_share:
+        return None
+    pacing = next(e.report for e in examined if e.report.rank == slow.rank)
+    return pacing if pacing.verdict.bound != "communication" else None
+
+
+def _mean_elasticity(examined: Sequence[Examined]) -> Elasticity | None:
+    """Weigh the devices' elasticities by their spans; None if one of them has none."""
+    found = [(e.report.verdict.elasticity, e.report.partition.span_ns) for e in examined]
+    whole = sum(span for _, span in found)
+    known = [(e, span / whole) for e, span in found if e is not None] if whole else []
+    if not known or len(known) < len(found):
+        return None
+    return Elasticity(
+        host=sum(e.host * share for e, share in known),
+        compute=sum(e.compute * share for e, share in known),
+        communication=sum(e.communication * share for e, share in known),
+    )

@@ -10,15 +10,7 @@ from npuperf.messages import Message
 Outcome = Literal["better", "same", "worse", "cannot_tell"]
 Change = Literal["added", "removed", "changed", "same"]
 Part = Literal[
-    "compute",
-    "transfer",
-    "wait",
-    "comm_unknown",
-    "host_wait",
-    "launch_latency",
-    "dependency",
-    "unattributed",
-    "other",
+    "compute", "transfer", "wait", "comm_unknown", "host_wait", "launch_latency", "dependency", "unattributed", "other"
 ]
 
 

@@ -97,13 +97,8 @@ class Check(Model, frozen=True, kw_only=True):
     @property
     def sentence(self) -> Message:
         """All of it in one line."""
-        return say(
-            "check {name}: {status}: {found} (required: {required})",
-            name=self.name,
-            status=_STATUS[self.status],
-            found=self.found,
-            required=self.required,
-        )
+        return say("check {name}: {status}: {found} (required: {required})",
+                   name=self.name, status=_STATUS[self.status], found=self.found, required=self.required)  # fmt: skip
 
 
 _STATUS: Final[dict[CheckStatus, Message]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -9,15 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
 from npuperf.documents.document import Problem
 from npuperf.documents.recorded import Exported, Proof, Recorded
 from npuperf.errors import ExitCode, InputError
 from npuperf.messages import Message, chain, say, say_n, series
+from npuperf.model.device import DeviceProfile
+from npuperf.model.tasks import NO_TIME, Work
 from npuperf.profile.export import Export, export
 from npuperf.profile.folder import RunFolder, bytes_below
-from npuperf.profile.proof import prove
 from npuperf.profile.request import ProfileRequest
-from npuperf.readers.recording import Recording, open_recording
+from npuperf.readers.recording import Reading, Recording, open_recording
 
 Tell = Callable[[Message], None]
 
@@ -129,3 +133,34 @@ def _terminable() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def prove(recording: Recording) -> tuple[Proof, ...]:
+    """Read everything of a recording; what cannot be read is a proof that does not hold."""
+    return tuple(proof for proofs in recording.map(_proofs) for proof in proofs)
+
+
+def _proofs(reading: Reading) -> list[Proof]:
+    path, rank = str(reading.source.root.absolute()), reading.source.rank
+    if reading.error is not None:
+        return [Proof(path=path, rank=rank, problem=reading.error.what)]
+    lost = sum(loss.rows for loss in reading.log.lost)
+    if not reading.profiles:  # the events with a duration count, in traces of the CPU only
+        mark = re.compile(rb'"ph":\s*"X"')
+        events = sum(len(mark.findall(line)) for file in reading.source.timeline for line in file.open("rb"))
+        return [Proof(path=path, rank=rank, events=events, lost=lost)]
+    return [_of(path, profile, lost) for profile in reading.profiles]
+
+
+def _of(path: str, profile: DeviceProfile, lost: int) -> Proof:
+    tasks = profile.tasks
+    kernels = np.isin(tasks.work, (Work.COMPUTE, Work.COMMUNICATION))
+    return Proof(
+        path=path,
+        rank=profile.rank,
+        device=profile.device,
+        kernels=int(kernels.sum()),
+        launched=int((kernels & (tasks.launch_end != NO_TIME)).sum()),
+        steps=len(set(profile.host_steps.number.tolist())),
+        lost=lost,
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -14,56 +13,19 @@ from npuperf.messages import say
 ELSEWHERE: Final = say("choose another folder with -o")
 
 
-@dataclass(frozen=True, slots=True)
 class RunFolder:
-    """Where a run keeps its things. ``raw`` holds what the profilers wrote; ``work`` is npuperf's own."""
+    """Where a run keeps its things: ``manifest`` says what is known about it, ``export_log`` what the exporters said.
 
-    path: Path
+    ``raw`` holds what the profilers wrote; ``work`` is npuperf's own: ``plan`` for the agent, ``status`` of every
+    process, ``stop`` (a file whose presence ends recording), and the program's ``exit_status`` from below msprof.
+    """
 
-    @property
-    def shown(self) -> str:
-        """How to call it in a command."""
-        return shown(self.path)
-
-    @property
-    def manifest(self) -> Path:
-        """What is known about the run."""
-        return self.path / MANIFEST
-
-    @property
-    def raw(self) -> Path:
-        """What the profilers wrote."""
-        return self.path / "raw"
-
-    @property
-    def work(self) -> Path:
-        """Notes between npuperf and the program."""
-        return self.path / ".profile"
-
-    @property
-    def plan(self) -> Path:
-        """What the agent shall do."""
-        return self.work / "plan.json"
-
-    @property
-    def status(self) -> Path:
-        """What every process says of itself."""
-        return self.work / "status"
-
-    @property
-    def stop(self) -> Path:
-        """A file whose presence ends recording; its text says why."""
-        return self.work / "stop"
-
-    @property
-    def exit_status(self) -> Path:
-        """The program's exit status where msprof stands between."""
-        return self.work / "exit-status"
-
-    @property
-    def export_log(self) -> Path:
-        """Everything the exporters said."""
-        return self.path / "export.log"
+    def __init__(self, path: Path) -> None:
+        self.path, self.shown = path, shown(path)  # the latter as it is called in a command
+        self.manifest, self.raw, self.work = path / MANIFEST, path / "raw", path / ".profile"
+        self.plan, self.status = self.work / "plan.json", self.work / "status"
+        self.stop, self.exit_status = self.work / "stop", self.work / "exit-status"
+        self.export_log = path / "export.log"
 
 
 def check_free(path: Path, force: bool) -> None:

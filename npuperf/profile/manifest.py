@@ -21,10 +21,9 @@ from npuperf.documents.recorded import Exported, Overhead, ProcessStatus, Proof,
 from npuperf.files import read_object, write_atomically
 from npuperf.messages import Message
 from npuperf.process import run_quietly
-from npuperf.profile.command import Command
-from npuperf.profile.environment import worth_keeping
 from npuperf.profile.folder import RunFolder
 from npuperf.profile.processes import as_message
+from npuperf.profile.program import Command, worth_keeping
 from npuperf.profile.request import ProfileRequest, RecordingOptions
 
 Outcome = Literal["done", "failed"]

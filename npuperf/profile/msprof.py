@@ -95,10 +95,11 @@ sys.exit(status)
 
 def _examined(binary: Path) -> Msprof:
     """Try the binary: without a driver it cannot even show its help."""
-    script = _script_of(binary)
+    script = binary.resolve().parents[1] / _SCRIPT
+    beside = script if script.is_file() else None
     output = run_quietly([str(binary), "--help"])
     works = _NO_DRIVER not in output.text and output.returncode is not None
-    return Msprof(binary, script, works, output.text, None if works else _note(binary, script, output))
+    return Msprof(binary, beside, works, output.text, None if works else _note(binary, beside, output))
 
 
 def _note(binary: Path, script: Path | None, output: Printed) -> Message:
@@ -109,12 +110,6 @@ def _note(binary: Path, script: Path | None, output: Printed) -> Message:
     if script:
         return say("{why}: used {script} in its place", why=why, script=str(script))
     return say("{why}, and there is no msprof.py beside it", why=why)
-
-
-def _script_of(binary: Path) -> Path | None:
-    profiler = binary.resolve().parents[1]
-    script = profiler / _SCRIPT
-    return script if script.is_file() else None
 
 
 def _with_path(environment: Mapping[str, str], first: Path) -> dict[str, str]:

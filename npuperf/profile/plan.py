@@ -1,15 +1,124 @@
-"""What the agent inside the program is told: one JSON document."""
+"""What the profilers are given: each engine's arguments, and the JSON document of the agent inside the program."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from npuperf.profile.arguments import e2e_arguments, torch_arguments
-from npuperf.profile.environment import SILENCERS
 from npuperf.profile.folder import RunFolder
-from npuperf.profile.request import ProfileRequest
+from npuperf.profile.request import METRICS, ProfileRequest, flag
+
+#: Set by ``msprof`` and by TF Adapter; torch_npu.profiler does nothing where one of them is set.
+SILENCERS: Final = ("PROFILER_SAMPLECONFIG", "PROFILING_MODE")
+
+Value = bool | int | float | str | list[str]
+
+
+class Argument(NamedTuple):
+    """A keyword and its value; ``option`` is how the user asked for it, None where it is a default."""
+
+    keyword: str
+    value: Value
+    option: str | None
+
+
+#: Options that are switched on, and the keyword of ``torch_npu.profiler.profile`` for each.
+_PROFILE: Final = (
+    ("shapes", "record_shapes"),
+    ("memory", "profile_memory"),
+    ("stack", "with_stack"),
+    ("modules", "with_modules"),
+    ("flops", "with_flops"),
+)
+#: The same for ``_ExperimentalConfig``: switches and lists, left out where they are off or empty.
+_EXPERIMENTAL: Final = (
+    ("l2_cache", "l2_cache"),
+    ("mstx", "mstx"),
+    ("op_attr", "op_attr"),
+    ("op_args", "record_op_args"),
+    ("sys_io", "sys_io"),
+    ("sys_interconnection", "sys_interconnection"),
+    ("mstx_include", "mstx_domain_include"),
+    ("mstx_exclude", "mstx_domain_exclude"),
+)
+
+
+def torch_arguments(request: ProfileRequest) -> dict[str, list[Argument]]:
+    """Translate for torch_npu.profiler: the arguments of ``profile``, and those of its experimental configuration.
+
+    Enumerations are given by member name; the agent looks them up in the version that is installed.
+    """
+    profile = [_argument(request, name, key, True) for name, key in _PROFILE if getattr(request, name)]
+    level = "Level_none" if request.level == "none" else f"Level{request.level}"
+    counters = request.aic_metrics if request.level in ("1", "2") else "AiCoreNone"
+    formats: Value = {"text": "Text", "db": "Db"}.get(request.export) or ["Text", "Db"]
+    found: list[tuple[str, str, Value]] = [
+        ("level", "profiler_level", level),
+        ("aic_metrics", "aic_metrics", counters),
+        ("export", "export_type", formats),
+    ]
+    for name, key in _EXPERIMENTAL:
+        value = getattr(request, name)
+        if value:
+            found.append((name, key, list(value) if isinstance(value, tuple) else value))
+    if request.gc_threshold is not None:
+        found.append(("gc_threshold", "gc_detect_threshold", request.gc_threshold))
+    if request.host_sys:
+        found.append(("host_sys", "host_sys", [s.upper() for s in request.host_sys]))
+    if not request.simplify:
+        found.append(("simplify", "data_simplification", False))
+    return {"profile": profile, "experimental": [_argument(request, *entry) for entry in found]}
+
+
+def e2e_arguments(request: ProfileRequest) -> list[Argument]:
+    """Translate for the legacy ``torch_npu.npu.profileConfig``."""
+    values = (
+        ("acl_api", "ACL_PROF_ACL_API", request.acl_api),
+        ("task_time", "ACL_PROF_TASK_TIME", request.task_time),
+        ("aic_metrics", "ACL_PROF_AICORE_METRICS", request.aic_metrics != "AiCoreNone"),
+        ("aicpu", "ACL_PROF_AICPU", request.aicpu),
+        ("l2_cache", "ACL_PROF_L2CACHE", request.l2_cache),
+        ("communication", "ACL_PROF_HCCL_TRACE", request.communication),
+        ("training_trace", "ACL_PROF_TRAINING_TRACE", request.training_trace),
+        ("stack", "TORCH_CALL_STACK", request.stack),
+        ("aic_metrics", "aiCoreMetricsType", METRICS[request.aic_metrics] or 0),
+    )
+    return [_argument(request, *entry) for entry in values]
+
+
+def _argument(request: ProfileRequest, name: str, keyword: str, value: Value) -> Argument:
+    return Argument(keyword, value, flag(name) if name in request.given else None)
+
+
+def msprof_arguments(request: ProfileRequest) -> list[str]:
+    """Translate for the msprof command; only what differs from its defaults or was asked for."""
+    given = request.given
+    times = {"0": "l0", "1": "l1", "2": "l1", "none": "off"}[request.level]
+    counters = "--ai-core=off" if request.aic_metrics == "AiCoreNone" else f"--aic-metrics={request.aic_metrics}"
+    switches = (
+        ("level" in given or request.level != "1", f"--task-time={times}"),
+        (request.level == "2", "--runtime-api=on"),
+        (True, counters),
+        ("acl_api" in given, f"--ascendcl={_on(request.acl_api)}"),
+        ("task_time" in given, f"--task-time={_on(request.task_time)}"),
+        ("aicpu" in given or request.level == "2", f"--aicpu={_on(request.aicpu)}"),
+        (request.l2_cache, "--l2=on"),
+        (request.mstx, "--msproftx=on"),
+        (request.sys_io, "--sys-io-profiling=on"),
+        (request.sys_interconnection, "--sys-interconnection-profiling=on"),
+        (request.export == "db", "--type=db"),
+        (bool(request.mstx_include), f"--mstx-domain-include={','.join(request.mstx_include)}"),
+        (bool(request.mstx_exclude), f"--mstx-domain-exclude={','.join(request.mstx_exclude)}"),
+        (bool(request.host_sys), f"--host-sys={','.join(request.host_sys)}"),
+        (request.max_size is not None, f"--storage-limit={(request.max_size or 0) >> 20}MB"),
+    )
+    return [*(text for wanted, text in switches if wanted), *request.msprof_arg]
+
+
+def _on(value: bool) -> str:
+    return "on" if value else "off"
+
 
 #: The agent, and the folder of it that goes on PYTHONPATH.
 AGENT: Final = Path(__file__).resolve().parent.parent / "agent"

@@ -1,21 +1,153 @@
-"""How the program is started: with the agent inside, or under msprof."""
+"""How the program is started: its command and its environment, with the agent inside or under msprof."""
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
 
 from npuperf.documents.recorded import RecordingPlan, Setting, Window
 from npuperf.errors import InputError, UsageError
 from npuperf.messages import Message, say, say_n, series
-from npuperf.profile.arguments import e2e_arguments, msprof_arguments, torch_arguments
-from npuperf.profile.command import Command
-from npuperf.profile.environment import SILENCERS, distortions, for_program
 from npuperf.profile.folder import RunFolder
 from npuperf.profile.msprof import find_msprof, not_found
-from npuperf.profile.plan import AGENT, INJECT
+from npuperf.profile.plan import AGENT, INJECT, SILENCERS, e2e_arguments, msprof_arguments, torch_arguments
 from npuperf.profile.request import ProfileRequest, flag
+
+#: Recorded in the manifest: they decide how a program runs and how it is measured.
+_PREFIXES: Final = ("ASCEND_", "HCCL_", "TORCH_", "PYTORCH_", "ACLNN_", "NPU_", "TASK_QUEUE", "CPU_AFFINITY", "OMP_")
+_NAMES: Final = (
+    "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "PROF_CONFIG_PATH", "MSMONITOR_USE_DAEMON",
+    "KINETO_USE_DAEMON", "PYTHONTRACEMALLOC", "PYTHONDEVMODE", "PYTHONMALLOC", "TUNE_BANK_PATH",
+    "MAX_RUNTIME_CORE_NUMBER", "COMBINED_ENABLE", *SILENCERS,
+)  # fmt: skip
+#: A name part that keeps a variable out of the manifest.
+_SECRET: Final = ("TOKEN", "SECRET", "PASSWORD", "KEY")
+
+
+def _another_profiler(tool: str) -> Message:
+    return say("{tool} may start a profiler of its own: two of them damage each other's data", tool=tool)
+
+
+#: Variables (value or None for any) that distort what is measured, and why.
+_DISTORTING: Final = (
+    (
+        "ASCEND_LAUNCH_BLOCKING",
+        "1",
+        say("every operator waits for the device: nothing overlaps as it does in a real run"),
+    ),
+    ("PYTORCH_NO_NPU_MEMORY_CACHING", None, say("memory is not cached: every allocation goes to the driver")),
+    ("ASCEND_GLOBAL_LOG_LEVEL", "0", say("CANN writes debug logs, which slows the host down")),
+    ("ASCEND_GLOBAL_LOG_LEVEL", "1", say("CANN writes info logs, which slows the host down")),
+    ("ASCEND_SLOG_PRINT_TO_STDOUT", "1", say("CANN prints its log, which slows the host down")),
+    ("PYTHONTRACEMALLOC", None, say("Python traces every allocation, which slows the host down")),
+    ("PYTHONDEVMODE", None, say("Python runs in development mode, which slows the host down")),
+    ("PYTHONMALLOC", "debug", say("Python checks every allocation, which slows the host down")),
+    ("PROF_CONFIG_PATH", None, _another_profiler("torch_npu")),
+    ("MSMONITOR_USE_DAEMON", "1", _another_profiler("msMonitor")),
+    ("KINETO_USE_DAEMON", "1", _another_profiler("dynolog")),
+)
+
+
+def worth_keeping(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that explain a result, without anything that looks like a secret."""
+    names = (n for n in environment if (n.startswith(_PREFIXES) or n in _NAMES) and not any(s in n for s in _SECRET))
+    return {name: environment[name] for name in sorted(names)}
+
+
+def distortions(environment: Mapping[str, str]) -> list[Message]:
+    """Warn of every variable that distorts the measurement."""
+    return [
+        say("{name}={value} is set: {why}", name=name, value=environment[name], why=why)
+        for name, value, why in _DISTORTING
+        if name in environment and (environment[name] == value if value else environment[name] not in ("", "0"))
+    ]
+
+
+def for_program(environment: Mapping[str, str], agent: Path, plan: Path) -> tuple[dict[str, str], list[Message]]:
+    """Return the environment of a program that the agent shall enter, and what was changed in it."""
+    chosen = {name: value for name, value in environment.items() if name not in SILENCERS}
+    before = environment.get("PYTHONPATH")
+    chosen["PYTHONPATH"] = f"{agent}{os.pathsep}{before}" if before else str(agent)
+    chosen["NPUPERF_PLAN"] = str(plan)
+    return chosen, [
+        say("{name}={value} is set: torch_npu.profiler would record nothing; the program is started without it",
+            name=name, value=environment[name])
+        for name in SILENCERS if environment.get(name)
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """``argv`` is what is started; ``script`` the file of the user's that it names first, if any."""
+
+    argv: tuple[str, ...]
+    script: Path | None = None
+
+
+def resolve(words: Sequence[str], module: str | None = None, python: str | None = None) -> Command:
+    """Find out what to start.
+
+    A Python file or ``module`` runs under ``python`` (by default npuperf's own interpreter if it has torch, else the
+    first python on PATH), a shell script under sh, anything else as it is. Raises UsageError when there is nothing to
+    start.
+    """
+    if module is not None:
+        return Command((find_python(python), "-m", module, *words))
+    if not words:
+        raise UsageError(say("nothing to run"), hint=say("npuperf profile train.py, or npuperf profile -- COMMAND"))
+    first = Path(words[0])
+    if first.is_dir() and (first / "__main__.py").is_file():
+        return Command((find_python(python), *words), first / "__main__.py")
+    if first.is_file():
+        starter = _starter(first, python)
+        return Command((*starter, *words) if starter else _startable(words), first)
+    if shutil.which(words[0]):
+        scripts = (Path(word) for word in words[1:] if word.endswith((".py", ".sh")))
+        return Command(tuple(words), next((s for s in scripts if s.is_file()), None))
+    what = say("{word}: no such file or command", word=words[0])
+    if first.suffix or os.sep in words[0]:
+        what = say("{word}: no such file", word=words[0])
+    raise UsageError(what, hint=say("options of npuperf come before the script; commands come after --"))
+
+
+def _starter(file: Path, python: str | None) -> tuple[str, ...]:
+    """Return what a file needs before its name."""
+    with file.open("rb") as opened:
+        line = opened.readline(200)
+    shebang = line.startswith(b"#!")
+    if file.suffix in (".py", ".pyc", ".pyz") or (shebang and b"python" in line and not os.access(file, os.X_OK)):
+        return (find_python(python),)
+    if os.access(file, os.X_OK) and (shebang or line.startswith(b"\x7fELF")):
+        return ()
+    if file.suffix in (".sh", ".bash") or shebang:
+        return ("bash" if shutil.which("bash") else "sh",)
+    raise UsageError(say("{file}: neither a Python file nor something that can be started", file=str(file)))
+
+
+def _startable(words: Sequence[str]) -> tuple[str, ...]:
+    """A file in the current folder is started by path, never by looking for its name elsewhere."""
+    return tuple(words) if os.sep in words[0] else (f"{os.curdir}{os.sep}{words[0]}", *words[1:])
+
+
+def find_python(chosen: str | None = None) -> str:
+    """Return the interpreter for Python programs: the chosen one, npuperf's own if it has torch, or that on PATH."""
+    if chosen is not None:
+        found = shutil.which(chosen)
+        if not found:
+            raise UsageError(say("--python {name}: no such program", name=chosen))
+        return found
+    if importlib.util.find_spec("torch") is None:
+        other = shutil.which("python") or shutil.which("python3")
+        if other:
+            return other
+    return sys.executable
+
 
 #: A script of the vendor's own guide records one or two steps after the first ten, in which operators are compiled.
 _FIRST_STEPS = 10
@@ -117,12 +249,7 @@ def _cautions(request: ProfileRequest) -> list[Message]:
     kinds = [flag(n) for n in (*names, "sys_interconnection", "mstx") if getattr(request, n)]
     kinds += ["--level 2"] if request.level == "2" else []
     if len(kinds) > _MANY_KINDS:
-        found.append(
-            say_n(
-                "{n} kind of data at once ({kinds}) slows the program down: record them in several runs",
-                "{n} kinds of data at once ({kinds}) slow the program down: record them in several runs",
-                len(kinds),
-                kinds=series(kinds),
-            )
-        )
+        found.append(say_n("{n} kind of data at once ({kinds}) slows the program down: record them in several runs",
+                           "{n} kinds of data at once ({kinds}) slow the program down: record them in several runs",
+                           len(kinds), kinds=series(kinds)))  # fmt: skip
     return found

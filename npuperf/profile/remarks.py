@@ -20,6 +20,8 @@ from npuperf.profile.request import ProfileRequest, flag
 _NPU_ONLY: Final = ("level", "aic_metrics", "export", "l2_cache", "mstx", "op_attr", "op_args", "host_sys", "sys_io")
 #: Exit statuses of programs that were told to end: 128 + SIGINT, SIGTERM, SIGHUP.
 _INTERRUPTED: Final = (130, 143, 129)
+#: States of a process that counts steps and records none.
+_IDLE: Final = ("waiting", "waiting for the NPU", "failed")
 #: Ranks named before "…".
 _RANKS_NAMED: Final = 8
 
@@ -44,7 +46,9 @@ def remarks(processes: Sequence[ProcessStatus], request: ProfileRequest) -> list
     recorded = any(p.folders for p in processes)
     found = [remark for p in processes for remark in (*_of_process(p), *_of_engine(p, request))]
     if recorded:
-        found += [_recorded_nothing(p) for p in processes if _is_idle(p)]
+        idle = [p for p in processes if not p.folders and p.step and p.state in _IDLE]
+        found += [say("{process} recorded nothing: {why} at step {step}",
+                      process=p.name, why=p.problem or state_of(p), step=p.step) for p in idle]  # fmt: skip
         found += _missing_ranks(processes, request)
     return list(dict.fromkeys(found))
 
@@ -53,14 +57,12 @@ def _of_process(p: ProcessStatus) -> Iterator[Message]:
     """Say how the recording went in a process."""
     for warning in p.warnings:
         yield say("{process}: {warning}", process=p.name, warning=warning)
-    for line in _errors(p.said):
-        yield say("{process}: torch_npu says: {words}", process=p.name, words=line)
+    for line in p.said.splitlines():
+        if "[ERROR]" in line:
+            yield say("{process}: torch_npu says: {words}", process=p.name, words=line.split("]")[-1].strip(" :"))
     if p.early and p.stopped is None and not p.warnings:
-        yield say(
-            "{process}: the program ended at step {step}, inside the window: that step is incomplete",
-            process=p.name,
-            step=p.step,
-        )
+        yield say("{process}: the program ended at step {step}, inside the window: that step is incomplete",
+                  process=p.name, step=p.step)  # fmt: skip
     if p.state in BUSY:  # killed, or crashed in C
         yield say("{process}: the process died while {state}: its data is incomplete",
                   process=p.name, state=state_of(p))  # fmt: skip
@@ -70,23 +72,11 @@ def _of_engine(p: ProcessStatus, request: ProfileRequest) -> Iterator[Message]:
     """Say it loudly where the CPU was recorded in place of an NPU."""
     if p.engine != "cpu" or request.engine == "cpu":
         return
-    yield say(
-        "{process}: NO NPU ({why}): only the CPU was recorded; it says nothing about an NPU",
-        process=p.name,
-        why=p.why_cpu,
-    )
+    yield say("{process}: NO NPU ({why}): only the CPU was recorded; it says nothing about an NPU",
+              process=p.name, why=p.why_cpu)  # fmt: skip
     ignored = [flag(name) for name in request.given if name in _NPU_ONLY]
     if ignored:
         yield say("without an NPU these options have no effect: {options}", options=series(ignored))
-
-
-def _is_idle(p: ProcessStatus) -> bool:
-    return not p.folders and bool(p.step) and p.state in ("waiting", "waiting for the NPU", "failed")
-
-
-def _recorded_nothing(p: ProcessStatus) -> Message:
-    return say("{process} recorded nothing: {why} at step {step}",
-               process=p.name, why=p.problem or state_of(p), step=p.step)  # fmt: skip
 
 
 def _missing_ranks(processes: Sequence[ProcessStatus], request: ProfileRequest) -> list[Message]:
@@ -185,8 +175,3 @@ def _too_few_steps(p: ProcessStatus, request: ProfileRequest) -> Problem:
                  steps=p.step, first=request.first_recorded),
         hint=say("--wait {wait} records its last {active} steps", wait=fitting, active=request.active),
     )  # fmt: skip
-
-
-def _errors(said: str) -> list[str]:
-    """Return the error lines among a profiler's words."""
-    return [line.split("]")[-1].strip(" :") for line in said.splitlines() if "[ERROR]" in line]

@@ -15,16 +15,14 @@ from npuperf.errors import ExitCode, InputError
 from npuperf.messages import say
 from npuperf.process import Ended, run_attached
 from npuperf.profile import manifest as manifests
-from npuperf.profile.command import Command, find_python, resolve
 from npuperf.profile.evidence import RecordingJob, Tell, find_evidence
 from npuperf.profile.export import copy_raw, raw_folders
 from npuperf.profile.folder import RunFolder, check_free, create
 from npuperf.profile.plan import write_plan
-from npuperf.profile.processes import read_all
-from npuperf.profile.program import Launch, prepare, preview
+from npuperf.profile.processes import Watch, read_all
+from npuperf.profile.program import Command, Launch, find_python, prepare, preview, resolve
 from npuperf.profile.remarks import overhead_of, remarks, why_nothing
 from npuperf.profile.request import ProfileRequest
-from npuperf.profile.watch import Watch
 from npuperf.readers.recording import Recording
 
 _REPLACE: Final = say("--own-profiler replace lets npuperf record in its place")

@@ -19,7 +19,7 @@ from npuperf.model.device import HostSteps, VendorStep
 from npuperf.model.host import HostOps, Spans
 from npuperf.model.labels import F32, I64, Labels, Mask
 from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, UNKNOWN, Tasks, Work, work_of_rows, work_of_tasks
-from npuperf.readers.join import match
+from npuperf.readers.join import match, pick
 from npuperf.readers.log import ReadLog
 from npuperf.readers.sqlite import Database, open_database
 from npuperf.readers.timeline import TraceTimeline
@@ -109,8 +109,8 @@ def _tasks(db: Database, calls: _Calls, api: _Api) -> tuple[Tasks, I64]:
         task["end"],
         work,
         stream=task["stream"],
-        block=np.where(is_row, compute["block"][row], -1) if len(compute["id"]) else None,
-        mix_block=np.where(is_row, compute["mix_block"][row], -1) if len(compute["id"]) else None,
+        block=pick(compute["block"], row),
+        mix_block=pick(compute["mix_block"], row),
         name=name.fill(runtime),
         type=db.text(compute["type"]).take(row),
         core=core.fill(cores),
@@ -157,17 +157,13 @@ class _Calls:
         """Find launches by connection id: the node level first, else the start of whichever call carried it."""
         connection = np.where(np.isin(connection, _INVALID), -2, connection)
         is_launch = (self.kind == _NODE) & self.name.flag([n == "launch" for n in self.name.names])
-        start = np.full(len(connection), NO_TIME, np.int64)
-        end, thread = start.copy(), np.full(len(connection), UNKNOWN, np.int64)
-        for chosen, ends in ((is_launch, self.end), (~is_launch, self.start)):
-            rows = np.flatnonzero(chosen)
-            if len(rows):
-                found = match(connection, self.connection[rows])
-                fresh = (found >= 0) & (start == NO_TIME)
-                end = np.where(fresh, ends[rows[found]], end)
-                thread = np.where(fresh, self.thread[rows[found]], thread)
-                start = np.where(fresh, self.start[rows[found]], start)
-        return start, end, thread
+        launch, other = (self._carrying(connection, np.flatnonzero(rows)) for rows in (is_launch, ~is_launch))
+        call = np.where(launch >= 0, launch, other)
+        end = np.where(launch >= 0, pick(self.end, launch), pick(self.start, other, NO_TIME))
+        return pick(self.start, call, NO_TIME), end, pick(self.thread, call)
+
+    def _carrying(self, connection: I64, rows: I64) -> I64:
+        return pick(rows, match(connection, self.connection[rows]))
 
 
 def _host_times(db: Database, table: str) -> dict[str, str]:
@@ -237,12 +233,8 @@ def _communication(db: Database, calls: _Calls, devices: I64) -> tuple[Tasks, I6
         "WHERE startNs IS NOT NULL AND endNs >= startNs",
     )
     if len(op["start"]) and (op["device"] < 0).any():
-        db.log.warn(
-            say(
-                "{path}: communication operators name no device and there are several; they are left out",
-                path=str(db.path),
-            )
-        )
+        db.log.warn(say("{path}: communication operators name no device and there are several; they are left out",
+                        path=str(db.path)))  # fmt: skip
     launch_start, launch_end, launch_thread = calls.launches(op["connection"])
     tasks = Tasks.build(
         op["start"],
@@ -319,7 +311,5 @@ def _stacks(db: Database, ids: I64) -> Labels:
 def _ops(db: Database, api: _Api, connection: I64) -> I64:
     """Find the torch operator behind each task: CONNECTION_IDS ties an operator to its launches."""
     pairs = db.columns("CONNECTION_IDS", {"id": "id", "connection": "connectionId"})
-    if not len(api.ops) or not len(pairs["id"]):
-        return np.full(len(connection), -1, np.int64)
     pair = match(np.where(np.isin(connection, _INVALID), -2, connection), pairs["connection"])
-    return np.where(pair >= 0, match(pairs["id"][pair], np.where(api.connection < 0, -3, api.connection)), -1)
+    return pick(match(pairs["id"], np.where(api.connection < 0, -3, api.connection)), pair)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -26,6 +25,7 @@ _ASCEND: Final = re.compile(r".+_ascend_(pt|ms)$")
 _PROF: Final = re.compile(r"^PROF_\w+$")
 _DEVICE: Final = re.compile(r"^device_(\d+)$")
 _OP_SUMMARY: Final = re.compile(r"^op_summary.*\.csv$")
+_NUMBERED: Final = re.compile(r"^op_summary(_slice)?[\d_]+\.csv$")
 _TIMELINE: Final = re.compile(r"^(trace_view|msprof(_slice)?_\d[\d_]*)\.json$")
 _TORCH_DB: Final = re.compile(r"^ascend_pytorch_profiler(?:_(\d+))?\.db$")
 _MSPROF_DB: Final = re.compile(r"^msprof_\d+\.db$")
@@ -38,10 +38,8 @@ _RAW_DIRS: Final = {"FRAMEWORK", "logs", "data", "sqlite", "mindstudio_profiler_
 _OUTPUT: Final = "ASCEND_PROFILER_OUTPUT"
 _INNER_DIRS: Final = (_OUTPUT, "mindstudio_profiler_output", "summary", "timeline")
 
-_READABLE: Final = say(
-    "kernel_details.csv, op_summary*.csv, step_trace_time.csv, trace_view.json, msprof_*.json, "
-    "ascend_pytorch_profiler*.db, msprof_*.db or a PyTorch trace (.json, .json.gz)"
-)
+_READABLE: Final = say("kernel_details.csv, op_summary*.csv, step_trace_time.csv, trace_view.json, msprof_*.json, "
+                       "ascend_pytorch_profiler*.db, msprof_*.db or a PyTorch trace (.json, .json.gz)")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +123,6 @@ def _nothing(path: Path, unexported: list[Path]) -> InputError:
     return InputError(what, hint=say("README.md lists what can be read"))
 
 
-def _walk(path: Path) -> Iterable[tuple[Path, list[str], list[str]]]:
-    for base, dirs, files in os.walk(path):
-        yield Path(base), dirs, sorted(files)
-        dirs[:] = sorted(d for d in dirs if not _is_passed_over(Path(base), d))
-
-
 def _is_passed_over(base: Path, name: str) -> bool:
     """Leave out hidden folders, raw data, and what npuperf itself wrote into a run directory."""
     collected = _ASCEND.match(base.name) or _PROF.match(base.name) or _DEVICE.match(base.name)
@@ -142,12 +134,14 @@ def _is_passed_over(base: Path, name: str) -> bool:
 
 def _collect(path: Path) -> dict[Path, _Group]:
     groups: dict[Path, _Group] = defaultdict(_Group)
-    for base, dirs, files in _walk(path):
+    for folder, dirs, names in os.walk(path):
+        base, files = Path(folder), sorted(names)
         if _ASCEND.match(base.name) or _PROF.match(base.name):
             groups[base].raw = bool(dirs or files)
         for name in files:
             if _is_data(name) or (_KINETO.search(name) and not _in_collection(base) and _looks_like_trace(base / name)):
                 groups[_owner(base, name)].files.append(base / name)
+        dirs[:] = sorted(d for d in dirs if not _is_passed_over(base, d))
     return groups
 
 
@@ -169,9 +163,7 @@ def _owner(base: Path, name: str) -> Path:
     while folder.name in inner:
         folder = folder.parent
     old_layout = base.name in ("summary", "timeline")
-    if not old_layout and _DEVICE.match(folder.name):
-        folder = folder.parent
-    return folder
+    return folder.parent if not old_layout and _DEVICE.match(folder.name) else folder
 
 
 def _looks_like_trace(path: Path) -> bool:
@@ -190,11 +182,11 @@ def _choose(root: Path, group: _Group) -> list[Source]:
     """Decide which files of a group are read together."""
     files = group.files
     ascend = bool(_ASCEND.match(root.name)) or any(f.parent.name == _OUTPUT for f in files)
-    kind: InputKind = "ascend_pt" if ascend else "prof" if _in_prof(root) else "csv"
+    in_prof = any(_PROF.match(p.name) for p in (root, *root.parents[:2]))
+    kind: InputKind = "ascend_pt" if ascend else "prof" if in_prof else "csv"
     base = _with_context(Source(root=root, kind=kind))
     details = [f for f in files if f.name == "kernel_details.csv"]
-    summaries = [f for f in files if _OP_SUMMARY.match(f.name)]
-    stamped, notes = _newest(summaries)
+    stamped, notes = _newest([f for f in files if _OP_SUMMARY.match(f.name)])
     traces, more = _newest([f for f in files if _TIMELINE.match(f.name)])
     databases, newer = _newest([f for f in files if _TORCH_DB.match(f.name) or _MSPROF_DB.match(f.name)])
     views = [f for f in traces if f.name == "trace_view.json"]
@@ -206,7 +198,7 @@ def _choose(root: Path, group: _Group) -> list[Source]:
         steps=next((f for f in files if f.name == "step_trace_time.csv"), None),
         notes=tuple(notes + more + newer),
     )
-    loose = [] if _stamped_or_numbered(stamped) else stamped
+    loose = [] if all(_NUMBERED.match(f.name) for f in stamped) else stamped
     sources = [_named(replace(base, kernels=tuple(details[:1] or ([] if loose else stamped))))]
     if loose and not details:  # op_summary_<anything>.csv side by side: different profiles
         single = sources[0] if len(loose) == 1 else None
@@ -216,10 +208,6 @@ def _choose(root: Path, group: _Group) -> list[Source]:
     known = {f for s in sources for f in s.data_files()}
     kineto = [_file_source(f) for f in files if f not in known and not _is_data(f.name)]
     return sources + clusters + kineto
-
-
-def _stamped_or_numbered(files: list[Path]) -> bool:
-    return all(re.match(r"^op_summary(_slice)?[\d_]+\.csv$", f.name) for f in files)
 
 
 def _newest(files: list[Path]) -> tuple[list[Path], list[Message]]:
@@ -236,7 +224,8 @@ def _newest(files: list[Path]) -> tuple[list[Path], list[Message]]:
             kept.append(f)
     for exports in series.values():
         newest = max(exports)
-        kept += _whole_or_slices(exports[newest])
+        whole = [f for f in exports[newest] if not _SLICE.search(f.name)]
+        kept += whole or exports[newest]  # a merged file beside its own slices would count every row twice
         notes += [
             say(
                 "{path}: an older export of the same data; the one of {newest} is used", path=str(old[0]), newest=newest
@@ -245,17 +234,6 @@ def _newest(files: list[Path]) -> tuple[list[Path], list[Message]]:
             if at != newest
         ]
     return sorted(kept), notes
-
-
-def _whole_or_slices(files: list[Path]) -> list[Path]:
-    """A merged file beside its own slices would count every row twice."""
-    slices = [f for f in files if _SLICE.search(f.name)]
-    whole = [f for f in files if f not in slices]
-    return whole or slices
-
-
-def _in_prof(root: Path) -> bool:
-    return any(_PROF.match(p.name) for p in (root, *root.parents[:2]))
 
 
 def _with_context(source: Source) -> Source:
@@ -294,12 +272,10 @@ def _named(source: Source) -> Source:
 
 def _file_source(path: Path) -> Source:
     """Return the source of one named file; unknown names are told by their content."""
-    folder = path.parent
-    root = folder
+    root = path.parent
     while root.name in _INNER_DIRS:
         root = root.parent
-    context = _with_context(Source(root=root, kind="csv"))
-    context = replace(context, root=path)
+    context = replace(_with_context(Source(root=root, kind="csv")), root=path)
     name = path.name
     if name == "cluster_step_trace_time.csv":
         return replace(context, kind="cluster", steps=path)

@@ -1,4 +1,4 @@
-"""Exact joins on columns of integers."""
+"""Exact joins on columns of integers; -1 stands for no row."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ def match(wanted: I64, table: I64) -> I64:
     ordered = table[order]
     at = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1)
     return np.where(ordered[at] == wanted, order[at], -1)
+
+
+def pick(values: I64, at: I64, missing: int = -1) -> I64:
+    """Return the values at these indices, ``missing`` where an index is -1."""
+    return np.append(values, missing)[at]
 
 
 def pack(left: tuple[I64, ...], right: tuple[I64, ...]) -> tuple[I64, I64]:

@@ -1,4 +1,7 @@
-"""Kernel tables to tasks: rows that cannot be used are told, and so are tables that lack rows."""
+"""Kernel tables to tasks, joined with the timeline of the same device: launches and operators for rows, tasks for gaps.
+
+Rows that cannot be used are told, and so are tables that lack rows.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,16 @@ from typing import Final
 import numpy as np
 
 from npuperf.errors import InputError
-from npuperf.messages import Message, say
+from npuperf.messages import Message, say, say_n
 from npuperf.model.columns import KERNEL_COLUMNS, KERNEL_REQUIRED
-from npuperf.model.labels import I64
-from npuperf.model.tasks import NO_TIME, UNKNOWN, Tasks, work_of_rows
+from npuperf.model.labels import I64, Labels
+from npuperf.model.tasks import NO_TIME, UNKNOWN, Tasks, Work, work_of_rows
 from npuperf.readers.find import Source
+from npuperf.readers.join import match, match_keys, pack, pick
 from npuperf.readers.log import ReadLog
 from npuperf.readers.table import RowTable, read_table
-from npuperf.units import NS_PER_MS, NS_PER_US
+from npuperf.readers.timeline import TraceTimeline
+from npuperf.units import NS_PER_MS, NS_PER_S, NS_PER_US
 
 #: Tables with fewer rows than one in so many that stand there twice are taken as they are.
 _REPEATED: Final = 10
@@ -117,10 +122,8 @@ def _doubt(tasks: Tasks, wait: I64, *, alone: bool) -> Message | None:
             "use the file as it was exported"
         )
     if alone and _rows_missing(tasks, wait):
-        return say(
-            "gaps between rows are longer than their own Wait Time: rows are missing (a filtered or cut file), "
-            "so idle time is unknown; use the file as it was exported"
-        )
+        return say("gaps between rows are longer than their own Wait Time: rows are missing (a filtered or cut file), "
+                   "so idle time is unknown; use the file as it was exported")  # fmt: skip
     return None
 
 
@@ -137,3 +140,119 @@ def _rows_missing(tasks: Tasks, wait: I64) -> bool:
     if (wait == 0).all():  # not computed by this exporter
         return False
     return int(false.sum()) >= 4 and int(false.sum()) * 2 > int(judged.sum())
+
+
+def merge(
+    kernels: dict[int | None, Tasks], timeline: TraceTimeline | None, source: Source, log: ReadLog
+) -> dict[int | None, Tasks]:
+    """Return the tasks of each device, from both where both know it."""
+    if timeline is None:
+        return kernels
+    if not kernels:
+        return dict(timeline.devices)
+    root = str(source.root)
+    lost = any(loss.file in {str(p) for p in source.kernels} for loss in log.lost)
+    merged: dict[int | None, Tasks] = {}
+    used = set()
+    for number, rows in kernels.items():
+        name, seen = _same_device(number, timeline, alone=len(kernels) == 1)
+        used.add(name)
+        if seen is None:
+            log.warn(
+                say("{path}: the timeline has no device {device}; its launches are unknown", path=root, device=number)
+            )
+            merged[number] = rows
+        else:
+            merged[number if number is not None else name] = _merge(rows, seen, lost, source, log)
+    for number in timeline.devices.keys() - used:
+        log.warn(say("{path}: device {device} is only in the timeline; Block Dim and counters are unknown for it",
+                     path=root, device=number))  # fmt: skip
+        merged.setdefault(number, timeline.devices[number])
+    return merged
+
+
+def _same_device(number: int | None, timeline: TraceTimeline, *, alone: bool) -> tuple[int | None, Tasks | None]:
+    if number in timeline.devices:
+        return number, timeline.devices[number]
+    if alone and len(timeline.devices) == 1:
+        return next(iter(timeline.devices.items()))
+    return number, None
+
+
+def _merge(rows: Tasks, seen: Tasks, lost: bool, source: Source, log: ReadLog) -> Tasks:
+    """Give the rows of a kernel table their launches, and add the tasks that only the timeline has."""
+    place = _places(rows, seen)
+    compute = rows.work == Work.COMPUTE
+    matched = int(np.count_nonzero(place[compute] >= 0))
+    total = int(np.count_nonzero(compute))
+    if matched * 2 < total:
+        log.warn(say_n("{path}: only {matched} of {n} kernel of {file} is in the timeline: "
+                       "the two files are not of the same run, so launches are unknown",
+                       "{path}: only {matched} of {n} kernels of {file} are in the timeline: "
+                       "the two files are not of the same run, so launches are unknown",
+                       total, path=str(source.root), matched=matched, file=source.kernels[0].name))  # fmt: skip
+        return rows
+    if matched < total:
+        log.warn(say_n("{path}: {n} of {total} kernels is not in the timeline; its launch is unknown",
+                       "{path}: {n} of {total} kernels are not in the timeline; their launches are unknown",
+                       total - matched, path=str(source.root), total=total))  # fmt: skip
+    known = place >= 0
+    rows = rows.with_columns(
+        launch_start=pick(seen.launch_start, place, NO_TIME),
+        launch_end=pick(seen.launch_end, place, NO_TIME),
+        launch_thread=pick(seen.launch_thread, place),
+        op=pick(seen.op, place),
+        stream=np.where(known & (rows.stream < 0), pick(seen.stream, place), rows.stream),
+    )
+    extra = np.ones(len(seen), np.bool_)
+    extra[place[known]] = False
+    unlisted = extra & (seen.work == Work.COMPUTE)
+    if not lost:
+        extra &= ~unlisted
+    elif unlisted.any():
+        log.warn(say_n("{path}: {n} kernel missing in the table was taken from the timeline; "
+                       "it counts towards the step of the kernel before it, which may be the wrong one",
+                       "{path}: {n} kernels missing in the table were taken from the timeline; "
+                       "each counts towards the step of the kernel before it, which may be the wrong one",
+                       int(np.count_nonzero(unlisted)), path=str(source.root)))  # fmt: skip
+    return Tasks.concat([rows, _with_steps(seen.filter(extra), rows)])
+
+
+def _with_steps(extra: Tasks, rows: Tasks) -> Tasks:
+    """Tasks that only the timeline has take the step of the kernel before them."""
+    order = np.argsort(rows.start, kind="stable")
+    before = np.searchsorted(rows.start[order], extra.start, side="right") - 1
+    return extra.with_columns(step=pick(rows.step[order], before))
+
+
+def _places(rows: Tasks, seen: Tasks) -> I64:
+    """Find each row's task in the timeline: by start and name, else by start; collectives by nearest start."""
+    names = Labels.concat([rows.name, seen.name]).codes.astype(np.int64)
+    ours, theirs = names[: len(rows)], names[len(rows) :]
+    place = np.full(len(rows), -1, np.int64)
+    for work in (Work.COMPUTE, Work.COMMUNICATION):
+        here, there = np.flatnonzero(rows.work == work), np.flatnonzero(seen.work == work)
+        if not len(here) or not len(there):
+            continue
+        if work is Work.COMPUTE:
+            found = match_keys((rows.start[here], ours[here]), (seen.start[there], theirs[there]))
+            found = np.where(found >= 0, found, match(rows.start[here], seen.start[there]))
+        else:
+            found = _nearest(rows.start[here], ours[here], seen.start[there], theirs[there])
+        place[here] = pick(there, found)
+    return place
+
+
+def _nearest(start: I64, name: I64, seen_start: I64, seen_name: I64) -> I64:
+    """Match by name and nearest start: the table cuts picoseconds off where the timeline rounds them."""
+    wanted, table = pack((name, start), (seen_name, seen_start))
+    order = np.argsort(table, kind="stable")
+    right = np.minimum(np.searchsorted(table[order], wanted), len(order) - 1)
+    left = np.maximum(right - 1, 0)
+
+    def distance(place: I64) -> I64:
+        same = seen_name[order[place]] == name
+        return np.where(same, np.abs(seen_start[order[place]] - start), NS_PER_S)
+
+    nearest = np.where(distance(left) < distance(right), left, right)
+    return np.where(distance(nearest) <= NS_PER_US, order[nearest], -1)

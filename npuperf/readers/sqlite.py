@@ -78,16 +78,9 @@ class Database:
             read += len(batch)
             yield batch
         if error:
-            self.log.warn(
-                say_n(
-                    "{path}: table {table}: reading stopped after {n} row: {why}",
-                    "{path}: table {table}: reading stopped after {n} rows: {why}",
-                    read,
-                    path=str(self.path),
-                    table=table,
-                    why=str(error),
-                )
-            )
+            self.log.warn(say_n("{path}: table {table}: reading stopped after {n} row: {why}",
+                                "{path}: table {table}: reading stopped after {n} rows: {why}",
+                                read, path=str(self.path), table=table, why=str(error)))  # fmt: skip
 
     def text(self, ids: I64) -> Labels:
         """Turn string ids into labels; unknown ids and "N/A" become "not recorded"."""
@@ -107,12 +100,8 @@ def open_database(path: Path, log: ReadLog) -> Iterator[Database]:
             except sqlite3.DatabaseError:
                 copy = stack.enter_context(_without_page_count(path))
                 connection = stack.enter_context(closing(_connect(copy, tolerant=True)))
-                log.warn(
-                    say(
-                        "{path}: the database is damaged or cut short; what cannot be read of it is lost",
-                        path=str(path),
-                    )
-                )
+                log.warn(say("{path}: the database is damaged or cut short; what cannot be read of it is lost",
+                             path=str(path)))  # fmt: skip
             db = Database(path, connection, log, {})
             for batch in db.rows("STRING_IDS", "SELECT id, value FROM STRING_IDS"):
                 db.strings.update(batch)

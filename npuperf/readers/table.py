@@ -164,24 +164,12 @@ def _warn_duplicates(path: Path, layout: _Layout, log: ReadLog) -> None:
     for name, places in layout.places.items():
         spelled = [layout.headers[p.index].strip() for p in places]
         if len(set(spelled)) < len(spelled):
-            log.warn(
-                say_n(
-                    "{path}: column {header} stands there {n} time; the first with data is used",
-                    "{path}: column {header} stands there {n} times; the first with data is used",
-                    len(spelled),
-                    path=str(path),
-                    header=repr(spelled[0]),
-                )
-            )
+            log.warn(say_n("{path}: column {header} stands there {n} time; the first with data is used",
+                           "{path}: column {header} stands there {n} times; the first with data is used",
+                           len(spelled), path=str(path), header=repr(spelled[0])))  # fmt: skip
         elif len(spelled) > 1 and name not in ("type", "core", "step"):
-            log.warn(
-                say(
-                    "{path}: columns {headers} mean the same; {first} is used first",
-                    path=str(path),
-                    headers=series(map(repr, spelled)),
-                    first=repr(spelled[0]),
-                )
-            )
+            log.warn(say("{path}: columns {headers} mean the same; {first} is used first",
+                         path=str(path), headers=series(map(repr, spelled)), first=repr(spelled[0])))  # fmt: skip
 
 
 class _Stream:

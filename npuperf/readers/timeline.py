@@ -14,8 +14,8 @@ import numpy as np
 from npuperf.model.device import HostSteps
 from npuperf.model.host import Arrows, HostOps, Spans, is_user_frame
 from npuperf.model.labels import I64, U8, Labels, Mask
-from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, UNKNOWN, Tasks, Work, work_of_tasks
-from npuperf.readers.join import enclosing, match, match_keys, pack
+from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, Tasks, Work, work_of_tasks
+from npuperf.readers.join import enclosing, match, match_keys, pack, pick
 from npuperf.readers.trace import Slices, Trace
 
 _STEP = re.compile(r"^ProfilerStep#(\d+)$")
@@ -160,18 +160,11 @@ def _ascend_launches(trace: Trace, tasks: Slices) -> tuple[I64, I64, I64]:
     by_id = np.where(connected >= 0, match(connected, node.connection), -1)
     links = trace.flows.link("HostToDevice")
     flow = match_keys((tasks.pid, tasks.tid, tasks.start), (links.to_pid, links.to_tid, links.to_time))
-    if len(links.from_time):
-        around = enclosing(links.from_tid, links.from_time, node.tid, node.start, node.end)
-        by_id = np.where((by_id < 0) & (flow >= 0), around[flow], by_id)
-    start = end = np.full(len(tasks), NO_TIME, np.int64)
-    thread = np.full(len(tasks), UNKNOWN, np.int64)
-    if len(links.from_time):
-        start = end = np.where(flow >= 0, links.from_time[flow], NO_TIME)
-        thread = np.where(flow >= 0, links.from_tid[flow], UNKNOWN)
-    if len(node):
-        start = np.where(by_id >= 0, node.start[by_id], start)
-        end = np.where(by_id >= 0, node.end[by_id], end)
-        thread = np.where(by_id >= 0, node.tid[by_id], thread)
+    around = enclosing(links.from_tid, links.from_time, node.tid, node.start, node.end)
+    call = np.where(by_id < 0, pick(around, flow), by_id)
+    time, thread = pick(links.from_time, flow, NO_TIME), pick(links.from_tid, flow)
+    columns = ((node.start, time), (node.end, time), (node.tid, thread))
+    start, end, thread = (np.where(call >= 0, pick(own, call), other) for own, other in columns)
     return start, end, thread
 
 
@@ -182,15 +175,10 @@ def _launching_ops(trace: Trace, tasks: Slices, host: HostOps) -> I64:
     """
     links = trace.flows.link("async_npu")
     arrow = match_keys((tasks.pid, tasks.tid, tasks.start), (links.to_pid, links.to_tid, links.to_time))
-    if not len(links.from_time) or not len(host.ops):
-        return np.full(len(tasks), -1, np.int64)
-    op_of_arrow = match_keys((links.from_tid, links.from_time), (host.ops.thread, host.ops.start))
-    op = np.where(arrow >= 0, op_of_arrow[arrow], -1)
+    op = pick(match_keys((links.from_tid, links.from_time), (host.ops.thread, host.ops.start)), arrow)
     known = np.flatnonzero((op >= 0) & (tasks.connection >= 0))
     shared = match(tasks.connection, tasks.connection[known])
-    if len(known):
-        op = np.where((op < 0) & (tasks.connection >= 0) & (shared >= 0), op[known[shared]], op)
-    return op
+    return np.where((op < 0) & (tasks.connection >= 0), pick(op[known], shared), op)
 
 
 def _behind_launches(trace: Trace, host: HostOps, thread: I64, time: I64, op: I64) -> I64:
@@ -230,10 +218,8 @@ def _innermost_op(ops: Spans, thread: I64, time: I64) -> I64:
 
 
 def _host_ops(trace: Trace, ops: Slices, events: Slices) -> HostOps:
-    frames = events.filter(
-        _category(events, "python_function") & events.name.flag(list(map(is_user_frame, events.name.names)))
-    )
-    frames = frames.by_thread()
+    ours = events.name.flag(list(map(is_user_frame, events.name.names)))
+    frames = events.filter(_category(events, "python_function") & ours).by_thread()
     links = trace.flows.link("fwdbwd")
     arrows = Arrows.build(links.to_tid, links.to_time, links.from_tid, links.from_time)
     return HostOps(_spans(ops), ops.stack, _spans(frames), arrows, _host_events(trace, events))
@@ -264,15 +250,13 @@ def _host_steps(slices: Slices) -> HostSteps:
 
 def _kineto(trace: Trace) -> TraceTimeline:
     slices = trace.slices
-    on_device = _category(slices, "kernel", "concurrent_kernel", "gpu_memcpy", "gpu_memset")
-    gpu = slices.filter(on_device)
+    gpu = slices.filter(_category(slices, "kernel", "concurrent_kernel", "gpu_memcpy", "gpu_memset"))
     ops = slices.filter(_category(slices, "cpu_op")).by_thread()
     is_runtime = slices.cat.flag([bool(_RUNTIME.search(c)) for c in slices.cat.names])
     runtime = slices.filter(is_runtime)
     of_host = is_runtime | _category(slices, "cpu_op", "user_annotation", "python_function")
     host = _host_ops(trace, ops, slices.filter(of_host))
     launch = np.where(gpu.correlation > 0, match(gpu.correlation, runtime.correlation), -1)
-    missing = np.full(len(gpu), NO_TIME, np.int64)
     tasks = Tasks.build(
         gpu.start,
         gpu.end,
@@ -280,10 +264,10 @@ def _kineto(trace: Trace) -> TraceTimeline:
         stream=np.where(gpu.stream >= 0, gpu.stream, gpu.tid),
         name=gpu.name,
         type=gpu.name,
-        core=_kineto_core(gpu),
-        launch_start=np.where(launch >= 0, runtime.start[launch], NO_TIME) if len(runtime) else missing,
-        launch_end=np.where(launch >= 0, runtime.end[launch], NO_TIME) if len(runtime) else missing,
-        launch_thread=np.where(launch >= 0, runtime.tid[launch], UNKNOWN) if len(runtime) else None,
+        core=Labels(gpu.cat.codes, tuple("GPU" if c.endswith("kernel") else c for c in gpu.cat.names)),
+        launch_start=pick(runtime.start, launch, NO_TIME),
+        launch_end=pick(runtime.end, launch, NO_TIME),
+        launch_thread=pick(runtime.tid, launch),
         op=_kineto_ops(gpu, ops),
     )
     numbers = np.where(gpu.device >= 0, gpu.device, gpu.pid)
@@ -312,7 +296,3 @@ def _kineto_work(gpu: Slices) -> U8:
     collective = gpu.name.flag([bool(_COLLECTIVE.search(n)) for n in gpu.name.names])
     work = np.where(collective, Work.COMMUNICATION, Work.COMPUTE)
     return np.where(moves, Work.OTHER, work).astype(np.uint8)
-
-
-def _kineto_core(gpu: Slices) -> Labels:
-    return Labels(gpu.cat.codes, tuple("GPU" if c.endswith("kernel") else c for c in gpu.cat.names))

@@ -16,7 +16,7 @@ from npuperf.errors import InputError
 from npuperf.messages import say
 from npuperf.model.host import is_profiler_frame, is_user_frame
 from npuperf.model.labels import I64, Labels, Mask
-from npuperf.readers.convert import (
+from npuperf.readers.cells import (
     column,
     concat,
     durations,
@@ -228,7 +228,8 @@ class _Builder:
 
     def trace(self, header: dict[str, Any]) -> Trace:
         """Assemble everything."""
-        base = _base(header)
+        base = header.get("baseTimeNanoseconds", 0)  # newer Kineto traces count from a base time, in epoch ns
+        base = base if isinstance(base, int) else 0
         trace = Trace(self._all_slices(base), self._all_flows(base), header=header)
         for event in self._meta:
             pid, tid = integer(event.pid), integer(event.tid)
@@ -281,12 +282,6 @@ def _join(columns: list[Any]) -> Any:
 def _pop(parts: list[dict[str, Any]], name: str) -> list[Any]:
     """Take a column out of all parts, so that its pieces can be freed once they are joined."""
     return [part.pop(name) for part in parts]
-
-
-def _base(header: dict[str, Any]) -> int:
-    """Newer Kineto traces count from a base time, in epoch ns."""
-    base = header.get("baseTimeNanoseconds", 0)
-    return base if isinstance(base, int) else 0
 
 
 def _kept(cat: Labels, name: Labels) -> Mask:

@@ -56,11 +56,9 @@ def splits(view: DeviceView, asked: Split) -> list[CoreSplit]:
 
 def _proposal(view: DeviceView) -> CoreSplit | None:
     bench, soc = view.bench, view.report.soc
-    if (
-        isinstance(bench, Message)
-        or not 2 <= len(bench.streams) <= MOST_STREAMS
-        or (soc and product_of_soc(soc) is None)
-    ):
+    if isinstance(bench, Message) or not 2 <= len(bench.streams) <= MOST_STREAMS:
+        return None
+    if soc and product_of_soc(soc) is None:
         return None
     noise = bench.scene.replay.error * bench.scene.before
     if most_possible(bench) <= max(noise, view.thresholds.cause_share * bench.scene.before):
@@ -107,10 +105,10 @@ def _check(stream: int, limit: Limit, streams: Sequence[int], chip: Limit) -> No
     raise UsageError(say("--cores-of {given}: {cores}", given=given, cores=cores), hint=hint)
 
 
-def _unanswered(view: DeviceView, asked: Split, reason: Message) -> CoreSplit:
+def _unanswered(view: DeviceView, split: Split, reason: Message | None, *, asked: bool = True) -> CoreSplit:
     return CoreSplit(
-        limits=[_limit(view, stream, limit) for stream, limit in asked.items()],
-        asked=True,
+        limits=[_limit(view, stream, limit) for stream, limit in split.items()],
+        asked=asked,
         mode=MODES[view.mode],
         span_ns=None,
         gain_ns_per_step=None,
@@ -123,19 +121,15 @@ def _unanswered(view: DeviceView, asked: Split, reason: Message) -> CoreSplit:
 
 
 def _report(view: DeviceView, bench: Bench, split: Split, gain: tuple[int, int], *, asked: bool) -> CoreSplit:
-    before = bench.scene.before
-    limits = [_limit(view, stream, limit) for stream, limit in split.items()]
-    return CoreSplit(
-        limits=limits,
-        asked=asked,
-        mode=MODES[view.mode],
+    before, plain = bench.scene.before, _unanswered(view, split, None, asked=asked)
+    return replace(
+        plain,
         span_ns=(before - gain[1], before - gain[0]),
         gain_ns_per_step=(view.per_step(gain[0]), view.per_step(gain[1])),
         gain_pct=(100 * gain[0] / max(before, 1), 100 * gain[1] / max(before, 1)),
         slower=slower_kernels(bench, split),
         rules=list(_rules(view, bench, split)),
-        code="\n".join(_code(view.mode, limits)) + "\n",
-        reason=None,
+        code="\n".join(_code(view.mode, plain.limits)) + "\n",
     )
 
 
@@ -215,12 +209,9 @@ def _operator_rules(tasks: Tasks, mode: Mode, split: Split) -> Iterator[RuleChec
     tbe = limited & on_cores(tasks) & named_tbe & ~is_super_kernel(tasks)
     seen = say("the profile does not tell what an operator is written in")
     if tbe.any():
-        seen = say_n(
-            "{n} kernel seems to be TBE: {name}",
-            "{n} kernels seem to be TBE, e.g. {name}",
-            int(tbe.sum()),
-            name=tasks.name[int(tbe.argmax())],
-        )
+        seen = say_n("{n} kernel seems to be TBE: {name}",
+                     "{n} kernels seem to be TBE, e.g. {name}",
+                     int(tbe.sum()), name=tasks.name[int(tbe.argmax())])  # fmt: skip
     detail = say(
         "Ascend C operators only, others may not obey, and streams that wait for each other may hang: {seen}", seen=seen
     )
@@ -230,11 +221,8 @@ def _operator_rules(tasks: Tasks, mode: Mode, split: Split) -> Iterator[RuleChec
         yield RuleCheck(rule=say("communication"), status="unknown", detail=detail)
     ai_cpu = limited & tasks.core.flag([c == "AI_CPU" for c in tasks.core.names])
     if ai_cpu.any():
-        detail = say_n(
-            "{n} AI CPU operator on the limited streams takes no limit",
-            "{n} AI CPU operators on the limited streams take no limit",
-            int(ai_cpu.sum()),
-        )
+        detail = say_n("{n} AI CPU operator on the limited streams takes no limit",
+                       "{n} AI CPU operators on the limited streams take no limit", int(ai_cpu.sum()))  # fmt: skip
         yield RuleCheck(rule=say("AI CPU"), status="violated" if mode != "eager" else "unknown", detail=detail)
     detail = say("real cores may be fewer than the limit; some operators ignore it: verify with --expect-cores")
     yield RuleCheck(rule=say("effect"), status="unknown", detail=detail)
@@ -260,11 +248,8 @@ def _static_rule(view: DeviceView) -> RuleCheck:
 def _launch_threads(view: DeviceView, split: Split) -> int:
     """Return how many threads launch on the busiest of the limited streams, 0 unknown."""
     tasks = view.tasks
-    counts = [0]
-    for stream in split:
-        threads = np.unique(tasks.launch_thread[(tasks.stream == stream) & tasks.launched])
-        counts.append(len(threads[threads >= 0]))
-    return max(counts)
+    known = tasks.launched & (tasks.launch_thread >= 0)
+    return max((len(np.unique(tasks.launch_thread[known & (tasks.stream == stream)])) for stream in split), default=0)
 
 
 def _code(mode: Mode, limits: Sequence[CoreLimit]) -> Iterator[str]:

@@ -163,12 +163,9 @@ def judge_cores(limit: Expectation, devices: Sequence[Checked]) -> Gate:
 
 def _untold(limit: Expectation, devices: Sequence[Checked], kernels: int, unknown: int) -> Message:
     if kernels:
-        return say_n(
-            "Block Dim is not recorded for {unknown} of {n} kernel: npuperf profile --level 1",
-            "Block Dim is not recorded for {unknown} of {n} kernels: npuperf profile --level 1",
-            kernels,
-            unknown=unknown,
-        )
+        return say_n("Block Dim is not recorded for {unknown} of {n} kernel: npuperf profile --level 1",
+                     "Block Dim is not recorded for {unknown} of {n} kernels: npuperf profile --level 1",
+                     kernels, unknown=unknown)  # fmt: skip
     streams = sorted({s for checked in devices for s in checked.streams})
     listed = say("streams: {streams}", streams=series(streams)) if streams else say("streams: none recorded")
     order = say("(FIRST..LAST: in this order, on one stream)") if ".." in limit.where else None

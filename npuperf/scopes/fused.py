@@ -51,10 +51,7 @@ def check_super_kernels(before: Tasks, after: Tasks, log: Sequence[str]) -> list
     """Compare every SuperKernel of ``after`` with what ``before`` ran in its place; ``log``: lines of plog files."""
     found = np.flatnonzero(is_super_kernel(after))
     if not len(found):
-        reason = say(
-            "no SuperKernel in this profile: no scope is set, it is in a dynamic graph, or nothing can be fused"
-        )
-        return [_check("–", reason, log)]
+        return [_check("–", _NONE, log)]
     scopes: dict[str, dict[str, list[int]]] = {}
     for i in found.tolist():
         name = after.name[i] or ""
@@ -76,16 +73,13 @@ def _of_scope(
     rows = [np.array(at) for at in parts.values()]
     took = sum(float(after.dur[at].mean()) for at in rows)
     pieces, broken = _broken(parts)
-    count = max(len(at) for at in rows)
+    answer = partial(_check, scope, log=log, new_ns=round(took), count=max(map(len, rows)), parts=pieces)
     if not len(before):
-        reason = chain(_NO_EARLIER, broken)
-        return _check(scope, reason, log, new_ns=round(took), count=count, parts=pieces)
+        return answer(chain(_NO_EARLIER, broken))
     block = max(int(after.block[at].max()) for at in rows)
     replaced = [_find(name, before) for name in parts]
     known = [r for r in replaced if r is not None]
-    answer = partial(
-        _check, scope, log=log, new_ns=round(took), count=count, parts=pieces, block_dim=max(block, 0) or None
-    )
+    answer = partial(answer, block_dim=max(block, 0) or None)
     if len(known) < len(parts):
         missing = next(name for name, r in zip(parts, replaced, strict=True) if r is None)
         absent = say("the operators that {name} names are not in the earlier profile", name=missing)
@@ -132,8 +126,7 @@ def _find(name: str, before: Tasks) -> _Replaced | None:
     """Find every run of the operators from the first to the last that a SuperKernel is named after."""
     match = _NAME.match(name)
     assert match is not None
-    first = _named(before, match["first"])
-    last = _named(before, match["last"])
+    first, last = _named(before, match["first"]), _named(before, match["last"])
     if not last.any():  # the number at the end may be the SuperKernel's own
         last = _named(before, _NUMBER.sub("", match["last"]))
     elapsed, gaps, kernels, found = [], [], 0, np.empty(0, np.int64)
@@ -184,16 +177,12 @@ def _by_disappearance(found: I64, before: Tasks, after: Tasks, log: Sequence[str
     left = np.sum([fused[1], *(sides[1].get(name, none)[1] for name in gone)], axis=0)
     noise, gain = noise_of(was, left), float(was.mean() - left.mean())
     faster = alone and not others and noise is not None and gain > noise
+    types = series(f"{name} ×{n:.0f}" for name, n in list(gone.items())[:_SHOWN])
+    more = say("there are more of {types}, so they may have replaced some", types=series(others[:_SHOWN]))
     reason = chain(
-        say(
-            "per step, beside the kernels that vanished: {types}, {noise}",
-            types=series(f"{name} ×{n:.0f}" for name, n in list(gone.items())[:_SHOWN]),
-            noise=_noise_text(noise),
-        ),
+        say("per step, beside the kernels that vanished: {types}, {noise}", types=types, noise=_noise_text(noise)),
         say("the gaps between them are saved, too, and not counted"),
-        say("there are more of {types}, so they may have replaced some", types=series(others[:_SHOWN]))
-        if others
-        else None,
+        more if others else None,
         None if alone else say("some vanished into the SuperKernels that name theirs"),
     )
     return answer(

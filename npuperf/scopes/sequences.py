@@ -57,7 +57,8 @@ def find_sequences(tasks: Tasks, waits: I64, held: I64, thresholds: Thresholds) 
     for stream in np.unique(tasks.stream[fusible]).tolist():
         for chain in _chains(tasks, np.flatnonzero(tasks.stream == stream), fusible, waits, thresholds):
             for part in _units(chain, code):
-                trimmed = _trim(part, fusible)
+                places = np.flatnonzero(fusible[part])
+                trimmed = part[places[0] : places[-1] + 1] if len(places) else part[:0]
                 if len(trimmed) > 1:
                     found.setdefault((stream, code[trimmed].tobytes()), []).append(trimmed)
     sequences = []
@@ -88,11 +89,6 @@ def _chains(tasks: Tasks, mine: I64, fusible: Mask, waits: I64, thresholds: Thre
     broken[1:] = (np.diff(waited) > 0) | (np.diff(tasks.step[kept]) != 0)
     broken |= (waits[kept] > 0) | (gap > thresholds.launch_jitter_ns)
     yield from np.split(kept, np.flatnonzero(broken[1:]) + 1)
-
-
-def _trim(chain: I64, fusible: Mask) -> I64:
-    places = np.flatnonzero(fusible[chain])
-    return chain[places[0] : places[-1] + 1] if len(places) else chain[:0]
 
 
 def _units(chain: I64, code: I64) -> list[I64]:

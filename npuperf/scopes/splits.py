@@ -212,8 +212,9 @@ def best_split(bench: Bench) -> Search:
     least. Long profiles repeat themselves: the search runs on their beginning, and what it finds is replayed in full.
     """
     part = _excerpt(bench)
-    for judged in _OBJECTIVES:
-        _search(part, judged)
+    _search(part, lambda found: found)  # the most in the worst case,
+    _search(part, lambda found: (found[1], found[0]))  # in the best case,
+    _search(part, lambda found: (found[0] + found[1], found[0]))  # and between them
     ranked = _ranked(part)
     kernels = len(part.stream)
     if part is bench:
@@ -270,14 +271,6 @@ def _excerpt(bench: Bench) -> Bench:
     return replace(bench, scene=shorter, used={}, tried={}, **{name: getattr(bench, name)[:count] for name in of_tasks})
 
 
-#: What a search looks for: the most in the worst case, in the best case, and between them.
-_OBJECTIVES: Final[tuple[Callable[[tuple[int, int]], tuple[int, int]], ...]] = (
-    lambda found: found,
-    lambda found: (found[1], found[0]),
-    lambda found: (found[0] + found[1], found[0]),
-)
-
-
 def _search(bench: Bench, judged: Callable[[tuple[int, int]], tuple[int, int]]) -> None:
     """Try splits until nothing improves.
 
@@ -307,12 +300,7 @@ def _start(bench: Bench, stream: int, users: Sequence[Sequence[int]]) -> Limit:
 
 
 def _moves(
-    bench: Bench,
-    split: Split,
-    pair: tuple[int, int],
-    sides: tuple[int, ...],
-    users: Sequence[Sequence[int]],
-    most: int,
+    bench: Bench, split: Split, pair: tuple[int, int], sides: tuple[int, ...], users: Sequence[Sequence[int]], most: int
 ) -> Iterator[dict[int, Limit]]:
     """Yield splits that divide what two streams have of some sides otherwise."""
     one, other = pair

@@ -103,22 +103,20 @@ def read_bank(path: Path) -> Bank:
 def compare(before: Bank, after: Bank) -> BankDiff:
     """Say which records were added, removed or changed, and which fields of their knowledge moved."""
     changes = []
-    for key in sorted({*before.records, *after.records}):
+    keys = sorted({*before.records, *after.records})
+    for key in keys:
         old, new = before.records.get(key), after.records.get(key)
         if old is None or new is None:
             changes.append(_change(key, "removed" if new is None else "added", ()))
-        else:
-            moved = _moved(old, new)
-            if moved:
-                changes.append(_change(key, "changed", moved))
-    same = len({*before.records, *after.records}) - len(changes)
+        elif moved := _moved(old, new):
+            changes.append(_change(key, "changed", moved))
     return BankDiff(
         before=str(before.path),
         after=str(after.path),
         records_before=len(before.records),
         records_after=len(after.records),
         changes=tuple(changes),
-        unchanged=same,
+        unchanged=len(keys) - len(changes),
         warnings=tuple(dict.fromkeys([*before.faults(), *after.faults(), *_other_cores(before, after)])),
     )
 

@@ -118,13 +118,11 @@ def _bank(job: TuningJob, environment: Mapping[str, str], place: Path) -> Check:
         return _made("bank path", "ok" if fine else "fail", required, _default_bank(job, place), hard=True)
     path = Path(named).absolute()
     fine = path.is_dir() and os.access(path, os.R_OK | os.W_OK | os.X_OK) and _can_write(path)
-    found = (
-        say("{path}", path=str(path))
-        if fine
-        else say("{path}: cannot be written", path=str(path))
-        if path.is_dir()
-        else say("{path}: no such folder", path=str(path))
-    )
+    found = say("{path}", path=str(path))
+    if not fine:
+        found = say("{path}: cannot be written", path=str(path))
+        if not path.is_dir():
+            found = say("{path}: no such folder", path=str(path))
     return _made("bank path", "ok" if fine else "fail", required, found, hard=True)
 
 

@@ -86,14 +86,18 @@ def _report(name: str, sections: Iterable[tuple[str, Any]]) -> Report:
             summary = value
     report.summary = _summary(summary)
     report.status = _status(report)
-    _check(report)
+    # Where the file contradicts itself:
+    report.warnings += filter(None, map(_improvement_check, report.entries))
+    if report.summary is not None:
+        report.warnings += _count_checks(report.summary, report.entries)
     return report
 
 
 def _read_section(report: Report, key: str, section: Object) -> None:
     said = section.get("opat_tuning_result", "opat_tune_result", "sgat_tuning_result", "sgat_tune_result")
     report.status = _status_of(said) if isinstance(said, str) else report.status
-    report.failed += _names(section.get("tuning_failed_operators", "tune_failed_operators"))
+    failed = section.get("tuning_failed_operators", "tune_failed_operators")
+    report.failed += map(str, failed) if isinstance(failed, list) else []
     if section.get(_MODEL_TIMES["before"] + "(ms)") is not None:
         report.entries.append(_entry("model", section, _MODEL_TIMES, "model_performance_improvement", name="model"))
     changed = section.get("repo_modified_operators" if key == "OPAT" else "repo_modified_subgraphs")
@@ -139,7 +143,7 @@ def _entry(
     name: str | None = None,
 ) -> Entry:
     before, after = (_microseconds(item, times[when]) for when in ("before", "after"))
-    comparable = before is not None and after is not None and before > 0 and after > 0  # 0: not measured
+    ratio = before / after if before and after and min(before, after) > 0 else None  # 0: not measured
     key = item.get("repo_key")
     return Entry(
         kind=kind,
@@ -150,8 +154,8 @@ def _entry(
         change=change,
         before_us=before,
         after_us=after,
-        speedup=round(before / after, 3) if comparable and before and after else None,
-        time_saved_pct=round(100 * (1 - after / before), 2) if comparable and before and after else None,
+        speedup=None if ratio is None else round(ratio, 3),
+        time_saved_pct=round(100 * (1 - after / before), 2) if ratio is not None and before and after else None,
         reported_improvement_pct=_percent(item.get(improvement)),
     )
 
@@ -172,10 +176,6 @@ def _types(value: Any) -> tuple[str, ...]:
     return tuple(str(part).strip() for part in parts if str(part).strip())
 
 
-def _names(value: Any) -> list[str]:
-    return [str(name) for name in value] if isinstance(value, list) else []
-
-
 def _number(value: Any) -> float | None:
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
@@ -187,7 +187,7 @@ def _number(value: Any) -> float | None:
 
 
 def _percent(value: Any) -> float | None:
-    found = re.fullmatch(r"\s*(-?\d+(?:\.\d+)?)\s*%?\s*", str(value)) if value is not None else None
+    found = re.fullmatch(r"\s*(-?\d+(?:\.\d+)?)\s*%?\s*", str(value))
     return float(found[1]) if found else None
 
 
@@ -227,13 +227,6 @@ def _status(report: Report) -> Status:
     return report.status or "successful"
 
 
-def _check(report: Report) -> None:
-    """Warn where the file contradicts itself."""
-    report.warnings += [found for found in map(_improvement_check, report.entries) if found is not None]
-    if report.summary is not None:
-        report.warnings += _count_checks(report.summary, report.entries)
-
-
 def _improvement_check(entry: Entry) -> Message | None:
     said = entry.reported_improvement_pct
     if entry.speedup is None or said is None or not entry.before_us or not entry.after_us:
@@ -241,34 +234,19 @@ def _improvement_check(entry: Entry) -> Message | None:
     own = 100 * (entry.before_us / entry.after_us - 1)
     if abs(own - said) <= _IMPROVEMENT_TOLERANCE:
         return None
-    return say(
-        "{name}: the file says {said} % improvement, its times say {own} %",
-        name=entry.name,
-        said=number(said),
-        own=number(own),
-    )
+    return say("{name}: the file says {said} % improvement, its times say {own} %",
+               name=entry.name, said=number(said), own=number(own))  # fmt: skip
 
 
 def _count_checks(s: Summary, entries: Iterable[Entry]) -> Iterator[Message]:
     if s.hit != s.reserved + s.updated:
-        yield say(
-            "{hit} hits are not {reserved} reserved and {updated} updated",
-            hit=s.hit,
-            reserved=s.reserved,
-            updated=s.updated,
-        )
+        yield say("{hit} hits are not {reserved} reserved and {updated} updated",
+                  hit=s.hit, reserved=s.reserved, updated=s.updated)  # fmt: skip
     if s.total != s.added + s.hit + s.unsatisfied:
-        yield say(
-            "a total of {total} is not {added} added, {hit} hit and {unsatisfied} unsatisfied",
-            total=s.total,
-            added=s.added,
-            hit=s.hit,
-            unsatisfied=s.unsatisfied,
-        )
-    listed = {
-        change: len({(e.name, e.repo_key) for e in entries if e.change == change}) for change in ("added", "updated")
-    }
-    if listed["added"] != s.added:
-        yield say("{said} added by the summary, {listed} listed", said=s.added, listed=listed["added"])
-    if listed["updated"] != s.updated:
-        yield say("{said} updated by the summary, {listed} listed", said=s.updated, listed=listed["updated"])
+        yield say("a total of {total} is not {added} added, {hit} hit and {unsatisfied} unsatisfied",
+                  total=s.total, added=s.added, hit=s.hit, unsatisfied=s.unsatisfied)  # fmt: skip
+    added, updated = (len({(e.name, e.repo_key) for e in entries if e.change == c}) for c in ("added", "updated"))
+    if added != s.added:
+        yield say("{said} added by the summary, {listed} listed", said=s.added, listed=added)
+    if updated != s.updated:
+        yield say("{said} updated by the summary, {listed} listed", said=s.updated, listed=updated)

@@ -1,4 +1,7 @@
-"""What can be asked of a tuning."""
+"""What can be asked of a tuning, and what it can be held against.
+
+Gates: ``regression>3%``, ``saved<1%``, ``failed>0``, ``added<1``, ``updated<1``.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, get_args
 
-from npuperf.documents.gates import parse_condition
+from npuperf.documents.gates import Measured, Metric, parse_condition, register
 from npuperf.documents.tuning import Tuning
 from npuperf.errors import UsageError
 from npuperf.messages import Message, say, series
-from npuperf.tune import tuning_metrics as tuning_metrics  # which --fail-on knows from here on
 from npuperf.tune.job import JobMode
 
 _MERGE: Final = say("npuperf tune --merge A B --into C")
@@ -104,3 +106,40 @@ class TuneRequest:
             refused = say("{what}: --from, --diff, --merge and --rollback take nothing else", what=what)
         if refused is not None:
             raise UsageError(refused, hint=hint)
+
+
+def _regression(tuning: Tuning) -> Measured:
+    """By how much the step became longer; what is within the noise is no regression."""
+    step = tuning.verification.step if tuning.verification else None
+    if step is None or not step.old_ns or step.new_ns is None:
+        return Measured(None, say("no step was compared: npuperf tune --verify -- COMMAND"))
+    if step.noise_ns is None:
+        return Measured(None, say("a single step says nothing about its noise"))
+    longer = step.new_ns - step.old_ns
+    return Measured(100 * (longer if abs(longer) > step.noise_ns else 0) / step.old_ns)
+
+
+def _saved(tuning: Tuning) -> Measured:
+    if not tuning.step_ns or tuning.saved_ns is None:
+        return Measured(None, say("no profile says what the operators are worth per step"))
+    return Measured(100 * tuning.saved_ns[0] / tuning.step_ns, at_least=_is_part(tuning))
+
+
+def _counted(tuning: Tuning, count: int | None) -> Measured:
+    if count is None:
+        return Measured(None, say("the results have no summary"))
+    return Measured(float(count), at_least=_is_part(tuning))
+
+
+def _is_part(tuning: Tuning) -> bool:
+    """Tell whether there may be more than the result says."""
+    return tuning.status == "incomplete" or tuning.recovered
+
+
+register(
+    Metric("regression", "percent", Tuning, _regression),
+    Metric("saved", "percent", Tuning, _saved),
+    Metric("failed", "count", Tuning, lambda t: _counted(t, len(t.failed_operators))),
+    Metric("added", "count", Tuning, lambda t: _counted(t, t.summary and t.summary.added)),
+    Metric("updated", "count", Tuning, lambda t: _counted(t, t.summary and t.summary.updated)),
+)

@@ -67,6 +67,7 @@ def read_results(files: Sequence[Path]) -> Tuning:
     warnings += [error.what for error in unread]
     recovered = recovered or bool(unread)
     warnings += [say("{name}: {fault}", name=r.name, fault=fault) for r in reports for fault in r.warnings]
+    seconds = [r.seconds for r in reports if r.seconds is not None]
     modes = set().union(*(r.modes for r in reports))
     return Tuning(
         mode="mixed" if len(modes) > 1 else next(iter(modes), None),
@@ -76,7 +77,7 @@ def read_results(files: Sequence[Path]) -> Tuning:
         entries=tuple(e for r in reports for e in r.entries),
         failed_operators=tuple(dict.fromkeys(name for r in reports for name in r.failed)),
         summary=_sum([r.summary for r in reports if r.summary]),
-        tuning_time_s=_total([r.seconds for r in reports]),
+        tuning_time_s=sum(seconds) if seconds else None,
         warnings=tuple(warnings),
     )
 
@@ -129,12 +130,8 @@ def _read(file: Path) -> tuple[list[Report], tuple[Message, ...]]:
     reports = [report for document in parsed.documents for report in read_reports(document)]
     if not reports:
         hint = say("a result file has reports with basic, OPAT or SGAT in them")
-        what = say_n(
-            "{file}: no tuning report in its {n} byte",
-            "{file}: no tuning report in its {n} bytes",
-            len(data),
-            file=str(file),
-        )
+        what = say_n("{file}: no tuning report in its {n} byte", "{file}: no tuning report in its {n} bytes",
+                     len(data), file=str(file))  # fmt: skip
         raise InputError(what, hint=hint)
     return reports, tuple(parsed.faults)
 
@@ -153,8 +150,3 @@ def _sum(summaries: Sequence[Summary]) -> Summary | None:
     if not summaries:
         return None
     return Summary(**{name: sum(getattr(s, name) for s in summaries) for name in Summary.__struct_fields__})
-
-
-def _total(seconds: Sequence[float | None]) -> float | None:
-    known = [s for s in seconds if s is not None]
-    return sum(known) if known else None

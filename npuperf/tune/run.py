@@ -16,16 +16,13 @@ from npuperf.messages import say
 from npuperf.profile.folder import RunFolder
 from npuperf.tune import store
 from npuperf.tune.bank import add_bank, compare, read_bank
-from npuperf.tune.conclude import Keep
-from npuperf.tune.drive import carry_out
+from npuperf.tune.drive import Keep, carry_out
 from npuperf.tune.request import TuneRequest
 from npuperf.tune.results import PATTERN, compare_results, read_results, result_files
-from npuperf.tune.runs import last_run, newest_of, recorded_command, refuse_busy
-from npuperf.tune.savings import add_savings
-from npuperf.tune.state import is_run, read_state, survivor
+from npuperf.tune.state import is_run, last_run, newest_of, read_state, recorded, refuse_busy, survivor
 from npuperf.tune.supervise import Tell, partial
 from npuperf.tune.tuning_plan import draw_plan
-from npuperf.tune.usage import Usage, read_usage
+from npuperf.tune.usage import Usage, add_savings, read_usage
 from npuperf.tune.verify import verify
 
 _SECONDS_PER_MINUTE: Final = 60
@@ -99,12 +96,8 @@ def _difference(paths: tuple[Path, Path]) -> ResultChanges | BankChanges:
         return ResultChanges(comparison=compare_results(_results_of(first), _results_of(second)))
     bank = compare(read_bank(first), read_bank(second))
     if not _is_bank(first) and not _is_bank(second):
-        what = say(
-            "{first}, {second}: no *_runtime_kb.json below them, and no result of AOE",
-            first=str(first),
-            second=str(second),
-        )
-        raise InputError(what)
+        raise InputError(say("{first}, {second}: no *_runtime_kb.json below them, and no result of AOE",
+                             first=str(first), second=str(second)))  # fmt: skip
     return BankChanges(bank=bank)
 
 
@@ -122,7 +115,7 @@ def _verify(request: TuneRequest, environment: Mapping[str, str], tell: Tell, ke
     """Profile with the bank from before the last tuning run and with the bank as it is, and compare."""
     folder = last_run(request.run).absolute()
     refuse_busy(folder, "--verify")
-    command = request.command or recorded_command(request.run)
+    command = request.command or recorded(request.run).command
     if not command:
         hint = say("npuperf tune --verify -- python train.py")
         raise UsageError(say("--verify: no program to profile"), hint=hint)

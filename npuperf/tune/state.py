@@ -1,4 +1,4 @@
-"""What a tuning run notes down of itself: it outlives us, and whoever goes on with the run reads it."""
+"""The tuning runs below a run directory: what each notes down of itself for whoever goes on with it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,12 @@ import msgspec
 import psutil
 from msgspec.structs import fields, replace
 
+from npuperf.errors import InputError, UsageError
 from npuperf.files import read_object, write_atomically
+from npuperf.messages import say
 from npuperf.process import Detached
+from npuperf.profile.folder import RunFolder
+from npuperf.profile.manifest import Manifest, read
 from npuperf.tune.job import TuningJob
 
 STATE: Final = "state.json"
@@ -57,12 +61,8 @@ def read_state(folder: Path) -> State:
     noted = read_object(folder / STATE)
     known: dict[str, Any] = {}
     for field in fields(State):
-        with suppress(msgspec.ValidationError, KeyError, OverflowError):
-            known[field.name] = msgspec.convert(
-                noted[field.name],
-                field.type,
-                dec_hook=lambda kind, value: kind(value),  # paths are text there
-            )
+        with suppress(msgspec.ValidationError, KeyError, OverflowError):  # paths are text there
+            known[field.name] = msgspec.convert(noted[field.name], field.type, dec_hook=lambda kind, text: kind(text))
     return State(**known)
 
 
@@ -89,3 +89,45 @@ def survivor(folder: Path) -> Detached | None:
     """Return the program of a run if it still runs; None for a run that has not begun."""
     found = read_state(folder).program
     return found if found and found.alive() else None
+
+
+def last_run(run: Path, *, unfinished: bool = False) -> Path:
+    """Return the newest tuning run below a run directory. Raises InputError if there is none."""
+    folders = sorted(f for f in (run / "tune").glob("*") if is_run(f))
+    if unfinished:
+        folders = [f for f in folders if read_state(f).status != "done"]
+    if not folders:
+        what = say("{folder}: no tuning run there", folder=str(run / "tune"))
+        if unfinished:
+            what = say("{folder}: no unfinished tuning run there", folder=str(run / "tune"))
+        raise InputError(what, hint=say("npuperf tune --mode op begins one"))
+    return folders[-1]
+
+
+def unfinished_run(run: Path, mode: str | None) -> tuple[Path, TuningJob | None]:
+    """Return the newest run to go on with, and what it was asked for. Raises UsageError if it is of another kind."""
+    folder = last_run(run, unfinished=True)
+    refuse_busy(folder, "--resume")
+    state = read_state(folder)
+    if mode not in (None, state.mode):
+        what = say("{folder}: was begun with --mode {mode}", folder=str(folder), mode=state.mode)
+        raise UsageError(what, hint=say("npuperf tune --resume continues it"))
+    return folder, state.job
+
+
+def newest_of(path: Path) -> Path:
+    """Return the newest tuning run of a run directory; anything else as it is."""
+    return last_run(path) if any(map(is_run, path.glob("tune/*"))) else path
+
+
+def refuse_busy(folder: Path, option: str) -> None:
+    """Raise UsageError while another npuperf looks after a run."""
+    found = keeper(folder)
+    if found:
+        what = say("{option}: process {pid} still looks after {folder}", option=option, pid=found, folder=str(folder))
+        raise UsageError(what, hint=say("wait for it, or end it"))
+
+
+def recorded(run: Path) -> Manifest:
+    """Return what a run directory says of itself, empty if it is none."""
+    return read(RunFolder(run)) or Manifest()

@@ -194,14 +194,9 @@ def roll_back(saved: Path, place: Path) -> RolledBack:
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         place.mkdir(parents=True, exist_ok=True)
         for path in _contents(saved):
-            if path.name != ORIGIN or _was_there(path):
+            if path.name != ORIGIN or "snapshot" not in read_object(path):  # else a note that only the snapshot got
                 shutil.copytree(path, place / path.name) if path.is_dir() else shutil.copy2(path, place / path.name)
     return RolledBack(place=str(place), backup=str(backup) if backup else None)
-
-
-def _was_there(note: Path) -> bool:
-    """Tell a note that was part of the bank from the one that the snapshot got."""
-    return "snapshot" not in read_object(note)
 
 
 def _contents(folder: Path) -> Iterable[Path]:

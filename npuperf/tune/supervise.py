@@ -110,11 +110,9 @@ class _Watch:
             return
         improved = [e for e in found.entries if e.speedup and e.kind != "model"]
         best = max((e.speedup or 0 for e in improved), default=0.0)
-        done = (
-            say("{n} tuned, best {best} times as fast", n=len(improved), best=factor(best))
-            if best
-            else say("{n} tuned", n=len(improved))
-        )
+        done = say("{n} tuned", n=len(improved))
+        if best:
+            done = say("{n} tuned, best {best} times as fast", n=len(improved), best=factor(best))
         self.progress(say("{done}, {seconds} s", done=done, seconds=round(time.monotonic() - self._began)))
 
 
@@ -171,11 +169,9 @@ def _with_earlier(found: Tuning, earlier: Tuning) -> Tuning:
     entries = [e for e in earlier.entries if (e.name, e.strategy) not in known]
     if not entries:
         return found
-    from_earlier = say_n(
-        "{n} entry is of an earlier process that did not end: its bank may not have it",
-        "{n} entries are of an earlier process that did not end: its bank may not have them",
-        len(entries),
-    )
+    from_earlier = say_n("{n} entry is of an earlier process that did not end: its bank may not have it",
+                         "{n} entries are of an earlier process that did not end: its bank may not have them",
+                         len(entries))  # fmt: skip
     return replace(
         found,
         entries=(*found.entries, *entries),

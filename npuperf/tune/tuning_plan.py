@@ -12,22 +12,11 @@ from npuperf.cann import cann_version
 from npuperf.documents.tuning import Check, PlannedProgram, TunePlan
 from npuperf.errors import InputError, UsageError
 from npuperf.messages import chain, say
+from npuperf.tune import job as jobs
 from npuperf.tune import preflight, store
-from npuperf.tune.job import (
-    ModelFile,
-    Script,
-    Source,
-    TuningJob,
-    TuningProgram,
-    absolute_banks,
-    find_aoe,
-    find_source,
-    programs,
-    tune_ops,
-)
+from npuperf.tune.job import ModelFile, Script, TuningJob, TuningProgram
 from npuperf.tune.request import TuneRequest
-from npuperf.tune.runs import recorded_command, recorded_soc, unfinished_run
-from npuperf.tune.state import State, read_state, survivor
+from npuperf.tune.state import State, read_state, recorded, survivor, unfinished_run
 from npuperf.tune.usage import Usage
 
 
@@ -76,19 +65,19 @@ def draw_plan(request: TuneRequest, usage: Usage | None, environment: Mapping[st
     state = read_state(folder) if begun else State()
     aoe, missing = _aoe(job, folder, state, environment, dry=request.dry_run)
     machine = preflight.TuningHost(
-        soc=request.soc or state.soc or (usage.soc if usage else None) or recorded_soc(request.run),
+        soc=request.soc or state.soc or (usage.soc if usage else None) or recorded(request.run).soc,
         cores=usage.cores if usage else None,
         dynamic=usage.dynamic if usage else None,
-        model_bytes=_size_of(job.source),
+        model_bytes=job.source.file.stat().st_size if isinstance(job.source, ModelFile) else None,
         most_blocks=usage.most_blocks if usage else None,
     )
     place = _place(job, folder, state, environment)
     return Plan(
         job=job,
         folder=folder,
-        programs=tuple(programs(job, folder, aoe, environment, resume=request.resume)),
+        programs=tuple(jobs.programs(job, folder, aoe, environment, resume=request.resume)),
         checks=(*missing, *preflight.check(job, machine, environment, place)),
-        ops=tune_ops(job),
+        ops=jobs.tune_ops(job),
         place=place,
         soc=machine.soc,
         usage=usage,
@@ -102,7 +91,7 @@ def _aoe(
     if job.in_adapter:
         return "aoe", ()
     try:
-        return find_aoe(environment), ()
+        return jobs.find_aoe(environment), ()
     except InputError as error:
         required, found = say("CANN's aoe"), chain(error.what, error.hint)
         if dry:
@@ -116,19 +105,14 @@ def _aoe(
 def _place(job: TuningJob, folder: Path, state: State, environment: Mapping[str, str]) -> Path:
     """Return where the bank is. Raises UsageError where it is another than the run began with."""
     kind = "op" if job.mode == "op" else "graph"
-    banks = {**environment, **absolute_banks(environment)}
+    banks = {**environment, **jobs.absolute_banks(environment)}
     place = store.winning_place(kind, job.bank, banks, Path.home(), cann_version(environment))
     if state.place and Path(state.place) != place:
-        what = say(
-            "{folder}: was begun with the bank {begun}, and now it is {place}",
-            folder=str(folder),
-            begun=state.place,
-            place=str(place),
-        )
-        hint = say(
-            "--bank {begun}, or the environment that it was begun in; without --resume another run begins",
-            begun=state.place,
-        )
+        begun = state.place
+        what = say("{folder}: was begun with the bank {begun}, and now it is {place}",
+                   folder=str(folder), begun=begun, place=str(place))  # fmt: skip
+        hint = say("--bank {begun}, or the environment that it was begun in; without --resume another run begins",
+                   begun=begun)  # fmt: skip
         raise UsageError(what, hint=hint)
     return place
 
@@ -141,14 +125,12 @@ def _fresh(parent: Path) -> Path:
     return next(parent / name for name in names if not (parent / name).exists())
 
 
-def _size_of(source: Source) -> int | None:
-    return source.file.stat().st_size if isinstance(source, ModelFile) else None
-
-
 def _job(request: TuneRequest, usage: Usage | None) -> TuningJob:
     """Put together what is asked for; operators come from the profile if only the busiest are to be tuned."""
     mode = request.job_mode
-    source = find_source(request.model, request.weight, request.dump, request.command, recorded_command(request.run))
+    source = jobs.find_source(
+        request.model, request.weight, request.dump, request.command, recorded(request.run).command
+    )
     types, names = _operators(request, usage)
     return TuningJob(
         mode=mode,

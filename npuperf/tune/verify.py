@@ -50,14 +50,8 @@ def verify(
     """
     found = []
     for name, bank in zip(("baseline", "tuned"), banks, strict=True):
-        tell(
-            say(
-                "{name}: profiling with the bank {bank} and an empty compiler cache (a program that names its own "
-                "cache needs op_compiler_cache_mode=force)",
-                name=name,
-                bank=str(bank),
-            )
-        )
+        tell(say("{name}: profiling with the bank {bank} and an empty compiler cache (a program that names its own "
+                 "cache needs op_compiler_cache_mode=force)", name=name, bank=str(bank)))  # fmt: skip
         cache = folder / f"cache-{name}"
         shutil.rmtree(cache, ignore_errors=True)
         cache.mkdir(parents=True)
@@ -126,11 +120,7 @@ def _durations(usage: Usage, type_: str) -> I64:
 
 
 def _compared(
-    kind: Literal["step", "operator"],
-    name: str,
-    before: I64,
-    after: I64,
-    expected_ns: tuple[int, int] | None = None,
+    kind: Literal["step", "operator"], name: str, before: I64, after: I64, expected_ns: tuple[int, int] | None = None
 ) -> Compared:
     noise = noise_of(before, after)
     old, new = round(float(before.mean())), round(float(after.mean()))

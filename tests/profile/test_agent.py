@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from npuperf.messages import recall
-from npuperf.profile.arguments import torch_arguments
+from npuperf.profile.plan import torch_arguments
 from npuperf.profile.processes import read_all
 from npuperf.profile.request import read_request
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from npuperf.documents.document import Problem
 from npuperf.documents.recorded import Exported, Overhead, ProcessStatus, Proof, Recorded
 from npuperf.messages import say
-from npuperf.profile.command import Command
 from npuperf.profile.folder import RunFolder
 from npuperf.profile.manifest import Manifest, RunStage, begin, read, with_outcome, with_processes, write
+from npuperf.profile.program import Command
 from npuperf.profile.request import ProfileRequest
 
 

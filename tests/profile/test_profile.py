@@ -13,11 +13,10 @@ import pytest
 
 from npuperf.cann import set_env_script
 from npuperf.errors import UsageError
-from npuperf.profile.command import resolve
-from npuperf.profile.environment import distortions, for_program, worth_keeping
 from npuperf.profile.export import raw_folders
 from npuperf.profile.folder import RunFolder, check_free, create
 from npuperf.profile.msprof import find_msprof, msprof_first
+from npuperf.profile.program import distortions, for_program, resolve, worth_keeping
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from npuperf.errors import UsageError
-from npuperf.profile.arguments import e2e_arguments, msprof_arguments, torch_arguments
+from npuperf.profile.plan import e2e_arguments, msprof_arguments, torch_arguments
 from npuperf.profile.request import ProfileRequest, read_request
 
 

@@ -11,10 +11,9 @@ import pytest
 from npuperf.documents.recorded import ProcessStatus, StepTimes
 from npuperf.messages import Message, say
 from npuperf.profile.folder import create
-from npuperf.profile.processes import read_all
+from npuperf.profile.processes import Watch, read_all
 from npuperf.profile.remarks import overhead_of, remarks, why_nothing
 from npuperf.profile.request import ProfileRequest
-from npuperf.profile.watch import Watch
 
 
 def process(**news: Any) -> ProcessStatus:

@@ -19,8 +19,7 @@ from npuperf.errors import InputError
 from npuperf.readers import recording
 from npuperf.readers.find import Source
 from npuperf.readers.log import ReadLog
-from npuperf.readers.read import read_source
-from npuperf.readers.recording import Reading, open_recording
+from npuperf.readers.recording import Reading, open_recording, read_source
 
 
 def same(reading: Reading) -> Reading:

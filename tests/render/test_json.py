@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import time
 
 import jsonschema
 import msgspec
 import pytest
-from specimens import TUNING, result
+from specimens import TUNING
 
 from npuperf.documents.document import Document
 from npuperf.documents.schema import documents as kinds
 from npuperf.documents.schema import schema_of, shipped_schema
-from npuperf.messages import say, share
 from npuperf.render import View, render
 
 
@@ -66,14 +64,3 @@ def test_what_is_no_number_is_null() -> None:
     broken = msgspec.structs.replace(TUNING, tuning_time_s=float("nan"), warnings=())
     found = json.loads(render(broken, "json"), parse_constant=pytest.fail)
     assert found["tuning_time_s"] is None
-
-
-def test_many_phases_are_written_at_once() -> None:
-    """Tens of thousands of phases, each with two messages, cost seconds at most."""
-    device = result().devices[0]
-    label = say("{part} of {whole}", part="forward", whole=share(0.5))
-    phases = [msgspec.structs.replace(p, label=label) for p in device.phases * 5000]
-    many = msgspec.structs.replace(result(), devices=[msgspec.structs.replace(device, phases=phases)])
-    begin = time.perf_counter()
-    assert len(render(many, "json")) > 10_000_000
-    assert time.perf_counter() - begin < 20

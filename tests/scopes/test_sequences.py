@@ -12,7 +12,7 @@ from build import H, K, analyze_path, ascend_pt
 
 from npuperf.documents.analysis import Device, Result, SuperKernelCheck, SuperKernelScope
 from npuperf.errors import InputError
-from npuperf.readers.plog import read_plog
+from npuperf.readers.context import read_plog
 
 GAP = 2_000  # ns between two kernels of a static graph
 LAYER = (("MatMulV3", "AI_CORE", 24, 0), ("Add", "AI_VECTOR_CORE", 40, 0), ("GroupedMatmul", "MIX_AIC", 20, 40))

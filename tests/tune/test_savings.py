@@ -11,8 +11,7 @@ from build import K, ascend_pt
 from msgspec.structs import replace
 from workplace import OP, Place, busy_profile, document, entry
 
-from npuperf.tune.savings import savings
-from npuperf.tune.usage import read_usage
+from npuperf.tune.usage import read_usage, savings
 
 
 def test_savings_count_only_device_bound_time(tmp_path: Path) -> None:

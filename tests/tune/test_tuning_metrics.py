@@ -13,7 +13,7 @@ from workplace import OP, Place
 from npuperf.documents.comparison import Compared, Comparison
 from npuperf.documents.gates import Gate, judge_gate, parse_condition
 from npuperf.documents.tuning import Tuning
-from npuperf.tune import tuning_metrics as tuning_metrics
+from npuperf.tune import request as request
 
 
 def test_gates(place: Place) -> None:
