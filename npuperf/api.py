@@ -11,6 +11,7 @@ import pandas as pd
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.analyze.run import run
 from npuperf.documents.analysis import Partition, Result, Verdict
+from npuperf.messages import Message
 from npuperf.model.device import DeviceProfile
 from npuperf.model.labels import I64, Labels
 from npuperf.model.tasks import NO_TIME, Tasks, Work
@@ -168,7 +169,8 @@ def _summary(result: Result) -> list[str]:
 def _frame(result: Result, table: str) -> pd.DataFrame:
     """Return a table of the report; its columns are those of ``--format csv``."""
     found = table_named(Result, table)
-    return pd.DataFrame(found.rows(result), columns=[column.key for column in found.columns])
+    rows = [[str(cell) if isinstance(cell, Message) else cell for cell in row] for row in found.cells(result)]
+    return pd.DataFrame(rows, columns=[column.key for column in found.columns])
 
 
 def _parts(partition: Partition) -> dict[str, int]:
