@@ -11,7 +11,13 @@ import pandas as pd
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.analyze.run import run
 from npuperf.documents.analysis import Partition, Result, Verdict
-from npuperf.messages import Message, text
+from npuperf.messages import Message
+
+
+def _plain(cell: Cell) -> Cell:
+    return text(cell) if isinstance(cell, Message) else cell
+
+
 from npuperf.model.device import DeviceProfile
 from npuperf.model.labels import I64, Labels
 from npuperf.model.tasks import NO_TIME, Tasks, Work
@@ -170,10 +176,9 @@ def _summary(result: Result) -> list[str]:
 
 def _frame(result: Result, table: str) -> pd.DataFrame:
     """Return a table of the report; its columns are those of ``--format csv``."""
-    columns = table_named(Result, table).columns
-    rows = table_named(Result, table).rows(result)
-    cells = [[_plain(column.cell(row)) for column in columns] for row in rows]
-    return pd.DataFrame(cells, columns=[column.key for column in columns])
+    found = table_named(Result, table)
+    rows = [[_plain(cell) for cell in row] for row in found.cells(result)]
+    return pd.DataFrame(rows, columns=[column.key for column in found.columns])
 
 
 def _plain(cell: Cell) -> Cell:

@@ -26,7 +26,7 @@ from npuperf.render.tables import list_tables, tables_of
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "npuperf"
 #: What says a sentence, and how many sentences it takes.
-SAYING = {"say": 1, "words": 1, "say_n": 2, "words_n": 2}
+SAYING = {"say": 1, "say_n": 2}
 #: Where text is made of messages.
 TEXT_MAKERS = ("render", "cli", "messages.py", "errors.py")
 

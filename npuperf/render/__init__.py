@@ -90,12 +90,12 @@ def unknown(what: Message, name: str, known: list[str]) -> UsageError:
 
 
 #: Lines to be said beside a table, or on stderr: a format that is not for ``--format``.
-_RENDERERS["Document", "notes"] = "npuperf.render.notes:render_notes"
-_RENDERERS["Result", "notes"] = "npuperf.render.notes:render_gates"
+_RENDERERS["Document", "notes"] = "npuperf.render.page:render_notes"
+_RENDERERS["Result", "notes"] = "npuperf.render.page:render_gates"
 
-register("Document", "text", "npuperf.render.page_text:render_text")
+register("Document", "text", "npuperf.render.terminal:render_text")
 register("Result", "text", "npuperf.render.analysis_text:render_text")
-register("Recorded", "text", "npuperf.render.notes:render_notes")
+register("Recorded", "text", "npuperf.render.page:render_notes")
 register("Document", "json", "npuperf.render.json:render_json")
 register("Document", "csv", "npuperf.render.csv:render_csv")
 register("Document", "markdown", "npuperf.render.markdown:render_markdown")

@@ -1,31 +1,43 @@
-"""The page of an analysis, for Markdown."""
+"""The page of an analysis, for Markdown, and where its time goes, for all."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Final
 
-from npuperf.documents.analysis import Finding, Input, Result
-from npuperf.messages import Message, chain, ns, say, series, share
+from npuperf.documents.analysis import Device, Finding, Partition, Result
+from npuperf.messages import NOTHING, Message, chain, ns, say, series, share
 from npuperf.render import View
 from npuperf.render.analysis_tables import TABLES
-from npuperf.render.page import Line, Page, Section, gate_lines, problem_lines
-from npuperf.render.partition_rows import PARTITION_TABLE, partition_rows
-from npuperf.render.steps_line import steps_line
-from npuperf.render.tables import Filled, fill, filled
-from npuperf.render.words import BOUND, WORDS, device_name, gain, title_of, verdict_of
+from npuperf.render.language import text
+from npuperf.render.page import Line, Page, Section, common, warnings
+from npuperf.render.tables import Column, Filled, Row, Table, each, fill, filled
+from npuperf.render.words import (
+    BOUND,
+    WORDS,
+    device_name,
+    gain,
+    lost_lines,
+    steps_line,
+    thresholds_line,
+    verdict_of,
+)  # fmt: skip
 
-_ELSEWHERE = ("findings", "devices")
+_ELSEWHERE: Final = ("findings", "devices")
 
 
 def page(result: Result, view: View) -> Page:
     """Return everything that an analysis says."""
     verdict = Line(verdict_of(result), "bold", BOUND[result.verdict.bound])
     evidence = series(say("{name} {share}", name=k, share=share(v)) for k, v in result.verdict.evidence.items())
-    lines = [Line(steps_line(result)), verdict, *([Line(evidence)] if evidence.items else [])]
-    lines += [*gate_lines(result), *problem_lines(result)]
+    lines = [Line(steps_line(result)), verdict, *([Line(evidence)] if evidence.items else []), *common(result)]
     tables = [fill(table, result, view.top) for table in TABLES if table.name not in _ELSEWHERE]
     sections = [Section(say("findings"), list(_findings(result.findings))), Section(say("input"), list(_input(result)))]
-    return Page(say("{title}", title=title_of(result)), lines, [*_partitions(result), *tables], sections, [])
+    name = PurePath(result.input.path).name or result.input.path
+    title = say("{title}", title=f"{name} ({result.input.kind})")
+    return Page(title, lines, [*_partitions(result), *tables], sections)
 
 
 def _partitions(result: Result) -> Iterator[Filled]:
@@ -46,16 +58,14 @@ def _findings(findings: list[Finding]) -> Iterator[Line]:
 
 
 def _input(result: Result) -> Iterator[Line]:
-    source: Input = result.input
+    source = result.input
     yield Line(say("{path} ({kind})", path=source.path, kind=source.kind))
     yield from (Line(say("read {file}", file=file)) for file in source.files)
-    for x in source.lost:
-        yield Line(say("lost {rows} in {file}: {reason}", rows=x.rows, file=x.file, reason=x.reason))
-    yield from (Line(say("warning: {warning}", warning=warning)) for warning in source.warnings)
+    yield from map(Line, lost_lines(result))
+    yield from warnings(source.warnings)
     yield from (Line(say("missing: {what}", what=what)) for what in source.missing)
     yield Line(say("calibration: {clocks}", clocks=_calibration(result)))
-    limits = series(f"{name} {value}" for name, value in result.thresholds.items())
-    yield Line(say("thresholds: {limits}", limits=limits))
+    yield Line(thresholds_line(result))
 
 
 def _calibration(result: Result) -> Message:
@@ -68,3 +78,70 @@ def _calibration(result: Result) -> Message:
             known=share(clock.launches / clock.tasks if clock.tasks else None),
         )
     return say("none")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One row: its name, its time, its share of the span, and a bar as long as that."""
+
+    title: Message
+    depth: int
+    ns: int
+    share: float | None
+    bar: str
+
+
+#: The rows of a partition: field, label, depth.
+_PARTS: Final = (
+    ("span_ns", say("span"), 0),
+    ("compute_ns", say("compute"), 1),
+    ("comm_exposed_ns", say("communication, exposed"), 1),
+    ("other_exposed_ns", say("copies and other work, exposed"), 1),
+    ("idle_ns", say("idle"), 1),
+    ("host_wait_ns", say("waiting for the host"), 2),
+    ("launch_latency_ns", say("launch latency"), 2),
+    ("dependency_wait_ns", say("waiting for a dependency"), 2),
+    ("unattributed_ns", say("unattributed (no launch recorded)"), 2),
+)
+#: What the two numbers and the gaps take of a row.
+_NUMBERS: Final = 28
+
+PARTITION_TABLE: Final = Table(
+    "",
+    say("where the time goes"),
+    each(),
+    (
+        Column("part", say("part"), get=lambda part: "  " * part.depth + text(part.title), weight=0),
+        Column("ns", say("ms"), "duration", weight=0),
+        Column("share", say("% of span"), "share", weight=0),
+        Column("bar", NOTHING, get=lambda part: part.bar or " "),
+    ),
+)
+
+
+def partition_rows(device: Device, width: int) -> list[Row]:
+    """Return the parts that there are, with bars that fit a screen so wide."""
+    whole = device.partition
+    found = [(getattr(whole, field), title, depth) for field, title, depth in _PARTS if _is_shown(whole, field, depth)]
+    room = max(width - _NUMBERS - max(2 * depth + len(text(title)) for _, title, depth in found), 0)
+    rows: list[Row] = []
+    for time, title, depth in found:
+        share = time / whole.span_ns if whole.span_ns else None
+        bar = "█" * round(room * (share or 0)) if depth else ""
+        rows.append((Part(title, depth, time, share, bar),))
+    return rows
+
+
+def _is_shown(whole: Partition, field: str, depth: int) -> bool:
+    return bool(getattr(whole, field)) or not (depth == 2 or field == "other_exposed_ns")
+
+
+def check_line(device: Device) -> Message:
+    """Say that the parts add up, and what the launches were calibrated with."""
+    p, clock = device.partition, device.clock
+    parts = p.compute_ns + p.comm_exposed_ns + p.other_exposed_ns + p.idle_ns
+    calibrated = say(
+        "launch latency {latency}, clock skew ≥ {skew}", latency=ns(clock.launch_latency_ns), skew=ns(clock.skew_ns)
+    )
+    off = say("check: the parts add up, {off} ns off", off=abs(p.span_ns - parts))
+    return chain(off, calibrated if clock.launches else None)

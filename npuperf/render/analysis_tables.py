@@ -1,279 +1,307 @@
-"""The tables of an analysis. Those on cores and their limits are in ``core_tables``."""
+"""The tables of an analysis, one line per column."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 from npuperf.documents.analysis import Result
 from npuperf.messages import say
-from npuperf.render import core_tables as cores
-from npuperf.render.shared_columns import (
-    BASIS,
-    BOUND,
-    CODE,
-    GAIN,
-    OF_DEVICE,
-    PARTITION,
-    TORCH_OP,
-    WHO,
-    alone,
-    by_device,
-    greatest,
-    least,
+from npuperf.render.tables import Column, Row, Table, each
+
+# fmt: off
+_WHO: Final = (
+    Column("rank", say("rank"), "id", weight=0, quiet=True),
+    Column("device", say("device"), "id", weight=0, quiet=True),
 )
-from npuperf.render.tables import Cell, Column, Row, Table
-
-DEVICES: Final = Table(
-    "devices", say("devices"), alone(lambda result: result.devices), (*WHO, *PARTITION, BOUND, BASIS)
+_TYPE: Final = Column("type", say("type"), weight=0)
+_CORE: Final = Column("core", say("core"), weight=0)
+_STREAM: Final = Column("stream", say("stream"), "id", weight=0)
+_STREAMS: Final = Column("streams", say("streams"), get=lambda _, s: "+".join(map(str, s.streams)), weight=0)
+_STEP: Final = Column("step", say("step"), "id", weight=0)
+_COUNT: Final = Column("count", say("count"), "count")
+_RUNS: Final = Column("count", say("runs"), "count")
+_KERNELS: Final = Column("kernels", say("kernels"), "count")
+_CUBE: Final = Column("cube", say("cube"), "id")
+_VECTOR: Final = Column("vector", say("vector"), "id")
+_LABEL: Final = Column("label", say("part"), "message")
+_TORCH_OP: Final = Column("torch_op", say("torch operator"))
+_CODE: Final = Column("where", say("code line"))
+_UNKNOWN: Final = Column("reason", say("cannot tell because"), "message")
+_BOUND: Final = Column("bound", say("verdict"), "word", "verdict.bound")
+_BASIS: Final = Column("basis", say("basis"), "word", "verdict.basis")
+_PARTITION: Final = (
+    Column("span_ns", say("span"), "ms", "partition.span_ns"),
+    Column("compute_ns", say("compute"), "ms", "partition.compute_ns"),
+    Column("comm_exposed_ns", say("comm. exposed"), "ms", "partition.comm_exposed_ns"),
+    Column("other_exposed_ns", say("other exposed"), "ms", "partition.other_exposed_ns"),
+    Column("idle_ns", say("idle"), "ms", "partition.idle_ns"),
+    Column("host_wait_ns", say("host wait"), "ms", "partition.host_wait_ns", 2),
+    Column("launch_latency_ns", say("launch latency"), "ms", "partition.launch_latency_ns", 2),
+    Column("dependency_wait_ns", say("dependency wait"), "ms", "partition.dependency_wait_ns", 2),
+    Column("unattributed_ns", say("unattributed"), "ms", "partition.unattributed_ns", 2),
 )
-
-
-def _elasticity(resource: str) -> Callable[..., Cell]:
-    def get(*row: object) -> Cell:
-        found = row[-1].verdict.elasticity  # type: ignore[attr-defined]
-        return None if found is None else float(getattr(found, resource))
-
-    return get
-
-
-PHASES: Final = Table(
-    "phases",
-    say("phases"),
-    by_device(lambda d: d.phases),
-    (
-        *WHO,
-        Column("start_ns", say("start"), "ms", weight=0),
-        Column("end_ns", say("end"), "ms", weight=0),
-        BOUND,
-        BASIS,
-        Column("label", say("part"), "message"),
-        Column("first_step", say("first step"), "id", weight=2),
-        Column("last_step", say("last step"), "id", weight=2),
-        *PARTITION,
-        Column("elasticity_host", say("10 % less host"), "tenth", _elasticity("host"), 2),
-        Column("elasticity_compute", say("10 % less compute"), "tenth", _elasticity("compute"), 2),
-        Column("elasticity_communication", say("10 % less comm."), "tenth", _elasticity("communication"), 2),
-        Column(
-            "blame",
-            say("mostly to blame"),
-            get=lambda _, p: f"{p.blame[0].cause}: {p.blame[0].name}" if p.blame else None,
-        ),
-        CODE,
-        Column(
-            "kernels", say("longest types"), get=lambda _, p: ", ".join(k.type for k in p.kernels) or None, weight=2
-        ),
-    ),
+_GAIN: Final = (
+    Column("gain_low_ns", say("saves per step, min"), "us", "gain_ns_per_step.0"),
+    Column("gain_high_ns", say("saves per step, max"), "us", "gain_ns_per_step.1"),
+)
+_IDLE: Final = (
+    Column("idle_cube_core_ns", say("idle cube core time"), "core_ms"),
+    Column("idle_vector_core_ns", say("idle vector core time"), "core_ms"),
 )
 
+DEVICES: Final = Table("devices", say("devices"), each("devices"), (*_WHO, *_PARTITION, _BOUND, _BASIS))
+PHASES: Final = Table("phases", say("phases"), each("devices", "phases"), (
+    *_WHO,
+    Column("start_ns", say("start"), "ms", weight=0),
+    Column("end_ns", say("end"), "ms", weight=0),
+    _BOUND, _BASIS, _LABEL,
+    Column("first_step", say("first step"), "id", weight=2),
+    Column("last_step", say("last step"), "id", weight=2),
+    *_PARTITION,
+    Column("elasticity_host", say("10 % less host"), "tenth", "verdict.elasticity.host", 2),
+    Column("elasticity_compute", say("10 % less compute"), "tenth", "verdict.elasticity.compute", 2),
+    Column("elasticity_communication", say("10 % less comm."), "tenth", "verdict.elasticity.communication", 2),
+    Column("blame", say("mostly to blame"), get=lambda _, p: next((f"{b.cause}: {b.name}" for b in p.blame), None)),
+    _CODE,
+    Column("kernels", say("longest types"), get=lambda _, p: ", ".join(k.type for k in p.kernels) or None, weight=2),
+))
+TYPICAL: Final = Table("typical", say("the typical step"), each("devices", "typical_step", "phases"), (
+    *_WHO,
+    Column("bound", say("verdict"), "word"),
+    _LABEL,
+    Column("start_ns", say("start, median"), "ms", "start.median_ns"),
+    Column("end_ns", say("end, median"), "ms", "end.median_ns"),
+    Column("min_ns", say("length, min"), "ms", "length.min_ns"),
+    Column("median_ns", say("length, median"), "ms", "length.median_ns"),
+    Column("max_ns", say("length, max"), "ms", "length.max_ns"),
+    Column("steps", say("of steps"), "count"),
+))
+BLAME: Final = Table("blame", say("what the host did while the device waited for it"), each("devices", "blame"), (
+    *_WHO,
+    Column("cause", say("cause"), "word", weight=0),
+    Column("name", say("doing"), weight=0),
+    Column("ns", say("waiting for the host"), "ms"),
+    Column("share", say("% of the wait"), "share", lambda d, b: b.ns / d.partition.host_wait_ns),
+    Column("count", say("pieces"), "count", weight=2),
+    _CODE,
+))
+_SYNCS: Final = Table("syncs", say("where the host waits for the device"), each("devices", "syncs"), (
+    *_WHO,
+    Column("name", say("call"), weight=0),
+    _TORCH_OP, _COUNT,
+    Column("host_ns", say("host waited"), "ms"),
+    Column("idle_ns", say("device idle after"), "ms"),
+    *_GAIN, _CODE,
+))
+WHAT_IF: Final = Table("what_if", say("what if (replayed)"), each("what_if"), (
+    *_WHO,
+    Column("expr", say("what if"), weight=0),
+    Column("span_ns", say("window then"), "ms"),
+    Column("gain_pct", say("saves"), "number"),
+    *_GAIN,
+    Column("title", say("that is"), "message"),
+    _UNKNOWN,
+))
+STEPS: Final = Table("steps", say("steps"), each("devices", "steps"), (
+    *_WHO, _STEP, Column("start_ns", say("start"), "ms", weight=2), *_PARTITION, _BOUND, _BASIS,
+))
+_ALONE: Final = Table(
+    "streams", say("streams, each on its own (their idle time overlaps)"), each("devices", "streams"),
+    (*_WHO, _STREAM, Column("tasks", say("tasks"), "count"), *_PARTITION),
+)
+OPERATORS: Final = Table("operators", say("operators by total time"), each("operators"), (
+    _TYPE, _CORE, _COUNT,
+    Column("total_ns", say("total"), "ms"),
+    Column("share", say("% of operator time"), "share"),
+    Column("min_ns", say("min"), "us"),
+    Column("max_ns", say("max"), "us"),
+    Column("block_min", say("blocks, min"), "id", "block_dim.min"),
+    Column("block_max", say("blocks, max"), "id", "block_dim.max"),
+    Column("mix_block_min", say("mix blocks, min"), "id", "mix_block_dim.min", 2),
+    Column("mix_block_max", say("mix blocks, max"), "id", "mix_block_dim.max", 2),
+    Column("occupancy_cube", say("cube cores used"), "percent"),
+    Column("occupancy_vector", say("vector cores used"), "percent"),
+    Column("pmu_bound", say("unit bound"), "word", "pmu.bound"),
+    Column("first_ns", say("first at"), "ms", weight=3),
+    Column("last_ns", say("last at"), "ms", weight=3),
+    Column("torch_op", say("torch operator"), weight=2),
+    _CODE,
+), usual=True)
+_LONGEST: Final = Table("kernels", say("longest kernels"), each("kernels"), (
+    *_WHO,
+    Column("name", say("kernel"), weight=0),
+    Column("type", say("type"), weight=2),
+    Column("core", say("core")),
+    Column("stream", say("stream"), "id"),
+    Column("step", say("step"), "id"),
+    Column("start_ns", say("start"), "ms"),
+    Column("dur_ns", say("duration"), "us", weight=0),
+    Column("block_dim", say("blocks"), "id"),
+    Column("mix_block_dim", say("mix blocks"), "id"),
+    _TORCH_OP, _CODE,
+))
+_CORES: Final = Table("cores", say("Block Dim by core type"), each("devices", "cores.by_type"), (
+    *_WHO, _CORE, _KERNELS,
+    Column("total_ns", say("total"), "ms"),
+    Column("blocks_unknown", say("blocks unknown"), "count", weight=2),
+    Column("block_min", say("blocks, min"), "id"),
+    Column("block_median", say("blocks, median"), "plain"),
+    Column("block_max", say("blocks, max"), "id"),
+    Column("mix_block_min", say("mix blocks, min"), "id"),
+    Column("mix_block_max", say("mix blocks, max"), "id"),
+    Column("occupancy", say("cores used while busy"), "percent"),
+    Column("waves_max", say("waves"), "id"),
+    Column("tail", say("idle in waves"), "percent"),
+))
+_MOST_IDLE: Final = Table(
+    "idle_kernels", say("kernels that leave most core time idle"), each("devices", "cores.most_idle"), (
+    *_WHO, _TYPE, _CORE, _COUNT,
+    Column("block_dim", say("blocks"), "id"),
+    Column("cores", say("cores"), "id"),
+    Column("idle_core_ns", say("idle core time"), "core_ms"),
+    Column("waves", say("waves"), "id"),
+    Column("tail_core_ns", say("lost in last waves"), "core_ms"),
+    Column("name", say("longest"), weight=2),
+))
 
-def _typical(result: Result) -> Iterator[Row]:
+
+def _sides(result: Result) -> Iterator[Row]:
     for device in result.devices:
-        for phase in device.typical_step.phases if device.typical_step else ():
-            yield device, device.typical_step, phase
+        use = device.cores.over_time
+        for side, time in (("cube", use and use.cube), ("vector", use and use.vector)):
+            if time:
+                yield device, side, time
 
 
-TYPICAL: Final = Table(
-    "typical",
-    say("the typical step"),
-    _typical,
-    (
-        *WHO,
-        Column("bound", say("verdict"), "word"),
-        Column("label", say("part"), "message"),
-        Column("start_ns", say("start, median"), "ms", lambda *row: row[-1].start.median_ns),
-        Column("end_ns", say("end, median"), "ms", lambda *row: row[-1].end.median_ns),
-        Column("min_ns", say("length, min"), "ms", lambda *row: row[-1].length.min_ns),
-        Column("median_ns", say("length, median"), "ms", lambda *row: row[-1].length.median_ns),
-        Column("max_ns", say("length, max"), "ms", lambda *row: row[-1].length.max_ns),
-        Column("steps", say("of steps"), "count", lambda _, typical, phase: typical.steps),
-    ),
+_CORE_TIME: Final = Table("core_time", say("cores over time"), _sides, (
+    *_WHO,
+    Column("side", say("side"), "word", lambda _, side, time: side, 0),
+    Column("cores", say("cores"), "id"),
+    Column("kernel_ns", say("kernels run"), "ms"),
+    Column("busy_ns", say("busy"), "ms"),
+    Column("full_ns", say("no core free"), "ms"),
+    Column("over_ns", say("more asked for"), "ms"),
+    Column("occupied_core_ns", say("occupied core time"), "core_ms"),
+    Column("idle_core_ns", say("idle core time"), "core_ms"),
+))
+_IDLE_TYPES: Final = Table(
+    "idle_types", say("core time left idle, by kernel type"), each("devices", "cores.over_time.by_type"),
+    (*_WHO, _TYPE, _CORE, _KERNELS, *_IDLE),
 )
-BLAME: Final = Table(
-    "blame",
-    say("what the host did while the device waited for it"),
-    by_device(lambda d: d.blame),
-    (
-        *WHO,
-        Column("cause", say("cause"), "word", weight=0),
-        Column("name", say("doing"), weight=0),
-        Column("ns", say("waiting for the host"), "ms"),
-        Column("share", say("% of the wait"), "share", lambda d, b: b.ns / d.partition.host_wait_ns),
-        Column("count", say("pieces"), "count", weight=2),
-        CODE,
-    ),
+_TOGETHER: Final = Table(
+    "together", say("which streams run at the same time"), each("devices", "cores.over_time.together"),
+    (*_WHO, _STREAMS, Column("ns", say("time"), "ms"), *_IDLE),
 )
-SYNCS: Final = Table(
-    "syncs",
-    say("where the host waits for the device"),
-    by_device(lambda d: d.syncs),
-    (
-        *WHO,
-        Column("name", say("call"), weight=0),
-        TORCH_OP,
-        Column("count", say("count"), "count"),
-        Column("host_ns", say("host waited"), "ms"),
-        Column("idle_ns", say("device idle after"), "ms"),
-        *GAIN,
-        CODE,
-    ),
-)
-WHAT_IF: Final = Table(
-    "what_if",
-    say("what if (replayed)"),
-    alone(lambda result: result.what_if),
-    (
-        *OF_DEVICE,
-        Column("expr", say("what if"), weight=0),
-        Column("span_ns", say("window then"), "ms"),
-        Column("gain_pct", say("saves"), "number"),
-        *GAIN,
-        Column("title", say("that is"), "message"),
-        Column("reason", say("cannot tell because"), "message"),
-    ),
-)
-STEPS: Final = Table(
-    "steps",
-    say("steps"),
-    by_device(lambda d: d.steps),
-    (
-        *WHO,
-        Column("step", say("step"), "id", weight=0),
-        Column("start_ns", say("start"), "ms", weight=2),
-        *PARTITION,
-        BOUND,
-        BASIS,
-    ),
-)
-STREAMS: Final = Table(
-    "streams",
-    say("streams, each on its own (their idle time overlaps)"),
-    by_device(lambda d: d.streams),
-    (*WHO, Column("stream", say("stream"), "id", weight=0), Column("tasks", say("tasks"), "count"), *PARTITION),
-)
-OPERATORS: Final = Table(
-    "operators",
-    say("operators by total time"),
-    alone(lambda result: result.operators),
-    (
-        Column("type", say("type"), weight=0),
-        Column("core", say("core"), weight=0),
-        Column("count", say("count"), "count"),
-        Column("total_ns", say("total"), "ms"),
-        Column("share", say("% of operator time"), "share"),
-        Column("min_ns", say("min"), "us"),
-        Column("max_ns", say("max"), "us"),
-        Column("block_min", say("blocks, min"), "id", lambda o: least(o.block_dim)),
-        Column("block_max", say("blocks, max"), "id", lambda o: greatest(o.block_dim)),
-        Column("mix_block_min", say("mix blocks, min"), "id", lambda o: least(o.mix_block_dim), 2),
-        Column("mix_block_max", say("mix blocks, max"), "id", lambda o: greatest(o.mix_block_dim), 2),
-        Column("occupancy_cube", say("cube cores used"), "percent"),
-        Column("occupancy_vector", say("vector cores used"), "percent"),
-        Column("pmu_bound", say("unit bound"), "word", lambda o: o.pmu.bound if o.pmu else None),
-        Column("first_ns", say("first at"), "ms", weight=3),
-        Column("last_ns", say("last at"), "ms", weight=3),
-        Column("torch_op", say("torch operator"), weight=2),
-        CODE,
-    ),
-    usual=True,
-)
-KERNELS: Final = Table(
-    "kernels",
-    say("longest kernels"),
-    alone(lambda result: result.kernels),
-    (
-        *OF_DEVICE,
-        Column("name", say("kernel"), weight=0),
-        Column("type", say("type"), weight=2),
-        Column("core", say("core")),
-        Column("stream", say("stream"), "id"),
-        Column("step", say("step"), "id"),
-        Column("start_ns", say("start"), "ms"),
-        Column("dur_ns", say("duration"), "us", weight=0),
-        Column("block_dim", say("blocks"), "id"),
-        Column("mix_block_dim", say("mix blocks"), "id"),
-        TORCH_OP,
-        CODE,
-    ),
-)
-COUNTERS: Final = Table(
-    "counters",
-    say("hardware counters by operator"),
-    lambda result: ((o, o.pmu) for o in result.operators if o.pmu),
-    (
-        Column("type", say("type"), get=lambda o, _: o.type, weight=0),
-        Column("core", say("core"), get=lambda o, _: o.core, weight=0),
-        Column("bound", say("unit bound"), "word"),
-        Column("rule", say("rule"), "message"),
-        Column(
-            "means",
-            say("means over time"),
-            get=lambda _, pmu: ", ".join(f"{k} {v:.3g}" for k, v in pmu.means.items() if v),
-        ),
-    ),
-)
-VENDOR: Final = Table(
-    "vendor",
-    say("against step_trace_time.csv (ours minus theirs)"),
-    by_device(lambda d: d.vendor),
-    (
-        *WHO,
-        Column("step", say("step"), "id", weight=0),
-        Column("agrees", say("agrees"), "word", lambda _, v: "yes" if v.agrees else "no"),
-        Column("span_diff_ns", say("span"), "us"),
-        Column("compute_diff_ns", say("compute"), "us"),
-        Column("comm_exposed_diff_ns", say("communication, exposed"), "us"),
-        Column("free_diff_ns", say("idle and other"), "us"),
-        Column("why", say("why"), "message"),
-    ),
-)
+_PAIRS: Final = Table("pairs", say("pairs of streams"), each("devices", "cores.over_time.pairs"), (
+    *_WHO, _STREAMS,
+    Column("overlap_ns", say("side by side"), "ms"),
+    Column("share", say("% of the shorter"), "share"),
+    Column("over_ns", say("more cores asked for"), "ms"),
+))
+_CONTENTION: Final = Table("contention", say("waits for cores"), each("devices", "cores.over_time.contention"), (
+    *_WHO, _STREAM,
+    Column("holders", say("cores held by"), get=lambda _, c: "+".join(map(str, c.holders)), weight=0),
+    _KERNELS,
+    Column("least_ns", say("waited, min"), "us"),
+    Column("most_ns", say("waited, max"), "us"),
+    Column("full_ns", say("no core free"), "us"),
+))
+_CORE_LIMITS: Final = Table("core_limits", say("core limits per stream"), each("devices", "core_splits", "limits"), (
+    *_WHO,
+    Column("asked", say("asked"), "word", lambda _, split, limit: "yes" if split.asked else "proposed"),
+    _STREAM,
+    Column("cube", say("cube"), "id", weight=0),
+    Column("vector", say("vector"), "id", weight=0),
+    _KERNELS, *_GAIN,
+    Column("mode", say("mode"), "message"),
+    _UNKNOWN,
+))
+_SUPER_KERNELS: Final = Table("super_kernels", say("sequences worth a SuperKernel"), each("devices", "super_kernels"), (
+    *_WHO,
+    Column("name", say("scope"), weight=0),
+    Column("stream", say("stream"), "id"),
+    _RUNS, _KERNELS,
+    Column("segments", say("segments"), "count", lambda _, s: len(s.segments), 2),
+    Column("dur_ns", say("kernels"), "us"),
+    Column("gaps_ns", say("gaps"), "us"),
+    *_GAIN, _CUBE, _VECTOR,
+    Column("options", say("options"), get=lambda _, s: ":".join(f"{o.key}={o.value}" for o in s.options), weight=2),
+    Column("types", say("types"), get=lambda _, s: " ".join(s.types), weight=2),
+))
+SUPER_KERNEL_CHECKS: Final = Table(
+    "super_kernel_checks", say("SuperKernels and the kernels they replaced"), each("devices", "super_kernel_checks"), (
+    *_WHO,
+    Column("scope", say("scope"), get="compared.name", weight=0),
+    Column("verdict", say("verdict"), "word", "compared.verdict", 0),
+    Column("basis", say("basis"), "word", weight=2),
+    Column("count", say("runs"), "count", "compared.count"),
+    Column("parts", say("parts"), "count", weight=2),
+    Column("kernels", say("kernels"), "count", weight=2),
+    Column("before_ns", say("before"), "us", "compared.old_ns"),
+    Column("gaps_ns", say("of it gaps"), "us"),
+    Column("after_ns", say("after"), "us", "compared.new_ns"),
+    Column("saved_ns", say("saved"), "us", "compared.saved_ns"),
+    Column("block_dim", say("cores"), "id"),
+    Column("block_expected", say("expected"), "id"),
+    Column("reason", say("why"), "message"),
+))
+
+
+def _means(_: object, pmu: Any) -> str:
+    return ", ".join(f"{name} {value:.3g}" for name, value in pmu.means.items() if value)
+
+
+_COUNTERS: Final = Table("counters", say("hardware counters by operator"), each("operators", "pmu"), (
+    _TYPE, _CORE,
+    Column("bound", say("unit bound"), "word"),
+    Column("rule", say("rule"), "message"),
+    Column("means", say("means over time"), get=_means),
+))
+_VENDOR: Final = Table("vendor", say("against step_trace_time.csv (ours minus theirs)"), each("devices", "vendor"), (
+    *_WHO, _STEP,
+    Column("agrees", say("agrees"), "word"),
+    Column("span_diff_ns", say("span"), "us"),
+    Column("compute_diff_ns", say("compute"), "us"),
+    Column("comm_exposed_diff_ns", say("communication, exposed"), "us"),
+    Column("free_diff_ns", say("idle and other"), "us"),
+    Column("why", say("why"), "message"),
+))
 
 
 def _gates(result: Result) -> Iterator[Row]:
-    for gate in result.gates:
-        for over in gate.over or (None,):
-            yield gate, over
+    return ((gate, over) for gate in result.gates for over in gate.over or (None,))
 
 
-GATES: Final = Table(
-    "gates",
-    say("gates"),
-    _gates,
-    (
-        Column("expr", say("gate"), get=lambda g, _: g.expr, weight=0),
-        Column("status", say("status"), "word", lambda g, _: g.status, 0),
-        Column("value", say("found"), "plain", lambda g, _: g.value),
-        Column("limit", say("limit"), "plain", lambda g, _: g.limit),
-        Column("reason", say("reason"), "message", lambda g, _: g.reason),
-        Column("rank", say("rank"), "id", lambda _, o: o and o.rank, 1, quiet=True),
-        Column("device", say("device"), "id", lambda _, o: o and o.device, 1, quiet=True),
-        Column("stream", say("stream"), "id", lambda _, o: o and o.stream),
-        Column("type", say("type"), get=lambda _, o: o and o.type),
-        Column("core", say("core"), get=lambda _, o: o and o.core),
-        Column("count", say("kernels"), "count", lambda _, o: o and o.count),
-        Column("cube", say("cube"), "id", lambda _, o: o and o.cube),
-        Column("vector", say("vector"), "id", lambda _, o: o and o.vector),
-        Column("likely", say("likely"), "message", lambda _, o: o and o.reason),
-    ),
-)
-FINDINGS: Final = Table(
-    "findings",
-    say("findings"),
-    alone(lambda result: result.findings),
-    (
-        *OF_DEVICE,
-        Column("rule", say("rule"), weight=0),
-        Column("status", say("status"), "word"),
-        Column("severity", say("severity"), "word"),
-        Column("title", say("finding"), "message", weight=0),
-        *GAIN,
-        Column("next", say("next"), "message"),
-        Column("refute", say("not the cause if"), "message", weight=2),
-        Column("source", say("source"), "message", weight=2),
-    ),
-)
+GATES: Final = Table("gates", say("gates"), _gates, (
+    Column("expr", say("gate"), weight=0),
+    Column("status", say("status"), "word", weight=0),
+    Column("value", say("found"), "plain"),
+    Column("limit", say("limit"), "plain"),
+    Column("reason", say("reason"), "message", lambda gate, _: gate.reason),
+    Column("rank", say("rank"), "id", quiet=True),
+    Column("device", say("device"), "id", quiet=True),
+    Column("stream", say("stream"), "id"),
+    Column("type", say("type")),
+    Column("core", say("core")),
+    Column("count", say("kernels"), "count"),
+    _CUBE, _VECTOR,
+    Column("likely", say("likely"), "message", lambda _, over: over and over.reason),
+))
+_FINDINGS: Final = Table("findings", say("findings"), each("findings"), (
+    *_WHO,
+    Column("rule", say("rule"), weight=0),
+    Column("status", say("status"), "word"),
+    Column("severity", say("severity"), "word"),
+    Column("title", say("finding"), "message", weight=0),
+    *_GAIN,
+    Column("next", say("next"), "message"),
+    Column("refute", say("not the cause if"), "message", weight=2),
+    Column("source", say("source"), "message", weight=2),
+))
 
 TABLES: Final = (
-    DEVICES, PHASES, TYPICAL, BLAME, SYNCS, WHAT_IF, STEPS, STREAMS, OPERATORS, KERNELS,
-    *cores.TABLES, COUNTERS, VENDOR, GATES, FINDINGS,
-)  # fmt: skip
+    DEVICES, PHASES, TYPICAL, BLAME, _SYNCS, WHAT_IF, STEPS, _ALONE, OPERATORS, _LONGEST,
+    _CORES, _MOST_IDLE, _CORE_TIME, _IDLE_TYPES, _TOGETHER, _PAIRS, _CONTENTION, _CORE_LIMITS, _SUPER_KERNELS,
+    SUPER_KERNEL_CHECKS, _COUNTERS, _VENDOR, GATES, _FINDINGS,
+)

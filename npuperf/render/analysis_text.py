@@ -11,23 +11,19 @@ from rich.text import Text
 from npuperf.documents.analysis import Device, Operator, Result
 from npuperf.messages import Message, chain, say
 from npuperf.render import View
+from npuperf.render.analysis_page import PARTITION_TABLE, check_line, partition_rows
 from npuperf.render.analysis_tables import DEVICES, OPERATORS, STEPS, TABLES
 from npuperf.render.core_text import core_lines, gate_parts
 from npuperf.render.finding_text import finding_lines, footer, what_if_lines
 from npuperf.render.host_text import blame_lines, phase_lines
-from npuperf.render.language import text, words
+from npuperf.render.language import text
 from npuperf.render.page import problem_lines
-from npuperf.render.page_text import line_text, table_section
-from npuperf.render.page_text import render_text as render_page
-from npuperf.render.partition_rows import PARTITION_TABLE, check_line, partition_rows
 from npuperf.render.scope_text import scope_sections
-from npuperf.render.shared_columns import span_of
-from npuperf.render.steps_line import steps_line
 from npuperf.render.tables import Cell, Column, Table, fill, filled
-from npuperf.render.terminal import Fitted, print_all, rows_of, section
-from npuperf.render.words import BOUND, verdict_of
+from npuperf.render.terminal import BOUNDS, Fitted, line, line_text, print_all, rows_of, section
+from npuperf.render.terminal import render_text as render_page
+from npuperf.render.words import BOUND, steps_line, sure, verdict_of
 
-_COLOURS: Final = {"host": "yellow", "compute": "cyan", "communication": "magenta", "unknown": "red"}
 #: The field's short names, to leave room for the code line.
 _CORES: Final = {"AI_CORE": "AIC", "AI_VECTOR_CORE": "AIV", "COMMUNICATION": "COMM"}
 _DEVICES, _OPERATORS, _STEPS = 16, 8, 5
@@ -40,7 +36,7 @@ def render_text(result: Result, view: View) -> str:
 
 def _screen(result: Result, view: View) -> Iterator[RenderableType]:
     yield _header(result)
-    yield Text(text(steps_line(result)), style="bold")
+    yield line(steps_line(result), "bold")
     yield _verdict(result)
     yield from map(line_text, problem_lines(result))
     yield from gate_parts(result, view)
@@ -49,9 +45,9 @@ def _screen(result: Result, view: View) -> Iterator[RenderableType]:
     elif result.devices:
         yield from _compact(_COMPACT_DEVICES, result, view, _DEVICES)
     if result.devices:
-        waiting = max(result.devices, key=lambda d: d.partition.host_wait_ns)
-        yield from phase_lines(waiting, len(result.devices) > 1, view)
-        yield from blame_lines(waiting, len(result.devices) > 1, view)
+        waiting, several = max(result.devices, key=lambda d: d.partition.host_wait_ns), len(result.devices) > 1
+        yield from phase_lines(waiting, several, view)
+        yield from blame_lines(waiting, several, view)
     yield from what_if_lines(result, view)
     if not view.full:  # where they are among the tables
         if result.devices and not result.devices[0].typical_step and len(result.devices) == 1:
@@ -72,18 +68,16 @@ def _header(result: Result) -> Text:
 
 def _verdict(result: Result) -> Text:
     bound = result.verdict.bound
-    return Text.assemble((text(BOUND[bound]), f"bold {_COLOURS[bound]}"), f"  {text(verdict_of(result))}")
+    return Text.assemble((text(BOUND[bound]), f"bold {BOUNDS[bound]}"), f"  {text(verdict_of(result))}")
 
 
 def _partition(result: Result, view: View) -> RenderableType:
     device = result.devices[0]
     rows = partition_rows(device, view.width)
-    table = Fitted(
-        filled(PARTITION_TABLE, rows), styles={i: ("bold", "", "dim")[row[0].depth] for i, row in enumerate(rows)}
-    )
-    title = words("where the time goes: {facts}", facts=chain(*_facts(result, device), by=" · "))
-    check = [Text(text(check_line(device)), style="dim")] if view.full else []
-    return section(title, table, *check)
+    styles = {i: ("bold", "", "dim")[row[0].depth] for i, row in enumerate(rows)}
+    title = say("where the time goes: {facts}", facts=chain(*_facts(result, device), by=" · "))
+    check = [line(check_line(device), "dim")] if view.full else []
+    return section(title, Fitted(filled(PARTITION_TABLE, rows), styles=styles), *check)
 
 
 def _facts(result: Result, device: Device) -> Iterator[Message]:
@@ -103,32 +97,34 @@ def _facts(result: Result, device: Device) -> Iterator[Message]:
         yield say("{level}", level=device.level)
 
 
-def _part(field: str) -> Callable[..., Cell]:
+def _share_of_span(part: str) -> Callable[..., Cell]:
     def get(*row: Any) -> Cell:
         partition = row[-1].partition
-        return getattr(partition, field) / partition.span_ns if partition.span_ns else None
+        return getattr(partition, part) / partition.span_ns if partition.span_ns else None
 
     return get
 
 
+# fmt: off
 _SHARES: Final = (
-    Column("span", say("ms"), "duration", lambda *row: row[-1].partition.span_ns),
-    Column("compute", say("compute"), "share", _part("compute_ns")),
-    Column("comm", say("comm."), "share", _part("comm_exposed_ns")),
-    Column("other", say("other"), "share", _part("other_exposed_ns")),
-    Column("idle", say("idle"), "share", _part("idle_ns")),
-    Column("host", say("host wait"), "share", _part("host_wait_ns")),
-    Column(
-        "bound",
-        say("verdict"),
-        "word",
-        lambda *row: row[-1].verdict.bound + ("?" if row[-1].verdict.basis == "inferred" else ""),
-    ),
+    Column("span", say("ms"), "duration", "partition.span_ns"),
+    Column("compute", say("compute"), "share", _share_of_span("compute_ns")),
+    Column("comm", say("comm."), "share", _share_of_span("comm_exposed_ns")),
+    Column("other", say("other"), "share", _share_of_span("other_exposed_ns")),
+    Column("idle", say("idle"), "share", _share_of_span("idle_ns")),
+    Column("host", say("host wait"), "share", _share_of_span("host_wait_ns")),
+    Column("bound", say("verdict"), "word", lambda *row: sure(row[-1].verdict.bound, row[-1].verdict.basis)),
 )
+# fmt: on
 
 
 def _used(operator: Operator) -> float | None:
     return max((u for u in (operator.occupancy_cube, operator.occupancy_vector) if u is not None), default=None)
+
+
+def _blocks(operator: Operator) -> str | None:
+    blocks = operator.block_dim
+    return None if blocks is None else "–".join(dict.fromkeys((str(blocks.min), str(blocks.max))))
 
 
 _COMPACT_DEVICES: Final = DEVICES.only("rank", "device", *_SHARES).titled(say("devices, in % of span"))
@@ -137,9 +133,9 @@ _COMPACT_OPERATORS: Final = OPERATORS.only(
     Column("type", say("type"), get=lambda o: o.type.removeprefix("void "), weight=0),
     Column("core", say("core"), get=lambda o: _CORES.get(o.core, o.core)),
     Column("count", say("n"), "id"),
-    Column("total", say("ms"), "duration", lambda o: o.total_ns),
+    Column("total", say("ms"), "duration", "total_ns"),
     Column("share", say("%"), "share"),
-    Column("blocks", say("blocks"), get=lambda o: span_of(o.block_dim)),
+    Column("blocks", say("blocks"), get=_blocks),
     Column("used", say("used %"), "share", _used),
     Column("where", say("where"), get=lambda o: o.where or o.torch_op),
 ).titled(say("operators, in % of operator time"))
@@ -156,4 +152,4 @@ def _all_tables(result: Result, view: View) -> Iterator[RenderableType]:
     for table in TABLES:
         found = fill(table, result, view.top)
         if found.rows and table.name not in shown_before:
-            yield table_section(found)
+            yield section(found.title, Fitted(found))

@@ -19,8 +19,10 @@ def render_csv(document: Document, view: View) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(name for column in table.columns for name in _names(column))
-    for row in table.rows(document):
-        writer.writerow(cell for column in table.columns for cell in _cells(column, column.cell(row)))
+    for row in table.cells(document):
+        writer.writerow(
+            cell for column, value in zip(table.columns, row, strict=True) for cell in _cells(column, value)
+        )
     return out.getvalue()
 
 

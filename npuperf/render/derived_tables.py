@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final, Literal, get_origin
 
@@ -11,9 +10,8 @@ import msgspec
 from npuperf.documents.base import Model
 from npuperf.documents.document import Document
 from npuperf.documents.schema import is_message, parts_of
-from npuperf.messages import Message, chain, say
-from npuperf.render.shared_columns import alone
-from npuperf.render.tables import Cell, Column, Table, Unit
+from npuperf.messages import say
+from npuperf.render.tables import Column, Table, Unit, each
 
 #: Units by how fields are called.
 _UNITS: Final[dict[str, Unit]] = {"_ns": "ms", "_pct": "number", "_us": "plain", "_s": "plain", "share": "percent"}
@@ -24,45 +22,37 @@ _SKIPPED: Final = ("schema_version", "problem", "gates")
 def tables_of(document: type[Document]) -> tuple[Table, ...]:
     """Return the tables of a type of document."""
     fields = {f.name: f.type for f in msgspec.structs.fields(document) if f.name not in _SKIPPED}
-    lists = {name: part for name, kind in fields.items() if (part := _listed(kind)) is not None}
-    facts = [found for name, kind in fields.items() if name not in lists for found in _columns(name, kind)]
-    whole = Table("facts", say("facts"), lambda document: [(document,)], tuple(facts))
-    return (whole, *(Table(name, _title(name), _rows(name), columns_of(part)) for name, part in lists.items()))
+    lists = {name: part for name, kind in fields.items() if _is_list(kind) and (part := _part(kind))}
+    facts = tuple(found for name, kind in fields.items() if name not in lists for found in _columns(name, kind))
+    whole = Table("facts", say("facts"), lambda document: [(document,)], facts)
+    return (whole, *(_table(name, part) for name, part in lists.items()))
 
 
-def columns_of(model: type[Model]) -> tuple[Column, ...]:
-    """Return a column for every field of a part."""
-    return tuple(found for field in msgspec.structs.fields(model) for found in _columns(field.name, field.type))
-
-
-def column(name: str, kind: Any, inside: str | None = None) -> Column:
-    """Return the column of a field, of the row's part or of what is ``inside`` of that."""
-    key = f"{inside}_{name}" if inside else name
-    return Column(key, _title(key), _unit(name, kind), _getter(name, inside))
+def _table(name: str, part: type[Model]) -> Table:
+    """Return the table of a list of parts: a column for every field."""
+    columns = (found for field in msgspec.structs.fields(part) for found in _columns(field.name, field.type))
+    return Table(name, say("{name}", name=_title(name)), each(name), tuple(columns))
 
 
 def _columns(name: str, kind: Any) -> list[Column]:
     """Return the columns of a field; a part inside has one for each of its own."""
-    part = next((part for part in parts_of(kind) if isinstance(part, type) and issubclass(part, Model)), None)
-    if part is None or _listed(kind):
-        return [column(name, kind)]
-    return [column(field.name, field.type, name) for field in msgspec.structs.fields(part)]
+    part = None if _is_list(kind) else _part(kind)
+    fields = [(f"{name}.{f.name}", f.type) for f in msgspec.structs.fields(part)] if part else [(name, kind)]
+    keys = [(path.replace(".", "_"), path, of) for path, of in fields]
+    return [Column(key, say("{name}", name=_title(key)), _unit(path, of), path) for key, path, of in keys]
 
 
-def _listed(kind: Any) -> type[Model] | None:
-    """Return what a field is a list of, if that is a part of a document."""
-    if get_origin(kind) not in (list, tuple):
-        return None
-    part = parts_of(kind)[0]
-    return part if isinstance(part, type) and issubclass(part, Model) else None
+def _is_list(kind: Any) -> bool:
+    return get_origin(kind) in (list, tuple)
 
 
-def _title(name: str) -> Message:
-    return say("{name}", name=name.removesuffix("_ns").replace("_", " "))
+def _part(kind: Any) -> type[Model] | None:
+    """Return the part of a document that a field holds, or holds several of."""
+    return next((part for part in parts_of(kind) if isinstance(part, type) and issubclass(part, Model)), None)
 
 
-def _rows(name: str) -> Callable[[Any], Any]:
-    return alone(lambda document: getattr(document, name))
+def _title(name: str) -> str:
+    return name.removesuffix("_ns").replace("_", " ")
 
 
 def _unit(name: str, kind: Any) -> Unit:
@@ -71,30 +61,7 @@ def _unit(name: str, kind: Any) -> Unit:
         return "message"
     if bool in kinds or all(get_origin(part) is Literal for part in kinds):
         return "word"
-    if not all(part in (int, float) for part in kinds) or get_origin(kind) in (list, tuple):
+    if not all(part in (int, float) for part in kinds) or _is_list(kind):
         return "text"
     named = next((unit for end, unit in _UNITS.items() if name.endswith(end)), None)
     return named or ("plain" if float in kinds else "count")
-
-
-def _getter(name: str, inside: str | None) -> Callable[..., Cell]:
-    def get(*row: Any) -> Cell:
-        part = getattr(row[-1], inside) if inside else row[-1]
-        return as_cell(getattr(part, name, None))
-
-    return get
-
-
-def as_cell(value: Any) -> Cell:
-    """Return any value of a document as one cell."""
-    if isinstance(value, list | tuple):
-        if any(isinstance(item, Model) for item in value):
-            return len(value)
-        if any(isinstance(item, Message) for item in value):
-            return chain(*value)
-        return ", ".join(str(as_cell(item)) for item in value) or None
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {as_cell(item)}" for key, item in value.items()) or None
-    return value if isinstance(value, str | int | float | Message) or value is None else str(value)

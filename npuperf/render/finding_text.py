@@ -14,10 +14,10 @@ from npuperf.messages import Message, Parameter, chain, ns, say, say_n, series, 
 from npuperf.render import View
 from npuperf.render.analysis_tables import WHAT_IF
 from npuperf.render.host_text import WORTH
-from npuperf.render.language import text, words
-from npuperf.render.tables import Column, filled, how_many
-from npuperf.render.terminal import Fitted, rows_of, section
-from npuperf.render.words import WORDS, gain
+from npuperf.render.language import text
+from npuperf.render.tables import Column, filled
+from npuperf.render.terminal import Fitted, cut, line, rows_of, section
+from npuperf.render.words import WORDS, gain, lost_lines, thresholds_line
 from npuperf.units import percents
 
 _SEVERITY: Final = {"high": "bold red", "medium": "yellow", "low": "dim"}
@@ -60,9 +60,8 @@ def what_if_lines(result: Result, view: View) -> Iterator[RenderableType]:
     off = say("the model is {error} off the measured window", error=share(max(errors))) if errors else None
     of = say("in % of the step") if rows[0].gain_per == "step" else say("in % of span")
     about = chain(say("replayed"), off, of)
-    yield section(
-        words("what if ({about})", about=about), Fitted(filled(_COMPACT, [(w,) for w in rows]), one_line=not view.full)
-    )
+    table = filled(_COMPACT, [(w,) for w in rows])
+    yield section(say("what if ({about})", about=about), Fitted(table, one_line=not view.full))
 
 
 def finding_lines(result: Result, view: View) -> Iterator[RenderableType]:
@@ -73,17 +72,15 @@ def finding_lines(result: Result, view: View) -> Iterator[RenderableType]:
     lines = RichTable.grid(padding=(0, 2, 0, 0))
     shown = problems[: rows_of(view, _FINDINGS)]
     for finding, devices in shown:
-        severity = Text(text(WORDS[finding.severity]), _SEVERITY[finding.severity])
-        lines.add_row(severity, Text(text(_what(finding, devices))))
+        lines.add_row(line(WORDS[finding.severity], _SEVERITY[finding.severity]), line(_what(finding, devices)))
         lines.add_row("", Text.assemble(("→ ", "bold green"), (text(finding.next), "green")))
         if view.full:
-            lines.add_row("", Text(text(_grounds(finding)), style="dim"))
-    if len(shown) < len(problems):
-        few = how_many(len(shown), len(problems))
-        lines.add_row("", Text(words("{shown} findings; --full shows all", shown=few), style="dim"))
-    for sign, line in _others(result.findings, view.full):
-        lines.add_row(Text(sign, "dim"), Text(text(line), style="dim"))
-    yield section(words("findings"), lines)
+            lines.add_row("", line(_grounds(finding), "dim"))
+    for more in cut(len(shown), len(problems), lambda few: say("{shown} findings; --full shows all", shown=few)):
+        lines.add_row("", more)
+    for sign, said in _others(result.findings, view.full):
+        lines.add_row(line(sign, "dim"), line(said, "dim"))
+    yield section(say("findings"), lines)
 
 
 def _what(finding: Finding, devices: int) -> Message:
@@ -98,7 +95,7 @@ def _grounds(finding: Finding) -> Message:
     return chain(refute, finding.source and say("source: {source}", source=finding.source))
 
 
-def _others(findings: list[Finding], full: bool) -> Iterator[tuple[str, Message]]:
+def _others(findings: list[Finding], full: bool) -> Iterator[tuple[Parameter, Message]]:
     """Say what cannot be told, and which checks found no problem."""
     unknown = [finding for finding, _ in _distinct(findings, "cannot_tell")]
     fine = {f.title for f in findings if f.status == "ok"} - {f.title for f in unknown}
@@ -106,19 +103,15 @@ def _others(findings: list[Finding], full: bool) -> Iterator[tuple[str, Message]
         for finding in unknown:
             yield "?", say("{check}: {needs}", check=finding.title, needs=finding.needs)
         if fine:
-            yield text(WORDS["ok"]), say("{checks}", checks=series(sorted(fine, key=text)))
+            yield WORDS["ok"], say("{checks}", checks=series(sorted(fine, key=text)))
         return
     titles = list(dict.fromkeys(finding.title for finding in unknown))
     if titles:
         few = series(titles) if len(titles) <= _FEW else say_n("{n} check", "{n} checks", len(titles))
         yield "?", say("cannot tell: {checks} (--full says what is missing)", checks=few)
     if fine:
-        checks = say_n(
-            "{n} check without a problem (--full names it)",
-            "{n} checks without a problem (--full names them)",
-            len(fine),
-        )
-        yield text(WORDS["ok"]), checks
+        yield WORDS["ok"], say_n("{n} check without a problem (--full names it)",
+                                 "{n} checks without a problem (--full names them)", len(fine))  # fmt: skip
 
 
 def _distinct(findings: list[Finding], status: str) -> list[tuple[Finding, int]]:
@@ -135,28 +128,26 @@ def footer(result: Result, view: View) -> Iterator[RenderableType]:
     source = result.input
     read = say_n("read {n} file", "read {n} files", len(source.files))
     lost = sum(x.rows for x in source.lost)
-    yield Text(text(chain(read, say_n("{n} row or event lost", "{n} rows or events lost", lost))), style="dim")
+    yield line(chain(read, say_n("{n} row or event lost", "{n} rows or events lost", lost)), "dim")
     lines = RichTable.grid(padding=(0, 1, 0, 0))
-    for sign, line, style in _footnotes(result, view):
-        lines.add_row(f"  {sign}", Text(text(line), style=style, overflow="fold"))
+    for sign, note, style in _footnotes(result, view):
+        lines.add_row(f"  {sign}", Text(text(note), style, overflow="fold"))
     yield lines
 
 
 def _footnotes(result: Result, view: View) -> Iterator[tuple[str, Parameter, str]]:
     source = result.input
-    lost = [say("lost {rows} in {file}: {reason}", rows=x.rows, file=x.file, reason=x.reason) for x in source.lost]
-    minds = [("!", line, "yellow") for line in (*lost, *source.warnings)]
-    for notes in (minds, [("?", line, "dim") for line in source.missing]):
+    minds = [("!", note, "yellow") for note in (*lost_lines(result), *source.warnings)]
+    for notes in (minds, [("?", note, "dim") for note in source.missing]):
         shown = notes[: rows_of(view, _WARNINGS)]
         yield from shown
         if len(shown) < len(notes):
             more = say_n("{n} more note; --full shows all", "{n} more notes; --full shows all", len(notes) - len(shown))
             yield "·", more, "dim"
-    yield from (("·", line, "dim") for line in _vendor_lines(result, view.full))
+    yield from (("·", note, "dim") for note in _vendor_lines(result, view.full))
     if view.full:
         yield from (("·", name, "dim") for name in source.files)
-        limits = series(f"{name} {value}" for name, value in result.thresholds.items())
-        yield "·", say("thresholds: {limits}", limits=limits), "dim"
+        yield "·", thresholds_line(result), "dim"
 
 
 def _vendor_lines(result: Result, full: bool) -> Iterator[Message]:
@@ -170,10 +161,6 @@ def _vendor_lines(result: Result, full: bool) -> Iterator[Message]:
         elif len(differ) == 1:
             said = say("step_trace_time's figures differ from these in {where}", where=where)
         else:
-            said = say(
-                "step_trace_time's figures differ from these in {where} ({some} of {all} do)",
-                where=where,
-                some=len(differ),
-                all=len(checks),
-            )
+            said = say("step_trace_time's figures differ from these in {where} ({some} of {all} do)",
+                       where=where, some=len(differ), all=len(checks))  # fmt: skip
         yield say("{line}: {why}", line=said, why=v.why) if full else said

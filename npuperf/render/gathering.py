@@ -15,7 +15,7 @@ from npuperf.render.language import LOCALE
 
 _PACKAGE: Final = Path(__file__).resolve().parents[1]
 #: What says a sentence, and which of its arguments are one.
-KEYWORDS: Final = {"say": None, "words": None, "say_n": (1, 2), "words_n": (1, 2)}
+KEYWORDS: Final = {"say": None, "say_n": (1, 2)}
 #: Keys of YAML files under which sentences stand.
 _IN_YAML: Final = ("source", "description")
 

@@ -10,15 +10,15 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from npuperf.documents.analysis import Basis, Blame, Bound, Device, OddStep, Spread, SyncSite
-from npuperf.messages import Message, chain, ns, say
+from npuperf.messages import Message, chain, ns, say, say_n
 from npuperf.render import View
-from npuperf.render.language import text, words, words_n
-from npuperf.render.tables import Column, Table, filled, how_many
-from npuperf.render.terminal import Fitted, rows_of, section
-from npuperf.render.words import CAUSE, WORDS, named
+from npuperf.render.analysis_tables import BLAME, PHASES
+from npuperf.render.language import text
+from npuperf.render.tables import Column, filled, how_many
+from npuperf.render.terminal import BOUNDS, Fitted, cut, line, rows_of, section
+from npuperf.render.words import CAUSE, WORDS, named, sure
 from npuperf.units import ms
 
-_COLOURS: Final = {"host": "yellow", "compute": "cyan", "communication": "magenta", "unknown": "red"}
 _LETTER: Final = {"host": "H", "compute": "C", "communication": "M", "unknown": "?"}
 _WIDEST: Final = 160
 #: Shares of the time below which a line is not worth its room on one screen.
@@ -39,17 +39,12 @@ class Stretch:
     length: Spread | None = None
 
 
-_STRETCHES: Final = Table(
-    "phases",
-    say("phases"),
-    lambda _: (),
-    (
-        Column("at", say("ms"), get=lambda s: f"{ms(s.start)}–{ms(s.end)}", weight=0),
-        Column("share", say("%"), "share", lambda s: (s.end - s.start) / s.span if s.span else None),
-        Column("bound", say("verdict"), "word", lambda s: s.bound + ("?" if s.basis == "inferred" else "")),
-        Column("label", say("part"), "message"),
-        Column("length", say("min–max ms"), get=lambda s: s.length and f"{ms(s.length.min_ns)}–{ms(s.length.max_ns)}"),
-    ),
+_STRETCHES: Final = PHASES.only(
+    Column("at", say("ms"), get=lambda s: f"{ms(s.start)}–{ms(s.end)}", weight=0),
+    Column("share", say("%"), "share", lambda s: (s.end - s.start) / s.span if s.span else None),
+    Column("bound", say("verdict"), "word", lambda s: sure(s.bound, s.basis)),
+    Column("label", say("part"), "message"),
+    Column("length", say("min–max ms"), get=lambda s: s.length and f"{ms(s.length.min_ns)}–{ms(s.length.max_ns)}"),
 )
 
 
@@ -62,11 +57,9 @@ def phase_lines(device: Device, several: bool, view: View) -> Iterator[Renderabl
     longest = sorted(range(len(found)), key=lambda i: found[i].start - found[i].end)[:top]
     table = filled(_STRETCHES, [(found[i],) for i in sorted(longest)])
     lines: list[RenderableType] = [_strip(found, view.width), _legend(found), Fitted(table, one_line=True)]
-    if len(longest) < len(found):
-        shown = how_many(len(longest), len(found))
-        lines.append(Text(words("{shown} phases, the longest; --full shows all", shown=shown), style="dim"))
+    lines += cut(len(longest), len(found), lambda few: say("{shown} phases, the longest; --full shows all", shown=few))
     lines += _odd_lines(odd, rows_of(view, _ODD))
-    yield section(text(named(device, _phases_title(device, len(found)), several)), *lines)
+    yield section(named(device, _phases_title(device, len(found)), several), *lines)
 
 
 def _stretches(device: Device) -> list[Stretch]:
@@ -87,12 +80,8 @@ def _phases_title(device: Device, phases: int) -> Message:
         return say("phases ({phases}), in % of span", phases=phases)
     length = typical.length
     ends = ms(length.median_ns) if length.min_ns == length.max_ns else f"{ms(length.min_ns)}–{ms(length.max_ns)}"
-    return say(
-        "typical step ({alike} of {steps} steps are alike, {ends} ms), in % of the step",
-        alike=typical.steps,
-        steps=len(device.steps),
-        ends=ends,
-    )
+    return say("typical step ({alike} of {steps} steps are alike, {ends} ms), in % of the step",
+               alike=typical.steps, steps=len(device.steps), ends=ends)  # fmt: skip
 
 
 def _strip(found: list[Stretch], width: int) -> Text:
@@ -101,7 +90,7 @@ def _strip(found: list[Stretch], width: int) -> Text:
     strip = Text(no_wrap=True)
     for stretch in found:
         first, last = (round(room * at / max(stretch.span, 1)) for at in (stretch.start, stretch.end))
-        strip.append(_LETTER[stretch.bound] * max(last - first, 0), style=_COLOURS[stretch.bound])
+        strip.append(_LETTER[stretch.bound] * max(last - first, 0), style=BOUNDS[stretch.bound])
     return strip
 
 
@@ -109,19 +98,17 @@ def _legend(found: list[Stretch]) -> Text:
     """Say what the letters of a strip mean."""
     legend = Text()
     for bound in dict.fromkeys(stretch.bound for stretch in found):
-        legend.append(_LETTER[bound], style=_COLOURS[bound])
+        legend.append(_LETTER[bound], style=BOUNDS[bound])
         legend.append(f" {text(WORDS[bound])}   ", style="dim")
     return legend
 
 
 def _odd_lines(odd: list[OddStep], top: int | None) -> Iterator[Text]:
     for step in odd[:top]:
-        yield Text(words("odd: step {step}, {why}", step=step.step, why=step.why), style="yellow")
+        yield line(say("odd: step {step}, {why}", step=step.step, why=step.why), "yellow")
     more = len(odd) - len(odd[:top])
     if more:
-        yield Text(
-            words_n("{n} more odd step in --format json", "{n} more odd steps in --format json", more), style="dim"
-        )
+        yield line(say_n("{n} more odd step in --format json", "{n} more odd steps in --format json", more), "dim")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,16 +128,11 @@ class Cause:
         return ", ".join(filter(None, (self.mostly.name, self.mostly.where)))
 
 
-_CAUSE_COLUMNS: Final = Table(
-    "blame",
-    say("causes"),
-    lambda _: (),
-    (
-        Column("cause", say("cause"), get=lambda c: text(CAUSE.get(c.cause, c.cause)), weight=0),
-        Column("ns", say("ms"), "duration", weight=0),
-        Column("share", say("%"), "share", lambda c: c.ns / c.wait),
-        Column("doing", say("mostly")),
-    ),
+_CAUSE_COLUMNS: Final = BLAME.only(
+    Column("cause", say("cause"), get=lambda c: text(CAUSE.get(c.cause, c.cause)), weight=0),
+    Column("ns", say("ms"), "duration", weight=0),
+    Column("share", say("%"), "share", lambda c: c.ns / c.wait),
+    Column("doing", say("mostly")),
 )
 
 
@@ -162,20 +144,20 @@ def blame_lines(device: Device, several: bool, view: View) -> Iterator[Renderabl
     causes = _causes(device.blame, wait)
     table = filled(_CAUSE_COLUMNS, [(cause,) for cause in causes], rows_of(view, _CAUSES))
     costly = [s for s in device.syncs if s.idle_ns >= WORTH * span]
-    syncs = [Text(text(_sync(s)), style="yellow") for s in costly[: rows_of(view, _SYNCS)]]
+    syncs = [line(_sync(s), "yellow") for s in costly[: rows_of(view, _SYNCS)]]
     title = say(
         "waiting for the host, {wait}: what it did ({shown} causes), in % of the wait",
         wait=ns(wait),
         shown=how_many(len(table.rows), table.total),
     )
-    yield section(text(named(device, title, several)), Fitted(table, one_line=True), *syncs)
+    yield section(named(device, title, several), Fitted(table, one_line=True), *syncs)
 
 
 def _causes(blame: list[Blame], wait: int) -> list[Cause]:
     """Sum up what the host did by cause, the longest first."""
     groups: dict[str, list[Blame]] = {}
-    for line in blame:
-        groups.setdefault(line.cause, []).append(line)
+    for piece in blame:
+        groups.setdefault(piece.cause, []).append(piece)
     causes = [
         Cause(cause, sum(b.ns for b in lines), wait, next((b for b in lines if b.name != "others"), lines[0]))
         for cause, lines in groups.items()

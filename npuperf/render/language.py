@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from npuperf import messages
-from npuperf.messages import Parameter, say, say_n
+from npuperf.messages import Parameter
 
 LOCALE: Final = Path(__file__).resolve().parents[1] / "locale"
 _NAMES: Final = ("NPUPERF_LANGUAGE", "LANGUAGE", "LC_ALL", "LC_MESSAGES", "LANG")
@@ -27,16 +27,6 @@ _current: ContextVar[NullTranslations | None] = ContextVar("language", default=N
 def text(message: Parameter) -> str:
     """Return a message, or a parameter of one, in the current language."""
     return messages.text(message, _current.get() or translations(None))
-
-
-def words(sentence: str, /, **parameters: Parameter) -> str:
-    """Return a sentence in the current language; see :func:`npuperf.messages.say`."""
-    return text(say(sentence, **parameters))
-
-
-def words_n(one: str, many: str, n: int, /, **parameters: Parameter) -> str:
-    """Return a sentence whose words depend on a number; see :func:`npuperf.messages.say_n`."""
-    return text(say_n(one, many, n, **parameters))
 
 
 @contextmanager

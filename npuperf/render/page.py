@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from npuperf.documents.document import Document
-from npuperf.messages import NOTHING, Message, Parameter, say
+from npuperf.documents.gates import Gate, quantity
+from npuperf.messages import NOTHING, Message, Parameter, chain, say
 from npuperf.render import View, load
+from npuperf.render.language import text
 from npuperf.render.tables import Filled, fill, table_named, tables_of
-from npuperf.render.words import gate_line, problem_line
+from npuperf.render.words import GATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +39,11 @@ class Section:
 class Page:
     """What a document says to people, in the order in which it is shown."""
 
-    title: Message
-    lines: list[Line]
-    tables: list[Filled]
-    sections: list[Section]
-    notes: list[Line]
+    title: Message = NOTHING
+    lines: list[Line] = field(default_factory=list)
+    tables: list[Filled] = field(default_factory=list)
+    sections: list[Section] = field(default_factory=list)
+    notes: list[Line] = field(default_factory=list)
 
 
 Maker = Callable[[Any, View], Page]
@@ -63,8 +65,7 @@ _PAGES: Final[dict[str, str]] = {
 def page_of(document: Document, view: View) -> Page:
     """Return a document's page; with ``view.table`` it has nothing but this table."""
     if view.table is not None:
-        table = fill(table_named(type(document), view.table), document, view.top)
-        return Page(NOTHING, [], [table], [], [])
+        return Page(tables=[fill(table_named(type(document), view.table), document, view.top)])
     place = next(_PAGES[base.__name__] for base in type(document).__mro__ if base.__name__ in _PAGES)
     make: Maker = load(place)
     return make(document, view)
@@ -79,25 +80,46 @@ def plain_page(document: Document, view: View) -> Page:
         if (cell := column.cell((document,))) not in (None, "")
     ]
     tables = [fill(table, document, view.top) for table in lists]
-    return Page(say("{kind}", kind=type(document).__name__), [*facts, *common(document)], tables, [], [])
+    return Page(say("{kind}", kind=type(document).__name__), [*facts, *common(document)], tables)
 
 
 def common(document: Document) -> list[Line]:
     """Return the lines that every document has: what its gates found, and what went wrong."""
-    return [*gate_lines(document), *problem_lines(document)]
+    return [*map(gate_line, document.gates), *problem_lines(document)]
 
 
-def gate_lines(document: Document) -> list[Line]:
-    """Return what every gate found."""
+def gate_line(gate: Gate) -> Line:
+    """Return what a gate found: why it went so, else its value."""
     styles = {"pass": "good", "fail": "bad", "cannot_tell": "warning"}
-    return [Line(gate_line(gate), styles[gate.status]) for gate in document.gates]
+    condition = say("{condition}: {found}", condition=gate.expr, found=gate.reason or quantity(gate))
+    return Line(say("gate {status}  {condition}", status=GATE[gate.status], condition=condition), styles[gate.status])
 
 
 def problem_lines(document: Document) -> list[Line]:
-    """Return what went wrong, if anything did."""
-    return [Line(problem_line(document.problem), "bad")] if document.problem else []
+    """Return what went wrong, if anything did, and what to do."""
+    problem = document.problem
+    if problem is None:
+        return []
+    hint = problem.hint and say("next: {hint}", hint=problem.hint)
+    return [Line(chain(say("problem: {what}", what=problem.what), hint, by="\n  "), "bad")]
 
 
-def warnings(messages: Any) -> list[Line]:
+def warnings(messages: Iterable[Message]) -> list[Line]:
     """Return warnings, one line each."""
     return [Line(say("warning: {warning}", warning=warning), "warning") for warning in messages]
+
+
+def render_notes(document: Document, view: View) -> str:
+    """Return what is said beside a table: the lines of a document's page, plain, one to a line."""
+    page = page_of(document, View(full=view.full, top=view.top))
+    return _joined([*page.lines, *page.notes])
+
+
+def render_gates(document: Document, view: View) -> str:
+    """Return what is not said in any table of an analysis: gates, and what went wrong."""
+    return _joined(common(document))
+
+
+def _joined(lines: list[Line]) -> str:
+    said = (text(line.content) if line.label is None else f"{text(line.label)}  {text(line.content)}" for line in lines)
+    return "".join(f"{line}\n" for line in said)

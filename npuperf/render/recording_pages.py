@@ -7,7 +7,7 @@ from shlex import quote
 
 from npuperf.documents.recorded import Overhead, ProcessStatus, Proof, Recorded, RecordingPlan, Window
 from npuperf.files import shown
-from npuperf.messages import NOTHING, Message, chain, ns, say, say_n, series, share, size
+from npuperf.messages import Message, chain, ns, say, say_n, series, share, size
 from npuperf.render import View
 from npuperf.render.page import Line, Page, problem_lines, warnings
 
@@ -23,7 +23,7 @@ def recorded(document: Recorded, view: View) -> Page:
         lines.append(Line(failed, "bad"))
     if document.problem is None:
         lines += [Line(say("next: npuperf analyze {path}", path=path), "code") for path in document.data]
-    return Page(NOTHING, lines, [], [], [])
+    return Page(lines=lines)
 
 
 def _recorded(document: Recorded, view: View) -> Iterator[Message]:
@@ -45,12 +45,9 @@ def _recorded(document: Recorded, view: View) -> Iterator[Message]:
 def _overhead(cost: Overhead) -> Message:
     return say(
         "  a step took {inside} while recorded (median of {n}) and {outside} otherwise (median of {m}): {change}",
-        inside=ns(cost.inside_ns),
-        outside=ns(cost.outside_ns),
-        n=cost.inside,
-        m=cost.outside,
+        inside=ns(cost.inside_ns), outside=ns(cost.outside_ns), n=cost.inside, m=cost.outside,
         change=f"{100 * cost.share:+.1f} %",
-    )
+    )  # fmt: skip
 
 
 def _engine(document: Recorded) -> Message:
@@ -98,7 +95,7 @@ def plan(document: RecordingPlan, view: View) -> Page:
         if document.ranks is not None:
             lines.append(Line(say("ranks: {ranks}", ranks=series(document.ranks)), "code"))
     lines += [Line(f"{s.of}: {s.name}={s.value!r}", "code") for s in document.settings]
-    return Page(NOTHING, [*lines, *problem_lines(document)], [], [], warnings(document.cautions))
+    return Page(lines=[*lines, *problem_lines(document)], notes=warnings(document.cautions))
 
 
 def _window(window: Window | None) -> Message:
@@ -108,8 +105,6 @@ def _window(window: Window | None) -> Message:
     seconds = say("{seconds} seconds", seconds=window.step_on)
     steps = say(
         "steps {first}–{last} (counted from 0, by {step_on})",
-        first=window.first,
-        last=window.last,
-        step_on=names.get(window.step_on, seconds),
-    )
+        first=window.first, last=window.last, step_on=names.get(window.step_on, seconds),
+    )  # fmt: skip
     return chain(steps, say("{n} times", n=window.repeat) if window.repeat > 1 else None, by=", ")

@@ -8,14 +8,21 @@ from typing import Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from npuperf.documents.analysis import CoreSplit, Device, Result, RuleCheck, Segment, SuperKernelCheck, SuperKernelScope
-from npuperf.messages import Message, chain, factor, ns, say, say_n, series, share
+from npuperf.documents.analysis import (
+    CoreSplit,
+    Device,
+    Result,
+    RuleCheck,
+    Segment,
+    SlowerKernel,
+    SuperKernelScope,
+)  # fmt: skip
+from npuperf.messages import NOTHING, Message, chain, factor, ns, say, say_n, series, share
 from npuperf.render import View
-from npuperf.render.core_tables import SUPER_KERNEL_CHECKS
-from npuperf.render.language import text, words
-from npuperf.render.tables import Column, Table, filled, how_many
-from npuperf.render.terminal import Fitted, code, hanging, rows_of, section
-from npuperf.render.words import named
+from npuperf.render.analysis_tables import SUPER_KERNEL_CHECKS
+from npuperf.render.tables import Column, Table, each, filled
+from npuperf.render.terminal import Fitted, code, cut, hanging, line, rows_of, section
+from npuperf.render.words import named, sure
 
 _HELD: Final = {"ok": ("ok", "dim"), "violated": ("!", "red"), "unknown": ("?", "yellow")}
 _ROWS, _LINES = 5, 3
@@ -40,18 +47,17 @@ def _split(device: Device, split: CoreSplit, several: bool, view: View) -> Rende
     limits = (
         say("stream {stream}: {cube},{vector}", stream=x.stream, cube=x.cube, vector=x.vector) for x in split.limits
     )
-    title = (
-        say("core limits {limits} (asked, replayed)", limits=series(limits, by="; "))
-        if split.asked
-        else say("core limits {limits} (proposed, replayed)", limits=series(limits, by="; "))
-    )
-    heading = text(named(device, title, several))
+    listed = series(limits, by="; ")
+    title = say("core limits {limits} (proposed, replayed)", limits=listed)
+    if split.asked:
+        title = say("core limits {limits} (asked, replayed)", limits=listed)
+    heading = named(device, title, several)
     effect = _effect(device, split)
     if effect is None:
-        return section(heading, Text(words("cannot tell: {reason}", reason=split.reason), style="yellow"))
-    lines: list[RenderableType] = [Text(text(effect)), Text(words("for {mode}", mode=split.mode), style="dim")]
+        return section(heading, line(say("cannot tell: {reason}", reason=split.reason), "yellow"))
+    lines: list[RenderableType] = [line(effect), line(say("for {mode}", mode=split.mode), "dim")]
     searched = _searched(split)
-    lines += [Text(text(searched), style="dim")] if searched else []
+    lines += [line(searched, "dim")] if searched else []
     lines += _slower(split, view) if split.slower else []
     lines += _rules(split.rules, view.full)
     return Group(section(heading, *lines), *([Text(), code(split.code)] if split.code else []))
@@ -64,11 +70,9 @@ def _effect(device: Device, split: CoreSplit) -> Message | None:
     steps = max(len(device.steps), 1)
     least, most = (percent / 100 for percent in split.gain_pct)
     now, then = ns(device.partition.span_ns // steps), ns(*(span // steps for span in split.span_ns))
-    change = (
-        say("step {now} → {then}", now=now, then=then)
-        if device.steps
-        else say("window {now} → {then}", now=now, then=then)
-    )
+    change = say("step {now} → {then}", now=now, then=then)
+    if not device.steps:
+        change = say("window {now} → {then}", now=now, then=then)
     if most < 0:
         low, high = split.gain_ns_per_step
         effect = say("costs {time} ({share})", time=ns(-high, -low), share=share(-most, -least))
@@ -80,42 +84,33 @@ def _effect(device: Device, split: CoreSplit) -> Message | None:
 def _searched(split: CoreSplit) -> Message | None:
     """Say how far the search for a split reached."""
     if split.bound_ns_per_step is not None:
-        return say(
-            "of {tried} splits tried, none saves more than {most} at its best",
-            tried=split.tried,
-            most=ns(split.bound_ns_per_step),
-        )
+        return say("of {tried} splits tried, none saves more than {most} at its best",
+                   tried=split.tried, most=ns(split.bound_ns_per_step))  # fmt: skip
     if not split.tried:
         return None
-    return say(
-        "{tried} splits tried on the first {kernels} kernels, the best replayed on all",
-        tried=split.tried,
-        kernels=split.searched_kernels,
-    )
+    return say("{tried} splits tried on the first {kernels} kernels, the best replayed on all",
+               tried=split.tried, kernels=split.searched_kernels)  # fmt: skip
 
 
-_SLOWER: Final = Table(
-    "",
-    say("slower"),
-    lambda _: (),
-    (
-        Column("type", say("slower"), get=lambda k: k.type or "N/A", weight=0),
-        Column("stream", say("stream"), "id"),
-        Column("count", say("n"), "id"),
-        Column("total_ns", say("ms now"), "duration"),
-        Column(
-            "by", say("by"), get=lambda k: "×" + "–".join(dict.fromkeys((str(factor(k.least)), str(factor(k.most)))))
-        ),
-    ),
-)
+def _by(kernel: SlowerKernel) -> str:
+    return "×" + "–".join(dict.fromkeys((str(factor(kernel.least)), str(factor(kernel.most)))))
+
+
+# fmt: off
+_SLOWER: Final = Table("", NOTHING, each(), (
+    Column("type", say("slower"), get=lambda k: k.type or "N/A", weight=0),
+    Column("stream", say("stream"), "id"),
+    Column("count", say("n"), "id"),
+    Column("total_ns", say("ms now"), "duration"),
+    Column("by", say("by"), get=_by),
+))
+# fmt: on
 
 
 def _slower(split: CoreSplit, view: View) -> list[RenderableType]:
     found = filled(_SLOWER, [(kernel,) for kernel in split.slower], rows_of(view, _ROWS))
-    if len(found.rows) == found.total:
-        return [Fitted(found)]
-    shown = how_many(len(found.rows), found.total)
-    return [Fitted(found), Text(words("{shown} types; --format json has all", shown=shown), style="dim")]
+    more = cut(len(found.rows), found.total, lambda few: say("{shown} types; --format json has all", shown=few))
+    return [Fitted(found), *more]
 
 
 def _rules(rules: Sequence[RuleCheck], full: bool) -> list[RenderableType]:
@@ -123,41 +118,30 @@ def _rules(rules: Sequence[RuleCheck], full: bool) -> list[RenderableType]:
     lines: list[RenderableType] = []
     for status in ("violated", "unknown", "ok") if full else ("violated", "unknown"):
         sign, style = _HELD[status]
-        found = (rule for rule in rules if rule.status == status)
-        lines += [
-            hanging(Text(f"{sign:<2}", style), Text(words("{rule}: {detail}", rule=r.rule, detail=r.detail)))
-            for r in found
-        ]
+        details = (say("{rule}: {detail}", rule=r.rule, detail=r.detail) for r in rules if r.status == status)
+        lines += [hanging(Text(f"{sign:<2}", style), line(detail)) for detail in details]
     return lines
 
 
 def _scope(device: Device, scope: SuperKernelScope, several: bool, said: Set[Message], view: View) -> RenderableType:
     """Show a proposed scope; of its rules those that were not ``said`` of one before."""
-    kernels = say_n("{n} kernel", "{n} kernels", scope.kernels)
     title = say(
         "SuperKernel {name}: {kernels} ×{count} on stream {stream}",
-        name=scope.name,
-        kernels=kernels,
-        count=scope.count,
-        stream=scope.stream,
-    )
-    worth = words(
+        name=scope.name, kernels=_kernels(scope), count=scope.count, stream=scope.stream,
+    )  # fmt: skip
+    worth = say(
         "saves at most {most} of gaps per step: {gaps} between its kernels beside {time} in them; kernel heads "
         "cannot be measured and are not counted; published cases include slower ones",
-        most=ns(scope.gain_ns_per_step[1]),
-        gaps=ns(scope.gaps_ns),
-        time=ns(scope.dur_ns),
-    )
-    lines: list[RenderableType] = [Text(worth), Text(text(_launched(scope)), style="dim")]
+        most=ns(scope.gain_ns_per_step[1]), gaps=ns(scope.gaps_ns), time=ns(scope.dur_ns),
+    )  # fmt: skip
+    options = (say("{option}: {reason}", option=f"{o.key}={o.value}", reason=o.reason) for o in scope.options)
+    lines: list[RenderableType] = [line(worth), line(_launched(scope), "dim")]
     lines += _segments(scope.segments, view) if len(scope.segments) > 1 else []
-    lines += [
-        Text(words("{option}: {reason}", option=f"{o.key}={o.value}", reason=o.reason), style="dim")
-        for o in scope.options
-    ]
+    lines += [line(option, "dim") for option in options]
     lines += _rules([rule for rule in scope.rules if rule.detail not in said], full=True)
     if any(rule.detail in said for rule in scope.rules):
-        lines.append(Text(words("the other rules as above"), style="dim"))
-    return Group(section(text(named(device, title, several)), *lines), Text(), code(scope.code))
+        lines.append(line(say("the other rules as above"), "dim"))
+    return Group(section(named(device, title, several), *lines), Text(), code(scope.code))
 
 
 def _segments(segments: list[Segment], view: View) -> Iterator[Text]:
@@ -165,52 +149,37 @@ def _segments(segments: list[Segment], view: View) -> Iterator[Text]:
     for segment in shown:
         held = say(
             "segment {first} … {last}: {kernels}, {gaps} of gaps",
-            first=segment.first,
-            last=segment.last,
-            kernels=say_n("{n} kernel", "{n} kernels", segment.kernels),
-            gaps=ns(segment.gaps_ns),
-        )
+            first=segment.first, last=segment.last, kernels=_kernels(segment), gaps=ns(segment.gaps_ns),
+        )  # fmt: skip
         stop = segment.stopped_by and say("then {reason}", reason=segment.stopped_by)
-        yield Text(text(chain(held, stop, by=", ")))
-    if len(shown) < len(segments):
-        few = how_many(len(shown), len(segments))
-        yield Text(words("{shown} segments; --format json has all", shown=few), style="dim")
+        yield line(chain(held, stop, by=", "))
+    yield from cut(len(shown), len(segments), lambda few: say("{shown} segments; --format json has all", shown=few))
+
+
+def _kernels(of: SuperKernelScope | Segment) -> Message:
+    return say_n("{n} kernel", "{n} kernels", of.kernels)
 
 
 def _launched(scope: SuperKernelScope) -> Message:
     if scope.cube is None:
         return say("how many cores it launches with is not known: Block Dim is not recorded")
-    return say(
-        "launches with {cube} cube and {vector} vector cores, as its largest kernels need",
-        cube=scope.cube,
-        vector=scope.vector,
-    )
-
-
-def _judged(_: object, check: SuperKernelCheck) -> str:
-    return check.compared.verdict + ("?" if check.basis == "inferred" else "")
+    return say("launches with {cube} cube and {vector} vector cores, as its largest kernels need",
+               cube=scope.cube, vector=scope.vector)  # fmt: skip
 
 
 _COMPACT: Final = SUPER_KERNEL_CHECKS.only(
     "scope",
-    Column("verdict", say("verdict"), "word", _judged, 0),
-    Column("count", say("n"), "id", lambda _, c: c.compared.count),
-    "before_ns",
-    "after_ns",
-    "saved_ns",
-    "block_dim",
-    "block_expected",
-    "reason",
+    Column("verdict", say("verdict"), "word", lambda _, c: sure(c.compared.verdict, c.basis), 0),
+    Column("count", say("n"), "id", "compared.count"),
+    *("before_ns", "after_ns", "saved_ns", "block_dim", "block_expected", "reason"),
 )
 
 
 def _checks(device: Device, several: bool, view: View) -> RenderableType:
     checks = device.super_kernel_checks
     lines: list[RenderableType] = [Fitted(filled(_COMPACT, [(device, check) for check in checks], view.top))]
-    log = list(dict.fromkeys(line for check in checks for line in check.log))
+    log = list(dict.fromkeys(words for check in checks for words in check.log))
     shown = log[: rows_of(view, _LINES)]
-    lines += [Text(words("plog {line}", line=line), style="yellow") for line in shown]
-    if len(shown) < len(log):
-        few = how_many(len(shown), len(log))
-        lines.append(Text(words("{shown} messages; --format json has all", shown=few), style="dim"))
-    return section(text(named(device, SUPER_KERNEL_CHECKS.title, several)), *lines)
+    lines += [line(say("plog {line}", line=words), "yellow") for words in shown]
+    lines += cut(len(shown), len(log), lambda few: say("{shown} messages; --format json has all", shown=few))
+    return section(named(device, SUPER_KERNEL_CHECKS.title, several), *lines)

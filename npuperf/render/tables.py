@@ -6,13 +6,13 @@ them, while CSV writes them unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from npuperf.messages import Message, say
+from npuperf.messages import Message, chain, say
 from npuperf.render import load, unknown
-from npuperf.render.language import text, words
+from npuperf.render.language import text
 from npuperf.render.words import WORDS
 from npuperf.units import COLUMN_UNITS
 
@@ -21,21 +21,9 @@ if TYPE_CHECKING:
 
 #: ``word``: one of a few values, which people see in their language; ``id``: a number that counts nothing.
 Unit = Literal[
-    "text",
-    "word",
-    "message",
-    "id",
-    "count",
-    "ms",
-    "us",
-    "percent",
-    "number",
-    "tenth",
-    "core_ms",
-    "plain",
-    "share",
+    "text", "word", "message", "id", "count", "ms", "us", "percent", "number", "tenth", "core_ms", "plain", "share",
     "duration",
-]
+]  # fmt: skip
 Cell = str | int | float | Message | None
 #: What a row is made of, from the outermost to the innermost: a device and its phase, or an operator alone.
 Row = tuple[Any, ...]
@@ -46,15 +34,15 @@ _WRITTEN: Final = ("text", "word", "message")
 class Column:
     """One column: its name in CSV, its header, its unit, and how its cell is got from a row.
 
-    Without ``get`` the cell is the attribute ``key`` of the row's innermost part. Where there is too little room,
-    columns of the greatest ``weight`` are left out first; those of weight 0 stay. A ``quiet`` column is shown only
-    if its cells differ.
+    ``get`` is a function of the row's parts, or the path of an attribute, without which it is ``key``: of the row's
+    innermost part that has it. Where there is too little room, columns of the greatest ``weight`` are left out first;
+    those of weight 0 stay. A ``quiet`` column is shown only if its cells differ.
     """
 
     key: str
     header: Message
     unit: Unit = "text"
-    get: Callable[..., Cell] | None = None
+    get: Callable[..., Cell] | str | None = None
     weight: int = 1
     quiet: bool = False
 
@@ -71,7 +59,7 @@ class Column:
 
     def cell(self, row: Row) -> Cell:
         """Return the value as it is in the document."""
-        return getattr(row[-1], self.key) if self.get is None else self.get(*row)
+        return self.get(*row) if callable(self.get) else as_cell(_of_row(row, self.get or self.key))
 
     def shown(self, value: Cell) -> str:
         """Return a cell for people."""
@@ -82,6 +70,52 @@ class Column:
         if isinstance(value, str):
             return _word(value) if self.unit == "word" else value
         return COLUMN_UNITS[self.unit][1](value) if self.unit in COLUMN_UNITS else str(value)
+
+
+def reach(part: Any, path: str) -> Any:
+    """Return what is at the end of a path of attributes and numbers, None where the path ends before."""
+    for name in path.split("."):
+        if part is None:
+            return None
+        part = part[int(name)] if name.isdigit() else getattr(part, name)
+    return part
+
+
+def _of_row(row: Row, path: str) -> Any:
+    name = path.split(".", 1)[0]
+    owners = [part for part in row if hasattr(part, name)]
+    if not owners and None in row:
+        return None
+    return reach(owners[-1] if owners else row[-1], path)
+
+
+def as_cell(value: Any) -> Cell:
+    """Return any value of a document as one cell; of a list of parts, how many there are."""
+    if isinstance(value, list | tuple):
+        if any(hasattr(item, "__struct_fields__") for item in value):
+            return len(value)
+        if any(isinstance(item, Message) for item in value):
+            return chain(*value)
+        return ", ".join(str(as_cell(item)) for item in value) or None
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {as_cell(item)}" for key, item in value.items()) or None
+    return value if isinstance(value, str | int | float | Message) or value is None else str(value)
+
+
+def each(*paths: str) -> Callable[[Any], Iterator[Row]]:
+    """Return rows of lists inside of lists, e.g. a row of a device and a phase for every phase of every device."""
+    return lambda document: _rows_below(document, paths)
+
+
+def _rows_below(part: Any, paths: tuple[str, ...]) -> Iterator[Row]:
+    found = reach(part, paths[0])
+    for item in found if isinstance(found, list | tuple) else () if found is None else (found,):
+        if len(paths) == 1:
+            yield (item,)
+        else:
+            yield from ((item, *row) for row in _rows_below(item, paths[1:]))
 
 
 def _word(value: str) -> str:
@@ -112,6 +146,10 @@ class Table:
         """Return the table under another title."""
         return replace(self, title=title)
 
+    def cells(self, document: Document) -> Iterator[list[Cell]]:
+        """Yield a document's rows, values as they are."""
+        return ([column.cell(row) for column in self.columns] for row in self.rows(document))
+
 
 @dataclass(frozen=True, slots=True)
 class Filled:
@@ -139,7 +177,7 @@ def filled(table: Table, rows: Sequence[Row], top: int | None = None) -> Filled:
 
 def how_many(shown: int, total: int) -> str:
     """Say how much of a list is shown."""
-    return words("{shown} of {total}", shown=shown, total=total) if shown < total else str(total)
+    return text(say("{shown} of {total}", shown=shown, total=total)) if shown < total else str(total)
 
 
 #: Where a document's tables are declared, by the name of its type.

@@ -1,9 +1,9 @@
-"""How pages are laid out on a terminal: numbers whole, words wrapped, as wide as there is room."""
+"""Pages as text for the terminal: numbers whole, words wrapped, as wide as there is room."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from rich.cells import cell_len
@@ -12,20 +12,52 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from npuperf import __version__
+from npuperf.documents.document import Document
+from npuperf.messages import Message, Parameter, say_n
 from npuperf.render import View
-from npuperf.render.language import words_n
-from npuperf.render.tables import Cell, Column, Filled
+from npuperf.render.language import text
+from npuperf.render.page import Line, Page, page_of
+from npuperf.render.tables import Cell, Column, Filled, how_many
 
+#: Styles of verdicts.
+BOUNDS: Final = {"host": "yellow", "compute": "cyan", "communication": "magenta", "unknown": "red"}
 #: Styles of words that a table's cells may have.
 _WORD_STYLES: Final = {
-    "host": "yellow", "compute": "cyan", "communication": "magenta", "unknown": "red",
-    "high": "red", "medium": "yellow", "low": "dim", "pass": "green", "fail": "bold red", "cannot_tell": "yellow",
-    "better": "green", "worse": "red",
+    **BOUNDS, "high": "red", "medium": "yellow", "low": "dim", "pass": "green", "fail": "bold red",
+    "cannot_tell": "yellow", "better": "green", "worse": "red",
 }  # fmt: skip
-STYLES: Final = {"good": "green", "bad": "bold red", "warning": "yellow", "code": ""}
+_LINE_STYLES: Final = {"good": "green", "bad": "bold red", "warning": "yellow"}
 _GAP: Final = 2
 #: Into less than this no sentence, no key and no other text is squeezed.
 _SENTENCE, _KEY, _TEXT = 28, 32, 16
+
+
+def render_text(document: Document, view: View) -> str:
+    """Return a document's page as text."""
+    page = page_of(document, view)
+    return print_all(map(Fitted, page.tables) if view.table is not None else _parts(page), view)
+
+
+def _parts(page: Page) -> Iterator[RenderableType]:
+    title = text(page.title)
+    if title:
+        yield Text(f"npuperf {__version__}  {title}", "bold")
+    yield from map(line_text, page.lines)
+    yield from (section(filled.title, Fitted(filled)) for filled in page.tables if filled.rows)
+    for part in page.sections:
+        yield section(part.title, *map(line_text, part.lines))
+    yield from map(line_text, page.notes)
+
+
+def line_text(of: Line) -> Text:
+    """Return a page's line in its style."""
+    if of.style == "code":
+        return code(text(of.content))
+    style = _LINE_STYLES.get(of.style, of.style)
+    if of.label is None:
+        return line(of.content, style)
+    return Text.assemble((text(of.label), style or "bold"), f"  {text(of.content)}")
 
 
 def print_all(parts: Iterable[RenderableType], view: View) -> str:
@@ -45,9 +77,19 @@ def rows_of(view: View, default: int) -> int | None:
     return view.top if view.top is not None else None if view.full else default
 
 
-def section(title: str, *body: RenderableType) -> RenderableType:
+def line(message: Parameter, style: str = "") -> Text:
+    """Return a message in a style."""
+    return Text(text(message), style)
+
+
+def cut(shown: int, total: int, message: Callable[[str], Message]) -> list[Text]:
+    """Say how much of a list is shown, where that is not all."""
+    return [line(message(how_many(shown, total)), "dim")] if shown < total else []
+
+
+def section(title: Parameter, *body: RenderableType) -> RenderableType:
     """Return a body under its title."""
-    return Group(Text(), Text(title, style="bold"), indented(Group(*body)))
+    return Group(Text(), line(title, "bold"), indented(Group(*body)))
 
 
 def indented(part: RenderableType) -> RenderableType:
@@ -99,15 +141,13 @@ class Fitted:
         yield rich
         left_out = len(self.columns) - len(widths)
         if left_out and self.table.name:
-            yield Text(
-                words_n(
-                    "{n} more column with --format csv --table {table}",
-                    "{n} more columns with --format csv --table {table}",
-                    left_out,
-                    table=self.table.name,
-                ),
-                style="dim",
+            more = say_n(
+                "{n} more column with --format csv --table {table}",
+                "{n} more columns with --format csv --table {table}",
+                left_out,
+                table=self.table.name,
             )
+            yield line(more, "dim")
 
     def _cell(self, i: int, value: Cell, shown: str) -> Text:
         style = _WORD_STYLES.get(str(value).removesuffix("?"), "") if self.columns[i].unit == "word" else ""
@@ -133,14 +173,10 @@ class Fitted:
         """Return the least width of a column: numbers stay whole, words and headers may wrap."""
         words = max(map(cell_len, column.title.split()), default=0)
         longest = max(map(cell_len, cells), default=0)
-        if column.written:
-            longest = min(longest, self._narrowest(column))
-        return max(words, longest)
-
-    def _narrowest(self, column: Column) -> int:
-        if self.one_line:
-            return _TEXT
-        return _SENTENCE if column.unit == "message" else _TEXT if column.weight else _KEY
+        if not column.written:
+            return max(words, longest)
+        wrapped = _SENTENCE if column.unit == "message" else _TEXT if column.weight else _KEY
+        return max(words, min(longest, _TEXT if self.one_line else wrapped))
 
     def _by_column(self) -> Iterator[tuple[Column, list[str]]]:
         for i, column in enumerate(self.columns):

@@ -10,8 +10,6 @@ from npuperf.documents.comparison import Comparison
 from npuperf.documents.tuning import (
     BankChanges,
     BankDiff,
-    Check,
-    CheckStatus,
     Merged,
     Mode,
     ResultChanges,
@@ -19,11 +17,11 @@ from npuperf.documents.tuning import (
     Status,
     TunePlan,
     Tuning,
-)
+)  # fmt: skip
 from npuperf.files import shown
 from npuperf.messages import NOTHING, Message, chain, ns, number, say, say_n, series, share
 from npuperf.render import View
-from npuperf.render.page import Line, Page, common, gate_lines, problem_lines, warnings
+from npuperf.render.page import Line, Page, common, gate_line, problem_lines, warnings
 from npuperf.render.tables import fill
 from npuperf.render.tuning_tables import BANK, ENTRIES, RESULTS, SAVINGS, VERIFIED
 
@@ -44,18 +42,12 @@ _VERDICT: Final = {
     "worse": say("WORSE"),
     "cannot_tell": say("CANNOT TELL"),
 }
-_HELD: Final[dict[CheckStatus, Message]] = {
-    "ok": say("ok"),
-    "warn": say("warning"),
-    "fail": say("FAILS"),
-    "unknown": say("unknown"),
-}
 
 
 def tuning(document: Tuning, view: View) -> Page:
     """Say how a tuning ended, what was tuned, what it is worth, and what to mind."""
     word, style = _STATUS[document.status]
-    lines = [Line(_summary(document), style, word), *_worth(document), *gate_lines(document)]
+    lines = [Line(_summary(document), style, word), *_worth(document), *map(gate_line, document.gates)]
     if document.verification:
         lines.append(_verified(document.verification))
     if document.bank:
@@ -65,23 +57,16 @@ def tuning(document: Tuning, view: View) -> Page:
     tables = [fill(table, document, view.top) for table in (VERIFIED, ENTRIES, SAVINGS, BANK)]
     notes = warnings([*document.warnings, *(document.bank.warnings if document.bank else ())])
     title = shown(document.folder) if document.folder else ", ".join(map(shown, document.files))
-    return Page(say("{title}", title=title), lines, tables, [], [*notes, *problem_lines(document)])
+    return Page(say("{title}", title=title), lines, tables, notes=[*notes, *problem_lines(document)])
 
 
 def _summary(document: Tuning) -> Message:
     count, failed = document.summary, document.failed_operators
-    counts = (
-        None
-        if count is None
-        else say(
-            "{added} added, {updated} updated, {reserved} reserved, {unsatisfied} unsatisfied of {total}",
-            added=count.added,
-            updated=count.updated,
-            reserved=count.reserved,
-            unsatisfied=count.unsatisfied,
-            total=count.total,
-        )
-    )
+    counts = None if count is None else say(
+        "{added} added, {updated} updated, {reserved} reserved, {unsatisfied} unsatisfied of {total}",
+        added=count.added, updated=count.updated, reserved=count.reserved, unsatisfied=count.unsatisfied,
+        total=count.total,
+    )  # fmt: skip
     return chain(
         _MODES[document.mode] if document.mode else None,
         say("{seconds} s", seconds=number(document.tuning_time_s)) if document.tuning_time_s is not None else None,
@@ -99,16 +84,11 @@ def _worth(document: Tuning) -> list[Line]:
     if not step:
         return [Line(say("expected: {saved} per step, in device-bound time only", saved=saved))]
     part = share(*(end / step for end in document.saved_ns))
-    return [
-        Line(
-            say(
-                "expected: {saved} per step ({share} of {step}), in device-bound time only",
-                saved=saved,
-                share=part,
-                step=ns(step),
-            )
-        )
-    ]
+    expected = say(
+        "expected: {saved} per step ({share} of {step}), in device-bound time only",
+        saved=saved, share=part, step=ns(step),
+    )  # fmt: skip
+    return [Line(expected)]
 
 
 def _verified(found: Comparison) -> Line:
@@ -116,9 +96,8 @@ def _verified(found: Comparison) -> Line:
     predicted = found.expected_ns and say("predicted {saved} per step", saved=ns(*found.expected_ns))
     step = found.step
     measured = None
-    if step and step.old_ns is not None and step.new_ns is not None:
-        saved = ns(step.old_ns - step.new_ns)
-        measured = say("measured {saved}, noise {noise}", saved=saved, noise=ns(step.noise_ns))
+    if step and step.saved_ns is not None:
+        measured = say("measured {saved}, noise {noise}", saved=ns(step.saved_ns), noise=ns(step.noise_ns))
     return Line(chain(found.reason, predicted or None, measured), "bold", _VERDICT[found.verdict])
 
 
@@ -126,13 +105,9 @@ def _bank_summary(bank: BankDiff) -> Message:
     kinds = Counter(change.change for change in bank.changes)
     return say(
         "{before} → {after} records: {added} added, {changed} changed, {removed} removed, {unchanged} unchanged",
-        before=bank.records_before,
-        after=bank.records_after,
-        added=kinds["added"],
-        changed=kinds["changed"],
-        removed=kinds["removed"],
-        unchanged=bank.unchanged,
-    )
+        before=bank.records_before, after=bank.records_after, added=kinds["added"], changed=kinds["changed"],
+        removed=kinds["removed"], unchanged=bank.unchanged,
+    )  # fmt: skip
 
 
 def bank_changes(document: BankChanges, view: View) -> Page:
@@ -140,7 +115,7 @@ def bank_changes(document: BankChanges, view: View) -> Page:
     bank = document.bank
     title = say("{before} → {after}", before=bank.before, after=bank.after)
     lines = [Line(_bank_summary(bank)), *common(document)]
-    return Page(title, lines, [fill(BANK, document, view.top)], [], warnings(bank.warnings))
+    return Page(title, lines, [fill(BANK, document, view.top)], notes=warnings(bank.warnings))
 
 
 def result_changes(document: ResultChanges, view: View) -> Page:
@@ -150,13 +125,10 @@ def result_changes(document: ResultChanges, view: View) -> Page:
     kinds = Counter(row.change for row in found.rows)
     counts = say(
         "{added} added, {changed} changed, {removed} removed, {unchanged} tuned to the same time",
-        added=kinds["added"],
-        changed=kinds["changed"],
-        removed=kinds["removed"],
-        unchanged=found.unchanged,
-    )
+        added=kinds["added"], changed=kinds["changed"], removed=kinds["removed"], unchanged=found.unchanged,
+    )  # fmt: skip
     tables = [fill(RESULTS, document, view.top)]
-    return Page(title, [Line(counts), *common(document)], tables, [], warnings(found.warnings))
+    return Page(title, [Line(counts), *common(document)], tables, notes=warnings(found.warnings))
 
 
 def plan(document: TunePlan, view: View) -> Page:
@@ -168,20 +140,11 @@ def plan(document: TunePlan, view: View) -> Page:
     if document.ops:
         operators = " ".join(document.ops.split())
         comments.append(say("# {file}: {operators}", file=f"{document.folder}/tune_ops.cfg", operators=operators))
-    lines = [Line(comment, "code") for comment in [*map(_check, document.checks), *comments]]
+    checks = [say("# {check}", check=check.sentence) for check in document.checks]
+    lines = [Line(comment, "code") for comment in (*checks, *comments)]
     for program in document.programs:
         lines += [Line(say("# {title}", title=program.title), "code"), Line(program.shell, "code")]
-    return Page(NOTHING, [*lines, *common(document)], [], [], [])
-
-
-def _check(check: Check) -> Message:
-    return say(
-        "# check {name}: {status}: {found} (required: {required})",
-        name=check.name,
-        status=_HELD[check.status],
-        found=check.found,
-        required=check.required,
-    )
+    return Page(NOTHING, [*lines, *common(document)])
 
 
 def merged(document: Merged, view: View) -> Page:
@@ -192,13 +155,13 @@ def merged(document: Merged, view: View) -> Page:
         "{n} conflict, where the first one won", "{n} conflicts, where the first one won", document.conflicts
     )
     lines = [Line(say("{into}: {records}", into=document.into, records=chain(records, conflicts)))]
-    return Page(NOTHING, [*lines, *_backup(document.backup), *common(document)], [], [], warnings(document.warnings))
+    return Page(NOTHING, [*lines, *_backup(document.backup), *common(document)], notes=warnings(document.warnings))
 
 
 def rolled_back(document: RolledBack, view: View) -> Page:
     """Say that a bank is as it was."""
     lines = [Line(say("{place}: as it was before the last tuning run", place=document.place))]
-    return Page(NOTHING, [*lines, *_backup(document.backup), *common(document)], [], [], [])
+    return Page(NOTHING, [*lines, *_backup(document.backup), *common(document)])
 
 
 def _backup(place: str | None) -> Sequence[Line]:

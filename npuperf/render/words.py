@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import PurePath
+from statistics import median
 from typing import Final
 
 from npuperf.documents.analysis import Device, Finding, Result
-from npuperf.documents.document import Problem
-from npuperf.documents.gates import Gate, quantity
-from npuperf.messages import Message, chain, ns, say, share
+from npuperf.messages import Message, chain, ns, say, say_n, series, share
+from npuperf.units import spread
 
 #: Verdicts as headlines.
 BOUND: Final = {
@@ -41,69 +40,22 @@ CAUSE: Final = {
     "unrecorded": say("nothing recorded"),
 }
 
-#: Values that a field may have, for people.
+#: Values that a field may have, for people. Most are the word itself.
 WORDS: Final = {
-    "host": say("host"),
-    "compute": say("compute"),
-    "communication": say("communication"),
-    "unknown": say("unknown"),
-    "memory": say("memory"),
-    "scalar": say("scalar"),
-    "conflict": say("conflict"),
-    "measured": say("measured"),
-    "inferred": say("inferred"),
-    "problem": say("problem"),
-    "ok": say("ok"),
     "cannot_tell": say("cannot tell"),
-    "high": say("high"),
-    "medium": say("medium"),
-    "low": say("low"),
-    "pass": say("pass"),
-    "fail": say("fail"),
     "warn": say("warning"),
-    "violated": say("violated"),
-    "yes": say("yes"),
-    "no": say("no"),
-    "proposed": say("proposed"),
-    "cube": say("cube"),
-    "vector": say("vector"),
-    "better": say("better"),
-    "same": say("same"),
-    "worse": say("worse"),
-    "added": say("added"),
-    "removed": say("removed"),
-    "changed": say("changed"),
-    "updated": say("updated"),
-    "operator": say("operator"),
-    "subgraph": say("subgraph"),
-    "model": say("model"),
-    "step": say("step"),
-    "successful": say("successful"),
-    "failed": say("failed"),
-    "incomplete": say("incomplete"),
     "nothing_to_tune": say("nothing to tune"),
-    "others": say("others"),
-    "nothing recorded": say("nothing recorded"),
-}
-
-#: The rows of a partition: field, label, depth.
-PARTS: Final = (
-    ("span_ns", say("span"), 0),
-    ("compute_ns", say("compute"), 1),
-    ("comm_exposed_ns", say("communication, exposed"), 1),
-    ("other_exposed_ns", say("copies and other work, exposed"), 1),
-    ("idle_ns", say("idle"), 1),
-    ("host_wait_ns", say("waiting for the host"), 2),
-    ("launch_latency_ns", say("launch latency"), 2),
-    ("dependency_wait_ns", say("waiting for a dependency"), 2),
-    ("unattributed_ns", say("unattributed (no launch recorded)"), 2),
-)
-
-
-def title_of(result: Result) -> str:
-    """Name what was analyzed."""
-    name = PurePath(result.input.path).name or result.input.path
-    return f"{name} ({result.input.kind})"
+} | {
+    word.id: word
+    for word in (
+        say("host"), say("compute"), say("communication"), say("unknown"), say("memory"), say("scalar"),
+        say("conflict"), say("measured"), say("inferred"), say("problem"), say("ok"), say("high"), say("medium"),
+        say("low"), say("pass"), say("fail"), say("violated"), say("yes"), say("no"), say("proposed"), say("cube"),
+        say("vector"), say("better"), say("same"), say("worse"), say("added"), say("removed"), say("changed"),
+        say("updated"), say("operator"), say("subgraph"), say("model"), say("step"), say("successful"), say("failed"),
+        say("incomplete"), say("others"), say("nothing recorded"),
+    )
+}  # fmt: skip
 
 
 def gain(finding: Finding) -> Message:
@@ -147,17 +99,34 @@ def _lever(result: Result) -> Message | None:
     return say("largest lever: {finding}", finding=best.title)
 
 
-def gate_line(gate: Gate) -> Message:
-    """Say in one line what a gate found."""
-    return say("gate {status}  {condition}", status=GATE[gate.status], condition=gate_found(gate))
+def sure(value: str, basis: str) -> str:
+    """Return a verdict with a question mark where it is inferred."""
+    return f"{value}?" if basis == "inferred" else value
 
 
-def gate_found(gate: Gate) -> Message:
-    """Say a gate's condition and why it went so, else what was found."""
-    return say("{condition}: {found}", condition=gate.expr, found=gate.reason or quantity(gate))
+def steps_line(result: Result) -> Message:
+    """Say how many steps there are, how long one takes, and between which bounds."""
+    spans = [step.partition.span_ns for device in result.devices for step in device.steps]
+    devices = say_n("{n} device", "{n} devices", len(result.devices)) if len(result.devices) != 1 else None
+    if not spans:
+        whole = max((device.partition.span_ns for device in result.devices), default=None)
+        return chain(say("no steps recorded"), say("{span} in all", span=ns(whole)), devices, by=" · ")
+    steps = say_n("{n} step", "{n} steps", max(len(device.steps) for device in result.devices))
+    usual = round(median(spans))
+    length = say("{median}/step", median=ns(usual))
+    if len(spans) > 1:
+        ends = spread(min(spans), max(spans), usual)
+        length = say("{median}/step ({ends})", median=ns(usual), ends=ends)
+    return chain(steps, length, devices, by=" · ")
 
 
-def problem_line(problem: Problem) -> Message:
-    """Say what went wrong, and what to do."""
-    next_ = problem.hint and say("next: {hint}", hint=problem.hint)
-    return chain(say("problem: {what}", what=problem.what), next_, by="\n  ")
+def thresholds_line(result: Result) -> Message:
+    """Say which thresholds were used."""
+    return say("thresholds: {limits}", limits=series(f"{name} {value}" for name, value in result.thresholds.items()))
+
+
+def lost_lines(result: Result) -> list[Message]:
+    """Say what of the input could not be used."""
+    return [
+        say("lost {rows} in {file}: {reason}", rows=x.rows, file=x.file, reason=x.reason) for x in result.input.lost
+    ]
