@@ -11,13 +11,7 @@ import pandas as pd
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.analyze.run import run
 from npuperf.documents.analysis import Partition, Result, Verdict
-from npuperf.messages import Message
-
-
-def _plain(cell: Cell) -> Cell:
-    return text(cell) if isinstance(cell, Message) else cell
-
-
+from npuperf.messages import Message, text
 from npuperf.model.device import DeviceProfile
 from npuperf.model.labels import I64, Labels
 from npuperf.model.tasks import NO_TIME, Tasks, Work
