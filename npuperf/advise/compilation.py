@@ -12,7 +12,7 @@ SOURCE = say("opCompile, aclopCompile and torch.compile events on the launching 
 judge = blames(
     "compile",
     lambda waited, call: say(
-        "for {waited} of span the device waits for the host to compile operators, longest in {call}",
+        "during {waited} of span the device waits for the host to compile operators, longest in {call}",
         waited=waited,
         call=call,
     ),

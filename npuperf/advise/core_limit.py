@@ -12,7 +12,7 @@ from npuperf.scopes.view import DeviceView
 
 TITLE = say("streams competing for cores")
 SOURCE = say("TorchAir: torchair.scope.limit_core_num (in-graph core limits), torch.npu.set_stream_limit in eager mode")
-_NO_BLOCKS = say("core counts or Block Dim are not recorded: npuperf profile --level 1")
+_NO_BLOCKS = say("core counts or Block Dim are not recorded: record with npuperf profile --level 1")
 
 
 def needs(view: DeviceView) -> Message | None:
@@ -36,7 +36,7 @@ def judge(view: DeviceView) -> Answer:
     if not violated:
         return _proposal(view, use, split)
     needed = say(
-        "limits would fit ({limits}), but {violated}", limits=_limits(split), violated=series(violated, by="; ")
+        "core limits would fit ({limits}), but {violated}", limits=_limits(split), violated=series(violated, by="; ")
     )
     return Untold(needed, {**_evidence(view, use), "violated": violated})
 
@@ -49,14 +49,16 @@ def _unsettled(view: DeviceView, use: CoresOverTime) -> Message | None:
     waited = ns(view.per_step(most))
     if use.contention_reason and most >= notable_wait(view):
         return say(
-            "kernels wait up to {waited} per step while other streams hold their cores, but {reason}: analyze the "
-            "folder with trace_view.json, npuperf profile --level 1",
+            "kernels wait up to {waited} per step while other streams hold the cores, but {reason}; "
+            "analyze the whole folder with its trace_view.json, or record with npuperf profile "
+            "--level 1",
             waited=waited,
             reason=use.contention_reason,
         )
     if least >= notable_wait(view) and isinstance(view.bench, Bench) and searched_in_part(view.bench):
-        return say("kernels wait up to {waited} per step for cores of other streams, and limits were searched on the "
-                   "beginning of this long profile only: analyze a step in which they wait (--step N)",
+        return say("kernels wait up to {waited} per step for cores that other streams hold, but core limits "
+"were searched only in the first part of this long profile: analyze a step in which they "
+"wait (--step N)",
                    waited=waited)  # fmt: skip
     return None
 
@@ -65,7 +67,8 @@ def _proposal(view: DeviceView, use: CoresOverTime, split: CoreSplit) -> Detecte
     least, most = (waited / max(view.partition.span_ns, 1) for waited in use.contended_ns or (0, 0))
     return Detected(
         title=say(
-            "for {waited} of span a kernel waits for cores of another stream; core limits separate them ({limits})",
+            "during {waited} of span a kernel waits for cores that another stream holds; core limits "
+            "separate the streams ({limits})",
             waited=share(least, most),
             limits=_limits(split),
         ),
@@ -80,8 +83,8 @@ def _proposal(view: DeviceView, use: CoresOverTime, split: CoreSplit) -> Detecte
         },
         gain=split.gain_ns_per_step,
         refute=say(
-            "npuperf analyze --expect-cores STREAM=CUBE,VECTOR fails, or the step takes just as long (the kernels do "
-            "not divide)"
+            "npuperf analyze --expect-cores STREAM=CUBE,VECTOR fails, or the step takes just as long "
+            "(the work of the kernels cannot be divided)"
         ),
         next=say(
             "paste the scopes (--full shows them), profile again, verify with --expect-cores; mode: {mode}",

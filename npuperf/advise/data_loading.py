@@ -12,7 +12,9 @@ SOURCE = say("events of the DataLoader on the launching thread")
 judge = blames(
     "data_loading",
     lambda waited, call: say(
-        "for {waited} of span the device waits for the host to load data, longest in {call}", waited=waited, call=call
+        "during {waited} of span the device waits for the host to load data, longest in {call}",
+        waited=waited,
+        call=call,
     ),
     refute=say("the step takes just as long with a batch that is ready in memory"),
     next=say(

@@ -16,7 +16,7 @@ _WARM: Final = 10
 
 def needs(view: DeviceView) -> Message | None:
     """Step numbers must be recorded."""
-    return None if view.steps else say("steps are not recorded: npuperf profile finds them (--step-on)")
+    return None if view.steps else say("steps are not recorded: npuperf profile records them (--step-on)")
 
 
 def judge(view: DeviceView) -> Answer:

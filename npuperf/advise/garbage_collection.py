@@ -11,7 +11,8 @@ SOURCE = say("garbage collector events (gc_detect_threshold)")
 
 judge = blames(
     "gc",
-    lambda waited, call: say("for {waited} of span the device waits for the host to collect garbage, longest in {call}",
+    lambda waited, call: say("during {waited} of span the device waits for the host to collect garbage, longest in "
+"{call}",
                              waited=waited, call=call),
     refute=say("the step takes just as long with the collector disabled"),
     next=say("call gc.freeze() after start-up, or gc.disable() once and gc.collect() between steps"),

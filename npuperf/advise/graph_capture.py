@@ -26,8 +26,8 @@ def judge(view: DeviceView) -> Answer:
         evidence={"launch_wait_ns": launching, "dynamic_share_of_compute": dynamic, "kernels": int(view.compute.sum())},
         gain=at_most(view.predict("host*0,latency*0")),
         refute=say(
-            "a captured step takes just as long (the maximum: no launch is waited for), or shapes or syncs prevent "
-            "capture"
+            "a captured step takes just as long (the maximum assumes that no launch is waited for), "
+            "or shapes or syncs prevent capture"
         ),
         next=say(
             "use torch.compile with torchair's backend: config.mode 'reduce-overhead' for few shapes (64 captures at "

@@ -33,11 +33,13 @@ def judge(view: DeviceView) -> Answer:
     rows = top_types(view, tiny)
     return Detected(
         title=say(
-            "operators on at most {elements} elements run on the device: {types}", elements=elements, types=quote(rows)
+            "operators with inputs of at most {elements} elements run on the device: {types}",
+            elements=elements,
+            types=quote(rows),
         ),
         evidence={"count": int(tiny.sum()), "host_wait_ns": waits, "types": rows},
         gain=(0, view.per_step(waits + view.exposed(tiny))),
-        refute=say("their inputs come from the device, or their outputs are larger: then they cannot move"),
+        refute=say("their inputs come from the device, or their outputs are larger: then they cannot move to the host"),
         next=say(
             "compute shapes from host values (Shape, Size, constants, CPU inputs), so that the graph keeps them on "
             "the host"

@@ -18,10 +18,11 @@ def needs(view: DeviceView) -> Message | None:
     """Core counts and block counts must be known."""
     if view.cores.cube is None:
         return say(
-            "core counts are unknown: analyze the folder with PROF_*/device_*/info.json.*, or give --cores or --soc"
+            "core counts are unknown: analyze the whole folder with its PROF_*/device_*/info.json.*, "
+            "or give --cores or --soc"
         )
     if not (view.tasks.block > 0).any():
-        return say("Block Dim is not recorded: npuperf profile --level 1")
+        return say("Block Dim is not recorded: record with npuperf profile --level 1")
     if not (_busiest(view) > 0).any():
         return say("the number of vector cores is unknown: give --cores or --soc")
     return None

@@ -18,7 +18,7 @@ def needs(view: DeviceView) -> Message | None:
     """The environment must be recorded."""
     if _NAME in view.profile.context.environment:
         return None
-    return say("the environment is not recorded: analyze the *_ascend_pt folder with its profiler_metadata.json")
+    return say("the environment is not recorded: analyze the whole *_ascend_pt folder with its profiler_metadata.json")
 
 
 def judge(view: DeviceView) -> Answer:

@@ -10,7 +10,7 @@ from npuperf.messages import Message, say, share
 from npuperf.scopes.view import DeviceView
 
 TITLE = say("transposes and format casts")
-SOURCE = say("operator types TransData, Transpose, Cast and their kin in op_summary")
+SOURCE = say("operator types TransData, Transpose, Cast and similar ones in op_summary")
 
 _LAYOUT: Final = re.compile(
     r"^(trans_)?(transdata|transposed?|cast|formatcast|npuformatcast|asstrided|contiguous)$", re.I
@@ -21,7 +21,7 @@ def needs(view: DeviceView) -> Message | None:
     """Operator types must be recorded: names alone do not tell a cast from an operator that casts."""
     if (view.tasks.type.known() & view.compute).any():
         return None
-    return say("operator types are not recorded: npuperf profile --level 1")
+    return say("operator types are not recorded: record with npuperf profile --level 1")
 
 
 def judge(view: DeviceView) -> Answer:
@@ -33,7 +33,7 @@ def judge(view: DeviceView) -> Answer:
         return None
     rows = top_types(view, chosen)
     return Detected(
-        title=say("{share} of compute time rearranges data: {types}", share=share(part), types=quote(rows)),
+        title=say("{share} of compute time is spent rearranging data: {types}", share=share(part), types=quote(rows)),
         evidence={"share_of_compute": part, "count": int(chosen.sum()), "types": rows},
         gain=(0, view.per_step(view.exposed(chosen))),
         refute=say("the conversions stay, or move elsewhere, with torch.npu.config.allow_internal_format = False"),

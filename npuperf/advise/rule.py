@@ -16,9 +16,9 @@ from npuperf.model.labels import I64, Mask
 from npuperf.model.thresholds import Thresholds
 from npuperf.scopes.view import DeviceView
 
-NO_CORE_TYPES: Final = say("core types are not recorded: npuperf profile --level 1")
-_NO_SHAPES: Final = say("input shapes are not recorded: npuperf profile --level 1 --shapes")
-_NO_STATE: Final = say("OP State is not recorded: it needs CANN 8 or newer and npuperf profile --level 1")
+NO_CORE_TYPES: Final = say("core types are not recorded: record with npuperf profile --level 1")
+_NO_SHAPES: Final = say("input shapes are not recorded: record with npuperf profile --level 1 --shapes")
+_NO_STATE: Final = say("OP State is not recorded: recording it needs CANN 8 or newer and npuperf profile --level 1")
 
 
 class TypeRow(TypedDict):
@@ -141,7 +141,7 @@ def lacks_host_events(view: DeviceView, *more: tuple[bool, Message]) -> Message 
     if missing or not view.host_bound:
         return missing
     if not len(view.profile.host.events):
-        return say("host events are not recorded: npuperf profile --activities cpu,npu --level 1")
+        return say("host events are not recorded: record with npuperf profile --activities cpu,npu --level 1")
     return next((text for holds, text in more if not holds), None)
 
 

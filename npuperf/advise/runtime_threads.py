@@ -20,12 +20,12 @@ def judge(view: DeviceView) -> Answer:
     if moved + view.blamed("tiling") < view.thresholds.cause_share * view.partition.span_ns:
         return None
     return Detected(
-        title=say("a graph of dynamic shape is scheduled while the device waits"),
+        title=say("a dynamic-shape graph is scheduled while the device waits"),
         evidence={"dynamic_share_of_compute": part, "launch_and_memory_wait_ns": moved},
         gain=at_most(view.predict("host:launch*0,host:memory*0")),
         refute=say(
-            "the variable is set already (profiles do not record it), or the process has fewer than two CPUs (the "
-            "maximum hides launching and memory work entirely)"
+            "the variable is already set (profiles do not record it), or the process has fewer than "
+            "two CPUs (the maximum assumes that launching and memory work are hidden entirely)"
         ),
         next=say(
             "export MAX_RUNTIME_CORE_NUMBER=3 and bind the process to its own CPUs before the first step (graph mode "

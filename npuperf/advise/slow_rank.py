@@ -15,7 +15,9 @@ from npuperf.model.labels import I64
 from npuperf.model.thresholds import Thresholds
 
 TITLE = say("slow rank")
-SOURCE = say("durations of the same collectives on all ranks: they end together, so the shortest stay came last")
+SOURCE = say(
+    "durations of the same collectives on all ranks: they end together, so the rank with the shortest one came last"
+)
 _BOUND: Final[dict[Bound, Message]] = {
     "host": say("it is host-bound"),
     "compute": say("it is compute-bound"),
@@ -37,7 +39,8 @@ def judge_ranks(stays: Sequence[Stays], waits: I64, thresholds: Thresholds) -> F
     if few or last[slow] * 2 <= waits.shape[1] or lost < thresholds.cause_share * device.partition.span_ns:
         return None
     percent = 100 * float(lost) / max(device.partition.span_ns, 1)
-    waited_for = say("rank {rank} comes last to {last} of the collectives, and the others wait for it",
+    waited_for = say("rank {rank} is the last to arrive at {last} of the collectives, and the others wait for "
+"it",
                      rank=device.rank, last=share(float(last[slow] / waits.shape[1])))  # fmt: skip
     return Finding(
         rule=RULE.name,
@@ -53,7 +56,7 @@ def judge_ranks(stays: Sequence[Stays], waits: I64, thresholds: Thresholds) -> F
         gain_per="step" if device.steps else "window",
         refute=say("the ranks have different work by design, or another rank is last in another recording"),
         next=say(
-            "npuperf analyze PATH --rank {rank} shows what holds it up (data, the host, cores, a slower clock)",
+            "npuperf analyze PATH --rank {rank} shows what delays it (data, the host, cores, a slower clock)",
             rank=device.rank,
         ),
         code=None,

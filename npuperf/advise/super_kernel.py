@@ -26,8 +26,9 @@ def judge(view: DeviceView) -> Answer:
         return None
     if any(r.rule == GAPS for s in scopes for r in s.rules):
         needed = say(
-            "kernels that SuperKernels could hold have gaps of {gaps} per step between them, but {unknown}: analyze "
-            "the folder with trace_view.json, core counts and Block Dim (npuperf profile --level 1)",
+            "kernels that SuperKernels could fuse have gaps of {gaps} per step between them, but "
+            "{unknown}: analyze the whole folder with its trace_view.json, core counts and Block Dim "
+            "(npuperf profile --level 1)",
             gaps=ns(most),
             unknown=UNKNOWN_WAITS,
         )
@@ -35,10 +36,10 @@ def judge(view: DeviceView) -> Answer:
     first = scopes[0]
     return Detected(
         title=say_n(
-            "kernels that a SuperKernel could hold have gaps of {gaps} per step between them: {n} scope, of {kernels} "
-            "kernels ×{count} on stream {stream}",
-            "kernels that SuperKernels could hold have gaps of {gaps} per step between them: {n} scopes, the first of "
-            "{kernels} kernels ×{count} on stream {stream}",
+            "kernels that a SuperKernel could fuse have gaps of {gaps} per step between them: {n} "
+            "scope, with {kernels} kernels ×{count} on stream {stream}",
+            "kernels that SuperKernels could fuse have gaps of {gaps} per step between them: {n} "
+            "scopes, the first with {kernels} kernels ×{count} on stream {stream}",
             len(scopes),
             gaps=ns(most),
             kernels=first.kernels,
@@ -55,8 +56,8 @@ def judge(view: DeviceView) -> Answer:
         },
         gain=(0, most),
         refute=say(
-            "npuperf analyze AFTER --before THIS shows that the SuperKernel takes as long or longer (such cases are "
-            "published)"
+            "npuperf analyze AFTER --before THIS shows that the SuperKernel takes just as long or "
+            "longer (such cases have been published)"
         ),
         next=say("paste the scope (--full shows it), compile, profile again, verify with --before"),
         code=first.code,

@@ -24,16 +24,19 @@ def judge(view: DeviceView) -> Answer:
     waited = view.blamed(*causes)
     if not view.host_bound or waited < view.thresholds.cause_share * view.partition.span_ns:
         return None
-    title = say("the task queue is off: no Enqueue or Dequeue event is recorded")
+    title = say("the task queue seems to be off: no Enqueue or Dequeue event is recorded")
     change = say("export TASK_QUEUE_ENABLE=1, then 2 (2 takes more memory; ignored with ASCEND_LAUNCH_BLOCKING=1)")
     if queued:
-        title = say("the task queue is at level 1")
+        title = say("the task queue seems to be at level 1")
         change = say("export TASK_QUEUE_ENABLE=2 (it takes more memory; ignored with ASCEND_LAUNCH_BLOCKING=1)")
     return Detected(
         title=title,
         evidence={"queued": queued, "host_wait_ns": waited, "causes": causes},
         gain=at_most(view.predict(",".join(f"host:{cause}*0" for cause in causes))),
-        refute=say("the variable is set already, which profiles do not tell (the maximum hides all of the moved time)"),
+        refute=say(
+            "the variable is already set, which profiles do not record (the maximum assumes that all "
+            "of the moved time is hidden)"
+        ),
         next=change,
     )
 

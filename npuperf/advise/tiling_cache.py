@@ -28,7 +28,8 @@ def judge(view: DeviceView) -> Answer:
                   name=crowded[0]["name"], shapes=crowded[0]["shapes"], entries=entries),
         evidence={"operators": crowded, "tiling_wait_ns": waited},
         gain=at_most(view.predict("host:tiling*0")),
-        refute=say("tiling takes just as long with fewer shapes (the maximum finds every tiling in the cache)"),
+        refute=say("tiling takes just as long with fewer shapes (the maximum assumes that every tiling is "
+"found in the cache)"),
         next=say("pad batch and sequence lengths to a few sizes: fewer shapes per operator than the cache keeps"),
     )  # fmt: skip
 

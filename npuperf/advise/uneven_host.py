@@ -15,7 +15,7 @@ TITLE = say("uneven host times")
 SOURCE = say(
     "torch_npu: CPU_AFFINITY_CONF binds threads to the CPUs of their NPU; scatter of equal calls in the timeline"
 )
-_ONE_STEP = say("one step does not tell scatter from first calls: record two or more")
+_ONE_STEP = say("scatter cannot be told from slow first calls without two steps: record two or more")
 
 _CALLS_LEAST: Final = 20
 _STEPS_LEAST: Final = 2
@@ -37,7 +37,8 @@ def judge(view: DeviceView) -> Answer:
     if part < view.thresholds.uneven_share:
         return None
     return Detected(
-        title=say("{share} of the time in launching calls is beyond twice their usual time, most in {call}",
+        title=say("{share} of the time in launching calls is beyond twice the usual time of each call, the "
+"largest part in {call}",
                   share=share(part), call=worst),
         evidence={"excess_ns": excess, "calls_ns": total, "worst": worst},
         gain=at_most(view.predict(f"host*{1 - part:.3f}")),

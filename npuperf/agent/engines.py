@@ -97,7 +97,10 @@ class TorchNpu(_Scheduled):
                 names = ", ".join(n for n in vars(enum) if not n.startswith("_"))
                 found += [
                     say(
-                        "{option}: no {value} in this version, only {names}", option=option or key, value=m, names=names
+                        "{option}: this version has no {value}, only {names}",
+                        option=option or key,
+                        value=m,
+                        names=names,
                     )
                     for m in missing
                 ]

@@ -252,7 +252,7 @@ class Session:
             return reason
         silencers = [name for name in self.plan["silencers"] if os.environ.get(name)]
         if silencers and engine.name == "torch":
-            return say("{name} was set inside the program: torch_npu.profiler records nothing with it",
+            return say("{name} was set inside the program: torch_npu.profiler records nothing while it is set",
                        name=silencers[0])  # fmt: skip
         if engine.name == "cpu":
             self.rivals.watch(engine.owner(), self.plan["own_profiler"] == "replace")
@@ -309,7 +309,7 @@ class Session:
             return
         if self.is_open:
             self.status.warn(
-                say("the program made its own profiler at step {step}: recording ended there", step=self.step)
+                say("the program created its own profiler at step {step}: recording ended there", step=self.step)
             )
             with self._undisturbed():
                 self._close(early=True)

@@ -75,20 +75,20 @@ def _warn(study: Study, cores: Cores | None, log: ReadLog) -> None:
     if study.launches.implausible:
         log.warn(
             say_n(
-                "rank {rank} device {device}: {n} task starts long before its recorded launch; that launch counts as "
-                "unknown",
-                "rank {rank} device {device}: {n} tasks start long before their recorded launch; those launches count "
-                "as unknown",
+                "rank {rank}, device {device}: {n} task starts long before its recorded launch; that "
+                "launch is treated as unknown",
+                "rank {rank}, device {device}: {n} tasks start long before their recorded launch; those "
+                "launches are treated as unknown",
                 study.launches.implausible,
                 rank=profile.rank,
                 device=profile.device,
             )
         )
     if not (tasks.type.known() & (tasks.work != Work.CONTROL)).any():
-        log.warn(say("operator types are not recorded (Level0): kernels are grouped by name without running number"))
+        log.warn(say("operator types are not recorded (Level0): kernels are grouped by name, without running numbers"))
     known = profile.cores
     if cores and known.cube and (cores.cube, cores.vector) != (known.cube, known.vector):
-        log.warn(say("{given} says {cores} cores, and the profile {recorded} ({source}): the former are used",
+        log.warn(say("{given} says {cores} cores, the profile says {recorded} ({source}): {cores} are used",
                      given=cores.source, cores=f"{cores.cube},{cores.vector}", recorded=f"{known.cube},{known.vector}",
                      source=known.source))  # fmt: skip
 
@@ -186,7 +186,7 @@ def _vendor_only(profile: DeviceProfile, request: AnalyzeRequest, thresholds: Th
         vendor=[],
         phases=[],
     )
-    reason = say("there is no kernel in the data, only the exporter's own split")
+    reason = say("there are no kernels in the data, only the exporter's own breakdown")
     return Examined(report, NO_PACE, what_if=[_unanswered(expr, report, reason) for expr in request.what_if])
 
 
@@ -196,7 +196,7 @@ _NEAR: Final = 3
 _CAUSES: Final = {
     "tiling": say("no shape inference and tiling on the host"),
     "data_loading": say("data always ready"),
-    "compile": say("operators compiled before"),
+    "compile": say("operators compiled beforehand"),
     "gc": say("no garbage collection"),
 }
 
@@ -247,8 +247,8 @@ def _unmatched(expression: str, scene: Scene) -> Message:
     parts = [part for part in expression.split(",") if not predict(scene, part).matched]
     wanted = [part.split(":", 1)[1].split("*")[0].lower() for part in parts if part.startswith(("op:", "launches:"))]
     near = [name for name in scene.types.names if any(w and w in name.lower() for w in wanted)][:_NEAR]
-    nothing = say("nothing here matches {parts}", parts=series(parts))
-    return chain(nothing, say("there are {types}", types=series(near)) if near else None)
+    nothing = say("nothing in this profile matches {parts}", parts=series(parts))
+    return chain(nothing, say("did you mean {types}?", types=series(near)) if near else None)
 
 
 def _why_no_model(view: DeviceView) -> Message:
@@ -256,13 +256,13 @@ def _why_no_model(view: DeviceView) -> Message:
         return say("rows are missing from the kernel table, so nothing can be replayed")
     if view.study.replay is None:
         return no_launches(view.mode)
-    return view.study.replay.refusal(view.thresholds) or say("the replay abstains")
+    return view.study.replay.refusal(view.thresholds) or say("the replay gives no figures")
 
 
 def _standard(report: Device) -> list[tuple[str, Message]]:
     """Return the changes that are worth a line in every report, with their titles."""
     rows = [
-        ("host*0,latency*0", say("no waiting for the host at all (what graph capture can reach at most)")),
+        ("host*0,latency*0", say("no waiting for the host at all (the most that graph capture can reach)")),
         ("host*0.5", say("host twice as fast")),
         ("launches*0.5", say("kernels fused in pairs")),
     ]
@@ -271,7 +271,7 @@ def _standard(report: Device) -> list[tuple[str, Message]]:
     if any(s.idle_ns for s in report.syncs):
         rows.append(("sync*0", say("no waiting of the host for the device")))
     if report.partition.comm_exposed_ns:
-        rows.append(("overlap", say("communication beside compute")))
+        rows.append(("overlap", say("communication overlapped with compute")))
         rows.append(("comm*0.5", say("communication twice as fast")))
     times: dict[str, int] = {}
     for kernel in (k for p in report.phases for k in p.kernels):

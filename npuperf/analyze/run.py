@@ -112,7 +112,7 @@ def _check_choice(request: AnalyzeRequest, sources: list[_Source]) -> None:
     there = say("ranks: {ranks}; devices: {devices}; steps: {steps}",
                 ranks=_listed({r for r, _ in seen if r is not None}), devices=_listed({d for _, d in seen}),
                 steps=_listed({step for s in sources for step in s.steps}))  # fmt: skip
-    raise UsageError(say("nothing matches that choice of rank, device and step"), hint=there)
+    raise UsageError(say("nothing in this profile matches this choice of rank, device and step"), hint=there)
 
 
 def _listed(numbers: set[int]) -> Message:
@@ -175,7 +175,7 @@ def _found_twice(sources: list[_Source]) -> list[Message]:
     """Return the ranks that several sources claim: they cannot be of one run."""
     seen = [pair for s in sources for pair in s.seen]
     pairs = {(r, d) for r, d in seen if r is not None and seen.count((r, d)) > 1}
-    return [say("rank {rank} device {device}", rank=r, device=d) for r, d in sorted(pairs)]
+    return [say("rank {rank}, device {device}", rank=r, device=d) for r, d in sorted(pairs)]
 
 
 def _kind(recording: Recording, sources: list[_Source]) -> InputKind:
@@ -194,13 +194,14 @@ def overall_verdict(
 ) -> Verdict:
     """Give the verdict over all devices; of ranks that wait for one of them, that one's."""
     if not examined:
-        reason = say("no device task: the data holds host events only, as of a run without an NPU or GPU")
+        reason = say("no device tasks: the data has host events only, as from a run without an NPU or GPU")
         return Verdict(bound="unknown", basis="measured", reason=reason)
     if len(examined) == 1:
         return examined[0].report.verdict
     if different_runs:
         reason = say(
-            "several runs lie here (see warnings); each device has its own verdict, give one run for one answer"
+            "these are several runs (see warnings), so each device has its own verdict; analyze one "
+            "run for a single verdict"
         )
         return Verdict(bound="unknown", basis="measured", reason=reason)
     everyone = _everyone(examined)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from npuperf.readers.recording import Recording
 
 NAME: Final = "analyze"
-SUMMARY: Final = say("Say where the time goes, what limits it, and what to look at first.")
+SUMMARY: Final = say("Show where the time goes, what limits it, and what to look at first.")
 HELP: Final = say(
     """Say where the time of a profile goes, what limits it, and what to look at first.
 
@@ -70,20 +70,23 @@ def analyze(
     rank: Annotated[int | None, option(WHEN, say("Only this rank."), "--rank", metavar="N")] = None,
     device: Annotated[int | None, option(WHEN, say("Only this device."), "--device", metavar="N")] = None,
     soc: Annotated[
-        str | None, option(DATA, say("The chip, where no profile names it: Ascend910B1."), "--soc", metavar="NAME")
+        str | None,
+        option(DATA, say("The chip, whatever the profile says: Ascend910B1."), "--soc", metavar="NAME"),
     ] = None,
     cores: Annotated[
-        str | None, option(DATA, say("How many cores it has: 24,48."), "--cores", metavar="CUBE,VECTOR")
+        str | None, option(DATA, say("The chip's core counts: 24,48."), "--cores", metavar="CUBE,VECTOR")
     ] = None,
     before: Annotated[
         Path | None,
-        option(DATA, say("An earlier profile, without the SuperKernels of this one."), "--before", metavar="DIR"),
+        option(
+            DATA, say("An earlier profile to compare with, without this one's SuperKernels."), "--before", metavar="DIR"
+        ),
     ] = None,
     plog: Annotated[
         Path | None,
         option(
             DATA,
-            say("CANN's logs, for what they say of SuperKernels (with --before: ~/ascend/log if there)."),
+            say("CANN's logs, for their messages about SuperKernels (with --before: ~/ascend/log, if it exists)."),
             "--plog",
             metavar="DIR",
         ),
@@ -115,8 +118,10 @@ def analyze(
             metavar="WHERE=CUBE,VECTOR",
         ),
     ] = None,
-    full: Annotated[bool, option(OUTPUT, say("Show everything, not one screen."), "--full")] = False,
-    top: Annotated[int | None, option(OUTPUT, say("Rows of every list."), "--top", metavar="N", min=1)] = None,
+    full: Annotated[bool, option(OUTPUT, say("Show everything, not just one screen."), "--full")] = False,
+    top: Annotated[
+        int | None, option(OUTPUT, say("Maximum number of rows in every list."), "--top", metavar="N", min=1)
+    ] = None,
     format_: FormatOption = "text",
     table: TableOption = None,
     output: FileOption = None,
@@ -165,7 +170,7 @@ def _keep(path: Path, result: Result) -> None:
     try:
         write_atomically(path / "analysis" / "result.json", render(result, "json"))
     except InputError as error:  # somebody else's run
-        tell(say("not kept in the run: {why}", why=error.what))
+        tell(say("the result is not kept in the run directory: {why}", why=error.what))
 
 
 def _request(
@@ -208,7 +213,7 @@ def _cores_of(texts: Iterable[str]) -> dict[int, tuple[int, int]]:
             what = say("--cores-of {text}: {where} is not a stream", text=repr(text), where=repr(limit.where))
             raise UsageError(what, hint=hint)
         if limit.stream in found:
-            what = say("--cores-of {text}: stream {stream} has a limit already", text=repr(text), stream=limit.stream)
+            what = say("--cores-of {text}: stream {stream} already has a limit", text=repr(text), stream=limit.stream)
             raise UsageError(what, hint=say("give one for each stream"))
         found[limit.stream] = (limit.cube, limit.vector)
     return found
@@ -230,5 +235,5 @@ def _cores(cores: str | None, soc: str | None) -> Cores | None:
     found = cores_of_soc(soc)
     if found is None:
         hint = say("known: {names}; or give --cores", names=series(known_socs()))
-        raise UsageError(say("--soc {soc}: not in the table", soc=repr(soc)), hint=hint)
+        raise UsageError(say("--soc {soc}: not in the SoC table", soc=repr(soc)), hint=hint)
     return found

@@ -42,7 +42,7 @@ class Output:
             return
         if self.file.exists() and not self.force:
             hint = say("choose another name, or replace it with --force")
-            raise UsageError(say("{file}: exists already", file=str(self.file)), hint=hint)
+            raise UsageError(say("{file}: already exists", file=str(self.file)), hint=hint)
         if not self.file.absolute().parent.is_dir():
             raise UsageError(say("{file}: its folder does not exist", file=str(self.file)))
 

@@ -73,34 +73,36 @@ def profile(
         option(
             WHAT,
             say(
-                "What to make of the raw data: text, db or both; or a folder of raw data to export, without a program."
+                "Format to export the raw data to: text, db or both; or a folder of raw data to export, "
+                "without running a program."
             ),
             "--export",
             metavar="FORMAT|DIR",
         ),
     ] = None,
-    wait: Annotated[int, option(WHEN, say("Steps to let pass first."), "--wait", metavar="N", min=1)] = 10,
+    wait: Annotated[int, option(WHEN, say("Steps to skip first."), "--wait", metavar="N", min=1)] = 10,
     warmup: Annotated[
-        int, option(WHEN, say("Steps to run the profiler without recording."), "--warmup", metavar="N", min=0)
+        int, option(WHEN, say("Steps in which the profiler runs without recording."), "--warmup", metavar="N", min=0)
     ] = 1,
     active: Annotated[int, option(WHEN, say("Steps to record."), "--active", metavar="N", min=1)] = 2,
     repeat: Annotated[
-        int, option(WHEN, say("How many times; each makes its own folder."), "--repeat", metavar="N", min=1)
+        int, option(WHEN, say("How many times to record; each makes its own folder."), "--repeat", metavar="N", min=1)
     ] = 1,
     step_on: Annotated[
         str,
         option(WHEN, say("What ends a step: optimizer, forward, or a time (2-seconds)."), "--step-on", metavar="WHAT"),
     ] = "optimizer",
-    whole_run: Annotated[bool, option(WHEN, say("Record everything, steps or not."), "--whole-run")] = False,
+    whole_run: Annotated[bool, option(WHEN, say("Record the whole run, regardless of steps."), "--whole-run")] = False,
     max_size: Annotated[
-        str | None, option(WHEN, say("Stop recording beyond this size: 2G."), "--max-size", metavar="SIZE")
+        str | None,
+        option(WHEN, say("Stop recording when the data exceeds this size: 2G."), "--max-size", metavar="SIZE"),
     ] = None,
     engine: Annotated[str, option(HOW, say("auto, torch, e2e, msprof or cpu."), "--engine", metavar="NAME")] = "auto",
     own_profiler: Annotated[
         str,
         option(
             HOW,
-            say("If the program has a profiler: defer to it (aside), or replace it."),
+            say("If the program has its own profiler: defer to it (aside), or replace it (replace)."),
             "--own-profiler",
             metavar="aside|replace",
         ),
@@ -118,9 +120,11 @@ def profile(
     activities: Annotated[
         str, option(DATA, say("cpu,npu or one of them."), "--activities", metavar="LIST")
     ] = "cpu,npu",
-    shapes: Annotated[bool, option(DATA, say("Operators' shapes."), "--shapes")] = False,
-    stack: Annotated[bool, option(DATA, say("Call stacks: code lines in the analysis."), "--stack")] = False,
-    memory: Annotated[bool, option(DATA, say("Memory."), "--memory")] = False,
+    shapes: Annotated[bool, option(DATA, say("Operator shapes."), "--shapes")] = False,
+    stack: Annotated[
+        bool, option(DATA, say("Call stacks, so that the analysis can name code lines."), "--stack")
+    ] = False,
+    memory: Annotated[bool, option(DATA, say("Memory use."), "--memory")] = False,
     modules: Annotated[bool, option(DATA, say("Module names."), "--modules")] = False,
     flops: Annotated[bool, option(DATA, say("Floating-point operations, estimated."), "--flops")] = False,
     l2_cache: Annotated[bool, option(DATA, say("L2 cache hits."), "--l2-cache")] = False,
@@ -129,7 +133,7 @@ def profile(
         str | None, option(DATA, say("Only these mstx domains."), "--mstx-include", metavar="LIST")
     ] = None,
     mstx_exclude: Annotated[
-        str | None, option(DATA, say("Not these mstx domains."), "--mstx-exclude", metavar="LIST")
+        str | None, option(DATA, say("All but these mstx domains."), "--mstx-exclude", metavar="LIST")
     ] = None,
     op_attr: Annotated[bool, option(DATA, say("Operators' attributes (databases only)."), "--op-attr")] = False,
     op_args: Annotated[bool, option(DATA, say("Operators' arguments."), "--op-args")] = False,
@@ -154,7 +158,7 @@ def profile(
     output: Annotated[Path, option(OUTPUT, say("The run directory to make."), "-o", "--output", metavar="DIR")] = Path(
         "result"
     ),
-    force: Annotated[bool, option(OUTPUT, say("Move a run that is there already aside."), "--force")] = False,
+    force: Annotated[bool, option(OUTPUT, say("Move an existing run aside."), "--force")] = False,
     simplify: Annotated[bool, option(OUTPUT, say("Delete intermediate files."), "--simplify/--no-simplify")] = True,
     analyze: Annotated[bool, option(OUTPUT, say("Analyze the run at the end."), "--analyze")] = False,
     debug: DebugOption = False,

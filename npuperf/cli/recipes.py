@@ -49,13 +49,13 @@ def effect(ctx: typer.Context, recipe: Recipe) -> Message:
     """Say in one line what a recipe changes, and that checks which it does not name are not made."""
     given = [p for p in ctx.command.params if _from_recipe(ctx, str(p.name))]
     options = series(_as_typed(p, ctx.params[str(p.name)]) for p in given)
-    changes = say("{options}", options=options) if given else say("changes nothing here")
+    changes = say("{options}", options=options) if given else say("changes no option of this command")
     checks = None
     if recipe.rules and ctx.command.name == "analyze":
         from npuperf.advise import rule_names
 
         made, all_ = len(recipe.rules), len(rule_names())
-        checks = say_n("{n} of {all} checks is made", "{n} of {all} checks are made", made, all=all_)
+        checks = say_n("{n} of {all} checks is run", "{n} of {all} checks are run", made, all=all_)
     return say("recipe {name}: {changes}", name=recipe.name, changes=chain(changes, checks))
 
 
@@ -116,7 +116,7 @@ def find_recipe(name: str) -> Path:
         folder = _PACKAGE.parent / "recipes"
     shipped = {f.stem: f for f in folder.glob("*.yaml")}
     if name not in shipped:
-        listed = say("shipped: {names}; or give the path of a .yaml file", names=series(sorted(shipped)))
+        listed = say("known: {names}; or give the path of a .yaml file", names=series(sorted(shipped)))
         raise UsageError(say("--recipe {name}: no such recipe", name=repr(name)), hint=_near(name, shipped, listed))
     return shipped[name]
 
@@ -131,7 +131,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise InputError(say("{path}: cannot be read as YAML: {why}", path=str(path), why=why)) from error
     if not isinstance(recipe, dict):
         hint = say("keys: {keys}", keys=series(_KEYS))
-        raise InputError(say("{path}: not a recipe: its top level is no mapping", path=str(path)), hint=hint)
+        raise InputError(say("{path}: not a recipe: its top level is not a mapping", path=str(path)), hint=hint)
     return recipe
 
 
@@ -154,7 +154,7 @@ def _check(ctx: typer.Context, path: Path, recipe: Mapping[str, Any]) -> None:
     _known(_within(where, "thresholds"), thresholds, load_thresholds().as_dict())
     for key, value in thresholds.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
-            what = say("{where}: thresholds: {key}: {value} is no number", where=where, key=key, value=repr(value))
+            what = say("{where}: thresholds: {key}: {value} is not a number", where=where, key=key, value=repr(value))
             raise UsageError(what)
 
 

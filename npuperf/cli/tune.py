@@ -53,7 +53,9 @@ CLASS: Final = Verb
 def tune(
     ctx: typer.Context,
     command: Annotated[list[str] | None, typer.Argument(metavar="[-- COMMAND]")] = None,
-    mode: Annotated[str | None, option(WHAT, say("op or subgraph."), "--mode", metavar="MODE")] = None,
+    mode: Annotated[
+        str | None, option(WHAT, say("What to tune: op (operators) or subgraph."), "--mode", metavar="MODE")
+    ] = None,
     run: Annotated[
         Path, option(WHAT, say("The run directory: program, profile, results."), "--run", metavar="DIR")
     ] = Path("result"),
@@ -67,41 +69,51 @@ def tune(
     ops: Annotated[
         str | None, option(WHAT, say("Tune only these operators: types or names."), "--ops", metavar="LIST")
     ] = None,
-    resume: Annotated[bool, option(WHEN, say("Go on with the newest unfinished run."), "--resume")] = False,
+    resume: Annotated[bool, option(WHEN, say("Continue the newest unfinished run."), "--resume")] = False,
     timeout: Annotated[
-        float | None, option(WHEN, say("Stop after so many minutes."), "--timeout", metavar="MINUTES", min=0)
+        float | None, option(WHEN, say("Stop after this many minutes."), "--timeout", metavar="MINUTES", min=0)
     ] = None,
     dry_run: Annotated[bool, option(WHEN, say("Show checks and commands, and do nothing."), "--dry-run")] = False,
-    verify: Annotated[bool, option(WHEN, say("Profile without and with the bank, and compare."), "--verify")] = False,
+    verify: Annotated[
+        bool, option(WHEN, say("Profile without and with the tuned knowledge base, and compare."), "--verify")
+    ] = False,
     from_: Annotated[
         Path | None,
-        option(DATA, say("A result file of AOE, or a folder: its newest run."), "--from", metavar="PATH"),
+        option(
+            DATA, say("A result file of AOE, or a folder, of which the newest run is read."), "--from", metavar="PATH"
+        ),
     ] = None,
     diff: Annotated[
         tuple[Path, Path] | None,
-        option(DATA, say("Two knowledge bases, or two results or runs."), "--diff", metavar="BEFORE AFTER"),
+        option(DATA, say("Compare two knowledge bases, or two results or runs."), "--diff", metavar="BEFORE AFTER"),
     ] = None,
     merge: Annotated[
         tuple[Path, Path] | None,
-        option(DATA, say("Two knowledge bases to merge --into a folder."), "--merge", metavar="A B"),
+        option(DATA, say("Merge two knowledge bases into the folder of --into."), "--merge", metavar="A B"),
     ] = None,
     into: Annotated[
-        Path | None, option(DATA, say("Where --merge goes; what is there wins."), "--into", metavar="DIR")
+        Path | None, option(DATA, say("Target folder of --merge; what is already there wins."), "--into", metavar="DIR")
     ] = None,
-    rollback: Annotated[bool, option(DATA, say("Put the bank back as before the last run."), "--rollback")] = False,
+    rollback: Annotated[
+        bool, option(DATA, say("Restore the knowledge base from before the last run."), "--rollback")
+    ] = False,
     soc: Annotated[
-        str | None, option(DATA, say("The chip, where no profile names it."), "--soc", metavar="NAME")
+        str | None, option(DATA, say("The chip, if the profile does not name it."), "--soc", metavar="NAME")
     ] = None,
     device: Annotated[int | None, option(HOW, say("The device to tune on."), "--device", metavar="N", min=0)] = None,
     bank: Annotated[
         Path | None,
-        option(HOW, say("Where the knowledge base goes (TUNE_BANK_PATH)."), "--bank", metavar="DIR"),
+        option(HOW, say("Folder of the knowledge base (TUNE_BANK_PATH)."), "--bank", metavar="DIR"),
     ] = None,
     parallel: Annotated[
         int | None,
-        option(HOW, say("Compiling processes (TE_PARALLEL_COMPILER)."), "--parallel", metavar="N", min=1, max=32),
+        option(
+            HOW, say("Number of compiling processes (TE_PARALLEL_COMPILER)."), "--parallel", metavar="N", min=1, max=32
+        ),
     ] = None,
-    repeat: Annotated[bool, option(HOW, say("Tune again what the bank has (REPEAT_TUNE)."), "--repeat")] = False,
+    repeat: Annotated[
+        bool, option(HOW, say("Tune again what is already in the knowledge base (REPEAT_TUNE)."), "--repeat")
+    ] = False,
     deep: Annotated[bool, option(HOW, say("Search longer (tune_optimization_level O1)."), "--deep")] = False,
     aoe_arg: Annotated[
         list[str] | None, option(HOW, say("Any argument for aoe; repeatable."), "--aoe-arg", metavar="ARG")
@@ -113,12 +125,20 @@ def tune(
     ] = None,
     top: Annotated[
         int,
-        option(OUTPUT, say("Operators to tune, if given, and rows of every list."), "--top", metavar="N", min=1),
+        option(
+            OUTPUT,
+            say("Number of operators to tune, if given, and maximum number of rows in every list."),
+            "--top",
+            metavar="N",
+            min=1,
+        ),
     ] = 20,
     format_: FormatOption = "text",
     table: TableOption = None,
     output: FileOption = None,
-    force: Annotated[bool, option(OUTPUT, say("Tune in spite of checks; let -o replace a file."), "--force")] = False,
+    force: Annotated[
+        bool, option(OUTPUT, say("Tune in spite of failed checks; let -o replace a file."), "--force")
+    ] = False,
     debug: DebugOption = False,
 ) -> None:
     """Build the request, run, show, leave."""

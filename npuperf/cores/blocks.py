@@ -76,9 +76,11 @@ def _reason(kernels: Tasks, cores: Cores) -> Message | None:
     if not len(kernels):
         return say("no kernels")
     if cores.cube is None:
-        return say("core counts unknown: no info.json.N beside the data; give --cores 24,48 or --soc Ascend910B1")
+        return say(
+            "core counts are unknown: there is no info.json.N with the data; give --cores 24,48 or --soc Ascend910B1"
+        )
     if not (kernels.block > 0).any():
-        return say("Block Dim not recorded: npuperf profile --level 1")
+        return say("Block Dim is not recorded: record with npuperf profile --level 1")
     return None
 
 

@@ -104,7 +104,7 @@ def parse_condition(text: str, document: type) -> Condition:
     found = _FORM.match(text)
     if found is None:
         hint = say(
-            "METRIC>LIMIT, e.g. {examples}; the condition is what makes it fail", examples=_examples(known.values())
+            "METRIC>LIMIT, e.g. {examples}; the gate fails if the condition holds", examples=_examples(known.values())
         )
         raise UsageError(say("--fail-on {text}: cannot be read", text=repr(text)), hint=hint)
     metric = known.get(found["metric"])
@@ -144,7 +144,7 @@ def judge_gate(condition: Condition, document: object) -> Gate:
         failed = _SIGNS[condition.sign](value, condition.limit)
         status = "fail" if failed else "pass"
         if found.at_least and failed != condition.sign.startswith(">"):
-            reason = say("the result is not whole: at least {value}", value=number(value))
+            reason = say("the result is incomplete: at least {value}", value=number(value))
             status, value = "cannot_tell", None
     return Gate(expr=condition.expr, status=status, value=value, limit=condition.limit, reason=reason)
 

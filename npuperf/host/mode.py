@@ -19,9 +19,10 @@ _COMPILED: Final = re.compile(r"ModelExecute|aclmdlExecute|^Model@|GraphExecut|I
 def no_launches(mode: Mode) -> Message:
     """Say why no kernel has a launch of its own, and what would change that, if anything."""
     if mode in ("aclgraph", "ge"):
-        return say("the kernels run in graphs, which are launched as a whole: nothing tells when the host was late")
+        return say("the kernels run in graphs, which are launched as a whole, so it is unknown when the host was late")
     return say(
-        "launches are not recorded: analyze the folder with trace_view.json (or the .db), npuperf profile --level 1"
+        "launches are not recorded: analyze the whole folder with its trace_view.json (or the "
+        ".db), or record with npuperf profile --level 1"
     )
 
 

@@ -57,21 +57,25 @@ def judge_counters(counters: dict[str, Counter], thresholds: Thresholds) -> Pmu 
 def _largest(own: dict[str, float], side: str, means: dict[str, float], thresholds: Thresholds) -> Pmu:
     units = _unit_ratios(own)
     if not units:
-        return Pmu(bound="unknown", rule=say("no pipe ratios recorded: collect PipeUtilization"), means=means)
+        return Pmu(
+            bound="unknown",
+            rule=say("no pipe ratios are recorded: record with --aic-metrics PipeUtilization"),
+            means=means,
+        )
     (group, unit), ratio = max(units.items(), key=lambda item: item[1])
     limit, name = thresholds.pmu_share, f"{side}{unit}"
     if ratio >= limit:
         return Pmu(bound=group, rule=_reached(name, ratio, limit), means=means)
     if any(g == "memory" for g, _ in units):
         rule = say(
-            "no unit reaches {limit} of cycles: the largest is {unit} with {ratio}",
+            "no unit reaches {limit} of cycles: the highest is {unit} with {ratio}",
             limit=share(limit),
             unit=name,
             ratio=share(ratio),
         )
     else:
         rule = say(
-            "{unit} {ratio} < {limit}, and memory ratios were not collected: use PipeUtilization",
+            "{unit} {ratio} < {limit}, and memory ratios are not recorded: record with --aic-metrics PipeUtilization",
             unit=name,
             ratio=share(ratio),
             limit=share(limit),

@@ -50,7 +50,7 @@ def find_evidence(job: RecordingJob, folder: RunFolder, python: str) -> tuple[Re
     with _terminable():
         try:
             exported = export(folder, formats, python, job.environment, progress)
-            progress(say("reading what was exported"))
+            progress(say("reading the exported data"))
             recording, proofs = _proven(folder, job.keep_recording)
         except KeyboardInterrupt:
             what = say("interrupted while exporting; the raw data is kept")
@@ -85,7 +85,7 @@ def _judge(folder: RunFolder, exported: Export, proofs: tuple[Proof, ...]) -> Pr
     if not proofs or any(p.holds for p in proofs):
         return None
     first = proofs[0]
-    nothing = say("{path}: holds no kernel: the device did nothing while it was recorded", path=first.path)
+    nothing = say("{path}: contains no kernels: the device ran none while it was recorded", path=first.path)
     return Problem(what=first.problem or nothing)
 
 
@@ -97,7 +97,7 @@ def _not_exported(folder: RunFolder, failed: list[Exported], *, some: bool) -> P
     hint = chain(
         say("the raw data is kept"),
         say_n("{n} more folder failed", "{n} more folders failed", others) if others else None,
-        say("what msprof alone could export can be analyzed") if some else None,
+        say("what msprof exported by itself can be analyzed") if some else None,
         say("try again with: {command}", command=_again(folder)),
     )
     return Problem(what=chain(what, *first.words, by="\n    "), hint=hint, exit_code=ExitCode.CHILD_FAILED)
@@ -110,7 +110,7 @@ def _again(folder: RunFolder) -> str:
 def _doubts(proofs: tuple[Proof, ...]) -> list[Message]:
     """Warn of what cannot be read beside what can."""
     bad = [p for p in proofs if not p.holds]
-    found = [say("{path}: {problem}", path=p.path, problem=p.problem or say("holds no kernel")) for p in bad]
+    found = [say("{path}: {problem}", path=p.path, problem=p.problem or say("contains no kernels")) for p in bad]
     lost = (
         say_n(
             "{path}: {n} row or event cannot be read", "{path}: {n} rows or events cannot be read", p.lost, path=p.path

@@ -109,7 +109,7 @@ def copy_raw(found: Sequence[Path], folder: RunFolder) -> None:
     """
     needed, free = sum(map(bytes_below, found)), shutil.disk_usage(folder.raw).free
     if needed > free:
-        what = say("{folder}: no room to work on a copy: {needed} are needed and {free} are free",
+        what = say("{folder}: not enough space for a working copy: {needed} are needed and {free} are free",
                    folder=str(folder.path), needed=size(needed), free=size(free))  # fmt: skip
         raise InputError(what, hint=ELSEWHERE)
     for raw in found:

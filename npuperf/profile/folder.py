@@ -36,10 +36,10 @@ def check_free(path: Path, force: bool) -> None:
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return
     if not (path / MANIFEST).is_file():
-        raise UsageError(say("{path}: exists and is no run of npuperf", path=str(path)), hint=ELSEWHERE)
+        raise UsageError(say("{path}: exists and is not a run of npuperf", path=str(path)), hint=ELSEWHERE)
     if not force and any(any((path / part).glob("*")) for part in ("raw", "tune")):
-        hint = say("choose another folder with -o, or keep it as {path} with --force", path=str(_aside(path)))
-        raise UsageError(say("{path}: holds a run already", path=str(path)), hint=hint)
+        hint = say("choose another folder with -o, or let --force move this one to {path}", path=str(_aside(path)))
+        raise UsageError(say("{path}: already holds a run", path=str(path)), hint=hint)
 
 
 def create(path: Path, force: bool) -> tuple[RunFolder, Path | None]:
@@ -56,7 +56,7 @@ def create(path: Path, force: bool) -> tuple[RunFolder, Path | None]:
         # torch_npu refuses to write where others may.
         folder.raw.chmod(0o750 & folder.raw.stat().st_mode)
     except OSError as error:
-        what = say("{path}: cannot be made: {why}", path=str(path), why=error.strerror or str(error))
+        what = say("{path}: cannot be created: {why}", path=str(path), why=error.strerror or str(error))
         raise InputError(what, hint=ELSEWHERE) from error
     return folder, moved
 

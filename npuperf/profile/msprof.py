@@ -108,7 +108,7 @@ def _note(binary: Path, script: Path | None, output: Printed) -> Message:
     if _NO_DRIVER in output.text:
         why = say("{binary} finds no driver", binary=str(binary))
     if script:
-        return say("{why}: used {script} in its place", why=why, script=str(script))
+        return say("{why}: {script} is used instead", why=why, script=str(script))
     return say("{why}, and there is no msprof.py beside it", why=why)
 
 

@@ -94,7 +94,7 @@ class Watch:
         grown = bytes_below(self.folder.raw)
         if grown <= limit:
             return []
-        return [say("{why}; recording had ended before that could be seen", why=_too_much(grown, limit))]
+        return [say("{why}; recording had ended before this was noticed", why=_too_much(grown, limit))]
 
     def _is_news(self, process: ProcessStatus) -> bool:
         """Tell whether to speak of it: in another state, or still waiting after some time."""
@@ -137,4 +137,4 @@ def _position(process: ProcessStatus, request: ProfileRequest) -> Message:
 
 
 def _too_much(grown: int, limit: int) -> Message:
-    return say("{grown} are more than --max-size {limit}", grown=size(grown), limit=size(limit))
+    return say("the data has grown to {grown}, more than --max-size {limit}", grown=size(grown), limit=size(limit))

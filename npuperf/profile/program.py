@@ -76,7 +76,8 @@ def for_program(environment: Mapping[str, str], agent: Path, plan: Path) -> tupl
     chosen["PYTHONPATH"] = f"{agent}{os.pathsep}{before}" if before else str(agent)
     chosen["NPUPERF_PLAN"] = str(plan)
     return chosen, [
-        say("{name}={value} is set: torch_npu.profiler would record nothing; the program is started without it",
+        say("{name}={value} is set, with which torch_npu.profiler would record nothing: the program "
+"is started without it",
             name=name, value=environment[name])
         for name in SILENCERS if environment.get(name)
     ]  # fmt: skip
@@ -127,7 +128,7 @@ def _starter(file: Path, python: str | None) -> tuple[str, ...]:
         return ()
     if file.suffix in (".sh", ".bash") or shebang:
         return ("bash" if shutil.which("bash") else "sh",)
-    raise UsageError(say("{file}: neither a Python file nor something that can be started", file=str(file)))
+    raise UsageError(say("{file}: neither a Python file nor an executable", file=str(file)))
 
 
 def _startable(words: Sequence[str]) -> tuple[str, ...]:
@@ -217,12 +218,12 @@ def _under_msprof(
         raise InputError(say("{why}; recording needs the driver", why=msprof.note))
     if any(name in environment for name in SILENCERS):
         hint = say("unset {names}", names=series(SILENCERS, " "))
-        raise UsageError(say("this shell runs under msprof already"), hint=hint)
+        raise UsageError(say("this shell already runs under msprof"), hint=hint)
     arguments = msprof_arguments(request)
     unknown = [a for a in arguments if "--" in msprof.help and a.split("=")[0] not in msprof.help]
     asked = [a for a in unknown if a not in msprof_arguments(ProfileRequest(engine="msprof"))]
     if asked:
-        what = say("msprof of this CANN has no {options}", options=series(asked))
+        what = say("this CANN's msprof has no {options}", options=series(asked))
         raise UsageError(what, hint=say("msprof --help lists what it has"))
     known = [a for a in arguments if a not in unknown]
     relay = (sys.executable, "-I", str(AGENT / "relay.py"), str(folder.exit_status))
@@ -235,8 +236,8 @@ def _cautions(request: ProfileRequest) -> list[Message]:
     if request.engine != "msprof" and not request.whole_run and request.first_recorded < _FIRST_STEPS:
         found.append(
             say(
-                "step {step} is recorded already: operators are still being compiled in the first {first} steps; "
-                "use --wait {first}",
+                "recording includes step {step}: operators may still be compiled in the first {first} "
+                "steps; use --wait {first}",
                 step=request.first_recorded,
                 first=_FIRST_STEPS,
             )

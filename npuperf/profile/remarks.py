@@ -61,7 +61,7 @@ def _of_process(p: ProcessStatus) -> Iterator[Message]:
         if "[ERROR]" in line:
             yield say("{process}: torch_npu says: {words}", process=p.name, words=line.split("]")[-1].strip(" :"))
     if p.early and p.stopped is None and not p.warnings:
-        yield say("{process}: the program ended at step {step}, inside the window: that step is incomplete",
+        yield say("{process}: the program ended at step {step}, during recording: that step is incomplete",
                   process=p.name, step=p.step)  # fmt: skip
     if p.state in BUSY:  # killed, or crashed in C
         yield say("{process}: the process died while {state}: its data is incomplete",
@@ -72,7 +72,8 @@ def _of_engine(p: ProcessStatus, request: ProfileRequest) -> Iterator[Message]:
     """Say it loudly where the CPU was recorded in place of an NPU."""
     if p.engine != "cpu" or request.engine == "cpu":
         return
-    yield say("{process}: NO NPU ({why}): only the CPU was recorded; it says nothing about an NPU",
+    yield say("{process}: NO NPU ({why}): only the CPU was recorded, which does not show how the "
+"program runs on an NPU",
               process=p.name, why=p.why_cpu)  # fmt: skip
     ignored = [flag(name) for name in request.given if name in _NPU_ONLY]
     if ignored:
@@ -88,7 +89,7 @@ def _missing_ranks(processes: Sequence[ProcessStatus], request: ProfileRequest) 
     missing = [str(r) for r in range(world) if r not in ranks]
     named = [*missing[:_RANKS_NAMED], *(["…"] if len(missing) > _RANKS_NAMED else [])]
     hosts = series(sorted({p.host for p in processes}))
-    return [say("ranks {ranks} did not report on {hosts}", ranks=series(named), hosts=hosts)]
+    return [say("ranks {ranks} did not report; hosts that reported: {hosts}", ranks=series(named), hosts=hosts)]
 
 
 def why_nothing(
@@ -100,7 +101,7 @@ def why_nothing(
         version = say("torch_npu {version}", version=refused.torch_npu) if refused.torch_npu else None
         return Problem(
             what=chain(*refused.problems, version),
-            hint=say("the program was stopped where it imports torch_npu"),
+            hint=say("the program was stopped when it imported torch_npu"),
             exit_code=ExitCode.USAGE,
         )
     unimported = next((p.import_error for p in processes if p.import_error), None)
@@ -124,8 +125,8 @@ def _without_torch(status: int) -> Problem:
     return Problem(
         what=say("no Python process of the program imported torch"),
         hint=say(
-            "for anything but PyTorch use --engine msprof; python -I, -E or -S, and scripts that set PYTHONPATH anew, "
-            "keep npuperf out"
+            "for anything but PyTorch use --engine msprof; npuperf cannot reach into python -I, -E or "
+            "-S, or into scripts that reset PYTHONPATH"
         ),
     )
 
@@ -137,10 +138,10 @@ def _without_window(
     left_out = [q for q in processes if q.state == "left out"]
     if p.problem:
         what = say("{process}: {problem}", process=p.name, problem=p.problem)
-        return Problem(what=what, hint=say("--engine cpu tries the rest without an NPU"))
+        return Problem(what=what, hint=say("--engine cpu tests everything else without an NPU"))
     if left_out and all(q.state == "left out" for q in processes if q.step):
         seen = series(q.rank or 0 for q in left_out)
-        what = say("no process has one of the ranks asked for; there were: {ranks}", ranks=seen)
+        what = say("no process has one of the requested ranks; there were: {ranks}", ranks=seen)
         return Problem(what=what, hint=say("check --ranks"))
     if p.state in BUSY:
         what = say("{process}: the process died while {state}, and nothing was saved",

@@ -181,7 +181,7 @@ def _check_level(request: ProfileRequest) -> None:
         if not request.communication:
             raise UsageError(
                 say("--no-communication: only the e2e engine can leave it out"),
-                hint=say("--level 0 leaves it out, too"),
+                hint=say("--level 0 also leaves it out"),
             )
         if low:
             what = say("--communication: level {level} does not record it", level=request.level)
@@ -199,7 +199,7 @@ def export_words(words: Sequence[str]) -> tuple[str | None, Path | None]:
     folders = [w for w in words if w not in known]
     if len(formats) > 1 or len(folders) > 1:
         what = say("--export {words}: one format and one folder at most", words=" ".join(words))
-        raise UsageError(what, hint=say("both is text and db"))
+        raise UsageError(what, hint=say("both means text and db"))
     if folders and not Path(folders[0]).exists():
         what = say("--export {word}: no such format or folder", word=folders[0])
         raise UsageError(what, hint=say("give a format ({formats}) or a folder of raw data", formats=series(known)))

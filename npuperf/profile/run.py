@@ -179,6 +179,6 @@ def _why_nothing(job: RecordingJob, processes: tuple[ProcessStatus, ...], status
         what = say("msprof left no data: did the program use the NPU?")
         return Problem(what=what, exit_code=ExitCode.CHILD_FAILED)
     if any(p.state == "aside" for p in processes):
-        what = say("the program has its own profiler, so npuperf deferred to it, but it has recorded nothing")
+        what = say("the program has its own profiler, so npuperf deferred to it, but that profiler recorded nothing")
         return Problem(what=what, hint=_REPLACE)
     return why_nothing(processes, job.request, job.environment, status)

@@ -233,7 +233,8 @@ def _communication(db: Database, calls: _Calls, devices: I64) -> tuple[Tasks, I6
         "WHERE startNs IS NOT NULL AND endNs >= startNs",
     )
     if len(op["start"]) and (op["device"] < 0).any():
-        db.log.warn(say("{path}: communication operators name no device and there are several; they are left out",
+        db.log.warn(say("{path}: communication operators name no device, and there are several devices; these "
+"operators are left out",
                         path=str(db.path)))  # fmt: skip
     launch_start, launch_end, launch_thread = calls.launches(op["connection"])
     tasks = Tasks.build(

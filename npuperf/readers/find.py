@@ -114,7 +114,7 @@ def _nothing(path: Path, unexported: list[Path]) -> InputError:
         return InputError(what, hint=say("npuperf profile --export {path}", path=raw))
     if (path / MANIFEST).is_file():
         return InputError(
-            say("{path}: this run recorded nothing; its {file} says how it went", path=str(path), file=MANIFEST),
+            say("{path}: this run recorded nothing; its {file} shows how it went", path=str(path), file=MANIFEST),
             hint=say(
                 "record again; npuperf profile says why nothing was recorded: npuperf profile -o FOLDER -- COMMAND"
             ),
@@ -228,7 +228,9 @@ def _newest(files: list[Path]) -> tuple[list[Path], list[Message]]:
         kept += whole or exports[newest]  # a merged file beside its own slices would count every row twice
         notes += [
             say(
-                "{path}: an older export of the same data; the one of {newest} is used", path=str(old[0]), newest=newest
+                "{path}: an older export of the same data; the one from {newest} is used",
+                path=str(old[0]),
+                newest=newest,
             )
             for at, old in sorted(exports.items())
             if at != newest

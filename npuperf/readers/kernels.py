@@ -53,7 +53,7 @@ def read_kernels(source: Source, log: ReadLog) -> Kernels:
     if source.kernels and not parts:
         raise InputError(
             say(
-                "{path}: row 2: no usable row: a header, but no kernel with a start and a duration",
+                "{path}: row 2: no usable row after the header: no kernel has a start and a duration",
                 path=str(source.kernels[0]),
             ),
             hint=say("record at least one step that runs on the NPU, and export again"),
@@ -79,7 +79,7 @@ def _once(tasks: Tasks, source: Source, log: ReadLog) -> Tasks:
     rounded = np.count_nonzero(tasks.start[order][1:][twice] % NS_PER_MS == 0) * 2 > count
     if rounded or count * _REPEATED < len(tasks):
         return tasks
-    log.lose(source.kernels[0], count, say("twice in the table; counted once"))
+    log.lose(source.kernels[0], count, say("listed twice in the table; counted once"))
     kept = np.ones(len(tasks), np.bool_)
     kept[order[1:][twice]] = False
     return tasks.filter(kept)
@@ -118,7 +118,7 @@ def _doubt(tasks: Tasks, wait: I64, *, alone: bool) -> Message | None:
     """Say why a table's gaps cannot be trusted, if so. ``alone``: it is the whole table, not a slice of it."""
     if len(tasks) >= 8 and (tasks.start % (10 * NS_PER_MS) == 0).all():
         return say(
-            "all start times are multiples of 10 ms: a spreadsheet program has rounded them, so idle time is unknown; "
+            "all start times are multiples of 10 ms, as after a spreadsheet program has rounded them: idle time is unknown; "
             "use the file as it was exported"
         )
     if alone and _rows_missing(tasks, wait):
@@ -186,10 +186,10 @@ def _merge(rows: Tasks, seen: Tasks, lost: bool, source: Source, log: ReadLog) -
     matched = int(np.count_nonzero(place[compute] >= 0))
     total = int(np.count_nonzero(compute))
     if matched * 2 < total:
-        log.warn(say_n("{path}: only {matched} of {n} kernel of {file} is in the timeline: "
-                       "the two files are not of the same run, so launches are unknown",
-                       "{path}: only {matched} of {n} kernels of {file} are in the timeline: "
-                       "the two files are not of the same run, so launches are unknown",
+        log.warn(say_n("{path}: only {matched} of {n} kernel of {file} is in the timeline, so launches are "
+"unknown: the two files may not be from the same run, or one of them is cut short",
+                       "{path}: only {matched} of {n} kernels of {file} are in the timeline, so launches are "
+"unknown: the two files may not be from the same run, or one of them is cut short",
                        total, path=str(source.root), matched=matched, file=source.kernels[0].name))  # fmt: skip
         return rows
     if matched < total:
@@ -210,10 +210,10 @@ def _merge(rows: Tasks, seen: Tasks, lost: bool, source: Source, log: ReadLog) -
     if not lost:
         extra &= ~unlisted
     elif unlisted.any():
-        log.warn(say_n("{path}: {n} kernel missing in the table was taken from the timeline; "
-                       "it counts towards the step of the kernel before it, which may be the wrong one",
-                       "{path}: {n} kernels missing in the table were taken from the timeline; "
-                       "each counts towards the step of the kernel before it, which may be the wrong one",
+        log.warn(say_n("{path}: {n} kernel missing in the table was taken from the timeline; it is counted in "
+"the step of the kernel before it, which may be the wrong step",
+                       "{path}: {n} kernels missing in the table were taken from the timeline; each is counted "
+"in the step of the kernel before it, which may be the wrong step",
                        int(np.count_nonzero(unlisted)), path=str(source.root)))  # fmt: skip
     return Tasks.concat([rows, _with_steps(seen.filter(extra), rows)])
 

@@ -70,7 +70,7 @@ class _Losses:
             self.log.lose(self.path, 1, say("row {row}: {reason}", row=row, reason=reason))
         if len(self.rows) > 3:
             first, last = self.rows[3][0], self.rows[-1][0]
-            reason = say("rows {first} to {last}: not whole", first=first, last=last)
+            reason = say("rows between {first} and {last}: damaged", first=first, last=last)
             self.log.lose(self.path, len(self.rows) - 3, reason)
 
 

@@ -63,7 +63,7 @@ class _Found:
 
     def failure(self) -> InputError:
         """Return the error of a source of which nothing can be read: that of its table, if it has one."""
-        nothing = InputError(say("{path}: nothing readable", path=str(self.source.root)))
+        nothing = InputError(say("{path}: nothing could be read", path=str(self.source.root)))
         return next(iter(self.failures), nothing)
 
     def read_timeline(self, progress: Progress | None) -> None:

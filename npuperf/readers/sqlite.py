@@ -100,7 +100,7 @@ def open_database(path: Path, log: ReadLog) -> Iterator[Database]:
             except sqlite3.DatabaseError:
                 copy = stack.enter_context(_without_page_count(path))
                 connection = stack.enter_context(closing(_connect(copy, tolerant=True)))
-                log.warn(say("{path}: the database is damaged or cut short; what cannot be read of it is lost",
+                log.warn(say("{path}: the database is damaged or cut short; the unreadable part is lost",
                              path=str(path)))  # fmt: skip
             db = Database(path, connection, log, {})
             for batch in db.rows("STRING_IDS", "SELECT id, value FROM STRING_IDS"):

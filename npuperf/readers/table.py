@@ -148,7 +148,7 @@ def _check(path: Path, layout: _Layout, missing: list[str]) -> None:
     if not missing:
         return
     if not all(h.strip().isprintable() and "\ufffd" not in h for h in layout.headers):
-        raise InputError(say("{path}: row 1: not a table: its header is no text", path=str(path)))
+        raise InputError(say("{path}: row 1: not a table: its header is not text", path=str(path)))
     more = ["…"] if len(layout.headers) > _HEADERS_NAMED else []
     raise InputError(
         say(
@@ -164,8 +164,8 @@ def _warn_duplicates(path: Path, layout: _Layout, log: ReadLog) -> None:
     for name, places in layout.places.items():
         spelled = [layout.headers[p.index].strip() for p in places]
         if len(set(spelled)) < len(spelled):
-            log.warn(say_n("{path}: column {header} stands there {n} time; the first with data is used",
-                           "{path}: column {header} stands there {n} times; the first with data is used",
+            log.warn(say_n("{path}: column {header} appears {n} time; the first with data is used",
+                           "{path}: column {header} appears {n} times; the first with data is used",
                            len(spelled), path=str(path), header=repr(spelled[0])))  # fmt: skip
         elif len(spelled) > 1 and name not in ("type", "core", "step"):
             log.warn(say("{path}: columns {headers} mean the same; {first} is used first",

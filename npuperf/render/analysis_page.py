@@ -95,8 +95,8 @@ class Part:
 _PARTS: Final = (
     ("span_ns", say("span"), 0),
     ("compute_ns", say("compute"), 1),
-    ("comm_exposed_ns", say("communication, exposed"), 1),
-    ("other_exposed_ns", say("copies and other work, exposed"), 1),
+    ("comm_exposed_ns", say("exposed communication"), 1),
+    ("other_exposed_ns", say("exposed copies and other work"), 1),
     ("idle_ns", say("idle"), 1),
     ("host_wait_ns", say("waiting for the host"), 2),
     ("launch_latency_ns", say("launch latency"), 2),
@@ -143,5 +143,5 @@ def check_line(device: Device) -> Message:
     calibrated = say(
         "launch latency {latency}, clock skew ≥ {skew}", latency=ns(clock.launch_latency_ns), skew=ns(clock.skew_ns)
     )
-    off = say("check: the parts add up, {off} ns off", off=abs(p.span_ns - parts))
+    off = say("check: the parts add up to the span, {off} ns off", off=abs(p.span_ns - parts))
     return chain(off, calibrated if clock.launches else None)

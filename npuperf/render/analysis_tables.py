@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from npuperf.documents.analysis import Result
+from npuperf.documents.analysis import Phase, Result
 from npuperf.messages import say
 from npuperf.render.tables import Column, Row, Table, each
 
@@ -33,8 +33,8 @@ _BASIS: Final = Column("basis", say("basis"), "word", "verdict.basis")
 _PARTITION: Final = (
     Column("span_ns", say("span"), "ms", "partition.span_ns"),
     Column("compute_ns", say("compute"), "ms", "partition.compute_ns"),
-    Column("comm_exposed_ns", say("comm. exposed"), "ms", "partition.comm_exposed_ns"),
-    Column("other_exposed_ns", say("other exposed"), "ms", "partition.other_exposed_ns"),
+    Column("comm_exposed_ns", say("exposed comm."), "ms", "partition.comm_exposed_ns"),
+    Column("other_exposed_ns", say("exposed other"), "ms", "partition.other_exposed_ns"),
     Column("idle_ns", say("idle"), "ms", "partition.idle_ns"),
     Column("host_wait_ns", say("host wait"), "ms", "partition.host_wait_ns", 2),
     Column("launch_latency_ns", say("launch latency"), "ms", "partition.launch_latency_ns", 2),
@@ -42,8 +42,8 @@ _PARTITION: Final = (
     Column("unattributed_ns", say("unattributed"), "ms", "partition.unattributed_ns", 2),
 )
 _GAIN: Final = (
-    Column("gain_low_ns", say("saves per step, min"), "us", "gain_ns_per_step.0"),
-    Column("gain_high_ns", say("saves per step, max"), "us", "gain_ns_per_step.1"),
+    Column("gain_low_ns", say("saves per step or window, min"), "us", "gain_ns_per_step.0"),
+    Column("gain_high_ns", say("saves per step or window, max"), "us", "gain_ns_per_step.1"),
 )
 _IDLE: Final = (
     Column("idle_cube_core_ns", say("idle cube core time"), "core_ms"),
@@ -62,11 +62,11 @@ PHASES: Final = Table("phases", say("phases"), each("devices", "phases"), (
     Column("elasticity_host", say("10 % less host"), "tenth", "verdict.elasticity.host", 2),
     Column("elasticity_compute", say("10 % less compute"), "tenth", "verdict.elasticity.compute", 2),
     Column("elasticity_communication", say("10 % less comm."), "tenth", "verdict.elasticity.communication", 2),
-    Column("blame", say("mostly to blame"), get=lambda _, p: next((f"{b.cause}: {b.name}" for b in p.blame), None)),
+    Column("blame", say("main cause of waiting"), get=lambda _, phase: _first_cause(phase)),
     _CODE,
     Column("kernels", say("longest types"), get=lambda _, p: ", ".join(k.type for k in p.kernels) or None, weight=2),
 ))
-TYPICAL: Final = Table("typical", say("the typical step"), each("devices", "typical_step", "phases"), (
+TYPICAL: Final = Table("typical", say("typical step"), each("devices", "typical_step", "phases"), (
     *_WHO,
     Column("bound", say("verdict"), "word"),
     _LABEL,
@@ -77,13 +77,13 @@ TYPICAL: Final = Table("typical", say("the typical step"), each("devices", "typi
     Column("max_ns", say("length, max"), "ms", "length.max_ns"),
     Column("steps", say("of steps"), "count"),
 ))
-BLAME: Final = Table("blame", say("what the host did while the device waited for it"), each("devices", "blame"), (
+BLAME: Final = Table("blame", say("waiting for the host: what the host did"), each("devices", "blame"), (
     *_WHO,
     Column("cause", say("cause"), "word", weight=0),
-    Column("name", say("doing"), weight=0),
+    Column("name", say("host activity"), weight=0),
     Column("ns", say("waiting for the host"), "ms"),
     Column("share", say("% of the wait"), "share", lambda d, b: b.ns / d.partition.host_wait_ns),
-    Column("count", say("pieces"), "count", weight=2),
+    Column("count", say("intervals"), "count", weight=2),
     _CODE,
 ))
 _SYNCS: Final = Table("syncs", say("where the host waits for the device"), each("devices", "syncs"), (
@@ -97,7 +97,7 @@ _SYNCS: Final = Table("syncs", say("where the host waits for the device"), each(
 WHAT_IF: Final = Table("what_if", say("what if (replayed)"), each("what_if"), (
     *_WHO,
     Column("expr", say("what if"), weight=0),
-    Column("span_ns", say("window then"), "ms"),
+    Column("span_ns", say("new window"), "ms"),
     Column("gain_pct", say("saves"), "number"),
     *_GAIN,
     Column("title", say("that is"), "message"),
@@ -181,7 +181,7 @@ _CORE_TIME: Final = Table("core_time", say("cores over time"), _sides, (
     Column("kernel_ns", say("kernels run"), "ms"),
     Column("busy_ns", say("busy"), "ms"),
     Column("full_ns", say("no core free"), "ms"),
-    Column("over_ns", say("more asked for"), "ms"),
+    Column("over_ns", say("more cores requested"), "ms"),
     Column("occupied_core_ns", say("occupied core time"), "core_ms"),
     Column("idle_core_ns", say("idle core time"), "core_ms"),
 ))
@@ -197,7 +197,7 @@ _PAIRS: Final = Table("pairs", say("pairs of streams"), each("devices", "cores.o
     *_WHO, _STREAMS,
     Column("overlap_ns", say("side by side"), "ms"),
     Column("share", say("% of the shorter"), "share"),
-    Column("over_ns", say("more cores asked for"), "ms"),
+    Column("over_ns", say("more cores requested"), "ms"),
 ))
 _CONTENTION: Final = Table("contention", say("waits for cores"), each("devices", "cores.over_time.contention"), (
     *_WHO, _STREAM,
@@ -209,7 +209,7 @@ _CONTENTION: Final = Table("contention", say("waits for cores"), each("devices",
 ))
 _CORE_LIMITS: Final = Table("core_limits", say("core limits per stream"), each("devices", "core_splits", "limits"), (
     *_WHO,
-    Column("asked", say("asked"), "word", lambda _, split, limit: "yes" if split.asked else "proposed"),
+    Column("asked", say("requested"), "word", lambda _, split, limit: "yes" if split.asked else "proposed"),
     _STREAM,
     Column("cube", say("cube"), "id", weight=0),
     Column("vector", say("vector"), "id", weight=0),
@@ -217,7 +217,7 @@ _CORE_LIMITS: Final = Table("core_limits", say("core limits per stream"), each("
     Column("mode", say("mode"), "message"),
     _UNKNOWN,
 ))
-_SUPER_KERNELS: Final = Table("super_kernels", say("sequences worth a SuperKernel"), each("devices", "super_kernels"), (
+_SUPER_KERNELS: Final = Table("super_kernels", say("sequences for SuperKernels"), each("devices", "super_kernels"), (
     *_WHO,
     Column("name", say("scope"), weight=0),
     Column("stream", say("stream"), "id"),
@@ -239,13 +239,17 @@ SUPER_KERNEL_CHECKS: Final = Table(
     Column("parts", say("parts"), "count", weight=2),
     Column("kernels", say("kernels"), "count", weight=2),
     Column("before_ns", say("before"), "us", "compared.old_ns"),
-    Column("gaps_ns", say("of it gaps"), "us"),
+    Column("gaps_ns", say("of which gaps"), "us"),
     Column("after_ns", say("after"), "us", "compared.new_ns"),
     Column("saved_ns", say("saved"), "us", "compared.saved_ns"),
     Column("block_dim", say("cores"), "id"),
     Column("block_expected", say("expected"), "id"),
     Column("reason", say("why"), "message"),
 ))
+
+
+def _first_cause(phase: Phase) -> str | None:
+    return next((f"{blame.cause}: {blame.name}" for blame in phase.blame), None)
 
 
 def _means(_: object, pmu: Any) -> str:
@@ -263,7 +267,7 @@ _VENDOR: Final = Table("vendor", say("against step_trace_time.csv (ours minus th
     Column("agrees", say("agrees"), "word"),
     Column("span_diff_ns", say("span"), "us"),
     Column("compute_diff_ns", say("compute"), "us"),
-    Column("comm_exposed_diff_ns", say("communication, exposed"), "us"),
+    Column("comm_exposed_diff_ns", say("exposed communication"), "us"),
     Column("free_diff_ns", say("idle and other"), "us"),
     Column("why", say("why"), "message"),
 ))
@@ -286,7 +290,7 @@ GATES: Final = Table("gates", say("gates"), _gates, (
     Column("core", say("core")),
     Column("count", say("kernels"), "count"),
     _CUBE, _VECTOR,
-    Column("likely", say("likely"), "message", lambda _, over: over and over.reason),
+    Column("likely", say("likely reason"), "message", lambda _, over: over and over.reason),
 ))
 _FINDINGS: Final = Table("findings", say("findings"), each("findings"), (
     *_WHO,

@@ -28,7 +28,7 @@ _OVER_LIMIT: Final = GATES.only(
     Column("count", say("n"), "id"),
     Column("cube", say("cube"), "id", weight=0),
     Column("vector", say("vector"), "id", weight=0),
-    Column("reason", say("likely"), "message"),
+    Column("reason", say("likely reason"), "message"),
 )
 
 
@@ -43,7 +43,7 @@ def gate_parts(result: Result, view: View) -> Iterator[RenderableType]:
 
 
 def _all_in_csv(few: str) -> Message:
-    return say("{shown} kinds of kernels; --format csv --table gates has all", shown=few)
+    return say("{shown} kinds of kernels; --format csv --table gates shows all", shown=few)
 
 
 def core_lines(result: Result, view: View) -> Iterator[RenderableType]:
@@ -64,7 +64,7 @@ def core_lines(result: Result, view: View) -> Iterator[RenderableType]:
 
 def _side(name: Message, side: CoreSide, time: CoreTime | None) -> Text:
     busy, span = share(side.occupancy_busy), share(side.occupancy_span)
-    used = say("{cores} {busy} while busy, {span} in all", cores=f"{text(name):<12}", busy=busy, span=span)
+    used = say("{cores} {busy} while busy, {span} of span", cores=f"{text(name):<12}", busy=busy, span=span)
     picture = "".join(_LEVELS[_level(x)] for x in time.slices) if time else ""
     return Text.assemble(f"{text(used):<46} ", (picture, "cyan"), no_wrap=True)
 
@@ -81,11 +81,11 @@ def _streams(use: CoresOverTime, steps: int, view: View) -> Iterator[Text]:
     for pair in use.pairs[: rows_of(view, _PAIRS)]:
         beside = say("streams {one} and {other} run side by side for {share} of the shorter's time",
                      one=pair.streams[0], other=pair.streams[1], share=share(pair.share))  # fmt: skip
-        more = say("{time} of it asking for more cores than there are", time=ns(pair.over_ns)) if pair.over_ns else None
+        more = say("{time} of it requesting more cores than there are", time=ns(pair.over_ns)) if pair.over_ns else None
         yield line(chain(beside, more, by=", "))
     for wait in use.contention[: rows_of(view, _WAITS)]:
         time = ns(wait.least_ns // steps, wait.most_ns // steps)
-        waits = say("stream {stream} waits for cores that {holders} holds: {time} per step",
+        waits = say("stream {stream} waits for cores held by {holders}: {time} per step",
                     stream=wait.stream, holders=_holders(wait.holders), time=time)  # fmt: skip
         yield line(chain(waits, say_n("{n} kernel", "{n} kernels", wait.kernels), by=", "), "yellow")
     if use.contention_reason:

@@ -57,8 +57,8 @@ def what_if_lines(result: Result, view: View) -> Iterator[RenderableType]:
     if not rows:
         return
     errors = [d.replay.error for d in result.devices if d.replay and d.replay.usable]
-    off = say("the model is {error} off the measured window", error=share(max(errors))) if errors else None
-    of = say("in % of the step") if rows[0].gain_per == "step" else say("in % of span")
+    off = say("the model differs from the measured window by {error}", error=share(max(errors))) if errors else None
+    of = say("in % of span")
     about = chain(say("replayed"), off, of)
     table = filled(_COMPACT, [(w,) for w in rows])
     yield section(say("what if ({about})", about=about), Fitted(table, one_line=not view.full))
@@ -108,10 +108,10 @@ def _others(findings: list[Finding], full: bool) -> Iterator[tuple[Parameter, Me
     titles = list(dict.fromkeys(finding.title for finding in unknown))
     if titles:
         few = series(titles) if len(titles) <= _FEW else say_n("{n} check", "{n} checks", len(titles))
-        yield "?", say("cannot tell: {checks} (--full says what is missing)", checks=few)
+        yield "?", say("cannot tell: {checks} (--full shows what is missing)", checks=few)
     if fine:
-        yield WORDS["ok"], say_n("{n} check without a problem (--full names it)",
-                                 "{n} checks without a problem (--full names them)", len(fine))  # fmt: skip
+        yield WORDS["ok"], say_n("{n} check without a problem (--full shows it)",
+                                 "{n} checks without a problem (--full shows them)", len(fine))  # fmt: skip
 
 
 def _distinct(findings: list[Finding], status: str) -> list[tuple[Finding, int]]:

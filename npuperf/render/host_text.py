@@ -57,7 +57,7 @@ def phase_lines(device: Device, several: bool, view: View) -> Iterator[Renderabl
     longest = sorted(range(len(found)), key=lambda i: found[i].start - found[i].end)[:top]
     table = filled(_STRETCHES, [(found[i],) for i in sorted(longest)])
     lines: list[RenderableType] = [_strip(found, view.width), _legend(found), Fitted(table, one_line=True)]
-    lines += cut(len(longest), len(found), lambda few: say("{shown} phases, the longest; --full shows all", shown=few))
+    lines += cut(len(longest), len(found), lambda few: say("the longest {shown} phases; --full shows all", shown=few))
     lines += _odd_lines(odd, rows_of(view, _ODD))
     yield section(named(device, _phases_title(device, len(found)), several), *lines)
 
@@ -105,10 +105,17 @@ def _legend(found: list[Stretch]) -> Text:
 
 def _odd_lines(odd: list[OddStep], top: int | None) -> Iterator[Text]:
     for step in odd[:top]:
-        yield line(say("odd: step {step}, {why}", step=step.step, why=step.why), "yellow")
+        yield line(say("unusual: step {step}, {why}", step=step.step, why=step.why), "yellow")
     more = len(odd) - len(odd[:top])
     if more:
-        yield line(say_n("{n} more odd step in --format json", "{n} more odd steps in --format json", more), "dim")
+        yield line(
+            say_n(
+                "{n} more unusual step; --format json shows all",
+                "{n} more unusual steps; --format json shows all",
+                more,
+            ),
+            "dim",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +153,7 @@ def blame_lines(device: Device, several: bool, view: View) -> Iterator[Renderabl
     costly = [s for s in device.syncs if s.idle_ns >= WORTH * span]
     syncs = [line(_sync(s), "yellow") for s in costly[: rows_of(view, _SYNCS)]]
     title = say(
-        "waiting for the host, {wait}: what it did ({shown} causes), in % of the wait",
+        "waiting for the host, {wait}: what the host did ({shown} causes), in % of the wait",
         wait=ns(wait),
         shown=how_many(len(table.rows), table.total),
     )
@@ -169,5 +176,8 @@ def _sync(site: SyncSite) -> Message:
     where = say("from {where}", where=site.where) if site.where else None
     call = chain(say("{call}", call=site.torch_op or site.name), where, by=" ")
     return say(
-        "sync: {call} ×{count}: the device idled {idle} after it", call=call, count=site.count, idle=ns(site.idle_ns)
+        "sync: {call} ×{count}: the device was idle for {idle} afterwards",
+        call=call,
+        count=site.count,
+        idle=ns(site.idle_ns),
     )

@@ -50,7 +50,7 @@ def _split(device: Device, split: CoreSplit, several: bool, view: View) -> Rende
     listed = series(limits, by="; ")
     title = say("core limits {limits} (proposed, replayed)", limits=listed)
     if split.asked:
-        title = say("core limits {limits} (asked, replayed)", limits=listed)
+        title = say("core limits {limits} (requested, replayed)", limits=listed)
     heading = named(device, title, several)
     effect = _effect(device, split)
     if effect is None:
@@ -88,7 +88,8 @@ def _searched(split: CoreSplit) -> Message | None:
                    tried=split.tried, most=ns(split.bound_ns_per_step))  # fmt: skip
     if not split.tried:
         return None
-    return say("{tried} splits tried on the first {kernels} kernels, the best replayed on all",
+    return say("{tried} splits tried on the first {kernels} kernels; the best one was replayed on all "
+"kernels",
                tried=split.tried, kernels=split.searched_kernels)  # fmt: skip
 
 
@@ -109,7 +110,7 @@ _SLOWER: Final = Table("", NOTHING, each(), (
 
 def _slower(split: CoreSplit, view: View) -> list[RenderableType]:
     found = filled(_SLOWER, [(kernel,) for kernel in split.slower], rows_of(view, _ROWS))
-    more = cut(len(found.rows), found.total, lambda few: say("{shown} types; --format json has all", shown=few))
+    more = cut(len(found.rows), found.total, lambda few: say("{shown} types; --format json shows all", shown=few))
     return [Fitted(found), *more]
 
 
@@ -130,8 +131,9 @@ def _scope(device: Device, scope: SuperKernelScope, several: bool, said: Set[Mes
         name=scope.name, kernels=_kernels(scope), count=scope.count, stream=scope.stream,
     )  # fmt: skip
     worth = say(
-        "saves at most {most} of gaps per step: {gaps} between its kernels beside {time} in them; kernel heads "
-        "cannot be measured and are not counted; published cases include slower ones",
+        "saves at most {most} of gaps per step; each run has {gaps} between its kernels and "
+"{time} in them; kernel heads cannot be measured and are not counted; in some published "
+"cases a SuperKernel was slower",
         most=ns(scope.gain_ns_per_step[1]), gaps=ns(scope.gaps_ns), time=ns(scope.dur_ns),
     )  # fmt: skip
     options = (say("{option}: {reason}", option=f"{o.key}={o.value}", reason=o.reason) for o in scope.options)
@@ -140,7 +142,7 @@ def _scope(device: Device, scope: SuperKernelScope, several: bool, said: Set[Mes
     lines += [line(option, "dim") for option in options]
     lines += _rules([rule for rule in scope.rules if rule.detail not in said], full=True)
     if any(rule.detail in said for rule in scope.rules):
-        lines.append(line(say("the other rules as above"), "dim"))
+        lines.append(line(say("other rules: as above"), "dim"))
     return Group(section(named(device, title, several), *lines), Text(), code(scope.code))
 
 
@@ -148,12 +150,12 @@ def _segments(segments: list[Segment], view: View) -> Iterator[Text]:
     shown = segments[: rows_of(view, _ROWS)]
     for segment in shown:
         held = say(
-            "segment {first} … {last}: {kernels}, {gaps} of gaps",
+            "segment {first} … {last}: {kernels}, gaps {gaps}",
             first=segment.first, last=segment.last, kernels=_kernels(segment), gaps=ns(segment.gaps_ns),
         )  # fmt: skip
-        stop = segment.stopped_by and say("then {reason}", reason=segment.stopped_by)
+        stop = segment.stopped_by and say("ended by {reason}", reason=segment.stopped_by)
         yield line(chain(held, stop, by=", "))
-    yield from cut(len(shown), len(segments), lambda few: say("{shown} segments; --format json has all", shown=few))
+    yield from cut(len(shown), len(segments), lambda few: say("{shown} segments; --format json shows all", shown=few))
 
 
 def _kernels(of: SuperKernelScope | Segment) -> Message:
@@ -162,7 +164,7 @@ def _kernels(of: SuperKernelScope | Segment) -> Message:
 
 def _launched(scope: SuperKernelScope) -> Message:
     if scope.cube is None:
-        return say("how many cores it launches with is not known: Block Dim is not recorded")
+        return say("the number of cores it launches with is unknown: Block Dim is not recorded")
     return say("launches with {cube} cube and {vector} vector cores, as its largest kernels need",
                cube=scope.cube, vector=scope.vector)  # fmt: skip
 
@@ -181,5 +183,5 @@ def _checks(device: Device, several: bool, view: View) -> RenderableType:
     log = list(dict.fromkeys(words for check in checks for words in check.log))
     shown = log[: rows_of(view, _LINES)]
     lines += [line(say("plog {line}", line=words), "yellow") for words in shown]
-    lines += cut(len(shown), len(log), lambda few: say("{shown} messages; --format json has all", shown=few))
+    lines += cut(len(shown), len(log), lambda few: say("{shown} messages; --format json shows all", shown=few))
     return section(named(device, SUPER_KERNEL_CHECKS.title, several), *lines)

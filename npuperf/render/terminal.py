@@ -66,8 +66,7 @@ def print_all(parts: Iterable[RenderableType], view: View) -> str:
         file=io.StringIO(), width=view.width, force_terminal=view.colour, highlight=False, markup=False, emoji=False
     )
     with console.capture() as screen:
-        for part in parts:
-            console.print(part, crop=False)  # code is not to be cut
+        console.print(Group(*parts), crop=False)  # code is neither cut nor, as in a group, wrapped
     shown = screen.get()
     return shown if view.colour else "\n".join(line.rstrip() for line in shown.split("\n"))
 

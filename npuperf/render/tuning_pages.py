@@ -51,7 +51,9 @@ def tuning(document: Tuning, view: View) -> Page:
     if document.verification:
         lines.append(_verified(document.verification))
     if document.bank:
-        lines.append(Line(_bank_summary(document.bank), label=say("bank {path}", path=shown(document.bank.after))))
+        lines.append(
+            Line(_bank_summary(document.bank), label=say("knowledge base {path}", path=shown(document.bank.after)))
+        )
     if document.failed_operators:
         lines.append(Line(say("failed: {operators}", operators=series(document.failed_operators)), "bad"))
     tables = [fill(table, document, view.top) for table in (VERIFIED, ENTRIES, SAVINGS, BANK)]
@@ -82,10 +84,10 @@ def _worth(document: Tuning) -> list[Line]:
         return []
     saved, step = ns(*document.saved_ns), document.step_ns
     if not step:
-        return [Line(say("expected: {saved} per step, in device-bound time only", saved=saved))]
+        return [Line(say("predicted saving: {saved} per step, in device-bound time only", saved=saved))]
     part = share(*(end / step for end in document.saved_ns))
     expected = say(
-        "expected: {saved} per step ({share} of {step}), in device-bound time only",
+        "predicted saving: {saved} per step ({share} of {step}), in device-bound time only",
         saved=saved, share=part, step=ns(step),
     )  # fmt: skip
     return [Line(expected)]
@@ -93,11 +95,13 @@ def _worth(document: Tuning) -> list[Line]:
 
 def _verified(found: Comparison) -> Line:
     """Say whether the step got faster, as predicted or not."""
-    predicted = found.expected_ns and say("predicted {saved} per step", saved=ns(*found.expected_ns))
+    predicted = found.expected_ns and say("predicted saving {saved} per step", saved=ns(*found.expected_ns))
     step = found.step
     measured = None
     if step and step.saved_ns is not None:
-        measured = say("measured {saved}, noise {noise}", saved=ns(step.saved_ns), noise=ns(step.noise_ns))
+        measured = say(
+            "measured saving {saved} per step, noise {noise}", saved=ns(step.saved_ns), noise=ns(step.noise_ns)
+        )
     return Line(chain(found.reason, predicted or None, measured), "bold", _VERDICT[found.verdict])
 
 
@@ -160,9 +164,9 @@ def merged(document: Merged, view: View) -> Page:
 
 def rolled_back(document: RolledBack, view: View) -> Page:
     """Say that a bank is as it was."""
-    lines = [Line(say("{place}: as it was before the last tuning run", place=document.place))]
+    lines = [Line(say("{place}: restored to what it was before the last tuning run", place=document.place))]
     return Page(NOTHING, [*lines, *_backup(document.backup), *common(document)])
 
 
 def _backup(place: str | None) -> Sequence[Line]:
-    return [Line(say("what was there is kept as {place}", place=place))] if place else []
+    return [Line(say("the previous content is kept as {place}", place=place))] if place else []

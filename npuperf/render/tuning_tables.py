@@ -46,7 +46,7 @@ ENTRIES: Final = Table("entries", say("what was tuned"), _entries, (
     Column("kind", say("kind"), "word", weight=2),
     Column("repo_key", say("repo key"), weight=2),
 ), usual=True)
-SAVINGS: Final = Table("savings", say("what it saves per step of the profile"), each("savings"), (
+SAVINGS: Final = Table("savings", say("savings per step of the profile"), each("savings"), (
     _NAME,
     Column("calls_per_step", say("calls per step"), "plain"),
     Column("felt_per_step", say("calls in device-bound time"), "plain"),
@@ -54,7 +54,7 @@ SAVINGS: Final = Table("savings", say("what it saves per step of the profile"), 
     Column("most_ns", say("saves, max"), "us"),
     Column("reason", say("note"), "message"),
 ))
-VERIFIED: Final = Table("verified", say("without and with the bank"), each("verification.rows"), (
+VERIFIED: Final = Table("verified", say("without and with the tuned knowledge base"), each("verification.rows"), (
     Column("name", say("operator"), "word", lambda c: "step" if c.kind == "step" else c.name, 0),
     Column("verdict", say("verdict"), "word", weight=0),
     Column("count", say("calls"), "count"),
@@ -78,13 +78,13 @@ RESULTS: Final = Table("results", say("what the runs tuned differently"), each("
     Column("after_us", say("second µs"), "plain", lambda c: _us(c.new_ns)),
     Column("speedup", say("speed-up"), "plain", _speedup),
 ), usual=True)
-BANK: Final = Table("bank", say("what changed in the bank"), each("bank.changes"), (
+BANK: Final = Table("bank", say("what changed in the knowledge base"), each("bank.changes"), (
     Column("op", say("operator"), weight=0),
     Column("change", say("change"), "word", weight=0),
     Column("soc", say("SoC")),
     Column("cores", say("cores"), "id"),
     Column("info", say("case")),
-    Column("fields", say("what moved"), get=_moved),
+    Column("fields", say("changed fields"), get=_moved),
 ))
 
 TUNING: Final = (VERIFIED, ENTRIES, SAVINGS, BANK, CHECKS)

@@ -61,7 +61,7 @@ WORDS: Final = {
 def gain(finding: Finding) -> Message:
     """Say what a finding expects to save, an interval per step."""
     if finding.gain_ns_per_step is None or finding.gain_pct is None:
-        return say("gain not computable from this data")
+        return say("the gain cannot be computed from this data")
     saved = ns(*finding.gain_ns_per_step)
     part = share(*(percent / 100 for percent in finding.gain_pct))
     if finding.gain_per == "step":

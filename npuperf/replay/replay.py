@@ -95,12 +95,12 @@ class Replay:
         """Say why no modelled figure may be given, if so; ``host``: figures that depend on the host's time, too."""
         span = max(self.span[1] - self.span[0], 1)
         if self.error > thresholds.replay_error:
-            return say("the replay misses the measured window by {error}", error=share(self.error))
+            return say("the replay differs from the measured window by {error}", error=share(self.error))
         if host and self.launched < thresholds.replay_launched:
             return say("the launches of {unknown} of the tasks are unknown", unknown=share(1 - self.launched))
         if self.unexplained_ns > thresholds.replay_unexplained * span:
             unexplained = share(self.unexplained_ns / span)
-            return say("{share} of the window is idle for reasons not in the data", share=unexplained)
+            return say("{share} of the window is idle for reasons that the data does not show", share=unexplained)
         return None
 
 

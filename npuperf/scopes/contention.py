@@ -27,9 +27,9 @@ from npuperf.replay.arms import is_event_wait, records_events
 from npuperf.timeline.launches import Launches
 
 NO_LAUNCHES: Final = say(
-    "launches are not recorded, so nothing tells when a kernel was ready: npuperf profile --level 1"
+    "launches are not recorded, so it is unknown when a kernel was ready: record with npuperf profile --level 1"
 )
-NO_EVENTS: Final = say("no event is recorded, so any of these waits may be one for another stream's result")
+NO_EVENTS: Final = say("no events are recorded, so any of these waits may be for another stream's result")
 #: Pieces of waits looked at together.
 _PORTION: Final = 1 << 20
 

@@ -33,13 +33,13 @@ from npuperf.units import plural
 
 #: What each way of executing calls the scope, and on what level it limits.
 MODES: Final[dict[Mode, Message]] = {
-    "ge": say("max-autotune (GE graphs): the limit is an attribute of each operator in the scope"),
+    "ge": say("max-autotune (GE graphs): the core limit is an attribute of each operator in the scope"),
     "aclgraph": say(
-        "reduce-overhead / npugraph_ex (captured graphs): the limit is one of the stream, inside the function"
+        "reduce-overhead / npugraph_ex (captured graphs): the core limit belongs to the stream, inside the function"
     ),
-    "eager": say("eager: the limit is one of the stream, set with torch.npu.set_stream_limit"),
+    "eager": say("eager: the core limit belongs to the stream, set with torch.npu.set_stream_limit"),
     "unknown": say(
-        "max-autotune (a limit per operator) or reduce-overhead (per stream): the profile does not tell which"
+        "max-autotune (a core limit per operator) or reduce-overhead (per stream): the profile does not tell which"
     ),
 }
 #: The same in code, which is English.
@@ -87,7 +87,7 @@ def _asked(view: DeviceView, asked: Split) -> CoreSplit:
         _check(stream, limit, streams, bench.chip)
     split = complete(bench, asked)
     if any(value < min(1, most) for limit in split.values() for value, most in zip(limit, bench.chip, strict=True)):
-        return _unanswered(view, asked, say("nothing is left for the other streams: name them, too"))
+        return _unanswered(view, asked, say("no cores are left for the other streams: give their limits, too"))
     return _report(view, bench, split, gain_interval(bench, split), asked=True)
 
 
@@ -102,7 +102,7 @@ def _check(stream: int, limit: Limit, streams: Sequence[int], chip: Limit) -> No
     cores = say("{n} cube cores", n=limit[0]) if wrong[0] else say("{n} vector cores", n=limit[1])
     given = f"{stream}={limit[0]},{limit[1]}"
     hint = say("this chip has {cube} cube and {vector} vector cores", cube=chip[0], vector=chip[1])
-    raise UsageError(say("--cores-of {given}: {cores}", given=given, cores=cores), hint=hint)
+    raise UsageError(say("--cores-of {given}: cannot limit to {cores}", given=given, cores=cores), hint=hint)
 
 
 def _unanswered(view: DeviceView, split: Split, reason: Message | None, *, asked: bool = True) -> CoreSplit:
@@ -151,17 +151,23 @@ def _rules(view: DeviceView, bench: Bench, split: Split) -> Iterator[RuleCheck]:
     """Hold a split against everything that is documented about core limits."""
     yield _product_rule(view.report.soc)
     yield _sum_rule(bench, split)
-    detail = say("every value within 1 and {cube}, {vector} (0 where none)", cube=bench.chip[0], vector=bench.chip[1])
+    detail = say(
+        "every value is between 1 and {cube} cube or {vector} vector cores (0 where the chip has none)",
+        cube=bench.chip[0],
+        vector=bench.chip[1],
+    )
     yield RuleCheck(rule=say("range"), status="ok", detail=detail)
     yield from _operator_rules(view.tasks, view.mode, split)
     yield _static_rule(view)
-    detail = say("tuned tilings are looked up by core count: a bank tuned for all cores is not used under a limit")
+    detail = say(
+        "tuned tilings are looked up by core count: a knowledge base tuned for all cores is not used under a core limit"
+    )
     yield RuleCheck(rule=say("knowledge base"), status="unknown", detail=detail)
     yield _thread_rule(_launch_threads(view, split))
     small = sorted({int(s) for s in np.unique(bench.stream[(bench.cube > 0) | (bench.vector > 0)])} - split.keys())
     if small:
         detail = say(
-            "streams {streams} stay without a limit: under two percent of the kernel time", streams=series(small)
+            "streams {streams} get no core limit: each has under two percent of the kernel time", streams=series(small)
         )
         yield RuleCheck(rule=say("other streams"), status="unknown", detail=detail)
 
@@ -197,7 +203,8 @@ def _thread_rule(threads: int) -> RuleCheck:
     if not threads:
         counted = say("which threads launch is not recorded")
     detail = say(
-        "one thread at most may set a stream's limit; nothing tells which one would ({counted})", counted=counted
+        "at most one thread may set a stream's core limit; the profile does not tell which one would ({counted})",
+        counted=counted,
     )
     return RuleCheck(rule=say("one thread"), status="unknown", detail=detail)
 
@@ -207,24 +214,29 @@ def _operator_rules(tasks: Tasks, mode: Mode, split: Split) -> Iterator[RuleChec
     limited = np.isin(tasks.stream, list(split))
     named_tbe = tasks.name.flag([n.startswith("te_") for n in tasks.name.names])
     tbe = limited & on_cores(tasks) & named_tbe & ~is_super_kernel(tasks)
-    seen = say("the profile does not tell what an operator is written in")
+    seen = say("the profile does not tell in which language an operator is written")
     if tbe.any():
         seen = say_n("{n} kernel seems to be TBE: {name}",
                      "{n} kernels seem to be TBE, e.g. {name}",
                      int(tbe.sum()), name=tasks.name[int(tbe.argmax())])  # fmt: skip
     detail = say(
-        "Ascend C operators only, others may not obey, and streams that wait for each other may hang: {seen}", seen=seen
+        "for Ascend C operators only; others may not obey, and streams that wait for each other may hang: {seen}",
+        seen=seen,
     )
     yield RuleCheck(rule=say("Ascend C"), status="unknown", detail=detail)
     if (limited & (tasks.work == Work.COMMUNICATION)).any():
-        detail = say("communication on a limited stream: only its vector cores, with HCCL_OP_EXPANSION_MODE=AIV")
+        detail = say(
+            "communication on a limited stream: only its vector cores can be limited, with HCCL_OP_EXPANSION_MODE=AIV"
+        )
         yield RuleCheck(rule=say("communication"), status="unknown", detail=detail)
     ai_cpu = limited & tasks.core.flag([c == "AI_CPU" for c in tasks.core.names])
     if ai_cpu.any():
-        detail = say_n("{n} AI CPU operator on the limited streams takes no limit",
-                       "{n} AI CPU operators on the limited streams take no limit", int(ai_cpu.sum()))  # fmt: skip
+        detail = say_n("{n} AI CPU operator on the limited streams takes no core limit",
+                       "{n} AI CPU operators on the limited streams take no core limit", int(ai_cpu.sum()))  # fmt: skip
         yield RuleCheck(rule=say("AI CPU"), status="violated" if mode != "eager" else "unknown", detail=detail)
-    detail = say("real cores may be fewer than the limit; some operators ignore it: verify with --expect-cores")
+    detail = say(
+        "an operator may get fewer cores than the limit, and some operators ignore it: verify with --expect-cores"
+    )
     yield RuleCheck(rule=say("effect"), status="unknown", detail=detail)
 
 
@@ -235,10 +247,16 @@ def _static_rule(view: DeviceView) -> RuleCheck:
     if view.mode == "eager":
         return RuleCheck(rule=rule, status="ok", detail=say("no static kernel compilation in eager mode"))
     if number is None:
-        detail = say("not together with static kernel compilation before CANN 9.0; the profile names no CANN version")
+        detail = say(
+            "cannot be combined with static kernel compilation before CANN 9.0; the profile names no CANN version"
+        )
         return RuleCheck(rule=rule, status="unknown", detail=detail)
     if int(number[1]) >= 9:
-        return RuleCheck(rule=rule, status="ok", detail=say("CANN {version}: both work together", version=version))
+        return RuleCheck(
+            rule=rule,
+            status="ok",
+            detail=say("CANN {version}: works together with static kernel compilation", version=version),
+        )
     detail = say(
         "CANN {version}: where static kernel compilation is on as well, one of the two has no effect", version=version
     )

@@ -132,10 +132,10 @@ def _reason(tasks: Tasks, i: int, *, everything: bool, obeyed: bool) -> Message:
         return say("communication: only its vector cores can be limited, with HCCL_OP_EXPANSION_MODE=AIV")
     if everything:
         return say(
-            "no kernel obeys: the scope does not cover them, or static kernel compilation is on beside the limit"
+            "no kernel obeys the limit: the scope does not cover them, or static kernel compilation is on as well"
         )
     if (tasks.name[i] or "").startswith("te_") and not is_super_kernel(tasks)[i]:
-        return say("it seems to be a TBE kernel (te_…): only Ascend C operators surely obey")
+        return say("it seems to be a TBE kernel (te_…): only Ascend C operators are sure to obey")
     if obeyed:
         return say(
             "others of this type obey: this one is outside the scope, or its binary was compiled statically before"
@@ -169,4 +169,4 @@ def _untold(limit: Expectation, devices: Sequence[Checked], kernels: int, unknow
     streams = sorted({s for checked in devices for s in checked.streams})
     listed = say("streams: {streams}", streams=series(streams)) if streams else say("streams: none recorded")
     order = say("(FIRST..LAST: in this order, on one stream)") if ".." in limit.where else None
-    return chain(chain(say("no AI Core kernel there"), listed), order, by=" ")
+    return chain(chain(say("no AI Core kernel matches"), listed), order, by=" ")

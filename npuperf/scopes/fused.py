@@ -92,7 +92,9 @@ def _of_scope(
     )
     fewer = None
     if 0 < block != expected > 0:
-        fewer = say("it starts {block} cores, its kernels {expected} at most", block=block, expected=expected)
+        fewer = say(
+            "it launches with {block} cores, its kernels with {expected} at most", block=block, expected=expected
+        )
     return answer(
         chain(became, fewer, broken),
         verdict=outcome(was - took, noise),
@@ -119,7 +121,7 @@ def _broken(parts: dict[str, list[int]]) -> tuple[int, Message | None]:
 
 
 def _noise_text(noise: float | None) -> Message:
-    return say("and one run says nothing about its noise") if noise is None else say("noise {noise}", noise=ns(noise))
+    return say("noise unknown") if noise is None else say("noise {noise}", noise=ns(noise))
 
 
 def _find(name: str, before: Tasks) -> _Replaced | None:
@@ -159,7 +161,7 @@ def _by_disappearance(found: I64, before: Tasks, after: Tasks, log: Sequence[str
     if not len(before):
         return _check(UNNAMED, _NO_EARLIER, log, count=len(found))
     if not all((tasks.step >= 0).any() for tasks in (before, after)):
-        reason = say("the SuperKernels do not name their operators, and without steps nothing tells what they replaced")
+        reason = say("the SuperKernels do not name their operators, and without steps it is unknown what they replaced")
         return _check(UNNAMED, reason, log, new_ns=int(after.dur[found].sum()), count=len(found))
     sides = [{name: _per_step(t, _of_type(t, name)) for name in t.type.names if name} for t in (before, after)]
     fused = _per_step(after, found)
@@ -172,18 +174,22 @@ def _by_disappearance(found: I64, before: Tasks, after: Tasks, log: Sequence[str
     parts = len(np.unique(after.name.codes[found]))
     answer = partial(_check, UNNAMED, log=log, count=len(found), parts=parts, new_ns=now, basis="inferred")
     if not gone:
-        return answer(say("no kernel vanished beside which they could be held"))
+        return answer(say("no kernels disappeared with which they could be compared"))
     was = np.sum([sides[0][name][1] for name in gone], axis=0)
     left = np.sum([fused[1], *(sides[1].get(name, none)[1] for name in gone)], axis=0)
     noise, gain = noise_of(was, left), float(was.mean() - left.mean())
     faster = alone and not others and noise is not None and gain > noise
     types = series(f"{name} ×{n:.0f}" for name, n in list(gone.items())[:_SHOWN])
-    more = say("there are more of {types}, so they may have replaced some", types=series(others[:_SHOWN]))
+    more = say("there are more of {types}, which may have replaced some", types=series(others[:_SHOWN]))
     reason = chain(
-        say("per step, beside the kernels that vanished: {types}, {noise}", types=types, noise=_noise_text(noise)),
-        say("the gaps between them are saved, too, and not counted"),
+        say(
+            "per step, compared with the kernels that disappeared: {types}, {noise}",
+            types=types,
+            noise=_noise_text(noise),
+        ),
+        say("the gaps between those kernels are saved, too, but not counted"),
         more if others else None,
-        None if alone else say("some vanished into the SuperKernels that name theirs"),
+        None if alone else say("some were replaced by the SuperKernels that name their operators"),
     )
     return answer(
         reason,

@@ -23,7 +23,7 @@ from npuperf.scopes.view import DeviceView
 
 #: The rule about waits that may be in the gaps.
 GAPS: Final = say("gaps")
-UNKNOWN_WAITS: Final = say("other streams run meanwhile, and whether kernels wait for their cores is not known")
+UNKNOWN_WAITS: Final = say("other streams run at the same time, and it is unknown whether kernels wait for their cores")
 _SCOPES: Final = 5
 _TYPES: Final = 8
 
@@ -93,8 +93,8 @@ def _options(
     fewer = fewer_cores(view.tasks, kernels, launch) if launch else kernels[:0]
     if launch and len(fewer):
         reason = say(
-            "{fewer} of {kernels} kernels ({example}) start fewer cores than the SuperKernel ({blocks}); if one of "
-            "them calls SyncAll it hangs without this",
+            "{fewer} of {kernels} kernels ({example}) launch with fewer cores than the SuperKernel "
+            "({blocks}); if one of them calls SyncAll, it hangs without this option",
             fewer=len(fewer),
             kernels=len(kernels),
             example=view.types[int(fewer[0])] or say("a kernel"),
@@ -104,8 +104,9 @@ def _options(
     streams = streams_within(view.tasks, sequence)
     if len(streams) > 2 and not view.report.core_splits:
         reason = say(
-            "streams {streams} run meanwhile: it runs them side by side if their operators are in the scope, too, and "
-            "gains where cube kernels stand beside vector kernels; not for micro-batches with cores of their own",
+            "streams {streams} run at the same time: this option runs them side by side if their "
+            "operators are in the scope, too, and helps where cube kernels run beside vector kernels; "
+            "not for micro-batches that have cores of their own",
             streams=series(streams),
         )
         yield ScopeOption(key="stream-fusion", value="1", reason=reason)
@@ -124,33 +125,35 @@ def _rules(view: DeviceView, sequence: KernelSequence, launch: tuple[int, int] |
     yield _static_rule(view, sequence)
     if launch is None:
         detail = say(
-            "Block Dim is not recorded: where a kernel starts fewer cores and calls SyncAll, it hangs without it"
+            "Block Dim is not recorded: if a kernel launches with fewer cores and calls SyncAll, it "
+            "hangs without this option"
         )
         yield RuleCheck(rule=say("feed-sync-all"), status="unknown", detail=detail)
     limited = {x.stream for split in view.report.core_splits for x in split.limits}
     if sequence.stream in limited:
-        detail = say("judged without the core limits above: under them its kernels start fewer cores")
+        detail = say("judged without the core limits above: with them, its kernels launch with fewer cores")
         yield RuleCheck(rule=say("core limits"), status="unknown", detail=detail)
     if _may_wait_for_cores(view, sequence):
-        detail = say("{unknown}: part of the gaps may be such waits, which no fusion saves", unknown=UNKNOWN_WAITS)
+        detail = say("{unknown}: part of the gaps may be such waits, which fusion does not save", unknown=UNKNOWN_WAITS)
         yield RuleCheck(rule=GAPS, status="unknown", detail=detail)
     detail = say(
-        "to see where it breaks, in a run for that alone: strict-scope-check=bypass warns in plog (super_kernel_scope) "
-        "and makes no SuperKernel of that scope, abort stops the compilation; neither sees communication"
+        "to see where the scope breaks, use a separate run: strict-scope-check=bypass warns in "
+        "plog (super_kernel_scope) and makes no SuperKernel of that scope; abort stops the "
+        "compilation; neither sees communication"
     )
     yield RuleCheck(rule=say("scope"), status="unknown", detail=detail)
-    detail = say("every operator must support it (TBE and TIK do not): the profile does not tell, plog does")
+    detail = say("every operator must support SuperKernels (TBE and TIK do not): the profile does not tell, plog does")
     yield RuleCheck(rule=say("operators"), status="unknown", detail=detail)
 
 
 def _static_rule(view: DeviceView, sequence: KernelSequence) -> RuleCheck:
     rule, compute = say("static graph"), view.tasks.work == Work.COMPUTE
     if (view.tasks.dynamic & compute).any():
-        detail = say("kernels of dynamic shape are there: in a dynamic graph no SuperKernel is made, silently")
+        detail = say("there are dynamic-shape kernels: in a dynamic graph no SuperKernel is made, without any message")
         return RuleCheck(rule=rule, status="unknown", detail=detail)
     if bool(view.tasks.state.known()[sequence.runs[0]].all()):
-        return RuleCheck(rule=rule, status="ok", detail=say("static graph: OP State says so"))
-    detail = say("static graph: OP State is not recorded for all kernels")
+        return RuleCheck(rule=rule, status="ok", detail=say("OP State shows a static graph"))
+    detail = say("OP State is not recorded for all kernels, so the graph may be dynamic")
     return RuleCheck(rule=rule, status="unknown", detail=detail)
 
 

@@ -174,7 +174,7 @@ def _bench(
     asked: bool,
 ) -> Bench | Message:
     if len(sweep.numbers) < 2:
-        return say("kernels run on one stream only: there is nothing to divide")
+        return say("kernels run on one stream only, so there are no cores to divide between streams")
     if waits is None:
         return say("rows are missing from the kernel table") if study.profile.excerpt else NO_LAUNCHES
     crowded = use is not None and any(pair.over_ns for pair in use.pairs)

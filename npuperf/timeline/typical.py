@@ -123,8 +123,8 @@ def _why(mine: list[_Part], length: int, middle: float, usual: dict[Bound, float
     lengths = say("{length} against {usual}", length=ns(length), usual=ns(int(middle)))
     amount = ns(int(abs(more)))
     if more > 0:
-        return chain(lengths, say("{time} more is {kind}", time=amount, kind=_BOUND[kind]), by=", ")
-    return chain(lengths, say("{time} less is {kind}", time=amount, kind=_BOUND[kind]), by=", ")
+        return chain(lengths, say("{time} more of it {kind}", time=amount, kind=_BOUND[kind]), by=", ")
+    return chain(lengths, say("{time} less of it {kind}", time=amount, kind=_BOUND[kind]), by=", ")
 
 
 def _time(parts: list[_Part], bound: Bound) -> int:

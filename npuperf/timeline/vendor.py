@@ -57,7 +57,7 @@ def _check(vendor: VendorStep, mine: Partition, thresholds: Thresholds) -> Vendo
 
 def _why(diff: dict[str, int], mine: Partition, tolerance: int, agrees: bool) -> Message:
     """Explain a difference from what is known of the exporter's method."""
-    counted = say("its Free counts {other} of copies and other tasks as idle", other=ns(mine.other_exposed_ns))
+    counted = say("its Free column counts {other} of copies and other work as idle", other=ns(mine.other_exposed_ns))
     tail = counted if mine.other_exposed_ns > tolerance else None
     if agrees:
         return chain(say("the difference is within {tolerance}", tolerance=ns(tolerance)), tail)
@@ -65,14 +65,14 @@ def _why(diff: dict[str, int], mine: Partition, tolerance: int, agrees: bool) ->
     if abs(diff["span"]) > tolerance:
         reasons.append(
             say(
-                "its window counts whole events by their start inside the host's step range, ours runs from the step's "
-                "first device task to the next step's"
+                "its window counts whole events that start inside the host's step range; ours runs from "
+                "the step's first device task to that of the next step"
             )
         )
     if abs(diff["compute"]) > tolerance:
         reasons.append(
-            say("it leaves kernels of collectives (…AivKernel, …AicpuKernel) out of compute, or rows were lost")
+            say("it does not count kernels of collectives (…AivKernel, …AicpuKernel) as compute, or rows were lost")
         )
     if abs(diff["comm_exposed"]) > tolerance and abs(diff["compute"]) <= tolerance:
-        reasons.append(say("communication crosses a border of the step: it is not cut there, ours is"))
-    return chain(*(reasons or [say("idle time differs by what lies outside its events")]), tail)
+        reasons.append(say("communication crosses a boundary of the step: theirs is not cut there, ours is"))
+    return chain(*(reasons or [say("idle time differs by the time outside its events")]), tail)

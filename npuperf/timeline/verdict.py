@@ -88,7 +88,7 @@ def judge(
         return Verdict(bound="unknown", basis="measured", reason=say("no device task in this window"))
     evidence = _evidence(partition, pace)
     if excerpt:
-        reason = say("the kernel table's gaps cannot be trusted (see warnings), so idle time cannot be told")
+        reason = say("the kernel table's gaps cannot be trusted (see warnings), so idle time is unknown")
         return Verdict(bound="unknown", basis="inferred", reason=reason, evidence=evidence)
     if elasticity is not None:
         bound, reason = _by_elasticity(partition, elasticity, thresholds, what)
@@ -111,8 +111,8 @@ def _by_elasticity(partition: Partition, e: Elasticity, thresholds: Thresholds, 
     waits = partition.host_wait_ns + partition.launch_latency_ns
     rest = partition.dependency_wait_ns + partition.other_exposed_ns + partition.unattributed_ns
     shares = say(
-        "of the span {compute} is compute, {exposed} exposed communication, {host} waiting for the host and {latency} "
-        "launch latency",
+        "{compute} of span is compute, {exposed} exposed communication, {host} waiting for the "
+        "host and {latency} launch latency",
         compute=share(partition.compute_ns / span),
         exposed=share(partition.comm_exposed_ns / span),
         host=share(partition.host_wait_ns / span),
@@ -120,7 +120,8 @@ def _by_elasticity(partition: Partition, e: Elasticity, thresholds: Thresholds, 
     )
     if rest > max(partition.compute_ns, partition.comm_exposed_ns, waits):
         largest = say(
-            "copies and other work ({other}) and waits for dependencies ({rest} with them) are the largest part",
+            "exposed copies and other work ({other} of span) and waiting for dependencies ({rest} "
+            "together) are the largest part",
             other=share(partition.other_exposed_ns / span),
             rest=share(rest / span),
         )
@@ -138,7 +139,11 @@ def _by_elasticity(partition: Partition, e: Elasticity, thresholds: Thresholds, 
         effect=_tenth(values[bound]),
         others=series(others),
     )
-    tail = say("some kernel always runs, though the host sets the pace") if host_first and bound != "host" else None
+    tail = (
+        say("a kernel runs nearly all the time, though the host sets the pace")
+        if host_first and bound != "host"
+        else None
+    )
     return bound, chain(lever, shares, tail)
 
 
@@ -176,14 +181,20 @@ def _inferred(partition: Partition, pace: Pace, thresholds: Thresholds) -> tuple
     """Judge by gap statistics where launches are not recorded."""
     after_gap = pace.after_gap / pace.kernels if pace.kernels else 0.0
     unknown = say(
-        "the device idles {idle} of the time with no launch recorded (a trace_view.json of this run would tell)",
+        "for {idle} of span the device is idle with no launch recorded (recorded launches, as in "
+        "trace_view.json, may show why)",
         idle=share(partition.unattributed_ns / partition.span_ns),
     )
     cause = say("the cause may be the host, a sync or a dependency")
     if not pace.kernels:
-        return "unknown", chain(unknown, say("the kernels themselves are not in the data: {cause}", cause=cause))
+        return "unknown", chain(unknown, say("the data has no kernels: {cause}", cause=cause))
     if pace.kernels < thresholds.gap_kernels_least:
-        few = say_n("{n} kernel is too few: {cause}", "{n} kernels are too few: {cause}", pace.kernels, cause=cause)
+        few = say_n(
+            "{n} kernel is too few to judge: {cause}",
+            "{n} kernels are too few to judge: {cause}",
+            pace.kernels,
+            cause=cause,
+        )
         return "unknown", chain(unknown, few)
     rule = say(
         "{share} of kernels start after a gap of {gap} or more", share=share(after_gap), gap=ns(thresholds.gap_ns)
@@ -199,7 +210,7 @@ def _reason(bound: Bound, partition: Partition, pace: Pace, thresholds: Threshol
     host = share(partition.host_wait_ns / span)
     if bound == "host":
         waits = say(
-            "waiting for the host ({host} of the span) and launch latency ({latency}) are above {limit} together",
+            "waiting for the host ({host} of span) and launch latency ({latency}) are together above {limit}",
             host=host,
             latency=share(partition.launch_latency_ns / span),
             limit=share(thresholds.idle_share),
@@ -207,22 +218,23 @@ def _reason(bound: Bound, partition: Partition, pace: Pace, thresholds: Threshol
         return chain(waits, _lead(pace, thresholds))
     if bound == "communication":
         first = say(
-            "exposed communication takes {communication} of the span, compute {compute}",
+            "exposed communication takes {communication} of span, compute {compute}",
             communication=communication,
             compute=compute,
         )
         return chain(first, *_waits(partition), by=", ")
     if bound == "compute":
         first = say(
-            "compute takes {compute} of the span, exposed communication {communication}",
+            "compute takes {compute} of span, exposed communication {communication}",
             communication=communication,
             compute=compute,
         )
         notable = partition.host_wait_ns >= thresholds.idle_share * span
         return chain(chain(first, *_waits(partition), by=", "), _lead(pace, thresholds) if notable else None)
     return say(
-        "neither compute ({compute} of the span) nor exposed communication ({communication}) nor the host ({host}) is "
-        "the largest part: copies and other work {other}, dependencies {rest}",
+        "neither compute ({compute} of span) nor exposed communication ({communication}) nor "
+        "waiting for the host ({host}) is the largest part: exposed copies and other work "
+        "{other}, waiting for dependencies {rest}",
         compute=compute,
         communication=communication,
         host=host,
@@ -234,9 +246,9 @@ def _reason(bound: Bound, partition: Partition, pace: Pace, thresholds: Threshol
 def _lead(pace: Pace, thresholds: Thresholds) -> Message:
     """Say how much compute ran while the host was hardly ahead."""
     if not pace.known:
-        return say("how far the host was ahead is not known")
+        return say("it is unknown how far the host was ahead")
     return say(
-        "{paced} of compute ran with the host less than {lead} ahead",
+        "{paced} of compute time ran with the host less than {lead} ahead",
         paced=share(pace.paced / pace.known),
         lead=ns(thresholds.lead_ns),
     )

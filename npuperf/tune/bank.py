@@ -23,8 +23,9 @@ from npuperf.messages import Message, Parameter, say, say_n, series
 _NAME: Final = re.compile(r"^(?P<soc>.+?)_(?P<cores>\d+)_AiCore_(?P<op>.+)_runtime_kb\.json$")
 #: Why a bank may not show what a result claims.
 ANOTHER_PLACE: Final = say(
-    "was TUNE_BANK_PATH another one, did another user tune (the default bank lies in the home), or does this version "
-    "of CANN keep it elsewhere (~/Ascend/latest, ~/Ascend/cann)?"
+    "was TUNE_BANK_PATH different, did another user tune (the default knowledge base is in "
+    "the home folder), or does this version of CANN keep it elsewhere (~/Ascend/latest, "
+    "~/Ascend/cann)?"
 )
 #: Rows that a message names.
 _ROWS: Final = 5
@@ -65,7 +66,9 @@ class Bank:
     def faults(self) -> list[Message]:
         """Say what is wrong, a line for each file."""
         repeated = [
-            say("{file}:{rows}: cases that stand there before; the first counts", file=file, rows=_listed(rows))
+            say(
+                "{file}:{rows}: cases that are already in the file; the first one counts", file=file, rows=_listed(rows)
+            )
             for file, rows in self.twice.items()
         ]
         return [*self.unread, *self.lines_without_record(), *repeated]
@@ -85,12 +88,14 @@ def read_bank(path: Path) -> Bank:
     Raises InputError when there is nothing at ``path`` or a file has no bank's name.
     """
     if not path.exists():
-        hint = say("give a bank, or the folder that TUNE_BANK_PATH names")
+        hint = say("give a knowledge base, or the folder that TUNE_BANK_PATH names")
         raise InputError(say("{path}: no such file or folder", path=str(path)), hint=hint)
     bank = Bank(path)
     if path.is_file():
         if not _NAME.match(path.name):
-            hint = say("its name says SoC, cores and operator: Ascend910B3_20_AiCore_MatMulV3_runtime_kb.json")
+            hint = say(
+                "the file name must give SoC, cores and operator, e.g. Ascend910B3_20_AiCore_MatMulV3_runtime_kb.json"
+            )
             raise InputError(say("{path}: not a runtime knowledge base", path=str(path)), hint=hint)
         _read_file(path, bank)
         return bank
@@ -141,13 +146,14 @@ def check_claims(tuning: Tuning, diff: BankDiff) -> list[Message]:
     seen = sum(c.change != "removed" for c in diff.changes)
     if seen == 0 and added + updated:
         return [
-            say("the result file says {added} added and {updated} updated, and the bank shows none: {why}",
+            say("the result file says {added} added and {updated} updated, but the knowledge base shows "
+"none: {why}",
                 added=added, updated=updated, why=ANOTHER_PLACE)
         ]  # fmt: skip
     if seen < added + updated:
         return [
-            say("the result file says {added} added and {updated} updated, and the bank shows {seen}: several "
-                "operators may be one case, or another bank than this one has the rest",
+            say("the result file says {added} added and {updated} updated, but the knowledge base shows "
+"{seen}: several operators may share one case, or another knowledge base has the rest",
                 added=added, updated=updated, seen=seen)
         ]  # fmt: skip
     return []

@@ -56,7 +56,7 @@ def carry_out(
         for number in range(state.step if child else 0, len(plan.programs)):
             left = None if timeout is None else max(timeout - (time.monotonic() - began), 0)
             if child is not None:
-                tell(say("process {pid} of that run still runs: waiting for it", pid=child.pid))
+                tell(say("process {pid} of that run is still running: waiting for it", pid=child.pid))
                 ran, child = supervise.wait_for(child, folder, left, progress), None
             else:
                 program = plan.programs[number]
@@ -81,7 +81,9 @@ def _refuse_another(folder: Path, child: Detached, begun: TuningJob, asked: Tuni
     # The bank aside: how it was named does not matter, and where it lies was compared.
     if dataclasses.replace(begun, bank=None) != dataclasses.replace(asked, bank=None):
         what = say(
-            "{folder}: process {pid} still tunes, and something else than asked for", folder=str(folder), pid=child.pid
+            "{folder}: process {pid} is still tuning something other than what is asked for now",
+            folder=str(folder),
+            pid=child.pid,
         )
         raise UsageError(what, hint=say("npuperf tune --resume, without other options, waits for it"))
 
@@ -94,7 +96,7 @@ def _prepare(plan: Plan, cann: str | None) -> None:
         supervise.set_aside(folder)
         folder.mkdir(parents=True, exist_ok=is_run(folder))
     except OSError as error:
-        what = say("{folder}: cannot be made: {why}", folder=str(folder), why=error.strerror)
+        what = say("{folder}: cannot be created: {why}", folder=str(folder), why=error.strerror)
         raise InputError(what) from error
     if not (folder / "bank_before").is_dir():
         store.snapshot(plan.place, folder / "bank_before", cann)
@@ -130,7 +132,7 @@ def conclude(
     if problem is not None and tuning.status == "successful":
         tuning = replace(tuning, status="incomplete")
     if problem is None and ran.returncode is None:
-        tuning = _warned(tuning, say("its exit status was not seen: npuperf was not there when it ended"))
+        tuning = _warned(tuning, say("its exit status is unknown: npuperf was not running when it ended"))
     tuning = replace(tuning, folder=str(folder), checks=plan.checks, problem=problem)
     tuning = add_savings(_with_bank(tuning, plan), plan.usage)
     status, english = ("done", None) if problem is None else ("failed", str(problem.what))
@@ -170,7 +172,7 @@ def _with_bank(tuning: Tuning, plan: Plan) -> Tuning:
     try:
         after = store.snapshot(plan.place, plan.folder / "bank_after", None)
     except InputError as error:
-        return _warned(tuning, say("not compared with the bank: {why}", why=error.what))
+        return _warned(tuning, say("not compared with the knowledge base: {why}", why=error.what))
     if plan.job.mode == "subgraph":
         return _warned(tuning, _subgraphs(tuning, plan.place, before, after))
     banks = [read_bank(place) for place in (before, after)]
@@ -184,10 +186,13 @@ def _subgraphs(tuning: Tuning, place: Path, before: Path, after: Path) -> Messag
     changed = sum(old.get(name) != digest for name, digest in new.items())
     claimed = tuning.summary.added + tuning.summary.updated if tuning.summary else 0
     if claimed and not changed and tuning.status == "successful":
-        return say_n("the result file says {n} subgraph added or updated, and in {place} no file changed: {why}",
-                     "the result file says {n} subgraphs added or updated, and in {place} no file changed: {why}",
+        return say_n("the result file says {n} subgraph added or updated, but no file in {place} changed: "
+"{why}",
+                     "the result file says {n} subgraphs added or updated, but no file in {place} changed: "
+"{why}",
                      claimed, place=str(place), why=ANOTHER_PLACE)  # fmt: skip
-    return say("the subgraph bank {place}: {changed} of {all} files new or changed (their content is opaque)",
+    return say("the subgraph knowledge base {place}: {changed} of {all} files are new or changed (their "
+"content cannot be read)",
                place=str(place), changed=changed, all=len(new))  # fmt: skip
 
 
@@ -196,7 +201,8 @@ def _for_other_cores(bank: Bank, usage: Usage | None) -> list[Message]:
     counts = {count for counts in core_counts([bank]).values() for count in counts}
     if not counts or usage is None or usage.cores in (None, *counts):
         return []
-    return [say("the bank is for {counts} cores, and the profile's chip has {cores}: CANN looks for its own number",
+    return [say("the knowledge base is for {counts} cores, but the profile's chip has {cores}: CANN looks "
+"for records for the chip's own number of cores",
                 counts=count_list(counts), cores=usage.cores)]  # fmt: skip
 
 

@@ -31,8 +31,8 @@ FINISHED: Final = "Aoe process finished"
 ADAPTER_FINISHED: Final = "Aoe success"
 #: Why a dump may be empty.
 NO_DUMP: Final = say(
-    "torch_npu dumps operators that it compiles (aclop), and on Atlas A2 and A3 nearly all run precompiled (aclnn), so "
-    "this is normal there"
+    "torch_npu dumps the operators that it compiles (aclop); on Atlas A2 and A3 nearly all "
+    "operators run precompiled (aclnn), so this is normal there"
 )
 #: What to do then.
 NO_DUMP_HINT: Final = say(
@@ -178,7 +178,7 @@ def programs(
         return [TuningProgram(say("tune in the program"), source.command, added, source.folder or Path.cwd())]
     if job.mode == "subgraph":
         hint = say("export the model: npuperf tune --mode subgraph --model FILE.onnx")
-        raise UsageError(say("--mode subgraph: what torch_npu dumps are single operators"), hint=hint)
+        raise UsageError(say("--mode subgraph: torch_npu dumps single operators only"), hint=hint)
     dump = folder / "dump"
     return [
         TuningProgram(say("dump operators"), dump_command(source.command, dump), {}, source.folder or Path.cwd()),
@@ -255,7 +255,7 @@ def dump_command(command: Sequence[str], dump: Path) -> tuple[str, ...]:
     how, rest = ("-m", words[2:]) if words[1] == "-m" else ("file", words[1:])
     if not rest or rest[0].startswith("-"):
         what = " ".join(words[:3])
-        raise UsageError(say("{command}: options of Python are not supported here", command=what))
+        raise UsageError(say("{command}: Python's own options are not supported here", command=what))
     return (words[0], "-c", _DUMP, str(dump), how, *rest)
 
 

@@ -22,7 +22,7 @@ _SCALAR: Final = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null|N
 _MOST_FAULTS: Final = 50
 _FILLER: Final = re.compile(r"[.…]+")
 _TOO_DEEP: Final = say("nested too deeply")
-_BREAKS_OFF: Final = say("the text breaks off")
+_BREAKS_OFF: Final = say("the text ends too early")
 
 
 class Object:
@@ -184,6 +184,6 @@ class _Reader:
     def _skip(self) -> bool:
         """Step over what cannot be read; return False at the end of the text."""
         filler = _FILLER.match(self.text, self.at)
-        self._fault(say("something that is no value") if self.at < len(self.text) else _BREAKS_OFF)
+        self._fault(say("something that is not a value") if self.at < len(self.text) else _BREAKS_OFF)
         self.at = filler.end() if filler else self.at + 1
         return self.at < len(self.text)

@@ -30,11 +30,11 @@ INTERRUPTED: Final = Problem(what=say("interrupted"), hint=_RESUME, exit_code=Ex
 def no_dump(ran: supervise.RanProgram, folder: Path) -> Problem:
     """Say why there is nothing to give to AOE: the program failed, or it compiled no operator."""
     if ran.timed_out:
-        return _failure(say("the program was stopped: --timeout is over"), folder)
+        return _failure(say("the program was stopped: the time of --timeout is over"), folder)
     if ran.returncode:
         return _failure(say("the program ended with exit status {status}", status=ran.returncode), folder)
     if ran.returncode is None:
-        return _failure(say("how the program ended was not seen, and it dumped no operator"), folder)
+        return _failure(say("the program's exit status is unknown, and it dumped no operator"), folder)
     return Problem(what=say("the program dumped no operator: {why}", why=NO_DUMP), hint=NO_DUMP_HINT)
 
 
@@ -60,7 +60,7 @@ def _failed(what: Message, hint: Message) -> Problem:
 def judge(job: TuningJob, folder: Path, ran: supervise.RanProgram, result: Tuning | None) -> Problem | None:
     """Tell success: exit status 0, the words at the end of the output, and a result that can be read."""
     if ran.timed_out:
-        return _failed(say("stopped: --timeout is over"), _RESUME)
+        return _failed(say("stopped: the time of --timeout is over"), _RESUME)
     if ran.returncode:
         return _failure(_exit_text(ran.returncode), folder)
     whole = result is not None and result.status in ("successful", "nothing_to_tune") and not result.recovered
@@ -71,9 +71,9 @@ def judge(job: TuningJob, folder: Path, ran: supervise.RanProgram, result: Tunin
         code = _printed(supervise.output(folder))
         if code is not None and _meaning(code, read_state(folder).cann) == _NOTHING_TO_TUNE:
             return None
-        return _failed(say("AOE finished and left no readable result"), say("see {folder}", folder=str(folder)))
+        return _failed(say("AOE finished, but left no readable result"), say("see {folder}", folder=str(folder)))
     if not whole:
-        what = say("AOE finished, and its result says {status}", status=_STATUS[result.status])
+        what = say("AOE finished, but its result says {status}", status=_STATUS[result.status])
         return _failed(what, say("see failed operators"))
     return None
 

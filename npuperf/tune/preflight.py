@@ -68,10 +68,10 @@ def _by_hand(job: TuningJob) -> Iterator[Check]:
     """Name what nothing here can tell."""
     yield _made("device memory", "unknown", say("enough for the model beside AOE"), say("not read from the device"))
     if job.mode == "op":
-        required = say("subgraphs before operators, where the product has both")
+        required = say("subgraphs tuned before operators, where the product has both")
         yield _made("order", "unknown", required, say("not recorded"))
     if isinstance(job.source, Script):
-        required = say("the program runs through with the right accuracy, one step of training is enough")
+        required = say("the program runs to the end with the right accuracy; one step of training is enough")
         yield _made("program", "unknown", required, say("not run before tuning"))
 
 
@@ -81,7 +81,7 @@ def _made(name: str, status: CheckStatus, required: Message, found: Message, *, 
 
 def _product(job: TuningJob, machine: TuningHost) -> Check:
     required = say(
-        "a product that has this tuning: no subgraphs on Atlas A2 and A3, no programs on 310B, nothing on 950"
+        "a product that supports this tuning: no subgraphs on Atlas A2 and A3, no programs on 310B, nothing on 950"
     )
     if machine.soc is None:
         return _made("product", "unknown", required, say("the chip is not known; give --soc"), hard=True)
@@ -99,12 +99,12 @@ def _shapes(job: TuningJob, machine: TuningHost) -> Check:
     """Check the program's operators by its profile; what is in a model or a dump is AOE's to tell."""
     required = say("static shapes")
     if not isinstance(job.source, Script):
-        found = say("not read from the model: AOE refuses dynamic ones")
+        found = say("not read from the model: AOE refuses dynamic shapes")
         return _made("shapes", "unknown", required, found, hard=True)
     if machine.dynamic is None:
-        found = say("no profile tells; OP State needs CANN 8 and --level 1")
+        found = say("no profile shows the shapes; OP State needs CANN 8 or newer and --level 1")
         return _made("shapes", "unknown", required, found, hard=True)
-    found = say("{share} of the kernels in the profile are dynamic", share=share(machine.dynamic))
+    found = say("{share} of the kernels in the profile have dynamic shapes", share=share(machine.dynamic))
     status: CheckStatus = "fail" if machine.dynamic == 1 else "warn" if machine.dynamic else "ok"
     return _made("shapes", status, required, found, hard=True)
 
@@ -130,9 +130,11 @@ def _default_bank(job: TuningJob, place: Path) -> Message:
     """Say where the bank is, and where it would be with another version of CANN."""
     others = set(default_places("op" if job.mode == "op" else "graph", Path.home())) - {place}
     if len(others) != 1:
-        return say("not set: the bank is {place}", place=str(place))
+        return say("not set: the knowledge base is {place}", place=str(place))
     other = str(min(others))
-    return say("not set: the bank is {place} ({other} in other versions of CANN)", place=str(place), other=other)
+    return say(
+        "not set: the knowledge base is {place} ({other} in other versions of CANN)", place=str(place), other=other
+    )
 
 
 def _can_write(folder: Path) -> bool:
@@ -158,7 +160,7 @@ def _cann(environment: Mapping[str, str]) -> Check:
 
 
 def _disk() -> Check:
-    home, required = Path.home(), say("20 GiB free in the home")
+    home, required = Path.home(), say("20 GiB free in the home folder")
     try:
         free = shutil.disk_usage(home).free
     except OSError as error:
@@ -176,7 +178,7 @@ def _memory(job: TuningJob, machine: TuningHost, environment: Mapping[str, str])
         parallel = tuning_parallel(environment)
         if machine.model_bytes is None:
             required = say("the model's memory × {parallel}", parallel=parallel)
-            return _made("memory", "unknown", required, say("the model's memory is not known"))
+            return _made("memory", "unknown", required, say("the model's memory is unknown"))
         least = machine.model_bytes * parallel
         required = say("the model's {size} × {parallel}", size=size(machine.model_bytes), parallel=parallel)
     found = say("{free} available", free=size(free))
@@ -243,7 +245,7 @@ def _off(job: TuningJob, name: str, required: Message, found: Sequence[str]) -> 
     if found:
         return _made(name, "warn", required, say("{variables}", variables=series(found)))
     if isinstance(job.source, Script):
-        return _made(name, "unknown", required, say("the environment says nothing; the program may"))
+        return _made(name, "unknown", required, say("not set in the environment; the program may set it"))
     return _made(name, "ok", required, say("as required"))
 
 
@@ -262,7 +264,7 @@ def _one_device(job: TuningJob, environment: Mapping[str, str]) -> Check:
 
 
 def _cpu_binding(environment: Mapping[str, str]) -> Check:
-    required = say("not bound to some CPU cores")
+    required = say("not bound to a part of the CPU cores")
     conf = environment.get("CPU_AFFINITY_CONF", "0")
     if conf not in ("", "0"):
         return _made("CPU binding", "warn", required, say("CPU_AFFINITY_CONF={value}", value=conf))
@@ -281,12 +283,12 @@ def _device_cores(machine: TuningHost) -> Check:
 
 
 def _other_users() -> Check:
-    required = say("nobody else tunes on this machine")
+    required = say("nobody else is tuning on this machine")
     others = [
         say("aoe, process {pid} of {user}", pid=process.info["pid"], user=process.info["username"])
         for process in psutil.process_iter(["name", "username", "pid"])
         if process.info["name"] == "aoe"
     ]
     if not others:
-        return _made("other tuning", "ok", required, say("no other aoe runs"))
+        return _made("other tuning", "ok", required, say("no other aoe is seen here"))
     return _made("other tuning", "warn", required, chain(*others[:3]))

@@ -217,11 +217,13 @@ def _status(report: Report) -> Status:
         )
         return "nothing_to_tune" if report.seconds is not None else "incomplete"
     if report.seconds is None:
-        report.warnings.append(say("no tuning time: AOE did not end by itself (a crash, no memory, or it was stopped)"))
+        report.warnings.append(
+            say("no tuning time: AOE did not end by itself (it crashed, ran out of memory, or was stopped)")
+        )
         return "failed" if report.status == "failed" else "incomplete"
     if report.status is None and "op" in report.modes:
         report.warnings.append(
-            say("the operators' section does not say how it ended: the file is damaged, or was not finished")
+            say("the operators' section does not say how tuning ended: the file is damaged or unfinished")
         )
         return "incomplete"
     return report.status or "successful"
@@ -240,13 +242,14 @@ def _improvement_check(entry: Entry) -> Message | None:
 
 def _count_checks(s: Summary, entries: Iterable[Entry]) -> Iterator[Message]:
     if s.hit != s.reserved + s.updated:
-        yield say("{hit} hits are not {reserved} reserved and {updated} updated",
+        yield say("the summary does not add up: {hit} hits, but {reserved} reserved and {updated} updated",
                   hit=s.hit, reserved=s.reserved, updated=s.updated)  # fmt: skip
     if s.total != s.added + s.hit + s.unsatisfied:
-        yield say("a total of {total} is not {added} added, {hit} hit and {unsatisfied} unsatisfied",
+        yield say("the summary does not add up: a total of {total}, but {added} added, {hit} hit and "
+"{unsatisfied} unsatisfied",
                   total=s.total, added=s.added, hit=s.hit, unsatisfied=s.unsatisfied)  # fmt: skip
     added, updated = (len({(e.name, e.repo_key) for e in entries if e.change == c}) for c in ("added", "updated"))
     if added != s.added:
-        yield say("{said} added by the summary, {listed} listed", said=s.added, listed=added)
+        yield say("{said} added in the summary, but {listed} listed", said=s.added, listed=added)
     if updated != s.updated:
-        yield say("{said} updated by the summary, {listed} listed", said=s.updated, listed=updated)
+        yield say("{said} updated in the summary, but {listed} listed", said=s.updated, listed=updated)

@@ -71,7 +71,7 @@ class TuneRequest:
         if self.merge and str(self.merge[1]).startswith("--"):
             raise UsageError(say("--merge: takes two folders"), hint=_MERGE)
         if self.merge and self.into is None:
-            raise UsageError(say("--merge: does not say where to"), hint=_MERGE)
+            raise UsageError(say("--merge: --into is missing"), hint=_MERGE)
         if self.into and not self.merge:
             raise UsageError(say("--into: nothing to merge"), hint=_MERGE)
         if self.timeout == 0:
@@ -80,10 +80,10 @@ class TuneRequest:
         if readers:
             self._check_alone(readers)
         if self.dry_run and (readers or self.verify):
-            what = say("--dry-run: shows what would be tuned, and these options tune nothing")
+            what = say("--dry-run: shows what would be tuned, but these options tune nothing")
             raise UsageError(what, hint=say("npuperf tune --help"))
         if self.fail_on and "fail_on" not in self.by_recipe and readers and not self.from_:
-            raise UsageError(say("--fail-on: judges the results of a tuning, and none is given"), hint=_FROM)
+            raise UsageError(say("--fail-on: judges the results of a tuning, but none are given"), hint=_FROM)
         for text in self.fail_on:
             parse_condition(text, Tuning)
 
@@ -97,13 +97,13 @@ class TuneRequest:
         refused: Message | None = None
         hint: Message | None = None
         if len(readers) > 1 and readers != ["--from", "--diff"]:
-            refused = say("{options}: one at a time", options=series(readers))
+            refused = say("{options}: only one of them can be used", options=series(readers))
             hint = say("only --from and --diff go together")
         elif self.verify or self.resume:
-            refused = say("{option}: not together with --verify or --resume", option=readers[0])
+            refused = say("{option}: cannot be combined with --verify or --resume", option=readers[0])
         elif self.command or (self.mode and "mode" not in self.by_recipe):
             what = self.command[0] if self.command else "--mode"
-            refused = say("{what}: --from, --diff, --merge and --rollback take nothing else", what=what)
+            refused = say("{what}: cannot be combined with --from, --diff, --merge or --rollback", what=what)
         if refused is not None:
             raise UsageError(refused, hint=hint)
 
@@ -114,14 +114,14 @@ def _regression(tuning: Tuning) -> Measured:
     if step is None or not step.old_ns or step.new_ns is None:
         return Measured(None, say("no step was compared: npuperf tune --verify -- COMMAND"))
     if step.noise_ns is None:
-        return Measured(None, say("a single step says nothing about its noise"))
+        return Measured(None, say("the noise of a single step is unknown"))
     longer = step.new_ns - step.old_ns
     return Measured(100 * (longer if abs(longer) > step.noise_ns else 0) / step.old_ns)
 
 
 def _saved(tuning: Tuning) -> Measured:
     if not tuning.step_ns or tuning.saved_ns is None:
-        return Measured(None, say("no profile says what the operators are worth per step"))
+        return Measured(None, say("no profile shows what the operators save per step"))
     return Measured(100 * tuning.saved_ns[0] / tuning.step_ns, at_least=_is_part(tuning))
 
 

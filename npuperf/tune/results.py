@@ -32,7 +32,8 @@ def result_files(path: Path) -> list[Path]:
     found = sorted(path.rglob(PATTERN))
     if not found:
         hint = say(
-            "AOE writes it to $ASCEND_WORK_PATH, else to the folder it was started in; none: AOE did not get far"
+            "AOE writes it to $ASCEND_WORK_PATH, else to the folder it was started in; if there is "
+            "none, AOE did not get far"
         )
         raise InputError(say("{path}: no {pattern} below it", path=str(path), pattern=PATTERN), hint=hint)
     return newest_run(found)
@@ -91,7 +92,7 @@ def compare_results(old: Tuning, new: Tuning) -> Comparison:
         old=", ".join(old.files),
         new=", ".join(new.files),
         verdict="cannot_tell",
-        reason=say("a result has one time for each entry, which says nothing about its noise"),
+        reason=say("a result has one time for each entry, so the noise is unknown"),
         rows=tuple(_compared(b, a) for b, a in moved),
         unchanged=len(pairs) - len(moved),
         warnings=(*old.warnings, *new.warnings),

@@ -71,7 +71,7 @@ def _usage(run: Path, tell: Tell) -> Usage | None:
         return read_usage(run) if run.exists() else None
     except InputError as error:
         if RunFolder(run).manifest.is_file():  # else a folder of tuning runs only
-            tell(say("no use of the profile in {run}: {why}", run=str(run), why=error.what))
+            tell(say("the profile in {run} is not used: {why}", run=str(run), why=error.what))
         return None
 
 
@@ -134,7 +134,7 @@ def _banks(folder: Path, named: Path | None) -> tuple[Path, Path]:
     """Return the snapshot of the bank from before a run, and the bank as it is."""
     state, before = read_state(folder), folder / "bank_before"
     if not (named or state.place) or not before.is_dir():
-        what = say("{folder}: does not say which bank it tuned", folder=str(folder))
+        what = say("{folder}: does not say which knowledge base it tuned", folder=str(folder))
         raise UsageError(what, hint=say("--bank FOLDER"))
     place = Path(named or state.place or "").absolute()
     if state.mode == "subgraph":
@@ -149,8 +149,8 @@ def _roll_back(run: Path) -> RolledBack:
     child = survivor(folder)
     if child:
         hint = say("npuperf tune --resume waits for it")
-        raise UsageError(say("--rollback: process {pid} still tunes", pid=child.pid), hint=hint)
+        raise UsageError(say("--rollback: process {pid} is still tuning", pid=child.pid), hint=hint)
     place = read_state(folder).place
     if not place or not (folder / "bank_before").is_dir():
-        raise InputError(say("{folder}: does not hold the bank from before", folder=str(folder)))
+        raise InputError(say("{folder}: has no copy of the knowledge base from before the run", folder=str(folder)))
     return store.roll_back(folder / "bank_before", Path(place))

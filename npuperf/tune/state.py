@@ -100,7 +100,7 @@ def last_run(run: Path, *, unfinished: bool = False) -> Path:
         what = say("{folder}: no tuning run there", folder=str(run / "tune"))
         if unfinished:
             what = say("{folder}: no unfinished tuning run there", folder=str(run / "tune"))
-        raise InputError(what, hint=say("npuperf tune --mode op begins one"))
+        raise InputError(what, hint=say("npuperf tune --mode op starts one"))
     return folders[-1]
 
 
@@ -110,7 +110,7 @@ def unfinished_run(run: Path, mode: str | None) -> tuple[Path, TuningJob | None]
     refuse_busy(folder, "--resume")
     state = read_state(folder)
     if mode not in (None, state.mode):
-        what = say("{folder}: was begun with --mode {mode}", folder=str(folder), mode=state.mode)
+        what = say("{folder}: was started with --mode {mode}", folder=str(folder), mode=state.mode)
         raise UsageError(what, hint=say("npuperf tune --resume continues it"))
     return folder, state.job
 
@@ -124,7 +124,7 @@ def refuse_busy(folder: Path, option: str) -> None:
     """Raise UsageError while another npuperf looks after a run."""
     found = keeper(folder)
     if found:
-        what = say("{option}: process {pid} still looks after {folder}", option=option, pid=found, folder=str(folder))
+        what = say("{option}: process {pid} is still working on {folder}", option=option, pid=found, folder=str(folder))
         raise UsageError(what, hint=say("wait for it, or end it"))
 
 

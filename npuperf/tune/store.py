@@ -64,8 +64,8 @@ def snapshot(place: Path, target: Path, cann: str | None) -> Path:
 def refuse_inside(target: Path, place: Path) -> None:
     """Raise InputError where something would be put into the bank that is copied."""
     if target.resolve().is_relative_to(place.resolve()):
-        what = say("{target}: lies inside of the bank {place}", target=str(target), place=str(place))
-        raise InputError(what, hint=say("choose another --run, or another bank"))
+        what = say("{target}: is inside the knowledge base {place}", target=str(target), place=str(place))
+        raise InputError(what, hint=say("choose another --run, or another knowledge base"))
 
 
 @contextlib.contextmanager
@@ -125,7 +125,8 @@ def merge(sources: Sequence[Path], into: Path) -> Merged:
     cann = known[0] if known and not unknown else None
     write_atomically(into / ORIGIN, json.dumps({"place": str(into), "cann": cann}) + "\n")
     unchecked = say(
-        "{banks}: do not say which version of CANN they come from, so that was not checked", banks=series(unknown)
+        "{banks}: do not say which version of CANN they come from, so it was not checked that the versions agree",
+        banks=series(unknown),
     )
     return Merged(
         into=str(into),
@@ -142,20 +143,22 @@ def _check_alike(banks: Sequence[Bank], places: Sequence[Path]) -> None:
         raise UsageError(fault, hint=say("repair it first"))
     empty = [p for p, bank in zip(places[1:], banks[1:], strict=True) if not bank.records]
     if empty:
-        what = say("{path}: no record of a runtime knowledge base", path=str(empty[0]))
-        raise InputError(what, hint=say("records stand in *_runtime_kb.json files"))
+        what = say("{path}: has no records of a runtime knowledge base", path=str(empty[0]))
+        raise InputError(what, hint=say("records are in *_runtime_kb.json files"))
     socs = sorted({key.soc for bank in banks for key in bank.records})
     if len(socs) > 1:
-        what = say("banks of different chips: {socs}", socs=series(socs))
-        raise UsageError(what, hint=say("merge those of one chip"))
+        what = say("knowledge bases of different chips: {socs}", socs=series(socs))
+        raise UsageError(what, hint=say("merge knowledge bases of one chip"))
     for (_, op), counts in core_counts(banks).items():
         if len(counts) > 1:
             what = say("{op} is tuned for {counts} cores", op=op, counts=count_list(counts))
-            raise UsageError(what, hint=say("merge banks of one core count"))
+            raise UsageError(what, hint=say("merge knowledge bases of one core count"))
     versions = sorted({v for v in map(origin, places) if v})
     if len(versions) > 1:
-        hint = say("tune again with one version: knowledge of one is not valid for another")
-        raise UsageError(say("banks of different versions of CANN: {versions}", versions=series(versions)), hint=hint)
+        hint = say("tune again with one version: the knowledge base of one version is not valid for another")
+        raise UsageError(
+            say("knowledge bases of different versions of CANN: {versions}", versions=series(versions)), hint=hint
+        )
 
 
 def _write(into: Path, merged: Mapping[Key, Record], before: Sequence[str]) -> None:

@@ -169,8 +169,10 @@ def _with_earlier(found: Tuning, earlier: Tuning) -> Tuning:
     entries = [e for e in earlier.entries if (e.name, e.strategy) not in known]
     if not entries:
         return found
-    from_earlier = say_n("{n} entry is of an earlier process that did not end: its bank may not have it",
-                         "{n} entries are of an earlier process that did not end: its bank may not have them",
+    from_earlier = say_n("{n} entry is from an earlier process that did not finish: the knowledge base may not "
+"have it",
+                         "{n} entries are from an earlier process that did not finish: the knowledge base may not "
+"have them",
                          len(entries))  # fmt: skip
     return replace(
         found,

@@ -50,7 +50,7 @@ class Plan:
         if failed:
             faults = chain(*(say("{name}: {found}", name=c.name, found=c.found) for c in failed))
             required = chain(*(c.required for c in failed))
-            hint = say("required: {required} (--force tunes all the same)", required=required)
+            hint = say("required: {required} (--force tunes anyway)", required=required)
             raise UsageError(say("cannot tune: {faults}", faults=faults), hint=hint)
 
 
@@ -109,9 +109,10 @@ def _place(job: TuningJob, folder: Path, state: State, environment: Mapping[str,
     place = store.winning_place(kind, job.bank, banks, Path.home(), cann_version(environment))
     if state.place and Path(state.place) != place:
         begun = state.place
-        what = say("{folder}: was begun with the bank {begun}, and now it is {place}",
+        what = say("{folder}: was started with the knowledge base {begun}, but now it is {place}",
                    folder=str(folder), begun=begun, place=str(place))  # fmt: skip
-        hint = say("--bank {begun}, or the environment that it was begun in; without --resume another run begins",
+        hint = say("use --bank {begun}, or the environment that it was started in; without --resume a new "
+"run starts",
                    begun=begun)  # fmt: skip
         raise UsageError(what, hint=hint)
     return place
@@ -164,6 +165,6 @@ def _operators(request: TuneRequest, usage: Usage | None) -> tuple[tuple[str, ..
         raise UsageError(what, hint=say("npuperf profile records one; or name operators with --ops"))
     busiest = usage.busiest(request.top)
     if not busiest:
-        hint = say("see npuperf analyze: the host is the limit; --ops tunes all the same")
+        hint = say("see npuperf analyze: the host is the limit; --ops tunes anyway")
         raise UsageError(say("no operator runs in device-bound time: tuning would not shorten the step"), hint=hint)
     return tuple(busiest), ()

@@ -197,5 +197,5 @@ def _reason(basis: Basis, calls: int, felt: int) -> Message | None:
     if not felt:
         return say("every call is in host-bound time: saving there does not shorten the step")
     some = say("{some} of {all} calls are in host-bound time", some=calls - felt, all=calls) if felt < calls else None
-    by_type = say("found by type: which of its calls are this case is not known") if basis == "type" else None
+    by_type = say("found by type: it is unknown which of its calls are this case") if basis == "type" else None
     return chain(some, by_type) if some or by_type else None

@@ -50,8 +50,8 @@ def verify(
     """
     found = []
     for name, bank in zip(("baseline", "tuned"), banks, strict=True):
-        tell(say("{name}: profiling with the bank {bank} and an empty compiler cache (a program that names its own "
-                 "cache needs op_compiler_cache_mode=force)", name=name, bank=str(bank)))  # fmt: skip
+        tell(say("{name}: profiling with the knowledge base {bank} and an empty compiler cache (a program "
+"that sets its own cache needs op_compiler_cache_mode=force)", name=name, bank=str(bank)))  # fmt: skip
         cache = folder / f"cache-{name}"
         shutil.rmtree(cache, ignore_errors=True)
         cache.mkdir(parents=True)
@@ -150,7 +150,7 @@ def _reason(step: Compared | None, operators: Sequence[Compared]) -> Message:
         return say("the step became shorter; {listed}", listed=listed)
     if faster:
         return say("operators became faster, the step did not; {listed}", listed=listed)
-    return say("no operator became faster by more than the noise; {listed}", listed=listed)
+    return say("no operator was shown to become faster; {listed}", listed=listed)
 
 
 def _names(names: Sequence[str]) -> Parameter:
