@@ -6,7 +6,7 @@ serve where it has none of its own, so that one function is enough for a format 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
@@ -54,7 +54,7 @@ def register(document: type[Document] | str, format_: str, renderer: Renderer | 
 def render(document: Document, format_: str, view: View | None = None) -> str:
     """Return a document in a format. Raises UsageError for a format or a table that does not exist."""
     view = view or View()
-    renderer = _renderer(type(document), format_)
+    renderer: Renderer = _renderer(type(document), format_)
     with language.speaking(view.language):
         return renderer(document, view)
 
@@ -68,17 +68,19 @@ def check(document: type[Document], format_: str, table: str | None = None) -> N
         table_named(document, table)
 
 
-def _renderer(document: type[Document], format_: str) -> Renderer:
-    for base in document.__mro__:
-        found = _RENDERERS.get((base.__name__, format_))
-        if found is not None:
-            return load(found) if isinstance(found, str) else found
-    raise unknown(say("--format {name}: no such format", name=repr(format_)), format_, FORMATS)
+def _renderer(document: type[Document], format_: str) -> Any:
+    found = nearest(document, {name: made for (name, form), made in _RENDERERS.items() if form == format_})
+    if found is None:
+        raise unknown(say("--format {name}: no such format", name=repr(format_)), format_, FORMATS)
+    return found
 
 
-def load(name: str) -> Any:
-    """Return what "module:name" says."""
-    module, attribute = name.split(":")
+def nearest(document: type[Document], known: Mapping[str, Any]) -> Any:
+    """Return what is known under the name of a type or the nearest of its bases; "module:name" is loaded."""
+    found = next((known[base.__name__] for base in document.__mro__ if base.__name__ in known), None)
+    if not isinstance(found, str):
+        return found
+    module, attribute = found.split(":")
     return getattr(import_module(module), attribute)
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from npuperf.documents.document import Document
 from npuperf.documents.gates import Gate, quantity
 from npuperf.messages import NOTHING, Message, Parameter, chain, say
-from npuperf.render import View, load
+from npuperf.render import View, nearest
 from npuperf.render.language import text
 from npuperf.render.tables import Filled, fill, table_named, tables_of
 from npuperf.render.words import GATE
@@ -46,8 +46,6 @@ class Page:
     notes: list[Line] = field(default_factory=list)
 
 
-Maker = Callable[[Any, View], Page]
-
 _PAGES: Final[dict[str, str]] = {
     "Result": "npuperf.render.analysis_page:page",
     "Tuning": "npuperf.render.tuning_pages:tuning",
@@ -66,8 +64,7 @@ def page_of(document: Document, view: View) -> Page:
     """Return a document's page; with ``view.table`` it has nothing but this table."""
     if view.table is not None:
         return Page(tables=[fill(table_named(type(document), view.table), document, view.top)])
-    place = next(_PAGES[base.__name__] for base in type(document).__mro__ if base.__name__ in _PAGES)
-    make: Maker = load(place)
+    make: Callable[[Document, View], Page] = nearest(type(document), _PAGES)
     return make(document, view)
 
 

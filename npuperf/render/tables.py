@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from npuperf.messages import Message, chain, say
-from npuperf.render import load, unknown
+from npuperf.render import nearest, unknown
 from npuperf.render.language import text
 from npuperf.render.words import WORDS
 from npuperf.units import COLUMN_UNITS
@@ -82,6 +82,7 @@ def reach(part: Any, path: str) -> Any:
 
 
 def _of_row(row: Row, path: str) -> Any:
+    """Return what is at the end of a path that begins in the innermost part that has its first name."""
     name = path.split(".", 1)[0]
     owners = [part for part in row if hasattr(part, name)]
     if not owners and None in row:
@@ -110,12 +111,12 @@ def each(*paths: str) -> Callable[[Any], Iterator[Row]]:
 
 
 def _rows_below(part: Any, paths: tuple[str, ...]) -> Iterator[Row]:
+    if not paths:
+        yield ()
+        return
     found = reach(part, paths[0])
     for item in found if isinstance(found, list | tuple) else () if found is None else (found,):
-        if len(paths) == 1:
-            yield (item,)
-        else:
-            yield from ((item, *row) for row in _rows_below(item, paths[1:]))
+        yield from ((item, *row) for row in _rows_below(item, paths[1:]))
 
 
 def _word(value: str) -> str:
@@ -193,8 +194,7 @@ _TABLES: Final[dict[str, str]] = {
 
 def tables_of(document: type[Document]) -> tuple[Table, ...]:
     """Return the tables of a type of document; such as declares none has one for every list of its fields."""
-    place = next(_TABLES[base.__name__] for base in document.__mro__ if base.__name__ in _TABLES)
-    found: Any = load(place)
+    found = nearest(document, _TABLES)
     tables: tuple[Table, ...] = found(document) if callable(found) else found
     return tables
 

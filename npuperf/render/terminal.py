@@ -154,8 +154,9 @@ class Fitted:
 
     def _widths(self, room: int) -> dict[int, int]:
         """Return the columns shown, and how wide they are."""
-        widest = [max(map(cell_len, [*cells, column.title])) for column, cells in self._by_column()]
-        least = [self._least(column, cells) for column, cells in self._by_column()]
+        columns = [(column, [row[i] for row in self.cells]) for i, column in enumerate(self.columns)]
+        widest = [max(map(cell_len, [*cells, column.title])) for column, cells in columns]
+        least = [self._least(column, cells) for column, cells in columns]
         shown: list[int] = []
         for i in sorted(range(len(least)), key=lambda i: (self.columns[i].weight, i)):
             if sum(least[k] + _GAP for k in shown) + least[i] > room and shown:
@@ -176,10 +177,6 @@ class Fitted:
             return max(words, longest)
         wrapped = _SENTENCE if column.unit == "message" else _TEXT if column.weight else _KEY
         return max(words, min(longest, _TEXT if self.one_line else wrapped))
-
-    def _by_column(self) -> Iterator[tuple[Column, list[str]]]:
-        for i, column in enumerate(self.columns):
-            yield column, [row[i] for row in self.cells]
 
 
 def _says_something(column: Column, rows: list[list[Cell]], i: int) -> bool:
