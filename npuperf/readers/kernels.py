@@ -118,8 +118,8 @@ def _doubt(tasks: Tasks, wait: I64, *, alone: bool) -> Message | None:
     """Say why a table's gaps cannot be trusted, if so. ``alone``: it is the whole table, not a slice of it."""
     if len(tasks) >= 8 and (tasks.start % (10 * NS_PER_MS) == 0).all():
         return say(
-            "all start times are multiples of 10 ms, as after a spreadsheet program has rounded them: idle time is unknown; "
-            "use the file as it was exported"
+            "all start times are multiples of 10 ms, as after a spreadsheet program has rounded them: idle time is "
+            "unknown; use the file as it was exported"
         )
     if alone and _rows_missing(tasks, wait):
         return say("gaps between rows are longer than their own Wait Time: rows are missing (a filtered or cut file), "

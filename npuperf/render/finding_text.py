@@ -57,7 +57,7 @@ def what_if_lines(result: Result, view: View) -> Iterator[RenderableType]:
     if not rows:
         return
     errors = [d.replay.error for d in result.devices if d.replay and d.replay.usable]
-    off = say("the model differs from the measured window by {error}", error=share(max(errors))) if errors else None
+    off = say("{error} off the measured window", error=share(max(errors))) if errors else None
     of = say("in % of span")
     about = chain(say("replayed"), off, of)
     table = filled(_COMPACT, [(w,) for w in rows])

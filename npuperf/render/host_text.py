@@ -1,4 +1,4 @@
-"""Text on a step's phases and on what the host did while the device waited for it."""
+"""Text on a step's phases and on what it did while the device waited for it."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ _CAUSE_COLUMNS: Final = BLAME.only(
 
 
 def blame_lines(device: Device, several: bool, view: View) -> Iterator[RenderableType]:
-    """Say what the host did while the device waited, where that is a notable part of the time."""
+    """Say what it did while the device waited, where that is a notable part of the time."""
     wait, span = device.partition.host_wait_ns, device.partition.span_ns
     if not device.blame or wait < WORTH * span:
         return
@@ -153,7 +153,7 @@ def blame_lines(device: Device, several: bool, view: View) -> Iterator[Renderabl
     costly = [s for s in device.syncs if s.idle_ns >= WORTH * span]
     syncs = [line(_sync(s), "yellow") for s in costly[: rows_of(view, _SYNCS)]]
     title = say(
-        "waiting for the host, {wait}: what the host did ({shown} causes), in % of the wait",
+        "waiting for the host, {wait}: what it did ({shown} causes), in % of the wait",
         wait=ns(wait),
         shown=how_many(len(table.rows), table.total),
     )
@@ -161,7 +161,7 @@ def blame_lines(device: Device, several: bool, view: View) -> Iterator[Renderabl
 
 
 def _causes(blame: list[Blame], wait: int) -> list[Cause]:
-    """Sum up what the host did by cause, the longest first."""
+    """Sum up what it did by cause, the longest first."""
     groups: dict[str, list[Blame]] = {}
     for piece in blame:
         groups.setdefault(piece.cause, []).append(piece)
@@ -176,7 +176,7 @@ def _sync(site: SyncSite) -> Message:
     where = say("from {where}", where=site.where) if site.where else None
     call = chain(say("{call}", call=site.torch_op or site.name), where, by=" ")
     return say(
-        "sync: {call} ×{count}: the device was idle for {idle} afterwards",
+        "sync: {call} ×{count}: the device was then idle for {idle}",
         call=call,
         count=site.count,
         idle=ns(site.idle_ns),
