@@ -75,7 +75,7 @@ def _renderer(document: type[Document], format_: str) -> Any:
     return found
 
 
-def nearest(document: type[Document], known: Mapping[str, Any]) -> Any:
+def nearest(document: type[Document], known: Mapping[str, object]) -> Any:
     """Return what is known under the name of a type or the nearest of its bases; "module:name" is loaded."""
     found = next((known[base.__name__] for base in document.__mro__ if base.__name__ in known), None)
     if not isinstance(found, str):
