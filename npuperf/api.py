@@ -63,6 +63,8 @@ class Run:
     def kernels(self) -> pd.DataFrame:
         """Kernels and collectives: the rows of :attr:`tasks` whose work is compute or communication."""
         tasks = self.tasks
+        if tasks.empty:
+            return tasks
         return tasks[tasks["work"].isin(["compute", "communication"])]
 
     @cached_property

@@ -150,7 +150,11 @@ def text(message: Parameter, language: NullTranslations = ENGLISH) -> str:
             if message.plural is None or message.n is None
             else language.ngettext(message.id, message.plural, message.n)
         )
-        return found.format_map({name: text(value, language) for name, value in message.parameters.items()})
+        values = {name: text(value, language) for name, value in message.parameters.items()}
+        try:
+            return found.format_map(values)
+        except (LookupError, ValueError, AttributeError):  # a translation names what the sentence has not
+            return message.id.format_map(values)
     if isinstance(message, Series):
         return message.by.join(text(item, language) for item in message.items)
     return "–" if message is None else str(message)

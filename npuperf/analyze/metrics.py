@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from statistics import median
 
 from npuperf.documents.analysis import Device, Result
 from npuperf.documents.gates import Measured, Metric, register
@@ -16,16 +17,16 @@ def register_all() -> None:
         Metric("host_wait", "percent", Result, _share(lambda d: d.partition.host_wait_ns, _untold)),
         Metric("idle", "percent", Result, _share(lambda d: d.partition.idle_ns)),
         Metric("comm.exposed", "percent", Result, _share(lambda d: d.partition.comm_exposed_ns)),
-        Metric("findings", "count", Result, lambda r: Measured(sum(f.status == "problem" for f in r.findings))),
+        Metric("findings", "count", Result, _findings),
     )
 
 
 def _step_time(result: Result) -> Measured:
-    """The mean length of the steps of the slowest device, ns."""
+    """The median length of the steps of the slowest device, ns: what the report shows for one device."""
     lengths = [[s.partition.span_ns for s in d.steps] for d in result.devices if d.steps]
     if not lengths:
         return Measured(None, say("no step is recorded"))
-    return Measured(max(sum(mine) / len(mine) for mine in lengths))
+    return Measured(float(max(median(mine) for mine in lengths)))
 
 
 def _share(
@@ -48,3 +49,12 @@ def _untold(device: Device) -> Message | None:
     if not device.partition.unattributed_ns:
         return None
     return say("idle time without a recorded launch may be waiting for the host")
+
+
+def _findings(result: Result) -> Measured:
+    """The problems that were found; there may be more where a rule could not tell."""
+    if not result.devices:
+        return Measured(None, say("no device task in this data"))
+    untold = sum(f.status == "cannot_tell" for f in result.findings)
+    problems = sum(f.status == "problem" for f in result.findings)
+    return Measured(problems, at_least=untold > 0)

@@ -12,6 +12,7 @@ from typing import NoReturn
 import typer
 
 from npuperf.cli.progress import tell, tell_line
+from npuperf.documents.analysis import Result
 from npuperf.documents.document import Document
 from npuperf.errors import UsageError
 from npuperf.files import write_atomically
@@ -49,6 +50,9 @@ class Output:
     def show(self, document: Document) -> None:
         """Write a document to stdout, or to the file."""
         text = render(document, self.format, self._view())
+        if self.file is not None and self.file.resolve() in _read_for(document):
+            hint = say("choose another name: what is analyzed is never changed")
+            raise UsageError(say("{file}: was read for this report", file=str(self.file)), hint=hint)
         if self.file is None:
             _write(text)
         else:
@@ -64,6 +68,11 @@ class Output:
         on_terminal = self.file is None and sys.stdout.isatty() and "NO_COLOR" not in os.environ
         width = shutil.get_terminal_size().columns if self.file is None else 120
         return View(full=self.full, top=self.top, table=self.table, width=width, colour=on_terminal)
+
+
+def _read_for(document: Document) -> set[Path]:
+    """Return the files that an analysis has read."""
+    return {Path(file).resolve() for file in document.input.files} if isinstance(document, Result) else set()
 
 
 def leave(document: Document) -> NoReturn:

@@ -185,9 +185,11 @@ def profile(
         leave(ran.document)
     for line in render(ran.document, "text").splitlines():
         tell_line(line)
-    if analyze and ran.document.problem is None:
-        for path in ran.document.data:
+    for path in ran.document.data if ran.document.problem is None else ():
+        if analyze:
             _analyze(Path(path), ran.recording)
+        else:
+            tell(say("next: npuperf analyze {path}", path=path))
     leave(ran.document)
 
 

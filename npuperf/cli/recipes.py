@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -153,7 +154,7 @@ def _check(ctx: typer.Context, path: Path, recipe: Mapping[str, Any]) -> None:
     thresholds = _mapping(where, recipe, "thresholds")
     _known(_within(where, "thresholds"), thresholds, load_thresholds().as_dict())
     for key, value in thresholds.items():
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
             what = say("{where}: thresholds: {key}: {value} is not a number", where=where, key=key, value=repr(value))
             raise UsageError(what)
 

@@ -55,7 +55,7 @@ def _outlet(stream: TextIO | None) -> TextIO:
     return io.TextIOWrapper(
         out if stream.write_through else io.BufferedWriter(out),
         stream.encoding,
-        stream.errors,
+        "replace",  # rather a question mark than no report
         line_buffering=stream.line_buffering,
         write_through=stream.write_through,
     )

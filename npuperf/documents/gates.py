@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 
 from npuperf.documents.base import Model
 from npuperf.errors import UsageError
-from npuperf.messages import Message, Quantity, chain, number, say, series
+from npuperf.messages import Message, Quantity, chain, ns, number, say, series, share
 from npuperf.units import NS_PER_UNIT
 
 Status = Literal["pass", "fail", "cannot_tell"]
@@ -50,12 +50,16 @@ class OverLimit(Model, frozen=True, kw_only=True):
 
 
 class Gate(Model, frozen=True, kw_only=True):
-    """A condition that a pipeline asked for. ``value``: what was found, ``limit``: what it is held against."""
+    """A condition that a pipeline asked for. ``value``: what was found, ``limit``: what it is held against.
+
+    ``unit`` is that of both: percent, nanoseconds, or things.
+    """
 
     expr: str
     status: Status
     value: float | None
     limit: float | None
+    unit: MetricUnit = "count"
     reason: Message | None = None
     over: tuple[OverLimit, ...] = ()
 
@@ -146,9 +150,19 @@ def judge_gate(condition: Condition, document: object) -> Gate:
         if found.at_least and failed != condition.sign.startswith(">"):
             reason = say("the result is incomplete: at least {value}", value=number(value))
             status, value = "cannot_tell", None
-    return Gate(expr=condition.expr, status=status, value=value, limit=condition.limit, reason=reason)
+    return Gate(
+        expr=condition.expr,
+        status=status,
+        value=value,
+        limit=condition.limit,
+        unit=condition.metric.unit,
+        reason=reason,
+    )
 
 
 def quantity(gate: Gate) -> Quantity | None:
     """Return what a gate found, to be shown."""
-    return None if gate.value is None else number(gate.value)
+    if gate.value is None:
+        return None
+    shown = {"percent": share(gate.value / 100), "ns": ns(gate.value), "count": number(gate.value)}
+    return shown[gate.unit]

@@ -50,7 +50,9 @@ _IDLE: Final = (
     Column("idle_vector_core_ns", say("idle vector core time"), "core_ms"),
 )
 
-DEVICES: Final = Table("devices", say("devices"), each("devices"), (*_WHO, *_PARTITION, _BOUND, _BASIS))
+DEVICES: Final = Table("devices", say("devices"), each("devices"), (
+    *_WHO, *_PARTITION, _BOUND, _BASIS, Column("source", say("source"), weight=2, quiet=True),
+))
 PHASES: Final = Table("phases", say("phases"), each("devices", "phases"), (
     *_WHO,
     Column("start_ns", say("start"), "ms", weight=0),

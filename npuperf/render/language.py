@@ -6,6 +6,7 @@ A language is one file of gettext, ``npuperf/locale/<code>.po``; without one the
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -58,13 +59,16 @@ def _wanted() -> list[str]:
 
 
 @lru_cache
-def _read(path: Path) -> GNUTranslations:
+def _read(path: Path) -> NullTranslations:
     from babel.messages.mofile import write_mo
-    from babel.messages.pofile import read_po
+    from babel.messages.pofile import PoFileError, read_po
 
-    with path.open("rb") as file:
-        catalog = read_po(file)
     compiled = BytesIO()
-    write_mo(compiled, catalog)
-    compiled.seek(0)
-    return GNUTranslations(compiled)
+    try:
+        with path.open("rb") as file:
+            write_mo(compiled, read_po(file, abort_invalid=True))
+        compiled.seek(0)
+        return GNUTranslations(compiled)
+    except (OSError, ValueError, LookupError, PoFileError) as error:  # English is better than nothing
+        print(f"npuperf: {path}: not a catalogue of sentences: {error}", file=sys.stderr)
+        return messages.ENGLISH

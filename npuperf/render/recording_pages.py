@@ -21,8 +21,6 @@ def recorded(document: Recorded, view: View) -> Page:
     if document.program_status and not document.refused:
         failed = say("the program failed with exit status {status}", status=document.program_status)
         lines.append(Line(failed, "bad"))
-    if document.problem is None:
-        lines += [Line(say("next: npuperf analyze {path}", path=path), "code") for path in document.data]
     return Page(lines=lines)
 
 
