@@ -51,13 +51,15 @@ def effect(ctx: typer.Context, recipe: Recipe) -> Message:
     given = [p for p in ctx.command.params if _from_recipe(ctx, str(p.name))]
     options = series(_as_typed(p, ctx.params[str(p.name)]) for p in given)
     changes = say("{options}", options=options) if given else say("changes no option of this command")
-    checks = None
+    checks = limits = None
+    if recipe.thresholds and ctx.command.name == "analyze":
+        limits = say("thresholds: {names}", names=series(sorted(recipe.thresholds)))
     if recipe.rules and ctx.command.name == "analyze":
         from npuperf.advise import rule_names
 
         made, all_ = len(recipe.rules), len(rule_names())
         checks = say_n("{n} of {all} checks is run", "{n} of {all} checks are run", made, all=all_)
-    return say("recipe {name}: {changes}", name=recipe.name, changes=chain(changes, checks))
+    return say("recipe {name}: {changes}", name=recipe.name, changes=chain(changes, limits, checks))
 
 
 def _from_recipe(ctx: typer.Context, name: str) -> bool:

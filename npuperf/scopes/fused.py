@@ -121,7 +121,7 @@ def _broken(parts: dict[str, list[int]]) -> tuple[int, Message | None]:
 
 
 def _noise_text(noise: float | None) -> Message:
-    return say("noise unknown") if noise is None else say("noise {noise}", noise=ns(noise))
+    return say("noise unknown: one run has none to compare") if noise is None else say("noise {noise}", noise=ns(noise))
 
 
 def _find(name: str, before: Tasks) -> _Replaced | None:

@@ -64,7 +64,8 @@ class TuneRequest:
             if self.mode == mode:
                 return mode  # type: ignore[no-any-return]
         hint = say("op (operators) or subgraph")
-        raise UsageError(say("--mode {mode}", mode=self.mode) if self.mode else say("--mode is missing"), hint=hint)
+        what = say("--mode {mode}: no such mode", mode=self.mode) if self.mode else say("--mode is missing")
+        raise UsageError(what, hint=hint)
 
     def check(self) -> None:
         """Refuse options that do not go together, before anything is done. Raises UsageError."""

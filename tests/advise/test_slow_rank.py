@@ -47,7 +47,7 @@ def test_the_rank_that_others_wait_for(device: Device) -> None:
     assert found.gain_ns_per_step == (0, 950_000)
     assert found.evidence["last_in"] == {"0": 0, "1": 10, "2": 0}
     assert found.evidence["waited_ns"] == {"0": 1_900_000, "1": 0, "2": 1_900_000}
-    assert "rank 1 comes last to 100.0 %" in str(found.title) and "compute-bound" in str(found.title)
+    assert "rank 1 is the last to arrive at 100.0 %" in str(found.title) and "compute-bound" in str(found.title)
     assert "--rank 1 " in str(found.next)
 
 

@@ -68,7 +68,7 @@ def test_options_end_at_the_script(
         (["--export", ".", "train.py"], 2, "runs no program"),
         (["--export", "empty"], 3, "no raw profiling data found"),
         (["--wait", "0", "train.py"], 2, "--wait"),
-        (["-o", "empty/../data", "train.py"], 2, "is no run of npuperf"),
+        (["-o", "empty/../data", "train.py"], 2, "is not a run of npuperf"),
         (["--python", "no-python", "train.py"], 2, "no such program"),
         (["notes.txt"], 2, "neither a Python file"),
         (["--engine", "msprof", "train.py"], 3, "msprof was not found"),
@@ -197,7 +197,7 @@ def test_a_run_is_never_overwritten(tmp_path: Path) -> None:
         folder.manifest.write_text("{}")
         assert moved == (tmp_path / f"result.{number}" if number else None)
     assert [(tmp_path / f"result.{n}" / "raw" / "data").read_text() for n in (1, 2)] == ["0", "1"]
-    with pytest.raises(UsageError, match=r"holds a run already"):
+    with pytest.raises(UsageError, match=r"already holds a run"):
         check_free(tmp_path / "result", force=False)
     assert not (RunFolder(tmp_path / "result").raw.stat().st_mode & stat.S_IWOTH)
 
@@ -210,7 +210,7 @@ def test_a_run_that_recorded_nothing_is_in_nobody_s_way(tmp_path: Path) -> None:
     assert moved == tmp_path / "result.1" and again.path == tmp_path / "result"
     again.manifest.write_text("{}")
     (again.path / "tune" / "20260101").mkdir(parents=True)
-    with pytest.raises(UsageError, match="holds a run already"):
+    with pytest.raises(UsageError, match="already holds a run"):
         create(tmp_path / "result", force=False)
 
 

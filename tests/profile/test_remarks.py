@@ -96,7 +96,7 @@ def test_data_that_is_found_too_large_only_at_the_end(tmp_path: Path) -> None:
     process = ProcessStatus(state="recorded", pid=1, host="h")
     assert Watch(folder, ProfileRequest(max_size=3000), None).found([process]) == []
     (line,) = Watch(folder, ProfileRequest(max_size=2048), None).found([process])
-    assert str(line).startswith("2.9 KiB are more than --max-size 2.0 KiB; recording had ended")
+    assert str(line).startswith("the data has grown to 2.9 KiB, more than --max-size 2.0 KiB; recording had ended")
 
 
 def test_data_that_is_found_too_large_in_time(tmp_path: Path) -> None:
@@ -106,7 +106,9 @@ def test_data_that_is_found_too_large_in_time(tmp_path: Path) -> None:
     watch.tick()
     assert folder.stop.exists()
     (line,) = watch.found([ProcessStatus(state="recorded", pid=1, host="h", stopped=3)])
-    assert str(line) == "pid 1: recording stopped at step 3: 2.9 KiB are more than --max-size 2.0 KiB"
+    assert (
+        str(line) == "pid 1: recording stopped at step 3: the data has grown to 2.9 KiB, more than --max-size 2.0 KiB"
+    )
 
 
 def test_half_a_status_file_is_passed_over(tmp_path: Path) -> None:

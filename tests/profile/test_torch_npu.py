@@ -110,7 +110,7 @@ def test_every_kernel_is_read(small: Path) -> None:
 def test_steps_and_cores_come_from_the_profile(small: Path) -> None:
     device = only_device(analyze_path(small))
     assert [s.step for s in device.steps] == sorted({int(row["Step Id"]) for row in rows_of(small)})
-    assert (device.cores_cube, device.cores_vector, device.cores.source) == (20, 40, "info.json.0")
+    assert (device.cores_cube, device.cores_vector, str(device.cores.source)) == (20, 40, "info.json.0")
 
 
 def test_kernels_lead_to_the_code_line(small: Path) -> None:

@@ -27,7 +27,7 @@ def test_rows_that_stand_there_twice_count_once(tmp_path: Path) -> None:
     once = read(kernel_details(tmp_path / "once" / "kernel_details.csv", made))
     ((left,), (right,)) = twice.profiles, once.profiles
     assert left.tasks.start.tolist() == right.tasks.start.tolist()
-    assert [(x.rows, x.reason) for x in twice.log.lost] == [(20, say("twice in the table; counted once"))]
+    assert [(x.rows, x.reason) for x in twice.log.lost] == [(20, say("listed twice in the table; counted once"))]
     few = read(kernel_details(tmp_path / "few" / "kernel_details.csv", [*made, made[3]]))
     assert kernels(few) == 21 and not few.log.lost
     # Equal kernels of which a spreadsheet program has rounded the starts, or with other blocks, are not the same.

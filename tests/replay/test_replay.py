@@ -151,7 +151,11 @@ def test_gains_by_hand(tmp_path: Path, expression: str, saved: int) -> None:
 def test_nothing_matches_is_said(tmp_path: Path) -> None:
     result = analyze_path(ascend_pt(tmp_path, paced()), what_if=("op:Softmax*0.5", "sync*0"))
     for found in (w for w in result.what_if if w.asked):
-        assert (found.span_ns, found.gain_pct, str(found.reason)) == (None, None, f"nothing here matches {found.expr}")
+        assert (found.span_ns, found.gain_pct, str(found.reason)) == (
+            None,
+            None,
+            f"nothing in this profile matches {found.expr}",
+        )
 
 
 def test_without_launches_the_model_abstains(tmp_path: Path) -> None:

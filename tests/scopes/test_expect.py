@@ -121,7 +121,7 @@ def test_the_gate_s_exit_status(tmp_path: Path) -> None:
         options = [part for text in texts for part in ("--expect-cores", text)]
         done = run_cli(["analyze", folder, *options])
         assert done.returncode == status, (texts, done.stderr)
-    assert "gate CANNOT TELL  9=1,1: no AI Core kernel there; streams: 2, 5" in done.stdout
+    assert "gate CANNOT TELL  9=1,1: no AI Core kernel matches; streams: 2, 5" in done.stdout
     done = run_cli(["analyze", folder, "--expect-cores", "5=8,16", "--format", "json"])
     assert done.returncode == 1
     (found,) = json.loads(done.stdout)["gates"]

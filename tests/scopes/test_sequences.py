@@ -255,7 +255,7 @@ def test_a_difference_within_the_noise_is_not_faster(tmp_path: Path) -> None:
 def test_other_cores_than_expected_are_said(tmp_path: Path) -> None:
     (check,) = checks(tmp_path, graph(layers=1), fused(1, 31_000, block=12))
     assert (check.block_dim, check.block_expected) == (12, 24)
-    assert "starts 12 cores, its kernels 24 at most" in str(check.reason)
+    assert "launches with 12 cores, its kernels with 24 at most" in str(check.reason)
 
 
 def test_a_scope_that_broke_into_two_is_said_with_the_log_behind_it(tmp_path: Path) -> None:
@@ -313,7 +313,9 @@ def test_kernels_that_others_may_have_replaced_prove_nothing(tmp_path: Path) -> 
     assert check.compared.verdict == "cannot_tell" and "TransData" in str(check.reason)
     named = [replace(k, start=k.start + 60_000) for k in fused(1, 5_000)]
     found = {c.compared.name: c for c in checks(tmp_path / "named", graph(layers=1), [*after, *named])}
-    assert found["(unnamed)"].compared.verdict == "cannot_tell" and "name theirs" in str(found["(unnamed)"].reason)
+    assert found["(unnamed)"].compared.verdict == "cannot_tell" and "name their operators" in str(
+        found["(unnamed)"].reason
+    )
 
 
 def test_one_run_says_nothing_about_its_noise(tmp_path: Path) -> None:

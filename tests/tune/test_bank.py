@@ -64,7 +64,7 @@ def test_banks_with_faults(tmp_path: Path) -> None:
     said = "\n".join(map(str, found.faults()))
     assert f"{MATMUL}:2, 4: not a record" in said
     assert (
-        f"{MATMUL}:3: cases that stand there before" in said
+        f"{MATMUL}:3: cases that are already in the file" in said
         and found.records[min(found.records)].knowledge["baseM"] == 64
     )
     warnings = compare(found, found).warnings
@@ -80,10 +80,10 @@ def test_claims_that_the_bank_does_not_show(tmp_path: Path) -> None:
     bank(tmp_path / "a", [record(16, 64)])
     bank(tmp_path / "b", [record(16, 64), record(32, 64)])
     wrong = tune("--from", file, "--diff", tmp_path / "a", tmp_path / "a")
-    assert wrong.returncode == 0 and "was TUNE_BANK_PATH another one" in " ".join(wrong.stdout.split())
+    assert wrong.returncode == 0 and "was TUNE_BANK_PATH different" in " ".join(wrong.stdout.split())
     right = json.loads(tune("--from", file, "--diff", tmp_path / "a", tmp_path / "b", "--format", "json").stdout)
     (warning,) = right["warnings"]
-    assert "the bank shows 1: several operators may be one case" in warning
+    assert "the knowledge base shows 1: several operators may share one case" in warning
     assert right["bank"]["changes"][0]["change"] == "added"
     alone = json.loads(tune("--diff", tmp_path / "a", tmp_path / "b", "--format", "json").stdout)
     assert (alone["schema_version"], alone["bank"]) == ("2.0", right["bank"])

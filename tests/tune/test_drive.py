@@ -93,14 +93,14 @@ def test_two_runs_at_once_keep_apart(place: Place) -> None:
 
 def test_a_bank_around_the_run_is_refused(place: Place) -> None:
     done = place.run(*OP, "--bank", ".")
-    assert done.returncode == 3 and "lies inside of the bank" in done.stderr
+    assert done.returncode == 3 and "is inside the knowledge base" in done.stderr
     assert not (place.root / "result" / "tune").exists() or not place.runs
 
 
 def test_a_place_that_cannot_be_written_is_said(place: Place) -> None:
     (place.root / "result").write_text("")
     done = place.run(*OP)
-    assert done.returncode == 3 and "cannot be made" in done.stderr
+    assert done.returncode == 3 and "cannot be created" in done.stderr
 
 
 def test_what_cannot_be_tuned_is_explained(place: Place) -> None:
@@ -141,7 +141,7 @@ def test_two_empty_banks_beside_a_result(place: Place) -> None:
     for name in ("e1", "e2"):
         (place.root / name).mkdir()
     done = place.run("--from", place.runs[0], "--diff", "e1", "e2")
-    assert done.returncode == 0 and "the bank shows none" in said(done)
+    assert done.returncode == 0 and "the knowledge base shows none" in said(done)
     assert place.run("--diff", "e1", "e2").returncode == 3
 
 
@@ -154,14 +154,14 @@ def test_a_bank_that_does_not_show_what_is_claimed(place: Place) -> None:
     (place.root / "bank").mkdir()
     done = place.run(*OP, "--bank", "bank", "--format", "json")
     assert done.returncode == 0, done.stderr
-    assert any("the bank shows none" in w for w in document(done)["warnings"])
+    assert any("the knowledge base shows none" in w for w in document(done)["warnings"])
 
 
 def test_a_bank_for_other_cores_is_pointed_out(place: Place) -> None:
     """The profile's chip has 20 cores; CANN would not find what is tuned for 16."""
     busy_profile(place.root / "result")
     done = place.run(*OP, "--format", "json", FAKE_CANN_AICORES="16")
-    assert any("is for 16 cores, and the profile's chip has 20" in w for w in document(done)["warnings"])
+    assert any("is for 16 cores, but the profile's chip has 20" in w for w in document(done)["warnings"])
     done = place.run(*OP, "--format", "json", "--bank", str(bank(place.root / "own", [record(1, 1)])))
     assert not any("the profile's chip has" in w for w in document(done)["warnings"])
 

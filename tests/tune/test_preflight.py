@@ -76,7 +76,7 @@ def test_every_other_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         checks(TuningJob("op", MODEL), GE_USE_STATIC_MEMORY="0")["static memory"].status == "warn"
     )  # unset is required
     some = checks(job, preflight.TuningHost(SOC, 24, 0.5, None, 24))["shapes"]
-    assert (some.status, str(some.found)) == ("warn", "50.0 % of the kernels in the profile are dynamic")
+    assert (some.status, str(some.found)) == ("warn", "50.0 % of the kernels in the profile have dynamic shapes")
     by_hand = {n for n, c in checks(job).items() if c.status == "unknown" and str(c.found).startswith("not ")}
     assert by_hand >= {"device memory", "order", "program"}
     assert checks(job)["device cores"].status == checks(job)["shapes"].status == "unknown"

@@ -101,8 +101,8 @@ def test_contradictions_are_named(tmp_path: Path) -> None:
     assert found.status == "successful"
     said = "\n".join(map(str, found.warnings))
     assert "the file says 60 % improvement, its times say 150 %" in said
-    assert "3 hits are not 7 reserved and 1 updated" in said
-    assert "a total of 99 is not 2 added, 3 hit and 3 unsatisfied" in said
+    assert "3 hits, but 7 reserved and 1 updated" in said
+    assert "a total of 99, but 2 added, 3 hit and 3 unsatisfied" in said
     short = read(tmp_path, changed(LISTED, repo_summary=summary(5, 1, 7, 3)))
     assert "5 added by the summary, 2 listed" in str(short.warnings[0])
 

@@ -53,7 +53,7 @@ def test_tuning_survives_our_own_death(place: Place) -> None:
     assert len(tuning_children(place)) == 1
     done = place.run("--resume", "--format", "json")
     assert done.returncode == 0, done.stderr
-    assert "still runs: waiting for it" in done.stderr
+    assert "is still running: waiting for it" in done.stderr
     found = document(done)
     assert (found["status"], len(found["entries"])) == ("successful", 20)
     assert len(place.runs) == 1 and len(place.calls()) == 1
@@ -66,7 +66,7 @@ def test_a_resumed_run_keeps_to_its_bank(place: Place) -> None:
     assert place.state()["place"] == str(place.root / "bank")  # relative to us, absolute for aoe
     assert place.calls()[0]["env"]["TUNE_BANK_PATH"] == str(place.root / "bank")
     other = place.run("--resume")
-    assert other.returncode == 2 and "was begun with the bank" in other.stderr
+    assert other.returncode == 2 and "was started with the knowledge base" in other.stderr
     done = place.run("--resume", TUNE_BANK_PATH=str(place.root / "bank"))
     assert done.returncode == 0, done.stderr
     assert list((place.root / "bank").rglob("*_runtime_kb.json"))
@@ -91,11 +91,11 @@ def test_while_a_run_goes_on_nobody_else_touches_it(place: Place) -> None:
     state = place.state()
     for command in (("--resume",), ("--rollback",), ("--verify", "--", "python", "x.py")):
         done = place.run(*command)
-        assert done.returncode == 2 and "still looks after" in done.stderr, done.stderr
+        assert done.returncode == 2 and "is still working on" in done.stderr, done.stderr
     child.kill()
     child.communicate()
     done = place.run("--rollback")
-    assert done.returncode == 2 and "still tunes" in done.stderr
+    assert done.returncode == 2 and "is still tuning" in done.stderr
     (place.root / "other.onnx").touch()
     done = place.run("--mode", "op", "--model", "other.onnx", "--resume")
     assert done.returncode == 2 and "something else than asked for" in done.stderr
@@ -136,7 +136,7 @@ def test_a_run_that_died_is_gone_on_with_in_its_folder(place: Place) -> None:
     (place.root / "bank").mkdir()
     assert place.run(*OP, *begun, FAKE_AOE_FAIL="kill").returncode == 5
     other = place.run("--mode", "subgraph", "--resume")
-    assert other.returncode == 2 and "begun with --mode op" in other.stderr
+    assert other.returncode == 2 and "was started with --mode op" in other.stderr
     done = place.run("--resume", "--format", "json")
     assert done.returncode == 0, done.stderr
     first, second = place.calls()
@@ -166,4 +166,4 @@ def test_a_dump_that_survives_us_is_tuned(place: Place) -> None:
         child.kill()
     done = place.run("--resume", **where)
     assert done.returncode == 0, done.stderr
-    assert "still runs: waiting for it" in done.stderr and len(place.calls()) == 1
+    assert "is still running: waiting for it" in done.stderr and len(place.calls()) == 1

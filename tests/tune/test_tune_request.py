@@ -48,7 +48,7 @@ def test_nothing_is_replaced_unasked(place: Place) -> None:
         ([], 2, "--mode is missing"),
         (["--from", "{folder}/none"], 3, "no such file or folder"),
         (["--from", "{folder}"], 3, "no aoe_result"),
-        (["--from", "{folder}", "more"], 2, "take nothing else"),
+        (["--from", "{folder}", "more"], 2, "more: cannot be combined with"),
         (["--from", "{folder}", "-o", "{folder}/there"], 2, "--force"),
     ],
 )
@@ -62,11 +62,17 @@ def test_errors_teach(tmp_path: Path, arguments: list[str], code: int, words: st
 @pytest.mark.parametrize(
     ("request_", "words"),
     [
-        (TuneRequest(rollback=True, from_=Path("a")), "--from, --rollback: one at a time"),
-        (TuneRequest(from_=Path("a"), resume=True), "--from: not together with --verify or --resume"),
-        (TuneRequest(rollback=True, command=("train.py",)), "train.py: --from, --diff, --merge and --rollback take"),
-        (TuneRequest(diff=(Path("a"), Path("b")), mode="op"), "--mode: --from, --diff, --merge and --rollback take"),
-        (TuneRequest(merge=(Path("a"), Path("b"))), "--merge: does not say where to"),
+        (TuneRequest(rollback=True, from_=Path("a")), "--from, --rollback: only one of them can be used"),
+        (TuneRequest(from_=Path("a"), resume=True), "--from: cannot be combined with --verify or --resume"),
+        (
+            TuneRequest(rollback=True, command=("train.py",)),
+            "train.py: cannot be combined with --from, --diff, --merge or --rollback",
+        ),
+        (
+            TuneRequest(diff=(Path("a"), Path("b")), mode="op"),
+            "--mode: cannot be combined with --from, --diff, --merge or --rollback",
+        ),
+        (TuneRequest(merge=(Path("a"), Path("b"))), "--merge: --into is missing"),
         (TuneRequest(into=Path("c")), "--into: nothing to merge"),
         (TuneRequest(verify=True, dry_run=True), "--dry-run: shows what would be tuned"),
         (TuneRequest(rollback=True, fail_on=("added<1",)), "--fail-on: judges the results of a tuning"),
