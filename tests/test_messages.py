@@ -19,7 +19,7 @@ from specimens import documents
 from npuperf.documents.base import Model
 from npuperf.documents.document import Document
 from npuperf.documents.schema import parts_of
-from npuperf.messages import Message, Series
+from npuperf.messages import Message, Series, say
 from npuperf.render import FORMATS, View, gathering, language, render
 from npuperf.render.tables import list_tables, tables_of
 
@@ -217,3 +217,13 @@ def test_the_made_up_language_is_heard(made_up_language: str, monkeypatch: pytes
 def language_of_tables(document: Document) -> str:
     with language.speaking("xx"):
         return list_tables(type(document))
+
+
+def test_a_file_that_is_no_catalogue_leaves_the_sentences_english(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(language, "LOCALE", tmp_path)
+    (tmp_path / "xx.po").write_bytes(b'msgid "\xff"')
+    with language.speaking("xx"):
+        assert language.text(say("no step is recorded")) == "no step is recorded"
+    assert "xx.po: not a catalogue" in capsys.readouterr().err

@@ -88,6 +88,7 @@ def test_a_recipe_reaches_the_options_of_a_recording(tmp_path: Path) -> None:
         ({"output": {"format": "html"}}, "html"),
         ({"analyze": ["full"]}, "not a mapping"),
         ({"rules": "core_limit"}, "not a list"),
+        ({"thresholds": {"idle_share": float("nan")}}, "is not a number"),
         ({"analyze": {"output": "x.json"}}, "unknown key"),
     ],
 )
