@@ -165,7 +165,7 @@ def test_what_an_older_version_lacks() -> None:
 
     assert problems() == [] and problems(l2_cache=True, stack=True) == []
     assert problems(level="2") == ["--level: this version has no Level2, only Level0, Level1"]
-    assert problems(aic_metrics="L2Cache") == ["--aic-metrics: no L2Cache in this version, only PipeUtilization"]
+    assert problems(aic_metrics="L2Cache") == ["--aic-metrics: this version has no L2Cache, only PipeUtilization"]
     assert problems(mstx=True, export="db") == [
         "--export: this version has no export_type",
         "--mstx: this version has no mstx",

@@ -104,7 +104,7 @@ def test_contradictions_are_named(tmp_path: Path) -> None:
     assert "3 hits, but 7 reserved and 1 updated" in said
     assert "a total of 99, but 2 added, 3 hit and 3 unsatisfied" in said
     short = read(tmp_path, changed(LISTED, repo_summary=summary(5, 1, 7, 3)))
-    assert "5 added by the summary, 2 listed" in str(short.warnings[0])
+    assert "5 added in the summary, but 2 listed" in str(short.warnings[0])
 
 
 def test_one_file_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:

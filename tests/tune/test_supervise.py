@@ -98,7 +98,7 @@ def test_while_a_run_goes_on_nobody_else_touches_it(place: Place) -> None:
     assert done.returncode == 2 and "is still tuning" in done.stderr
     (place.root / "other.onnx").touch()
     done = place.run("--mode", "op", "--model", "other.onnx", "--resume")
-    assert done.returncode == 2 and "something else than asked for" in done.stderr
+    assert done.returncode == 2 and "tuning something other than what is asked for" in done.stderr
     for process in tuning_children(place):
         process.kill()
     damaged = {**state, "keeper": {"pid": 1e400, "began": 0}, "program": {"pid": "x"}}
