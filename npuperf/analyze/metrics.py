@@ -7,7 +7,7 @@ from statistics import median
 
 from npuperf.documents.analysis import Device, Result
 from npuperf.documents.gates import Measured, Metric, register
-from npuperf.messages import Message, say
+from npuperf.messages import Message, say, say_n
 
 
 def register_all() -> None:
@@ -57,4 +57,5 @@ def _findings(result: Result) -> Measured:
         return Measured(None, say("no device task in this data"))
     untold = sum(f.status == "cannot_tell" for f in result.findings)
     problems = sum(f.status == "problem" for f in result.findings)
-    return Measured(problems, at_least=untold > 0)
+    reason = say_n("{n} check cannot tell", "{n} checks cannot tell", untold) if untold else None
+    return Measured(problems, reason, at_least=untold > 0)

@@ -148,7 +148,7 @@ def judge_gate(condition: Condition, document: object) -> Gate:
         failed = _SIGNS[condition.sign](value, condition.limit)
         status = "fail" if failed else "pass"
         if found.at_least and failed != condition.sign.startswith(">"):
-            reason = say("the result is incomplete: at least {value}", value=number(value))
+            reason = reason or say("the result is incomplete: at least {value}", value=number(value))
             status, value = "cannot_tell", None
     return Gate(
         expr=condition.expr,

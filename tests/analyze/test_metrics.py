@@ -50,9 +50,10 @@ def test_no_pass_without_evidence(tmp_path: Path) -> None:
     """Without launches idle time may be waiting for the host, and rules cannot tell: more may be there than is seen."""
     kernels = [K(i * 30 * US, 10 * US, f"k{i}", step=0) for i in range(20)]
     folder = str(ascend_pt(tmp_path, kernels, cores="24,48"))
-    for condition in ("host_wait>5%", "findings>5"):
+    for condition, missing in (("host_wait>5%", "without a recorded launch"), ("findings>5", "checks cannot tell")):
         code, ((status, _, _),) = gates(folder, "--fail-on", condition)
         assert (code, status) == (4, "cannot_tell"), condition
+        assert missing in run_cli(["analyze", folder, "--fail-on", condition]).stdout
 
 
 @pytest.mark.parametrize(
