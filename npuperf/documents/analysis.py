@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from npuperf.documents.base import Model, Tool
+from npuperf.documents.cluster import Cluster
 from npuperf.documents.comparison import Compared, Comparison
 from npuperf.documents.document import Document
 from npuperf.messages import Message
@@ -609,6 +610,6 @@ class Result(Document, frozen=True, kw_only=True):
     kernels: list[Kernel]
     findings: list[Finding]
     what_if: list[WhatIf]
-    cluster: None = None
+    cluster: Cluster | None = None
     comparison: Comparison | None = None
     thresholds: dict[str, Any]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from npuperf.model.chip import Cores
+from npuperf.model.communication import Communication
 from npuperf.model.host import HostOps
 from npuperf.model.labels import I64
 from npuperf.model.tasks import Tasks
@@ -42,7 +43,10 @@ class HostSteps:
 
 @dataclass(frozen=True, slots=True)
 class VendorStep:
-    """One row of step_trace_time.csv (or analysis.db): the exporter's own split of a step, ns."""
+    """One row of step_trace_time.csv (or analysis.db): the exporter's own split of a step, ns.
+
+    ``comm``: all communication, hidden or not; None where the file does not say.
+    """
 
     step: int | None
     device: int | None
@@ -50,6 +54,8 @@ class VendorStep:
     comm_exposed: int
     free: int
     span: int
+    bubble: int | None = None
+    comm: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,3 +86,4 @@ class DeviceProfile:
     context: Context = field(default_factory=Context)
     excerpt: bool = False
     kineto: bool = False
+    communication: Communication = field(default_factory=Communication)

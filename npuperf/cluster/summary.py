@@ -1,0 +1,98 @@
+"""One rank, reduced to what questions across ranks need: small enough to send, and made where its data lies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from npuperf.model.communication import Bandwidth, LinkUse, Operations, ProcessGroup
+from npuperf.model.labels import I64
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """Stretches of a rank's own time between communication, and what fills them (ns, a row each).
+
+    ``length`` = compute + host + other, host being waits for the host and launches under way. ``compute`` and
+    ``host`` are -1 where the files do not tell.
+    """
+
+    length: I64
+    compute: I64
+    host: I64
+
+    def __len__(self) -> int:
+        return len(self.length)
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorTime:
+    """Kernels of one type and shape on a rank, all steps together."""
+
+    type: str
+    shapes: str | None
+    count: int
+    total_ns: int
+    where: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertTimes:
+    """Grouped matmuls of a rank in order of time: ns, and tokens from the input shapes (-1 not recorded)."""
+
+    start: I64
+    ns: I64
+    tokens: I64
+
+
+@dataclass(frozen=True, slots=True)
+class RankSummary:
+    """What one device of one rank tells the job. Times are epoch ns of the device's own clock.
+
+    The rank's own track of work is blocked in ``blocks``: stretches of exposed communication after which work went
+    on; block j ends (``release``) with the end of operation ``until[j]``. Between blocks, the track advances by
+    itself: ``to_block[j]`` is the local time from release j-1 (or ``begin``) to block j, ``tail`` the one from the
+    last release to ``end``.
+    Operation k arrives ``to_start[k]`` after release ``base[k]`` (-1: after ``begin``) or, where ``after[k]`` ≥ 0,
+    ``to_start[k].length`` after the end of operation ``after[k]``.
+
+    ``exposed_*``: stretches of exposed communication, disjoint and in order; ``exposed_op`` is the operation that
+    began first, which owns them. ``hidden_ns``: per operation, how much of it compute hid; -1 unknown.
+    ``step_start``/``step_end``: the steps that ``step_number`` names.
+    ``compute_ns``, ``host_ns``: totals of the window, None where the files do not tell.
+    """
+
+    rank: int
+    device: int
+    source: str
+    host: str | None
+    begin: int
+    end: int
+    step_number: I64
+    step_start: I64
+    step_end: I64
+    operations: Operations
+    groups: tuple[ProcessGroup, ...]
+    distributed: dict[str, int]
+    exposed_op: I64
+    exposed_start: I64
+    exposed_end: I64
+    hidden_ns: I64
+    until: I64
+    block_start: I64
+    to_block: Local
+    base: I64
+    after: I64
+    to_start: Local
+    tail: Local
+    bandwidth: Bandwidth
+    links: LinkUse
+    compute_ns: int | None
+    host_ns: int | None
+    exposed_known: bool = True
+    vendor_bubble_ns: int | None = None
+    operators: tuple[OperatorTime, ...] = ()
+    experts: ExpertTimes | None = None
+    bound: str = "unknown"
+    phase: str | None = None
+    where: str | None = None
+    notes: tuple[str, ...] = field(default_factory=tuple)

@@ -1,0 +1,164 @@
+"""Communication between ranks, as one rank's files tell it: operations, groups, bandwidth, links."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+
+from npuperf.model.labels import I64, Labels, Mask
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessGroup:
+    """A process group as a rank knows it.
+
+    ``id``: what operations carry of it: the 64-bit hash of its name as a decimal number, in files without the hash
+    its last three digits, in Kineto traces the name itself. ``kind``: what the program calls it (tp, pp, dp_cp, …),
+    None where it is not recorded. ``ranks``: global, in the group's own order; empty where not recorded.
+    """
+
+    id: str
+    kind: str | None = None
+    ranks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """The communication operations of one device, ordered by start: one row each, times in epoch ns.
+
+    ``name`` as exported (hcom_allReduce__170_1_1), ``type`` of it (allReduce), ``group`` the id of its
+    :class:`ProcessGroup`, ``index`` its running number in the group, -1 where the name has none. ``peer``: the global
+    rank at the other end of a point-to-point operation, -1 unknown. ``retry`` and ``relay``: 1 or 0, -1 not recorded.
+    ``step``: -1 unknown.
+    """
+
+    name: Labels
+    type: Labels
+    group: Labels
+    start: I64
+    end: I64
+    step: I64
+    index: I64
+    p2p: Mask
+    peer: I64
+    retry: I64
+    relay: I64
+
+    @classmethod
+    def empty(cls) -> Operations:
+        """Return a table without operations."""
+        none, labels = np.empty(0, np.int64), Labels.missing(0)
+        return cls(labels, labels, labels, none, none, none, none, np.empty(0, np.bool_), none, none, none)
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def stay(self) -> I64:
+        """How long the device was in each operation, ns."""
+        return self.end - self.start
+
+    def take(self, index: I64) -> Operations:
+        """Return the operations at ``index``, in that order."""
+        return self._map(lambda column: column.take(index) if isinstance(column, Labels) else column[index])
+
+    def filter(self, mask: Mask) -> Operations:
+        """Return the operations where ``mask`` holds."""
+        return self.take(np.flatnonzero(mask))
+
+    def _map(self, change: Callable[[Any], Any]) -> Operations:
+        return Operations(**{f.name: change(getattr(self, f.name)) for f in fields(self)})
+
+
+@dataclass(frozen=True, slots=True)
+class Bandwidth:
+    """What operations moved, per transport: a row for each packet size, or one (``packet`` -1) where none is recorded.
+
+    ``op``: the row of :class:`Operations`. ``bytes`` and ``ns`` of the row: all planes (links side by side) summed.
+    ``packet``: bytes of one packet; ``count``: packets. Sums of others (SDMA is HCCS + PCIE + SIO) are left out.
+    """
+
+    op: I64
+    transport: Labels
+    bytes: I64
+    ns: I64
+    packet: I64
+    count: I64
+
+    @classmethod
+    def empty(cls) -> Bandwidth:
+        """Return a table without rows."""
+        none = np.empty(0, np.int64)
+        return cls(none, Labels.missing(0), none, none, none, none)
+
+    def __len__(self) -> int:
+        return len(self.op)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkUse:
+    """What went from one rank to another: a row per step, type, group, link and, where recorded, operation.
+
+    ``source`` and ``target`` are global ranks (-1 unknown); ``type`` and ``group`` as in :class:`Operations`;
+    ``count``: operations (or transfers) summed, -1 not recorded; ``name`` is set where the row is of one operation.
+    Links of a rank with itself (LOCAL, on chip) are left out.
+    """
+
+    step: I64
+    type: Labels
+    group: Labels
+    transport: Labels
+    source: I64
+    target: I64
+    bytes: I64
+    ns: I64
+    count: I64
+    name: Labels
+
+    @classmethod
+    def empty(cls) -> LinkUse:
+        """Return a table without rows."""
+        none, labels = np.empty(0, np.int64), Labels.missing(0)
+        return cls(none, labels, labels, labels, none, none, none, none, none, labels)
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+
+@dataclass(frozen=True, slots=True)
+class VendorTimes:
+    """The exporter's own Transit, Wait, Synchronization and Idle of operations (ns): shown where asked for, never
+    used as transfer and wait. ``op``: the row of :class:`Operations`.
+    """
+
+    op: I64
+    transit: I64
+    wait: I64
+    synchronization: I64
+    idle: I64
+
+    @classmethod
+    def empty(cls) -> VendorTimes:
+        """Return a table without rows."""
+        none = np.empty(0, np.int64)
+        return cls(none, none, none, none, none)
+
+
+@dataclass(frozen=True, slots=True)
+class Communication:
+    """Everything a rank's files say about its communication.
+
+    ``links``: totals where the files have them, and single operations. ``distributed``: the sizes of the program's
+    parallel dimensions as it recorded them (world_size, pipeline_model_parallel_size, …). ``host``: the machine.
+    """
+
+    operations: Operations = field(default_factory=Operations.empty)
+    groups: tuple[ProcessGroup, ...] = ()
+    bandwidth: Bandwidth = field(default_factory=Bandwidth.empty)
+    links: LinkUse = field(default_factory=LinkUse.empty)
+    vendor: VendorTimes = field(default_factory=VendorTimes.empty)
+    distributed: dict[str, int] = field(default_factory=dict)
+    host: str | None = None
