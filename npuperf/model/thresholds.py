@@ -43,6 +43,13 @@ class Thresholds:
     pause_ns: int
     severity_high: float
     severity_medium: float
+    transfer_ratio: float
+    peers_least: int
+    lost_share: float
+    small_packet_bytes: int
+    packet_alignment_bytes: int
+    beside_kernels_least: int
+    beside_ratio: float
 
     def as_dict(self) -> dict[str, float]:
         """Return all of them, by name."""
