@@ -1,27 +1,218 @@
-"""Map a function over ranks, in order, serially or on threads."""
+"""Run one function over many ranks, in their order: in this process, on processes of its own, or on a dask cluster."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
+
+from npuperf.errors import InputError, NpuperfError, UsageError
+from npuperf.messages import say, series
+
+if TYPE_CHECKING:  # loaded where it is used: one rank needs no worker
+    from npuperf.process import Worker, WorkerDiedError
 
 T = TypeVar("T")
 R = TypeVar("R")
+#: Where an item stands, and what returns its result or raises its error.
+Done = tuple[int, Callable[[], R]]
+
+ENGINES: Final = ("auto", "serial", "processes", "dask")
+#: Threads of one process: more of them wait for the interpreter.
+_THREADS: Final = 4
+#: Below this many bytes the workers would take longer to start than the work takes (docs/decisions.md).
+_WORTH_PROCESSES: Final = 24 << 20
+#: Memory that a worker needs to begin with, and per byte of its rank's files (docs/decisions.md).
+_BASE, _PER_BYTE = 150 << 20, 6
+_FEWER: Final = say("give it more memory, or fewer --workers")
 
 
-def map_ranks(work: Callable[[T], R], items: Sequence[T], workers: int | None = None) -> list[R]:
-    """Apply ``work`` to each item; results keep the order of the items.
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """Where ranks are worked on: a name of :data:`ENGINES`. ``workers``: how many at the same time, at most.
 
-    Threads suffice: reading is Arrow's and numpy's work, which runs without the interpreter lock. Few workers
-    bound the memory, since each holds one rank's tables.
+    ``scheduler``: the address of a dask cluster that is there, or its scheduler file.
     """
-    workers = workers or min(4, os.cpu_count() or 1, len(items) or 1)
-    if workers <= 1:
-        return [work(item) for item in items]
-    pool = ThreadPoolExecutor(workers)
+
+    name: str = "serial"
+    workers: int | None = None
+    scheduler: str | None = None
+
+    @classmethod
+    def asked(cls, name: str, workers: int | None = None, scheduler: str | None = None) -> Engine:
+        """Return what was asked for. Raises UsageError where that cannot be."""
+        if name not in ENGINES:
+            raise UsageError(say("--engine {name}: no such engine", name=repr(name)),
+                             hint=say("known: {names}", names=series(ENGINES)))  # fmt: skip
+        if scheduler is not None and name not in ("auto", "dask"):
+            raise UsageError(say("--scheduler is for --engine dask, not {name}", name=name))
+        if workers is not None and workers < 1:
+            raise UsageError(say("--workers {workers}: at least 1", workers=workers))
+        name = "dask" if scheduler is not None else name
+        if name == "dask" and find_spec("distributed") is None:
+            raise UsageError(say("--engine dask: dask is not installed here"),
+                             hint=say("{command}", command="pip install 'npuperf[cluster]'"))  # fmt: skip
+        return cls(name, workers, scheduler)
+
+    def fitted(self, sizes: Sequence[int]) -> Engine:
+        """Choose what was left open, knowing how many bytes each item has to read."""
+        name = self.name
+        if name == "auto":
+            much = len(sizes) > 1 and cores() > 1 and sum(sizes) >= _WORTH_PROCESSES
+            name = "processes" if much and self.workers != 1 else "serial"
+        if name == "dask":
+            return replace(self, name=name)
+        most = min(cores(), _THREADS) if name == "serial" else min(cores(), _in_memory(max(sizes, default=0)))
+        return replace(self, name=name, workers=max(1, min(self.workers or most, len(sizes))))
+
+
+class RankLostError(InputError):
+    """The worker of an item ended before the work was done."""
+
+
+def map_ranks(
+    work: Callable[[T], R],
+    items: Sequence[T],
+    engine: Engine | None = None,
+    *,
+    sizes: Sequence[int] = (),
+    lost: Callable[[T, RankLostError], R] | None = None,
+    finished: Callable[[int], None] | None = None,
+) -> list[R]:
+    """Apply ``work`` to each item; results keep the order of the items, whatever the engine.
+
+    A worker has one item at a time, which bounds the memory. Outside of this process ``work`` and what it takes and
+    returns are pickled. ``sizes``: bytes that each item has to read. ``lost`` makes the result of an item whose worker
+    died, ran out of memory or met a mistake of ours; without it, or where that befalls all, it is an error.
+    ``finished`` is told where each item stands that is done.
+    """
+    fitted = (engine or Engine()).fitted(sizes or [0] * len(items))
+    results: dict[int, R] = {}
+    mistakes: dict[int, Exception] = {}
+    with closing(_ENGINES[fitted.name](work, items, fitted)) as done:
+        for at, result in done:
+            try:
+                results[at] = result()
+            except (RankLostError, MemoryError) as error:
+                if lost is None:
+                    raise
+                results[at] = lost(items[at], _as_lost(error))
+            except NpuperfError:  # what was asked for cannot be, on any rank
+                raise
+            except Exception as error:
+                if lost is None:
+                    raise
+                mistakes[at] = error
+            if finished is not None:
+                finished(at)
+    if mistakes and len(mistakes) == len(items):  # then it is no rank's fault
+        raise mistakes[min(mistakes)]
+    for at, mistake in mistakes.items():
+        assert lost is not None
+        results[at] = lost(items[at], _as_lost(mistake))
+    return [results[at] for at in range(len(items))]
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _in_memory(largest: int) -> int:
+    """Return how many workers find room beside each other."""
+    import psutil
+
+    return max(1, int(psutil.virtual_memory().available // (_BASE + _PER_BYTE * largest)))
+
+
+def _as_lost(error: Exception) -> RankLostError:
+    """Say in the words of a reading error why there is no result."""
+    if isinstance(error, RankLostError):
+        return error
+    if isinstance(error, MemoryError):
+        return RankLostError(say("out of memory"), hint=_FEWER)
+    what = say("internal error: {name}: {error}", name=type(error).__name__, error=str(error))
+    lost = RankLostError(what, hint=say("analyze this rank alone with --debug and report what it shows"))
+    lost.__cause__ = error
+    return lost
+
+
+def _in_process(work: Callable[[T], R], items: Sequence[T], engine: Engine) -> Generator[Done[R], None, None]:
+    """Work here, on few threads: much of reading is Arrow's and numpy's work, which needs no interpreter lock."""
+    if engine.workers == 1:
+        for at, item in enumerate(items):
+            yield at, partial(work, item)
+        return
+    pool = ThreadPoolExecutor(engine.workers)
     try:
-        return list(pool.map(work, items))
+        places = {pool.submit(work, item): at for at, item in enumerate(items)}
+        for future in as_completed(places):
+            yield places.pop(future), future.result
     finally:  # after an error or Ctrl-C nobody waits for the ranks still being read
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _on_processes(work: Callable[[T], R], items: Sequence[T], engine: Engine) -> Generator[Done[R], None, None]:
+    """Work on processes; what a worker died of is tried once more at the end, alone: it may have lacked memory."""
+    from npuperf.process import WorkerDiedError
+
+    again: list[int] = []
+    for at, result in _shared_out(work, items, range(len(items)), engine.workers or 1):
+        if isinstance(result, WorkerDiedError):
+            again.append(at)
+        else:
+            yield at, result
+    for at in again:
+        for _, result in _shared_out(work, items, [at], 1):
+            yield at, (partial(_raise_died, result.status) if isinstance(result, WorkerDiedError) else result)
+
+
+def _shared_out(
+    work: Callable[[T], R], items: Sequence[T], places: Sequence[int], most: int
+) -> Iterator[tuple[int, Callable[[], R] | WorkerDiedError]]:
+    """Share the items at these places out to workers, and yield answers as they come."""
+    from npuperf.process import Worker, WorkerDiedError, first_ready
+
+    waiting = deque(places)
+    idle: list[Worker[T, R]] = []
+    busy: dict[Worker[T, R], int] = {}
+    try:
+        while waiting or busy:
+            while waiting and len(busy) < most:
+                worker = idle.pop() if idle else Worker(work)
+                busy[worker] = waiting.popleft()
+                worker.hand(items[busy[worker]])
+            for worker in first_ready(busy):
+                at = busy.pop(worker)
+                try:
+                    answer = worker.answer()
+                except WorkerDiedError as died:
+                    worker.end()
+                    yield at, died
+                else:
+                    idle.append(worker)
+                    yield at, answer
+    finally:
+        for worker in (*busy, *idle):
+            worker.end()
+
+
+def _raise_died(status: int | None) -> NoReturn:
+    if status is not None and status < 0:
+        raise RankLostError(say("the worker process was killed by signal {number} (out of memory?)", number=-status),
+                       hint=_FEWER)  # fmt: skip
+    raise RankLostError(say("the worker process ended by itself, with status {status}", status=status), hint=_FEWER)
+
+
+def _on_dask(work: Callable[[T], R], items: Sequence[T], engine: Engine) -> Generator[Done[R], None, None]:
+    raise NotImplementedError
+    yield
+
+
+_ENGINES: Final = {"serial": _in_process, "processes": _on_processes, "dask": _on_dask}

@@ -1,23 +1,31 @@
-"""The only place that starts other programs."""
+"""The only place that starts other programs, and workers of our own."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import psutil
 
 from npuperf.errors import InputError
 from npuperf.messages import say
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 #: Seconds between two looks at a program that runs.
 _TICK = 0.2
@@ -28,6 +36,7 @@ _IMPATIENT = (3, 3.0)
 #: A Python program keeps what it says to a file to itself for a while, and a signal makes it lose that.
 _AT_ONCE = {"PYTHONUNBUFFERED": "1"}
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of prctl(2)
+_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +165,115 @@ def run_logged(
         child.wait()
         _end(_family(os.getpid())[1:])
         raise
+
+
+class WorkerDiedError(Exception):
+    """A worker ended before it answered; ``status`` is its exit status, -n for a signal."""
+
+    def __init__(self, status: int | None) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+class _RemoteError(Exception):
+    """The traceback of an error in a worker, as text."""
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0]}"
+
+
+class Worker(Generic[T, R]):
+    """A Python of its own that applies one function to what it is handed, one thing at a time.
+
+    A ProcessPoolExecutor cannot tell which task its worker died of, fails all others with it, and leaves orphans
+    when it is killed itself. This worker dies with us, whatever we die of.
+    """
+
+    def __init__(self, work: Callable[[T], R]) -> None:
+        from multiprocessing import get_context
+
+        context = get_context("spawn")  # a fork would take over the locks of our threads
+        self._line, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, work), daemon=True)
+        with _held_back(signal.SIGINT):  # for good in the child: a terminal's Ctrl-C is ours to handle
+            self._process.start()
+        theirs.close()
+
+    def hand(self, item: T) -> None:
+        """Hand it something to work on; whether it is still alive shows when it is to answer."""
+        with contextlib.suppress(OSError):
+            self._line.send(item)
+
+    def answer(self) -> Callable[[], R]:
+        """Wait for the answer; calling it returns the result or raises what the work raised. Raises WorkerDiedError."""
+        try:
+            done, answer = self._line.recv()
+        except (EOFError, OSError) as error:
+            self._process.join(_GRACE)
+            raise WorkerDiedError(self._process.exitcode) from error
+        return (lambda: answer) if done else (lambda: _again(answer))
+
+    def end(self) -> None:
+        """End it at once, at work or not: it only reads."""
+        self._process.kill()
+        self._process.join()
+        self._line.close()
+
+
+def first_ready(workers: Collection[Worker[T, R]]) -> list[Worker[T, R]]:
+    """Wait until one of the workers has an answer, or died, and return all that do."""
+    from multiprocessing.connection import wait
+
+    lines = {worker._line: worker for worker in workers}
+    return [lines[line] for line in wait(list(lines))]  # type: ignore[index]  # it returns what it was given
+
+
+def _serve(line: Connection, work: Callable[[Any], object]) -> None:
+    """Be a worker: answer until nobody asks any more."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+    with contextlib.suppress(EOFError, ConnectionError):
+        while True:
+            answer = _tried(work, line.recv())
+            try:
+                line.send(answer)
+            except (pickle.PicklingError, TypeError, AttributeError) as error:
+                line.send((False, (RuntimeError(f"the answer cannot be sent: {error}"), "")))
+
+
+def _tried(work: Callable[[Any], object], item: object) -> tuple[bool, object]:
+    """Return whether the work was done, and its result or its error."""
+    try:
+        return True, work(item)
+    except Exception as error:
+        from traceback import format_exc
+
+        there = format_exc()
+        with contextlib.suppress(Exception):  # not every error survives the way
+            pickle.loads(pickle.dumps(error))
+            return False, (error, there)
+        return False, (RuntimeError(f"{type(error).__name__}: {error}"), there)
+
+
+def _again(raised: tuple[Exception, str]) -> Any:
+    error, there = raised
+    raise error from _RemoteError(there)
+
+
+@contextlib.contextmanager
+def _held_back(number: signal.Signals) -> Iterator[None]:
+    """Let a signal wait; what is started meanwhile never gets it."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    from multiprocessing import resource_tracker
+
+    resource_tracker.ensure_running()  # else it starts with the first child, and lets the signal through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _wait(child: subprocess.Popen[bytes], tick: Callable[[], None]) -> int:

@@ -18,7 +18,8 @@ class AnalyzeRequest:
     ``cores`` is the user's word on core counts and overrides the profile's; ``what_if`` are expressions of
     :mod:`npuperf.replay.whatif`; ``cores_of`` a split of cores to replay, by stream; ``expect`` limits that kernels
     must obey; ``before`` an earlier profile of the same program, against which SuperKernels are held, and ``plog`` a
-    folder of CANN's logs; ``rules`` those to ask (all if empty); ``fail_on`` the gates.
+    folder of CANN's logs; ``rules`` those to ask (all if empty); ``fail_on`` the gates;
+    ``engine``, ``workers`` and ``scheduler`` say where ranks are worked on (:class:`npuperf.parallel.Engine`).
     """
 
     path: Path = Path("result")
@@ -36,6 +37,9 @@ class AnalyzeRequest:
     thresholds: Mapping[str, float] = field(default_factory=dict)
     rules: tuple[str, ...] = ()
     fail_on: tuple[str, ...] = ()
+    engine: str = "auto"
+    workers: int | None = None
+    scheduler: str | None = None
 
     @property
     def partial(self) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from msgspec import structs
 
@@ -20,6 +21,7 @@ from npuperf.errors import InputError, UsageError
 from npuperf.messages import Message, say, say_n, series
 from npuperf.model.thresholds import Thresholds
 from npuperf.operators.sums import list_operators, merge
+from npuperf.parallel import Engine
 from npuperf.readers.context import read_plog
 from npuperf.readers.log import ReadLog
 from npuperf.readers.recording import Progress, Reading, Recording, open_recording
@@ -46,20 +48,28 @@ class _Source:
     steps: frozenset[int] = field(default_factory=frozenset)
 
 
-def run(request: AnalyzeRequest, recording: Recording | None = None, progress: Progress | None = None) -> Result:
+def run(
+    request: AnalyzeRequest,
+    recording: Recording | None = None,
+    progress: Progress | None = None,
+    finished: Callable[[], None] | None = None,
+) -> Result:
     """Analyze everything at the request's path, or a recording of it that is open already.
 
-    ``progress`` gets the number of bytes read since its last call. Raises InputError when nothing can be read,
-    UsageError when the rank, device or step asked for is not there, or an expression cannot be.
+    ``progress`` gets the number of bytes read since its last call; ``finished`` is called after each rank. Raises
+    InputError when nothing can be read, UsageError when the rank, device or step asked for is not there, or an
+    expression or engine cannot be.
     """
     for expression in request.what_if:
         parse(expression)
     conditions = [parse_condition(text, Result) for text in request.fail_on]
+    engine = Engine.asked(request.engine, request.workers, request.scheduler)
     thresholds = load_thresholds(request.thresholds)
     recording = recording or open_recording(request.path)
     context = ReadLog()
     earlier = _earlier(request, context)
-    sources = recording.map(lambda reading: _examine(reading, request, thresholds, earlier), progress)
+    work = partial(_examine, request=request, thresholds=thresholds, earlier=earlier)
+    sources = recording.map(work, progress, engine, finished)
     errors = [s.error for s in sources if s.error]
     if errors and len(errors) == len(sources):
         raise errors[0]

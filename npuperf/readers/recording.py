@@ -5,10 +5,11 @@ Tables and timelines of a source are joined to device profiles, exact data befor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Final, TypeVar
@@ -18,7 +19,7 @@ from npuperf.messages import Message, say
 from npuperf.model.chip import Cores, cores_of_soc
 from npuperf.model.device import Context, DeviceProfile, VendorStep
 from npuperf.model.tasks import Tasks
-from npuperf.parallel import map_ranks
+from npuperf.parallel import Engine, map_ranks
 from npuperf.readers.context import (
     RecordedMachine,
     read_cluster_steps,
@@ -252,11 +253,7 @@ class Recording:
     @property
     def timeline_bytes(self) -> int:
         """How many bytes the progress of reading adds up to."""
-        total = 0
-        for file in {f for s in self.sources for f in s.timeline if f.suffix != ".gz"}:
-            with suppress(OSError):  # reading it says why
-                total += file.stat().st_size
-        return total
+        return _bytes({file for source in self.sources for file in _told_of(source)})
 
     @property
     def profiles(self) -> list[DeviceProfile]:
@@ -267,13 +264,41 @@ class Recording:
             raise errors[0]
         return [profile for reading in readings for profile in reading.profiles]
 
-    def map(self, work: Callable[[Reading], R], progress: Progress | None = None) -> list[R]:
+    def map(
+        self,
+        work: Callable[[Reading], R],
+        progress: Progress | None = None,
+        engine: Engine | None = None,
+        finished: Callable[[], None] | None = None,
+    ) -> list[R]:
         """Read every source, several at a time, and apply ``work`` to what it gave; results keep the sources' order.
 
         A source that cannot be read is a reading with an ``error``. ``progress`` gets the number of bytes read since
-        its last call, from several threads; nothing is read, so nothing reported, of what was kept.
+        its last call, from several threads; nothing is read, so nothing reported, of what was kept. What is kept is
+        kept in this process; else ``engine`` says where to read, and there one source that comes to grief leaves the
+        others alone. ``finished`` is called after each source.
         """
-        return map_ranks(lambda slot: work(self._read(slot, progress)), self._slots)
+        told = (lambda _: finished()) if finished else None
+        if self.keep or engine is None:
+            return map_ranks(lambda slot: work(self._read(slot, progress)), self._slots, finished=told)
+        sizes = [_bytes(source.data_files()) for source in self.sources]
+        fitted = engine.fitted(sizes)
+        here = fitted.name == "serial"
+
+        def report(at: int) -> None:
+            if progress is not None and not here:
+                progress(_bytes(_told_of(self.sources[at])))
+            if finished is not None:
+                finished()
+
+        return map_ranks(
+            partial(_read_and, work, progress=progress) if here else partial(_read_and, work),
+            self.sources,
+            fitted,
+            sizes=sizes,
+            lost=lambda source, error: work(_lost(source, error)),
+            finished=report,
+        )
 
     def _read(self, slot: _Slot, progress: Progress | None) -> Reading:
         if not self.keep:
@@ -288,6 +313,31 @@ def open_recording(path: Path, *, keep: bool = False) -> Recording:
     """Find the profiles at a path. Raises InputError when nothing is there that could be read."""
     sources, notes = find(path)
     return Recording(path, sources, notes, keep=keep)
+
+
+def _told_of(source: Source) -> list[Path]:
+    """Return the files of which reading tells how far it is."""
+    return [file for file in source.timeline if file.suffix != ".gz"]
+
+
+def _bytes(files: Iterable[Path]) -> int:
+    total = 0
+    for file in files:
+        with suppress(OSError):  # reading it says why
+            total += file.stat().st_size
+    return total
+
+
+def _read_and(work: Callable[[Reading], R], source: Source, progress: Progress | None = None) -> R:
+    """Read a source and reduce it, wherever that is done."""
+    return work(_reading(source, progress))
+
+
+def _lost(source: Source, why: InputError) -> Reading:
+    """Return the reading of a source that nobody came back from."""
+    error = InputError(say("{path}: {why}", path=str(source.root), why=why.what), hint=why.hint)
+    error.__cause__ = why
+    return Reading(source, ReadLog(), error=error)
 
 
 def _reading(source: Source, progress: Progress | None) -> Reading:
