@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
+from itertools import islice
+from pathlib import Path
+from pkgutil import resolve_name
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
+from npuperf import __version__
 from npuperf.errors import InputError, NpuperfError, UsageError
 from npuperf.messages import say, series
 
-if TYPE_CHECKING:  # loaded where it is used: one rank needs no worker
+if TYPE_CHECKING:  # loaded where they are used: one rank needs no worker, and few have dask
+    from distributed import Client, Future
+
     from npuperf.process import Worker, WorkerDiedError
 
 T = TypeVar("T")
@@ -27,9 +36,13 @@ ENGINES: Final = ("auto", "serial", "processes", "dask")
 #: Threads of one process: more of them wait for the interpreter.
 _THREADS: Final = 4
 #: Below this many bytes the workers would take longer to start than the work takes (docs/decisions.md).
-_WORTH_PROCESSES: Final = 24 << 20
+_WORTH_PROCESSES: Final = 32 << 20
 #: Memory that a worker needs to begin with, and per byte of its rank's files (docs/decisions.md).
-_BASE, _PER_BYTE = 150 << 20, 6
+_BASE, _PER_BYTE = 150 << 20, 3
+#: Seconds to wait for the first dask worker.
+_FIRST_WORKER: Final = 60
+_ADDRESS: Final = re.compile(r"^(\w+://.+|[\w.-]+:\d+)$")
+_ALONE: Final = Lock()
 _FEWER: Final = say("give it more memory, or fewer --workers")
 
 
@@ -66,7 +79,7 @@ class Engine:
         if name == "auto":
             much = len(sizes) > 1 and cores() > 1 and sum(sizes) >= _WORTH_PROCESSES
             name = "processes" if much and self.workers != 1 else "serial"
-        if name == "dask":
+        if self.scheduler is not None:
             return replace(self, name=name)
         most = min(cores(), _THREADS) if name == "serial" else min(cores(), _in_memory(max(sizes, default=0)))
         return replace(self, name=name, workers=max(1, min(self.workers or most, len(sizes))))
@@ -211,8 +224,107 @@ def _raise_died(status: int | None) -> NoReturn:
 
 
 def _on_dask(work: Callable[[T], R], items: Sequence[T], engine: Engine) -> Generator[Done[R], None, None]:
-    raise NotImplementedError
-    yield
+    """Work on a dask cluster; each of its workers has one item at a time, and one to go on with."""
+    from distributed import as_completed
+
+    with _connected(engine) as client:
+        workers = _agreeing_workers(client)
+        call = partial(_on_worker, work, version=__version__, folder=str(Path.cwd()))
+        waiting = iter(enumerate(items))
+        ahead = engine.workers or 2 * workers
+        places = {client.submit(call, item, pure=False): at for at, item in islice(waiting, ahead)}
+        done = as_completed(list(places), loop=client.loop)
+        for future in done:
+            yield places.pop(future), partial(_gathered, future)
+            future.release()
+            for at, item in islice(waiting, 1):
+                following = client.submit(call, item, pure=False)
+                places[following] = at
+                done.add(following)
+
+
+@contextmanager
+def _connected(engine: Engine) -> Iterator[Client]:
+    """Connect to the cluster that is there, or make one on this machine for as long as it is needed."""
+    import dask
+    from distributed import Client, LocalCluster
+
+    if engine.scheduler is not None:
+        with _reached(engine.scheduler) as client:
+            yield client
+        return
+    once = dask.config.set({"distributed.scheduler.allowed-failures": 1})  # what kills two workers is given up
+    local = {"threads_per_worker": 1, "memory_limit": 0, "dashboard_address": None, "silence_logs": logging.CRITICAL}
+    with once, LocalCluster(n_workers=engine.workers, **local) as here, Client(here, set_as_default=False) as client:
+        yield client
+
+
+@contextmanager
+def _reached(scheduler: str) -> Iterator[Client]:
+    """Connect to a scheduler by its address or its file."""
+    from distributed import Client
+
+    is_file = Path(scheduler).is_file()
+    if not is_file and not _ADDRESS.match(scheduler):
+        what = say("--scheduler {scheduler}: neither a file nor an address", scheduler=scheduler)
+        raise UsageError(what, hint=say("give tcp://HOST:PORT, or the file of: dask scheduler --scheduler-file FILE"))
+    try:
+        client = Client(**{"scheduler_file" if is_file else "address": scheduler}, set_as_default=False)
+    except (OSError, ValueError) as error:
+        what = say("--scheduler {scheduler}: cannot be reached: {why}", scheduler=scheduler, why=str(error))
+        raise UsageError(what, hint=say("docs/cluster.md shows how a cluster is started")) from error
+    with client:
+        yield client
+
+
+def _agreeing_workers(client: Client) -> int:
+    """Wait for a first worker and return how many there are. Raises UsageError where their npuperf is not ours."""
+    try:
+        client.wait_for_workers(1, timeout=_FIRST_WORKER)
+    except TimeoutError as error:
+        what = say("the dask cluster has no workers: none came within {seconds} s", seconds=_FIRST_WORKER)
+        raise UsageError(what, hint=say("start some: dask worker --scheduler-file FILE (docs/cluster.md)")) from error
+    found = client.run(resolve_name, "npuperf:__version__", on_error="return")
+    for worker, version in found.items():
+        if isinstance(version, Exception):
+            what = say("dask worker {worker}: npuperf cannot be loaded there: {why}", worker=worker, why=str(version))
+            raise UsageError(what, hint=say("start the workers with a Python that has npuperf {version}",
+                                            version=__version__)) from version  # fmt: skip
+        _agree(version, worker)
+    return len(found)
+
+
+def _agree(version: str, worker: str) -> None:
+    if version != __version__:
+        what = say("dask worker {worker} has npuperf {theirs}, this is {ours}",
+                   worker=worker, theirs=version, ours=__version__)  # fmt: skip
+        raise UsageError(what, hint=say("install the same version everywhere"))
+
+
+def _on_worker(work: Callable[[T], R], item: T, version: str, folder: str) -> R:
+    """Work on a dask worker: on one item at a time, however many threads it has, and in the client's folder."""
+    if version != __version__:  # it came after the others
+        raise RankLostError(say("a dask worker has npuperf {theirs}, not {ours}", theirs=__version__, ours=version))
+    with _ALONE:
+        before = Path.cwd()
+        with suppress(OSError):  # relative paths will not be found
+            os.chdir(folder)
+        try:
+            return work(item)
+        finally:
+            os.chdir(before)
+
+
+def _gathered(future: Future) -> Any:
+    from distributed import CancelledError
+    from distributed.scheduler import KilledWorker
+
+    try:
+        return future.result()
+    except KilledWorker as error:
+        raise RankLostError(say("the dask workers that had it died (out of memory?)"), hint=_FEWER) from error
+    except CancelledError as error:
+        raise RankLostError(say("the dask scheduler was lost")) from error
 
 
 _ENGINES: Final = {"serial": _in_process, "processes": _on_processes, "dask": _on_dask}

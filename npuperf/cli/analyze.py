@@ -55,6 +55,7 @@ Examples:
   npuperf analyze samples/micro_batch_ascend_pt --expect-cores 9=24,48
   npuperf analyze ./with_super_kernel --before ./result --plog ./plog
   npuperf analyze ./result --recipe micro-batch-streams
+  npuperf analyze ./result --engine processes --workers 8
 """
 )
 CONTEXT: Final = context_settings()
@@ -102,6 +103,22 @@ def analyze(
             say("Replay the run with a stream's core limit: 5=8,16; repeatable."),
             "--cores-of",
             metavar="STREAM=CUBE,VECTOR",
+        ),
+    ] = None,
+    engine: Annotated[
+        str,
+        option(HOW, say("Where ranks are read: auto, serial, processes or dask."), "--engine", metavar="NAME"),
+    ] = "auto",
+    workers: Annotated[
+        int | None, option(HOW, say("Read at most N ranks at the same time."), "--workers", metavar="N", min=1)
+    ] = None,
+    scheduler: Annotated[
+        str | None,
+        option(
+            HOW,
+            say("A dask cluster that is there: its address or scheduler file."),
+            "--scheduler",
+            metavar="ADDRESS|FILE",
         ),
     ] = None,
     recipe: RecipeOption = None,
@@ -153,8 +170,8 @@ def analyze_and_keep(request: AnalyzeRequest, recording: Recording | None = None
     from npuperf.readers.recording import open_recording
 
     recording = recording or open_recording(request.path)
-    with reading(lambda: recording.timeline_bytes) as progress:
-        result = run(request, recording, progress)
+    with reading(lambda: recording.timeline_bytes, len(recording.sources)) as (progress, finished):
+        result = run(request, recording, progress, finished)
     if not request.partial:
         _keep(request.path, result)
     return result

@@ -5,12 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 
 from npuperf.messages import Message, say
 from npuperf.render.language import text
 
 #: Below this many bytes reading is over before a bar could be read.
 _WORTH_A_BAR = 50 << 20
+#: From this many ranks on it is not, however small they are.
+_MANY_RANKS = 32
 
 
 def tell(message: Message) -> None:
@@ -24,21 +27,30 @@ def tell_line(line: str) -> None:
 
 
 @contextmanager
-def reading(total: Callable[[], int]) -> Iterator[Callable[[int], None] | None]:
-    """Yield the callback that gets bytes read, or None when no bar is shown."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    size = total()
-    if size < _WORTH_A_BAR:
-        yield None
+def reading(
+    total: Callable[[], int], ranks: int
+) -> Iterator[tuple[Callable[[int], None] | None, Callable[[], None] | None]]:
+    """Yield what is told of bytes read and what is called after each rank, or None twice when no bar is shown."""
+    size = total() if sys.stderr.isatty() else 0
+    if size < _WORTH_A_BAR and (ranks < _MANY_RANKS or not sys.stderr.isatty()):
+        yield None, None
         return
     from rich.console import Console
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(text(say("reading")), total=size)
-        yield lambda read: bar.advance(task, read)
+        task = bar.add_task(text(_read(0, ranks)), total=size or None)
+        done = count(1)
+        yield (
+            lambda read: bar.advance(task, read),
+            lambda: bar.update(task, description=text(_read(next(done), ranks))),
+        )
+
+
+def _read(done: int, ranks: int) -> Message:
+    if ranks == 1:
+        return say("reading")
+    return say("reading: {done} of {ranks} ranks", done=done, ranks=ranks)
 
 
 @contextmanager
