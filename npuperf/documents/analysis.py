@@ -63,7 +63,9 @@ class Partition(Model, frozen=True, kw_only=True):
     """A window of device time split into parts that add up exactly.
 
     span = compute + comm_exposed + other_exposed + idle;
-    idle = host_wait + launch_latency + dependency_wait + unattributed.
+    idle = host_wait + launch_latency + dependency_wait + unattributed;
+    comm_exposed = comm_transfer + comm_wait + comm_unknown: data on its way, waiting for other ranks, and what cannot
+    be told apart, which is all of it where no other rank was loaded.
     """
 
     span_ns: int
@@ -75,6 +77,9 @@ class Partition(Model, frozen=True, kw_only=True):
     launch_latency_ns: int
     dependency_wait_ns: int
     unattributed_ns: int
+    comm_transfer_ns: int = 0
+    comm_wait_ns: int = 0
+    comm_unknown_ns: int = 0
 
 
 class Step(Model, frozen=True, kw_only=True):

@@ -32,7 +32,9 @@ def page(result: Result, view: View) -> Page:
     """Return everything that an analysis says."""
     verdict = Line(verdict_of(result), "bold", BOUND[result.verdict.bound])
     evidence = series(say("{name} {share}", name=k, share=share(v)) for k, v in result.verdict.evidence.items())
-    lines = [Line(steps_line(result)), verdict, *([Line(evidence)] if evidence.items else []), *common(result)]
+    lines = [Line(steps_line(result)), verdict, *([Line(evidence)] if evidence.items else [])]
+    alone = apart_line(result.devices[0].partition) if len(result.devices) == 1 else None
+    lines += [*([Line(alone)] if alone else []), *common(result)]
     tables = [fill(table, result, view.top) for table in TABLES if table.name not in _ELSEWHERE]
     sections = [Section(say("findings"), list(_findings(result.findings))), Section(say("input"), list(_input(result)))]
     name = PurePath(result.input.path).name or result.input.path
@@ -96,6 +98,9 @@ _PARTS: Final = (
     ("span_ns", say("span"), 0),
     ("compute_ns", say("compute"), 1),
     ("comm_exposed_ns", say("exposed communication"), 1),
+    ("comm_transfer_ns", say("transfer"), 2),
+    ("comm_wait_ns", say("waiting for other ranks"), 2),
+    ("comm_unknown_ns", say("transfer or waiting (cannot tell)"), 2),
     ("other_exposed_ns", say("exposed copies and other work"), 1),
     ("idle_ns", say("idle"), 1),
     ("host_wait_ns", say("waiting for the host"), 2),
@@ -103,6 +108,8 @@ _PARTS: Final = (
     ("dependency_wait_ns", say("waiting for a dependency"), 2),
     ("unattributed_ns", say("unattributed (no launch recorded)"), 2),
 )
+#: Share of the span below which no word is said about how communication splits.
+_NOTABLE: Final = 0.02
 #: What the two numbers and the gaps take of a row.
 _NUMBERS: Final = 28
 
@@ -133,7 +140,17 @@ def partition_rows(device: Device, width: int) -> list[Row]:
 
 
 def _is_shown(whole: Partition, field: str, depth: int) -> bool:
+    if field == "comm_unknown_ns" and not (whole.comm_transfer_ns or whole.comm_wait_ns):
+        return False  # all of it: the line above says how much
     return bool(getattr(whole, field)) or not (depth == 2 or field == "other_exposed_ns")
+
+
+def apart_line(whole: Partition) -> Message | None:
+    """Say what one rank alone cannot tell, and what would, where that is a notable part of the time."""
+    told = whole.comm_transfer_ns or whole.comm_wait_ns
+    if told or whole.comm_exposed_ns <= _NOTABLE * whole.span_ns:
+        return None
+    return say("one rank alone cannot tell transfer from waiting: load all ranks")
 
 
 def check_line(device: Device) -> Message:

@@ -40,6 +40,9 @@ _PARTITION: Final = (
     Column("launch_latency_ns", say("launch latency"), "ms", "partition.launch_latency_ns", 2),
     Column("dependency_wait_ns", say("dependency wait"), "ms", "partition.dependency_wait_ns", 2),
     Column("unattributed_ns", say("unattributed"), "ms", "partition.unattributed_ns", 2),
+    Column("comm_transfer_ns", say("exposed transfer"), "ms", "partition.comm_transfer_ns", 3),
+    Column("comm_wait_ns", say("exposed wait for ranks"), "ms", "partition.comm_wait_ns", 3),
+    Column("comm_unknown_ns", say("exposed, either of them"), "ms", "partition.comm_unknown_ns", 3),
 )
 _GAIN: Final = (
     Column("gain_low_ns", say("saves per step or window, min"), "us", "gain_ns_per_step.0"),

@@ -11,7 +11,7 @@ from rich.text import Text
 from npuperf.documents.analysis import Device, Operator, Result
 from npuperf.messages import Message, chain, say
 from npuperf.render import View
-from npuperf.render.analysis_page import PARTITION_TABLE, check_line, partition_rows
+from npuperf.render.analysis_page import PARTITION_TABLE, apart_line, check_line, partition_rows
 from npuperf.render.analysis_tables import DEVICES, OPERATORS, STEPS, TABLES
 from npuperf.render.core_text import core_lines, gate_parts
 from npuperf.render.finding_text import finding_lines, footer, what_if_lines
@@ -76,8 +76,9 @@ def _partition(result: Result, view: View) -> RenderableType:
     rows = partition_rows(device, view.width)
     styles = {i: ("bold", "", "dim")[row[0].depth] for i, row in enumerate(rows)}
     title = say("where the time goes: {facts}", facts=chain(*_facts(result, device), by=" · "))
-    check = [line(check_line(device), "dim")] if view.full else []
-    return section(title, Fitted(filled(PARTITION_TABLE, rows), styles=styles), *check)
+    notes = (apart_line(device.partition), check_line(device) if view.full else None)
+    said = (line(note, "dim") for note in notes if note)
+    return section(title, Fitted(filled(PARTITION_TABLE, rows), styles=styles), *said)
 
 
 def _facts(result: Result, device: Device) -> Iterator[Message]:

@@ -85,6 +85,7 @@ class Timeline:
             "launch_latency": self.idle.launch_latency.within(windows),
             "dependency_wait": self.idle.dependency_wait.within(windows),
             "unattributed": self.idle.unattributed.within(windows),
+            "comm_unknown": both - compute,  # one rank alone cannot tell a transfer from waiting for the others
         }
         rows = zip(*(values.tolist() for values in parts.values()), strict=True)
         return [Partition(**{f"{k}_ns": v for k, v in zip(parts, row, strict=True)}) for row in rows]

@@ -32,6 +32,7 @@ def partition_of(step: VendorStep) -> Partition:
         launch_latency_ns=0,
         dependency_wait_ns=0,
         unattributed_ns=step.free,
+        comm_unknown_ns=step.comm_exposed,
     )
 
 

@@ -34,7 +34,7 @@ def test_partition_by_hand(tmp_path: Path) -> None:
     assert device.clock.skew_ns == 0 and device.clock.launch_latency_ns == 8_000
     assert device.partition == Partition(
         span_ns=65_000, compute_ns=15_000, comm_exposed_ns=30_000, other_exposed_ns=0, idle_ns=20_000,
-        host_wait_ns=7_000, launch_latency_ns=13_000, dependency_wait_ns=0, unattributed_ns=0,
+        host_wait_ns=7_000, launch_latency_ns=13_000, dependency_wait_ns=0, unattributed_ns=0, comm_unknown_ns=30_000,
     )  # fmt: skip
 
 
@@ -156,7 +156,7 @@ def test_kineto_by_hand(tmp_path: Path, form: str) -> None:
     (device,) = result.devices
     assert device.partition == Partition(
         span_ns=82_000, compute_ns=30_000, comm_exposed_ns=20_000, other_exposed_ns=2_000, idle_ns=30_000,
-        host_wait_ns=20_000, launch_latency_ns=10_000, dependency_wait_ns=0, unattributed_ns=0,
+        host_wait_ns=20_000, launch_latency_ns=10_000, dependency_wait_ns=0, unattributed_ns=0, comm_unknown_ns=20_000,
     )  # fmt: skip
     assert result.input.kind == "kineto"
     assert [s.step for s in device.steps] == [3]

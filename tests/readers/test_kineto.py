@@ -50,6 +50,9 @@ EXPECTED = {
     "launch_latency_ns": 12_000,
     "dependency_wait_ns": 2_000,
     "unattributed_ns": 0,
+    "comm_transfer_ns": 0,
+    "comm_wait_ns": 0,
+    "comm_unknown_ns": 29_000,
 }
 STEPS = {3: (95, 199), 4: (199, 240)}
 

@@ -100,6 +100,7 @@ def slow_partition(tasks: list[Task], begin: int, end: int, skew: int, latency: 
 def assert_adds_up(p: Partition) -> None:
     assert p.span_ns == p.compute_ns + p.comm_exposed_ns + p.other_exposed_ns + p.idle_ns
     assert p.idle_ns == p.host_wait_ns + p.launch_latency_ns + p.dependency_wait_ns + p.unattributed_ns
+    assert p.comm_exposed_ns == p.comm_transfer_ns + p.comm_wait_ns + p.comm_unknown_ns
     assert min(getattr(p, name) for name in p.__struct_fields__) >= 0
 
 
