@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+import numpy as np
 
 from npuperf.model.communication import Bandwidth, LinkUse, Operations, ProcessGroup
 from npuperf.model.labels import I64
@@ -12,13 +14,17 @@ from npuperf.model.labels import I64
 class Local:
     """Stretches of a rank's own time between communication, and what fills them (ns, a row each).
 
-    ``length`` = compute + host + other, host being waits for the host and launches under way. ``compute`` and
-    ``host`` are -1 where the files do not tell.
+    ``length`` = compute + host + other, host being waits for the host and launches under way.
     """
 
     length: I64
     compute: I64
     host: I64
+
+    @classmethod
+    def spread(cls, length: I64, share: float) -> Local:
+        """Return stretches of which the same share is compute, and no wait is known."""
+        return cls(length, np.rint(length * share).astype(np.int64), np.zeros(len(length), np.int64))
 
     def __len__(self) -> int:
         return len(self.length)
@@ -55,6 +61,8 @@ class RankSummary:
     Operation k arrives ``to_start[k]`` after release ``base[k]`` (-1: after ``begin``) or, where ``after[k]`` ≥ 0,
     ``to_start[k].length`` after the end of operation ``after[k]``.
 
+    ``compute_before`` and ``host_before``: per operation, what the track spent so between ``begin`` and its start.
+
     ``exposed_*``: stretches of exposed communication, disjoint and in order; ``exposed_op`` is the operation that
     began first, which owns them. ``hidden_ns``: per operation, how much of it compute hid; -1 unknown.
     ``step_start``/``step_end``: the steps that ``step_number`` names.
@@ -83,6 +91,8 @@ class RankSummary:
     base: I64
     after: I64
     to_start: Local
+    compute_before: I64
+    host_before: I64
     tail: Local
     bandwidth: Bandwidth
     links: LinkUse
@@ -93,6 +103,4 @@ class RankSummary:
     operators: tuple[OperatorTime, ...] = ()
     experts: ExpertTimes | None = None
     bound: str = "unknown"
-    phase: str | None = None
     where: str | None = None
-    notes: tuple[str, ...] = field(default_factory=tuple)

@@ -41,6 +41,7 @@ class Thresholds:
     host_operator_elements: int
     uneven_share: float
     pause_ns: int
+    root_share: float
     severity_high: float
     severity_medium: float
     transfer_ratio: float
