@@ -16,7 +16,9 @@ from npuperf.messages import say
 from npuperf.model.chip import Cores
 from npuperf.model.columns import STEP_COLUMNS, STEP_REQUIRED
 from npuperf.model.device import Context, VendorStep
+from npuperf.model.labels import I64
 from npuperf.model.tasks import NO_TIME
+from npuperf.readers.comm_groups import GroupBook, book_of
 from npuperf.readers.log import ReadLog
 from npuperf.readers.table import RowTable, read_table
 
@@ -59,18 +61,21 @@ def read_machine(manifest: Path | None, log: ReadLog) -> RecordedMachine:
     )
 
 
-def read_context(profiler_info: Path | None, metadata: Path | None, log: ReadLog) -> tuple[Context, int | None]:
-    """Read how the profile was taken, and the rank if it is recorded."""
+def read_context(
+    profiler_info: Path | None, metadata: Path | None, log: ReadLog
+) -> tuple[Context, int | None, GroupBook]:
+    """Read how the profile was taken, the rank if it is recorded, and the rank's process groups."""
     info = _json(profiler_info, log) if profiler_info else {}
     experimental = _object(_object(info, "config"), "experimental_config")
-    environment = _object(_json(metadata, log) if metadata else {}, "ENV_VARIABLES")
+    described = _json(metadata, log) if metadata else {}
+    environment = _object(described, "ENV_VARIABLES")
     log.use(*filter(None, (profiler_info, metadata)))
     context = Context(
         level=_text(experimental.get("_profiler_level")),
         environment={str(k): str(v) for k, v in environment.items()},
         cann=_text(info.get("cann_version")),
     )
-    return context, _int(info.get("rank_id"))
+    return context, _int(info.get("rank_id")), book_of(described)
 
 
 def read_vendor_steps(path: Path, log: ReadLog) -> list[VendorStep]:
@@ -102,9 +107,15 @@ def vendor_steps(table: RowTable) -> list[VendorStep]:
             comm_exposed=times["comm_exposed"][i],
             free=times["free"][i],
             span=compute + times["comm_exposed"][i] + times["free"][i],
+            bubble=_known(table.times["bubble"], i),
+            comm=_known(table.times["communication"], i),
         )
         for i, compute in enumerate(times["compute"])
     ]
+
+
+def _known(column: I64, row: int) -> int | None:
+    return None if column[row] == NO_TIME else int(column[row])
 
 
 def _json(path: Path, log: ReadLog) -> dict[str, Any]:

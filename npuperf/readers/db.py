@@ -15,10 +15,13 @@ import numpy as np
 from npuperf.errors import InputError
 from npuperf.messages import say
 from npuperf.model.columns import pmu_name
+from npuperf.model.communication import Communication
 from npuperf.model.device import HostSteps, VendorStep
 from npuperf.model.host import HostOps, Spans
 from npuperf.model.labels import F32, I64, Labels, Mask
 from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, UNKNOWN, Tasks, Work, work_of_rows, work_of_tasks
+from npuperf.readers.comm_db import DbCommunication, read_communication_db
+from npuperf.readers.comm_sums import read_sums
 from npuperf.readers.join import match, pick
 from npuperf.readers.log import ReadLog
 from npuperf.readers.sqlite import Database, open_database
@@ -32,8 +35,8 @@ _INVALID: Final = (4294967295, -1)
 _TID_MASK: Final = 0xFFFFFFFF
 
 
-def read_db(path: Path, log: ReadLog) -> tuple[TraceTimeline, dict[int, int]]:
-    """Read tasks, launches, torch operators and steps; also the rank of each device (device → rank).
+def read_db(path: Path, log: ReadLog) -> tuple[TraceTimeline, dict[int, int], DbCommunication]:
+    """Read tasks, launches, torch operators and steps; also the rank of each device, and its communication.
 
     Raises InputError when the file is no database or has no device tasks.
     """
@@ -57,27 +60,39 @@ def read_db(path: Path, log: ReadLog) -> tuple[TraceTimeline, dict[int, int]]:
         }
         steps = db.columns("STEP_TIME", {"number": "id", "start": "startNs", "end": "endNs"})
         ranks = db.columns("RANK_DEVICE_MAP", {"rank": "rankId", "device": "deviceId"})
+        recorded = read_communication_db(db)
     pairs = zip(ranks["device"].tolist(), ranks["rank"].tolist(), strict=True)
     timeline = TraceTimeline(devices, host, HostSteps(steps["number"], steps["start"], steps["end"]))
-    return timeline, {d: r for d, r in pairs if r >= 0}
+    return timeline, {d: r for d, r in pairs if r >= 0}, recorded
 
 
-def read_analysis_db(path: Path, log: ReadLog) -> list[VendorStep]:
-    """Read the exporter's own split of each step from analysis.db (µs)."""
-    parts = ("computing", "communication_not_overlapped", "free")
+def read_analysis_db(
+    path: Path, log: ReadLog, *, communication: bool = False
+) -> tuple[list[VendorStep], Communication]:
+    """Read the exporter's own split of each step from analysis.db (µs); of communication if wanted, too."""
     with open_database(path, log) as db:
-        if not db.has("StepTraceTime").issuperset(parts):
-            return []
-        wanted = {p: f"CAST(ROUND({p} * {NS_PER_US}) AS INTEGER)" for p in parts}
-        wanted["step"] = "CAST(step AS INTEGER)"
-        wanted["device"] = db.first("StepTraceTime", "deviceId")
-        rows = db.columns("StepTraceTime", wanted)
+        return _split(db), read_sums(db) if communication else Communication()
+
+
+def _split(db: Database) -> list[VendorStep]:
+    parts = ("computing", "communication_not_overlapped", "free")
+    has = db.has("StepTraceTime")
+    if not has.issuperset(parts):
+        return []
+    optional = [p for p in ("bubble", "communication") if p in has]
+    wanted = {p: f"CAST(ROUND({p} * {NS_PER_US}) AS INTEGER)" for p in (*parts, *optional)}
+    wanted["step"] = "CAST(step AS INTEGER)"
+    wanted["device"] = db.first("StepTraceTime", "deviceId")
+    rows = {name: column.tolist() for name, column in db.columns("StepTraceTime", wanted).items()}
     return [
-        VendorStep(step, device if device >= 0 else None, compute, comm, free, compute + comm + free)
-        for step, device, compute, comm, free in zip(
-            rows["step"].tolist(), rows["device"].tolist(), *(rows[p].tolist() for p in parts), strict=True
+        VendorStep(
+            step, device if device >= 0 else None, compute, exposed, free, compute + exposed + free,
+            *(rows[p][i] if p in optional and rows[p][i] >= 0 else None for p in ("bubble", "communication")),
         )
-    ]
+        for i, (step, device, compute, exposed, free) in enumerate(
+            zip(rows["step"], rows["device"], *(rows[p] for p in parts), strict=True)
+        )
+    ]  # fmt: skip
 
 
 def _tasks(db: Database, calls: _Calls, api: _Api) -> tuple[Tasks, I64]:

@@ -18,6 +18,7 @@ from npuperf.errors import InputError, unreadable
 from npuperf.files import MANIFEST
 from npuperf.messages import Message, say
 from npuperf.model.columns import STEP_COLUMNS, STEP_REQUIRED, locate
+from npuperf.readers.comm_groups import CLUSTER_FILES
 from npuperf.readers.table import sniff_headers
 from npuperf.readers.unpack import sniff
 
@@ -36,15 +37,30 @@ _STAMP: Final = re.compile(r"_(\d{14})\.(?:csv|json|db)$")
 _SLICE: Final = re.compile(r"_slice_\d+")
 _RAW_DIRS: Final = {"FRAMEWORK", "logs", "data", "sqlite", "mindstudio_profiler_log"}
 _OUTPUT: Final = "ASCEND_PROFILER_OUTPUT"
-_INNER_DIRS: Final = (_OUTPUT, "mindstudio_profiler_output", "summary", "timeline")
+_INNER_DIRS: Final = (_OUTPUT, "mindstudio_profiler_output", "summary", "timeline", "analyze")
+#: Where the vendor's cluster tool writes; it repeats what the ranks beside it have.
+_CLUSTER: Final = "cluster_analysis_output"
+_FIXED: Final = (
+    "kernel_details.csv",
+    "step_trace_time.csv",
+    "cluster_step_trace_time.csv",
+    "analysis.db",
+    "communication.json",
+    "communication_matrix.json",
+    "communication_analyzer.db",
+)
 
 _READABLE: Final = say("kernel_details.csv, op_summary*.csv, step_trace_time.csv, trace_view.json, msprof_*.json, "
-                       "ascend_pytorch_profiler*.db, msprof_*.db or a PyTorch trace (.json, .json.gz)")  # fmt: skip
+                       "communication.json, ascend_pytorch_profiler*.db, msprof_*.db or a PyTorch trace "
+                       "(.json, .json.gz)")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The files of one collection. Paths that are empty or None were not found."""
+    """The files of one collection. Paths that are empty or None were not found.
+
+    ``groups``: what tells process groups apart, also of the whole run.
+    """
 
     root: Path
     kind: InputKind
@@ -53,6 +69,9 @@ class Source:
     db: Path | None = None
     analysis_db: Path | None = None
     steps: Path | None = None
+    communication: Path | None = None
+    matrix: Path | None = None
+    groups: tuple[Path, ...] = ()
     infos: tuple[Path, ...] = ()
     profiler_info: Path | None = None
     metadata: Path | None = None
@@ -63,11 +82,12 @@ class Source:
 
     def readable(self) -> bool:
         """Tell whether there is anything to analyze."""
-        return bool(self.kernels or self.timeline or self.db or self.steps or self.analysis_db)
+        tasks = self.kernels or self.timeline or self.db
+        return bool(tasks or self.steps or self.analysis_db or self.communication)
 
     def data_files(self) -> list[Path]:
         """Return the files with rows or events."""
-        optional = [p for p in (self.db, self.analysis_db, self.steps) if p]
+        optional = [p for p in (self.db, self.analysis_db, self.steps, self.communication, self.matrix) if p]
         return [*self.kernels, *self.timeline, *optional]
 
 
@@ -91,7 +111,7 @@ def find(path: Path) -> tuple[list[Source], list[Message]]:
         return [_file_source(path)], []
     groups = _collect(path)
     sources = [s for root, group in sorted(groups.items()) for s in _choose(root, group)]
-    sources = _drop_shadowed(sources)
+    sources = _drop_repeated(_drop_shadowed(sources))
     covered = {s.root for s in sources}
     unexported = [
         root
@@ -152,8 +172,7 @@ def _in_collection(base: Path) -> bool:
 
 def _is_data(name: str) -> bool:
     patterns = (_OP_SUMMARY, _TIMELINE, _TORCH_DB, _MSPROF_DB)
-    fixed = ("kernel_details.csv", "step_trace_time.csv", "cluster_step_trace_time.csv", "analysis.db")
-    return name in fixed or any(p.match(name) for p in patterns)
+    return name in _FIXED or any(p.match(name) for p in patterns)
 
 
 def _owner(base: Path, name: str) -> Path:
@@ -194,8 +213,10 @@ def _choose(root: Path, group: _Group) -> list[Source]:
         base,
         timeline=tuple(views or traces),
         db=next(iter(sorted(databases, key=lambda p: (not _TORCH_DB.match(p.name), p.name))), None),
-        analysis_db=next((f for f in files if f.name == "analysis.db"), None),
-        steps=next((f for f in files if f.name == "step_trace_time.csv"), None),
+        analysis_db=_first(files, "analysis.db") or _first(files, "communication_analyzer.db"),
+        communication=_first(files, "communication.json"),
+        matrix=_first(files, "communication_matrix.json"),
+        steps=_first(files, "step_trace_time.csv"),
         notes=tuple(notes + more + newer),
     )
     loose = [] if all(_NUMBERED.match(f.name) for f in stamped) else stamped
@@ -208,6 +229,10 @@ def _choose(root: Path, group: _Group) -> list[Source]:
     known = {f for s in sources for f in s.data_files()}
     kineto = [_file_source(f) for f in files if f not in known and not _is_data(f.name)]
     return sources + clusters + kineto
+
+
+def _first(files: list[Path], name: str) -> Path | None:
+    return next((f for f in files if f.name == name), None)
 
 
 def _newest(files: list[Path]) -> tuple[list[Path], list[Message]]:
@@ -260,7 +285,16 @@ def _with_context(source: Source) -> Source:
         metadata=metadata if metadata.is_file() else None,
         manifest=next((m for m in manifests if m.is_file()), None),
         device=int(device.group(1)) if device else None,
+        groups=_group_files(root),
     )
+
+
+def _group_files(root: Path) -> tuple[Path, ...]:
+    """Find what names process groups: beside the collection, and what the cluster tool wrote above it."""
+    folders = [root, root / _OUTPUT, *(above / _CLUSTER for above in root.absolute().parents[:3])]
+    own = [folder / "communication_group.json" for folder in folders]
+    tool = [folders[i] / name for i in range(2, len(folders)) for name in CLUSTER_FILES[1:]]
+    return tuple(path for path in (*own, *tool) if path.is_file())
 
 
 def _named(source: Source) -> Source:
@@ -283,8 +317,11 @@ def _file_source(path: Path) -> Source:
         return replace(context, kind="cluster", steps=path)
     if name == "step_trace_time.csv":
         return _named(replace(context, steps=path))
-    if name == "analysis.db":
+    if name in ("analysis.db", "communication_analyzer.db"):
         return replace(context, kind="db", analysis_db=path)
+    if name == "communication.json":
+        matrix = path.with_name("communication_matrix.json")
+        return replace(context, kind="json", communication=path, matrix=matrix if matrix.is_file() else None)
     if name.endswith(".csv"):
         steps = all(locate(sniff_headers(path), STEP_COLUMNS)[column] for column in STEP_REQUIRED)
         return _named(replace(context, steps=path) if steps else replace(context, kernels=(path,)))
@@ -303,5 +340,18 @@ def _file_source(path: Path) -> Source:
 
 def _drop_shadowed(sources: list[Source]) -> list[Source]:
     """Leave out PROF folders inside a torch_npu result whose own output is there: the same data again."""
-    outputs = [s.root for s in sources if s.kind == "ascend_pt" and (s.kernels or s.timeline or s.db)]
-    return [s for s in sources if not (s.kind == "prof" and any(o in s.root.parents for o in outputs))]
+    outputs = {
+        s.root for s in sources if s.kind == "ascend_pt" and (s.kernels or s.timeline or s.db or s.communication)
+    }
+    return [s for s in sources if not (s.kind == "prof" and outputs.intersection(s.root.parents))]
+
+
+def _drop_repeated(sources: list[Source]) -> list[Source]:
+    """Leave out what the cluster tool wrote where the ranks it is about are there."""
+    own = [s for s in sources if _CLUSTER not in s.root.parts]
+    above = {folder for s in own for folder in s.root.parents}
+    return [
+        s
+        for s in sources
+        if s in own or not any(f.name == _CLUSTER and f.parent in above for f in (s.root, *s.root.parents))
+    ]

@@ -18,9 +18,15 @@ from typing import Final, TypeVar
 from npuperf.errors import InputError
 from npuperf.messages import Message, say
 from npuperf.model.chip import Cores, cores_of_soc
+from npuperf.model.communication import Communication
 from npuperf.model.device import Context, DeviceProfile, VendorStep
 from npuperf.model.tasks import Tasks
 from npuperf.parallel import Engine, map_ranks
+from npuperf.readers.comm_db import DbCommunication, read_communication_tables
+from npuperf.readers.comm_groups import GroupBook, read_groups
+from npuperf.readers.comm_join import join
+from npuperf.readers.comm_json import read_communication_json
+from npuperf.readers.comm_matrix import read_matrix
 from npuperf.readers.context import (
     RecordedMachine,
     read_cluster_steps,
@@ -54,6 +60,9 @@ class _Found:
     cores: dict[int, Cores] = field(default_factory=dict)
     rank: int | None = None
     ranks: dict[int, int] = field(default_factory=dict)
+    book: GroupBook = field(default_factory=GroupBook)
+    recorded: dict[int, Communication] = field(default_factory=dict)
+    sums: list[Communication] = field(default_factory=list)
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
@@ -83,43 +92,83 @@ class _Found:
         if enough or not self.source.db:
             return
         with self.attempt():
-            self.timeline, self.ranks = read_db(self.source.db, self.log)
-            self.log.use(self.source.db)
+            self.timeline, self.ranks, recorded = read_db(self.source.db, self.log)
+            self._take(recorded, self.source.db)
+
+    def _take(self, recorded: DbCommunication, path: Path) -> None:
+        self.recorded = recorded.devices
+        self.book.take(recorded.book)
+        self.log.use(path)
+
+    def read_communication(self) -> None:
+        """Read what the exporter summed of each operation and link, and which ranks the groups have."""
+        source = self.source
+        with self.attempt():
+            if source.communication:
+                self.sums.append(read_communication_json(source.communication, self.log))
+                self.log.use(source.communication)
+        with self.attempt():
+            if source.matrix:
+                self.sums.append(Communication(links=read_matrix(source.matrix, self.log)))
+                self.log.use(source.matrix)
+        if source.db and not self.recorded and not source.communication:
+            with self.attempt():
+                self._take(read_communication_tables(source.db, self.log), source.db)
+        self.book.take(read_groups(source.groups, self.log))
 
     def read_vendor(self) -> None:
-        """Read the exporter's own split of the steps."""
+        """Read the exporter's own split of the steps; from the database also its sums, where no JSON has them."""
+        path = self.source.analysis_db
         with self.attempt():
             if self.source.steps:
                 self.vendor = read_vendor_steps(self.source.steps, self.log)
                 self.log.use(self.source.steps)
-            elif self.source.analysis_db:
-                self.vendor = read_analysis_db(self.source.analysis_db, self.log)
-                self.log.use(self.source.analysis_db)
+        if path and not (self.vendor and self.source.communication and self.source.matrix):
+            with self.attempt():
+                steps, sums = read_analysis_db(path, self.log, communication=True)
+                self.vendor = self.vendor or steps
+                self.sums.append(sums)
+                self.log.use(path)
+
+    def communication(self, number: int | None, tasks: Tasks, *, alone: bool) -> Communication:
+        """Put together what is known of one device's communication."""
+        own = [self.recorded[d] for d in (number, -1) if d is not None and d in self.recorded]
+        own = own or (list(self.recorded.values()) if alone else [])
+        rank = self.rank_of(number)
+        parts = [*self.sums, *own]
+        done, lost = join(tasks, parts, self.book, rank if rank is not None else self.book.rank, alone=alone)
+        if lost:
+            self.log.lose(
+                self.source.root, lost, say("recorded operations without a time, or perhaps of another device")
+            )
+        return done
 
     def rank_of(self, device: int | None) -> int | None:
         """Take the rank from whatever records it; a folder's name does not."""
         recorded = (self.ranks.get(device) if device is not None else None, self.rank, self.source.rank)
         return next((r for r in recorded if r is not None), self.timeline.rank if self.timeline else None)
 
-    def profile(self, number: int | None, tasks: Tasks) -> DeviceProfile:
+    def profile(self, number: int | None, tasks: Tasks, *, alone: bool) -> DeviceProfile:
         """Put together what is known of one device; ``number`` None: the files do not name it."""
         device = number if number is not None else self.source.device or 0
         if number is None and len(self.cores) == 1:
             device = next(iter(self.cores))
         timeline, machine = self.timeline or TraceTimeline({}), self.machine
+        tasks = assign_steps(tasks, timeline.host, timeline.host_steps)
         return DeviceProfile(
             source=str(self.source.root),
             rank=self.rank_of(number),
             device=device,
             soc=timeline.soc or machine.soc,
             cores=self.cores.get(device) or machine.cores or cores_of_soc(machine.soc or "") or Cores(),
-            tasks=assign_steps(tasks, timeline.host, timeline.host_steps),
+            tasks=tasks,
             host=timeline.host,
             host_steps=timeline.host_steps,
             vendor_steps=tuple(v for v in self.vendor if v.device in (None, -1, device) or number is None),
             context=self.context,
             excerpt=number in self.kernels.excerpts,
             kineto=timeline.kineto,
+            communication=self.communication(number, tasks, alone=alone),
         )
 
 
@@ -135,24 +184,25 @@ def read_source(source: Source, log: ReadLog, progress: Progress | None = None) 
         return _cluster(source, log)
     found = _read(source, log, progress)
     kernels, timeline, vendor = found.kernels.devices, found.timeline, found.vendor
-    if not kernels and timeline is None and not vendor:
+    recorded = any(len(part.operations) for part in found.sums)
+    if not kernels and timeline is None and not vendor and not recorded:
         raise found.failure()
     for failure in found.failures:
         log.warn(say("{failure}; the other files were used", failure=failure.what))
     log.missing += _missing(found)
     devices = merge(kernels, timeline, source, log)
-    if not devices and timeline is None and not vendor and found.failures:
+    if not devices and timeline is None and not vendor and not recorded and found.failures:
         raise found.failure()
-    if not devices and vendor:
-        devices = {step.device: Tasks.empty() for step in vendor}
+    if not devices and (vendor or recorded):
+        devices = {step.device: Tasks.empty() for step in vendor} or {None: Tasks.empty()}
     found.cores = read_cores(source.infos, log)
     known_first = sorted(devices, key=lambda number: (number is not None, number or 0))
-    return [found.profile(number, devices[number]) for number in known_first]
+    return [found.profile(number, devices[number], alone=len(devices) == 1) for number in known_first]
 
 
 def _read(source: Source, log: ReadLog, progress: Progress | None) -> _Found:
     found = _Found(source, log)
-    context, found.rank = read_context(source.profiler_info, source.metadata, log)
+    context, found.rank, found.book = read_context(source.profiler_info, source.metadata, log)
     found.machine = read_machine(source.manifest, log)
     found.context = replace(context, cann=context.cann or found.machine.cann)
     with ThreadPoolExecutor(1) as beside:  # tables are parsed without the interpreter lock, traces with it
@@ -165,6 +215,7 @@ def _read(source: Source, log: ReadLog, progress: Progress | None) -> _Found:
             found.failures.insert(0, error)
         log.add(own)
     found.read_database()
+    found.read_communication()
     found.read_vendor()
     return found
 

@@ -1,0 +1,235 @@
+"""Communication in the profiler's databases: operations, what their tasks moved over which link, groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from npuperf.model.communication import Bandwidth, Communication, LinkUse
+from npuperf.model.labels import I64, Labels, Mask
+from npuperf.readers.comm_groups import GroupBook, book_of_texts, group_hash
+from npuperf.readers.comm_names import operations
+from npuperf.readers.join import match, pick
+from npuperf.readers.log import ReadLog
+from npuperf.readers.sqlite import Database, open_database
+
+#: What links are called in the exporter's sums. HCCS_SW counts as HCCS there.
+_TRANSPORTS: Final = {"HCCS_SW": "HCCS", "ROCE": "RDMA", "STANDARD_ROCE": "RDMA"}
+#: Tasks that move data, on links without RDMA.
+_MOVES: Final = ("Memcpy", "Reduce_Inline")
+_PAYLOAD: Final = "RDMA_SEND_PAYLOAD"
+#: Of RDMA, tasks from the last payload to the one that closes the transfer (msprof: 3 for send and receive, else 5).
+_CLOSING: Final = {True: 1, False: 3}
+#: Unset ranks.
+_NO_RANK: Final = (-1, 4294967295)
+
+
+@dataclass(frozen=True, slots=True)
+class DbCommunication:
+    """What a database has: communication by device, -1 where rows name none, with ranks inside of groups; groups."""
+
+    devices: dict[int, Communication] = field(default_factory=dict)
+    book: GroupBook = field(default_factory=GroupBook)
+
+
+def read_communication_db(db: Database) -> DbCommunication:
+    """Read operations, what they moved over which link, groups and the machine's name from a profiler's database."""
+    op = _operations(db)
+    groups = _group_labels(db, op["group"])
+    transfers = _transfers(db, op, groups)
+    host = _host(db)
+    return DbCommunication(
+        {
+            device: replace(_of_device(db, op, groups, transfers, op["device"] == device), host=host)
+            for device in np.unique(
+                np.append(op["device"], [] if len(op["device"]) else [-1]).astype(np.int64)
+            ).tolist()
+        },
+        _book(db),
+    )
+
+
+def read_communication_tables(path: Path, log: ReadLog) -> DbCommunication:
+    """Read what :func:`read_communication_db` does of a database that is not read otherwise."""
+    with open_database(path, log) as db:
+        return read_communication_db(db)
+
+
+def _operations(db: Database) -> dict[str, I64]:
+    table = "COMMUNICATION_OP"
+    wanted = {
+        "start": "startNs",
+        "end": "endNs",
+        "name": "opName",
+        "id": "opId",
+        "type": "opType",
+        "group": "groupName",
+        "device": "deviceId",
+        "retry": "retry",
+        "relay": "relay",
+    }
+    has = db.has(table)
+    if not {"startNs", "endNs"} <= has:
+        return {name: np.empty(0, np.int64) for name in wanted}
+    where = "WHERE startNs > 0 AND endNs >= startNs"
+    return db.columns(table, {name: db.first(table, column) for name, column in wanted.items()}, where)
+
+
+def _of_device(db: Database, op: dict[str, I64], groups: Labels, transfers: _Transfers, mine: Mask) -> Communication:
+    rows = np.flatnonzero(mine)
+    flags = {part: np.where(np.isin(op[part][rows], (0, 1)), op[part][rows], -1) for part in ("retry", "relay")}
+    ops = operations(
+        db.text(op["name"][rows]), op["start"][rows], op["end"][rows],
+        type_=db.text(op["type"][rows]), group=groups.take(rows), **flags,
+    )  # fmt: skip
+    place = np.full(len(mine) + 1, -1, np.int64)
+    place[rows] = np.arange(len(rows))
+    here = transfers.filter(place[transfers.op] >= 0)
+    here = replace(here, op=place[here.op])
+    type_, name = (column.take(here.op) for column in (ops.type, ops.name))
+    return Communication(operations=ops, bandwidth=here.bandwidth(), links=here.links(type_, ops.group, name))
+
+
+def _group_labels(db: Database, ids: I64) -> Labels:
+    """Return the hashes of the groups' ids."""
+    texts = db.text(ids)
+    return Labels(texts.codes, tuple(map(group_hash, texts.names)))
+
+
+def _book(db: Database) -> GroupBook:
+    found: dict[str, str] = {}
+    if {"name", "value"} <= db.has("META_DATA"):
+        for batch in db.rows("META_DATA", "SELECT name, value FROM META_DATA"):
+            found |= {str(name): str(value) for name, value in batch}
+    return book_of_texts(found)
+
+
+def _host(db: Database) -> str | None:
+    has = db.has("HOST_INFO")
+    for column in ("hostName", "hostUid"):
+        for batch in db.rows("HOST_INFO", f"SELECT {column} FROM HOST_INFO") if column in has else ():
+            names = [str(name) for (name,) in batch if name not in (None, "")]
+            if names:
+                return names[0]
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Transfers:
+    """Data that went over links: ``op`` is the row of the operation, ranks are those inside of its group."""
+
+    op: I64
+    transport: Labels
+    source: I64
+    target: I64
+    bytes: I64
+    ns: I64
+
+    def filter(self, mask: Mask) -> _Transfers:
+        """Return the transfers where ``mask`` holds."""
+        return _Transfers(
+            self.op[mask], self.transport.filter(mask), self.source[mask], self.target[mask], self.bytes[mask],
+            self.ns[mask],
+        )  # fmt: skip
+
+    def bandwidth(self) -> Bandwidth:
+        """Return a row per operation, transport and packet size."""
+        first, bytes_, ns, count = _sums((self.op, self.transport.codes, self.bytes), self.bytes, self.ns)
+        return Bandwidth(self.op[first], self.transport.take(first), bytes_, ns, self.bytes[first], count)
+
+    def links(self, type_: Labels, groups: Labels, name: Labels) -> LinkUse:
+        """Return a row per operation and link; ``groups`` of the operations."""
+        first, bytes_, ns, count = _sums((self.op, self.source, self.target, self.transport.codes), self.bytes, self.ns)
+        return LinkUse(
+            np.full(len(first), -1, np.int64), type_.take(first), groups.take(self.op[first]),
+            self.transport.take(first), self.source[first], self.target[first], bytes_, ns, count, name.take(first),
+        )  # fmt: skip
+
+
+def _sums(keys: tuple[I64 | Any, ...], bytes_: I64, ns: I64) -> tuple[I64, I64, I64, I64]:
+    """Return for each distinct key its first row, the sums of its rows and their number."""
+    if not len(bytes_):
+        none = np.empty(0, np.int64)
+        return none, none, none, none
+    order = np.lexsort(keys[::-1])
+    new = np.ones(len(order), np.bool_)
+    new[1:] = np.logical_or.reduce([key[order][1:] != key[order][:-1] for key in keys])
+    starts = np.flatnonzero(new)
+    count = np.diff(np.append(starts, len(order)))
+    return order[starts], np.add.reduceat(bytes_[order], starts), np.add.reduceat(ns[order], starts), count
+
+
+def _transfers(db: Database, op: dict[str, I64], groups: Labels) -> _Transfers:
+    """Read the parts of operations that move data, with the times of their tasks."""
+    table = "COMMUNICATION_TASK_INFO"
+    none = np.empty(0, np.int64)
+    if not {"globalTaskId", "opId", "srcRank", "dstRank", "size"} <= db.has(table) or not db.has("TASK"):
+        return _Transfers(none, Labels.missing(0), none, none, none, none)
+    optional = {"type": "taskType", "plane": "planeId", "transport": "transportType", "link": "linkType",
+                "rdma": "rdmaType"}  # fmt: skip
+    fixed = {"task": "globalTaskId", "op": "opId", "source": "srcRank", "target": "dstRank", "size": "size"}
+    part = db.columns(table, fixed | {name: db.first(table, column) for name, column in optional.items()})
+    time = db.columns("TASK", {"id": "globalTaskId", "start": "startNs", "end": "endNs"},
+                      f"WHERE endNs >= startNs AND globalTaskId IN (SELECT globalTaskId FROM {table})")  # fmt: skip
+    row = match(part["task"], time["id"])
+    at = match(part["op"], op["id"])
+    start, end = pick(time["start"], row), pick(time["end"], row)
+    order = np.lexsort((start, part["plane"], at))
+    order = order[(at[order] >= 0) & (row[order] >= 0)]
+    part = {name: column[order] for name, column in part.items()}
+    at, start, end = at[order], start[order], end[order]
+    payload = _named(db, "ENUM_HCCL_RDMA_TYPE", part["rdma"]) == _PAYLOAD
+    two = db.text(op["name"]).flag(
+        [any(w in n.lower() for w in ("send", "receive")) for n in db.text(op["name"]).names]
+    )
+    ns = _with_closing(payload, at, part["plane"], start, end, two[at])
+    moves = np.isin(_texts(db, part["type"]), _MOVES) & (
+        _named(db, "ENUM_HCCL_TRANSPORT_TYPE", part["transport"]) == "SDMA"
+    )
+    link = _named(db, "ENUM_HCCL_LINK_TYPE", part["link"])
+    link = np.where(payload, "RDMA", link)
+    known = (part["size"] > 0) & (part["source"] != part["target"])
+    known &= ~np.isin(part["source"], _NO_RANK) & ~np.isin(part["target"], _NO_RANK)
+    chosen = np.flatnonzero((payload | moves) & known & ~np.isin(link, ("ON_CHIP", "LOCAL")))
+    transport = Labels.of([_TRANSPORTS.get(n, n) for n in link[chosen].tolist()])
+    return _Transfers(
+        at[chosen], transport, part["source"][chosen], part["target"][chosen], part["size"][chosen], ns[chosen]
+    )
+
+
+def _with_closing(payload: Mask, op: I64, plane: I64, start: I64, end: I64, two: Mask) -> I64:
+    """Return how long each task took; a run of RDMA payloads lasts until the task that closes it.
+
+    The first payload of a run gets its time, the others none: together they are what the exporter counts.
+    """
+    ns = end - start
+    if not payload.any():
+        return ns
+    same = (op[1:] == op[:-1]) & (plane[1:] == plane[:-1])
+    first = payload & ~np.append(False, payload[:-1] & same)
+    last = payload & ~np.append(payload[1:] & same, False)
+    begin, until = np.flatnonzero(first), np.flatnonzero(last)
+    close = until + np.where(two[begin], _CLOSING[True], _CLOSING[False]) + 1
+    within = np.minimum(close, len(op) - 1)
+    closed = (close < len(op)) & (op[within] == op[begin]) & (plane[within] == plane[begin])
+    ns = np.where(payload, 0, ns)
+    ns[begin] = np.where(closed, end[within], end[until]) - start[begin]
+    return ns
+
+
+def _texts(db: Database, ids: I64) -> Any:
+    labels = db.text(ids)
+    return np.array([*labels.names, ""])[labels.codes]
+
+
+def _named(db: Database, table: str, ids: I64) -> Any:
+    """Return the names that an enumeration of the database has for these numbers."""
+    found: dict[int, str] = {}
+    if {"id", "name"} <= db.has(table):
+        for batch in db.rows(table, f"SELECT id, name FROM {table}"):
+            found |= {int(number): str(name) for number, name in batch if isinstance(number, int)}
+    values, codes = np.unique(ids, return_inverse=True)
+    return np.array([found.get(int(v), "") for v in values] + [""])[codes]

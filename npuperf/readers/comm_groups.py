@@ -1,0 +1,212 @@
+"""Process groups: which ranks they have and what the program calls them, from every file that knows some.
+
+Operations name a group by the hash of its id, or by the last three digits of that.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from npuperf.messages import say
+from npuperf.model.communication import ProcessGroup
+from npuperf.readers.log import ReadLog
+from npuperf.readers.sqlite import open_database
+
+_FACTORS: Final = (29, 131)
+_WORD: Final = 0xFFFFFFFF
+#: Numbers this long are hashes already.
+_HASH: Final = re.compile(r"\d{10,20}")
+
+
+def group_hash(text: str) -> str:
+    """Return the hash that operations carry of a group's id: two polynomial hashes of 32 bits side by side.
+
+    Source: ``double_hash`` of msprof-analyze; group_name_5 → 5862276114690318097, as in the names of operations.
+    """
+    if _HASH.fullmatch(text):
+        return text
+    high = low = 0
+    for byte in text.encode("utf-8", errors="replace"):
+        high = (high * _FACTORS[0] + byte) & _WORD
+        low = (low * _FACTORS[1] + byte) & _WORD
+    return str(high << 32 | low)
+
+
+@dataclass(slots=True)
+class GroupBook:
+    """The groups that files know, by id; ``distributed``: sizes of the program's parallel dimensions.
+
+    ``sets``: ranks of groups whose id is not recorded. ``rank``: this rank, as the program counted it.
+    """
+
+    groups: dict[str, ProcessGroup] = field(default_factory=dict)
+    distributed: dict[str, int] = field(default_factory=dict)
+    sets: set[tuple[int, ...]] = field(default_factory=set)
+    rank: int | None = None
+
+    def add(self, group: ProcessGroup) -> None:
+        """Enter a group; what is known of it already stays."""
+        known = self.groups.get(group.id)
+        if known is not None:
+            group = ProcessGroup(known.id, known.kind or group.kind, known.ranks or group.ranks)
+        self.groups[group.id] = group
+
+    def take(self, other: GroupBook) -> None:
+        """Enter what another book has."""
+        for group in other.groups.values():
+            self.add(group)
+        self.distributed = other.distributed | self.distributed
+        self.sets |= other.sets
+        self.rank = other.rank if self.rank is None else self.rank
+
+    def ranks(self, id_: str | None) -> tuple[int, ...]:
+        """Return the ranks of a group, none if they are not recorded."""
+        known = self.groups.get(id_) if id_ is not None else None
+        return known.ranks if known else ()
+
+    def of_rank(self, rank: int | None, seen: Iterable[str]) -> tuple[ProcessGroup, ...]:
+        """Return what one rank knows: its groups, and those that its operations name."""
+        self._guess(rank, set(seen))
+        for id_ in sorted(set(seen) - self.groups.keys()):
+            self.add(ProcessGroup(id_))
+        named = set(seen)
+        return tuple(g for g in self.groups.values() if g.id in named or rank is None or rank in g.ranks)
+
+    def _guess(self, rank: int | None, seen: set[str]) -> None:
+        """Give the only group without ranks the only set of ranks without a group."""
+        open_ = [id_ for id_ in seen if not self.ranks(id_)]
+        taken = {tuple(sorted(g.ranks)) for g in self.groups.values()}
+        sets = [s for s in self.sets if rank in s and tuple(sorted(s)) not in taken]
+        if len(open_) == 1 and len(sets) == 1:
+            self.add(ProcessGroup(open_[0], None, sets[0]))
+
+
+def by_digits(ids: Iterable[str]) -> dict[str, str]:
+    """Return the group behind the last three digits of its hash, where only one has them."""
+    found: dict[str, str | None] = {}
+    for id_ in set(ids):
+        if _HASH.fullmatch(id_):
+            found[id_[-3:]] = None if id_[-3:] in found else id_
+    return {digits: id_ for digits, id_ in found.items() if id_ is not None}
+
+
+def book_of(metadata: Mapping[str, object]) -> GroupBook:
+    """Return what profiler_metadata.json (or a database's META_DATA) says of groups."""
+    book = GroupBook()
+    sizes = metadata.get("distributed_args")
+    if isinstance(sizes, dict):
+        book.rank = _rank(sizes.get("rank"))
+        book.distributed = {
+            str(k): v for k, v in sizes.items() if isinstance(v, int) and not isinstance(v, bool) and k != "rank"
+        }
+    groups = metadata.get("parallel_group_info")
+    for id_, info in groups.items() if isinstance(groups, dict) else ():
+        info = info if isinstance(info, dict) else {}
+        book.add(ProcessGroup(group_hash(str(id_)), _kind(info.get("group_name")), _ranks(info.get("global_ranks"))))
+    return book
+
+
+def book_of_texts(texts: Mapping[str, str]) -> GroupBook:
+    """Return what the rows of a table META_DATA say, whose values are JSON."""
+    found: dict[str, object] = {}
+    for name in ("distributed_args", "parallel_group_info"):
+        try:
+            found[name] = json.loads(texts.get(name, "null"))
+        except ValueError:
+            continue
+    return book_of(found)
+
+
+def read_groups(paths: Iterable[Path], log: ReadLog) -> GroupBook:
+    """Read communication_group.json and what the vendor's cluster tool wrote."""
+    book = GroupBook()
+    for path in paths:
+        try:
+            read = _READERS[path.name](path, log)
+        except (OSError, ValueError, msgspec.MsgspecError) as error:
+            log.warn(
+                say("{path}: cannot be read ({why}); the ranks of its groups are unknown",
+                    path=str(path), why=str(error))
+            )  # fmt: skip
+            continue
+        book.take(read)
+        log.use(path)
+    return book
+
+
+def _group_file(path: Path, _: ReadLog) -> GroupBook:
+    """Read sets of ranks, and in newer files the groups they belong to."""
+    book = GroupBook()
+    value = json.loads(path.read_text("utf-8-sig", errors="replace"))
+    if not isinstance(value, dict):
+        return book
+    for kind in ("collective", "p2p"):
+        sets = value.get(kind)
+        ranks = map(_ranks, sets if isinstance(sets, list) else ())
+        book.sets.update(r for r in ranks if len(r) > 1)
+    known = value.get("comm_group_parallel_info")
+    for info in known if isinstance(known, list) else ():
+        if isinstance(info, dict):
+            _enter(book, info.get("group_name"), info.get("group_id"), info.get("pg_name"), info.get("rank_set"))
+    return book
+
+
+def _cluster_db(path: Path, log: ReadLog) -> GroupBook:
+    book = GroupBook()
+    with open_database(path, log) as db:
+        table = "CommunicationGroupMapping"
+        wanted = ("group_name", "group_id", "pg_name", "rank_set")
+        columns = ", ".join(c if c in db.has(table) else "NULL" for c in wanted)
+        for batch in db.rows(table, f"SELECT {columns} FROM {table}") if db.has(table) else ():
+            for row in batch:
+                _enter(book, *row)
+    return book
+
+
+def _cluster_file(path: Path, _: ReadLog) -> GroupBook:
+    """Read only the keys of cluster_communication.json: ranks → step → operation@group."""
+    book = GroupBook()
+    found = msgspec.json.decode(path.read_bytes(), type=dict[str, dict[str, dict[str, msgspec.Raw]]])
+    for ranks, steps in found.items():
+        names = {name.rpartition("@")[2] for ops in steps.values() for name in ops if "@" in name}
+        for id_ in sorted(names):
+            _enter(book, id_, None, None, ranks)
+    return book
+
+
+_READERS: Final = {
+    "communication_group.json": _group_file,
+    "cluster_analysis.db": _cluster_db,
+    "cluster_communication.json": _cluster_file,
+}
+#: What the vendor's cluster tool writes about groups, best first.
+CLUSTER_FILES: Final = tuple(_READERS)
+
+
+def _enter(book: GroupBook, name: object, id_: object, kind: object, ranks: object) -> None:
+    text = next((str(n) for n in (name, id_) if n not in (None, "")), None)
+    if text is not None:
+        book.add(ProcessGroup(group_hash(text), _kind(kind), _ranks(ranks)))
+
+
+def _kind(value: object) -> str | None:
+    return value if isinstance(value, str) and value not in ("", "N/A") else None
+
+
+def _ranks(value: Any) -> tuple[int, ...]:
+    """Return ranks of a list, or of one as text: (0, 1)."""
+    if isinstance(value, str):
+        value = [int(n) for n in re.findall(r"\d{1,9}", value)]
+    found = [_rank(v) for v in value] if isinstance(value, list) else []
+    return () if None in found else tuple(dict.fromkeys(r for r in found if r is not None))
+
+
+def _rank(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 31 else None
