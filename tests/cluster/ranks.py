@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -18,46 +19,25 @@ def ints(values: Sequence[int]) -> I64:
     return np.array(values, np.int64)
 
 
-def nothing() -> Local:
-    return Local(ints([]), ints([]), ints([]))
-
-
 def summary(rank: int, **parts: Any) -> RankSummary:
     """A rank of which only ``parts`` are known; its window is 100 ms."""
     none = ints([])
-    given: dict[str, Any] = {
+    empty = {"I64": none, "Local": Local(none, none, none), "dict[str, int]": {}, "int | None": None}
+    given: dict[str, Any] = {f.name: empty[str(f.type)] for f in fields(RankSummary) if str(f.type) in empty}
+    given |= {
+        "rank": rank,
+        "device": rank % 8,
+        "source": f"rank_{rank}",
+        "host": None,
+        "begin": 0,
+        "end": 100 * MS,
         "operations": Operations.empty(),
         "groups": (),
         "bandwidth": Bandwidth.empty(),
         "links": LinkUse.empty(),
-        "step_number": none,
-        "step_start": none,
-        "step_end": none,
         **parts,
     }
-    return RankSummary(
-        rank=rank,
-        device=rank % 8,
-        source=f"rank_{rank}",
-        host=None,
-        begin=0,
-        end=100 * MS,
-        distributed={},
-        exposed_op=none,
-        exposed_start=none,
-        exposed_end=none,
-        hidden_ns=none,
-        until=none,
-        block_start=none,
-        to_block=nothing(),
-        base=none,
-        after=none,
-        to_start=nothing(),
-        tail=nothing(),
-        compute_ns=None,
-        host_ns=None,
-        **given,
-    )
+    return RankSummary(**given)
 
 
 def link_use(rows: Sequence[dict[str, Any]]) -> LinkUse:

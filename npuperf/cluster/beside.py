@@ -1,0 +1,81 @@
+"""Kernels beside communication: equal kernels that run slower while the device communicates.
+
+They share memory bandwidth and power with it. Equal are kernels of one type with the same recorded input shapes: those
+wholly beside communication are held against those wholly without; what overlaps in part tells nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from npuperf.cluster.alike import alike, medians
+from npuperf.model.intervals import Intervals
+from npuperf.model.labels import F64, I64, Mask
+from npuperf.model.tasks import Tasks, Work
+from npuperf.model.thresholds import Thresholds
+from npuperf.operators.sums import type_labels
+
+
+@dataclass(frozen=True, slots=True)
+class Slowed:
+    """Equal kernels that are slower beside communication: medians of both, and what the slower ones lose, ns.
+
+    ``total_ns``: of the ``beside`` kernels that run beside communication; ``alone``: kernels that do not.
+    """
+
+    type: str
+    shapes: str
+    beside: int
+    alone: int
+    beside_ns: int
+    alone_ns: int
+    total_ns: int
+    lost_ns: int
+
+    @property
+    def ratio(self) -> float:
+        """How many times as long the median kernel takes."""
+        return self.beside_ns / self.alone_ns
+
+
+def slowed(tasks: Tasks, thresholds: Thresholds) -> tuple[Slowed, ...]:
+    """Return the kinds of kernels of a device that communication slows down, the costliest first."""
+    communication = tasks.only(Work.COMMUNICATION)
+    kernels = tasks.filter((tasks.work == Work.COMPUTE) & tasks.shapes.known() & (tasks.dur > 0))
+    if not len(communication) or not len(kernels):
+        return ()
+    covered = Intervals.union(communication.start, communication.end).within(Intervals(kernels.start, kernels.end))
+    types = type_labels(kernels)
+    kind = alike(types.codes, kernels.shapes.codes)
+    beside, alone = covered == kernels.dur, covered == 0
+    usual, under, lost = _compare(kind, kernels.dur, beside, alone)
+    kinds = len(usual)
+    counts = [np.bincount(kind[mask], minlength=kinds) for mask in (beside, alone)]
+    enough = np.minimum(*counts) >= thresholds.beside_kernels_least
+    chosen = np.flatnonzero(enough & (under >= thresholds.beside_ratio * usual) & (lost > 0))
+    total = np.bincount(kind[beside], weights=kernels.dur[beside], minlength=kinds)
+    first = np.unique(kind, return_index=True)[1]
+    return tuple(
+        Slowed(
+            type=types[first[k]] or "",
+            shapes=kernels.shapes[first[k]] or "",
+            beside=int(counts[0][k]),
+            alone=int(counts[1][k]),
+            beside_ns=int(under[k]),
+            alone_ns=int(usual[k]),
+            total_ns=int(total[k]),
+            lost_ns=int(lost[k]),
+        )
+        for k in chosen[np.argsort(-lost[chosen], kind="stable")].tolist()
+    )
+
+
+def _compare(kind: I64, dur: I64, beside: Mask, alone: Mask) -> tuple[F64, F64, F64]:
+    """Return per kind the medians alone and beside communication, and what is beyond the former beside it."""
+    kinds = int(kind.max()) + 1
+    usual = medians(kind[alone], dur[alone], kinds)
+    beyond = np.maximum(dur[beside] - usual[kind[beside]], 0)
+    lost = np.bincount(kind[beside], weights=np.nan_to_num(beyond), minlength=kinds).astype(np.float64)
+    return usual, medians(kind[beside], dur[beside], kinds), lost
