@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -42,6 +43,14 @@ _BASE, _PER_BYTE = 150 << 20, 3
 #: Seconds to wait for the first dask worker.
 _FIRST_WORKER: Final = 60
 _ADDRESS: Final = re.compile(r"^(\w+://.+|[\w.-]+:\d+)$")
+#: A cluster on this machine: what kills a worker is the system's lack of memory, and there is no page to look at.
+_LOCAL: Final = {
+    "threads_per_worker": 1,
+    "memory_limit": 0,
+    "silence_logs": logging.CRITICAL,
+    "dashboard_address": None,
+    "scheduler_kwargs": {"dashboard_address": "127.0.0.1:0"},
+}
 _ALONE: Final = Lock()
 _FEWER: Final = say("give it more memory, or fewer --workers")
 
@@ -249,14 +258,23 @@ def _connected(engine: Engine) -> Iterator[Client]:
     import dask
     from distributed import Client, LocalCluster
 
+    from npuperf.process import held_back
+
     if engine.scheduler is not None:
         with _reached(engine.scheduler) as client:
             yield client
         return
-    once = dask.config.set({"distributed.scheduler.allowed-failures": 1})  # what kills two workers is given up
-    local = {"threads_per_worker": 1, "memory_limit": 0, "dashboard_address": None, "silence_logs": logging.CRITICAL}
-    with once, LocalCluster(n_workers=engine.workers, **local) as here, Client(here, set_as_default=False) as client:
-        yield client
+    with dask.config.set({"distributed.scheduler.allowed-failures": 1}), held_back(signal.SIGINT):
+        cluster = LocalCluster(n_workers=engine.workers, **_LOCAL)
+    try:
+        with Client(cluster, set_as_default=False) as client:
+            yield client
+    except KeyboardInterrupt:
+        raise  # nobody waits for workers that are busy: they end with us
+    except BaseException:
+        cluster.close()
+        raise
+    cluster.close()
 
 
 @contextmanager

@@ -195,7 +195,7 @@ class Worker(Generic[T, R]):
         context = get_context("spawn")  # a fork would take over the locks of our threads
         self._line, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, work), daemon=True)
-        with _held_back(signal.SIGINT):  # for good in the child: a terminal's Ctrl-C is ours to handle
+        with held_back(signal.SIGINT):  # for good in the child: a terminal's Ctrl-C is ours to handle
             self._process.start()
         theirs.close()
 
@@ -261,7 +261,7 @@ def _again(raised: tuple[Exception, str]) -> Any:
 
 
 @contextlib.contextmanager
-def _held_back(number: signal.Signals) -> Iterator[None]:
+def held_back(number: signal.Signals) -> Iterator[None]:
     """Let a signal wait; what is started meanwhile never gets it."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
