@@ -66,6 +66,7 @@ class Job:
     kernel_us: float = 200.0
     host_us: float = 15.0
     latency_us: float = 6.0
+    start_us: float = 20.0
     activation_mb: float = 8.0
     layer_mb: float = 4.0
     gradient_mb: float = 30.0
@@ -334,23 +335,19 @@ class _Builder:
         if self.job.tp > 1:
             self.program.talk("allReduce", self.own["tp"], self.job.layer_mb)
 
-    def _head(self, backward: bool) -> None:
-        ns = self.job.kernel_us * 1000 * (2 if backward else 1)
-        if self.stage == 0 and not backward:
-            self.program.run([Kernel(*EMBEDDING, ns, True)])
-        if self.stage == self.job.pp - 1:
-            self.program.run([Kernel(*LOGITS, ns, True)])
+    def _head(self, shape: tuple[str, str, str], stage: int, factor: float = 1.0) -> None:
+        """Embedding and logits: only their own stage has them."""
+        if self.stage == stage:
+            self.program.run([Kernel(*shape, self.job.kernel_us * 1000 * factor, True)])
 
     def _forward(self) -> None:
-        if self.stage == 0:
-            self._head(False)
+        self._head(EMBEDDING, 0)
         for _ in range(self.job.layers):
             self._layer(False)
-        if self.stage == self.job.pp - 1 != 0:
-            self._head(False)
+        self._head(LOGITS, self.job.pp - 1)
 
     def _backward(self, last: bool) -> None:
-        self._head(True)
+        self._head(LOGITS, self.job.pp - 1, 2.0)
         sent = 0
         for layer in range(1, self.job.layers + 1):
             self._layer(True)
@@ -377,7 +374,8 @@ class _Builder:
         if job.norm and len(self.own["mp"].ranks) > 1:
             program.talk("allReduce", self.own["mp"], 8e-6)
         shape = "4096,1024"
-        program.run([Kernel("ApplyAdamWV2", shape, shape, job.kernel_us * 1000)] * job.optimizer)
+        if job.optimizer:
+            program.run([Kernel("ApplyAdamWV2", shape, shape, job.kernel_us * 1000)] * job.optimizer)
         if job.gradients == "reduceScatter" and job.dp > 1:
             program.talk("allGather", self.own["dp_cp"], job.gradient_mb)
 
