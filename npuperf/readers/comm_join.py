@@ -26,11 +26,18 @@ R = TypeVar("R", Bandwidth, VendorTimes)
 
 
 def join(
-    tasks: Tasks, parts: Sequence[Communication], book: GroupBook, rank: int | None, *, alone: bool
+    tasks: Tasks,
+    parts: Sequence[Communication],
+    named: Operations,
+    book: GroupBook,
+    rank: int | None,
+    *,
+    alone: bool,
 ) -> tuple[Communication, int]:
     """Return a device's communication, and how many recorded operations had to be left out.
 
-    ``parts``: what files recorded, best first, with ranks inside of groups; ``alone``: there is no other device, so
+    ``parts``: what files recorded, best first, with ranks inside of groups; ``named``: operations whose group the
+    timeline names; ``alone``: there is no other device, so
     what its tasks lack is its own as well.
     """
     ops = _of_tasks(tasks, parts)
@@ -43,13 +50,15 @@ def join(
             bandwidth = _rows_of(part.bandwidth, place)
         if not len(vendor.op):
             vendor = _rows_of(part.vendor, place)
+    if len(named):
+        ops, _, _ = _enriched(ops, named, _places(ops, named), alone=False)
     order = np.lexsort((ops.end, ops.start)).astype(np.int64)
     at = np.empty(len(order) + 1, np.int64)
     at[order], at[-1] = np.arange(len(order)), -1
-    links = next((p.links for p in parts if len(p.links)), LinkUse.empty())
+    links = _stepped(_best(parts), ops)
     ops = _grouped(ops.take(order), parts, book)
-    named = {id_ for labels in (ops.group, links.group) for id_ in labels.compact().names}
-    groups = book.of_rank(rank, named)
+    seen = {id_ for labels in (ops.group, links.group) for id_ in labels.compact().names}
+    groups = book.of_rank(rank, seen)
     links = world_links(links, book, ops)
     ops = replace(ops, peer=_peers(ops, links, book, rank))
     host = next((p.host for p in parts if p.host), None)
@@ -58,6 +67,24 @@ def join(
         dict(book.distributed), host,
     )  # fmt: skip
     return done, lost
+
+
+def _best(parts: Sequence[Communication]) -> LinkUse:
+    """Return the links of a source: of every operation, rather than sums and the best and worst operations."""
+    links = [part.links for part in parts if len(part.links)]
+    return next((use for use in links if use.name.known().all()), links[0] if links else LinkUse.empty())
+
+
+def _stepped(links: LinkUse, ops: Operations) -> LinkUse:
+    """Give links of single operations the operation's step, where only one has the name."""
+    if not len(links) or not len(ops):
+        return links
+    names = Labels.concat([ops.name, links.name]).codes.astype(np.int64)
+    ours, theirs = names[: len(ops)], names[len(ops) :]
+    known, first, count = np.unique(ours, return_index=True, return_counts=True)
+    at = pick(first[count == 1], match(theirs, known[count == 1]))
+    step = np.where(theirs >= 0, pick(ops.step, at), -1)
+    return replace(links, step=_first(links.step, step))
 
 
 def _of_tasks(tasks: Tasks, parts: Sequence[Communication]) -> Operations:
@@ -161,12 +188,13 @@ def _nearest(name: I64, start: I64, their_name: I64, their_start: I64) -> I64:
 
 def _near(ops: Operations, recorded: Operations, place: I64) -> Mask:
     start, end, theirs = pick(ops.start, place), pick(ops.end, place), recorded.start
-    return np.logical_and.reduce([place >= 0, theirs >= start - _NEAR, theirs <= np.maximum(end, start + _NEAR)])
+    near = (place >= 0) & (theirs >= start - _NEAR) & (theirs <= np.maximum(end, start + _NEAR))
+    return near.astype(np.bool_)
 
 
 def _steps_differ(ops: Operations, recorded: Operations, place: I64) -> Mask:
     step = pick(ops.step, place)
-    return (step >= 0) & (recorded.step >= 0) & (step != recorded.step)
+    return np.not_equal(step, recorded.step) & (step >= 0) & (recorded.step >= 0)
 
 
 def _each_once(place: I64, ops: Operations, recorded: Operations) -> I64:

@@ -18,15 +18,10 @@ from typing import Final, TypeVar
 from npuperf.errors import InputError
 from npuperf.messages import Message, say
 from npuperf.model.chip import Cores, cores_of_soc
-from npuperf.model.communication import Communication
 from npuperf.model.device import Context, DeviceProfile, VendorStep
 from npuperf.model.tasks import Tasks
 from npuperf.parallel import Engine, map_ranks
-from npuperf.readers.comm_db import DbCommunication, read_communication_tables
-from npuperf.readers.comm_groups import GroupBook, read_groups
-from npuperf.readers.comm_join import join
-from npuperf.readers.comm_json import read_communication_json
-from npuperf.readers.comm_matrix import read_matrix
+from npuperf.readers.comm_read import CommunicationFiles
 from npuperf.readers.context import (
     RecordedMachine,
     read_cluster_steps,
@@ -60,9 +55,7 @@ class _Found:
     cores: dict[int, Cores] = field(default_factory=dict)
     rank: int | None = None
     ranks: dict[int, int] = field(default_factory=dict)
-    book: GroupBook = field(default_factory=GroupBook)
-    recorded: dict[int, Communication] = field(default_factory=dict)
-    sums: list[Communication] = field(default_factory=list)
+    communication: CommunicationFiles = field(default_factory=CommunicationFiles)
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
@@ -93,28 +86,8 @@ class _Found:
             return
         with self.attempt():
             self.timeline, self.ranks, recorded = read_db(self.source.db, self.log)
-            self._take(recorded, self.source.db)
-
-    def _take(self, recorded: DbCommunication, path: Path) -> None:
-        self.recorded = recorded.devices
-        self.book.take(recorded.book)
-        self.log.use(path)
-
-    def read_communication(self) -> None:
-        """Read what the exporter summed of each operation and link, and which ranks the groups have."""
-        source = self.source
-        with self.attempt():
-            if source.communication:
-                self.sums.append(read_communication_json(source.communication, self.log))
-                self.log.use(source.communication)
-        with self.attempt():
-            if source.matrix:
-                self.sums.append(Communication(links=read_matrix(source.matrix, self.log)))
-                self.log.use(source.matrix)
-        if source.db and not self.recorded and not source.communication:
-            with self.attempt():
-                self._take(read_communication_tables(source.db, self.log), source.db)
-        self.book.take(read_groups(source.groups, self.log))
+            self.communication.take(recorded)
+            self.log.use(self.source.db)
 
     def read_vendor(self) -> None:
         """Read the exporter's own split of the steps; from the database also its sums, where no JSON has them."""
@@ -123,25 +96,12 @@ class _Found:
             if self.source.steps:
                 self.vendor = read_vendor_steps(self.source.steps, self.log)
                 self.log.use(self.source.steps)
-        if path and not (self.vendor and self.source.communication and self.source.matrix):
+        if path and not (self.vendor and self.communication.whole):
             with self.attempt():
-                steps, sums = read_analysis_db(path, self.log, communication=True)
+                steps, sums = read_analysis_db(path, self.log, communication=not self.communication.whole)
                 self.vendor = self.vendor or steps
-                self.sums.append(sums)
+                self.communication.sums.append(sums)
                 self.log.use(path)
-
-    def communication(self, number: int | None, tasks: Tasks, *, alone: bool) -> Communication:
-        """Put together what is known of one device's communication."""
-        own = [self.recorded[d] for d in (number, -1) if d is not None and d in self.recorded]
-        own = own or (list(self.recorded.values()) if alone else [])
-        rank = self.rank_of(number)
-        parts = [*self.sums, *own]
-        done, lost = join(tasks, parts, self.book, rank if rank is not None else self.book.rank, alone=alone)
-        if lost:
-            self.log.lose(
-                self.source.root, lost, say("recorded operations without a time, or perhaps of another device")
-            )
-        return done
 
     def rank_of(self, device: int | None) -> int | None:
         """Take the rank from whatever records it; a folder's name does not."""
@@ -168,7 +128,9 @@ class _Found:
             context=self.context,
             excerpt=number in self.kernels.excerpts,
             kineto=timeline.kineto,
-            communication=self.communication(number, tasks, alone=alone),
+            communication=self.communication.of_device(
+                number, self.rank_of(number), tasks, timeline, self.log, alone=alone
+            ),
         )
 
 
@@ -184,7 +146,7 @@ def read_source(source: Source, log: ReadLog, progress: Progress | None = None) 
         return _cluster(source, log)
     found = _read(source, log, progress)
     kernels, timeline, vendor = found.kernels.devices, found.timeline, found.vendor
-    recorded = any(len(part.operations) for part in found.sums)
+    recorded = found.communication.any_operations()
     if not kernels and timeline is None and not vendor and not recorded:
         raise found.failure()
     for failure in found.failures:
@@ -202,7 +164,7 @@ def read_source(source: Source, log: ReadLog, progress: Progress | None = None) 
 
 def _read(source: Source, log: ReadLog, progress: Progress | None) -> _Found:
     found = _Found(source, log)
-    context, found.rank, found.book = read_context(source.profiler_info, source.metadata, log)
+    context, found.rank, found.communication.book = read_context(source.profiler_info, source.metadata, log)
     found.machine = read_machine(source.manifest, log)
     found.context = replace(context, cann=context.cann or found.machine.cann)
     with ThreadPoolExecutor(1) as beside:  # tables are parsed without the interpreter lock, traces with it
@@ -215,7 +177,7 @@ def _read(source: Source, log: ReadLog, progress: Progress | None) -> _Found:
             found.failures.insert(0, error)
         log.add(own)
     found.read_database()
-    found.read_communication()
+    found.communication.read(source, log, found.attempt)
     found.read_vendor()
     return found
 

@@ -11,10 +11,13 @@ from typing import Final
 
 import numpy as np
 
+from npuperf.model.communication import Operations
 from npuperf.model.device import HostSteps
 from npuperf.model.host import Arrows, HostOps, Spans, is_user_frame
 from npuperf.model.labels import I64, U8, Labels, Mask
 from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, Tasks, Work, work_of_tasks
+from npuperf.readers.comm_groups import GroupBook
+from npuperf.readers.comm_trace import header_groups, named_operations
 from npuperf.readers.join import enclosing, match, match_keys, pack, pick
 from npuperf.readers.trace import Slices, Trace
 
@@ -31,7 +34,10 @@ _LAYER_SLACK = 5_000
 
 @dataclass(frozen=True, slots=True)
 class TraceTimeline:
-    """What one timeline tells: tasks per device (None: the file does not number it) and the host's view."""
+    """What one timeline tells: tasks per device (None: the file does not number it) and the host's view.
+
+    ``named``: operations whose group it names; ``book``: what else it says of groups.
+    """
 
     devices: dict[int | None, Tasks]
     host: HostOps = field(default_factory=HostOps)
@@ -39,6 +45,8 @@ class TraceTimeline:
     soc: str | None = None
     rank: int | None = None
     kineto: bool = False
+    named: Operations = field(default_factory=Operations.empty)
+    book: GroupBook = field(default_factory=GroupBook)
 
 
 def interpret(trace: Trace) -> TraceTimeline:
@@ -97,12 +105,13 @@ def _ascend(trace: Trace) -> TraceTimeline:
         (hardware, work_of_tasks(hardware.task_type, hardware.name)),
         (collective, np.full(len(collective), Work.COMMUNICATION, np.uint8)),
     ]
-    devices: dict[int | None, list[Tasks]] = {}
+    found: dict[int | None, list[Tasks]] = {}
     for chosen, work in parts:
         tasks = _ascend_tasks(trace, chosen, work, host)
         for pid in np.unique(chosen.pid).tolist():
-            devices.setdefault(_device_of(trace, pid), []).append(tasks.filter(chosen.pid == pid))
-    return TraceTimeline({d: Tasks.concat(p) for d, p in devices.items()}, host, _host_steps(slices))
+            found.setdefault(_device_of(trace, pid), []).append(tasks.filter(chosen.pid == pid))
+    devices = {d: Tasks.concat(p) for d, p in found.items()}
+    return TraceTimeline(devices, host, _host_steps(slices), named=named_operations(trace, collective))
 
 
 def _device_pids(trace: Trace) -> list[int]:
@@ -281,6 +290,7 @@ def _kineto(trace: Trace) -> TraceTimeline:
         soc=properties[0].get("name") if isinstance(properties[0], dict) else None,
         rank=info.get("rank") if isinstance(info, dict) and isinstance(info.get("rank"), int) else None,
         kineto=True,
+        book=header_groups(trace.header),
     )
 
 
