@@ -34,6 +34,10 @@ STEP_TRACE = (
     "Device_id,Step,Computing,Communication(Not Overlapped),Overlapped,Communication,Free,Stage,Bubble,"
     "Communication(Not Overlapped and Exclude Receive),Preparing"
 )
+ENVIRONMENT = (
+    "ASCEND_GLOBAL_LOG_LEVEL", "HCCL_RDMA_TC", "HCCL_RDMA_SL", "ACLNN_CACHE_LIMIT", "HOST_CACHE_CAPACITY",
+    "ASCEND_ENHANCE_ENABLE", "PYTORCH_NPU_ALLOC_CONF", "ASCEND_LAUNCH_BLOCKING", "HCCL_ALGO",
+)  # fmt: skip
 PYTHON, CANN, HARDWARE, COMMUNICATION = 7001, 7169024, 7169248, 7169280
 MAIN, COMPUTE = 7001, 2
 NOTHING = '{"Transit Size(MB)": 0, "Transit Time(ms)": 0, "Bandwidth(GB/s)": 0, "Large Packet Ratio": 0, "Size Distribution": {}}'  # noqa: E501
@@ -116,10 +120,11 @@ class _Writer:
             "with_modules": False,
         }  # fmt: skip
         experimental = {
-            "_profiler_level": "Level1",
-            "_aic_metrics": "ACL_AICORE_PIPE_UTILIZATION",
-            "_export_type": ["text"],
-        }
+            "_profiler_level": "Level1", "_aic_metrics": "ACL_AICORE_PIPE_UTILIZATION", "_l2_cache": False,
+            "_msprof_tx": False, "_mstx": False, "_data_simplification": True, "record_op_args": False,
+            "_export_type": ["text"], "_host_sys": [], "_op_attr": False, "_gc_detect_threshold": None,
+            "_mstx_domain_include": [], "_mstx_domain_exclude": [], "_sys_io": False, "_sys_interconnection": False,
+        }  # fmt: skip
         # Each host counts from its own start: far apart between hosts, the same on one.
         booted = 4_699_801_002_845_430 + host * 86_400_123_456_789
         return {
@@ -143,26 +148,23 @@ class _Writer:
             g.name: {"group_name": g.kind, "group_rank": g.ranks.index(self.rank), "global_ranks": list(g.ranks)}
             for g in own_groups(job, self.rank).values()
         }
-        environment = {
-            "ASCEND_GLOBAL_LOG_LEVEL": "3",
-            "HCCL_RDMA_TC": "",
-            "HCCL_ALGO": "",
-            "ASCEND_LAUNCH_BLOCKING": "",
-        }
+        environment = {**dict.fromkeys(ENVIRONMENT, ""), "ASCEND_GLOBAL_LOG_LEVEL": "3"}
         return {"distributed_args": arguments, "ENV_VARIABLES": environment, "parallel_group_info": groups}
 
     # --- the device ---
 
     def _step_trace(self) -> Iterator[str]:
+        """Yield a step's split of the time from its first task to the next step's first, as the exporter does."""
         yield STEP_TRACE
-        for step in self.steps:
+        first = [int(min([*step.start[:1], *step.arrival[:1]])) for step in self.steps]
+        last = int(max([*self.steps[-1].finish[-1:], *self.steps[-1].end]))
+        for step, begin, stop in zip(self.steps, first, [*first[1:], last], strict=True):
             computing = int((step.finish - step.start).sum())
             communication, overlapped = _union(step.arrival, step.end), step.overlapped()
-            exposed, length = communication - overlapped, step.stop - step.begin
-            preparing = int(min(step.start[0], *step.arrival[:1])) - step.begin
+            exposed, length = communication - overlapped, stop - begin
             values = (computing, exposed, overlapped, communication, length - computing - exposed, length)
             shown = ",".join(str(v / 1000) for v in values)
-            yield f"{self.device},{step.number},{shown},0,{exposed / 1000},{preparing / 1000}"
+            yield f"{self.device},{step.number},{shown},0,{exposed / 1000},{(begin - step.begin) / 1000}"
 
     def _kernel_rows(self) -> Iterator[str]:
         yield HEADER

@@ -353,9 +353,14 @@ class Truth:
         return int(sum((s.finish - s.start).sum() for s in self.ranks[rank]))
 
     @cached_property
+    def clean(self) -> Truth:
+        """The same job with nothing wrong: stages are equal, what waiting is left is the schedule's and luck's."""
+        return simulate(replace(self.job, faults=()))
+
+    @property
     def schedule_wait_ns(self) -> int:
         """Waiting of all ranks in point-to-point operations when nothing is wrong: the schedule's own."""
-        return simulate(replace(self.job, faults=())).wait_ns(kind="pp")
+        return self.clean.wait_ns(kind="pp")
 
 
 def simulate(job: Job) -> Truth:

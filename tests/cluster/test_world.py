@@ -73,7 +73,7 @@ def test_a_slow_host_makes_its_device_wait() -> None:
 
 
 def test_overlapped_gradients_wait_out_of_sight() -> None:
-    """Rank 0 computes for another 200 µs while the first bucket waits for rank 1; the second comes after its transfer."""
+    """Rank 0 computes for another 200 µs while the first bucket waits for rank 1; the second comes later."""
     job = replace(PLAIN, layers=2, buckets=2, overlap=True, faults=(SLOW,))
     truth = simulate(job)
     exposed, _ = truth.exposed_ns(0)
@@ -124,6 +124,20 @@ def test_written_files_tell_the_truth_in_the_devices_clock(tmp_path: Path) -> No
             assert round(float(row["Duration(us)"]) * 1000) == end - start
             assert row["Start Time(us)"].strip() == f"{start // 1000}.{start % 1000:03d}"
     assert not (tmp_path / "rank_1_ascend_pt" / "ASCEND_PROFILER_OUTPUT" / "kernel_details.csv").exists()
+
+
+def test_the_vendors_split_adds_up(tmp_path: Path) -> None:
+    """Also where a rank has no communication at all."""
+    for number, job in enumerate((Job(dp=1), Job(dp=4, overlap=True, trace=True), Job(pp=2, dp=2, tp=2))):
+        truth = simulate(job)
+        write(truth, tmp_path / str(number))
+        with (tmp_path / str(number) / "rank_0_ascend_pt/ASCEND_PROFILER_OUTPUT/step_trace_time.csv").open() as file:
+            rows = list(csv.DictReader(file))
+        computing = sum(float(row["Computing"]) for row in rows)
+        exposed = sum(float(row["Communication(Not Overlapped)"]) for row in rows)
+        assert round(computing * 1000) == pytest.approx(truth.compute_ns(0), rel=1e-4)
+        assert round(exposed * 1000) == pytest.approx(sum(truth.exposed_ns(0)), rel=1e-4)
+        assert {row["Bubble"] for row in rows} == {"0"}
 
 
 def test_written_groups_and_links_are_the_ranks_own(tmp_path: Path) -> None:
