@@ -7,8 +7,8 @@ import os
 import re
 import signal
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, as_completed
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -40,8 +40,8 @@ _THREADS: Final = 4
 _WORTH_PROCESSES: Final = 32 << 20
 #: Memory that a worker needs to begin with, and per byte of its rank's files (docs/decisions.md).
 _BASE, _PER_BYTE = 150 << 20, 3
-#: Seconds to wait for the first dask worker.
-_FIRST_WORKER: Final = 60
+#: Seconds to wait for a dask worker where there is none.
+_NO_WORKER: Final = 60
 _ADDRESS: Final = re.compile(r"^(\w+://.+|[\w.-]+:\d+)$")
 #: A cluster on this machine: what kills a worker is the system's lack of memory, and there is no page to look at.
 _LOCAL: Final = {
@@ -233,23 +233,63 @@ def _raise_died(status: int | None) -> NoReturn:
 
 
 def _on_dask(work: Callable[[T], R], items: Sequence[T], engine: Engine) -> Generator[Done[R], None, None]:
-    """Work on a dask cluster; each of its workers has one item at a time, and one to go on with."""
-    from distributed import as_completed
+    """Work on a dask cluster; each of its workers has one item at a time, and one to go on with.
 
+    What a worker had when it died is tried once more at the end, alone: dask suspects all that the worker had.
+    """
     with _connected(engine) as client:
-        workers = _agreeing_workers(client)
+        ahead = engine.workers or 2 * _agreeing_workers(client)
         call = partial(_on_worker, work, version=__version__, folder=str(Path.cwd()))
-        waiting = iter(enumerate(items))
-        ahead = engine.workers or 2 * workers
-        places = {client.submit(call, item, pure=False): at for at, item in islice(waiting, ahead)}
-        done = as_completed(list(places), loop=client.loop)
+        again: list[int] = []
+        for at, future in _submitted(client, call, items, range(len(items)), ahead):
+            if future is not None and _died_of(future):
+                again.append(at)
+            else:
+                yield at, partial(_gathered, future)
+        for at, future in _submitted(client, call, items, again, 1):
+            yield at, partial(_gathered, future)
+
+
+def _submitted(
+    client: Client, call: Callable[[T], object], items: Sequence[T], places: Iterable[int], ahead: int
+) -> Iterator[tuple[int, Future | None]]:
+    """Submit the items at these places, ``ahead`` at a time, and yield them as they are done; None: by nobody."""
+    from distributed import CancelledError, TimeoutError, wait
+
+    waiting = iter(places)
+    held: dict[Future, int] = {}
+    while True:
+        for at in islice(waiting, ahead - len(held)):
+            held[client.submit(call, items[at], pure=False)] = at
+        if not held:
+            return
+        try:
+            with client.as_current():
+                done = wait(list(held), timeout=_NO_WORKER, return_when=FIRST_COMPLETED).done
+        except TimeoutError:
+            if client.nthreads():
+                continue
+            break
+        except CancelledError:
+            break
         for future in done:
-            yield places.pop(future), partial(_gathered, future)
-            future.release()
-            for at, item in islice(waiting, 1):
-                following = client.submit(call, item, pure=False)
-                places[following] = at
-                done.add(following)
+            yield held.pop(future), future
+    for at in (*held.values(), *waiting):
+        yield at, None
+
+
+def _died_of(future: Future) -> bool:
+    from distributed.scheduler import KilledWorker
+
+    return future.status == "error" and isinstance(future.exception(), KilledWorker)
+
+
+def _gathered(future: Future | None) -> Any:
+    if future is None:
+        raise RankLostError(say("the dask cluster was lost, or its last worker"))
+    if _died_of(future):
+        raise RankLostError(say("the dask workers that had it died (out of memory?)"), hint=_FEWER)
+    return future.result()
 
 
 @contextmanager
@@ -297,10 +337,12 @@ def _reached(scheduler: str) -> Iterator[Client]:
 
 def _agreeing_workers(client: Client) -> int:
     """Wait for a first worker and return how many there are. Raises UsageError where their npuperf is not ours."""
+    from distributed import TimeoutError
+
     try:
-        client.wait_for_workers(1, timeout=_FIRST_WORKER)
+        client.wait_for_workers(1, timeout=_NO_WORKER)
     except TimeoutError as error:
-        what = say("the dask cluster has no workers: none came within {seconds} s", seconds=_FIRST_WORKER)
+        what = say("the dask cluster has no workers: none came within {seconds} s", seconds=_NO_WORKER)
         raise UsageError(what, hint=say("start some: dask worker --scheduler-file FILE (docs/cluster.md)")) from error
     found = client.run(resolve_name, "npuperf:__version__", on_error="return")
     for worker, version in found.items():
@@ -331,18 +373,6 @@ def _on_worker(work: Callable[[T], R], item: T, version: str, folder: str) -> R:
             return work(item)
         finally:
             os.chdir(before)
-
-
-def _gathered(future: Future) -> Any:
-    from distributed import CancelledError
-    from distributed.scheduler import KilledWorker
-
-    try:
-        return future.result()
-    except KilledWorker as error:
-        raise RankLostError(say("the dask workers that had it died (out of memory?)"), hint=_FEWER) from error
-    except CancelledError as error:
-        raise RankLostError(say("the dask scheduler was lost")) from error
 
 
 _ENGINES: Final = {"serial": _in_process, "processes": _on_processes, "dask": _on_dask}

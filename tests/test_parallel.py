@@ -1,0 +1,162 @@
+"""Many ranks, wherever they are worked on: in order, one per worker, and one that comes to grief sinks nobody."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from npuperf import parallel
+from npuperf.errors import InputError, UsageError
+from npuperf.messages import say
+from npuperf.parallel import Engine, RankLostError, map_ranks
+
+MB = 1 << 20
+HERE = [Engine("serial", 1), Engine("serial", 3), Engine("processes", 2)]
+
+
+def slow_first(item: int) -> tuple[int, int]:
+    time.sleep(0.2 if item == 0 else 0)
+    return item, os.getpid()
+
+
+def mistaken(item: int, bad: tuple[int, ...], error: type[Exception] = ZeroDivisionError) -> str:
+    if item in bad:
+        raise error("on purpose")
+    return f"done {item}"
+
+
+def refused(item: int) -> str:
+    raise UsageError(say("not on any rank"))
+
+
+def killed(item: int, bad: int, marks: Path | None = None) -> str:
+    """Die of one item: always, or only until it has left a mark."""
+    mark = marks / "tried" if marks else None
+    if item == bad and not (mark and mark.exists()):
+        if mark:
+            mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return f"done {item}"
+
+
+def left(item: int) -> str:
+    os._exit(7)
+
+
+def unsendable(item: int) -> Callable[[], int]:
+    return lambda: item
+
+
+def lost(item: int, why: RankLostError) -> str:
+    return f"lost {item}: " + str(why.what)
+
+
+@pytest.mark.parametrize("engine", HERE, ids=str)
+def test_results_keep_the_order_of_the_items(engine: Engine) -> None:
+    finished: list[int] = []
+    results = map_ranks(slow_first, range(6), engine, finished=finished.append)
+    assert [item for item, _ in results] == list(range(6))
+    assert sorted(finished) == list(range(6))
+    assert engine != Engine("serial", 3) or finished[0] != 0  # results are taken as they come
+    pids = {pid for _, pid in results}
+    assert (os.getpid() in pids) == (engine.name == "serial") and len(pids) <= 2
+
+
+@pytest.mark.parametrize("engine", HERE, ids=str)
+def test_a_mistake_on_one_rank_sinks_no_other(engine: Engine) -> None:
+    results = map_ranks(partial(mistaken, bad=(1,)), range(3), engine, lost=lost)
+    assert results[::2] == ["done 0", "done 2"]
+    assert results[1] == "lost 1: internal error: ZeroDivisionError: on purpose"
+    results = map_ranks(partial(mistaken, bad=(0,), error=MemoryError), range(2), engine, lost=lost)
+    assert results == ["lost 0: out of memory", "done 1"]
+
+
+@pytest.mark.parametrize("engine", HERE, ids=str)
+def test_a_mistake_on_all_ranks_is_ours(engine: Engine) -> None:
+    with pytest.raises(ZeroDivisionError) as raised:
+        map_ranks(partial(mistaken, bad=(0, 1)), range(2), engine, lost=lost)
+    if engine.name == "processes":  # what --debug shows
+        assert "in mistaken" in str(raised.value.__cause__)
+    with pytest.raises(UsageError, match="not on any rank"):
+        map_ranks(refused, range(3), engine, lost=lost)
+
+
+def test_only_the_culprit_is_lost_when_its_worker_is_killed() -> None:
+    results = map_ranks(partial(killed, bad=2), range(6), Engine("processes", 2), lost=lost)
+    assert results[2] == "lost 2: the worker process was killed by signal 9 (out of memory?)"
+    assert [r for r in results if r != results[2]] == [f"done {i}" for i in (0, 1, 3, 4, 5)]
+    with pytest.raises(InputError, match="killed by signal 9"):
+        map_ranks(partial(killed, bad=0), [0], Engine("processes"))
+
+
+def test_what_a_worker_died_of_is_tried_once_more_alone(tmp_path: Path) -> None:
+    results = map_ranks(partial(killed, bad=1, marks=tmp_path), range(3), Engine("processes", 2), lost=lost)
+    assert results == ["done 0", "done 1", "done 2"]
+
+
+def test_other_ways_to_give_no_answer() -> None:
+    (answer,) = map_ranks(left, [0], Engine("processes"), lost=lost)
+    assert answer == "lost 0: the worker process ended by itself, with status 7"
+    with pytest.raises(RuntimeError, match="cannot be sent"):
+        map_ranks(unsendable, [0], Engine("processes"))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "engine", "chosen"),
+    [
+        ([400 * MB], Engine("auto"), Engine("serial", 1)),
+        ([1 * MB] * 8, Engine("auto"), Engine("serial", 4)),
+        ([1 * MB] * 3, Engine("auto"), Engine("serial", 3)),
+        ([100 * MB] * 64, Engine("auto"), Engine("processes", 8)),
+        ([100 * MB] * 3, Engine("auto"), Engine("processes", 3)),
+        ([100 * MB] * 64, Engine("auto", 2), Engine("processes", 2)),
+        ([100 * MB] * 64, Engine("auto", 1), Engine("serial", 1)),
+        ([4_000 * MB] * 64, Engine("auto"), Engine("processes", 2)),  # memory for two
+        ([1 * MB] * 8, Engine("processes", 99), Engine("processes", 8)),
+        ([100 * MB] * 64, Engine("dask"), Engine("dask", 8)),
+        ([1 * MB] * 8, Engine("dask", None, "tcp://there:1"), Engine("dask", None, "tcp://there:1")),
+    ],
+    ids=str,
+)
+def test_the_engine_is_chosen_by_the_size_of_the_work(
+    sizes: list[int], engine: Engine, chosen: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parallel, "cores", lambda: 8)
+    monkeypatch.setattr(parallel, "_in_memory", lambda largest: 32_000 * MB // (4 * largest))
+    assert engine.fitted(sizes) == chosen
+
+
+def test_memory_is_shared_by_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    import psutil
+
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: type("M", (), {"available": 4_000 * MB}))
+    assert parallel._in_memory(10 * MB) > 10
+    assert 1 <= parallel._in_memory(1_000 * MB) <= 2
+    assert parallel._in_memory(100_000 * MB) == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (("threads",), "known: auto, serial, processes, dask"),
+        (("processes", None, "tcp://there:1"), "--scheduler is for --engine dask"),
+        (("processes", 0), "at least 1"),
+    ],
+)
+def test_what_cannot_be_asked_for(asked: tuple, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        Engine.asked(*asked)
+
+
+def test_without_dask_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "find_spec", lambda _: None)
+    assert Engine.asked("processes").name == "processes"
+    for asked in (("dask",), ("auto", None, "tcp://there:1")):
+        with pytest.raises(UsageError, match=r"pip install 'npuperf\[cluster\]'"):
+            Engine.asked(*asked)
