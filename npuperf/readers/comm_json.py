@@ -117,7 +117,7 @@ class _Columns:
 
     def _starts(self, raw: list[Raw]) -> I64:
         """Return exact times, -1 unknown."""
-        exact = nanoseconds(raw)
+        exact = nanoseconds(raw).copy()
         for i in np.flatnonzero((exact <= 0) | (exact > _LATEST)).tolist():
             text = bytes(raw[i]).strip(b'" \t').decode(errors="replace")
             found = self.number(None if text in ("null", "N/A", "") else text, _LATEST / NS_PER_US)
@@ -224,7 +224,7 @@ def _salvage(data: bytes, found: _Columns) -> None:
     """Decode the whole operations of a damaged file, one by one."""
     step, section = -1, ""
     keys = list(_KEY.finditer(data))
-    for key, following in zip(keys, [*(k.start() for k in keys[1:]), len(data)], strict=True):
+    for key, following in zip(keys, [*(k.start() for k in keys), len(data)][1:], strict=True):
         if key["layer"] is None:
             name = key["op"].decode(errors="replace")
             _one(found, step, section, name, _object_in(data[key.start("object") : following]))
