@@ -31,8 +31,13 @@ _REFERENCE: Final = {"HCCS": 18.0, "HCCS_SW": 18.0, "PCIE": 20.0, "RDMA": 12.5}
 _ROUNDING: Final = 0.001
 
 
-def judge_links(ranks: Sequence[RankSummary], step_ns: int, steps: int, thresholds: Thresholds) -> list[Link]:
-    """Return the links between ranks, those that are slow first. ``lost_ns`` adds both directions, as time does."""
+def judge_links(
+    ranks: Sequence[RankSummary], step_ns: int, steps: int, thresholds: Thresholds, most: int = 1_000
+) -> list[Link]:
+    """Return the slow links between ranks, those that lose most first, then of the others the busiest.
+
+    ``lost_ns`` adds both directions, as time does. ``most``: links to return, unless more are slow; all are judged.
+    """
     uses = [_analysed(_uses(summary), summary) for summary in ranks]
     reporter = np.repeat(np.array([s.rank for s in ranks], np.int64), [len(u) for u in uses])
     use = _concat(uses)
@@ -40,10 +45,10 @@ def judge_links(ranks: Sequence[RankSummary], step_ns: int, steps: int, threshol
         return []
     chosen = np.flatnonzero(_reported_once(use, reporter))
     use, reporter = _take(use, chosen), reporter[chosen]
-    return _links(_take(use, np.flatnonzero(_counted_once(use, reporter))), step_ns * steps, thresholds)
+    return _links(_take(use, np.flatnonzero(_counted_once(use, reporter))), step_ns * steps, thresholds, most)
 
 
-def _links(use: LinkUse, window_ns: int, thresholds: Thresholds) -> list[Link]:
+def _links(use: LinkUse, window_ns: int, thresholds: Thresholds, most: int) -> list[Link]:
     """Sum rows by transport, kind, size class and pair, and hold each against its peers."""
     low, high = np.minimum(use.source, use.target), np.maximum(use.source, use.target)
     single = use.name.known()
@@ -56,7 +61,7 @@ def _links(use: LinkUse, window_ns: int, thresholds: Thresholds) -> list[Link]:
     lost = np.where(np.isnan(usual), 0.0, np.maximum(spent - moved / usual, 0)).astype(np.int64)
     slow = (rate < thresholds.transfer_ratio * usual) & (lost > thresholds.lost_share * window_ns)
     count = _counts(use, row, single)
-    order = np.lexsort((high[first], low[first], power[first], use.type.codes[first], -lost * slow))
+    order = np.lexsort((high[first], low[first], -spent, -lost * slow))[: max(most, int(slow.sum()))]
     return [
         Link(
             ranks=(int(low[first[i]]), int(high[first[i]])),

@@ -6,8 +6,8 @@ not add up. Sums are over the analysed steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -30,7 +30,8 @@ class PacketCost:
     """What one cause costs the worst of ``ranks`` in one kind of operation over one transport.
 
     ``count``: packets, operations or kernels concerned, ``bytes`` and ``time_ns`` of them. ``lost_ns``: beyond what
-    alike ones take that the cause spares; None where there are too few of those. ``evidence``: by what it was judged.
+    alike ones take that the cause spares; None where there are too few of those. ``by_rank``: that of each rank, in
+    the order of ``ranks``; ``evidence``: by what it was judged.
     """
 
     what: What
@@ -41,6 +42,7 @@ class PacketCost:
     bytes: int
     time_ns: int
     lost_ns: int | None
+    by_rank: tuple[int | None, ...] = ()
     evidence: dict[str, Any] = field(default_factory=dict)
 
 
@@ -117,23 +119,13 @@ def _notable(cost: PacketCost, least: float) -> bool:
 
 def _worst(own: list[PacketCost]) -> list[PacketCost]:
     """Keep the worst rank's cost of each cause, with the other ranks that it costs."""
-    alike_ones: dict[tuple[str, str | None, str | None], list[PacketCost]] = {}
+    same: dict[tuple[str, str | None, str | None], list[PacketCost]] = {}
     for cost in sorted(own, key=_order):
         kind = None if cost.what == "slowed_compute" else cost.kind
-        alike_ones.setdefault((cost.what, cost.transport, kind), []).append(cost)
+        same.setdefault((cost.what, cost.transport, kind), []).append(cost)
     return [
-        PacketCost(
-            what=costs[0].what,
-            ranks=tuple(c.ranks[0] for c in costs),
-            transport=costs[0].transport,
-            kind=costs[0].kind,
-            count=costs[0].count,
-            bytes=costs[0].bytes,
-            time_ns=costs[0].time_ns,
-            lost_ns=costs[0].lost_ns,
-            evidence={**costs[0].evidence, "lost_ns_by_rank": {str(c.ranks[0]): c.lost_ns for c in costs}},
-        )
-        for costs in alike_ones.values()
+        replace(costs[0], ranks=tuple(c.ranks[0] for c in costs), by_rank=tuple(c.lost_ns for c in costs))
+        for costs in same.values()
     ]
 
 
@@ -152,10 +144,10 @@ def _small(rank: int, packets: _Packets, thresholds: Thresholds) -> list[PacketC
     sum_of_op = np.bincount(of_op, weights=lost)[of_op]
     lost *= np.minimum(1.0, packets.stay[packets.op] / np.maximum(sum_of_op, 1.0))
 
-    def evidence(transport: int) -> dict[str, Any]:
+    def yardstick(transport: int) -> dict[str, float | str | None]:
         return {"best_gb_per_s": float(best[transport]), "best_size": class_text(int(best_class[transport]))}
 
-    return _costs("small", rank, packets, slow, lost, evidence)
+    return _costs("small", rank, packets, slow, lost, yardstick)
 
 
 def _fastest(packets: _Packets) -> tuple[F64, I64]:
@@ -190,7 +182,12 @@ def _unaligned(rank: int, packets: _Packets, thresholds: Thresholds) -> list[Pac
 
 
 def _costs(
-    what: What, rank: int, packets: _Packets, chosen: Mask, lost: F64, evidence: Callable[[int], dict[str, Any]]
+    what: What,
+    rank: int,
+    packets: _Packets,
+    chosen: Mask,
+    lost: F64,
+    yardstick: Callable[[int], Mapping[str, float | str | None]],
 ) -> list[PacketCost]:
     """Sum the chosen rows by transport and kind; ``lost`` is NaN where it is not known."""
     rows = np.flatnonzero(chosen)
@@ -211,7 +208,7 @@ def _costs(
             bytes=moved,
             time_ns=spent,
             lost_ns=max(int(known.sum()), 0) if len(known) else None,
-            evidence={"gb_per_s": moved / spent, **evidence(int(packets.transport.codes[mine[0]]))},
+            evidence={"gb_per_s": moved / spent, **yardstick(int(packets.transport.codes[mine[0]]))},
         )
         found.append(cost)
     return found

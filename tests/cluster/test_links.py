@@ -80,6 +80,14 @@ def test_the_loss_is_held_against_all_steps() -> None:
     assert not judged(*ranks, steps=2)[0].slow
 
 
+def test_slow_links_come_first_then_the_busiest() -> None:
+    ranks = pairs(*(int(ms * MS) for ms in (2.0, 2.1, 1.9, 2.2, 30, 40)))
+    assert [link.ranks[0] for link in judged(*ranks)] == [10, 8, 6, 2, 0, 4]
+    shown = judge_links(ranks, STEP, 1, load_thresholds(), most=3)
+    assert [link.ranks[0] for link in shown] == [10, 8, 6]
+    assert len(judge_links(ranks, STEP, 1, load_thresholds(), most=1)) == 2
+
+
 def test_the_vendors_reference_never_decides() -> None:
     """All links at 2 GB/s, a ninth of the vendor's figure: no peer is faster."""
     links = judged(*pairs(*[10 * MS] * 5))
@@ -99,7 +107,7 @@ def test_single_operations_that_are_the_whole_total_give_counts_and_sizes() -> N
     a = row(0, 1, 1 << 23, MS // 2, name="a")
     b = row(0, 1, 1 << 24, MS, name="b")
     total = row(0, 1, (1 << 23) + (1 << 24), MS + MS // 2)
-    small, large = judged(summary(0, links=link_use([a, a, b, total, b])))
+    large, small = judged(summary(0, links=link_use([a, a, b, total, b])))
     assert (small.size_class, small.count, small.bytes, small.time_ns) == ("8–16 MiB", 1, 1 << 23, MS // 2)
     assert (large.size_class, large.count, large.bytes, large.time_ns) == ("16–32 MiB", 1, 1 << 24, MS)
 
