@@ -51,6 +51,7 @@ _LOCAL: Final = {
     "dashboard_address": None,
     "scheduler_kwargs": {"dashboard_address": "127.0.0.1:0"},
 }
+_VERSION: Final = "npuperf:__version__"
 _ALONE: Final = Lock()
 _FEWER: Final = say("give it more memory, or fewer --workers")
 
@@ -336,7 +337,7 @@ def _reached(scheduler: str) -> Iterator[Client]:
 
 
 def _agreeing_workers(client: Client) -> int:
-    """Wait for a first worker and return how many there are. Raises UsageError where their npuperf is not ours."""
+    """Wait for a first worker and return how many there are. Raises UsageError where npuperf is not the same."""
     from distributed import TimeoutError
 
     try:
@@ -344,20 +345,25 @@ def _agreeing_workers(client: Client) -> int:
     except TimeoutError as error:
         what = say("the dask cluster has no workers: none came within {seconds} s", seconds=_NO_WORKER)
         raise UsageError(what, hint=say("start some: dask worker --scheduler-file FILE (docs/cluster.md)")) from error
-    found = client.run(resolve_name, "npuperf:__version__", on_error="return")
+    found = client.run(resolve_name, _VERSION, on_error="return")
     for worker, version in found.items():
-        if isinstance(version, Exception):
-            what = say("dask worker {worker}: npuperf cannot be loaded there: {why}", worker=worker, why=str(version))
-            raise UsageError(what, hint=say("start the workers with a Python that has npuperf {version}",
-                                            version=__version__)) from version  # fmt: skip
-        _agree(version, worker)
+        _agree(worker, version)
+    try:
+        _agree(client.scheduler.address, client.run_on_scheduler(resolve_name, _VERSION))
+    except ImportError as error:
+        _agree(client.scheduler.address, error)
     return len(found)
 
 
-def _agree(version: str, worker: str) -> None:
+def _agree(where: str, version: str | Exception) -> None:
+    """Refuse a worker, or a scheduler, which dask lets look at the work, with another npuperf than ours or none."""
+    if isinstance(version, Exception):
+        what = say("dask process {where}: npuperf cannot be loaded there: {why}", where=where, why=str(version))
+        hint = say("start scheduler and workers with a Python that has npuperf {version}", version=__version__)
+        raise UsageError(what, hint=hint) from version
     if version != __version__:
-        what = say("dask worker {worker} has npuperf {theirs}, this is {ours}",
-                   worker=worker, theirs=version, ours=__version__)  # fmt: skip
+        what = say("dask process {where} has npuperf {theirs}, this is {ours}",
+                   where=where, theirs=version, ours=__version__)  # fmt: skip
         raise UsageError(what, hint=say("install the same version everywhere"))
 
 
