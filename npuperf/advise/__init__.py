@@ -31,9 +31,9 @@ from npuperf.advise import (
     uneven_host,
 )
 from npuperf.advise.rule import RankRule, Rule
-from npuperf.cluster.waits import Stays
+from npuperf.cluster.judge import JobStudy
 from npuperf.documents.analysis import Finding
-from npuperf.model.labels import I64
+from npuperf.documents.cluster import Cluster
 from npuperf.model.thresholds import Thresholds
 from npuperf.scopes.view import DeviceView
 
@@ -83,13 +83,10 @@ def advise(view: DeviceView, names: Sequence[str] = ()) -> list[Finding]:
     return sort_findings([rule.ask(view) for rule in rules if not names or rule.name in names])
 
 
-def advise_ranks(
-    stays: Sequence[Stays], waits: I64, thresholds: Thresholds, names: Sequence[str] = ()
-) -> list[Finding]:
+def advise_job(study: JobStudy, cluster: Cluster, thresholds: Thresholds, names: Sequence[str] = ()) -> list[Finding]:
     """Ask every rule that looks across ranks, or those named; see :class:`npuperf.advise.rule.RankRule`."""
     rules = [r for r in RULES if isinstance(r, RankRule) and (not names or r.name in names)]
-    found = [rule.judge(stays, waits, thresholds) for rule in rules]
-    return sort_findings([f for f in found if f is not None])
+    return sort_findings([f for rule in rules for f in rule.judge(study, cluster, thresholds)])
 
 
 def sort_findings(findings: list[Finding]) -> list[Finding]:

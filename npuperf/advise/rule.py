@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, TypedDict
 
 import numpy as np
 
-from npuperf.cluster.waits import Stays
+from npuperf.cluster.judge import JobStudy
 from npuperf.documents.analysis import Bound, Finding, Severity
+from npuperf.documents.cluster import Cluster
 from npuperf.host.mode import no_launches
 from npuperf.messages import Message, Quantity, Series, say, series, share
-from npuperf.model.labels import I64, Mask
+from npuperf.model.labels import Mask
 from npuperf.model.thresholds import Thresholds
 from npuperf.scopes.view import DeviceView
 
@@ -76,16 +77,12 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class RankRule:
-    """A question to several ranks of one run, answered only where there is a problem.
-
-    ``judge`` gets the collectives of each rank, what :func:`npuperf.cluster.waits.collective_waits` makes of them,
-    and the thresholds.
-    """
+    """A question to several ranks of one job: findings only where there is a problem."""
 
     name: str
     title: Message
     source: Message
-    judge: Callable[[Sequence[Stays], I64, Thresholds], Finding | None]
+    judge: Callable[[JobStudy, Cluster, Thresholds], list[Finding]]
 
 
 def finding(rule: Rule, view: DeviceView, answer: Answer) -> Finding:

@@ -11,7 +11,9 @@ from msgspec import structs
 from npuperf.advise import advise
 from npuperf.analyze.describe import describe
 from npuperf.analyze.request import AnalyzeRequest
-from npuperf.cluster.waits import Stays
+from npuperf.cluster.changes import names_ranks
+from npuperf.cluster.summarise import summarise, summarise_without_kernels
+from npuperf.cluster.summary import RankSummary
 from npuperf.cores.blocks import core_use
 from npuperf.documents.analysis import Clock, Device, Finding, Kernel, Partition, Step, SuperKernelCheck, WhatIf
 from npuperf.host.mode import no_launches
@@ -49,7 +51,7 @@ class Examined:
     report: Device
     pace: Pace
     excerpt: bool = False
-    stays: Stays | None = None
+    summary: RankSummary | None = None
     operators: dict[Key, OperatorSum] = field(default_factory=dict)
     kernels: list[Kernel] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
@@ -131,11 +133,11 @@ def _examined(
         report=view.report,
         pace=pace,
         excerpt=profile.excerpt,
-        stays=Stays.of(view.report, plain),
+        summary=summarise(study, plain, span, view.report),
         operators=sum_operators(profile, tasks, cores, origin),
         kernels=longest_kernels(profile, plain, origin, request.top),
         findings=advise(view, request.rules),
-        what_if=_replay_changes(view, request.what_if),
+        what_if=_replay_changes(view, tuple(e for e in request.what_if if not names_ranks(e))),
         checked=[check(windowed, expectation) for expectation in request.expect],
     )
 
@@ -187,7 +189,12 @@ def _vendor_only(profile: DeviceProfile, request: AnalyzeRequest, thresholds: Th
         phases=[],
     )
     reason = say("there are no kernels in the data, only the exporter's own breakdown")
-    return Examined(report, NO_PACE, what_if=[_unanswered(expr, report, reason) for expr in request.what_if])
+    return Examined(
+        report,
+        NO_PACE,
+        summary=summarise_without_kernels(profile, request.step),
+        what_if=[_unanswered(expr, report, reason) for expr in request.what_if if not names_ranks(expr)],
+    )
 
 
 #: Operator types that are named where an expression matches none.

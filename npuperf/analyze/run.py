@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
 from msgspec import structs
 
 from npuperf import __version__
-from npuperf.advise import advise_ranks, load_thresholds, sort_findings
+from npuperf.advise import load_thresholds, sort_findings
 from npuperf.analyze import metrics
+from npuperf.analyze.across import Across, look_across
 from npuperf.analyze.examine import Earlier, Examined, examine
+from npuperf.analyze.overall import overall_verdict
 from npuperf.analyze.request import AnalyzeRequest
-from npuperf.cluster.waits import collective_waits, keep_pace
-from npuperf.documents.analysis import Device, Elasticity, Finding, Input, InputKind, Result, Verdict, WhatIf
+from npuperf.cluster.changes import check, names_ranks
+from npuperf.documents.analysis import Input, InputKind, Result
 from npuperf.documents.base import Tool
 from npuperf.documents.gates import judge_gate, parse_condition
 from npuperf.errors import InputError, UsageError
-from npuperf.messages import Message, say, say_n, series
+from npuperf.messages import Message, say, series
 from npuperf.model.thresholds import Thresholds
 from npuperf.operators.sums import list_operators, merge
 from npuperf.parallel import Engine
@@ -27,9 +29,7 @@ from npuperf.readers.log import ReadLog
 from npuperf.readers.recording import Progress, Reading, Recording, open_recording
 from npuperf.replay.whatif import parse
 from npuperf.scopes.expect import judge_cores
-from npuperf.timeline.partition import add
 from npuperf.timeline.steps import step_windows
-from npuperf.timeline.verdict import NO_PACE, judge
 
 metrics.register_all()
 
@@ -61,7 +61,7 @@ def run(
     expression or engine cannot be.
     """
     for expression in request.what_if:
-        parse(expression)
+        (check if names_ranks(expression) else parse)(expression)
     conditions = [parse_condition(text, Result) for text in request.fail_on]
     engine = Engine.asked(request.engine, request.workers, request.scheduler)
     thresholds = load_thresholds(request.thresholds)
@@ -134,31 +134,20 @@ def _result(
 ) -> Result:
     examined = [e for s in sources for e in s.examined]
     twice = _found_twice(sources)
-    across, what_if = ([], [e.what_if for e in examined]) if twice else _across_ranks(examined, thresholds)
-    findings = [f for e in examined for f in e.findings]
-    findings += [f for f in across if not request.rules or f.rule in request.rules]
+    across = Across.apart(examined) if twice else look_across(examined, request, thresholds)
+    findings = [f for e in examined for f in e.findings] + across.findings
     return Result(
         tool=Tool(name="npuperf", version=__version__),
         input=_input(request, recording, sources, context, twice),
         verdict=overall_verdict(examined, across, thresholds, different_runs=bool(twice)),
-        devices=[e.report for e in examined],
+        devices=across.devices,
         operators=list_operators(merge([e.operators for e in examined]), thresholds),
         kernels=sorted((k for e in examined for k in e.kernels), key=lambda k: -k.dur_ns)[: request.top],
         findings=sort_findings(findings),
-        what_if=[w for mine in what_if for w in mine],
+        what_if=across.what_if,
+        cluster=across.cluster,
         thresholds=thresholds.as_dict(),
     )
-
-
-def _across_ranks(examined: list[Examined], thresholds: Thresholds) -> tuple[list[Finding], list[list[WhatIf]]]:
-    """Look at ranks that wait for each other: name the one that is waited for, and correct their what-ifs."""
-    stays = [s for e in examined if (s := e.stays)]
-    waits = collective_waits(stays)
-    if waits is None:
-        return [], [e.what_if for e in examined]
-    paced = iter(keep_pace(stays, [e.what_if for e in examined if e.stays], waits, thresholds.cause_share))
-    what_if = [next(paced) if e.stays else e.what_if for e in examined]
-    return advise_ranks(stays, waits, thresholds), what_if
 
 
 def _input(
@@ -197,63 +186,3 @@ def _kind(recording: Recording, sources: list[_Source]) -> InputKind:
     if recording.path.is_dir() and first.kind == "csv" and not first.kernels:
         return "json" if first.timeline else "db" if first.db else "csv"
     return first.kind
-
-
-def overall_verdict(
-    examined: Sequence[Examined], findings: Sequence[Finding], thresholds: Thresholds, *, different_runs: bool
-) -> Verdict:
-    """Give the verdict over all devices; of ranks that wait for one of them, that one's."""
-    if not examined:
-        reason = say("no device tasks: the data has host events only, as from a run without an NPU or GPU")
-        return Verdict(bound="unknown", basis="measured", reason=reason)
-    if len(examined) == 1:
-        return examined[0].report.verdict
-    if different_runs:
-        reason = say(
-            "these are several runs (see warnings), so each device has its own verdict; analyze one "
-            "run for a single verdict"
-        )
-        return Verdict(bound="unknown", basis="measured", reason=reason)
-    everyone = _everyone(examined)
-    pacing = _pacing(examined, findings, thresholds)
-    if pacing is not None:
-        reason = say("{everyone}: rank {rank} sets the pace, the others wait: {reason}",
-                     everyone=everyone, rank=pacing.rank, reason=pacing.verdict.reason)  # fmt: skip
-        return structs.replace(pacing.verdict, reason=reason)
-    verdict = judge(
-        add([e.report.partition for e in examined]),
-        sum((e.pace for e in examined), NO_PACE),
-        thresholds,
-        elasticity=_mean_elasticity(examined),
-        excerpt=any(e.excerpt for e in examined),
-    )
-    return structs.replace(verdict, reason=say("{everyone}: {reason}", everyone=everyone, reason=verdict.reason))
-
-
-def _everyone(examined: Sequence[Examined]) -> Message:
-    bounds = [e.report.verdict.bound for e in examined]
-    counts = (say("{count} {bound}", count=bounds.count(b), bound=b) for b in dict.fromkeys(bounds))
-    return say_n("over {n} device ({counts})", "over all {n} devices ({counts})", len(examined), counts=series(counts))
-
-
-def _pacing(examined: Sequence[Examined], findings: Sequence[Finding], thresholds: Thresholds) -> Device | None:
-    """Return the rank that sets the pace of all, where the others lose a notable part of their time to it."""
-    slow = next((f for f in findings if f.rule == "slow_rank" and f.status == "problem"), None)
-    if slow is None or slow.gain_pct is None or slow.gain_pct[1] < 100 * thresholds.idle_share:
-        return None
-    pacing = next(e.report for e in examined if e.report.rank == slow.rank)
-    return pacing if pacing.verdict.bound != "communication" else None
-
-
-def _mean_elasticity(examined: Sequence[Examined]) -> Elasticity | None:
-    """Weigh the devices' elasticities by their spans; None if one of them has none."""
-    found = [(e.report.verdict.elasticity, e.report.partition.span_ns) for e in examined]
-    whole = sum(span for _, span in found)
-    known = [(e, span / whole) for e, span in found if e is not None] if whole else []
-    if not known or len(known) < len(found):
-        return None
-    return Elasticity(
-        host=sum(e.host * share for e, share in known),
-        compute=sum(e.compute * share for e, share in known),
-        communication=sum(e.communication * share for e, share in known),
-    )

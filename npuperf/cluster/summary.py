@@ -66,7 +66,8 @@ class RankSummary:
     ``exposed_*``: stretches of exposed communication, disjoint and in order; ``exposed_op`` is the operation that
     began first, which owns them. ``hidden_ns``: per operation, how much of it compute hid; -1 unknown.
     ``step_start``/``step_end``: the steps that ``step_number`` names.
-    ``compute_ns``, ``host_ns``: totals of the window, None where the files do not tell.
+    ``span_ns``: the exporter's length of the window, where there are no kernels and ``begin`` and ``end`` are those of
+    the operations alone; else None. ``compute_ns``, ``host_ns``: totals of the window, None where the files do not tell.
     """
 
     rank: int
@@ -99,6 +100,7 @@ class RankSummary:
     compute_ns: int | None
     host_ns: int | None
     exposed_known: bool = True
+    span_ns: int | None = None
     vendor_bubble_ns: int | None = None
     operators: tuple[OperatorTime, ...] = ()
     experts: ExpertTimes | None = None

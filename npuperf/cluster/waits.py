@@ -1,81 +1,117 @@
-"""Ranks that wait for each other: how long each one stays in the same collectives.
+"""How long ranks waited for each other in each operation: stay = wait + transfer, exact, and without any clock.
 
-Clocks of different machines need not agree for this: a collective ends on all ranks at about the same time, so the
-rank that stayed in it shortest came last, and what the others stayed longer they waited.
+An operation in which everybody needs everybody ends for all at the same time. So the rank that stayed shortest came
+last and waited for nobody: its stay is the transfer, and what the others stayed longer they waited.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from msgspec.structs import replace
 
-from npuperf.documents.analysis import Device, WhatIf
-from npuperf.model.labels import I64
-from npuperf.model.tasks import Tasks, Work
-from npuperf.operators.sums import type_labels
+from npuperf.cluster.match import Matched
+from npuperf.cluster.summary import RankSummary
+from npuperf.model.labels import I64, Mask
 
 
 @dataclass(frozen=True, slots=True)
-class Stays:
-    """The collectives of one rank in order: their types, and how long the rank stayed in each (ns)."""
+class Waits:
+    """Per operation (as in :class:`npuperf.cluster.match.Matched`), ns: stay = transfer + wait + unknown.
 
-    report: Device
-    types: tuple[str, ...]
-    dur: I64
-
-    @classmethod
-    def of(cls, report: Device, tasks: Tasks) -> Stays:
-        """Take the collectives from a device's tasks."""
-        collectives = tasks.only(Work.COMMUNICATION)
-        types = type_labels(collectives)
-        return cls(report, tuple(types[i] or "" for i in range(len(collectives))), collectives.dur)
-
-
-def collective_waits(stays: Sequence[Stays]) -> I64 | None:
-    """Return how long each rank waited in each collective, [rank, collective] in ns.
-
-    None where fewer than two ranks have collectives, or the ranks' sequences differ.
+    ``known``: all members of its group took part. Of an operation whose group is partial everything is unknown;
+    ``least`` is then what the rank waited at least. ``alone``: its group has one member, so nobody is waited for.
+    ``last``: per instance, the operation of the rank that arrived last.
     """
-    if len(stays) < 2 or not stays[0].types or any(s.types != stays[0].types for s in stays):
-        return None
-    dur = np.stack([s.dur for s in stays])
-    waits: I64 = dur - dur.min(axis=0)
-    return waits
+
+    transfer: I64
+    wait: I64
+    unknown: I64
+    least: I64
+    known: Mask
+    alone: Mask
+    last: I64
 
 
-def keep_pace(stays: Sequence[Stays], what_if: Sequence[list[WhatIf]], waits: I64, share: float) -> list[list[WhatIf]]:
-    """Correct the what-ifs (per rank) of ranks that wait for others: what they save alone they would wait longer.
-
-    All ranks advance with the one that waits least, so its gain is everybody's if all change alike; a rank's own
-    gain stays inside the interval. Ranks that wait less than ``share`` of their window are left alone.
-    """
-    waited = waits.sum(axis=1)
-    first = int(waited.argmin())
-    pace = {w.expr: w for w in what_if[first] if w.span_ns is not None}
-    corrected = []
-    for stay, mine, wait in zip(stays, what_if, waited.tolist(), strict=True):
-        follows = wait >= share * stay.report.partition.span_ns
-        corrected.append(
-            [_follow(w, stay.report, pace.get(w.expr), stays[first].report) if follows else w for w in mine]
-        )
-    return corrected
-
-
-def _follow(own: WhatIf, report: Device, pace: WhatIf | None, pacing: Device) -> WhatIf:
-    """Return what a change brings a rank that advances with another one."""
-    if pace is None or pace.span_ns is None or own.gain_ns_per_step is None or pace.gain_ns_per_step is None:
-        return own
-    span, per = max(report.partition.span_ns, 1), max(len(report.steps), 1)
-    saved = pacing.partition.span_ns - pace.span_ns
-    least = min(own.gain_ns_per_step[0], pace.gain_ns_per_step[0])
-    most = max(own.gain_ns_per_step[1], pace.gain_ns_per_step[1])
-    return replace(
-        own,
-        span_ns=span - saved,
-        gain_pct=100 * saved / span,
-        gain_ns_per_step=(least, most),
-        gain_pct_interval=(100 * least * per / span, 100 * most * per / span),
+def find_waits(matched: Matched) -> Waits:
+    """Split every stay."""
+    stay = matched.stay
+    shortest = np.minimum.reduceat(stay[matched.members], matched.starts) if matched.instances else stay[:0]
+    there = matched.instance >= 0
+    own = np.where(there, shortest[matched.instance], stay) if matched.instances else stay
+    complete = there & matched.complete[matched.instance] if matched.instances else there
+    alone = np.array([g.single for g in matched.groups] + [False], np.bool_)[matched.group]
+    known = complete | alone
+    transfer = np.where(complete, own, np.where(alone, stay, 0))
+    wait = np.where(complete, stay - own, 0)
+    order = np.lexsort((stay[matched.members], matched.instance[matched.members]))
+    return Waits(
+        transfer=transfer,
+        wait=wait,
+        unknown=np.where(known, 0, stay),
+        least=np.where(there, stay - own, 0),
+        known=known,
+        alone=alone,
+        last=matched.members[order][matched.starts] if matched.instances else matched.members,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Exposed:
+    """Exposed communication of one rank in some windows, ns: a row per window, adding up to what is exposed.
+
+    ``alone``: operations of groups with one member, which is part of ``transfer``.
+    """
+
+    transfer: I64
+    wait: I64
+    unknown: I64
+    alone: I64
+
+
+def split_exposed(summary: RankSummary, matched: Matched, waits: Waits, place: int, start: I64, end: I64) -> Exposed:
+    """Split the exposed communication of the rank at ``place`` in each window ``[start, end)``.
+
+    Within a stay the wait precedes the transfer; of overlapping operations the one that began first owns the time.
+    """
+    op = matched.first[place] + summary.exposed_op
+    turn = matched.start[op] + waits.wait[op]
+    known = waits.known[op]
+    begin, stop = summary.exposed_start, summary.exposed_end
+    middle = np.clip(turn, begin, stop)
+
+    def within(first: I64, last: I64, chosen: Mask) -> I64:
+        return _before(first[chosen], last[chosen], end) - _before(first[chosen], last[chosen], start)
+
+    return Exposed(
+        transfer=within(middle, stop, known),
+        wait=within(begin, middle, known),
+        unknown=within(begin, stop, ~known),
+        alone=within(begin, stop, waits.alone[op]),
+    )
+
+
+def _before(start: I64, end: I64, time: I64) -> I64:
+    """Return for each time how much of the pieces, disjoint and in order, lies before it."""
+    if not len(start):
+        return np.zeros(len(time), np.int64)
+    covered = np.concatenate([[0], np.cumsum(end - start)])
+    at = np.searchsorted(start, time, side="right") - 1
+    inside = np.clip(time - start[at], 0, (end - start)[at])
+    return np.where(at >= 0, covered[at] + inside, 0)
+
+
+def by_kind(matched: Matched, values: I64, rows: Mask) -> dict[str, int]:
+    """Sum values of operations by the kind of their group; groups of unknown kind by their id."""
+    totals = np.bincount(matched.group[rows], weights=values[rows], minlength=len(matched.groups))
+    found: dict[str, int] = {}
+    for group, total in zip(matched.groups, totals.tolist(), strict=True):
+        if total:
+            name = kind_name(group.kind, group.id)
+            found[name] = found.get(name, 0) + int(total)
+    return found
+
+
+def kind_name(kind: str | None, group: str) -> str:
+    """Return how waiting for a group is called: by its kind where that is recorded."""
+    return kind or (f"group {group}" if group else "all ranks")

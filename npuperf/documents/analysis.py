@@ -585,7 +585,7 @@ class Finding(Model, frozen=True, kw_only=True):
 
 
 class WhatIf(Model, frozen=True, kw_only=True):
-    """A modelled change of one device's window.
+    """A modelled change of one device's window, or of the whole job (rank and device null).
 
     ``span_ns``: the window's length with it; ``gain_*``: saved, per step (or window) as an interval and in
     percent of now. Null, with a reason, where the model abstains. ``asked``: by the user, not by default.
@@ -601,7 +601,7 @@ class WhatIf(Model, frozen=True, kw_only=True):
     asked: bool
     reason: Message | None
     rank: int | None
-    device: int
+    device: int | None
 
 
 class Result(Document, frozen=True, kw_only=True):

@@ -1,0 +1,165 @@
+"""Several devices: one job if they wait for each other, and then its own part of the result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from msgspec import structs
+
+from npuperf.advise import advise_job
+from npuperf.analyze.examine import Examined
+from npuperf.analyze.request import AnalyzeRequest
+from npuperf.cluster import changes
+from npuperf.cluster.judge import JobStudy, study_job
+from npuperf.cluster.pace import keep_pace
+from npuperf.cluster.report import describe_job, per_step
+from npuperf.cluster.waits import split_exposed
+from npuperf.documents.analysis import Device, Finding, Partition, WhatIf
+from npuperf.documents.cluster import Cluster
+from npuperf.messages import Message, say
+from npuperf.model.labels import I64
+from npuperf.model.thresholds import Thresholds
+
+
+@dataclass(frozen=True, slots=True)
+class Across:
+    """What several devices tell together; without a ``study`` each stands for itself."""
+
+    devices: list[Device]
+    what_if: list[WhatIf]
+    findings: list[Finding] = field(default_factory=list)
+    cluster: Cluster | None = None
+    study: JobStudy | None = None
+
+    @classmethod
+    def apart(cls, examined: Sequence[Examined]) -> Across:
+        """Return devices that are of no common job."""
+        return cls([e.report for e in examined], [w for e in examined for w in e.what_if])
+
+
+def look_across(examined: Sequence[Examined], request: AnalyzeRequest, thresholds: Thresholds) -> Across:
+    """Study the devices as one job, if they have operations in common."""
+    alone = Across.apart(examined)
+    study = study_job([e.summary for e in examined if e.summary is not None], thresholds)
+    if study is None:
+        asked = [_unanswered(e, _NO_JOB) for e in request.what_if if changes.names_ranks(e)]
+        return structs_replace(alone, what_if=[*asked, *alone.what_if]) if asked else alone
+    devices = [_with_exposed(study, e.report) for e in examined]
+    cluster = describe_job(study, devices, thresholds)
+    findings = advise_job(study, cluster, thresholds, request.rules)
+    own = keep_pace(
+        devices, [e.what_if for e in examined], [_waited(study, d) for d in devices], thresholds.cause_share
+    )
+    return Across(
+        devices=devices,
+        what_if=[*_job_what_if(study, cluster, request.what_if), *(w for mine in own for w in mine)],
+        findings=findings,
+        cluster=cluster,
+        study=study,
+    )
+
+
+def structs_replace(across: Across, what_if: list[WhatIf]) -> Across:
+    """Return the same with other what-ifs."""
+    return Across(across.devices, what_if, across.findings, across.cluster, across.study)
+
+
+_NO_JOB: Final = say("this asks about several ranks of one job: analyze the folder that holds them all")
+#: What every report of a job shows.
+_STANDARD: Final[tuple[tuple[str, Message], ...]] = (
+    ("compute*0.9", say("all ranks compute a tenth faster")),
+    ("comm*0.5", say("transfers twice as fast")),
+    ("host*0.5", say("all hosts twice as fast")),
+)
+
+
+def _waited(study: JobStudy, device: Device) -> int:
+    rows = study.matched.rank == _place(study, device)
+    return int(study.waits.wait[rows].sum())
+
+
+def _place(study: JobStudy, device: Device) -> int:
+    return next((i for i, r in enumerate(study.ranks) if r.rank == device.rank), -1)
+
+
+def _with_exposed(study: JobStudy, device: Device) -> Device:
+    """Split the exposed communication of a device's whole window, its steps and its phases."""
+    place = _place(study, device)
+    if place < 0 or not study.ranks[place].exposed_known:
+        return device
+    origin = device.origin_ns or study.ranks[place].begin
+
+    def split(parts: list[Partition], start: list[int]) -> list[Partition]:
+        begin = np.array(start, np.int64) + origin
+        end = begin + np.array([p.span_ns for p in parts], np.int64)
+        return _split(study, place, parts, begin, end)
+
+    whole_at = study.ranks[place].begin - origin
+    (whole,) = split([device.partition], [whole_at])
+    steps = split([s.partition for s in device.steps], [s.start_ns for s in device.steps])
+    phases = split([p.partition for p in device.phases], [p.start_ns for p in device.phases])
+    return structs.replace(
+        device,
+        partition=whole,
+        steps=[structs.replace(s, partition=p) for s, p in zip(device.steps, steps, strict=True)],
+        phases=[structs.replace(s, partition=p) for s, p in zip(device.phases, phases, strict=True)],
+    )
+
+
+def _split(study: JobStudy, place: int, parts: list[Partition], begin: I64, end: I64) -> list[Partition]:
+    """Split each window; what of its exposed communication these operations do not cover stays unknown."""
+    if not parts:
+        return parts
+    found = split_exposed(study.ranks[place], study.matched, study.waits, place, begin, end)
+    return [
+        structs.replace(p, comm_transfer_ns=t, comm_wait_ns=w, comm_unknown_ns=p.comm_exposed_ns - t - w)
+        if t + w <= p.comm_exposed_ns
+        else p
+        for p, t, w in zip(parts, found.transfer.tolist(), found.wait.tolist(), strict=True)
+    ]
+
+
+def _job_what_if(study: JobStudy, cluster: Cluster, asked: Sequence[str]) -> list[WhatIf]:
+    """Answer what was asked of the job, then what every report shows, then what repairing the roots brings."""
+    mine = [e for e in asked if changes.answers(e)]
+    found = [_answer(study, cluster, e, None) for e in mine]
+    repairs = [(f"rank:{r.ranks[0]}=median", say("rank {rank} works like its peers", rank=r.ranks[0]))
+               for r in cluster.roots if r.kind == "rank"]  # fmt: skip
+    shown = [_answer(study, cluster, e, title) for e, title in (*repairs, *_STANDARD) if e not in mine]
+    return [*found, *(w for w in shown if w.reason is None)]
+
+
+def _answer(study: JobStudy, cluster: Cluster, expression: str, title: Message | None) -> WhatIf:
+    answer = changes.predict(study, cluster.links, expression)
+    if answer.reason is not None:
+        return _unanswered(expression, answer.reason, title)
+    length = max(study.length, 1.0)
+    gain = per_step((answer.least, answer.most), study)
+    return structs.replace(
+        _unanswered(expression, None, title),
+        span_ns=round(study.length - answer.saved),
+        gain_pct=100 * answer.saved / length,
+        gain_ns_per_step=gain,
+        gain_pct_interval=(100 * answer.least / length, 100 * answer.most / length),
+        gain_per="step",
+    )
+
+
+def _unanswered(expression: str, reason: Message | None, title: Message | None = None) -> WhatIf:
+    """Return a what-if of the whole job, without figures."""
+    return WhatIf(
+        expr=expression,
+        span_ns=None,
+        gain_pct=None,
+        gain_ns_per_step=None,
+        gain_pct_interval=None,
+        gain_per="step",
+        title=title,
+        asked=title is None,
+        reason=reason,
+        rank=None,
+        device=None,
+    )

@@ -1,0 +1,213 @@
+"""From blamed waiting to root causes: named where they cost the job something, and repaired in the replay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+
+from npuperf.cluster.job import Change, Job, Run, run
+from npuperf.cluster.pipeline import Split, Stages
+from npuperf.cluster.repair import level_all, level_rank
+from npuperf.cluster.roots import Blame
+from npuperf.documents.cluster import RootKind, Why
+from npuperf.model.labels import F64, I64
+
+#: Ranks and groups that are tried in the replay at most, and together.
+_TRIED, _AT_ONCE = 24, 8
+#: A cause that falls into one step of several is no pattern.
+_ONE_STEP: Final = 0.8
+_STEPS_LEAST: Final = 3
+#: What a rank takes longer than its peers must be at least this part of what the others wait for it.
+_LASTING: Final = 0.5
+#: By how much a replayed gain is uncertain beyond the replay's own error.
+_UNSURE: Final = 0.03
+_WHY: Final[tuple[Why, ...]] = ("compute", "host", "unknown")
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """A root cause, all in ns over all steps. ``places``: of its ranks; ``gain``: (least, most) of the job's length."""
+
+    kind: RootKind
+    places: tuple[int, ...]
+    why: Why
+    wait: float
+    gain: tuple[float, float] | None
+    stage: int | None = None
+    group: int | None = None
+    excess: float = 0.0
+    step: int | None = None
+    parts: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """From which share of the job a cause is named, and how sure its gain is."""
+
+    least: float
+    error: float
+    usable: bool
+
+    def gain(self, saved: float, job: Job) -> tuple[float, float] | None:
+        """Return the interval of a replayed gain, within the job's length."""
+        return self.within(saved, saved, job)
+
+    def within(self, least: float, most: float, job: Job) -> tuple[float, float] | None:
+        """Return the interval of a gain that lies between two replayed ones."""
+        if not self.usable:
+            return None
+        slack = self.error * job.measured + _UNSURE * abs(most)
+        return max(least - slack, 0.0), min(max(most + slack, 0.0), job.measured)
+
+
+def find_causes(job: Job, found: Blame, stages: Stages, split: Split | None, bounds: Bounds) -> list[Cause]:
+    """Return the causes, largest gain first, a schedule's own waiting last; their waits add up to all that is blamed."""
+    narrow, wide = found.waits[:, :, 0].sum(axis=1), found.waits[:, :, 1].sum(axis=1)
+    ranks = _slow_ranks(job, found, stages, narrow + wide, bounds)
+    groups = _slow_groups(job, found, narrow + wide, bounds)
+    named: dict[int, Cause] = {}
+    for cause in (*ranks, *groups):
+        axes = found.of_rank(cause.places[0]) if cause.kind == "rank" else [3 * found.ranks + (cause.group or 0)]
+        named.update(dict.fromkeys(axes, cause))
+    per_cause = _share_out(narrow, wide, split, named, found)
+    causes = [replace(c, wait=per_cause.get(id(c), 0.0)) for c in (*ranks, *groups)]
+    unequal = _stage_causes(job, stages, split, bounds)
+    causes += unequal
+    rest, unknown = per_cause["jitter"], per_cause["unknown"]
+    if split is not None and not unequal:  # too little to be named
+        rest += split.imbalance
+    if rest > 0:
+        everything = run(job, [Change(), level_all(job, stages.of)]).length
+        most = float(everything[0] - everything[1]) - sum(c.gain[0] for c in causes if c.gain)
+        gain = (0.0, max(bounds.gain(most, job)[1], 0.0)) if bounds.gain(most, job) else None  # type: ignore[index]
+        causes.append(Cause("jitter", (), "unknown", rest, gain))
+    if unknown > 0:
+        causes.append(Cause("unknown", (), "unknown", unknown, None))
+    if split is not None and split.schedule > 0:
+        causes.append(Cause("schedule", (), "unknown", split.schedule, (0.0, 0.0)))
+    return sorted(causes, key=_order)
+
+
+def _order(cause: Cause) -> tuple[int, float, float]:
+    place = {"schedule": 3, "unknown": 2, "jitter": 1}.get(cause.kind, 0)
+    return place, -(cause.gain[1] if cause.gain else 0.0), -cause.wait
+
+
+def _share_out(
+    narrow: F64, wide: F64, split: Split | None, named: dict[int, Cause], found: Blame
+) -> dict[int | str, float]:
+    """Give every cause its waiting; of the waiting across stages only what is neither schedule nor imbalance."""
+    shares: dict[int | str, float] = {"jitter": 0.0, "unknown": 0.0}
+    whole = float(wide.sum())
+    if split is not None and whole > 0:
+        mine = sum(float(wide[axis]) for axis in named)
+        left = split.rest
+        if mine > 0:  # what ranks of their own cost comes first, the rest has no pattern
+            scale = min(1.0, left / mine)
+            wide = np.array([w * scale if axis in named else 0.0 for axis, w in enumerate(wide)])
+            shares["jitter"] += max(left - float(wide.sum()), 0.0)
+        else:
+            shares["jitter"] += left
+            wide = np.zeros_like(wide)
+    for axis, wait in enumerate((narrow + wide).tolist()):
+        if wait <= 0:
+            continue
+        cause = named.get(axis)
+        key: int | str = id(cause) if cause else "unknown" if axis == found.unknown else "jitter"
+        shares[key] = shares.get(key, 0.0) + wait
+    return shares
+
+
+def _slow_ranks(job: Job, found: Blame, stages: Stages, waits: F64, bounds: Bounds) -> list[Cause]:
+    """Return the ranks that cost the job something: each is tried in the replay with the pace of its peers."""
+    cost = np.array([found.worst[found.of_rank(r)].sum() for r in range(found.ranks)])
+    tried = [int(r) for r in np.argsort(-cost, kind="stable")[:_TRIED] if cost[r] > 0]
+    peers = {r: np.flatnonzero((stages.of == stages.of[r]) & (np.arange(found.ranks) != r)) for r in tried}
+    tried = [r for r in tried if len(peers[r])]
+    gains = _gains(job, [lambda r=r: level_rank(job, r, peers[r]) for r in tried])  # type: ignore[misc]
+    causes = []
+    for rank, saved in zip(tried, gains, strict=True):
+        excess = _excess(job, rank, peers[rank])
+        own = waits[found.of_rank(rank)]
+        lasting = float(np.maximum(excess, 0).sum()) >= _LASTING * cost[rank]
+        step = _only_step(found, rank)
+        if saved < bounds.least * job.measured or not lasting or step is not None:
+            continue
+        cause = int(np.argmax(np.maximum(excess, 0)))
+        parts = dict(zip(_WHY, np.maximum(excess, 0).tolist(), strict=True))
+        causes.append(Cause("rank", (rank,), _WHY[cause], float(own.sum()), bounds.gain(saved, job),
+                            excess=float(excess[cause]), parts=parts))  # fmt: skip
+    return causes
+
+
+def _only_step(found: Blame, rank: int) -> int | None:
+    """Return the step into which nearly all waiting for a rank falls, if there are several and it is one."""
+    steps = found.waits[found.of_rank(rank)].sum(axis=(0, 2))
+    if len(steps) < _STEPS_LEAST or not steps.sum():
+        return None
+    worst = int(steps.argmax())
+    return worst if steps[worst] > _ONE_STEP * steps.sum() else None
+
+
+def _excess(job: Job, rank: int, peers: I64) -> F64:
+    """Return what a rank spends beyond the median of its peers: compute, host, other (ns)."""
+    totals = np.array([[sum(float(getattr(s, c)[s.rank == r].sum()) for s in (job.to_block, job.tail))
+                        for c in ("compute", "host", "other")] for r in (rank, *peers.tolist())])  # fmt: skip
+    return np.asarray(totals[0] - np.median(totals[1:], axis=0))
+
+
+def _slow_groups(job: Job, found: Blame, waits: F64, bounds: Bounds) -> list[Cause]:
+    """Return groups whose transfers take longer than those of groups of their kind and size."""
+    matched = job.matched
+    totals = np.bincount(matched.group[matched.instance >= 0], weights=job.transfer[matched.instance >= 0],
+                         minlength=found.groups) / np.maximum([len(g.members) for g in matched.groups], 1)  # fmt: skip
+    tried, peers = [], {}
+    for i, group in enumerate(matched.groups):
+        alike = [j for j, g in enumerate(matched.groups) if g.kind == group.kind and len(g.ranks) == len(group.ranks)]
+        alike = [j for j in alike if j != i and not matched.groups[j].single and totals[j] > 0]
+        if group.single or group.kind is None or not alike:
+            continue
+        pace = float(np.median(totals[alike]))
+        if totals[i] - pace >= bounds.least * job.measured / 2:
+            tried.append(i)
+            peers[i] = pace
+    tried = sorted(tried, key=lambda i: peers[i] - totals[i])[:_TRIED]
+    gains = _gains(job, [lambda i=i: _at_pace(job, i, peers[i] / totals[i]) for i in tried])  # type: ignore[misc]
+    causes = []
+    for i, saved in zip(tried, gains, strict=True):
+        if saved >= bounds.least * job.measured:
+            wait = float(waits[3 * found.ranks + i])
+            causes.append(Cause("group", tuple(matched.groups[i].members), "communication", wait,
+                                bounds.gain(saved, job), group=i, excess=float(totals[i] - peers[i])))  # fmt: skip
+    return causes
+
+
+def _at_pace(job: Job, group: int, factor: float) -> Change:
+    return Change(transfer=np.where(job.matched.group == group, job.transfer * factor, job.transfer))
+
+
+def _stage_causes(job: Job, stages: Stages, split: Split | None, bounds: Bounds) -> list[Cause]:
+    """Return the stages that take longer than the others' pace, each with its part of the imbalance."""
+    if split is None or split.imbalance <= 0 or split.gain[1] < bounds.least * job.measured:
+        return []
+    whole = float(split.excess.sum())
+    causes = []
+    for stage in np.flatnonzero(split.excess > 0).tolist():
+        share = float(split.excess[stage]) / whole
+        gain = bounds.within(split.gain[0] * share, split.gain[1] * share, job)
+        places = tuple(stages.ranks(stage).tolist())
+        causes.append(Cause("stage", places, "compute", split.imbalance * share, gain, stage=stage,
+                            excess=float(split.excess[stage])))  # fmt: skip
+    return causes
+
+
+def _gains(job: Job, changes: Sequence[Callable[[], Change]]) -> list[float]:
+    """Replay changes some at a time, and return what each saves of the job's length, ns."""
+    saved: list[float] = []
+    for first in range(0, len(changes), _AT_ONCE):
+        result: Run = run(job, [Change(), *(make() for make in changes[first : first + _AT_ONCE])])
+        saved += (result.length[0] - result.length[1:]).tolist()
+    return saved

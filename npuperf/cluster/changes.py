@@ -1,0 +1,202 @@
+"""What-if over all ranks: a small language for changes of the job, and the job run with them.
+
+    expression = change {"," change}
+    change     = "rank:" N "=median" | "rank:" N [":" part] "*" factor | "stage:" N "*" factor
+               | "link:" A "-" B "=peers" | ("comm" | "host" | "compute") "*" factor
+    part       = "host" | "compute"
+
+``rank:3=median`` lets a rank work like the median of its peers (of its stage, if there are stages);
+``link:0-1=peers`` lets a link carry what the median of its peers does; ``comm`` scales transfers only, because waiting
+for others is not sped up by a faster network.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from npuperf.cluster.job import Change, Job, run
+from npuperf.cluster.judge import JobStudy
+from npuperf.cluster.repair import level_rank, scaled
+from npuperf.documents.cluster import Link
+from npuperf.errors import UsageError
+from npuperf.messages import Message, say
+from npuperf.model.labels import F64
+
+_NUMBER: Final = r"(?P<factor>\d+\.?\d*|\.\d+)"
+_RANK: Final = re.compile(rf"^rank:(?P<rank>\d{{1,9}})(?:=(?P<median>median)|(?::(?P<part>host|compute))?\*{_NUMBER})$")
+_STAGE: Final = re.compile(rf"^stage:(?P<stage>\d{{1,9}})\*{_NUMBER}$")
+_LINK: Final = re.compile(r"^link:(?P<a>\d{1,9})-(?P<b>\d{1,9})=peers$")
+_ALL: Final = re.compile(rf"^(?P<part>comm|host|compute)\*{_NUMBER}$")
+GRAMMAR: Final = say(
+    "over several ranks: rank:N=median, rank:N*FACTOR, rank:N:host*FACTOR, rank:N:compute*FACTOR, stage:N*FACTOR, "
+    "link:A-B=peers, comm*FACTOR, host*FACTOR, compute*FACTOR, joined by commas"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a change of the job brings (ns of its length): saved, and between which limits; or why nothing can be told."""
+
+    saved: float = 0.0
+    least: float = 0.0
+    most: float = 0.0
+    reason: Message | None = None
+
+
+def names_ranks(expression: str) -> bool:
+    """Tell whether an expression speaks of ranks, stages or links: only a job can answer it."""
+    return any(part.strip().startswith(("rank:", "stage:", "link:")) for part in expression.split(","))
+
+
+def answers(expression: str) -> bool:
+    """Tell whether the job can run with all of an expression."""
+    return all(_read(part.strip()) is not None for part in expression.split(","))
+
+
+def check(expression: str) -> None:
+    """Raise UsageError, with the grammar, where an expression that names ranks cannot be read."""
+    for part in expression.split(","):
+        if _read(part.strip()) is None:
+            raise UsageError(say("what-if: cannot read {text}", text=repr(part.strip())), hint=GRAMMAR)
+
+
+def _read(part: str) -> re.Match[str] | None:
+    return next((m for pattern in (_RANK, _STAGE, _LINK, _ALL) if (m := pattern.match(part))), None)
+
+
+def predict(study: JobStudy, links: Sequence[Link], expression: str) -> Answer:
+    """Run the job with a change. Where the replay abstains, or data is missing, the answer says so."""
+    if not study.usable:
+        return Answer(reason=say("the replay over all ranks misses the measured time, so it gives no figures"))
+    change, sure = Change(), True
+    for part in expression.split(","):
+        found = _read(part.strip())
+        assert found is not None, "expressions are checked before"
+        made = _apply(study, links, found, change)
+        if isinstance(made, Message):
+            return Answer(reason=made)
+        change, host = made
+        sure = sure and not host
+    result = run(study.job, [Change(), change]).length
+    saved = float(result[0] - result[1])
+    slack = study.error * study.length
+    least, most = sorted((saved, saved))
+    if not sure:
+        most = _most_of_host(study, links, expression, saved)
+    return Answer(saved, _toward(least, -slack), _toward(most, slack))
+
+
+def _toward(value: float, slack: float) -> float:
+    return value + slack
+
+
+def _most_of_host(study: JobStudy, links: Sequence[Link], expression: str, saved: float) -> float:
+    """Return the most that a faster host may save: all of the waiting for it, as if it were far ahead."""
+    nothing = re.sub(r"host\*(\d+\.?\d*|\.\d+)", "host*0", expression)
+    if nothing == expression:
+        return saved
+    change = Change()
+    for part in nothing.split(","):
+        found = _read(part.strip())
+        made = _apply(study, links, found, change) if found else None
+        if isinstance(made, tuple):
+            change = made[0]
+    result = run(study.job, [Change(), change]).length
+    return max(saved, float(result[0] - result[1]))
+
+
+def _apply(
+    study: JobStudy, links: Sequence[Link], found: re.Match[str], change: Change
+) -> tuple[Change, bool] | Message:
+    """Add one part to a change; the second value: whether it is about the host, whose gain is an interval."""
+    words = found.groupdict()
+    if words.get("rank") is not None:
+        return _rank(study, words, change)
+    if words.get("stage") is not None:
+        return _stage(study, words, change)
+    if words.get("a") is not None:
+        return _link(study, links, int(words["a"]), int(words["b"]), change)
+    factor, part = float(words["factor"]), words["part"]
+    every = np.ones(len(study.ranks))
+    if part == "comm":
+        transfer = study.job.transfer if change.transfer is None else change.transfer
+        return replace(change, transfer=np.where(study.waits.known, transfer * factor, transfer)), False
+    if part == "host":
+        return _host(study, every * factor, change, range(len(study.ranks)))
+    return scaled(study.job, every * factor, change), False
+
+
+def _host(study: JobStudy, factors: F64, change: Change, places: Sequence[int]) -> tuple[Change, bool] | Message:
+    if any(study.ranks[p].host_ns is None for p in places):
+        return say("launches are not recorded on every rank, so host time cannot be changed (record with npuperf "
+                   "profile --level 1)")  # fmt: skip
+    return scaled(study.job, np.ones(len(study.ranks)), change, host=factors), True
+
+
+def _rank(study: JobStudy, words: dict[str, str | None], change: Change) -> tuple[Change, bool] | Message:
+    number = int(words["rank"] or 0)
+    place = next((i for i, r in enumerate(study.ranks) if r.rank == number), None)
+    if place is None:
+        return say("rank {rank} was not loaded", rank=number)
+    if words["median"]:
+        stage = study.stages.of
+        peers = np.flatnonzero((stage == stage[place]) & (np.arange(len(stage)) != place))
+        if not len(peers):
+            return say("rank {rank} has no peers of its stage", rank=number)
+        return _joined(study.job, change, level_rank(study.job, place, peers)), False
+    factors = np.ones(len(study.ranks))
+    factors[place] = float(words["factor"] or 1)
+    if words["part"] == "host":
+        return _host(study, factors, change, [place])
+    if words["part"] == "compute":
+        return scaled(study.job, factors, change), False
+    job = study.job
+    whole = {
+        name: np.where(s.rank == place, s.length * factors[place], s.length if before is None else before)
+        for name in ("to_start", "to_block", "tail")
+        for s, before in [(getattr(job, name), getattr(change, name))]
+    }
+    return replace(change, **whole), False
+
+
+def _joined(job: Job, change: Change, other: Change) -> Change:
+    """Put a rank's own change on top of others: its stretches replace theirs."""
+    parts = {}
+    for name in ("to_start", "to_block", "tail"):
+        before, own, now = getattr(change, name), getattr(job, name).length, getattr(other, name)
+        parts[name] = now if before is None else np.where(now != own, now, before)
+    return replace(change, **parts)
+
+
+def _stage(study: JobStudy, words: dict[str, str | None], change: Change) -> tuple[Change, bool] | Message:
+    stage = int(words["stage"] or 0)
+    if stage not in study.stages.of.tolist():
+        return say("there is no stage {stage}: the groups of this job name {count}", stage=stage,
+                   count=study.stages.count)  # fmt: skip
+    factors = np.where(study.stages.of == stage, float(words["factor"] or 1), 1.0)
+    return scaled(study.job, factors, change), False
+
+
+def _link(study: JobStudy, links: Sequence[Link], a: int, b: int, change: Change) -> tuple[Change, bool] | Message:
+    """Speed up the operations of groups with both ends of a link, by what it is slower than its peers."""
+    mine = [l for l in links if set(l.ranks) == {a, b} and l.peers_gb_per_s is not None]
+    if not mine:
+        return say("link {a}-{b} has no three peers to be like", a=a, b=b)
+    matched = study.matched
+    transfer = study.job.transfer.copy() if change.transfer is None else change.transfer.copy()
+    ends = [{i for i, r in enumerate(study.ranks) if r.rank in (a, b)}]
+    both = np.array([ends[0] <= set(g.members) for g in matched.groups] + [False], np.bool_)
+    for kind in {l.kind for l in mine}:
+        own = [l for l in mine if l.kind == kind]
+        now = sum(l.time_ns for l in own)
+        then = sum(l.bytes / l.peers_gb_per_s for l in own if l.peers_gb_per_s)
+        codes = np.concatenate(
+            [r.operations.type.flag([t == kind for t in r.operations.type.names]) for r in study.ranks]
+        )
+        transfer[both[matched.group] & codes] *= min(then / max(now, 1), 1.0)
+    return replace(change, transfer=transfer), False

@@ -1,0 +1,296 @@
+"""The clocks of the devices brought together: offsets by the ends of operations that nobody leaves early.
+
+Such an operation ends for all at about the same time (the point: medians of differences of ends), and nobody can leave
+it before the last has begun (the interval: provable by causality, shortest paths over all pairs of devices). Clocks of
+different machines drift apart; a slope is fitted where it explains half of what a constant leaves.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from npuperf.cluster.match import Matched
+from npuperf.model.labels import F64, I64, Mask
+
+#: Operations per group that the estimate rests on at most: more do not make it better.
+_MOST: Final = 400
+_ROUNDS: Final = 60
+#: Points that a slope is fitted to at most, and at least.
+_SLOPE_MOST, _SLOPE_LEAST = 200, 6
+#: A slope is used where it leaves at most this part of the residual.
+_SLOPE_GAIN: Final = 0.5
+#: By how much bounds may contradict each other: times in files are rounded.
+_ROUNDING: Final = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """Per rank (ns): corrected time = time + offset + drift · (time − origin). The first rank of a part is 0.
+
+    ``residual``: median distance of ends from the others' after correction; ``low`` and ``high`` bound the offset
+    (NaN: nothing does); ``used``: operations it rests on. ``part``: ranks that are not tied together by operations
+    have clocks that cannot be compared. ``wrong``: instances whose times contradict the others'.
+    """
+
+    offset: F64
+    drift: F64
+    residual: F64
+    low: F64
+    high: F64
+    used: I64
+    part: I64
+    origin: int
+    wrong: Mask
+
+    def corrected(self, rank: I64, time: I64) -> I64:
+        """Bring times to the first rank's clock."""
+        slope = np.rint(self.drift[rank] * (time - self.origin)).astype(np.int64)
+        return time + np.rint(self.offset[rank]).astype(np.int64) + slope
+
+
+def align(matched: Matched, ranks: int) -> Clocks:
+    """Estimate the clocks of all ranks."""
+    wrong = np.zeros(matched.instances, np.bool_)
+    chosen = _chosen(matched)
+    for _ in range(3):
+        clocks = _estimate(matched, ranks, chosen & ~wrong, wrong)
+        found = _contradictions(matched, clocks, chosen & ~wrong)
+        if not found.any():
+            break
+        wrong = wrong | found
+    return clocks
+
+
+def _chosen(matched: Matched) -> Mask:
+    """Choose operations in which everybody needs everybody, evenly over time where there are very many."""
+    usable = matched.together & matched.complete
+    for group in np.unique(matched.instance_group[usable]).tolist():
+        mine = np.flatnonzero(usable & (matched.instance_group == group))
+        if len(mine) > _MOST:
+            usable[mine] = False
+            usable[mine[np.linspace(0, len(mine) - 1, _MOST).astype(np.int64)]] = True
+    return usable
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """Ends of the chosen operations, relative to the origin: rank, instance (renumbered), end, start."""
+
+    rank: I64
+    instance: I64
+    end: F64
+    start: F64
+    number: I64
+
+
+def _ends(matched: Matched, chosen: Mask) -> tuple[_Ends, int]:
+    rows = matched.members[chosen[matched.instance[matched.members]]]
+    origin = int(matched.end.min()) if len(matched.end) else 0
+    number, instance = np.unique(matched.instance[rows], return_inverse=True)
+    ends = _Ends(matched.rank[rows], instance, (matched.end[rows] - origin).astype(np.float64),
+                 (matched.start[rows] - origin).astype(np.float64), number)  # fmt: skip
+    return ends, origin
+
+
+def _estimate(matched: Matched, ranks: int, chosen: Mask, wrong: Mask) -> Clocks:
+    ends, origin = _ends(matched, chosen)
+    part = _parts(ends, ranks)
+    offset, drift = _fit(ends, ranks, part)
+    residual = _residual(ends, offset + 0.0, drift, ranks)
+    low, high = _bounds(ends, drift, ranks, part)
+    with np.errstate(invalid="ignore"):
+        offset = np.where(np.isnan(low), offset, np.clip(offset, low, high))
+    return Clocks(offset, drift, residual, low, high, np.bincount(ends.rank, minlength=ranks), part, origin, wrong)
+
+
+def _parts(ends: _Ends, ranks: int) -> I64:
+    """Number the sets of ranks that operations tie together; the number is the first rank's place."""
+    from scipy.sparse import coo_matrix
+    from scipy.sparse.csgraph import connected_components
+
+    count = len(ends.number)
+    shape = (ranks + count, ranks + count)
+    graph = coo_matrix((np.ones(len(ends.rank)), (ends.rank, ranks + ends.instance)), shape=shape)
+    _, label = connected_components(graph, directed=False)
+    first = {int(v): i for i, v in reversed([*enumerate(label[:ranks])])}
+    return np.array([first[int(v)] for v in label[:ranks]], np.int64)
+
+
+def _fit(ends: _Ends, ranks: int, part: I64) -> tuple[F64, F64]:
+    """Fit offsets, then slopes where they pay, then offsets again."""
+    offset, drift = _offsets(ends, ranks, part, np.zeros(ranks)), np.zeros(ranks)
+    for _ in range(4):
+        slope = _slopes(ends, offset, drift, ranks, part)
+        better = _offsets(ends, ranks, part, slope, offset)
+        before, after = _residual(ends, offset, drift, ranks), _residual(ends, better, slope, ranks)
+        use = (after <= _SLOPE_GAIN * before) | (drift != 0)
+        if not use.any() or np.array_equal(slope, drift):
+            break
+        drift = np.where(use, slope, drift)
+        offset = _offsets(ends, ranks, part, drift, better)
+    return offset, drift
+
+
+def _offsets(ends: _Ends, ranks: int, part: I64, drift: F64, begin: F64 | None = None) -> F64:
+    """Return the offsets by alternating medians, from a first guess along a spanning tree."""
+    end = ends.end * (1 + drift[ends.rank])
+    offset = _guess(ends, end, ranks) if begin is None else begin
+    by_instance, by_rank = _Runs.of(ends.instance), _Runs.of(ends.rank)
+    for _ in range(_ROUNDS):
+        middle = by_instance.medians(end + offset[ends.rank])
+        change = by_rank.medians(middle[ends.instance] - end - offset[ends.rank])
+        moved = np.zeros(ranks)
+        moved[by_rank.keys] = change
+        offset = offset + moved
+        if np.abs(moved).max(initial=0.0) < 1.0:
+            break
+    return np.asarray(offset - offset[part])
+
+
+def _guess(ends: _Ends, end: F64, ranks: int) -> F64:
+    """Walk over the ranks from the first: each new one's ends must equal, in the median, those of one that is known."""
+    offset, seen = np.zeros(ranks), np.zeros(ranks, np.bool_)
+    rows_of = _Runs.of(ends.rank)
+    known = np.full(len(ends.number), np.nan)
+    of_rank = {int(k): rows_of.order[a:b] for k, a, b in zip(rows_of.keys, rows_of.first, rows_of.last, strict=True)}
+    by_instance = _Runs.of(ends.instance)
+    members = [by_instance.order[a:b] for a, b in zip(by_instance.first, by_instance.last, strict=True)]
+    for root in range(ranks):
+        if seen[root]:
+            continue
+        seen[root] = True
+        queue = deque([root])
+        while queue:
+            rank = queue.popleft()
+            rows = of_rank.get(rank, np.empty(0, np.int64))
+            fresh = rows[np.isnan(known[ends.instance[rows]])]
+            known[ends.instance[fresh]] = end[fresh] + offset[rank]
+            others = (
+                np.unique(ends.rank[np.concatenate([members[i] for i in ends.instance[fresh]])]) if len(fresh) else []
+            )
+            for other in others:
+                if seen[other]:
+                    continue
+                theirs = of_rank[int(other)]
+                target = known[ends.instance[theirs]]
+                there = ~np.isnan(target)
+                offset[other] = np.median(target[there] - end[theirs][there])
+                seen[other] = True
+                queue.append(int(other))
+    return offset
+
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """Rows grouped by a key."""
+
+    order: I64
+    keys: I64
+    first: I64
+    last: I64
+
+    @classmethod
+    def of(cls, key: I64) -> _Runs:
+        order = np.argsort(key, kind="stable").astype(np.int64)
+        ordered = key[order]
+        first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])) if len(order) else order
+        return cls(order, ordered[first], first, np.append(first[1:], len(order)).astype(np.int64)[: len(first)])
+
+    def medians(self, values: F64) -> F64:
+        """Return the median of each group."""
+        if not len(self.order):
+            return np.empty(0)
+        group = np.repeat(np.arange(len(self.first)), self.last - self.first)
+        ordered = values[self.order][np.lexsort((values[self.order], group))]
+        size = self.last - self.first
+        return np.asarray((ordered[self.first + (size - 1) // 2] + ordered[self.first + size // 2]) / 2)
+
+
+def _distance(ends: _Ends, offset: F64, drift: F64) -> F64:
+    """Return how far each end lies from the median of the others' in its operation."""
+    end = ends.end * (1 + drift[ends.rank]) + offset[ends.rank]
+    return np.asarray(end - _Runs.of(ends.instance).medians(end)[ends.instance])
+
+
+def _residual(ends: _Ends, offset: F64, drift: F64, ranks: int) -> F64:
+    """Return per rank the median distance of its ends, NaN without any."""
+    found = np.full(ranks, np.nan)
+    runs = _Runs.of(ends.rank)
+    found[runs.keys] = runs.medians(np.abs(_distance(ends, offset, drift)))
+    return found
+
+
+def _slopes(ends: _Ends, offset: F64, drift: F64, ranks: int, part: I64) -> F64:
+    """Fit a slope per rank to what constants leave (Theil and Sen), relative to the first rank's."""
+    from scipy.stats import theilslopes
+
+    slope = drift.copy()
+    distance = _distance(ends, offset, drift)
+    runs = _Runs.of(ends.rank)
+    for rank, first, last in zip(runs.keys.tolist(), runs.first, runs.last, strict=True):
+        rows = runs.order[first:last]
+        if len(rows) < _SLOPE_LEAST:
+            continue
+        if len(rows) > _SLOPE_MOST:
+            rows = rows[np.linspace(0, len(rows) - 1, _SLOPE_MOST).astype(np.int64)]
+        if np.ptp(ends.end[rows]) > 0:
+            slope[rank] -= theilslopes(distance[rows], ends.end[rows])[0]
+    return np.asarray(slope - slope[part])
+
+
+def _bounds(ends: _Ends, drift: F64, ranks: int, part: I64) -> tuple[F64, F64]:
+    """Bound the offsets by causality: nobody leaves before the last has begun, so o_j − o_i ≤ end_i − start_j.
+
+    The tightest bounds are shortest paths to and from the first rank of each part.
+    """
+    upper = np.full((ranks, ranks), np.inf)
+    end, start = ends.end * (1 + drift[ends.rank]), ends.start * (1 + drift[ends.rank])
+    runs = _Runs.of(ends.instance)
+    for first, last in zip(runs.first, runs.last, strict=True):
+        rows = runs.order[first:last]
+        rank = ends.rank[rows]
+        box = np.ix_(rank, rank)
+        upper[box] = np.minimum(upper[box], end[rows][:, None] - start[rows][None, :])
+    np.fill_diagonal(upper, 0.0)
+    low, high = np.full(ranks, np.nan), np.full(ranks, np.nan)
+    for root in np.unique(part).tolist():
+        mine = np.flatnonzero(part == root)
+        if len(mine) < 2:
+            continue
+        inside = upper[np.ix_(mine, mine)]
+        at = int(np.flatnonzero(mine == root)[0])
+        high[mine], low[mine] = _relax(inside, at), -_relax(inside.T, at)
+    return low, high
+
+
+def _relax(upper: F64, root: int) -> F64:
+    """Return the least bound on every offset that follows from those on pairs (Bellman and Ford)."""
+    bound = upper[root].copy()
+    for _ in range(len(upper)):
+        better = np.minimum(bound, (bound[:, None] + upper).min(axis=0))
+        if np.array_equal(better, bound):
+            break
+        bound = better
+        if bound[root] < 0:  # a circle that contradicts itself: further rounds only lower everything
+            break
+    return bound
+
+
+def _contradictions(matched: Matched, clocks: Clocks, chosen: Mask) -> Mask:
+    """Name the operations that contradict causality by more than rounding once the clocks are corrected.
+
+    Somebody left such an operation before another one began: the match is wrong, or a clock jumped.
+    """
+    wrong = np.zeros(matched.instances, np.bool_)
+    if not matched.instances:
+        return wrong
+    rows = matched.members
+    start, end = (clocks.corrected(matched.rank[rows], t[rows]) for t in (matched.start, matched.end))
+    latest = np.maximum.reduceat(start, matched.starts)
+    earliest = np.minimum.reduceat(end, matched.starts)
+    noise = np.nanmax(clocks.residual) if np.isfinite(clocks.residual).any() else 0.0
+    return np.asarray(chosen & (latest - earliest > _ROUNDING + 3 * noise))

@@ -1,0 +1,203 @@
+"""The job over all its ranks: matched, aligned, replayed, blamed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from npuperf.cluster.causes import Bounds, Cause, find_causes
+from npuperf.cluster.clocks import Clocks, align
+from npuperf.cluster.job import Change, Job, Run, build, run
+from npuperf.cluster.match import Matched, match
+from npuperf.cluster.pipeline import (
+    Bubble,
+    Split,
+    Stages,
+    Window,
+    count_micro_batches,
+    find_bubble,
+    find_stages,
+    find_windows,
+    spans_stages,
+    split_waiting,
+)
+from npuperf.cluster.repair import scaled
+from npuperf.cluster.roots import Blame, blame
+from npuperf.cluster.summarise import extend, filled_like
+from npuperf.cluster.summary import RankSummary
+from npuperf.cluster.waits import Waits, find_waits
+from npuperf.documents.analysis import Elasticity
+from npuperf.model.labels import F64, Mask
+from npuperf.model.thresholds import Thresholds
+
+#: By how much everything is scaled to see what the job depends on.
+_NUDGE: Final = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class JobStudy:
+    """Everything that is worked out once per job. ``steps``: the step of each operation, from 0.
+
+    ``share``: of the job's length that other local time (neither compute nor waiting for the host) sets.
+    """
+
+    ranks: tuple[RankSummary, ...]
+    matched: Matched
+    clocks: Clocks
+    waits: Waits
+    job: Job
+    baseline: Run
+    error: float
+    usable: bool
+    stages: Stages
+    wide: Mask
+    bubble: Bubble | None
+    micro_batches: int | None
+    split: Split | None
+    blame: Blame
+    causes: tuple[Cause, ...]
+    elasticity: Elasticity | None
+    other: float
+    step_count: int
+    world: int | None
+
+    @property
+    def length(self) -> float:
+        """The job's length as measured, ns."""
+        return self.job.measured
+
+
+def world_size(ranks: Sequence[RankSummary]) -> int | None:
+    """Return how many ranks the job has: as recorded, else all from 0 on where these were loaded without a gap."""
+    told = [r.distributed["world_size"] for r in ranks if r.distributed.get("world_size")]
+    known = [m for r in ranks for g in r.groups for m in g.ranks]
+    if told or known:
+        return max([*told, *(m + 1 for m in known)])
+    numbers = sorted(r.rank for r in ranks)
+    return len(numbers) if numbers == list(range(len(numbers))) else None
+
+
+def study_job(ranks: Sequence[RankSummary], thresholds: Thresholds) -> JobStudy | None:
+    """Look at ranks of one job; None where fewer than two of them have operations in common."""
+    ranks = sorted((r for r in ranks if r.rank >= 0), key=lambda r: r.rank)
+    if len(ranks) < 2 or len({r.rank for r in ranks}) < len(ranks):
+        return None
+    ranks = _extended(ranks)
+    world = world_size(ranks)
+    matched = match(ranks, world)
+    if not matched.instances:
+        return None
+    matched, clocks, waits, job = _program(ranks, matched)
+    if not matched.instances:
+        return None
+    baseline = run(job, [Change()])
+    error = abs(float(baseline.length[0]) - job.measured) / max(job.measured, 1.0)
+    usable = error <= thresholds.replay_error
+    stages = find_stages(ranks)
+    wide = spans_stages(matched, stages)
+    numbers, steps = np.unique(matched.step, return_inverse=True)
+    blamed = blame(ranks, job, waits, clocks, steps.ravel(), wide.astype(np.int64))
+    windows = find_windows(ranks, matched, waits, wide, stages) if stages.real else []
+    split = _split(ranks, job, waits, stages, windows, wide) if usable and windows else None
+    bounds = Bounds(thresholds.root_share, error, usable)
+    elasticity, other = _elasticity(job, baseline) if usable else (None, 0.0)
+    counted = max((len(r.step_number) for r in ranks), default=0)
+    return JobStudy(
+        ranks=tuple(ranks),
+        matched=matched,
+        clocks=clocks,
+        waits=waits,
+        job=job,
+        baseline=baseline,
+        error=error,
+        usable=usable,
+        stages=stages,
+        wide=wide,
+        bubble=find_bubble(ranks, matched, waits, windows) if windows else None,
+        micro_batches=count_micro_batches(stages, ranks) if stages.real else None,
+        split=split,
+        blame=blamed,
+        causes=tuple(find_causes(job, blamed, stages, split, bounds)),
+        elasticity=elasticity,
+        other=other,
+        step_count=max(counted, int(np.count_nonzero(numbers >= 0)), 1),
+        world=world,
+    )
+
+
+def _extended(ranks: list[RankSummary]) -> list[RankSummary]:
+    """Complete what devices without kernels do not tell by what their peers do."""
+    tails = sorted(int(r.tail.length[0]) for r in ranks if r.span_ns is None)
+    if not tails or len(tails) == len(ranks):
+        return ranks
+    stages = find_stages(ranks)
+    found = []
+    for place, rank in enumerate(ranks):
+        if rank.span_ns is not None:
+            rank = extend(rank, tails[len(tails) // 2])
+            peers = (r for r, s in zip(ranks, stages.of, strict=True) if s == stages.of[place] and r.span_ns is None)
+            peer = next(peers, None)
+            rank = filled_like(rank, peer) if peer else rank
+        found.append(rank)
+    return found
+
+
+def _program(ranks: Sequence[RankSummary], matched: Matched) -> tuple[Matched, Clocks, Waits, Job]:
+    """Align the clocks and build the program, without operations that contradict the others."""
+    for _ in range(3):
+        clocks = align(matched, len(ranks))
+        if clocks.wrong.any():
+            matched = matched.drop(clocks.wrong)
+            continue
+        waits = find_waits(matched)
+        job = build(ranks, matched, waits, clocks)
+        if not job.looped.any():
+            break
+        matched = matched.drop(job.looped)
+    else:
+        clocks, waits = align(matched, len(ranks)), find_waits(matched)
+        job = build(ranks, matched, waits, clocks)
+    return matched, clocks, waits, job
+
+
+def stage_compute(ranks: Sequence[RankSummary], stages: Stages) -> F64 | None:
+    """Return the compute time of each stage (ns): the lower median of its ranks, so that one slow rank is no stage."""
+    found = []
+    for stage in range(stages.count):
+        known = sorted(c for r in stages.ranks(stage) if (c := ranks[int(r)].compute_ns) is not None)
+        if not known:
+            return None
+        found.append(known[(len(known) - 1) // 2])
+    return np.array(found, np.float64)
+
+
+def _split(
+    ranks: Sequence[RankSummary], job: Job, waits: Waits, stages: Stages, windows: Sequence[Window], wide: Mask
+) -> Split | None:
+    compute = stage_compute(ranks, stages)
+    if compute is None:
+        return None
+    rows = (job.matched.instance >= 0) & wide[job.matched.group]
+    return split_waiting(ranks, job, stages, windows, compute, float(waits.wait[rows].sum()), wide)
+
+
+def _elasticity(job: Job, baseline: Run) -> tuple[Elasticity, float]:
+    """Return what the job's length depends on: relative change per relative change; the last: of other local time."""
+    every = np.ones(job.ranks)
+    less = every * _NUDGE
+    changes = [
+        scaled(job, every, host=less),
+        scaled(job, less),
+        Change(transfer=job.transfer * _NUDGE),
+        _other(job),
+    ]
+    length = run(job, changes).length
+    host, compute, transfer, other = ((baseline.length[0] - length) / baseline.length[0] / (1 - _NUDGE)).tolist()
+    return Elasticity(host=host, compute=compute, communication=transfer), other
+
+
+def _other(job: Job) -> Change:
+    return Change(*(s.length - (1 - _NUDGE) * np.maximum(s.other, 0) for s in (job.to_start, job.to_block, job.tail)))

@@ -1,0 +1,43 @@
+"""What-ifs of ranks that wait for others: what such a rank saves alone it would only wait longer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from npuperf.documents.analysis import Device, WhatIf
+
+
+def keep_pace(
+    reports: Sequence[Device], what_if: Sequence[list[WhatIf]], waited: Sequence[int], share: float
+) -> list[list[WhatIf]]:
+    """Correct the what-ifs (per rank) of ranks that waited for others, ns each.
+
+    All ranks advance with the one that waits least, so its gain is everybody's if all change alike; a rank's own
+    gain stays inside the interval. Ranks that wait less than ``share`` of their window are left alone.
+    """
+    first = min(range(len(waited)), key=waited.__getitem__)
+    pace = {w.expr: w for w in what_if[first] if w.span_ns is not None}
+    corrected = []
+    for report, mine, wait in zip(reports, what_if, waited, strict=True):
+        follows = wait >= share * report.partition.span_ns
+        corrected.append([_follow(w, report, pace.get(w.expr), reports[first]) if follows else w for w in mine])
+    return corrected
+
+
+def _follow(own: WhatIf, report: Device, pace: WhatIf | None, pacing: Device) -> WhatIf:
+    """Return what a change brings a rank that advances with another one."""
+    if pace is None or pace.span_ns is None or own.gain_ns_per_step is None or pace.gain_ns_per_step is None:
+        return own
+    span, per = max(report.partition.span_ns, 1), max(len(report.steps), 1)
+    saved = pacing.partition.span_ns - pace.span_ns
+    least = min(own.gain_ns_per_step[0], pace.gain_ns_per_step[0])
+    most = max(own.gain_ns_per_step[1], pace.gain_ns_per_step[1])
+    return replace(
+        own,
+        span_ns=span - saved,
+        gain_pct=100 * saved / span,
+        gain_ns_per_step=(least, most),
+        gain_pct_interval=(100 * least * per / span, 100 * most * per / span),
+    )

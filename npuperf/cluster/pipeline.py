@@ -1,0 +1,217 @@
+"""Pipeline stages: who belongs to which, the bubble, and what of the waiting is the schedule's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from npuperf.cluster.job import Change, Job, run
+from npuperf.cluster.match import Matched
+from npuperf.cluster.repair import Inside, level_all, scaled
+from npuperf.cluster.summary import RankSummary
+from npuperf.cluster.waits import Waits
+from npuperf.model.labels import F64, I64, Mask
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """The stage of each rank (-1: none), and how many there are."""
+
+    of: I64
+    count: int
+
+    def ranks(self, stage: int) -> I64:
+        """Return the places of a stage's ranks."""
+        return np.flatnonzero(self.of == stage)
+
+    @property
+    def real(self) -> bool:
+        """Tell whether there is a pipeline."""
+        return self.count > 1
+
+
+def find_stages(ranks: Sequence[RankSummary]) -> Stages:
+    """Take stages from the groups called pp: a rank's place in its group."""
+    of = np.full(len(ranks), -1, np.int64)
+    count = 0
+    groups = {g.id: g for r in ranks for g in r.groups if (g.kind or "").lower() == "pp" and len(g.ranks) > 1}
+    for group in groups.values():
+        for i, summary in enumerate(ranks):
+            if summary.rank in group.ranks:
+                of[i] = group.ranks.index(summary.rank)
+        count = max(count, len(group.ranks))
+    return Stages(of, count)
+
+
+def spans_stages(matched: Matched, stages: Stages) -> Mask:
+    """Tell of each group whether its ranks are of different stages."""
+    spans = np.zeros(len(matched.groups), np.bool_)
+    if stages.real:
+        for i, group in enumerate(matched.groups):
+            spans[i] = len({int(stages.of[m]) for m in group.members}) > 1
+    return spans
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The pipeline's time in one step of one rank: from its first forward to the end of its last backward.
+
+    ``p2p``: its exchanges with other stages (rows of all operations); ``drain``: the first operation after them with
+    other stages, -1 if there is none.
+    """
+
+    rank: int
+    begin: int
+    end: int
+    p2p: I64
+    drain: int
+
+
+def find_windows(
+    ranks: Sequence[RankSummary], matched: Matched, waits: Waits, wide: Mask, stages: Stages
+) -> list[Window]:
+    """Find the pipeline's time: the last backward ends where a rank begins its first operation of another kind."""
+    closing = np.array([len(g.ranks) <= stages.count for g in matched.groups] + [False], np.bool_)
+    across = wide[matched.group] & ~waits.alone if len(matched.groups) else np.zeros(len(matched.rank), np.bool_)
+    found = []
+    for place, summary in enumerate(ranks):
+        mine = np.arange(matched.first[place], matched.first[place + 1])
+        for step in np.unique(matched.step[mine]).tolist():
+            here = mine[matched.step[mine] == step]
+            p2p = here[across[here] & matched.p2p[here]]
+            if not len(p2p):
+                continue
+            later = here[here > p2p[-1]]
+            drain = later[across[later] & closing[matched.group[later]]]
+            at = np.flatnonzero(summary.step_number == step)
+            begin = int(summary.step_start[at[0]]) if len(at) else summary.begin
+            end = int(matched.start[later[0]]) if len(later) else int(matched.end[p2p[-1]])
+            found.append(Window(place, begin, end, p2p, int(drain[0]) if len(drain) else -1))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Bubble:
+    """Per rank (ns): exposed waiting for other stages with the drain, and the pipeline's window; all steps."""
+
+    wait: I64
+    window: I64
+
+
+def find_bubble(ranks: Sequence[RankSummary], matched: Matched, waits: Waits, windows: Sequence[Window]) -> Bubble:
+    """Measure the bubble: what ranks wait for other stages between first forward and last backward, and the drain."""
+    wait, window = np.zeros(len(ranks), np.int64), np.zeros(len(ranks), np.int64)
+    exposed = np.zeros(len(matched.start), np.int64)
+    for place, summary in enumerate(ranks):
+        owner = matched.first[place] + summary.exposed_op
+        turn = matched.start[owner] + waits.wait[owner]
+        part = np.clip(turn, summary.exposed_start, summary.exposed_end) - summary.exposed_start
+        np.add.at(exposed, owner, np.where(waits.known[owner], part, 0))
+    for own in windows:
+        wait[own.rank] += exposed[own.p2p].sum() + (exposed[own.drain] if own.drain >= 0 else 0)
+        window[own.rank] += own.end - own.begin
+    return Bubble(wait, window)
+
+
+def count_micro_batches(stages: Stages, ranks: Sequence[RankSummary]) -> int | None:
+    """Count micro-batches from the operations of the last stage: one more than it has (1F1B, send with receive).
+
+    The first stage must agree: it has as many more as there are stages behind it. Else None.
+    """
+    first, last = stages.ranks(0), stages.ranks(stages.count - 1)
+    if not len(first) or not len(last):
+        return None
+    counts = []
+    for place, more in ((int(first[0]), stages.count - 1), (int(last[0]), 1)):
+        own = ranks[place].operations
+        both = own.p2p & own.type.flag([t == "batchSendRecv" for t in own.type.names])
+        steps = max(len(np.unique(own.step)), 1)
+        if not both.any() or np.count_nonzero(both) % steps:
+            return None
+        counts.append(int(np.count_nonzero(both)) // steps - more)
+    return counts[0] if counts[0] == counts[1] and counts[0] > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Waiting across stages (ns, all ranks), in parts that add up: schedule, imbalance of stages, the rest.
+
+    ``gain``: what moving work to the mean stage would save the job, ns, least and most over the ways in which the
+    moved work may spread; ``excess``: per stage, its compute beyond the pace of the lower median stage.
+    """
+
+    schedule: float
+    imbalance: float
+    rest: float
+    gain: tuple[float, float]
+    excess: F64
+
+
+def split_waiting(
+    ranks: Sequence[RankSummary],
+    job: Job,
+    stages: Stages,
+    windows: Sequence[Window],
+    compute: F64,
+    total: float,
+    wide: Mask,
+) -> Split:
+    """Tell the schedule's own waiting from that of unequal stages, by running the job with equal ones.
+
+    Work is added to a stage, or taken from it, within the pipeline's time only: the optimizer stays where it is.
+    ``compute``: per stage, of its usual rank; ``total``: all measured waiting across stages.
+    """
+    pace = float(np.sort(compute)[(len(compute) - 1) // 2])
+    inside = _inside(ranks, job, windows)
+    alike = level_all(job, stages.of)
+    equal = scaled(job, _of_ranks(np.minimum(pace / np.maximum(compute, 1), 1.0), stages), alike, inside=inside)
+    even = _of_ranks(compute.mean() / np.maximum(compute, 1), stages)
+    moved = _of_ranks(_factors(compute, _movable(job, stages, inside)), stages)
+    slower, faster = np.maximum(even, 1.0), np.minimum(even, 1.0)
+    ways = [
+        scaled(job, even),
+        scaled(job, moved, inside=inside),
+        scaled(job, slower, scaled(job, faster), inside=inside),
+    ]
+    found = run(job, [alike, equal, Change(), *ways])
+    rows = (job.matched.instance >= 0) & wide[job.matched.group]
+    waiting = found.wait[rows].sum(axis=0)
+    schedule = min(float(waiting[1]), total)
+    imbalance = min(max(float(waiting[0] - waiting[1]), 0.0), total - schedule)
+    saved = np.maximum(found.length[2] - found.length[3:], 0.0)
+    gain = float(saved.min()), float(saved.max())
+    return Split(schedule, imbalance, total - schedule - imbalance, gain, np.maximum(compute - pace, 0.0))
+
+
+def _of_ranks(of_stage: F64, stages: Stages) -> F64:
+    """Spread a factor per stage over the ranks; those of no stage keep what they have."""
+    return np.asarray(np.where(stages.of >= 0, of_stage[np.maximum(stages.of, 0)], 1.0))
+
+
+def _factors(compute: F64, movable: F64) -> F64:
+    """Return by what each stage's movable compute changes so that its whole compute becomes the mean."""
+    return np.asarray(np.maximum(1 + (compute.mean() - compute) / np.maximum(movable, 1), 0.0))
+
+
+def _inside(ranks: Sequence[RankSummary], job: Job, windows: Sequence[Window]) -> Inside:
+    """Tell which stretches lie within the pipeline's time: they end there."""
+    start, block = np.zeros(len(job.matched.start), np.bool_), np.zeros(len(job.until), np.bool_)
+    counts = np.concatenate([[0], np.cumsum([len(r.until) for r in ranks])]).astype(np.int64)
+    for own in windows:
+        mine = slice(int(job.matched.first[own.rank]), int(job.matched.first[own.rank + 1]))
+        begun = job.matched.start[mine]
+        start[mine] |= (begun > own.begin) & (begun <= own.end)
+        held = slice(int(counts[own.rank]), int(counts[own.rank + 1]))
+        blocked = ranks[own.rank].block_start
+        block[held] |= (blocked > own.begin) & (blocked <= own.end)
+    return Inside(start, block)
+
+
+def _movable(job: Job, stages: Stages, inside: Inside) -> F64:
+    """Return per stage the compute time (ns) within the pipeline's time, of its usual rank."""
+    own = np.bincount(job.to_block.rank[inside.to_block], weights=job.to_block.compute[inside.to_block],
+                      minlength=job.ranks)  # fmt: skip
+    return np.array([float(np.median(own[stages.ranks(s)])) if len(stages.ranks(s)) else 0.0
+                     for s in range(stages.count)])  # fmt: skip

@@ -1,0 +1,229 @@
+"""Who is to blame for waiting: each wait is followed to what made the last rank late.
+
+The last rank L and a rank r that waits for it were at one point in time when they last took part in an operation
+together. What L has spent since beyond what r has is why r waits: more compute, more waiting for the host, longer
+transfers in another group, or more waiting for others. That waiting has been blamed already, because it came before,
+so its own roots are taken over. Nothing of this needs a clock, and the parts of a wait add up to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from npuperf.cluster.clocks import Clocks
+from npuperf.cluster.job import Job
+from npuperf.cluster.summary import RankSummary
+from npuperf.cluster.waits import Waits
+from npuperf.model.labels import F64, I64
+
+#: Waits shorter than this many residuals of the clocks are noise: nobody can be called the last.
+_SEPARABLE: Final = 3
+#: And those shorter than this, ns.
+_LEAST: Final = 500.0
+_COMPUTE, _HOST, _OTHER = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Blame:
+    """Waiting by root (ns): ``waits[axis, step, place]``, where place is 1 for waits across pipeline stages, else 0.
+
+    Axes: compute of each rank, host of each rank, other local time of each rank, transfer of each group, no pattern
+    (too short to be separated), unknown. ``worst[axis]``: the most that a single rank waited for it.
+    """
+
+    waits: F64
+    worst: F64
+    ranks: int
+    groups: int
+
+    @property
+    def noise(self) -> int:
+        """The axis of waits too short to be separated."""
+        return 3 * self.ranks + self.groups
+
+    @property
+    def unknown(self) -> int:
+        """The axis of waits that nothing explains."""
+        return self.noise + 1
+
+    def of_rank(self, rank: int) -> list[int]:
+        """Return the axes of a rank: compute, host, other."""
+        return [rank + self.ranks * cause for cause in range(3)]
+
+
+@dataclass(slots=True)
+class _Ledger:
+    """What a rank has spent so far: locally by cause, waiting by root, in transfers by kind of group.
+
+    ``until``: up to where its exposed communication has been entered.
+    """
+
+    local: F64
+    waited: F64
+    transfer: F64
+    piece: int = 0
+    until: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """The ledger of a rank when it came to an operation, as if it had waited there already."""
+
+    local: F64
+    waited: F64
+    transfer: F64
+    time: float
+
+
+class _Blamer:
+    def __init__(
+        self, ranks: Sequence[RankSummary], job: Job, waits: Waits, clocks: Clocks, steps: I64, wide: I64
+    ) -> None:
+        matched = job.matched
+        self.ranks, self.job, self.waits, self.matched = ranks, job, waits, matched
+        self.wide, self.steps = wide, steps
+        count, groups = len(ranks), len(matched.groups)
+        self.axes = 3 * count + groups + 2
+        kinds = {kind: i for i, kind in enumerate(dict.fromkeys(g.kind or g.id for g in matched.groups))}
+        self.kind = np.array([kinds[g.kind or g.id] for g in matched.groups] + [0], np.int64)
+        self.group_of: dict[tuple[int, int], int] = {}
+        self.ledgers = [_Ledger(np.zeros(3), np.zeros(self.axes), np.zeros(max(len(kinds), 1))) for _ in ranks]
+        self.marks: dict[int, dict[int, _Mark]] = {}
+        self.joined: list[dict[int, int]] = [{} for _ in ranks]
+        self.turn = 0
+        self.dist: dict[int, tuple[I64, F64]] = {}
+        self.out = np.zeros((self.axes, max(int(steps.max(initial=0)) + 1, 1), 2))
+        self.each = np.zeros((self.axes, count))
+        residual = np.where(np.isfinite(clocks.residual), clocks.residual, 0.0)
+        self.floor = np.maximum(_SEPARABLE * residual, _LEAST)
+        self.begin = job.begin
+
+    def run(self) -> Blame:
+        """Blame all waits, in the order of the job."""
+        for level in self.job.levels:
+            bounds = [*level.head.tolist(), len(level.operation)]
+            for first, last in zip(bounds, bounds[1:], strict=False):
+                operations = level.operation[first:last]
+                instance = int(self.matched.instance[operations[0]])
+                if instance >= 0:
+                    self._instance(instance, operations.tolist())
+        count, groups = len(self.ranks), len(self.matched.groups)
+        return Blame(self.out, self.each.max(axis=1, initial=0.0), count, groups)
+
+    def _instance(self, instance: int, operations: list[int]) -> None:
+        group = int(self.matched.instance_group[instance])
+        place = self.matched.rank
+        for op in operations:
+            self._advance(int(place[op]), op)
+        last = int(self.waits.last[instance])
+        for op in operations:
+            wait = float(self.waits.wait[op])
+            if wait > 0 and op != last:
+                self._blame(op, last, wait)
+        self.turn += 1
+        marks = self.marks.setdefault(group, {})
+        for op in operations:
+            rank = int(place[op])
+            ledger = self.ledgers[rank]
+            waited = ledger.waited.copy()
+            self._enter_wait(waited, op, float(self.waits.wait[op]))
+            marks[rank] = _Mark(ledger.local.copy(), waited, ledger.transfer.copy(), self.turn)
+            self.joined[rank][group] = self.turn
+
+    def _advance(self, rank: int, op: int) -> None:
+        """Bring a rank's ledger to the start of an operation."""
+        summary, ledger = self.ranks[rank], self.ledgers[rank]
+        row = op - int(self.matched.first[rank])
+        start = int(summary.operations.start[row])
+        while ledger.piece < len(summary.exposed_op) and summary.exposed_start[ledger.piece] < start:
+            first = max(int(summary.exposed_start[ledger.piece]), ledger.until)
+            last = min(int(summary.exposed_end[ledger.piece]), start)
+            if last > first:
+                self._enter(rank, int(summary.exposed_op[ledger.piece]), first, last)
+                ledger.until = last
+            if last < summary.exposed_end[ledger.piece]:
+                break
+            ledger.piece += 1
+        compute, host = float(summary.compute_before[row]), float(summary.host_before[row])
+        spent = float(ledger.waited.sum() + ledger.transfer.sum())
+        ledger.local = np.array([compute, host, start - summary.begin - compute - host - spent])
+
+    def _enter(self, rank: int, row: int, first: int, last: int) -> None:
+        """Enter a stretch of exposed communication: first it waits, then it transfers."""
+        op, ledger = int(self.matched.first[rank]) + row, self.ledgers[rank]
+        if not self.waits.known[op]:
+            ledger.waited[-1] += last - first
+            return
+        turn = int(self.matched.start[op] + self.waits.wait[op])
+        middle = min(max(turn, first), last)
+        self._enter_wait(ledger.waited, op, middle - first)
+        kind = int(self.kind[self.matched.group[op]])
+        ledger.transfer[kind] += last - middle
+        self.group_of[rank, kind] = int(self.matched.group[op])
+
+    def _enter_wait(self, waited: F64, op: int, ns: float) -> None:
+        if ns <= 0:
+            return
+        axes, weights = self.dist.get(op, (None, None))
+        if axes is None or weights is None:
+            waited[-1] += ns
+        else:
+            waited[axes] += ns * weights
+
+    def _blame(self, op: int, last: int, wait: float) -> None:
+        rank, late = int(self.matched.rank[op]), int(self.matched.rank[last])
+        if wait <= max(self.floor[rank], self.floor[late]):
+            axes, weights = np.array([self.axes - 2]), np.ones(1)
+        else:
+            axes, weights = self._why(rank, late)
+        self.dist[op] = axes, weights
+        instance = int(self.matched.instance[op])
+        place = int(self.wide[self.matched.instance_group[instance]])
+        self.out[axes, int(self.steps[op]), place] += wait * weights
+        self.each[axes, rank] += wait * weights
+
+    def _why(self, rank: int, late: int) -> tuple[I64, F64]:
+        """Return the roots of a wait, with weights: what the late rank spent beyond the waiting one."""
+        mine, theirs = self.ledgers[rank], self.ledgers[late]
+        shared = self.joined[rank].keys() & self.joined[late].keys()
+        best = max(shared, key=lambda g: self.joined[rank][g] if rank in self.marks[g] and late in self.marks[g] and
+                   self.joined[rank][g] == self.joined[late][g] else -1, default=None)  # fmt: skip
+        found = np.zeros(self.axes)
+        if best is None or self.joined[rank][best] != self.joined[late][best]:
+            start = float(self.begin[late] - self.begin[rank])
+            local, transfer, waited = (
+                theirs.local - mine.local,
+                theirs.transfer - mine.transfer,
+                theirs.waited - mine.waited,
+            )
+            found[-1] = max(start, 0.0)
+        else:
+            a, b = self.marks[best][rank], self.marks[best][late]
+            local = (theirs.local - b.local) - (mine.local - a.local)
+            transfer = (theirs.transfer - b.transfer) - (mine.transfer - a.transfer)
+            waited = (theirs.waited - b.waited) - (mine.waited - a.waited)
+        count = len(self.ranks)
+        for cause in (_COMPUTE, _HOST, _OTHER):
+            found[late + cause * count] += max(float(local[cause]), 0.0)
+        for kind in np.flatnonzero(transfer > 0).tolist():
+            found[3 * count + self.group_of.get((late, kind), 0)] += float(transfer[kind])
+        more = float(waited.sum())
+        if more > 0:
+            positive = np.maximum(waited, 0.0)
+            found += positive * (more / positive.sum())
+        axes = np.flatnonzero(found > 0)
+        if not len(axes):
+            return np.array([self.axes - 1]), np.ones(1)
+        return axes, found[axes] / found[axes].sum()
+
+
+def blame(ranks: Sequence[RankSummary], job: Job, waits: Waits, clocks: Clocks, steps: I64, wide: I64) -> Blame:
+    """Blame every wait of complete operations on its roots.
+
+    ``steps``: the number of each operation's step, from 0; ``wide``: per group, 1 if it spans pipeline stages.
+    """
+    return _Blamer(ranks, job, waits, clocks, steps, wide).run()

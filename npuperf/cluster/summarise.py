@@ -1,0 +1,329 @@
+"""From one device's profile to its summary: where its own work was blocked by communication, and what it did else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from npuperf.cluster.summary import Local, OperatorTime, RankSummary
+from npuperf.documents.analysis import Device, Phase
+from npuperf.model.communication import Communication, Operations
+from npuperf.model.device import DeviceProfile, VendorStep
+from npuperf.model.groups import group_sums
+from npuperf.model.intervals import Intervals
+from npuperf.model.labels import F64, I64, Mask
+from npuperf.model.tasks import Tasks, Work
+from npuperf.replay.study import Study
+from npuperf.timeline.partition import Gaps
+
+#: An operation that begins so soon after another one of its group was queued behind it (ns).
+_QUEUED: Final = 10_000
+#: Operator types (with shapes) that are kept, the longest ones.
+_OPERATORS: Final = 48
+#: By how much all communication may differ from the exposed part and still count as not hidden at all.
+_HIDDEN: Final = 0.001
+
+
+def summarise(study: Study, tasks: Tasks, span: tuple[int, int], report: Device) -> RankSummary | None:
+    """Reduce the window ``span`` of a device that has kernels; None where it has no communication."""
+    profile = study.profile
+    operations = _inside(profile.communication.operations, span)
+    if not len(operations) or profile.excerpt:
+        return None
+    compute, idle = study.timeline.compute, study.timeline.idle
+    synced = (study.syncs.start - study.launches.skew, study.syncs.end - study.launches.skew)
+    exposed = _minus(Intervals.union(operations.start, operations.end), compute)
+    summary = _track(profile, operations, exposed, span, compute, _host(idle), _unblocked(exposed, idle, *synced))
+    hidden = compute.within(Intervals(operations.start, operations.end))
+    host_ns = report.partition.host_wait_ns + report.partition.launch_latency_ns
+    known = bool(idle.known.any()) or not report.partition.idle_ns
+    longest = max((p for p in report.phases if p.bound == report.verdict.bound), key=_length, default=None)
+    return replace(
+        summary,
+        step_number=study.step_numbers,
+        step_start=study.steps.start,
+        step_end=study.steps.end,
+        hidden_ns=hidden,
+        compute_ns=report.partition.compute_ns,
+        host_ns=host_ns if known else None,
+        operators=_operators(study, tasks),
+        bound=report.verdict.bound,
+        where=longest.where if longest else None,
+        vendor_bubble_ns=_bubble(profile.vendor_steps),
+    )
+
+
+def summarise_without_kernels(profile: DeviceProfile, step: int | None) -> RankSummary | None:
+    """Reduce a device of which only its communication and the exporter's own split of the steps are known.
+
+    Its compute time is spread evenly over the time between operations.
+    """
+    operations = profile.communication.operations
+    if step is not None:
+        operations = operations.filter(operations.step == step)
+    if not len(operations):
+        return None
+    steps = [v for v in profile.vendor_steps if step in (None, v.step)]
+    busy = Intervals.union(operations.start, operations.end)
+    span = int(busy.start[0]), int(busy.end[-1])
+    none = Intervals(np.empty(0, np.int64), np.empty(0, np.int64))
+    summary = _track(profile, operations, busy, span, none, none, np.zeros(len(busy), np.bool_))
+    unknown = np.full(len(operations), -1, np.int64)
+    apart = bool(steps) and sum(v.comm_exposed for v in steps) >= (1 - _HIDDEN) * busy.total()
+    numbers = sorted({int(s) for s in operations.step.tolist() if s >= 0})
+    starts = [int(operations.start[operations.step == n].min()) for n in numbers]
+    summary = replace(
+        summary,
+        step_number=np.array(numbers, np.int64),
+        step_start=np.array(starts, np.int64),
+        step_end=np.array([*starts[1:], span[1]][: len(starts)], np.int64),
+        hidden_ns=np.zeros(len(operations), np.int64) if apart else unknown,
+        compute_ns=sum(v.compute for v in steps) if steps else None,
+        exposed_known=apart,
+        span_ns=sum(v.span for v in steps) if steps else None,
+        vendor_bubble_ns=_bubble(tuple(steps)),
+    )
+    return _spread(summary)
+
+
+def extend(summary: RankSummary, tail: int) -> RankSummary:
+    """Give a device without kernels its whole window: its last operation is as far from the end as its peers' is."""
+    whole = summary.end - summary.begin
+    if summary.span_ns is None or summary.span_ns <= whole:
+        return summary
+    tail = min(max(tail, 0), summary.span_ns - whole)
+    lead = summary.span_ns - whole - tail
+    first = np.where(np.arange(len(summary.to_block)) == 0, lead, 0)
+    early = np.where((summary.base < 0) & (summary.after < 0), lead, 0)
+    begin = summary.begin - lead
+    return _spread(
+        replace(
+            summary,
+            begin=begin,
+            end=summary.end + tail,
+            step_start=np.where(np.arange(len(summary.step_start)) == 0, begin, summary.step_start),
+            step_end=np.where(np.arange(len(summary.step_end)) == len(summary.step_end) - 1, summary.end + tail,
+                              summary.step_end),
+            to_block=replace(summary.to_block, length=summary.to_block.length + first),
+            to_start=replace(summary.to_start, length=summary.to_start.length + early),
+            tail=replace(summary.tail, length=summary.tail.length + tail),
+        )
+    )  # fmt: skip
+
+
+def filled_like(summary: RankSummary, peer: RankSummary) -> RankSummary:
+    """Fill the stretches of a device without kernels as those of a peer with the same operations are filled.
+
+    The whole is then scaled to the compute time that the exporter gives.
+    """
+    names = ("to_block", "to_start", "tail")
+    if summary.compute_ns is None or any(len(getattr(summary, n)) != len(getattr(peer, n)) for n in names):
+        return summary
+    own: dict[str, Local] = {n: getattr(summary, n) for n in names}
+    like: dict[str, Local] = {n: getattr(peer, n) for n in names}
+    compute = {n: own[n].length * _share(like[n]) for n in names}
+    scale = summary.compute_ns / max(float(compute["to_block"].sum() + compute["tail"].sum()), 1.0)
+    filled = {
+        n: Local(own[n].length, np.rint(np.minimum(compute[n] * scale, own[n].length)).astype(np.int64), own[n].host)
+        for n in names
+    }
+    spent = np.concatenate([[0], np.cumsum(filled["to_block"].compute)])
+    before = spent[np.where(summary.after < 0, summary.base + 1, summary.base + 2).clip(0, len(spent) - 1)]
+    before = before + np.where(summary.after < 0, filled["to_start"].compute, 0)
+    return replace(summary, **filled, compute_before=before)
+
+
+def _share(local: Local) -> F64:
+    return np.asarray(local.compute / np.maximum(local.length, 1))
+
+
+def _spread(summary: RankSummary) -> RankSummary:
+    """Spread the compute time of a device without kernels evenly over the time between operations."""
+    busy = Intervals.union(summary.operations.start, summary.operations.end)
+    local = summary.end - summary.begin - busy.total()
+    share = min(1.0, (summary.compute_ns or 0) / max(local, 1))
+    before = summary.operations.start - summary.begin - busy.before(summary.operations.start)
+    return replace(
+        summary,
+        to_block=Local.spread(summary.to_block.length, share),
+        to_start=Local.spread(summary.to_start.length, share),
+        tail=Local.spread(summary.tail.length, share),
+        compute_before=np.rint(share * before).astype(np.int64),
+    )
+
+
+def _length(phase: Phase) -> int:
+    return phase.end_ns - phase.start_ns
+
+
+def _bubble(steps: tuple[VendorStep, ...]) -> int | None:
+    known = [v.bubble for v in steps if v.bubble is not None]
+    return sum(known) if known else None
+
+
+def _inside(operations: Operations, span: tuple[int, int]) -> Operations:
+    return operations.filter((operations.start >= span[0]) & (operations.start < span[1]))
+
+
+def _minus(these: Intervals, those: Intervals) -> Intervals:
+    """Return what of ``these`` the others do not cover."""
+    if not len(these):
+        return these
+    free = those.gaps(int(these.start[0]), int(these.end[-1]))
+    first = np.searchsorted(these.end, free.start, side="right")
+    last = np.searchsorted(these.start, free.end, side="left")
+    count = np.maximum(last - first, 0)
+    owner = np.repeat(np.arange(len(free)), count)
+    place = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count) + np.repeat(first, count)
+    start = np.maximum(free.start[owner], these.start[place])
+    end = np.minimum(free.end[owner], these.end[place])
+    real = end > start
+    return Intervals(start[real], end[real])
+
+
+def _host(idle: Gaps) -> Intervals:
+    """Return the stretches in which the device waited for the host or for a launch under way."""
+    known = idle.known & (idle.ready > idle.start)
+    return Intervals(idle.start[known], idle.ready[known])
+
+
+def _unblocked(exposed: Intervals, idle: Gaps, sync_start: I64, sync_end: I64) -> Mask:
+    """Tell where work did not go on because communication ended: it was launched only later, by a host not waiting."""
+    if not len(idle.start) or not len(exposed):
+        return np.zeros(len(exposed), np.bool_)
+    at = np.minimum(np.searchsorted(idle.start, exposed.end), len(idle.start) - 1)
+    late = (idle.start[at] == exposed.end) & idle.known[at] & (idle.submitted[at] > exposed.end)
+    order = np.argsort(sync_start, kind="stable")
+    reach = np.maximum.accumulate(sync_end[order]) if len(order) else sync_end
+    before = np.searchsorted(sync_start[order], exposed.end, side="right") - 1
+    waited = (before >= 0) & (reach[np.maximum(before, 0)] >= exposed.end) if len(order) else np.zeros_like(late)
+    return late & ~waited
+
+
+def _track(
+    profile: DeviceProfile,
+    operations: Operations,
+    exposed: Intervals,
+    span: tuple[int, int],
+    compute: Intervals,
+    host: Intervals,
+    unblocked: Mask,
+) -> RankSummary:
+    """Lay out the rank's own track: where it was blocked, and how far it had come when each operation began."""
+    begin, end = span
+    block_start, until = _blocks(operations, exposed, unblocked)
+    release = operations.end[until]
+    base = np.searchsorted(release, operations.start, side="right") - 1
+    inside = base + 1 < len(release)
+    inside &= operations.start > np.append(block_start, end)[np.minimum(base + 1, len(release))]
+    after = _predecessors(operations, np.where(inside, np.append(block_start, end)[base + 1], begin), inside)
+    since = np.where(base >= 0, np.append(release, begin)[base], begin)
+    from_ = np.where(after >= 0, operations.end[after], since)
+    previous = np.concatenate([[begin], release]).astype(np.int64)
+    communication: Communication = profile.communication
+    owner, exposed = _owners(operations, exposed)
+    none = np.empty(0, np.int64)
+
+    def local(start: I64, stop: I64) -> Local:
+        return Local(stop - start, compute.before(stop) - compute.before(start), host.before(stop) - host.before(start))
+
+    return RankSummary(
+        rank=profile.rank if profile.rank is not None else -1,
+        device=profile.device,
+        source=profile.source,
+        host=communication.host,
+        begin=begin,
+        end=end,
+        step_number=none,
+        step_start=none,
+        step_end=none,
+        operations=operations,
+        groups=communication.groups,
+        distributed=communication.distributed,
+        exposed_op=owner,
+        exposed_start=exposed.start,
+        exposed_end=exposed.end,
+        hidden_ns=none,
+        until=until,
+        block_start=block_start,
+        to_block=local(previous[:-1], block_start),
+        base=base,
+        after=after,
+        to_start=local(from_, operations.start),
+        compute_before=compute.before(operations.start) - compute.before(np.array([begin])),
+        host_before=host.before(operations.start) - host.before(np.array([begin])),
+        tail=local(previous[-1:], np.maximum(np.array([end], np.int64), previous[-1:])),
+        bandwidth=communication.bandwidth,
+        links=communication.links,
+        compute_ns=None,
+        host_ns=None,
+    )
+
+
+def _blocks(operations: Operations, exposed: Intervals, unblocked: Mask) -> tuple[I64, I64]:
+    """Return where the track was blocked and by which operation: the last one to end in a stretch.
+
+    A stretch in which none ended was no wait for one: the device had nothing to do while communication went on.
+    """
+    order = np.argsort(operations.end, kind="stable")
+    at = np.searchsorted(operations.end[order], exposed.end, side="right") - 1
+    last = order[np.maximum(at, 0)]
+    real = (at >= 0) & (operations.end[last] > exposed.start) & ~unblocked
+    return exposed.start[real], last[real].astype(np.int64)
+
+
+def _predecessors(operations: Operations, since: I64, inside: Mask) -> I64:
+    """Return for each operation the one whose end let it begin, -1 where the track did.
+
+    While the track is blocked that is the last to end; elsewhere one of the same group that ended just before.
+    """
+    order = np.argsort(operations.end, kind="stable")
+    at = np.searchsorted(operations.end[order], operations.start, side="right") - 1
+    last = order[np.maximum(at, 0)].astype(np.int64)
+    ended = operations.end[last]
+    known = (at >= 0) & (operations.end > operations.start)
+    queued = (operations.start - ended <= _QUEUED) & (operations.group.codes[last] == operations.group.codes)
+    chosen = known & np.where(inside, ended > since, queued)
+    return np.where(chosen, last, -1)
+
+
+def _owners(operations: Operations, exposed: Intervals) -> tuple[I64, Intervals]:
+    """Cut exposed stretches so that each piece belongs to the operation that began first, and name it."""
+    cuts = np.unique(np.concatenate([exposed.start, exposed.end, operations.start, operations.end]))
+    if len(cuts) < 2 or not len(exposed):
+        return np.empty(0, np.int64), exposed
+    pieces = Intervals(cuts[:-1], cuts[1:])
+    chosen = exposed.within(pieces) > 0
+    start, end = pieces.start[chosen], pieces.end[chosen]
+    owner = _first_running(operations, start)
+    fresh = np.append(True, (owner[1:] != owner[:-1]) | (start[1:] != end[:-1]))
+    first = np.flatnonzero(fresh)
+    last = np.append(first[1:], len(start)) - 1
+    return owner[first], Intervals(start[first], end[last])
+
+
+def _first_running(operations: Operations, time: I64) -> I64:
+    """Return for each time the running operation that began first; one runs at each of these times."""
+    owner = np.full(len(time), -1, np.int64)
+    # Operations are ordered by start: the first whose end lies beyond is found by sweeping the running maximum.
+    reach = np.maximum.accumulate(operations.end)
+    owner = np.searchsorted(reach, time, side="right").astype(np.int64)
+    return np.minimum(owner, len(operations) - 1)
+
+
+def _operators(study: Study, tasks: Tasks) -> tuple[OperatorTime, ...]:
+    """Return the types and shapes with most time."""
+    chosen = tasks.filter(tasks.work == Work.COMPUTE)
+    if not len(chosen):
+        return ()
+    types = chosen.type if chosen.type.known().any() else chosen.name
+    sums = group_sums((types.codes.astype(np.int64), chosen.shapes.codes.astype(np.int64)), chosen.dur)
+    order = np.argsort(-sums.total, kind="stable")[:_OPERATORS]
+    rows = sums.largest[order]
+    return tuple(
+        OperatorTime(types[int(row)] or "N/A", chosen.shapes[int(row)], int(count), int(total),
+                     study.profile.host.code_line(int(chosen.op[int(row)])))
+        for row, count, total in zip(rows, sums.count[order], sums.total[order], strict=True)
+    )  # fmt: skip
