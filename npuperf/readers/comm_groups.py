@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from npuperf.errors import InputError
 from npuperf.messages import say
 from npuperf.model.communication import ProcessGroup
 from npuperf.readers.log import ReadLog
@@ -130,7 +131,7 @@ def read_groups(paths: Iterable[Path], log: ReadLog) -> GroupBook:
     for path in paths:
         try:
             read = _READERS[path.name](path, log)
-        except (OSError, ValueError, msgspec.MsgspecError) as error:
+        except (OSError, ValueError, RecursionError, InputError, msgspec.MsgspecError) as error:
             log.warn(
                 say("{path}: cannot be read ({why}); the ranks of its groups are unknown",
                     path=str(path), why=str(error))

@@ -38,6 +38,8 @@ _KEY: Final = re.compile(
 _BRACE: Final = re.compile(rb"[{}]")
 _STEP: Final = re.compile(r"step\s*(\d{1,18})?")
 _SECTIONS: Final = ("p2p", "collective")
+#: What decoding raises.
+DAMAGED: Final = (msgspec.MsgspecError, UnicodeDecodeError)
 
 
 class _Times(msgspec.Struct, gc=False):
@@ -156,7 +158,7 @@ def read_communication_json(path: Path, log: ReadLog) -> Communication:
     found = _Columns()
     try:
         _decode(data, found)
-    except msgspec.MsgspecError as error:
+    except DAMAGED as error:
         found = _Columns()
         repaired, found.cells = _NOT_JSON.subn(b"null", data)
         if not found.cells or not _decoded(repaired, found):
@@ -180,7 +182,7 @@ def _report(path: Path, found: _Columns, log: ReadLog) -> None:
 def _decoded(data: bytes, found: _Columns) -> bool:
     try:
         _decode(data, found)
-    except msgspec.MsgspecError:
+    except DAMAGED:
         return False
     return True
 
@@ -214,7 +216,7 @@ def _one(found: _Columns, step: int, section: str, name: str, value: Raw | bytes
         return
     try:
         op = _OP.decode(value)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except DAMAGED:
         found.ops += 1
     else:
         found.add(step, section, {name: op})
@@ -222,19 +224,27 @@ def _one(found: _Columns, step: int, section: str, name: str, value: Raw | bytes
 
 def _salvage(data: bytes, found: _Columns) -> None:
     """Decode the whole operations of a damaged file, one by one."""
+    for step, section, name, value in objects_in(data, _KEY):
+        _one(found, step, section, name, value)
+
+
+def objects_in(data: bytes, keys: re.Pattern[bytes]) -> Iterator[tuple[int, str, str, bytes]]:
+    """Yield step, section, name and text of the objects in a damaged file.
+
+    ``keys`` finds their names, with ``object`` where each begins, and the names of steps and sections as ``layer``.
+    """
     step, section = -1, ""
-    keys = list(_KEY.finditer(data))
-    for key, following in zip(keys, [*(k.start() for k in keys), len(data)][1:], strict=True):
+    found = list(keys.finditer(data))
+    for key, following in zip(found, [*(k.start() for k in found), len(data)][1:], strict=True):
         if key["layer"] is None:
-            name = key["op"].decode(errors="replace")
-            _one(found, step, section, name, _object_in(data[key.start("object") : following]))
+            yield step, section, key["op"].decode(errors="replace"), _balanced(data[key.start("object") : following])
         elif (layer := key["layer"].decode()) in _SECTIONS:
             section = layer
         else:
             step = step_number(layer)
 
 
-def _object_in(data: bytes) -> bytes:
+def _balanced(data: bytes) -> bytes:
     """Return the object that the bytes begin with; the texts in it have no braces."""
     depth = 0
     for brace in _BRACE.finditer(data):

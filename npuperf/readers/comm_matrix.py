@@ -16,11 +16,11 @@ import numpy as np
 from msgspec import Raw
 
 from npuperf.errors import unreadable
-from npuperf.messages import say
+from npuperf.messages import say, say_n
 from npuperf.model.communication import LinkUse, Operations
 from npuperf.model.labels import I64, Labels
 from npuperf.readers.comm_groups import GroupBook
-from npuperf.readers.comm_json import step_number
+from npuperf.readers.comm_json import DAMAGED, objects_in, step_number
 from npuperf.readers.comm_names import type_of
 from npuperf.readers.log import ReadLog
 from npuperf.units import NS_PER_MS
@@ -30,6 +30,10 @@ _MOST: Final = 1e12
 _LINK: Final = re.compile(r"(\d{1,9})-(\d{1,9})")
 #: "<type>-<which>@<group>"; sums over all operations have "total" there.
 _KEY: Final = re.compile(r"(?P<type>[A-Za-z_]+?)-(?P<which>total|top\d*|middle|bottom\d*)(?:@(?P<group>.+))?")
+_KEYS: Final = re.compile(
+    rb'"(?:(?P<layer>step\s*\d*|p2p|collective)"\s*:\s*\{'
+    rb'|(?P<op>[A-Za-z_]+-(?:total|top\d*|middle|bottom\d*)(?:@[^"]*)?)"\s*:\s*(?P<object>\{))'
+)
 #: Not links: inside of a chip.
 LOCAL: Final = ("LOCAL", "ON_CHIP")
 
@@ -63,23 +67,16 @@ def read_matrix(path: Path, log: ReadLog) -> LinkUse:
         data = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
     except OSError as error:
         raise unreadable(path, error) from error
-    rows: list[_Row] = []
-    lost = 0
     try:
-        for row in _listed(data) if data.lstrip()[:1] == b"[" else _nested(data):
-            if row is None:
-                lost += 1
-            else:
-                rows.append(row)
-    except msgspec.MsgspecError as error:
-        log.warn(
-            say("{path}: damaged or cut short ({why}); what went over which link is unknown",
-                path=str(path), why=str(error))
-        )  # fmt: skip
-        return LinkUse.empty()
-    if lost:
-        log.lose(path, lost, say("links without usable numbers"))
-    return link_use(rows)
+        rows = list(_listed(data) if data.lstrip()[:1] == b"[" else _nested(data))
+    except DAMAGED as error:
+        rows = list(_salvaged(data))
+        log.warn(say_n("{path}: damaged or cut short ({why}); the uses of {n} link were kept, the others are lost",
+                       "{path}: damaged or cut short ({why}); the uses of {n} links were kept, the others are lost",
+                       len(rows) - rows.count(None), path=str(path), why=str(error)))  # fmt: skip
+    if None in rows:
+        log.lose(path, rows.count(None), say("links without usable numbers"))
+    return link_use([row for row in rows if row is not None])
 
 
 def link_use(rows: list[_Row]) -> LinkUse:
@@ -107,15 +104,25 @@ def _nested(data: bytes) -> Iterator[_Row | None]:
     for step, sections in _OBJECT.decode(data).items():
         for keys in _OBJECT.decode(sections).values():
             for key, links in _OBJECT.decode(keys).items():
-                try:
-                    found = _LINKS.decode(links)
-                except msgspec.ValidationError:
-                    yield None
-                    continue
-                for link, use in found.items():
-                    ends = _LINK.fullmatch(link)
-                    pair = (ends[1], ends[2]) if ends else (None, None)
-                    yield from matrix_row(key, step, pair, use.transport, (use.size, use.time), use.op)
+                yield from _of_key(step, key, links)
+
+
+def _of_key(step: str, key: str, links: Raw | bytes) -> Iterator[_Row | None]:
+    try:
+        found = _LINKS.decode(links)
+    except DAMAGED:
+        yield None
+        return
+    for link, use in found.items():
+        ends = _LINK.fullmatch(link)
+        pair = (ends[1], ends[2]) if ends else (None, None)
+        yield from matrix_row(key, step, pair, use.transport, (use.size, use.time), use.op)
+
+
+def _salvaged(data: bytes) -> Iterator[_Row | None]:
+    """Yield what a damaged file still has whole."""
+    for step, _, key, links in objects_in(data, _KEYS):
+        yield from _of_key(f"step{step}" if step >= 0 else "step", key, links)
 
 
 def _listed(data: bytes) -> Iterator[_Row | None]:

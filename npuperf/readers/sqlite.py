@@ -19,6 +19,7 @@ from npuperf.errors import InputError
 from npuperf.messages import say, say_n
 from npuperf.model.labels import I64, Labels
 from npuperf.model.tasks import UNKNOWN
+from npuperf.readers.cells import integer
 from npuperf.readers.log import ReadLog
 
 _BATCH: Final = 100_000
@@ -47,10 +48,7 @@ class Database:
     def columns(self, table: str, wanted: dict[str, str], where: str = "") -> dict[str, I64]:
         """Read integer columns: our name → SQL expression; NULL becomes -1. Missing table: no rows."""
         rows = self.rows(table, f'SELECT {", ".join(wanted.values())} FROM "{table}" {where}')
-        parts = [
-            [np.array([-1 if v is None else v for v in column], np.int64) for column in zip(*batch, strict=True)]
-            for batch in rows
-        ]
+        parts = [[_integers(column) for column in zip(*batch, strict=True)] for batch in rows]
         if not parts:
             return {name: np.empty(0, np.int64) for name in wanted}
         return {name: np.concatenate([p[i] for p in parts]) for i, name in enumerate(wanted)}
@@ -58,10 +56,10 @@ class Database:
     def rows(self, table: str, query: str) -> Iterator[list[tuple[Any, ...]]]:
         """Yield rows in batches; where the file is damaged, those before the damage."""
         read = 0
-        error: sqlite3.DatabaseError | None = None
+        error: Exception | None = None
         try:
             cursor = self.connection.execute(query)
-        except sqlite3.DatabaseError as cause:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as cause:
             if "no such table" not in str(cause):
                 self.log.warn(
                     say("{path}: table {table} cannot be read: {why}", path=str(self.path), table=table, why=str(cause))
@@ -71,7 +69,7 @@ class Database:
             batch: list[tuple[Any, ...]] = []
             try:
                 batch.extend(islice(cursor, _BATCH))  # an error leaves what came before it
-            except sqlite3.DatabaseError as cause:
+            except (sqlite3.DatabaseError, UnicodeDecodeError) as cause:
                 error = cause
             if not batch:
                 break
@@ -106,9 +104,17 @@ def open_database(path: Path, log: ReadLog) -> Iterator[Database]:
             for batch in db.rows("STRING_IDS", "SELECT id, value FROM STRING_IDS"):
                 db.strings.update(batch)
             yield db
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             what = say("{path}: not a readable SQLite database: {why}", path=str(path), why=str(error))
             raise InputError(what) from error
+
+
+def _integers(values: tuple[Any, ...]) -> I64:
+    """Return integers; NULL, and what is none, become -1."""
+    try:
+        return np.array([-1 if v is None else v for v in values], np.int64)
+    except (ValueError, TypeError, OverflowError):  # text, or bytes of a damaged page
+        return np.array([integer(v) for v in values], np.int64)
 
 
 def _connect(path: Path, *, tolerant: bool = False) -> sqlite3.Connection:
@@ -122,6 +128,9 @@ def _connect(path: Path, *, tolerant: bool = False) -> sqlite3.Connection:
         if tolerant:
             connection.execute("PRAGMA writable_schema = ON")
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except UnicodeDecodeError as error:  # damage within what SQLite would say of the damage
+        connection.close()
+        raise sqlite3.DatabaseError(str(error)) from error
     except sqlite3.DatabaseError:
         connection.close()
         raise
