@@ -23,6 +23,7 @@ _NEAR: Final = NS_PER_MS
 #: Kernels that carry out an operation which has a row of its own.
 _INNER: Final = re.compile(r"ai(v|cpu)_?kernel$", re.IGNORECASE)
 R = TypeVar("R", Bandwidth, VendorTimes)
+T = TypeVar("T", Operations, Bandwidth, VendorTimes)
 
 
 def join(
@@ -33,25 +34,21 @@ def join(
     rank: int | None,
     *,
     alone: bool,
-) -> tuple[Communication, int]:
-    """Return a device's communication, and how many recorded operations had to be left out.
+) -> tuple[Communication, list[Mask]]:
+    """Return a device's communication, and of each part which of its operations had to be left out.
 
     ``parts``: what files recorded, best first, with ranks inside of groups; ``named``: operations whose group the
-    timeline names; ``alone``: there is no other device, so
-    what its tasks lack is its own as well.
+    timeline names; ``alone``: there is no other device, so what its tasks lack is its own as well.
     """
     ops = _of_tasks(tasks, parts)
-    bandwidth, vendor, lost = Bandwidth.empty(), VendorTimes.empty(), 0
+    bandwidth, vendor, left_out = Bandwidth.empty(), VendorTimes.empty(), []
     for part in parts:
         place = _places(ops, part.operations)
-        ops, place, missed = _enriched(ops, part.operations, place, alone=alone)
-        lost += missed
-        if not len(bandwidth):
-            bandwidth = _rows_of(part.bandwidth, place)
-        if not len(vendor.op):
-            vendor = _rows_of(part.vendor, place)
+        ops, place = _enriched(ops, part.operations, place, alone=alone)
+        left_out.append(place < 0)
+        bandwidth, vendor = _added(bandwidth, part.bandwidth, place), _added(vendor, part.vendor, place)
     if len(named):
-        ops, _, _ = _enriched(ops, named, _places(ops, named), alone=False)
+        ops, _ = _enriched(ops, named, _places(ops, named), alone=False)
     order = np.lexsort((ops.end, ops.start)).astype(np.int64)
     at = np.empty(len(order) + 1, np.int64)
     at[order], at[-1] = np.arange(len(order)), -1
@@ -66,7 +63,7 @@ def join(
         ops, groups, replace(bandwidth, op=at[bandwidth.op]), links, replace(vendor, op=at[vendor.op]),
         dict(book.distributed), host,
     )  # fmt: skip
-    return done, lost
+    return done, left_out
 
 
 def _best(parts: Sequence[Communication]) -> LinkUse:
@@ -206,11 +203,10 @@ def _each_once(place: I64, ops: Operations, recorded: Operations) -> I64:
     return np.where(again, -1, place)
 
 
-def _enriched(ops: Operations, recorded: Operations, place: I64, *, alone: bool) -> tuple[Operations, I64, int]:
+def _enriched(ops: Operations, recorded: Operations, place: I64, *, alone: bool) -> tuple[Operations, I64]:
     """Fill what ``ops`` lack from what was recorded, and add what they lack wholly.
 
-    Also return where each recorded operation is now, and how many are nowhere: those without a time, or perhaps of
-    another device.
+    Also return where each recorded operation is now; -1: it has no time, or is perhaps another device's.
     """
     back = np.full(len(ops), -1, np.int64)
     back[place[place >= 0]] = np.flatnonzero(place >= 0)
@@ -227,7 +223,7 @@ def _enriched(ops: Operations, recorded: Operations, place: I64, *, alone: bool)
     new = np.flatnonzero((place < 0) & (recorded.start > 0) & alone)
     place = place.copy()
     place[new] = len(ops) + np.arange(len(new))
-    return _concat(filled, recorded.take(new)), place, int(np.count_nonzero(place < 0))
+    return _concat(filled, recorded.take(new)), place
 
 
 _FILLED: Final = ("step", "index", "peer", "retry", "relay")
@@ -237,23 +233,26 @@ def _first(values: I64, other: I64) -> I64:
     return np.where(values >= 0, values, other)
 
 
-def _concat(one: Operations, other: Operations) -> Operations:
+def _added(rows: R, more: R, place: I64) -> R:
+    """Add the rows of operations that have a place and no row yet; they point to the place."""
+    at = place[more.op] if len(more.op) else more.op
+    kept = np.flatnonzero((at >= 0) & ~np.isin(at, rows.op))
+    if not len(kept):
+        return rows
+    columns = {f.name: _taken(getattr(more, f.name), kept) for f in fields(more)}
+    return _concat(rows, type(rows)(**(columns | {"op": at[kept]})))
+
+
+def _taken(column: Any, index: I64) -> Any:
+    return column.take(index) if isinstance(column, Labels) else column[index]
+
+
+def _concat(one: T, other: T) -> T:
     columns: dict[str, Any] = {}
-    for f in fields(Operations):
+    for f in fields(one):
         pair = [getattr(one, f.name), getattr(other, f.name)]
         columns[f.name] = Labels.concat(pair) if isinstance(pair[0], Labels) else np.concatenate(pair)
-    return Operations(**columns)
-
-
-def _rows_of(rows: R, place: I64) -> R:
-    """Return the rows whose operation has a place, pointing there."""
-    at = place[rows.op] if len(rows.op) else rows.op
-    kept = np.flatnonzero(at >= 0)
-    columns: dict[str, Any] = {}
-    for f in fields(rows):
-        column = getattr(rows, f.name)
-        columns[f.name] = column.take(kept) if isinstance(column, Labels) else column[kept]
-    return type(rows)(**(columns | {"op": at[kept]}))
+    return type(one)(**columns)
 
 
 def _grouped(ops: Operations, parts: Sequence[Communication], book: GroupBook) -> Operations:

@@ -7,8 +7,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from npuperf.messages import say
 from npuperf.model.communication import Communication
+from npuperf.model.labels import Mask
 from npuperf.model.tasks import Tasks
 from npuperf.readers.comm_db import DbCommunication, read_communication_tables
 from npuperf.readers.comm_groups import GroupBook, read_groups
@@ -24,13 +27,15 @@ from npuperf.readers.timeline import TraceTimeline
 class CommunicationFiles:
     """What was read: the exporter's ``sums``, best first; what a database has, by device; groups.
 
-    ``whole``: the sums of operations and of links were there, and nothing of them was lost.
+    ``whole``: the sums of operations and of links were there, and nothing of them was lost. ``left_out``: the
+    operations of each of the sums that no device has so far.
     """
 
     sums: list[Communication] = field(default_factory=list)
     recorded: dict[int, Communication] = field(default_factory=dict)
     book: GroupBook = field(default_factory=GroupBook)
     whole: bool = False
+    left_out: list[Mask] = field(default_factory=list)
 
     def take(self, recorded: DbCommunication) -> None:
         """Take over what a database has."""
@@ -60,18 +65,21 @@ class CommunicationFiles:
         return any(len(part.operations) for part in self.sums)
 
     def of_device(
-        self, number: int | None, rank: int | None, tasks: Tasks, timeline: TraceTimeline, log: ReadLog, *, alone: bool
+        self, number: int | None, rank: int | None, tasks: Tasks, timeline: TraceTimeline, *, alone: bool
     ) -> Communication:
         """Return one device's communication; ``alone``: the source has no other."""
         own = [self.recorded[d] for d in (number, -1) if d is not None and d in self.recorded]
         parts = [*self.sums, *(own or (list(self.recorded.values()) if alone else []))]
         rank = rank if rank is not None else self.book.rank
         self.book.take(timeline.book)
-        done, lost = join(tasks, parts, timeline.named, self.book, rank, alone=alone)
-        if lost:
-            file = self._file(log)
-            log.lose(file, lost, say("recorded operations without a time, or perhaps of another device"))
+        done, left_out = join(tasks, parts, timeline.named, self.book, rank, alone=alone)
+        here = left_out[: len(self.sums)]
+        self.left_out = [a & b for a, b in zip(self.left_out, here, strict=True)] if self.left_out else here
         return done
 
-    def _file(self, log: ReadLog) -> str:
-        return next((f for f in log.files if Path(f).name == "communication.json"), log.files[-1] if log.files else "")
+    def report(self, log: ReadLog) -> None:
+        """Tell of the operations that no device has."""
+        lost = sum(int(np.count_nonzero(mask)) for mask in self.left_out)
+        if lost:
+            file = next((f for f in log.files if Path(f).name == "communication.json"), log.files[-1])
+            log.lose(file, lost, say("recorded operations without a time, or perhaps of another device"))

@@ -37,18 +37,13 @@ _STAMP: Final = re.compile(r"_(\d{14})\.(?:csv|json|db)$")
 _SLICE: Final = re.compile(r"_slice_\d+")
 _RAW_DIRS: Final = {"FRAMEWORK", "logs", "data", "sqlite", "mindstudio_profiler_log"}
 _OUTPUT: Final = "ASCEND_PROFILER_OUTPUT"
-_INNER_DIRS: Final = (_OUTPUT, "mindstudio_profiler_output", "summary", "timeline", "analyze")
+_INNER_DIRS: Final = (_OUTPUT, "mindstudio_profiler_output", "summary", "timeline")
 #: Where the vendor's cluster tool writes; it repeats what the ranks beside it have.
 _CLUSTER: Final = "cluster_analysis_output"
+_COMMUNICATION: Final = ("communication.json", "communication_matrix.json", "communication_analyzer.db")
 _FIXED: Final = (
-    "kernel_details.csv",
-    "step_trace_time.csv",
-    "cluster_step_trace_time.csv",
-    "analysis.db",
-    "communication.json",
-    "communication_matrix.json",
-    "communication_analyzer.db",
-)
+    "kernel_details.csv", "step_trace_time.csv", "cluster_step_trace_time.csv", "analysis.db", *_COMMUNICATION,
+)  # fmt: skip
 
 _READABLE: Final = say("kernel_details.csv, op_summary*.csv, step_trace_time.csv, trace_view.json, msprof_*.json, "
                        "communication.json, ascend_pytorch_profiler*.db, msprof_*.db or a PyTorch trace "
@@ -177,12 +172,18 @@ def _is_data(name: str) -> bool:
 
 def _owner(base: Path, name: str) -> Path:
     """Return the folder that stands for the collection a file belongs to."""
-    inner = (_OUTPUT,) if name in ("trace_view.json", "kernel_details.csv") else _INNER_DIRS
     folder = base
-    while folder.name in inner:
+    while folder.name in _inner(name):
         folder = folder.parent
     old_layout = base.name in ("summary", "timeline")
     return folder.parent if not old_layout and _DEVICE.match(folder.name) else folder
+
+
+def _inner(name: str) -> tuple[str, ...]:
+    """Return the folders within a collection that may hold a file of this name."""
+    if name in ("trace_view.json", "kernel_details.csv"):
+        return (_OUTPUT,)
+    return (*_INNER_DIRS, "analyze") if name in _COMMUNICATION else _INNER_DIRS
 
 
 def _looks_like_trace(path: Path) -> bool:
@@ -309,7 +310,7 @@ def _named(source: Source) -> Source:
 def _file_source(path: Path) -> Source:
     """Return the source of one named file; unknown names are told by their content."""
     root = path.parent
-    while root.name in _INNER_DIRS:
+    while root.name in (*_INNER_DIRS, *_inner(path.name)):
         root = root.parent
     context = replace(_with_context(Source(root=root, kind="csv")), root=path)
     name = path.name

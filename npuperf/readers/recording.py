@@ -106,7 +106,8 @@ class _Found:
     def rank_of(self, device: int | None) -> int | None:
         """Take the rank from whatever records it; a folder's name does not."""
         recorded = (self.ranks.get(device) if device is not None else None, self.rank, self.source.rank)
-        return next((r for r in recorded if r is not None), self.timeline.rank if self.timeline else None)
+        late = (self.timeline.rank if self.timeline else None, self.communication.book.rank)
+        return next((r for r in (*recorded, *late) if r is not None), None)
 
     def profile(self, number: int | None, tasks: Tasks, *, alone: bool) -> DeviceProfile:
         """Put together what is known of one device; ``number`` None: the files do not name it."""
@@ -128,9 +129,7 @@ class _Found:
             context=self.context,
             excerpt=number in self.kernels.excerpts,
             kineto=timeline.kineto,
-            communication=self.communication.of_device(
-                number, self.rank_of(number), tasks, timeline, self.log, alone=alone
-            ),
+            communication=self.communication.of_device(number, self.rank_of(number), tasks, timeline, alone=alone),
         )
 
 
@@ -159,7 +158,9 @@ def read_source(source: Source, log: ReadLog, progress: Progress | None = None) 
         devices = {step.device: Tasks.empty() for step in vendor} or {None: Tasks.empty()}
     found.cores = read_cores(source.infos, log)
     known_first = sorted(devices, key=lambda number: (number is not None, number or 0))
-    return [found.profile(number, devices[number], alone=len(devices) == 1) for number in known_first]
+    profiles = [found.profile(number, devices[number], alone=len(devices) == 1) for number in known_first]
+    found.communication.report(log)
+    return profiles
 
 
 def _read(source: Source, log: ReadLog, progress: Progress | None) -> _Found:

@@ -324,6 +324,29 @@ def test_what_is_no_communication_json_is_said(tmp_path: Path, text: str) -> Non
     assert any("communication.json" in t for t in told)
 
 
+def test_the_rank_may_stand_in_the_metadata_alone(tmp_path: Path) -> None:
+    folder = rank(tmp_path, DOCUMENT)
+    (folder / "profiler_info_2.json").rename(folder / "profiler_info.json")
+    assert [p.rank for p in read(folder).profiles] == [2]
+
+
+def test_a_damaged_matrix_keeps_what_is_whole(tmp_path: Path) -> None:
+    def total(type_: str, mb: int) -> str:
+        link = {"0-1": {"Transport Type": "HCCS", "Transit Size(MB)": mb, "Transit Time(ms)": 0.5}}
+        return json.dumps(f"{type_}-total@{DP}") + ": " + json.dumps(link)
+
+    folder = rank(tmp_path, DOCUMENT)
+    keys = ", ".join((total("allgather", 1), total("allreduce", 2), total("broadcast", 3)))
+    document = '{"step13": {"p2p": {}, "collective": {' + keys + "}}}"
+    (folder / OUTPUT / "communication_matrix.json").write_text(document[:-20])
+    reading = read(folder)
+    links = reading.profiles[0].communication.links
+    assert texts(links.type) == ["allGather", "allReduce"] and links.bytes.tolist() == [1_000_000, 2_000_000]
+    assert links.step.tolist() == [13, 13] and links.target.tolist() == [3, 3]
+    assert [lost.rows for lost in reading.log.lost] == [1]
+    assert any("communication_matrix.json" in str(w) for w in reading.log.warnings)
+
+
 def test_msprofs_own_layout_has_no_steps(tmp_path: Path) -> None:
     prof = tmp_path / "PROF_000001_20260101000000000_X"
     (prof / "analyze").mkdir(parents=True)
