@@ -67,6 +67,14 @@ _OPS: Final = msgspec.json.Decoder(dict[str, _Op])
 _OBJECT: Final = msgspec.json.Decoder(dict[str, Raw])
 
 
+def _float(value: object) -> float:
+    """Return a number that is written as text, -1 for anything else."""
+    try:
+        return float(value) if isinstance(value, str) else -1.0
+    except ValueError:
+        return -1.0
+
+
 @dataclass(slots=True)
 class _Columns:
     """What was decoded so far; ``cells`` and ``ops``: how much was unreadable."""
@@ -96,12 +104,12 @@ class _Columns:
 
     def number(self, value: object, most: float) -> float | None:
         """Return a number that can be one; what is there and cannot is counted."""
-        if value is None or value == "N/A":
+        if type(value) is float or type(value) is int:  # nearly all are
+            found = value
+        elif value is None or value == "N/A":
             return None
-        try:
-            found = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else -1.0
-        except (ValueError, OverflowError):
-            found = -1.0
+        else:
+            found = _float(value)
         if 0 <= found <= most:
             return found
         self.cells += 1
@@ -128,8 +136,12 @@ class _Columns:
 
     def _transports(self, op: int, found: dict[str, _Transport]) -> None:
         """Add a row per transport and packet size. SDMA is the sum of the others, unless it stands alone."""
-        parts = [row for name, t in found.items() if name != "SDMA" for row in self._packets(op, name, t)]
-        self.rows += parts or [row for name, t in found.items() for row in self._packets(op, name, t)]
+        before = len(self.rows)
+        for name, transport in found.items():
+            if name != "SDMA":
+                self.rows += self._packets(op, name, transport)
+        if len(self.rows) == before and "SDMA" in found:
+            self.rows += self._packets(op, "SDMA", found["SDMA"])
 
     def _packets(self, op: int, name: str, transport: _Transport) -> Iterator[tuple[int, str, int, int, int, int]]:
         any_ = False
