@@ -236,6 +236,8 @@ class _Writer:
                     times = int(step.arrival[ops[n]]), int(step.end[ops[n]])
                 yield from _launched(names, where, times, (before, at), number)
                 before = at
+            if step.stop > before + 2_000:  # the step ends with the host waiting for the device
+                yield _x("AscendCL@aclrtSynchronizeDevice", CANN, MAIN, before + 1_000, step.stop - 500)
 
     def _thread(self, group: Group) -> int:
         return 10 * list(own_groups(self.job, self.rank).values()).index(group)

@@ -10,7 +10,7 @@ import numpy as np
 
 from npuperf.cluster.job import Change, Job, Run, run
 from npuperf.cluster.pipeline import Split, Stages
-from npuperf.cluster.repair import level_all, level_rank
+from npuperf.cluster.repair import level_all, level_rank, track_totals
 from npuperf.cluster.roots import Blame
 from npuperf.documents.cluster import RootKind, Why
 from npuperf.model.labels import F64, I64
@@ -138,7 +138,9 @@ def _slow_ranks(job: Job, found: Blame, stages: Stages, waits: F64, bounds: Boun
             continue
         cause = int(np.argmax(np.maximum(excess, 0)))
         parts = dict(zip(_WHY, np.maximum(excess, 0).tolist(), strict=True))
-        causes.append(Cause("rank", (rank,), _WHY[cause], float(own.sum()), bounds.gain(saved, job),
+        # Waiting for ranks that were not loaded is replayed as it was measured: it may go as well.
+        most = saved if job.matched.complete.all() else max(saved, min(cost[rank], float(excess.sum())))
+        causes.append(Cause("rank", (rank,), _WHY[cause], float(own.sum()), bounds.within(saved, most, job),
                             excess=float(excess[cause]), parts=parts))  # fmt: skip
     return causes
 
@@ -154,9 +156,8 @@ def _only_step(found: Blame, rank: int) -> int | None:
 
 def _excess(job: Job, rank: int, peers: I64) -> F64:
     """Return what a rank spends beyond the median of its peers: compute, host, other (ns)."""
-    totals = np.array([[sum(float(getattr(s, c)[s.rank == r].sum()) for s in (job.to_block, job.tail))
-                        for c in ("compute", "host", "other")] for r in (rank, *peers.tolist())])  # fmt: skip
-    return np.asarray(totals[0] - np.median(totals[1:], axis=0))
+    totals = track_totals(job)
+    return np.asarray(totals[rank] - np.median(totals[peers], axis=0))
 
 
 def _slow_groups(job: Job, found: Blame, waits: F64, bounds: Bounds) -> list[Cause]:

@@ -66,8 +66,11 @@ def align(matched: Matched, ranks: int) -> Clocks:
 
 
 def _chosen(matched: Matched) -> Mask:
-    """Choose operations in which everybody needs everybody, evenly over time where there are very many."""
-    usable = matched.together & matched.complete
+    """Choose operations in which everybody needs everybody, evenly over time where there are very many.
+
+    Ranks that were not loaded do not matter: those that were leave together all the same.
+    """
+    usable = matched.together.copy()
     for group in np.unique(matched.instance_group[usable]).tolist():
         mine = np.flatnonzero(usable & (matched.instance_group == group))
         if len(mine) > _MOST:
@@ -100,7 +103,7 @@ def _estimate(matched: Matched, ranks: int, chosen: Mask, wrong: Mask) -> Clocks
     ends, origin = _ends(matched, chosen)
     part = _parts(ends, ranks)
     offset, drift = _fit(ends, ranks, part)
-    residual = _residual(ends, offset + 0.0, drift, ranks)
+    residual = _residual(ends, offset, drift, ranks)
     low, high = _bounds(ends, drift, ranks, part)
     with np.errstate(invalid="ignore"):
         offset = np.where(np.isnan(low), offset, np.clip(offset, low, high))
@@ -121,67 +124,83 @@ def _parts(ends: _Ends, ranks: int) -> I64:
 
 
 def _fit(ends: _Ends, ranks: int, part: I64) -> tuple[F64, F64]:
-    """Fit offsets, then slopes where they pay, then offsets again."""
-    offset, drift = _offsets(ends, ranks, part, np.zeros(ranks)), np.zeros(ranks)
-    for _ in range(4):
-        slope = _slopes(ends, offset, drift, ranks, part)
-        better = _offsets(ends, ranks, part, slope, offset)
-        before, after = _residual(ends, offset, drift, ranks), _residual(ends, better, slope, ranks)
-        use = (after <= _SLOPE_GAIN * before) | (drift != 0)
-        if not use.any() or np.array_equal(slope, drift):
-            break
-        drift = np.where(use, slope, drift)
-        offset = _offsets(ends, ranks, part, drift, better)
-    return offset, drift
+    """Fit offsets and drifts along a tree of ranks, then the offsets of all together."""
+    guess, drift = _guess(ends, ranks)
+    return _offsets(ends, ranks, part, drift, guess), drift - drift[part]
 
 
-def _offsets(ends: _Ends, ranks: int, part: I64, drift: F64, begin: F64 | None = None) -> F64:
-    """Return the offsets by alternating medians, from a first guess along a spanning tree."""
-    end = ends.end * (1 + drift[ends.rank])
-    offset = _guess(ends, end, ranks) if begin is None else begin
+def _offsets(ends: _Ends, ranks: int, part: I64, drift: F64, begin: F64) -> F64:
+    """Improve offsets by alternating medians."""
+    end, offset = ends.end * (1 + drift[ends.rank]), begin
     by_instance, by_rank = _Runs.of(ends.instance), _Runs.of(ends.rank)
     for _ in range(_ROUNDS):
         middle = by_instance.medians(end + offset[ends.rank])
-        change = by_rank.medians(middle[ends.instance] - end - offset[ends.rank])
         moved = np.zeros(ranks)
-        moved[by_rank.keys] = change
+        moved[by_rank.keys] = by_rank.medians(middle[ends.instance] - end - offset[ends.rank])
         offset = offset + moved
         if np.abs(moved).max(initial=0.0) < 1.0:
             break
     return np.asarray(offset - offset[part])
 
 
-def _guess(ends: _Ends, end: F64, ranks: int) -> F64:
-    """Walk over the ranks from the first: each new one's ends must equal, in the median, those of one that is known."""
-    offset, seen = np.zeros(ranks), np.zeros(ranks, np.bool_)
-    rows_of = _Runs.of(ends.rank)
+def _guess(ends: _Ends, ranks: int) -> tuple[F64, F64]:
+    """Walk over the ranks from the first: the ends of each new one must equal those of ranks that are known.
+
+    Returns offsets and drifts. A drift shows only in operations with ranks of another machine, which the walk comes
+    to one after the other.
+    """
+    offset, drift, seen = np.zeros(ranks), np.zeros(ranks), np.zeros(ranks, np.bool_)
+    of_rank, members = _Runs.of(ends.rank).parts(), _Runs.of(ends.instance).parts()
     known = np.full(len(ends.number), np.nan)
-    of_rank = {int(k): rows_of.order[a:b] for k, a, b in zip(rows_of.keys, rows_of.first, rows_of.last, strict=True)}
-    by_instance = _Runs.of(ends.instance)
-    members = [by_instance.order[a:b] for a, b in zip(by_instance.first, by_instance.last, strict=True)]
+    none = np.empty(0, np.int64)
     for root in range(ranks):
-        if seen[root]:
-            continue
+        queue = deque([root] if not seen[root] else [])
         seen[root] = True
-        queue = deque([root])
         while queue:
             rank = queue.popleft()
-            rows = of_rank.get(rank, np.empty(0, np.int64))
+            rows = of_rank.get(rank, none)
             fresh = rows[np.isnan(known[ends.instance[rows]])]
-            known[ends.instance[fresh]] = end[fresh] + offset[rank]
-            others = (
-                np.unique(ends.rank[np.concatenate([members[i] for i in ends.instance[fresh]])]) if len(fresh) else []
-            )
-            for other in others:
-                if seen[other]:
-                    continue
-                theirs = of_rank[int(other)]
-                target = known[ends.instance[theirs]]
-                there = ~np.isnan(target)
-                offset[other] = np.median(target[there] - end[theirs][there])
+            known[ends.instance[fresh]] = ends.end[fresh] * (1 + drift[rank]) + offset[rank]
+            met = [members[i] for i in ends.instance[fresh].tolist()]
+            others = np.unique(ends.rank[np.concatenate([none, *met])])
+            for other in others[~seen[others]].tolist():
+                theirs = of_rank[other]
+                there = theirs[~np.isnan(known[ends.instance[theirs]])]
+                offset[other], drift[other] = _line(ends.end[there], known[ends.instance[there]])
                 seen[other] = True
-                queue.append(int(other))
-    return offset
+                queue.append(other)
+    return offset, drift
+
+
+def _line(own: F64, target: F64) -> tuple[float, float]:
+    """Return offset and drift that bring ``own`` times to ``target``; the drift only where it pays."""
+    from scipy.stats import theilslopes
+
+    apart = target - own
+    middle = float(np.median(apart))
+    if len(own) < _SLOPE_LEAST or np.ptp(own) <= 0:
+        return middle, 0.0
+    chosen = np.unique(np.linspace(0, len(own) - 1, min(len(own), _SLOPE_MOST)).astype(np.int64))
+    slope, intercept, *_ = theilslopes(apart[chosen], own[chosen])
+    before = float(np.median(np.abs(apart - middle)))
+    after = float(np.median(np.abs(apart - slope * own - intercept)))
+    if after > _SLOPE_GAIN * before:
+        return middle, 0.0
+    return float(intercept), float(slope)
+
+
+def _distance(ends: _Ends, offset: F64, drift: F64) -> F64:
+    """Return how far each end lies from the median of the others' in its operation."""
+    end = ends.end * (1 + drift[ends.rank]) + offset[ends.rank]
+    return np.asarray(end - _Runs.of(ends.instance).medians(end)[ends.instance])
+
+
+def _residual(ends: _Ends, offset: F64, drift: F64, ranks: int) -> F64:
+    """Return per rank the median distance of its ends, NaN without any."""
+    found = np.full(ranks, np.nan)
+    runs = _Runs.of(ends.rank)
+    found[runs.keys] = runs.medians(np.abs(_distance(ends, offset, drift)))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +219,10 @@ class _Runs:
         first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])) if len(order) else order
         return cls(order, ordered[first], first, np.append(first[1:], len(order)).astype(np.int64)[: len(first)])
 
+    def parts(self) -> dict[int, I64]:
+        """Return the rows of each key."""
+        return {int(k): self.order[a:b] for k, a, b in zip(self.keys, self.first, self.last, strict=True)}
+
     def medians(self, values: F64) -> F64:
         """Return the median of each group."""
         if not len(self.order):
@@ -208,38 +231,6 @@ class _Runs:
         ordered = values[self.order][np.lexsort((values[self.order], group))]
         size = self.last - self.first
         return np.asarray((ordered[self.first + (size - 1) // 2] + ordered[self.first + size // 2]) / 2)
-
-
-def _distance(ends: _Ends, offset: F64, drift: F64) -> F64:
-    """Return how far each end lies from the median of the others' in its operation."""
-    end = ends.end * (1 + drift[ends.rank]) + offset[ends.rank]
-    return np.asarray(end - _Runs.of(ends.instance).medians(end)[ends.instance])
-
-
-def _residual(ends: _Ends, offset: F64, drift: F64, ranks: int) -> F64:
-    """Return per rank the median distance of its ends, NaN without any."""
-    found = np.full(ranks, np.nan)
-    runs = _Runs.of(ends.rank)
-    found[runs.keys] = runs.medians(np.abs(_distance(ends, offset, drift)))
-    return found
-
-
-def _slopes(ends: _Ends, offset: F64, drift: F64, ranks: int, part: I64) -> F64:
-    """Fit a slope per rank to what constants leave (Theil and Sen), relative to the first rank's."""
-    from scipy.stats import theilslopes
-
-    slope = drift.copy()
-    distance = _distance(ends, offset, drift)
-    runs = _Runs.of(ends.rank)
-    for rank, first, last in zip(runs.keys.tolist(), runs.first, runs.last, strict=True):
-        rows = runs.order[first:last]
-        if len(rows) < _SLOPE_LEAST:
-            continue
-        if len(rows) > _SLOPE_MOST:
-            rows = rows[np.linspace(0, len(rows) - 1, _SLOPE_MOST).astype(np.int64)]
-        if np.ptp(ends.end[rows]) > 0:
-            slope[rank] -= theilslopes(distance[rows], ends.end[rows])[0]
-    return np.asarray(slope - slope[part])
 
 
 def _bounds(ends: _Ends, drift: F64, ranks: int, part: I64) -> tuple[F64, F64]:

@@ -56,7 +56,7 @@ class Job:
 
     ``base``: the block an operation follows, ``-1 - rank`` for the window's begin; ``after``: the operation, or -1.
     ``previous``: the same for blocks. ``to_start``, ``to_block`` and ``tail`` are the local stretches.
-    ``transfer``: per operation (of unmatched ones the whole stay). ``begin`` and ``end``: per rank, on the common clock, from the first
+    ``transfer``: per operation, all that is no waiting. ``begin`` and ``end``: per rank, on the common clock, from the first
     begin on.
     """
 
@@ -133,8 +133,7 @@ def build(ranks: Sequence[RankSummary], matched: Matched, waits: Waits, clocks: 
         to_start=_stretches(matched.rank, [r.to_start for r in ranks], clocks.drift),
         to_block=_stretches(place, [r.to_block for r in ranks], clocks.drift),
         tail=_stretches(every, [r.tail for r in ranks], clocks.drift),
-        transfer=np.where(waits.known, waits.transfer, np.where(matched.instance >= 0, matched.stay - waits.least,
-                                                                 matched.stay)).astype(np.float64),
+        transfer=(matched.stay - waits.wait).astype(np.float64),
         begin=(begin - origin).astype(np.float64),
         end=(end - origin).astype(np.float64),
         levels=levels,

@@ -12,6 +12,7 @@ from npuperf.cluster.causes import Bounds, Cause, find_causes
 from npuperf.cluster.clocks import Clocks, align
 from npuperf.cluster.job import Change, Job, Run, build, run
 from npuperf.cluster.match import Matched, match
+from npuperf.cluster.pairs import pair_in_time
 from npuperf.cluster.pipeline import (
     Bubble,
     Split,
@@ -88,6 +89,9 @@ def study_job(ranks: Sequence[RankSummary], thresholds: Thresholds) -> JobStudy 
     ranks = _extended(ranks)
     world = world_size(ranks)
     matched = match(ranks, world)
+    if any(len(g.ranks) > 2 for g in matched.groups) and (matched.p2p & (matched.instance < 0)).any():
+        ranks = pair_in_time(ranks, matched, align(matched, len(ranks)))
+        matched = match(ranks, world)
     if not matched.instances:
         return None
     matched, clocks, waits, job = _program(ranks, matched)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from npuperf.model.labels import F64, I64, Mask
 
 _PARTS = ("to_start", "to_block", "tail")
 _CAUSES = ("compute", "host", "other")
+#: Differences below this part of all local time are none.
+_ALIKE = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,34 +55,61 @@ def level_rank(job: Job, rank: int, peers: I64) -> Change:
 
 
 def _levelled(job: Job, tasks: Sequence[tuple[I64, I64]]) -> Change:
-    parts = {}
-    for name in _PARTS:
-        stretches: Stretches = getattr(job, name)
-        length = stretches.length.copy()
-        rows = _rows(stretches, job.ranks)
-        for changed, peers in tasks:
-            if len(peers):
-                _level(length, stretches, rows, changed, peers)
-        parts[name] = length
+    parts = {name: getattr(job, name).length.copy() for name in _PARTS}
+    rows = {name: _rows(getattr(job, name), job.ranks) for name in _PARTS}
+    for changed, peers in tasks:
+        if not len(peers):
+            continue
+        members = {*changed.tolist(), *peers.tolist()}
+        if _alike(job, members):
+            for name in _PARTS:
+                _level(parts[name], getattr(job, name), rows[name], changed, peers)
+        else:
+            _scale(job, parts, rows, changed, peers)
     return Change(**parts)
 
 
 def _rows(stretches: Stretches, ranks: int) -> list[I64]:
     first = np.searchsorted(stretches.rank, np.arange(ranks + 1))
-    return [np.arange(a, b) for a, b in zip(first, first[1:], strict=False)]
+    return [np.arange(a, b) for a, b in pairwise(first)]
+
+
+def _alike(job: Job, ranks: set[int]) -> bool:
+    """Tell whether ranks run the same program: as many operations, blocked by the same ones."""
+    matched = job.matched
+    shapes = set()
+    for rank in ranks:
+        mine = slice(int(matched.first[rank]), int(matched.first[rank + 1]))
+        held = job.to_block.rank == rank
+        until = job.until[held] - matched.first[rank]
+        shapes.add((mine.stop - mine.start, until.tobytes(), (job.after[mine] - matched.first[rank]).tobytes()))
+    return len(shapes) == 1
 
 
 def _level(length: F64, stretches: Stretches, rows: list[I64], changed: I64, peers: I64) -> None:
-    """Give ranks the lower median of their peers' stretches; where these differ in number, scale them as a whole."""
-    sizes = {len(rows[int(r)]) for r in [*changed, *peers]}
-    if len(sizes) == 1:
-        table = np.stack([stretches.length[rows[int(p)]] for p in peers])
-        middle = np.sort(table, axis=0)[(len(peers) - 1) // 2]
-        for rank in changed.tolist():
-            length[rows[rank]] = middle
-        return
-    totals = np.array([[getattr(stretches, c)[rows[int(p)]].sum() for c in _CAUSES] for p in peers])
-    middle = np.sort(totals, axis=0)[(len(peers) - 1) // 2]
+    """Give ranks the lower median of their peers' stretches."""
+    table = np.stack([stretches.length[rows[int(p)]] for p in peers])
+    middle = np.sort(table, axis=0)[(len(peers) - 1) // 2]
     for rank in changed.tolist():
-        own = [getattr(stretches, c)[rows[rank]] for c in _CAUSES]
-        length[rows[rank]] = sum(v * (m / v.sum() if v.sum() > 0 else 1.0) for v, m in zip(own, middle, strict=True))
+        length[rows[rank]] = middle
+
+
+def _scale(job: Job, parts: dict[str, F64], rows: dict[str, list[I64]], changed: I64, peers: I64) -> None:
+    """Scale ranks' compute, waiting for the host and the rest to what their peers spend in all."""
+    totals = track_totals(job)
+    middle = np.sort(totals[peers], axis=0)[(len(peers) - 1) // 2]
+    for rank in changed.tolist():
+        factors = np.divide(middle, totals[rank], out=np.ones(3), where=totals[rank] > 0)
+        factors = np.where(np.abs(middle - totals[rank]) < _ALIKE * totals[rank].sum(), 1.0, factors)
+        for name, mine in rows.items():
+            stretches: Stretches = getattr(job, name)
+            own = [getattr(stretches, cause)[mine[rank]] for cause in _CAUSES]
+            parts[name][mine[rank]] = sum(v * f for v, f in zip(own, factors, strict=True))
+
+
+def track_totals(job: Job) -> F64:
+    """Return what each rank's own track spends in all: compute, waiting for the host, the rest (ns)."""
+    return np.stack([
+        sum(np.bincount(s.rank, weights=getattr(s, cause), minlength=job.ranks) for s in (job.to_block, job.tail))
+        for cause in _CAUSES
+    ], axis=1)  # fmt: skip

@@ -128,7 +128,7 @@ def _groups(study: JobStudy) -> list[ClusterGroup]:
     there = matched.instance >= 0
     size = len(matched.groups)
     transfer, least = (np.bincount(matched.group[there], weights=v[there], minlength=size)
-                       for v in (np.where(waits.known, waits.transfer, 0), waits.least))  # fmt: skip
+                       for v in (waits.transfer, waits.wait))  # fmt: skip
     count = np.bincount(matched.instance_group, minlength=size)
     lost = np.bincount(matched.group[~there & ~waits.alone & (matched.group >= 0)], minlength=size)
     loaded = {r.rank for r in study.ranks}
@@ -227,7 +227,7 @@ def _collectives(study: JobStudy) -> list[Collective]:
     matched, waits = study.matched, study.waits
     if not matched.instances:
         return []
-    least = np.add.reduceat(waits.least[matched.members], matched.starts)
+    least = np.add.reduceat(waits.wait[matched.members], matched.starts)
     bounds = [*matched.starts.tolist(), len(matched.members)]
     found = []
     for i in np.argsort(-least, kind="stable")[:_COLLECTIVES].tolist():
@@ -242,7 +242,7 @@ def _collective(study: JobStudy, instance: int, rows: I64) -> Collective:
     group = matched.groups[int(matched.instance_group[instance])]
     places = matched.rank[rows]
     arrival = clocks.corrected(places, matched.start[rows])
-    order = np.sort(waits.least[rows])
+    order = np.sort(waits.wait[rows])
     floor = 3 * float(np.nan_to_num(clocks.residual[places]).max())
     separable = len(set(clocks.part[places].tolist())) == 1
     last = int(waits.last[instance])
@@ -256,8 +256,8 @@ def _collective(study: JobStudy, instance: int, rows: I64) -> Collective:
         kind=kind_name(group.kind, group.id),
         ranks=[study.ranks[int(p)].rank for p in places],
         complete=bool(matched.complete[instance]),
-        transfer_ns=int((matched.stay[rows] - waits.least[rows])[0]),
-        wait_ns=waits.least[rows].tolist(),
+        transfer_ns=int((matched.stay[rows] - waits.wait[rows])[0]),
+        wait_ns=waits.wait[rows].tolist(),
         arrival_ns=(arrival - arrival.min()).tolist() if separable else None,
         last=summary.rank if len(order) > 1 and order[1] > floor else None,
     )

@@ -32,7 +32,8 @@ class Blame:
     """Waiting by root (ns): ``waits[axis, step, place]``, where place is 1 for waits across pipeline stages, else 0.
 
     Axes: compute of each rank, host of each rank, other local time of each rank, transfer of each group, no pattern
-    (too short to be separated), unknown. ``worst[axis]``: the most that a single rank waited for it.
+    (too short to be separated), unknown. ``worst[axis]``: the most that a single
+    rank waited for it within its stage, or where nobody did, across stages.
     """
 
     waits: F64
@@ -97,7 +98,7 @@ class _Blamer:
         self.turn = 0
         self.dist: dict[int, tuple[I64, F64]] = {}
         self.out = np.zeros((self.axes, max(int(steps.max(initial=0)) + 1, 1), 2))
-        self.each = np.zeros((self.axes, count))
+        self.each = np.zeros((2, self.axes, count))
         residual = np.where(np.isfinite(clocks.residual), clocks.residual, 0.0)
         self.floor = np.maximum(_SEPARABLE * residual, _LEAST)
         self.begin = job.begin
@@ -112,7 +113,8 @@ class _Blamer:
                 if instance >= 0:
                     self._instance(instance, operations.tolist())
         count, groups = len(self.ranks), len(self.matched.groups)
-        return Blame(self.out, self.each.max(axis=1, initial=0.0), count, groups)
+        within, across = self.each.max(axis=2, initial=0.0)
+        return Blame(self.out, np.where(within > 0, within, across), count, groups)
 
     def _instance(self, instance: int, operations: list[int]) -> None:
         group = int(self.matched.instance_group[instance])
@@ -155,12 +157,12 @@ class _Blamer:
     def _enter(self, rank: int, row: int, first: int, last: int) -> None:
         """Enter a stretch of exposed communication: first it waits, then it transfers."""
         op, ledger = int(self.matched.first[rank]) + row, self.ledgers[rank]
-        if not self.waits.known[op]:
-            ledger.waited[-1] += last - first
-            return
         turn = int(self.matched.start[op] + self.waits.wait[op])
         middle = min(max(turn, first), last)
         self._enter_wait(ledger.waited, op, middle - first)
+        if not self.waits.known[op]:  # the rest may be waiting for ranks that are not here
+            ledger.waited[-1] += last - middle
+            return
         kind = int(self.kind[self.matched.group[op]])
         ledger.transfer[kind] += last - middle
         self.group_of[rank, kind] = int(self.matched.group[op])
@@ -184,7 +186,7 @@ class _Blamer:
         instance = int(self.matched.instance[op])
         place = int(self.wide[self.matched.instance_group[instance]])
         self.out[axes, int(self.steps[op]), place] += wait * weights
-        self.each[axes, rank] += wait * weights
+        self.each[place, axes, rank] += wait * weights
 
     def _why(self, rank: int, late: int) -> tuple[I64, F64]:
         """Return the roots of a wait, with weights: what the late rank spent beyond the waiting one."""

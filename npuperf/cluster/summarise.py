@@ -20,6 +20,8 @@ from npuperf.timeline.partition import Gaps
 
 #: An operation that begins so soon after another one of its group was queued behind it (ns).
 _QUEUED: Final = 10_000
+#: Times in files are rounded: what lies closer than this (ns) touches.
+_ROUNDING: Final = 1_000
 #: Operator types (with shapes) that are kept, the longest ones.
 _OPERATORS: Final = 48
 #: By how much all communication may differ from the exposed part and still count as not hidden at all.
@@ -119,7 +121,11 @@ def filled_like(summary: RankSummary, peer: RankSummary) -> RankSummary:
     The whole is then scaled to the compute time that the exporter gives.
     """
     names = ("to_block", "to_start", "tail")
-    if summary.compute_ns is None or any(len(getattr(summary, n)) != len(getattr(peer, n)) for n in names):
+    if summary.compute_ns is None or len(summary.operations) != len(peer.operations):
+        return summary
+    if not summary.exposed_known and peer.compute_ns:
+        summary = _paced_like(summary, peer, summary.compute_ns / peer.compute_ns)
+    if any(len(getattr(summary, n)) != len(getattr(peer, n)) for n in names):
         return summary
     own: dict[str, Local] = {n: getattr(summary, n) for n in names}
     like: dict[str, Local] = {n: getattr(peer, n) for n in names}
@@ -133,6 +139,45 @@ def filled_like(summary: RankSummary, peer: RankSummary) -> RankSummary:
     before = spent[np.where(summary.after < 0, summary.base + 1, summary.base + 2).clip(0, len(spent) - 1)]
     before = before + np.where(summary.after < 0, filled["to_start"].compute, 0)
     return replace(summary, **filled, compute_before=before)
+
+
+def _paced_like(summary: RankSummary, peer: RankSummary, pace: float) -> RankSummary:
+    """Lay out a device whose communication is partly hidden as a peer's: blocked by the same operations.
+
+    When it came to each block is not recorded: its own time until then is the peer's, at its own ``pace``.
+    """
+    operations, until = summary.operations, peer.until
+    release = operations.end[until]
+    previous = np.concatenate([[summary.begin], release])[:-1].astype(np.int64)
+    length = np.rint(peer.to_block.length * pace).astype(np.int64)
+    block_start = np.clip(previous + length, previous, np.maximum(release, previous))
+    since = np.where(peer.base >= 0, np.append(release, summary.begin)[peer.base], summary.begin)
+    from_ = np.where(peer.after >= 0, operations.end[peer.after], since)
+    last = int(release[-1]) if len(release) else summary.begin
+    blocked = Intervals.union(block_start, release)
+    busy = Intervals.union(operations.start, operations.end)
+    owner, exposed = _owners(operations, _minus(busy, _complement(blocked, busy)))
+    none = np.zeros(len(until), np.int64)
+    start = np.maximum(operations.start - from_, 0)
+    tail = np.array([max(summary.end - last, 0)], np.int64)
+    return replace(
+        summary,
+        until=until,
+        block_start=block_start,
+        base=peer.base,
+        after=peer.after,
+        to_block=Local(block_start - previous, none, none),
+        to_start=Local(start, np.zeros_like(start), np.zeros_like(start)),
+        tail=Local(tail, np.zeros_like(tail), np.zeros_like(tail)),
+        exposed_op=owner,
+        exposed_start=exposed.start,
+        exposed_end=exposed.end,
+    )
+
+
+def _complement(these: Intervals, over: Intervals) -> Intervals:
+    """Return what of the whole of ``over`` lies outside of ``these``."""
+    return these.gaps(int(over.start[0]), int(over.end[-1])) if len(over) else over
 
 
 def _share(local: Local) -> F64:
@@ -213,14 +258,14 @@ def _track(
 ) -> RankSummary:
     """Lay out the rank's own track: where it was blocked, and how far it had come when each operation began."""
     begin, end = span
-    block_start, until = _blocks(operations, exposed, unblocked)
+    block_start, until = _blocks(operations, *_closed(exposed, compute, unblocked))
     release = operations.end[until]
     base = np.searchsorted(release, operations.start, side="right") - 1
     inside = base + 1 < len(release)
     inside &= operations.start > np.append(block_start, end)[np.minimum(base + 1, len(release))]
     after = _predecessors(operations, np.where(inside, np.append(block_start, end)[base + 1], begin), inside)
     since = np.where(base >= 0, np.append(release, begin)[base], begin)
-    from_ = np.where(after >= 0, operations.end[after], since)
+    from_ = np.where(after >= 0, np.minimum(operations.end[after], operations.start), since)
     previous = np.concatenate([[begin], release]).astype(np.int64)
     communication: Communication = profile.communication
     owner, exposed = _owners(operations, exposed)
@@ -262,6 +307,16 @@ def _track(
     )
 
 
+def _closed(exposed: Intervals, compute: Intervals, unblocked: Mask) -> tuple[Intervals, Mask]:
+    """Join stretches that nothing but rounding parts."""
+    if len(exposed) < 2:
+        return exposed, unblocked
+    gaps = Intervals(exposed.end[:-1], exposed.start[1:])
+    fresh = np.append(True, (gaps.end - gaps.start > _ROUNDING) | (compute.within(gaps) > 0))
+    last = np.append(np.flatnonzero(fresh)[1:], len(exposed)) - 1
+    return Intervals(exposed.start[fresh], exposed.end[last]), unblocked[last]
+
+
 def _blocks(operations: Operations, exposed: Intervals, unblocked: Mask) -> tuple[I64, I64]:
     """Return where the track was blocked and by which operation: the last one to end in a stretch.
 
@@ -280,10 +335,10 @@ def _predecessors(operations: Operations, since: I64, inside: Mask) -> I64:
     While the track is blocked that is the last to end; elsewhere one of the same group that ended just before.
     """
     order = np.argsort(operations.end, kind="stable")
-    at = np.searchsorted(operations.end[order], operations.start, side="right") - 1
+    at = np.searchsorted(operations.end[order], operations.start + _ROUNDING, side="right") - 1
     last = order[np.maximum(at, 0)].astype(np.int64)
     ended = operations.end[last]
-    known = (at >= 0) & (operations.end > operations.start)
+    known = (at >= 0) & (operations.stay > _ROUNDING) & (operations.start[last] < operations.start)
     queued = (operations.start - ended <= _QUEUED) & (operations.group.codes[last] == operations.group.codes)
     chosen = known & np.where(inside, ended > since, queued)
     return np.where(chosen, last, -1)

@@ -19,15 +19,14 @@ from npuperf.model.labels import I64, Mask
 class Waits:
     """Per operation (as in :class:`npuperf.cluster.match.Matched`), ns: stay = transfer + wait + unknown.
 
-    ``known``: all members of its group took part. Of an operation whose group is partial everything is unknown;
-    ``least`` is then what the rank waited at least. ``alone``: its group has one member, so nobody is waited for.
-    ``last``: per instance, the operation of the rank that arrived last.
+    ``known``: all members of its group took part. Of an operation whose group is partial ``wait`` is what the rank
+    waited at least, for those that are there, and the rest is unknown. ``alone``: its group has one member, so nobody
+    is waited for. ``last``: per instance, the operation of the rank that arrived last.
     """
 
     transfer: I64
     wait: I64
     unknown: I64
-    least: I64
     known: Mask
     alone: Mask
     last: I64
@@ -43,13 +42,12 @@ def find_waits(matched: Matched) -> Waits:
     alone = np.array([g.single for g in matched.groups] + [False], np.bool_)[matched.group]
     known = complete | alone
     transfer = np.where(complete, own, np.where(alone, stay, 0))
-    wait = np.where(complete, stay - own, 0)
+    wait = np.where(there, stay - own, 0)
     order = np.lexsort((stay[matched.members], matched.instance[matched.members]))
     return Waits(
         transfer=transfer,
         wait=wait,
-        unknown=np.where(known, 0, stay),
-        least=np.where(there, stay - own, 0),
+        unknown=np.where(known, 0, stay - wait),
         known=known,
         alone=alone,
         last=matched.members[order][matched.starts] if matched.instances else matched.members,
@@ -85,8 +83,8 @@ def split_exposed(summary: RankSummary, matched: Matched, waits: Waits, place: i
 
     return Exposed(
         transfer=within(middle, stop, known),
-        wait=within(begin, middle, known),
-        unknown=within(begin, stop, ~known),
+        wait=within(begin, middle, np.ones(len(op), np.bool_)),
+        unknown=within(middle, stop, ~known),
         alone=within(begin, stop, waits.alone[op]),
     )
 
