@@ -18,6 +18,7 @@ SOURCE = say(
 _REFUTE: Final = {
     "rank": say("the ranks have different work by design, or another rank is last in another recording"),
     "stage": say("another recording, with the same split of layers, has stages of equal length"),
+    "link": say("another recording shows this link as fast as its peers"),
     "group": say("another recording shows the same transfer times in all groups of this kind"),
 }
 

@@ -9,8 +9,9 @@ from typing import Final
 import numpy as np
 
 from npuperf.cluster.job import Change, Job, Run, run
+from npuperf.cluster.links import SlowLink
 from npuperf.cluster.pipeline import Split, Stages
-from npuperf.cluster.repair import level_all, level_rank, track_totals
+from npuperf.cluster.repair import calmed, faster_link, level_all, level_rank, track_totals
 from npuperf.cluster.roots import Blame
 from npuperf.documents.cluster import RootKind, Why
 from npuperf.model.labels import F64, I64
@@ -63,17 +64,24 @@ class Bounds:
         return max(least - slack, 0.0), min(max(most + slack, 0.0), job.measured)
 
 
-def find_causes(job: Job, found: Blame, stages: Stages, split: Split | None, bounds: Bounds) -> list[Cause]:
+def find_causes(
+    job: Job, found: Blame, stages: Stages, split: Split | None, links: Sequence[SlowLink], bounds: Bounds
+) -> list[Cause]:
     """Return the causes, largest gain first, a schedule's own waiting last; their waits add up to all that is blamed."""
     narrow, wide = found.waits[:, :, 0].sum(axis=1), found.waits[:, :, 1].sum(axis=1)
     ranks = _slow_ranks(job, found, stages, narrow + wide, bounds)
-    groups = _slow_groups(job, found, narrow + wide, bounds)
+    slow = _slow_links(job, links, bounds)
+    groups = _slow_groups(job, found, narrow + wide, bounds, slow)
     named: dict[int, Cause] = {}
     for cause in (*ranks, *groups):
         axes = found.of_rank(cause.places[0]) if cause.kind == "rank" else [3 * found.ranks + (cause.group or 0)]
         named.update(dict.fromkeys(axes, cause))
+    for cause in slow:  # who is late because of a slow link is so by the transfers of a group that has it
+        for i, group in enumerate(job.matched.groups):
+            if set(cause.places) <= set(group.members):
+                named.setdefault(3 * found.ranks + i, cause)
     per_cause = _share_out(narrow, wide, split, named, found)
-    causes = [replace(c, wait=per_cause.get(id(c), 0.0)) for c in (*ranks, *groups)]
+    causes = [replace(c, wait=per_cause.get(id(c), 0.0)) for c in (*ranks, *groups, *slow)]
     unequal = _stage_causes(job, stages, split, bounds)
     causes += unequal
     rest, unknown = per_cause["jitter"], per_cause["unknown"]
@@ -126,8 +134,7 @@ def _slow_ranks(job: Job, found: Blame, stages: Stages, waits: F64, bounds: Boun
     cost = np.array([found.worst[found.of_rank(r)].sum() for r in range(found.ranks)])
     tried = [int(r) for r in np.argsort(-cost, kind="stable")[:_TRIED] if cost[r] > 0]
     peers = {r: np.flatnonzero((stages.of == stages.of[r]) & (np.arange(found.ranks) != r)) for r in tried}
-    tried = [r for r in tried if len(peers[r])]
-    gains = _gains(job, [lambda r=r: level_rank(job, r, peers[r]) for r in tried])  # type: ignore[misc]
+    gains = _gains(job, [lambda r=r: _repaired(job, r, peers[r], stages) for r in tried])  # type: ignore[misc]
     causes = []
     for rank, saved in zip(tried, gains, strict=True):
         excess = _excess(job, rank, peers[rank])
@@ -155,13 +162,35 @@ def _only_step(found: Blame, rank: int) -> int | None:
 
 
 def _excess(job: Job, rank: int, peers: I64) -> F64:
-    """Return what a rank spends beyond the median of its peers: compute, host, other (ns)."""
+    """Return what a rank spends beyond the median of its peers: compute, host, other (ns).
+
+    The only rank of its stage has no peers for its compute; for the rest all others are.
+    """
     totals = track_totals(job)
-    return np.asarray(totals[rank] - np.median(totals[peers], axis=0))
+    if len(peers):
+        return np.asarray(totals[rank] - np.median(totals[peers], axis=0))
+    excess = totals[rank] - np.median(np.delete(totals, rank, axis=0), axis=0)
+    return np.asarray(excess * (0, 1, 1))
 
 
-def _slow_groups(job: Job, found: Blame, waits: F64, bounds: Bounds) -> list[Cause]:
-    """Return groups whose transfers take longer than those of groups of their kind and size."""
+def _repaired(job: Job, rank: int, peers: I64, stages: Stages) -> Change:
+    return level_rank(job, rank, peers) if len(peers) else calmed(job, stages.of, ranks=np.array([rank]))
+
+
+def _slow_links(job: Job, links: Sequence[SlowLink], bounds: Bounds) -> list[Cause]:
+    """Return the links that cost the job something: each is tried with the pace of its peers."""
+    tried = [link for link in links if {*link.ranks} <= job.places.keys()][:_TRIED]
+    ends = [(job.places[k.ranks[0]], job.places[k.ranks[1]]) for k in tried]
+    gains = _gains(job, [lambda e=e, k=k: faster_link(job, e, k.factors) for e, k in zip(ends, tried, strict=True)])  # type: ignore[misc]
+    return [
+        Cause("link", pair, "communication", 0.0, bounds.gain(saved, job), excess=float(link.lost_ns))
+        for link, pair, saved in zip(tried, ends, gains, strict=True)
+        if saved >= bounds.least * job.measured
+    ]
+
+
+def _slow_groups(job: Job, found: Blame, waits: F64, bounds: Bounds, links: Sequence[Cause]) -> list[Cause]:
+    """Return groups whose transfers take longer than those of groups of their kind and size, and no link is why."""
     matched = job.matched
     totals = np.bincount(matched.group[matched.instance >= 0], weights=job.transfer[matched.instance >= 0],
                          minlength=found.groups) / np.maximum([len(g.members) for g in matched.groups], 1)  # fmt: skip
@@ -169,7 +198,8 @@ def _slow_groups(job: Job, found: Blame, waits: F64, bounds: Bounds) -> list[Cau
     for i, group in enumerate(matched.groups):
         alike = [j for j, g in enumerate(matched.groups) if g.kind == group.kind and len(g.ranks) == len(group.ranks)]
         alike = [j for j in alike if j != i and not matched.groups[j].single and totals[j] > 0]
-        if group.single or group.kind is None or not alike:
+        held = any(set(cause.places) <= set(group.members) for cause in links)
+        if group.single or group.kind is None or not alike or held:
             continue
         pace = float(np.median(totals[alike]))
         if totals[i] - pace >= bounds.least * job.measured / 2:

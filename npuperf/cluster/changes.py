@@ -21,7 +21,8 @@ import numpy as np
 
 from npuperf.cluster.job import Change, Job, run
 from npuperf.cluster.judge import JobStudy
-from npuperf.cluster.repair import level_rank, scaled
+from npuperf.cluster.links import peer_factors
+from npuperf.cluster.repair import faster_link, level_rank, scaled
 from npuperf.documents.cluster import Link
 from npuperf.errors import UsageError
 from npuperf.messages import Message, say
@@ -135,7 +136,7 @@ def _host(study: JobStudy, factors: F64, change: Change, places: Sequence[int]) 
     if any(study.ranks[p].host_ns is None for p in places):
         return say("launches are not recorded on every rank, so host time cannot be changed (record with npuperf "
                    "profile --level 1)")  # fmt: skip
-    return scaled(study.job, np.ones(len(study.ranks)), change, host=factors), True
+    return scaled(study.job, None, change, host=factors), True
 
 
 def _rank(study: JobStudy, words: dict[str, str | None], change: Change) -> tuple[Change, bool] | Message:
@@ -183,20 +184,9 @@ def _stage(study: JobStudy, words: dict[str, str | None], change: Change) -> tup
 
 
 def _link(study: JobStudy, links: Sequence[Link], a: int, b: int, change: Change) -> tuple[Change, bool] | Message:
-    """Speed up the operations of groups with both ends of a link, by what it is slower than its peers."""
-    mine = [l for l in links if set(l.ranks) == {a, b} and l.peers_gb_per_s is not None]
-    if not mine:
+    """Let a link take the time that its peers would."""
+    factors = peer_factors(links, (a, b), [frozenset(g.ranks) for g in study.matched.groups])
+    places = [i for i, r in enumerate(study.ranks) if r.rank in (a, b)]
+    if not factors or len(places) != 2:
         return say("link {a}-{b} has no three peers to be like", a=a, b=b)
-    matched = study.matched
-    transfer = study.job.transfer.copy() if change.transfer is None else change.transfer.copy()
-    ends = [{i for i, r in enumerate(study.ranks) if r.rank in (a, b)}]
-    both = np.array([ends[0] <= set(g.members) for g in matched.groups] + [False], np.bool_)
-    for kind in {l.kind for l in mine}:
-        own = [l for l in mine if l.kind == kind]
-        now = sum(l.time_ns for l in own)
-        then = sum(l.bytes / l.peers_gb_per_s for l in own if l.peers_gb_per_s)
-        codes = np.concatenate(
-            [r.operations.type.flag([t == kind for t in r.operations.type.names]) for r in study.ranks]
-        )
-        transfer[both[matched.group] & codes] *= min(then / max(now, 1), 1.0)
-    return replace(change, transfer=transfer), False
+    return faster_link(study.job, (places[0], places[1]), factors, change), False

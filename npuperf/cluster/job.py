@@ -57,7 +57,7 @@ class Job:
     ``base``: the block an operation follows, ``-1 - rank`` for the window's begin; ``after``: the operation, or -1.
     ``previous``: the same for blocks. ``to_start``, ``to_block`` and ``tail`` are the local stretches.
     ``transfer``: per operation, all that is no waiting. ``begin`` and ``end``: per rank, on the common clock, from the first
-    begin on.
+    begin on. ``places``: where each global rank stands in the list of ranks.
     """
 
     matched: Matched
@@ -74,6 +74,7 @@ class Job:
     end: F64
     levels: tuple[_Level, ...]
     looped: Mask
+    places: dict[int, int]
 
     @property
     def ranks(self) -> int:
@@ -138,6 +139,7 @@ def build(ranks: Sequence[RankSummary], matched: Matched, waits: Waits, clocks: 
         end=(end - origin).astype(np.float64),
         levels=levels,
         looped=looped,
+        places={r.rank: i for i, r in enumerate(ranks)},
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from npuperf.cluster.causes import Bounds, Cause, find_causes
 from npuperf.cluster.clocks import Clocks, align
 from npuperf.cluster.job import Change, Job, Run, build, run
+from npuperf.cluster.links import judge_links, slow_links
 from npuperf.cluster.match import Matched, match
 from npuperf.cluster.pairs import pair_in_time
 from npuperf.cluster.pipeline import (
@@ -31,6 +32,7 @@ from npuperf.cluster.summarise import extend, filled_like
 from npuperf.cluster.summary import RankSummary
 from npuperf.cluster.waits import Waits, find_waits
 from npuperf.documents.analysis import Elasticity
+from npuperf.documents.cluster import Link
 from npuperf.model.labels import F64, Mask
 from npuperf.model.thresholds import Thresholds
 
@@ -59,6 +61,7 @@ class JobStudy:
     micro_batches: int | None
     split: Split | None
     blame: Blame
+    links: tuple[Link, ...]
     causes: tuple[Cause, ...]
     elasticity: Elasticity | None
     other: float
@@ -106,9 +109,11 @@ def study_job(ranks: Sequence[RankSummary], thresholds: Thresholds) -> JobStudy 
     blamed = blame(ranks, job, waits, clocks, steps.ravel(), wide.astype(np.int64))
     windows = find_windows(ranks, matched, waits, wide, stages) if stages.real else []
     split = _split(ranks, job, waits, stages, windows, wide) if usable and windows else None
+    counted = max(len(r.step_number) for r in ranks)
+    count = max(counted, int(np.count_nonzero(numbers >= 0)), 1)
+    links = judge_links(ranks, round(job.measured / count), count, thresholds)
     bounds = Bounds(thresholds.root_share, error, usable)
     elasticity, other = _elasticity(job, baseline) if usable else (None, 0.0)
-    counted = max((len(r.step_number) for r in ranks), default=0)
     return JobStudy(
         ranks=tuple(ranks),
         matched=matched,
@@ -124,10 +129,15 @@ def study_job(ranks: Sequence[RankSummary], thresholds: Thresholds) -> JobStudy 
         micro_batches=count_micro_batches(stages, ranks) if stages.real else None,
         split=split,
         blame=blamed,
-        causes=tuple(find_causes(job, blamed, stages, split, bounds)),
+        links=tuple(links),
+        causes=tuple(
+            find_causes(
+                job, blamed, stages, split, slow_links(links, [frozenset(g.ranks) for g in matched.groups]), bounds
+            )
+        ),
         elasticity=elasticity,
         other=other,
-        step_count=max(counted, int(np.count_nonzero(numbers >= 0)), 1),
+        step_count=count,
         world=world,
     )
 
@@ -190,18 +200,13 @@ def _split(
 
 def _elasticity(job: Job, baseline: Run) -> tuple[Elasticity, float]:
     """Return what the job's length depends on: relative change per relative change; the last: of other local time."""
-    every = np.ones(job.ranks)
-    less = every * _NUDGE
+    less = np.full(job.ranks, _NUDGE)
     changes = [
-        scaled(job, every, host=less),
+        scaled(job, host=less),
         scaled(job, less),
         Change(transfer=job.transfer * _NUDGE),
-        _other(job),
+        scaled(job, other=less),
     ]
     length = run(job, changes).length
     host, compute, transfer, other = ((baseline.length[0] - length) / baseline.length[0] / (1 - _NUDGE)).tolist()
     return Elasticity(host=host, compute=compute, communication=transfer), other
-
-
-def _other(job: Job) -> Change:
-    return Change(*(s.length - (1 - _NUDGE) * np.maximum(s.other, 0) for s in (job.to_start, job.to_block, job.tail)))

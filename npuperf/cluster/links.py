@@ -12,8 +12,9 @@ operation. All links of one collective are held up by its slowest one, so pairs 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 import numpy as np
@@ -27,6 +28,8 @@ from npuperf.model.thresholds import Thresholds
 
 #: GB/s that the vendor's tools compare with (msprof's number_constant.py, first generation); shown, never decisive.
 _REFERENCE: Final = {"HCCS": 18.0, "HCCS_SW": 18.0, "PCIE": 20.0, "RDMA": 12.5}
+#: Types in which two ranks are by themselves.
+_PAIRWISE: Final = frozenset({"send", "receive", "batchSendRecv"})
 #: By how much single operations may miss their total and still be all of it: files round to 3–6 decimals.
 _ROUNDING: Final = 0.001
 
@@ -198,3 +201,43 @@ def _concat(uses: Sequence[LinkUse]) -> LinkUse:
         parts = [getattr(use, f.name) for use in uses]
         new[f.name] = Labels.concat(parts) if isinstance(parts[0], Labels) else np.concatenate(parts)
     return LinkUse(**new)
+
+
+@dataclass(frozen=True, slots=True)
+class SlowLink:
+    """A pair of ranks whose link is slower than its peers: by type, the part of its time that they would take."""
+
+    ranks: tuple[int, int]
+    factors: dict[str, float]
+    lost_ns: int
+
+
+def slow_links(links: Sequence[Link], groups: Sequence[frozenset[int]]) -> list[SlowLink]:
+    """Sum up slow links by pair of ranks, the costliest first. ``groups``: the ranks of each process group."""
+    pairs: dict[tuple[int, int], int] = defaultdict(int)
+    for link in links:
+        if link.slow:
+            pairs[link.ranks] += link.lost_ns
+    found = [SlowLink(ranks, peer_factors(links, ranks, groups), lost) for ranks, lost in pairs.items()]
+    return sorted(found, key=lambda link: -link.lost_ns)
+
+
+def peer_factors(links: Sequence[Link], ranks: tuple[int, int], groups: Sequence[frozenset[int]]) -> dict[str, float]:
+    """Return by type which part of its time a pair's operations would take with the link at the pace of its peers.
+
+    A collective is as slow as its slowest link: the others of its group bound what is gained. Empty without peers.
+    """
+    pair = frozenset(ranks)
+    around = frozenset[int]().union(*(g for g in groups if pair <= g))
+    factors = {}
+    for kind in {k.kind for k in links if frozenset(k.ranks) == pair and k.peers_gb_per_s}:
+        own = [k for k in links if k.kind == kind and frozenset(k.ranks) == pair and k.peers_gb_per_s]
+        now = max(sum(k.time_ns for k in own), 1)
+        then = sum(k.bytes / k.peers_gb_per_s for k in own if k.peers_gb_per_s)
+        others: dict[tuple[int, int], int] = defaultdict(int)
+        for link in links:
+            if link.kind == kind and frozenset(link.ranks) != pair and frozenset(link.ranks) <= around:
+                others[link.ranks] += link.time_ns
+        slowest = max(others.values(), default=0) if kind not in _PAIRWISE else 0
+        factors[kind] = min(max(then, slowest) / now, 1.0)
+    return factors

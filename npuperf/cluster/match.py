@@ -15,7 +15,7 @@ import numpy as np
 
 from npuperf.cluster.summary import RankSummary
 from npuperf.model.communication import ProcessGroup
-from npuperf.model.labels import I64, Mask
+from npuperf.model.labels import I64, Labels, Mask
 
 #: Operations that nobody can leave before the last has begun.
 TOGETHER: Final = frozenset({"allReduce", "allGather", "reduceScatter", "alltoall", "barrier"})
@@ -45,7 +45,7 @@ class Group:
 class Matched:
     """All operations of all ranks, flat: rank by rank, each rank's by start (times in each device's own clock).
 
-    ``first[r]`` is where rank r's begin. ``instance``: which operations are one and the same, -1 unmatched;
+    ``first[r]`` is where rank r's begin; ``type`` points into ``types``. ``instance``: which operations are one and the same, -1 unmatched;
     ``instance_group``: its group; ``complete``: all members of the group take part. ``members`` lists operations by
     instance, those of instance i from ``starts[i]`` on.
     """
@@ -55,6 +55,7 @@ class Matched:
     end: I64
     step: I64
     group: I64
+    type: I64
     p2p: Mask
     first: I64
     instance: I64
@@ -64,6 +65,7 @@ class Matched:
     complete: Mask
     together: Mask
     groups: tuple[Group, ...]
+    types: tuple[str, ...]
 
     @property
     def instances(self) -> int:
@@ -108,11 +110,12 @@ def match(ranks: Sequence[RankSummary], world: int | None) -> Matched:
     key = np.where(wide, _pair_keys(ranks, kinds), key)
     usable = (key >= 0) & (group >= 0) & ~single
     instance = _instances(rank, group, key, step, start, usable)
+    types = Labels.concat([r.operations.type for r in ranks])
     flat = Matched(
-        rank=rank, start=start, end=end, step=step, group=group, p2p=p2p,
+        rank=rank, start=start, end=end, step=step, group=group, type=types.codes.astype(np.int64), p2p=p2p,
         first=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), instance=instance,
         members=np.empty(0, np.int64), starts=np.empty(0, np.int64), instance_group=np.empty(0, np.int64),
-        complete=np.empty(0, np.bool_), together=np.empty(0, np.bool_), groups=tuple(groups),
+        complete=np.empty(0, np.bool_), together=np.empty(0, np.bool_), groups=tuple(groups), types=types.names,
     )  # fmt: skip
     chosen = np.flatnonzero(instance >= 0)
     order = chosen[np.argsort(instance[chosen], kind="stable")]

@@ -9,7 +9,7 @@ import numpy as np
 
 from npuperf.cluster.job import Change, Job, run
 from npuperf.cluster.match import Matched
-from npuperf.cluster.repair import Inside, level_all, scaled
+from npuperf.cluster.repair import Inside, calmed, level_all, scaled
 from npuperf.cluster.summary import RankSummary
 from npuperf.cluster.waits import Waits
 from npuperf.model.labels import F64, I64, Mask
@@ -165,7 +165,7 @@ def split_waiting(
     """
     pace = float(np.sort(compute)[(len(compute) - 1) // 2])
     inside = _inside(ranks, job, windows)
-    alike = level_all(job, stages.of)
+    alike = calmed(job, stages.of, level_all(job, stages.of))
     equal = scaled(job, _of_ranks(np.minimum(pace / np.maximum(compute, 1), 1.0), stages), alike, inside=inside)
     even = _of_ranks(compute.mean() / np.maximum(compute, 1), stages)
     moved = _of_ranks(_factors(compute, _movable(job, stages, inside)), stages)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -26,22 +26,45 @@ class Inside:
 
 
 def scaled(
-    job: Job, compute: F64, on: Change | None = None, host: F64 | None = None, inside: Inside | None = None
+    job: Job,
+    compute: F64 | None = None,
+    on: Change | None = None,
+    host: F64 | None = None,
+    other: F64 | None = None,
+    inside: Inside | None = None,
 ) -> Change:
-    """Return a change that scales compute (and waiting for the host) by a factor per rank, on top of another one."""
+    """Return a change that scales compute, waiting for the host and the rest by factors per rank, on top of another."""
     parts = {}
     for name in _PARTS:
         stretches: Stretches = getattr(job, name)
         before = getattr(on, name) if on is not None else None
         length = stretches.length if before is None else before
         share = np.divide(length, stretches.length, out=np.ones(len(stretches)), where=stretches.length > 0)
-        spared = (1 - compute[stretches.rank]) * stretches.compute
-        if host is not None:
-            spared = spared + (1 - host[stretches.rank]) * stretches.host
+        spared = np.zeros(len(stretches))
+        for factor, ns in ((compute, stretches.compute), (host, stretches.host), (other, stretches.other)):
+            if factor is not None:
+                spared += (1 - factor[stretches.rank]) * ns
         if inside is not None:
             spared = np.where(getattr(inside, name, False), spared, 0.0)
         parts[name] = length - share * spared
     return replace(on or Change(), **parts)
+
+
+def calmed(job: Job, stage: I64, on: Change | None = None, ranks: I64 | None = None) -> Change:
+    """Return the job without delays of one stage beyond those of the others: waiting for the host, and the rest.
+
+    For stages with one rank, which has no peers; ``ranks``: only these.
+    """
+    totals = track_totals(job)
+    stages = [np.flatnonzero(stage == s) for s in np.unique(stage)]
+    usual = np.sort([np.sort(totals[own], axis=0)[(len(own) - 1) // 2] for own in stages], axis=0)
+    pace = usual[(len(stages) - 1) // 2]
+    factors = np.minimum(np.divide(pace, totals, out=np.ones_like(totals), where=totals > pace), 1.0)
+    if ranks is not None:
+        kept = np.ones(job.ranks, np.bool_)
+        kept[ranks] = False
+        factors[kept] = 1.0
+    return scaled(job, None, on, host=factors[:, 1], other=factors[:, 2])
 
 
 def level_all(job: Job, stage: I64) -> Change:
@@ -52,6 +75,25 @@ def level_all(job: Job, stage: I64) -> Change:
 def level_rank(job: Job, rank: int, peers: I64) -> Change:
     """Return the job with one rank that works like the median of its peers (itself not among them)."""
     return _levelled(job, [(np.array([rank]), peers)])
+
+
+def faster_link(job: Job, ends: tuple[int, int], factors: Mapping[str, float], on: Change | None = None) -> Change:
+    """Return the job with a link between two ranks (places) that takes these factors of its time, by type.
+
+    An operation is as slow as its slowest link, so all that both ranks take part in get faster.
+    """
+    matched = job.matched
+    there = np.zeros((2, matched.instances), np.bool_)
+    for end, rank in enumerate(ends):
+        mine = matched.instance[matched.rank == rank]
+        there[end, mine[mine >= 0]] = True
+    both = (matched.instance >= 0) & (there.all(axis=0)[matched.instance] if matched.instances else False)
+    before = on.transfer if on is not None else None
+    transfer = (job.transfer if before is None else before).copy()
+    for name, factor in factors.items():
+        if name in matched.types:
+            transfer[both & (matched.type == matched.types.index(name))] *= factor
+    return replace(on or Change(), transfer=transfer)
 
 
 def _levelled(job: Job, tasks: Sequence[tuple[I64, I64]]) -> Change:

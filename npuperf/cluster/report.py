@@ -10,7 +10,6 @@ import numpy as np
 from npuperf.cluster.causes import Cause
 from npuperf.cluster.experts import judge_experts
 from npuperf.cluster.judge import JobStudy
-from npuperf.cluster.links import judge_links
 from npuperf.cluster.root_text import root
 from npuperf.cluster.waits import by_kind, kind_name, split_exposed
 from npuperf.documents.analysis import Device
@@ -39,14 +38,13 @@ def describe_job(study: JobStudy, devices: Sequence[Device], thresholds: Thresho
     """Return the job's part of the document. ``devices``: the reports of all of its ranks, in any order."""
     reports = {d.rank: d for d in devices}
     step = round(study.length / study.step_count)
-    links = judge_links(study.ranks, step, study.step_count, thresholds)
     return Cluster(
         step_ns=step,
         steps=study.step_count,
         ranks=[_rank(study, i, reports) for i in range(len(study.ranks))],
         groups=_groups(study),
         stages=_stages(study),
-        links=links,
+        links=list(study.links),
         roots=_roots(study),
         collectives=_collectives(study),
         pipeline=_pipeline(study),

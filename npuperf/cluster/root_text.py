@@ -125,6 +125,13 @@ def _group(study: JobStudy, cause: Cause) -> tuple[Message, Message | None]:
     return title, say("look at its links: npuperf analyze PATH --table links")
 
 
+def _link(study: JobStudy, cause: Cause) -> tuple[Message, Message | None]:
+    a, b = (study.ranks[p].rank for p in cause.places)
+    title = say("the link between ranks {a} and {b} is slower than its peers and loses {more} per step", a=a, b=b,
+                more=ns(round(cause.excess / study.step_count)))  # fmt: skip
+    return title, say("check this link, then compare again: npuperf analyze PATH --table links")
+
+
 def _schedule(study: JobStudy, cause: Cause) -> tuple[Message, Message | None]:
     micro = study.micro_batches
     stages = study.stages.count
@@ -153,7 +160,7 @@ _WORDS: Final[dict[str, Callable[[JobStudy, Cause], tuple[Message, Message | Non
     "rank": _rank,
     "stage": _stage,
     "group": _group,
-    "link": _group,
+    "link": _link,
     "schedule": _schedule,
     "jitter": _jitter,
     "unknown": _unknown,
