@@ -80,13 +80,13 @@ def find_causes(
         for i, group in enumerate(job.matched.groups):
             if set(cause.places) <= set(group.members):
                 named.setdefault(3 * found.ranks + i, cause)
-    per_cause = _share_out(narrow, wide, split, named, found)
+    per_cause = _share_out(narrow, wide, split, named, found, job)
     causes = [replace(c, wait=per_cause.get(id(c), 0.0)) for c in (*ranks, *groups, *slow)]
-    unequal = _stage_causes(job, stages, split, bounds)
+    unequal = _stage_causes(job, stages, split, per_cause["imbalance"], bounds)
     causes += unequal
+    if not unequal:  # too little to be named
+        per_cause["jitter"] += per_cause["imbalance"]
     rest, unknown = per_cause["jitter"], per_cause["unknown"]
-    if split is not None and not unequal:  # too little to be named
-        rest += split.imbalance
     if rest > 0:
         everything = run(job, [Change(), level_all(job, stages.of)]).length
         most = float(everything[0] - everything[1]) - sum(c.gain[0] for c in causes if c.gain)
@@ -94,8 +94,8 @@ def find_causes(
         causes.append(Cause("jitter", (), "unknown", rest, gain))
     if unknown > 0:
         causes.append(Cause("unknown", (), "unknown", unknown, None))
-    if split is not None and split.schedule > 0:
-        causes.append(Cause("schedule", (), "unknown", split.schedule, (0.0, 0.0)))
+    if per_cause["schedule"] > 0:
+        causes.append(Cause("schedule", (), "unknown", per_cause["schedule"], (0.0, 0.0)))
     return sorted(causes, key=_order)
 
 
@@ -105,21 +105,20 @@ def _order(cause: Cause) -> tuple[int, float, float]:
 
 
 def _share_out(
-    narrow: F64, wide: F64, split: Split | None, named: dict[int, Cause], found: Blame
+    narrow: F64, wide: F64, split: Split | None, named: dict[int, Cause], found: Blame, job: Job
 ) -> dict[int | str, float]:
-    """Give every cause its waiting; of the waiting across stages only what is neither schedule nor imbalance."""
-    shares: dict[int | str, float] = {"jitter": 0.0, "unknown": 0.0}
-    whole = float(wide.sum())
-    if split is not None and whole > 0:
-        mine = sum(float(wide[axis]) for axis in named)
-        left = split.rest
-        if mine > 0:  # what ranks of their own cost comes first, the rest has no pattern
-            scale = min(1.0, left / mine)
-            wide = np.array([w * scale if axis in named else 0.0 for axis, w in enumerate(wide)])
-            shares["jitter"] += max(left - float(wide.sum()), 0.0)
-        else:
-            shares["jitter"] += left
-            wide = np.zeros_like(wide)
+    """Give every cause its waiting.
+
+    Across stages, a rank that is named is to blame for what it takes beyond its peers; of the rest, the schedule and
+    unequal stages have what the replay gives them.
+    """
+    shares: dict[int | str, float] = dict.fromkeys(("jitter", "unknown", "schedule", "imbalance"), 0.0)
+    if split is not None:
+        own = np.array([w * _beyond(axis, named.get(axis), found, job) for axis, w in enumerate(wide.tolist())])
+        left = float(wide.sum() - own.sum())
+        shares["schedule"], shares["imbalance"] = split.within(left)
+        shares["jitter"] += left - shares["schedule"] - shares["imbalance"]
+        wide = own
     for axis, wait in enumerate((narrow + wide).tolist()):
         if wait <= 0:
             continue
@@ -127,6 +126,17 @@ def _share_out(
         key: int | str = id(cause) if cause else "unknown" if axis == found.unknown else "jitter"
         shares[key] = shares.get(key, 0.0) + wait
     return shares
+
+
+def _beyond(axis: int, cause: Cause | None, found: Blame, job: Job) -> float:
+    """Return which part of what an axis stands for is beyond the usual, and so to blame: of groups, all."""
+    if cause is None:
+        return 0.0
+    if axis >= 3 * found.ranks:
+        return 1.0
+    why = _WHY[axis // found.ranks]
+    spent = track_totals(job)[cause.places[0], axis // found.ranks]
+    return float(min(cause.parts.get(why, 0.0) / spent, 1.0)) if spent > 0 else 0.0
 
 
 def _slow_ranks(job: Job, found: Blame, stages: Stages, waits: F64, bounds: Bounds) -> list[Cause]:
@@ -220,9 +230,9 @@ def _at_pace(job: Job, group: int, factor: float) -> Change:
     return Change(transfer=np.where(job.matched.group == group, job.transfer * factor, job.transfer))
 
 
-def _stage_causes(job: Job, stages: Stages, split: Split | None, bounds: Bounds) -> list[Cause]:
+def _stage_causes(job: Job, stages: Stages, split: Split | None, wait: float, bounds: Bounds) -> list[Cause]:
     """Return the stages that take longer than the others' pace, each with its part of the imbalance."""
-    if split is None or split.imbalance <= 0 or split.gain[1] < bounds.least * job.measured:
+    if split is None or wait <= 0 or split.gain[1] < bounds.least * job.measured:
         return []
     whole = float(split.excess.sum())
     causes = []
@@ -230,7 +240,7 @@ def _stage_causes(job: Job, stages: Stages, split: Split | None, bounds: Bounds)
         share = float(split.excess[stage]) / whole
         gain = bounds.within(split.gain[0] * share, split.gain[1] * share, job)
         places = tuple(stages.ranks(stage).tolist())
-        causes.append(Cause("stage", places, "compute", split.imbalance * share, gain, stage=stage,
+        causes.append(Cause("stage", places, "compute", wait * share, gain, stage=stage,
                             excess=float(split.excess[stage])))  # fmt: skip
     return causes
 

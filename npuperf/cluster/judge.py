@@ -18,7 +18,6 @@ from npuperf.cluster.pipeline import (
     Bubble,
     Split,
     Stages,
-    Window,
     count_micro_batches,
     find_bubble,
     find_stages,
@@ -108,7 +107,8 @@ def study_job(ranks: Sequence[RankSummary], thresholds: Thresholds) -> JobStudy 
     numbers, steps = np.unique(matched.step, return_inverse=True)
     blamed = blame(ranks, job, waits, clocks, steps.ravel(), wide.astype(np.int64))
     windows = find_windows(ranks, matched, waits, wide, stages) if stages.real else []
-    split = _split(ranks, job, waits, stages, windows, wide) if usable and windows else None
+    compute = stage_compute(ranks, stages) if usable and windows else None
+    split = None if compute is None else split_waiting(ranks, job, stages, windows, compute, wide)
     counted = max(len(r.step_number) for r in ranks)
     count = max(counted, int(np.count_nonzero(numbers >= 0)), 1)
     links = judge_links(ranks, round(job.measured / count), count, thresholds)
@@ -178,24 +178,19 @@ def _program(ranks: Sequence[RankSummary], matched: Matched) -> tuple[Matched, C
 
 
 def stage_compute(ranks: Sequence[RankSummary], stages: Stages) -> F64 | None:
-    """Return the compute time of each stage (ns): the lower median of its ranks, so that one slow rank is no stage."""
-    found = []
+    """Return the compute time of each stage (ns): the lower median of its ranks, so that one slow rank is no stage.
+
+    A stage of which no rank was loaded counts as the usual one. None where fewer than two stages are known.
+    """
+    found: list[float | None] = []
     for stage in range(stages.count):
         known = sorted(c for r in stages.ranks(stage) if (c := ranks[int(r)].compute_ns) is not None)
-        if not known:
-            return None
-        found.append(known[(len(known) - 1) // 2])
-    return np.array(found, np.float64)
-
-
-def _split(
-    ranks: Sequence[RankSummary], job: Job, waits: Waits, stages: Stages, windows: Sequence[Window], wide: Mask
-) -> Split | None:
-    compute = stage_compute(ranks, stages)
-    if compute is None:
+        found.append(float(known[(len(known) - 1) // 2]) if known else None)
+    known_stages = sorted(c for c in found if c is not None)
+    if len(known_stages) < 2:
         return None
-    rows = (job.matched.instance >= 0) & wide[job.matched.group]
-    return split_waiting(ranks, job, stages, windows, compute, float(waits.wait[rows].sum()), wide)
+    usual = known_stages[(len(known_stages) - 1) // 2]
+    return np.array([usual if c is None else c for c in found])
 
 
 def _elasticity(job: Job, baseline: Run) -> tuple[Elasticity, float]:

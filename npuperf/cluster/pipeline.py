@@ -136,7 +136,7 @@ def count_micro_batches(stages: Stages, ranks: Sequence[RankSummary]) -> int | N
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Waiting across stages (ns, all ranks), in parts that add up: schedule, imbalance of stages, the rest.
+    """Waiting across stages (ns, all ranks) as replayed with equal ranks: with equal stages, too, and beyond that.
 
     ``gain``: what moving work to the mean stage would save the job, ns, least and most over the ways in which the
     moved work may spread; ``excess``: per stage, its compute beyond the pace of the lower median stage.
@@ -144,9 +144,14 @@ class Split:
 
     schedule: float
     imbalance: float
-    rest: float
     gain: tuple[float, float]
     excess: F64
+
+    def within(self, total: float) -> tuple[float, float]:
+        """Return schedule and imbalance of ``total`` ns of waiting: no more than was replayed, and no more than that."""
+        replayed = self.schedule + self.imbalance
+        scale = min(total / replayed, 1.0) if replayed > 0 else 0.0
+        return self.schedule * scale, self.imbalance * scale
 
 
 def split_waiting(
@@ -155,13 +160,12 @@ def split_waiting(
     stages: Stages,
     windows: Sequence[Window],
     compute: F64,
-    total: float,
     wide: Mask,
 ) -> Split:
     """Tell the schedule's own waiting from that of unequal stages, by running the job with equal ones.
 
     Work is added to a stage, or taken from it, within the pipeline's time only: the optimizer stays where it is.
-    ``compute``: per stage, of its usual rank; ``total``: all measured waiting across stages.
+    ``compute``: per stage, of its usual rank.
     """
     pace = float(np.sort(compute)[(len(compute) - 1) // 2])
     inside = _inside(ranks, job, windows)
@@ -178,11 +182,11 @@ def split_waiting(
     found = run(job, [alike, equal, Change(), *ways])
     rows = (job.matched.instance >= 0) & wide[job.matched.group]
     waiting = found.wait[rows].sum(axis=0)
-    schedule = min(float(waiting[1]), total)
-    imbalance = min(max(float(waiting[0] - waiting[1]), 0.0), total - schedule)
+    schedule = float(waiting[1])
+    imbalance = max(float(waiting[0]) - schedule, 0.0)
     saved = np.maximum(found.length[2] - found.length[3:], 0.0)
     gain = float(saved.min()), float(saved.max())
-    return Split(schedule, imbalance, total - schedule - imbalance, gain, np.maximum(compute - pace, 0.0))
+    return Split(schedule, imbalance, gain, np.maximum(compute - pace, 0.0))
 
 
 def _of_ranks(of_stage: F64, stages: Stages) -> F64:

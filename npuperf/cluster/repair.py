@@ -11,7 +11,7 @@ import numpy as np
 from npuperf.cluster.job import Change, Job, Stretches
 from npuperf.model.labels import F64, I64, Mask
 
-_PARTS = ("to_start", "to_block", "tail")
+_PARTS = ("to_block", "tail", "to_start")
 _CAUSES = ("compute", "host", "other")
 #: Differences below this part of all local time are none.
 _ALIKE = 0.001
@@ -105,7 +105,7 @@ def _levelled(job: Job, tasks: Sequence[tuple[I64, I64]]) -> Change:
         members = {*changed.tolist(), *peers.tolist()}
         if _alike(job, members):
             for name in _PARTS:
-                _level(parts[name], getattr(job, name), rows[name], changed, peers)
+                _level(job, name, parts, rows[name], changed, peers)
         else:
             _scale(job, parts, rows, changed, peers)
     return Change(**parts)
@@ -121,19 +121,46 @@ def _alike(job: Job, ranks: set[int]) -> bool:
     matched = job.matched
     shapes = set()
     for rank in ranks:
-        mine = slice(int(matched.first[rank]), int(matched.first[rank + 1]))
-        held = job.to_block.rank == rank
-        until = job.until[held] - matched.first[rank]
-        shapes.add((mine.stop - mine.start, until.tobytes(), (job.after[mine] - matched.first[rank]).tobytes()))
+        until = job.until[job.to_block.rank == rank] - matched.first[rank]
+        shapes.add((int(matched.first[rank + 1] - matched.first[rank]), until.tobytes()))
     return len(shapes) == 1
 
 
-def _level(length: F64, stretches: Stretches, rows: list[I64], changed: I64, peers: I64) -> None:
-    """Give ranks the lower median of their peers' stretches."""
+def _level(job: Job, name: str, parts: dict[str, F64], rows: list[I64], changed: I64, peers: I64) -> None:
+    """Give ranks the lower median of their peers' stretches that count from the same point.
+
+    An operation may have followed another one there, and the rank's own work here: then it comes as much earlier as
+    the block does that it leads to.
+    """
+    stretches: Stretches = getattr(job, name)
     table = np.stack([stretches.length[rows[int(p)]] for p in peers])
-    middle = np.sort(table, axis=0)[(len(peers) - 1) // 2]
+    since = [_since(job, rank, rows[rank]) if name == "to_start" else None for rank in range(job.ranks)]
     for rank in changed.tolist():
-        length[rows[rank]] = middle
+        own, usable = rows[rank], np.ones(table.shape, np.bool_)
+        if since[rank] is not None:
+            usable = np.stack([since[int(p)] == since[rank] for p in peers])
+        count = usable.sum(axis=0)
+        ordered = np.sort(np.where(usable, table, np.inf), axis=0)
+        middle = ordered[np.maximum(count - 1, 0) // 2, np.arange(len(own))]
+        if since[rank] is not None:
+            middle = np.where(count > 0, middle, stretches.length[own] * _pace(job, parts, rank, own))
+        parts[name][own] = middle
+
+
+def _pace(job: Job, parts: dict[str, F64], rank: int, rows: I64) -> F64:
+    """Return for a rank's operations by what the stretch of its track changes in which they begin."""
+    held = np.flatnonzero(job.to_block.rank == rank)
+    before = np.append(job.to_block.length[held], job.tail.length[rank])
+    now = np.append(parts["to_block"][held], parts["tail"][rank])
+    at = np.where(job.base[rows] >= 0, job.base[rows] - (held[0] if len(held) else 0) + 1, 0)
+    return np.divide(now, before, out=np.ones(len(now)), where=before > 0)[at]
+
+
+def _since(job: Job, rank: int, rows: I64) -> I64:
+    """Return for a rank's operations the point that their stretches count from, the same numbers for all ranks."""
+    first = int(job.matched.first[rank])
+    block = int(np.searchsorted(job.to_block.rank, rank))
+    return np.where(job.after[rows] >= 0, job.after[rows] - first, -2 - np.maximum(job.base[rows] - block, -1))
 
 
 def _scale(job: Job, parts: dict[str, F64], rows: dict[str, list[I64]], changed: I64, peers: I64) -> None:

@@ -178,7 +178,7 @@ def _pipeline(study: JobStudy) -> Pipeline | None:
     if study.bubble is None or len(stages) < study.stages.count or not all(s.compute_ns for s in stages):
         return None
     compute = [s.compute_ns for s in stages]
-    micro, split = study.micro_batches, study.split
+    micro = study.micro_batches
     window = [w.window_ns for w in stages]
     pipelines = min(len(s.ranks) for s in stages)
     gain = next((c.gain for c in study.causes if c.kind == "stage"), None)
@@ -190,8 +190,8 @@ def _pipeline(study: JobStudy) -> Pipeline | None:
         max_over_min=max(compute) / min(compute),
         schedule_share=(len(stages) - 1) / (micro + len(stages) - 1) if micro is not None else None,
         bubble_share=sum(s.bubble_ns for s in stages) / max(len(stages) * max(window), 1),
-        schedule_wait_ns=round(split.schedule) if split else 0,
-        imbalance_wait_ns=round(split.imbalance) if split else 0,
+        schedule_wait_ns=round(sum(c.wait for c in study.causes if c.kind == "schedule")),
+        imbalance_wait_ns=round(sum(c.wait for c in study.causes if c.kind == "stage")),
         pipelines=pipelines,
         gain_ns_per_step=per_step(gain, study) if gain else None,
     )
