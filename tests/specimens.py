@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
+from clusters import finding, large_job, pipeline_job, result_of
 from msgspec.structs import replace
 
 from npuperf.analyze.request import AnalyzeRequest
@@ -181,6 +182,8 @@ def documents() -> dict[str, Document]:
     return {
         "transformer": result(),
         "micro_batch": result("micro_batch_ascend_pt"),
+        "job": result_of(pipeline_job(), findings=[finding("ai_cpu", 0)]),
+        "large_job": result_of(large_job(128), findings=[finding("ai_cpu", r) for r in range(9)], warnings=5),
         "tuning": TUNING,
         "failed_tuning": Tuning(
             mode=None,

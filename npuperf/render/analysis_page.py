@@ -8,9 +8,20 @@ from pathlib import PurePath
 from typing import Final
 
 from npuperf.documents.analysis import Device, Finding, Partition, Result
-from npuperf.messages import NOTHING, Message, chain, ns, say, series, share
+from npuperf.documents.cluster import Cluster
+from npuperf.messages import NOTHING, Message, chain, ns, say, say_n, series, share
 from npuperf.render import View
-from npuperf.render.analysis_tables import TABLES
+from npuperf.render.analysis_tables import LONG, TABLES
+from npuperf.render.cluster_words import (
+    clocks_line,
+    job_line,
+    links_line,
+    notes_of,
+    pipeline_lines,
+    pipeline_title,
+    replay_line,
+    waiting_line,
+)
 from npuperf.render.language import text
 from npuperf.render.page import Line, Page, Section, common, warnings
 from npuperf.render.tables import Column, Filled, Row, Table, each, fill, filled
@@ -18,6 +29,8 @@ from npuperf.render.words import (
     BOUND,
     WORDS,
     device_name,
+    elsewhere,
+    folded,
     gain,
     lost_lines,
     steps_line,
@@ -25,27 +38,54 @@ from npuperf.render.words import (
     verdict_of,
 )  # fmt: skip
 
-_ELSEWHERE: Final = ("findings", "devices")
+_ELSEWHERE: Final = ("findings", "devices", *LONG)
 
 
 def page(result: Result, view: View) -> Page:
     """Return everything that an analysis says."""
     verdict = Line(verdict_of(result), "bold", BOUND[result.verdict.bound])
     evidence = series(say("{name} {share}", name=k, share=share(v)) for k, v in result.verdict.evidence.items())
-    lines = [Line(steps_line(result)), verdict, *([Line(evidence)] if evidence.items else [])]
+    cluster = result.cluster
+    lines = [
+        Line(job_line(cluster) if cluster else steps_line(result)),
+        verdict,
+        *([Line(evidence)] if evidence.items else []),
+    ]
     alone = apart_line(result.devices[0].partition) if len(result.devices) == 1 else None
     lines += [*([Line(alone)] if alone else []), *common(result)]
+    lines += map(Line, _job(cluster) if cluster else ())
     tables = [fill(table, result, view.top) for table in TABLES if table.name not in _ELSEWHERE]
-    sections = [Section(say("findings"), list(_findings(result.findings))), Section(say("input"), list(_input(result)))]
+    if cluster is None or view.full:  # a table for each of a thousand ranks is no page
+        tables = [*_partitions(result), *tables]
+    findings = list(_findings(result.findings) if cluster is None or view.full else _folded(result.findings))
+    sections = [Section(say("findings"), findings), Section(say("input"), list(_input(result, view)))]
     name = PurePath(result.input.path).name or result.input.path
     title = say("{title}", title=f"{name} ({result.input.kind})")
-    return Page(title, lines, [*_partitions(result), *tables], sections)
+    return Page(title, lines, tables, sections)
 
 
 def _partitions(result: Result) -> Iterator[Filled]:
     for device in result.devices:
         title = say("where the time goes on {device}", device=device_name(device))
         yield filled(PARTITION_TABLE.only("part", "ns", "share").titled(title), partition_rows(device, 0))
+
+
+def _job(cluster: Cluster) -> Iterator[Message]:
+    """Say what the ranks tell together; the roots and the ranks themselves are tables."""
+    yield waiting_line(cluster)
+    if cluster.pipeline:
+        yield chain(pipeline_title(cluster.pipeline), *pipeline_lines(cluster))
+    said = (replay_line(cluster), links_line(cluster), clocks_line(cluster), *notes_of(cluster))
+    yield from (message for message in said if message)
+
+
+def _folded(findings: list[Finding]) -> Iterator[Line]:
+    """Say every rule's answer once, and on how many devices it is the same."""
+    for f, devices in folded(findings, "problem"):
+        yield Line(
+            chain(f.title, elsewhere(devices), gain(f), say("next: {step}", step=f.next)), "bold", WORDS[f.severity]
+        )
+    yield from _findings([f for f, _ in folded(findings, "cannot_tell")] + [f for f in findings if f.status == "ok"])
 
 
 def _findings(findings: list[Finding]) -> Iterator[Line]:
@@ -59,10 +99,13 @@ def _findings(findings: list[Finding]) -> Iterator[Line]:
     yield Line(say("no problem: {checks}", checks=series(fine)) if fine else say("no problem: none"))
 
 
-def _input(result: Result) -> Iterator[Line]:
+def _input(result: Result, view: View) -> Iterator[Line]:
     source = result.input
     yield Line(say("{path} ({kind})", path=source.path, kind=source.kind))
-    yield from (Line(say("read {file}", file=file)) for file in source.files)
+    if result.cluster is None or view.full:
+        yield from (Line(say("read {file}", file=file)) for file in source.files)
+    else:
+        yield Line(say_n("read {n} file", "read {n} files", len(source.files)))
     yield from map(Line, lost_lines(result))
     yield from warnings(source.warnings)
     yield from (Line(say("missing: {what}", what=what)) for what in source.missing)

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from npuperf.documents.analysis import Phase, Result
 from npuperf.messages import say
+from npuperf.render.cluster_tables import CLUSTER_TABLES
 from npuperf.render.tables import Column, Row, Table, each
 
 # fmt: off
@@ -42,7 +43,7 @@ _PARTITION: Final = (
     Column("unattributed_ns", say("unattributed"), "ms", "partition.unattributed_ns", 2),
     Column("comm_transfer_ns", say("exposed transfer"), "ms", "partition.comm_transfer_ns", 3),
     Column("comm_wait_ns", say("exposed wait for ranks"), "ms", "partition.comm_wait_ns", 3),
-    Column("comm_unknown_ns", say("exposed, either of them"), "ms", "partition.comm_unknown_ns", 3),
+    Column("comm_unknown_ns", say("exposed, unknown which"), "ms", "partition.comm_unknown_ns", 3),
 )
 _GAIN: Final = (
     Column("gain_low_ns", say("saves per step or window, min"), "us", "gain_ns_per_step.0"),
@@ -310,7 +311,10 @@ _FINDINGS: Final = Table("findings", say("findings"), each("findings"), (
 ))
 
 TABLES: Final = (
+    *CLUSTER_TABLES,
     DEVICES, PHASES, TYPICAL, BLAME, _SYNCS, WHAT_IF, STEPS, _ALONE, OPERATORS, _LONGEST,
     _CORES, _MOST_IDLE, _CORE_TIME, _IDLE_TYPES, _TOGETHER, _PAIRS, _CONTENTION, _CORE_LIMITS, _SUPER_KERNELS,
     SUPER_KERNEL_CHECKS, _COUNTERS, _VENDOR, GATES, _FINDINGS,
 )
+#: Tables that are shown only when asked for: a row of each would be one per operation and rank.
+LONG: Final = ("waits",)

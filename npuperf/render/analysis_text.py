@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from msgspec import structs
 from rich.console import RenderableType
 from rich.text import Text
 
 from npuperf.documents.analysis import Device, Operator, Result
+from npuperf.documents.cluster import Cluster
 from npuperf.messages import Message, chain, say
 from npuperf.render import View
 from npuperf.render.analysis_page import PARTITION_TABLE, apart_line, check_line, partition_rows
-from npuperf.render.analysis_tables import DEVICES, OPERATORS, STEPS, TABLES
+from npuperf.render.analysis_tables import DEVICES, LONG, OPERATORS, STEPS, TABLES
+from npuperf.render.cluster_text import ROOMS, Room, job_parts, roots_shown
+from npuperf.render.cluster_words import job_line
 from npuperf.render.core_text import core_lines, gate_parts
 from npuperf.render.finding_text import finding_lines, footer, what_if_lines
 from npuperf.render.host_text import blame_lines, phase_lines
@@ -27,19 +31,57 @@ from npuperf.render.words import BOUND, steps_line, sure, verdict_of
 #: The field's short names, to leave room for the code line.
 _CORES: Final = {"AI_CORE": "AIC", "AI_VECTOR_CORE": "AIV", "COMMUNICATION": "COMM"}
 _DEVICES, _OPERATORS, _STEPS = 16, 8, 5
+#: A job's screen has no more lines, whatever the number of ranks.
+_LINES: Final = 45
 
 
 def render_text(result: Result, view: View) -> str:
     """Return the report, or one table of it."""
-    return render_page(result, view) if view.table is not None else print_all(_screen(result, view), view)
+    if view.table is not None:
+        return render_page(result, view)
+    if result.cluster is None:
+        return print_all(_screen(result, view), view)
+    if view.full or view.top is not None:
+        return print_all(_job_screen(result, result.cluster, view, ROOMS[0]), view)
+    screens = (print_all(_job_screen(result, result.cluster, view, room), view) for room in ROOMS)
+    return next((screen for screen in screens if screen.count("\n") <= _LINES), None) or print_all(
+        _job_screen(result, result.cluster, view, ROOMS[-1]), view
+    )
 
 
 def _screen(result: Result, view: View) -> Iterator[RenderableType]:
+    yield from _head(result, steps_line(result), view)
+    yield from _devices(result, view)
+    yield from finding_lines(result, view)
+    if view.full:
+        yield from _all_tables(result, view)
+    yield from footer(result, view)
+
+
+def _job_screen(result: Result, cluster: Cluster, view: View, room: Room) -> Iterator[RenderableType]:
+    """Show what the ranks tell together; what each of them does follows where everything is wanted."""
+    yield from _head(result, job_line(cluster), view)
+    yield from job_parts(cluster, view, room)
+    said = {root.title for root in roots_shown(cluster, view, room)}
+    more = structs.replace(result, findings=[f for f in result.findings if f.title not in said])
+    yield from finding_lines(more, view, room.findings, brief=room.brief and not view.full)
+    if view.full:
+        yield from _devices(result, view)
+        yield from _all_tables(result, view)
+    else:
+        yield from what_if_lines(result, view, room.changes)
+    yield from footer(result, view, room.notes)
+
+
+def _head(result: Result, steps: Message, view: View) -> Iterator[RenderableType]:
     yield _header(result)
-    yield line(steps_line(result), "bold")
+    yield line(steps, "bold")
     yield _verdict(result)
     yield from map(line_text, problem_lines(result))
     yield from gate_parts(result, view)
+
+
+def _devices(result: Result, view: View) -> Iterator[RenderableType]:
     if len(result.devices) == 1:
         yield _partition(result, view)
     elif result.devices:
@@ -55,10 +97,6 @@ def _screen(result: Result, view: View) -> Iterator[RenderableType]:
         yield from _compact(_COMPACT_OPERATORS, result, view, _OPERATORS)
     yield from core_lines(result, view)
     yield from scope_sections(result, view)
-    yield from finding_lines(result, view)
-    if view.full:
-        yield from _all_tables(result, view)
-    yield from footer(result, view)
 
 
 def _header(result: Result) -> Text:
@@ -149,7 +187,7 @@ def _compact(table: Table, result: Result, view: View, rows: int) -> Iterator[Re
 
 
 def _all_tables(result: Result, view: View) -> Iterator[RenderableType]:
-    shown_before = ("findings", "devices") if len(result.devices) == 1 else ("findings",)
+    shown_before = {"findings", *LONG, *(("devices",) if len(result.devices) == 1 else ())}
     for table in TABLES:
         found = fill(table, result, view.top)
         if found.rows and table.name not in shown_before:

@@ -9,15 +9,16 @@ from rich.console import RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from npuperf.documents.analysis import Finding, Result, WhatIf
+from npuperf.documents.analysis import Finding, ReplayCheck, Result, WhatIf
+from npuperf.documents.cluster import ClusterReplay
 from npuperf.messages import Message, Parameter, chain, ns, say, say_n, series, share
 from npuperf.render import View
 from npuperf.render.analysis_tables import WHAT_IF
 from npuperf.render.host_text import WORTH
 from npuperf.render.language import text
 from npuperf.render.tables import Column, filled
-from npuperf.render.terminal import Fitted, cut, line, rows_of, section
-from npuperf.render.words import WORDS, gain, lost_lines, thresholds_line
+from npuperf.render.terminal import Fitted, cut, line, one_line, rows_of, section
+from npuperf.render.words import WORDS, elsewhere, folded, gain, lost_lines, thresholds_line
 from npuperf.units import percents
 
 _SEVERITY: Final = {"high": "bold red", "medium": "yellow", "low": "dim"}
@@ -48,15 +49,16 @@ def _change(w: WhatIf) -> Message:
     return say("{change}: {note}", change=w.expr, note=note) if text(note) else say("{change}", change=w.expr)
 
 
-def what_if_lines(result: Result, view: View) -> Iterator[RenderableType]:
-    """Show the user's questions and, for one device, the most rewarding changes."""
+def what_if_lines(result: Result, view: View, most: int = _CHANGES) -> Iterator[RenderableType]:
+    """Show the user's questions and, for one device or for a job as a whole, the most rewarding changes."""
     asked = [w for w in result.what_if if w.asked]
+    whole = len(result.devices) == 1
     standard = [w for w in result.what_if if not w.asked and (w.gain_pct or 0) >= 100 * WORTH]
-    standard.sort(key=lambda w: -(w.gain_pct or 0))
-    rows = asked + (standard[: rows_of(view, _CHANGES)] if len(result.devices) == 1 else [])
+    standard = sorted((w for w in standard if whole or w.device is None), key=lambda w: -(w.gain_pct or 0))
+    rows = asked + standard[: rows_of(view, most)]
     if not rows:
         return
-    errors = [d.replay.error for d in result.devices if d.replay and d.replay.usable]
+    errors = [replay.error for replay in _replays(result) if replay and replay.usable]
     off = say("{error} off the measured window", error=share(max(errors))) if errors else None
     of = say("in % of span")
     about = chain(say("replayed"), off, of)
@@ -64,29 +66,43 @@ def what_if_lines(result: Result, view: View) -> Iterator[RenderableType]:
     yield section(say("what if ({about})", about=about), Fitted(table, one_line=not view.full))
 
 
-def finding_lines(result: Result, view: View) -> Iterator[RenderableType]:
-    """Show the problems, each with what to do next, then what could not be told and what is fine."""
+def _replays(result: Result) -> list[ReplayCheck | None] | list[ClusterReplay | None]:
+    """Return the replays that answers come from: the job's, or those of the devices."""
+    if result.cluster is not None:
+        return [result.cluster.replay]
+    return [d.replay for d in result.devices]
+
+
+def finding_lines(
+    result: Result, view: View, most: int = _FINDINGS, *, brief: bool = False
+) -> Iterator[RenderableType]:
+    """Show the problems (so many, unless asked for more), each with what to do next, then what else was checked.
+
+    ``brief``: a line each, without what to do.
+    """
     if not result.findings:
         return
-    problems = _distinct(result.findings, "problem")
+    problems = folded(result.findings, "problem")
     lines = RichTable.grid(padding=(0, 2, 0, 0))
-    shown = problems[: rows_of(view, _FINDINGS)]
+    shown = problems[: rows_of(view, most)]
     for finding, devices in shown:
-        lines.add_row(line(WORDS[finding.severity], _SEVERITY[finding.severity]), line(_what(finding, devices)))
+        what = line(_what(finding, devices))
+        lines.add_row(line(WORDS[finding.severity], _SEVERITY[finding.severity]), one_line(what) if brief else what)
+        if brief:
+            continue
         lines.add_row("", Text.assemble(("→ ", "bold green"), (text(finding.next), "green")))
         if view.full:
             lines.add_row("", line(_grounds(finding), "dim"))
     for more in cut(len(shown), len(problems), lambda few: say("{shown} findings; --full shows all", shown=few)):
         lines.add_row("", more)
-    for sign, said in _others(result.findings, view.full):
+    for sign, said in _briefly(result.findings) if brief else _others(result.findings, view.full):
         lines.add_row(line(sign, "dim"), line(said, "dim"))
     yield section(say("findings"), lines)
 
 
 def _what(finding: Finding, devices: int) -> Message:
     """Say what was found, where else, and what it would save."""
-    elsewhere = say_n("also on {n} more device", "also on {n} more devices", devices - 1) if devices > 1 else None
-    return chain(finding.title, elsewhere, gain(finding))
+    return chain(finding.title, elsewhere(devices), gain(finding))
 
 
 def _grounds(finding: Finding) -> Message:
@@ -95,9 +111,19 @@ def _grounds(finding: Finding) -> Message:
     return chain(refute, finding.source and say("source: {source}", source=finding.source))
 
 
+def _briefly(findings: list[Finding]) -> Iterator[tuple[Parameter, Message]]:
+    """Say the same in one line."""
+    unknown = {f.title for f in findings if f.status == "cannot_tell"}
+    fine = {f.title for f in findings if f.status == "ok"} - unknown
+    cannot = say_n("{n} check cannot tell", "{n} checks cannot tell", len(unknown)) if unknown else None
+    none = say_n("{n} check found no problem", "{n} checks found no problem", len(fine)) if fine else None
+    if unknown or fine:
+        yield "?" if unknown else WORDS["ok"], say("{found} (--full shows more)", found=chain(cannot, none))
+
+
 def _others(findings: list[Finding], full: bool) -> Iterator[tuple[Parameter, Message]]:
     """Say what cannot be told, and which checks found no problem."""
-    unknown = [finding for finding, _ in _distinct(findings, "cannot_tell")]
+    unknown = [finding for finding, _ in folded(findings, "cannot_tell")]
     fine = {f.title for f in findings if f.status == "ok"} - {f.title for f in unknown}
     if full:
         for finding in unknown:
@@ -114,32 +140,28 @@ def _others(findings: list[Finding], full: bool) -> Iterator[tuple[Parameter, Me
                                  "{n} checks without a problem (--full shows them)", len(fine))  # fmt: skip
 
 
-def _distinct(findings: list[Finding], status: str) -> list[tuple[Finding, int]]:
-    """Fold the same rule's answer on many devices into one line: the gravest, and how many."""
-    by_rule: dict[tuple[str, Message | None], list[Finding]] = {}
-    for f in findings:
-        if f.status == status:
-            by_rule.setdefault((f.rule, f.needs), []).append(f)
-    return [(group[0], len(group)) for group in by_rule.values()]
-
-
-def footer(result: Result, view: View) -> Iterator[RenderableType]:
+def footer(result: Result, view: View, most: int = _WARNINGS) -> Iterator[RenderableType]:
     """Say what was read, lost and missing; all of it with ``full``."""
     source = result.input
     read = say_n("read {n} file", "read {n} files", len(source.files))
     lost = sum(x.rows for x in source.lost)
-    yield line(chain(read, say_n("{n} row or event lost", "{n} rows or events lost", lost)), "dim")
+    minds = len(lost_lines(result)) + len(source.warnings) + len(source.missing)
+    unsaid = not most and not view.full
+    notes = say_n("{n} note: --full shows it", "{n} notes: --full shows them", minds) if unsaid and minds else None
+    yield line(chain(read, say_n("{n} row or event lost", "{n} rows or events lost", lost), notes), "dim")
+    if unsaid:
+        return
     lines = RichTable.grid(padding=(0, 1, 0, 0))
-    for sign, note, style in _footnotes(result, view):
+    for sign, note, style in _footnotes(result, view, most):
         lines.add_row(f"  {sign}", Text(text(note), style, overflow="fold"))
     yield lines
 
 
-def _footnotes(result: Result, view: View) -> Iterator[tuple[str, Parameter, str]]:
+def _footnotes(result: Result, view: View, most: int) -> Iterator[tuple[str, Parameter, str]]:
     source = result.input
     minds = [("!", note, "yellow") for note in (*lost_lines(result), *source.warnings)]
     for notes in (minds, [("?", note, "dim") for note in source.missing]):
-        shown = notes[: rows_of(view, _WARNINGS)]
+        shown = notes[: rows_of(view, most)]
         yield from shown
         if len(shown) < len(notes):
             more = say_n("{n} more note; --full shows all", "{n} more notes; --full shows all", len(notes) - len(shown))

@@ -19,15 +19,16 @@ from npuperf.units import COLUMN_UNITS
 if TYPE_CHECKING:
     from npuperf.documents.document import Document
 
-#: ``word``: one of a few values, which people see in their language; ``id``: a number that counts nothing.
+#: ``word``: one of a few values, which people see in their language; ``id``: a number that counts nothing;
+#: ``bar``: signs that are a picture, each in a colour of its own.
 Unit = Literal[
     "text", "word", "message", "id", "count", "ms", "us", "percent", "number", "tenth", "core_ms", "plain", "share",
-    "duration",
+    "duration", "bar",
 ]  # fmt: skip
 Cell = str | int | float | Message | None
 #: What a row is made of, from the outermost to the innermost: a device and its phase, or an operator alone.
 Row = tuple[Any, ...]
-_WRITTEN: Final = ("text", "word", "message")
+_WRITTEN: Final = ("text", "word", "message", "bar")
 
 
 @dataclass(frozen=True, slots=True)

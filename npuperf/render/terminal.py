@@ -81,6 +81,12 @@ def line(message: Parameter, style: str = "") -> Text:
     return Text(text(message), style)
 
 
+def one_line(said: Text) -> Text:
+    """Return a line that is cut where it does not fit."""
+    said.no_wrap, said.overflow = True, "ellipsis"
+    return said
+
+
 def cut(shown: int, total: int, message: Callable[[str], Message]) -> list[Text]:
     """Say how much of a list is shown, where that is not all."""
     return [line(message(how_many(shown, total)), "dim")] if shown < total else []
@@ -111,13 +117,22 @@ def code(lines: str) -> Text:
 class Fitted:
     """A table in the room that there is: what does not fit is left out, the least important columns first.
 
-    ``one_line``: words are cut instead of wrapped; ``styles``: of whole rows, by their number.
+    ``one_line``: words are cut instead of wrapped; ``styles``: of whole rows, by their number; ``signs``: the styles of
+    a bar's signs.
     """
 
-    def __init__(self, filled: Filled, *, one_line: bool = False, styles: dict[int, str] | None = None) -> None:
+    def __init__(
+        self,
+        filled: Filled,
+        *,
+        one_line: bool = False,
+        styles: dict[int, str] | None = None,
+        signs: dict[str, str] | None = None,
+    ) -> None:
         self.table = filled.table
         self.one_line = one_line
         self.styles = styles or {}
+        self.signs = signs or {}
         used = [i for i, column in enumerate(filled.table.columns) if _says_something(column, filled.rows, i)]
         self.columns = [filled.table.columns[i] for i in used]
         self.values = [[row[i] for i in used] for row in filled.rows]
@@ -148,7 +163,15 @@ class Fitted:
             )
             yield line(more, "dim")
 
+    @property
+    def width(self) -> int:
+        """How wide the table is where there is room."""
+        widths = (max(map(cell_len, [c.title, *(row[i] for row in self.cells)])) for i, c in enumerate(self.columns))
+        return sum(width + _GAP for width in widths)
+
     def _cell(self, i: int, value: Cell, shown: str) -> Text:
+        if self.columns[i].unit == "bar":
+            return Text.assemble(*((sign, self.signs.get(sign, "")) for sign in shown), no_wrap=True)
         style = _WORD_STYLES.get(str(value).removesuffix("?"), "") if self.columns[i].unit == "word" else ""
         return Text(shown, style=style, no_wrap=self.one_line or not self.columns[i].written)
 

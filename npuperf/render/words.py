@@ -54,6 +54,7 @@ WORDS: Final = {
         say("vector"), say("better"), say("same"), say("worse"), say("added"), say("removed"), say("changed"),
         say("updated"), say("operator"), say("subgraph"), say("model"), say("step"), say("successful"), say("failed"),
         say("incomplete"), say("others"), say("nothing recorded"),
+        say("rank"), say("stage"), say("link"), say("group"), say("schedule"), say("jitter"),
     )
 }  # fmt: skip
 
@@ -130,3 +131,17 @@ def lost_lines(result: Result) -> list[Message]:
     return [
         say("lost {rows} in {file}: {reason}", rows=x.rows, file=x.file, reason=x.reason) for x in result.input.lost
     ]
+
+
+def folded(findings: list[Finding], status: str) -> list[tuple[Finding, int]]:
+    """Fold the same rule's answer on many devices into one: the gravest, and how many."""
+    by_rule: dict[tuple[str, Message | None], list[Finding]] = {}
+    for f in findings:
+        if f.status == status:
+            by_rule.setdefault((f.rule, f.needs), []).append(f)
+    return [(group[0], len(group)) for group in by_rule.values()]
+
+
+def elsewhere(devices: int) -> Message | None:
+    """Say on how many more devices a finding is the same."""
+    return say_n("also on {n} more device", "also on {n} more devices", devices - 1) if devices > 1 else None

@@ -22,6 +22,9 @@ SCREENS = {
     "transformer-full": View(width=120, full=True),
     "micro_batch": View(width=80),
     "micro_batch-full": View(width=100, full=True),
+    "job": View(width=80),
+    "job-full": View(width=100, full=True),
+    "large_job": View(width=80),
     "tuning": View(width=100),
     "failed_tuning": View(width=80),
     "bank_changes": View(width=80),
@@ -32,7 +35,7 @@ SCREENS = {
     "recorded": View(width=80),
     "recording_plan": View(width=80),
 }
-PAGES = ("transformer", "tuning", "bank_changes", "recorded")
+PAGES = ("transformer", "job", "tuning", "bank_changes", "recorded")
 
 
 def compare(name: str, said: str, request: pytest.FixtureRequest) -> None:
@@ -57,7 +60,7 @@ def test_pages(name: str, everything: dict[str, Document], request: pytest.Fixtu
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
 @pytest.mark.parametrize("full", [False, True])
 def test_text_fits_the_screen_but_for_code(width: int, full: bool, everything: dict[str, Document]) -> None:
-    for name in ("transformer", "micro_batch", "tuning"):
+    for name in ("transformer", "micro_batch", "job", "large_job", "tuning"):
         document = everything[name]
         code = set(code_of(document))
         shown = render(document, "text", View(width=width, full=full)).splitlines()
