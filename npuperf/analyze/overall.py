@@ -7,8 +7,8 @@ from typing import Final
 
 from msgspec import structs
 
-from npuperf.analyze.across import Across
 from npuperf.analyze.examine import Examined
+from npuperf.analyze.whole_job import Across
 from npuperf.cluster.judge import JobStudy
 from npuperf.documents.analysis import Bound, Elasticity, Verdict
 from npuperf.documents.cluster import Cluster, Root

@@ -11,10 +11,10 @@ from msgspec import structs
 from npuperf import __version__
 from npuperf.advise import load_thresholds, sort_findings
 from npuperf.analyze import metrics
-from npuperf.analyze.across import Across, look_across
 from npuperf.analyze.examine import Earlier, Examined, examine
 from npuperf.analyze.overall import overall_verdict
 from npuperf.analyze.request import AnalyzeRequest
+from npuperf.analyze.whole_job import Across, look_across
 from npuperf.cluster.changes import check, names_ranks
 from npuperf.documents.analysis import Input, InputKind, Result
 from npuperf.documents.base import Tool

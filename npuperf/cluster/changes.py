@@ -19,7 +19,7 @@ from typing import Final
 
 import numpy as np
 
-from npuperf.cluster.job import Change, Job, run
+from npuperf.cluster.job_replay import JobChange, JobProgram, run
 from npuperf.cluster.judge import JobStudy
 from npuperf.cluster.links import peer_factors
 from npuperf.cluster.repair import faster_link, level_rank, scaled
@@ -41,7 +41,7 @@ GRAMMAR: Final = say(
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a change of the job brings (ns of its length): saved, and between which limits; or why nothing can be told."""
+    """What a change of the job saves (ns of its length), and between which limits; or why nothing can be told."""
 
     saved: float = 0.0
     least: float = 0.0
@@ -74,7 +74,7 @@ def predict(study: JobStudy, links: Sequence[Link], expression: str) -> Answer:
     """Run the job with a change. Where the replay abstains, or data is missing, the answer says so."""
     if not study.usable:
         return Answer(reason=say("the replay over all ranks misses the measured time, so it gives no figures"))
-    change, sure = Change(), True
+    change, sure = JobChange(), True
     for part in expression.split(","):
         found = _read(part.strip())
         assert found is not None, "expressions are checked before"
@@ -83,7 +83,7 @@ def predict(study: JobStudy, links: Sequence[Link], expression: str) -> Answer:
             return Answer(reason=made)
         change, host = made
         sure = sure and not host
-    result = run(study.job, [Change(), change]).length
+    result = run(study.job, [JobChange(), change]).length
     saved = float(result[0] - result[1])
     slack = study.error * study.length
     least, most = sorted((saved, saved))
@@ -101,19 +101,19 @@ def _most_of_host(study: JobStudy, links: Sequence[Link], expression: str, saved
     nothing = re.sub(r"host\*(\d+\.?\d*|\.\d+)", "host*0", expression)
     if nothing == expression:
         return saved
-    change = Change()
+    change = JobChange()
     for part in nothing.split(","):
         found = _read(part.strip())
         made = _apply(study, links, found, change) if found else None
         if isinstance(made, tuple):
             change = made[0]
-    result = run(study.job, [Change(), change]).length
+    result = run(study.job, [JobChange(), change]).length
     return max(saved, float(result[0] - result[1]))
 
 
 def _apply(
-    study: JobStudy, links: Sequence[Link], found: re.Match[str], change: Change
-) -> tuple[Change, bool] | Message:
+    study: JobStudy, links: Sequence[Link], found: re.Match[str], change: JobChange
+) -> tuple[JobChange, bool] | Message:
     """Add one part to a change; the second value: whether it is about the host, whose gain is an interval."""
     words = found.groupdict()
     if words.get("rank") is not None:
@@ -132,14 +132,14 @@ def _apply(
     return scaled(study.job, every * factor, change), False
 
 
-def _host(study: JobStudy, factors: F64, change: Change, places: Sequence[int]) -> tuple[Change, bool] | Message:
+def _host(study: JobStudy, factors: F64, change: JobChange, places: Sequence[int]) -> tuple[JobChange, bool] | Message:
     if any(study.ranks[p].host_ns is None for p in places):
         return say("launches are not recorded on every rank, so host time cannot be changed (record with npuperf "
                    "profile --level 1)")  # fmt: skip
     return scaled(study.job, None, change, host=factors), True
 
 
-def _rank(study: JobStudy, words: dict[str, str | None], change: Change) -> tuple[Change, bool] | Message:
+def _rank(study: JobStudy, words: dict[str, str | None], change: JobChange) -> tuple[JobChange, bool] | Message:
     number = int(words["rank"] or 0)
     place = next((i for i, r in enumerate(study.ranks) if r.rank == number), None)
     if place is None:
@@ -165,7 +165,7 @@ def _rank(study: JobStudy, words: dict[str, str | None], change: Change) -> tupl
     return replace(change, **whole), False
 
 
-def _joined(job: Job, change: Change, other: Change) -> Change:
+def _joined(job: JobProgram, change: JobChange, other: JobChange) -> JobChange:
     """Put a rank's own change on top of others: its stretches replace theirs."""
     parts = {}
     for name in ("to_start", "to_block", "tail"):
@@ -174,7 +174,7 @@ def _joined(job: Job, change: Change, other: Change) -> Change:
     return replace(change, **parts)
 
 
-def _stage(study: JobStudy, words: dict[str, str | None], change: Change) -> tuple[Change, bool] | Message:
+def _stage(study: JobStudy, words: dict[str, str | None], change: JobChange) -> tuple[JobChange, bool] | Message:
     stage = int(words["stage"] or 0)
     if stage not in study.stages.of.tolist():
         return say("there is no stage {stage}: the groups of this job name {count}", stage=stage,
@@ -183,7 +183,9 @@ def _stage(study: JobStudy, words: dict[str, str | None], change: Change) -> tup
     return scaled(study.job, factors, change), False
 
 
-def _link(study: JobStudy, links: Sequence[Link], a: int, b: int, change: Change) -> tuple[Change, bool] | Message:
+def _link(
+    study: JobStudy, links: Sequence[Link], a: int, b: int, change: JobChange
+) -> tuple[JobChange, bool] | Message:
     """Let a link take the time that its peers would."""
     factors = peer_factors(links, (a, b), [frozenset(g.ranks) for g in study.matched.groups])
     places = [i for i, r in enumerate(study.ranks) if r.rank in (a, b)]

@@ -260,12 +260,12 @@ def _bounds(ends: _Ends, drift: F64, ranks: int, part: I64) -> tuple[F64, F64]:
 
 def _relax(upper: F64, root: int) -> F64:
     """Return the least bound on every offset that follows from those on pairs (Bellman and Ford)."""
-    bound = upper[root].copy()
+    bound: F64 = upper[root].copy()
     for _ in range(len(upper)):
         better = np.minimum(bound, (bound[:, None] + upper).min(axis=0))
         if np.array_equal(better, bound):
             break
-        bound = better
+        bound = np.asarray(better)
         if bound[root] < 0:  # a circle that contradicts itself: further rounds only lower everything
             break
     return bound

@@ -8,16 +8,15 @@ from typing import Final
 
 import numpy as np
 
-from npuperf.cluster.causes import Bounds, Cause, find_causes
 from npuperf.cluster.clocks import Clocks, align
-from npuperf.cluster.job import Change, Job, Run, build, run
+from npuperf.cluster.job_replay import JobChange, JobProgram, JobRun, build, run
 from npuperf.cluster.links import judge_links, slow_links
 from npuperf.cluster.match import Matched, match
 from npuperf.cluster.pairs import pair_in_time
 from npuperf.cluster.pipeline import (
     Bubble,
-    Split,
-    Stages,
+    PipelineStages,
+    StageSplit,
     count_micro_batches,
     find_bubble,
     find_stages,
@@ -26,10 +25,11 @@ from npuperf.cluster.pipeline import (
     split_waiting,
 )
 from npuperf.cluster.repair import scaled
-from npuperf.cluster.roots import Blame, blame
+from npuperf.cluster.root_causes import GainBounds, RootCause, find_causes
+from npuperf.cluster.roots import WaitBlame, blame
 from npuperf.cluster.summarise import extend, filled_like
 from npuperf.cluster.summary import RankSummary
-from npuperf.cluster.waits import Waits, find_waits
+from npuperf.cluster.waits import JobWaits, find_waits
 from npuperf.documents.analysis import Elasticity
 from npuperf.documents.cluster import Link
 from npuperf.model.labels import F64, Mask
@@ -49,19 +49,19 @@ class JobStudy:
     ranks: tuple[RankSummary, ...]
     matched: Matched
     clocks: Clocks
-    waits: Waits
-    job: Job
-    baseline: Run
+    waits: JobWaits
+    job: JobProgram
+    baseline: JobRun
     error: float
     usable: bool
-    stages: Stages
+    stages: PipelineStages
     wide: Mask
     bubble: Bubble | None
     micro_batches: int | None
-    split: Split | None
-    blame: Blame
+    split: StageSplit | None
+    blame: WaitBlame
     links: tuple[Link, ...]
-    causes: tuple[Cause, ...]
+    causes: tuple[RootCause, ...]
     elasticity: Elasticity | None
     other: float
     step_count: int
@@ -99,7 +99,7 @@ def study_job(ranks: Sequence[RankSummary], thresholds: Thresholds) -> JobStudy 
     matched, clocks, waits, job = _program(ranks, matched)
     if not matched.instances:
         return None
-    baseline = run(job, [Change()])
+    baseline = run(job, [JobChange()])
     error = abs(float(baseline.length[0]) - job.measured) / max(job.measured, 1.0)
     usable = error <= thresholds.replay_error
     stages = find_stages(ranks)
@@ -112,7 +112,7 @@ def study_job(ranks: Sequence[RankSummary], thresholds: Thresholds) -> JobStudy 
     counted = max(len(r.step_number) for r in ranks)
     count = max(counted, int(np.count_nonzero(numbers >= 0)), 1)
     links = judge_links(ranks, round(job.measured / count), count, thresholds)
-    bounds = Bounds(thresholds.root_share, error, usable)
+    bounds = GainBounds(thresholds.root_share, error, usable)
     elasticity, other = _elasticity(job, baseline) if usable else (None, 0.0)
     return JobStudy(
         ranks=tuple(ranks),
@@ -159,7 +159,7 @@ def _extended(ranks: list[RankSummary]) -> list[RankSummary]:
     return found
 
 
-def _program(ranks: Sequence[RankSummary], matched: Matched) -> tuple[Matched, Clocks, Waits, Job]:
+def _program(ranks: Sequence[RankSummary], matched: Matched) -> tuple[Matched, Clocks, JobWaits, JobProgram]:
     """Align the clocks and build the program, without operations that contradict the others."""
     for _ in range(3):
         clocks = align(matched, len(ranks))
@@ -177,7 +177,7 @@ def _program(ranks: Sequence[RankSummary], matched: Matched) -> tuple[Matched, C
     return matched, clocks, waits, job
 
 
-def stage_compute(ranks: Sequence[RankSummary], stages: Stages) -> F64 | None:
+def stage_compute(ranks: Sequence[RankSummary], stages: PipelineStages) -> F64 | None:
     """Return the compute time of each stage (ns): the lower median of its ranks, so that one slow rank is no stage.
 
     A stage of which no rank was loaded counts as the usual one. None where fewer than two stages are known.
@@ -193,13 +193,13 @@ def stage_compute(ranks: Sequence[RankSummary], stages: Stages) -> F64 | None:
     return np.array([usual if c is None else c for c in found])
 
 
-def _elasticity(job: Job, baseline: Run) -> tuple[Elasticity, float]:
+def _elasticity(job: JobProgram, baseline: JobRun) -> tuple[Elasticity, float]:
     """Return what the job's length depends on: relative change per relative change; the last: of other local time."""
     less = np.full(job.ranks, _NUDGE)
     changes = [
         scaled(job, host=less),
         scaled(job, less),
-        Change(transfer=job.transfer * _NUDGE),
+        JobChange(transfer=job.transfer * _NUDGE),
         scaled(job, other=less),
     ]
     length = run(job, changes).length

@@ -22,7 +22,7 @@ TOGETHER: Final = frozenset({"allReduce", "allGather", "reduceScatter", "alltoal
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class JobGroup:
     """A process group of the job. ``members``: places in the list of ranks, of those that were loaded.
 
     ``inferred``: the files do not name its ranks.
@@ -64,7 +64,7 @@ class Matched:
     instance_group: I64
     complete: Mask
     together: Mask
-    groups: tuple[Group, ...]
+    groups: tuple[JobGroup, ...]
     types: tuple[str, ...]
 
     @property
@@ -219,7 +219,7 @@ def _instances(rank: I64, group: I64, key: I64, step: I64, start: I64, usable: M
     return instance
 
 
-def _groups(ranks: Sequence[RankSummary], world: int | None) -> tuple[I64, list[Group]]:
+def _groups(ranks: Sequence[RankSummary], world: int | None) -> tuple[I64, list[JobGroup]]:
     """Number the groups that operations name, and find their members."""
     place = {summary.rank: i for i, summary in enumerate(ranks)}
     told: dict[str, ProcessGroup] = {}
@@ -246,13 +246,13 @@ def _groups(ranks: Sequence[RankSummary], world: int | None) -> tuple[I64, list[
         members = tuple(sorted(holders[code]))
         if found.ranks:
             loaded = tuple(place[r] for r in found.ranks if r in place)
-            groups.append(Group(name, found.kind, found.ranks, loaded, len(loaded) == len(found.ranks), False))
+            groups.append(JobGroup(name, found.kind, found.ranks, loaded, len(loaded) == len(found.ranks), False))
         else:
             own = tuple(ranks[i].rank for i in members)
-            groups.append(Group(name, found.kind, own, members, everybody, True))
+            groups.append(JobGroup(name, found.kind, own, members, everybody, True))
     code = np.concatenate(codes) if codes else np.empty(0, np.int64)
     if nameless:
         own = tuple(ranks[i].rank for i in nameless)
-        groups.append(Group("", None, own, tuple(nameless), everybody, True))
+        groups.append(JobGroup("", None, own, tuple(nameless), everybody, True))
         code = np.where(code < 0, len(groups) - 1, code)
     return code, groups

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -34,7 +35,7 @@ def pair_in_time(ranks: Sequence[RankSummary], matched: Matched, clocks: Clocks)
         if not len(rows):
             continue
         chain = sorted(group.members, key=lambda m: group.ranks.index(ranks[m].rank))
-        for a, b in [*zip(chain, chain[1:], strict=False), (chain[0], chain[-1])]:
+        for a, b in [*pairwise(chain), (chain[0], chain[-1])]:
             if clocks.part[a] != clocks.part[b]:
                 continue
             own, theirs = (rows[matched.rank[rows] == r] for r in (a, b))

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from npuperf.cluster.job import Change, Job, run
+from npuperf.cluster.job_replay import JobChange, JobProgram, run
 from npuperf.cluster.match import Matched
 from npuperf.cluster.repair import Inside, calmed, level_all, scaled
 from npuperf.cluster.summary import RankSummary
-from npuperf.cluster.waits import Waits
+from npuperf.cluster.waits import JobWaits
 from npuperf.model.labels import F64, I64, Mask
 
 
 @dataclass(frozen=True, slots=True)
-class Stages:
+class PipelineStages:
     """The stage of each rank (-1: none), and how many there are."""
 
     of: I64
@@ -32,7 +32,7 @@ class Stages:
         return self.count > 1
 
 
-def find_stages(ranks: Sequence[RankSummary]) -> Stages:
+def find_stages(ranks: Sequence[RankSummary]) -> PipelineStages:
     """Take stages from the groups called pp: a rank's place in its group."""
     of = np.full(len(ranks), -1, np.int64)
     count = 0
@@ -42,10 +42,10 @@ def find_stages(ranks: Sequence[RankSummary]) -> Stages:
             if summary.rank in group.ranks:
                 of[i] = group.ranks.index(summary.rank)
         count = max(count, len(group.ranks))
-    return Stages(of, count)
+    return PipelineStages(of, count)
 
 
-def spans_stages(matched: Matched, stages: Stages) -> Mask:
+def spans_stages(matched: Matched, stages: PipelineStages) -> Mask:
     """Tell of each group whether its ranks are of different stages."""
     spans = np.zeros(len(matched.groups), np.bool_)
     if stages.real:
@@ -55,7 +55,7 @@ def spans_stages(matched: Matched, stages: Stages) -> Mask:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class PipelineTime:
     """The pipeline's time in one step of one rank: from its first forward to the end of its last backward.
 
     ``p2p``: its exchanges with other stages (rows of all operations); ``drain``: the first operation after them with
@@ -70,8 +70,8 @@ class Window:
 
 
 def find_windows(
-    ranks: Sequence[RankSummary], matched: Matched, waits: Waits, wide: Mask, stages: Stages
-) -> list[Window]:
+    ranks: Sequence[RankSummary], matched: Matched, waits: JobWaits, wide: Mask, stages: PipelineStages
+) -> list[PipelineTime]:
     """Find the pipeline's time: the last backward ends where a rank begins its first operation of another kind."""
     closing = np.array([len(g.ranks) <= stages.count for g in matched.groups] + [False], np.bool_)
     across = wide[matched.group] & ~waits.alone if len(matched.groups) else np.zeros(len(matched.rank), np.bool_)
@@ -88,7 +88,7 @@ def find_windows(
             at = np.flatnonzero(summary.step_number == step)
             begin = int(summary.step_start[at[0]]) if len(at) else summary.begin
             end = int(matched.start[later[0]]) if len(later) else int(matched.end[p2p[-1]])
-            found.append(Window(place, begin, end, p2p, int(drain[0]) if len(drain) else -1))
+            found.append(PipelineTime(place, begin, end, p2p, int(drain[0]) if len(drain) else -1))
     return found
 
 
@@ -100,7 +100,9 @@ class Bubble:
     window: I64
 
 
-def find_bubble(ranks: Sequence[RankSummary], matched: Matched, waits: Waits, windows: Sequence[Window]) -> Bubble:
+def find_bubble(
+    ranks: Sequence[RankSummary], matched: Matched, waits: JobWaits, windows: Sequence[PipelineTime]
+) -> Bubble:
     """Measure the bubble: what ranks wait for other stages between first forward and last backward, and the drain."""
     wait, window = np.zeros(len(ranks), np.int64), np.zeros(len(ranks), np.int64)
     exposed = np.zeros(len(matched.start), np.int64)
@@ -115,7 +117,7 @@ def find_bubble(ranks: Sequence[RankSummary], matched: Matched, waits: Waits, wi
     return Bubble(wait, window)
 
 
-def count_micro_batches(stages: Stages, ranks: Sequence[RankSummary]) -> int | None:
+def count_micro_batches(stages: PipelineStages, ranks: Sequence[RankSummary]) -> int | None:
     """Count micro-batches from the operations of the last stage: one more than it has (1F1B, send with receive).
 
     The first stage must agree: it has as many more as there are stages behind it. Else None.
@@ -135,7 +137,7 @@ def count_micro_batches(stages: Stages, ranks: Sequence[RankSummary]) -> int | N
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class StageSplit:
     """Waiting across stages (ns, all ranks) as replayed with equal ranks: with equal stages, too, and beyond that.
 
     ``gain``: what moving work to the mean stage would save the job, ns, least and most over the ways in which the
@@ -148,7 +150,7 @@ class Split:
     excess: F64
 
     def within(self, total: float) -> tuple[float, float]:
-        """Return schedule and imbalance of ``total`` ns of waiting: no more than was replayed, and no more than that."""
+        """Return schedule and imbalance of ``total`` ns of waiting: no more than was replayed."""
         replayed = self.schedule + self.imbalance
         scale = min(total / replayed, 1.0) if replayed > 0 else 0.0
         return self.schedule * scale, self.imbalance * scale
@@ -156,12 +158,12 @@ class Split:
 
 def split_waiting(
     ranks: Sequence[RankSummary],
-    job: Job,
-    stages: Stages,
-    windows: Sequence[Window],
+    job: JobProgram,
+    stages: PipelineStages,
+    windows: Sequence[PipelineTime],
     compute: F64,
     wide: Mask,
-) -> Split:
+) -> StageSplit:
     """Tell the schedule's own waiting from that of unequal stages, by running the job with equal ones.
 
     Work is added to a stage, or taken from it, within the pipeline's time only: the optimizer stays where it is.
@@ -179,17 +181,17 @@ def split_waiting(
         scaled(job, moved, inside=inside),
         scaled(job, slower, scaled(job, faster), inside=inside),
     ]
-    found = run(job, [alike, equal, Change(), *ways])
+    found = run(job, [alike, equal, JobChange(), *ways])
     rows = (job.matched.instance >= 0) & wide[job.matched.group]
     waiting = found.wait[rows].sum(axis=0)
     schedule = float(waiting[1])
     imbalance = max(float(waiting[0]) - schedule, 0.0)
     saved = np.maximum(found.length[2] - found.length[3:], 0.0)
     gain = float(saved.min()), float(saved.max())
-    return Split(schedule, imbalance, gain, np.maximum(compute - pace, 0.0))
+    return StageSplit(schedule, imbalance, gain, np.maximum(compute - pace, 0.0))
 
 
-def _of_ranks(of_stage: F64, stages: Stages) -> F64:
+def _of_ranks(of_stage: F64, stages: PipelineStages) -> F64:
     """Spread a factor per stage over the ranks; those of no stage keep what they have."""
     return np.asarray(np.where(stages.of >= 0, of_stage[np.maximum(stages.of, 0)], 1.0))
 
@@ -199,7 +201,7 @@ def _factors(compute: F64, movable: F64) -> F64:
     return np.asarray(np.maximum(1 + (compute.mean() - compute) / np.maximum(movable, 1), 0.0))
 
 
-def _inside(ranks: Sequence[RankSummary], job: Job, windows: Sequence[Window]) -> Inside:
+def _inside(ranks: Sequence[RankSummary], job: JobProgram, windows: Sequence[PipelineTime]) -> Inside:
     """Tell which stretches lie within the pipeline's time: they end there."""
     start, block = np.zeros(len(job.matched.start), np.bool_), np.zeros(len(job.until), np.bool_)
     counts = np.concatenate([[0], np.cumsum([len(r.until) for r in ranks])]).astype(np.int64)
@@ -213,7 +215,7 @@ def _inside(ranks: Sequence[RankSummary], job: Job, windows: Sequence[Window]) -
     return Inside(start, block)
 
 
-def _movable(job: Job, stages: Stages, inside: Inside) -> F64:
+def _movable(job: JobProgram, stages: PipelineStages, inside: Inside) -> F64:
     """Return per stage the compute time (ns) within the pipeline's time, of its usual rank."""
     own = np.bincount(job.to_block.rank[inside.to_block], weights=job.to_block.compute[inside.to_block],
                       minlength=job.ranks)  # fmt: skip

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from npuperf.cluster.job import Change, Job, Stretches
+from npuperf.cluster.job_replay import JobChange, JobProgram, Stretches
 from npuperf.model.labels import F64, I64, Mask
 
 _PARTS = ("to_block", "tail", "to_start")
@@ -26,13 +26,13 @@ class Inside:
 
 
 def scaled(
-    job: Job,
+    job: JobProgram,
     compute: F64 | None = None,
-    on: Change | None = None,
+    on: JobChange | None = None,
     host: F64 | None = None,
     other: F64 | None = None,
     inside: Inside | None = None,
-) -> Change:
+) -> JobChange:
     """Return a change that scales compute, waiting for the host and the rest by factors per rank, on top of another."""
     parts = {}
     for name in _PARTS:
@@ -47,10 +47,10 @@ def scaled(
         if inside is not None:
             spared = np.where(getattr(inside, name, False), spared, 0.0)
         parts[name] = length - share * spared
-    return replace(on or Change(), **parts)
+    return replace(on or JobChange(), **parts)
 
 
-def calmed(job: Job, stage: I64, on: Change | None = None, ranks: I64 | None = None) -> Change:
+def calmed(job: JobProgram, stage: I64, on: JobChange | None = None, ranks: I64 | None = None) -> JobChange:
     """Return the job without delays of one stage beyond those of the others: waiting for the host, and the rest.
 
     For stages with one rank, which has no peers; ``ranks``: only these.
@@ -67,17 +67,19 @@ def calmed(job: Job, stage: I64, on: Change | None = None, ranks: I64 | None = N
     return scaled(job, None, on, host=factors[:, 1], other=factors[:, 2])
 
 
-def level_all(job: Job, stage: I64) -> Change:
+def level_all(job: JobProgram, stage: I64) -> JobChange:
     """Return the job with all ranks of a stage alike: every stretch as long as the lower median of theirs."""
     return _levelled(job, [(np.flatnonzero(stage == s), np.flatnonzero(stage == s)) for s in np.unique(stage)])
 
 
-def level_rank(job: Job, rank: int, peers: I64) -> Change:
+def level_rank(job: JobProgram, rank: int, peers: I64) -> JobChange:
     """Return the job with one rank that works like the median of its peers (itself not among them)."""
     return _levelled(job, [(np.array([rank]), peers)])
 
 
-def faster_link(job: Job, ends: tuple[int, int], factors: Mapping[str, float], on: Change | None = None) -> Change:
+def faster_link(
+    job: JobProgram, ends: tuple[int, int], factors: Mapping[str, float], on: JobChange | None = None
+) -> JobChange:
     """Return the job with a link between two ranks (places) that takes these factors of its time, by type.
 
     An operation is as slow as its slowest link, so all that both ranks take part in get faster.
@@ -87,16 +89,17 @@ def faster_link(job: Job, ends: tuple[int, int], factors: Mapping[str, float], o
     for end, rank in enumerate(ends):
         mine = matched.instance[matched.rank == rank]
         there[end, mine[mine >= 0]] = True
-    both = (matched.instance >= 0) & (there.all(axis=0)[matched.instance] if matched.instances else False)
+    both = matched.instance >= 0
+    both[both] = there.all(axis=0)[matched.instance[both]]
     before = on.transfer if on is not None else None
     transfer = (job.transfer if before is None else before).copy()
     for name, factor in factors.items():
         if name in matched.types:
             transfer[both & (matched.type == matched.types.index(name))] *= factor
-    return replace(on or Change(), transfer=transfer)
+    return replace(on or JobChange(), transfer=transfer)
 
 
-def _levelled(job: Job, tasks: Sequence[tuple[I64, I64]]) -> Change:
+def _levelled(job: JobProgram, tasks: Sequence[tuple[I64, I64]]) -> JobChange:
     parts = {name: getattr(job, name).length.copy() for name in _PARTS}
     rows = {name: _rows(getattr(job, name), job.ranks) for name in _PARTS}
     for changed, peers in tasks:
@@ -108,7 +111,7 @@ def _levelled(job: Job, tasks: Sequence[tuple[I64, I64]]) -> Change:
                 _level(job, name, parts, rows[name], changed, peers)
         else:
             _scale(job, parts, rows, changed, peers)
-    return Change(**parts)
+    return JobChange(**parts)
 
 
 def _rows(stretches: Stretches, ranks: int) -> list[I64]:
@@ -116,7 +119,7 @@ def _rows(stretches: Stretches, ranks: int) -> list[I64]:
     return [np.arange(a, b) for a, b in pairwise(first)]
 
 
-def _alike(job: Job, ranks: set[int]) -> bool:
+def _alike(job: JobProgram, ranks: set[int]) -> bool:
     """Tell whether ranks run the same program: as many operations, blocked by the same ones."""
     matched = job.matched
     shapes = set()
@@ -126,7 +129,7 @@ def _alike(job: Job, ranks: set[int]) -> bool:
     return len(shapes) == 1
 
 
-def _level(job: Job, name: str, parts: dict[str, F64], rows: list[I64], changed: I64, peers: I64) -> None:
+def _level(job: JobProgram, name: str, parts: dict[str, F64], rows: list[I64], changed: I64, peers: I64) -> None:
     """Give ranks the lower median of their peers' stretches that count from the same point.
 
     An operation may have followed another one there, and the rank's own work here: then it comes as much earlier as
@@ -147,23 +150,24 @@ def _level(job: Job, name: str, parts: dict[str, F64], rows: list[I64], changed:
         parts[name][own] = middle
 
 
-def _pace(job: Job, parts: dict[str, F64], rank: int, rows: I64) -> F64:
+def _pace(job: JobProgram, parts: dict[str, F64], rank: int, rows: I64) -> F64:
     """Return for a rank's operations by what the stretch of its track changes in which they begin."""
     held = np.flatnonzero(job.to_block.rank == rank)
     before = np.append(job.to_block.length[held], job.tail.length[rank])
     now = np.append(parts["to_block"][held], parts["tail"][rank])
     at = np.where(job.base[rows] >= 0, job.base[rows] - (held[0] if len(held) else 0) + 1, 0)
-    return np.divide(now, before, out=np.ones(len(now)), where=before > 0)[at]
+    pace: F64 = np.divide(now, before, out=np.ones(len(now)), where=before > 0)[at]
+    return pace
 
 
-def _since(job: Job, rank: int, rows: I64) -> I64:
+def _since(job: JobProgram, rank: int, rows: I64) -> I64:
     """Return for a rank's operations the point that their stretches count from, the same numbers for all ranks."""
     first = int(job.matched.first[rank])
     block = int(np.searchsorted(job.to_block.rank, rank))
     return np.where(job.after[rows] >= 0, job.after[rows] - first, -2 - np.maximum(job.base[rows] - block, -1))
 
 
-def _scale(job: Job, parts: dict[str, F64], rows: dict[str, list[I64]], changed: I64, peers: I64) -> None:
+def _scale(job: JobProgram, parts: dict[str, F64], rows: dict[str, list[I64]], changed: I64, peers: I64) -> None:
     """Scale ranks' compute, waiting for the host and the rest to what their peers spend in all."""
     totals = track_totals(job)
     middle = np.sort(totals[peers], axis=0)[(len(peers) - 1) // 2]
@@ -176,7 +180,7 @@ def _scale(job: Job, parts: dict[str, F64], rows: dict[str, list[I64]], changed:
             parts[name][mine[rank]] = sum(v * f for v, f in zip(own, factors, strict=True))
 
 
-def track_totals(job: Job) -> F64:
+def track_totals(job: JobProgram) -> F64:
     """Return what each rank's own track spends in all: compute, waiting for the host, the rest (ns)."""
     return np.stack([
         sum(np.bincount(s.rank, weights=getattr(s, cause), minlength=job.ranks) for s in (job.to_block, job.tail))

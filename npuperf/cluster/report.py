@@ -7,9 +7,9 @@ from typing import Final
 
 import numpy as np
 
-from npuperf.cluster.causes import Cause
 from npuperf.cluster.experts import judge_experts
 from npuperf.cluster.judge import JobStudy
+from npuperf.cluster.root_causes import RootCause
 from npuperf.cluster.root_text import root
 from npuperf.cluster.waits import by_kind, kind_name, split_exposed
 from npuperf.documents.analysis import Device
@@ -216,7 +216,7 @@ def _roots(study: JobStudy) -> list[Root]:
     ]
 
 
-def _counts(cause: Cause) -> bool:
+def _counts(cause: RootCause) -> bool:
     return cause.kind in ("group", "link") and cause.gain is not None
 
 

@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from npuperf.cluster.causes import Cause
 from npuperf.cluster.judge import JobStudy
+from npuperf.cluster.root_causes import RootCause
 from npuperf.cluster.summary import RankSummary
 from npuperf.cluster.waits import kind_name
 from npuperf.documents.cluster import Root
@@ -21,7 +21,7 @@ _OPERATORS: Final = 3
 _NOTABLE: Final = 0.05
 
 
-def root(study: JobStudy, cause: Cause, wait: int, share: float, gain: tuple[int, int] | None) -> Root:
+def root(study: JobStudy, cause: RootCause, wait: int, share: float, gain: tuple[int, int] | None) -> Root:
     """Return a cause as it stands in the document."""
     operators = _operators(study, cause)
     title, next_ = _WORDS[cause.kind](study, cause)
@@ -45,7 +45,7 @@ def root(study: JobStudy, cause: Cause, wait: int, share: float, gain: tuple[int
     )
 
 
-def _rounded(cause: Cause, study: JobStudy) -> dict[str, int]:
+def _rounded(cause: RootCause, study: JobStudy) -> dict[str, int]:
     return {f"{why}_excess_ns_per_step": round(value / study.step_count) for why, value in cause.parts.items()}
 
 
@@ -55,7 +55,7 @@ def _label(operator: object) -> str:
     return f"{name} {shapes.strip(chr(34))}" if shapes else name
 
 
-def _operators(study: JobStudy, cause: Cause) -> tuple[str, ...]:
+def _operators(study: JobStudy, cause: RootCause) -> tuple[str, ...]:
     """Return the operators that take longer on the cause's ranks than on the others, costliest first."""
     if cause.kind not in ("rank", "stage") or cause.why != "compute":
         return ()
@@ -69,7 +69,7 @@ def _operators(study: JobStudy, cause: Cause) -> tuple[str, ...]:
     return tuple(sorted((n for n, v in more.items() if v > max(least, 0)), key=lambda n: -more[n])[:_OPERATORS])
 
 
-def _peers(study: JobStudy, cause: Cause) -> list[RankSummary]:
+def _peers(study: JobStudy, cause: RootCause) -> list[RankSummary]:
     stage = study.stages.of
     own = set(cause.places)
     if cause.kind == "stage":
@@ -89,7 +89,7 @@ def _times(ranks: list[RankSummary], summed: Callable[[list[float]], float]) -> 
     return {name: float(summed(values)) for name, values in totals.items()}
 
 
-def _rank(study: JobStudy, cause: Cause) -> tuple[Message, Message | None]:
+def _rank(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None]:
     summary = study.ranks[cause.places[0]]
     more = ns(round(cause.excess / study.step_count))
     what = {
@@ -109,7 +109,7 @@ def _rank(study: JobStudy, cause: Cause) -> tuple[Message, Message | None]:
     return what, next_
 
 
-def _stage(study: JobStudy, cause: Cause) -> tuple[Message, Message | None]:
+def _stage(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None]:
     title = say("stage {stage} (ranks {ranks}) computes {more} longer per step than the stages' usual pace",
                 stage=cause.stage, ranks=series([study.ranks[p].rank for p in cause.places[:8]]),
                 more=ns(round(cause.excess / study.step_count)))  # fmt: skip
@@ -117,7 +117,7 @@ def _stage(study: JobStudy, cause: Cause) -> tuple[Message, Message | None]:
                       stage=cause.stage)  # fmt: skip
 
 
-def _group(study: JobStudy, cause: Cause) -> tuple[Message, Message | None]:
+def _group(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None]:
     group = study.matched.groups[cause.group or 0]
     title = say("group {group} (ranks {ranks}) transfers {more} longer per step than groups of its kind",
                 group=kind_name(group.kind, group.id), ranks=series(group.ranks[:8]),
@@ -125,14 +125,14 @@ def _group(study: JobStudy, cause: Cause) -> tuple[Message, Message | None]:
     return title, say("look at its links: npuperf analyze PATH --table links")
 
 
-def _link(study: JobStudy, cause: Cause) -> tuple[Message, Message | None]:
+def _link(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None]:
     a, b = (study.ranks[p].rank for p in cause.places)
     title = say("the link between ranks {a} and {b} is slower than its peers and loses {more} per step", a=a, b=b,
                 more=ns(round(cause.excess / study.step_count)))  # fmt: skip
     return title, say("check this link, then compare again: npuperf analyze PATH --table links")
 
 
-def _schedule(study: JobStudy, cause: Cause) -> tuple[Message, Message | None]:
+def _schedule(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None]:
     micro = study.micro_batches
     stages = study.stages.count
     if micro is None:
@@ -143,12 +143,12 @@ def _schedule(study: JobStudy, cause: Cause) -> tuple[Message, Message | None]:
                       factor=factor((stages - 1) / (micro + stages - 1)))  # fmt: skip
 
 
-def _jitter(study: JobStudy, cause: Cause) -> tuple[Message, Message | None]:
+def _jitter(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None]:
     del study, cause
     return say("now one rank is late, now another: no lasting cause"), None
 
 
-def _unknown(study: JobStudy, cause: Cause) -> tuple[Message, Message | None]:
+def _unknown(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None]:
     del study, cause
     return (
         say("waits that nothing in these files explains"),
@@ -156,7 +156,7 @@ def _unknown(study: JobStudy, cause: Cause) -> tuple[Message, Message | None]:
     )
 
 
-_WORDS: Final[dict[str, Callable[[JobStudy, Cause], tuple[Message, Message | None]]]] = {
+_WORDS: Final[dict[str, Callable[[JobStudy, RootCause], tuple[Message, Message | None]]]] = {
     "rank": _rank,
     "stage": _stage,
     "group": _group,

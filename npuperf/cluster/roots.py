@@ -10,17 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
 
 from npuperf.cluster.clocks import Clocks
-from npuperf.cluster.job import Job
+from npuperf.cluster.job_replay import JobProgram
 from npuperf.cluster.summary import RankSummary
-from npuperf.cluster.waits import Waits
+from npuperf.cluster.waits import JobWaits
 from npuperf.model.labels import F64, I64
 
-#: Waits shorter than this many residuals of the clocks are noise: nobody can be called the last.
+#: JobWaits shorter than this many residuals of the clocks are noise: nobody can be called the last.
 _SEPARABLE: Final = 3
 #: And those shorter than this, ns.
 _LEAST: Final = 500.0
@@ -28,7 +29,7 @@ _COMPUTE, _HOST, _OTHER = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Blame:
+class WaitBlame:
     """Waiting by root (ns): ``waits[axis, step, place]``, where place is 1 for waits across pipeline stages, else 0.
 
     Axes: compute of each rank, host of each rank, other local time of each rank, transfer of each group, no pattern
@@ -82,7 +83,7 @@ class _Mark:
 
 class _Blamer:
     def __init__(
-        self, ranks: Sequence[RankSummary], job: Job, waits: Waits, clocks: Clocks, steps: I64, wide: I64
+        self, ranks: Sequence[RankSummary], job: JobProgram, waits: JobWaits, clocks: Clocks, steps: I64, wide: I64
     ) -> None:
         matched = job.matched
         self.ranks, self.job, self.waits, self.matched = ranks, job, waits, matched
@@ -103,18 +104,18 @@ class _Blamer:
         self.floor = np.maximum(_SEPARABLE * residual, _LEAST)
         self.begin = job.begin
 
-    def run(self) -> Blame:
+    def run(self) -> WaitBlame:
         """Blame all waits, in the order of the job."""
         for level in self.job.levels:
             bounds = [*level.head.tolist(), len(level.operation)]
-            for first, last in zip(bounds, bounds[1:], strict=False):
+            for first, last in pairwise(bounds):
                 operations = level.operation[first:last]
                 instance = int(self.matched.instance[operations[0]])
                 if instance >= 0:
                     self._instance(instance, operations.tolist())
         count, groups = len(self.ranks), len(self.matched.groups)
         within, across = self.each.max(axis=2, initial=0.0)
-        return Blame(self.out, np.where(within > 0, within, across), count, groups)
+        return WaitBlame(self.out, np.where(within > 0, within, across), count, groups)
 
     def _instance(self, instance: int, operations: list[int]) -> None:
         group = int(self.matched.instance_group[instance])
@@ -223,7 +224,9 @@ class _Blamer:
         return axes, found[axes] / found[axes].sum()
 
 
-def blame(ranks: Sequence[RankSummary], job: Job, waits: Waits, clocks: Clocks, steps: I64, wide: I64) -> Blame:
+def blame(
+    ranks: Sequence[RankSummary], job: JobProgram, waits: JobWaits, clocks: Clocks, steps: I64, wide: I64
+) -> WaitBlame:
     """Blame every wait of complete operations on its roots.
 
     ``steps``: the number of each operation's step, from 0; ``wide``: per group, 1 if it spans pipeline stages.

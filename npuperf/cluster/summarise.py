@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from npuperf.cluster.summary import Local, OperatorTime, RankSummary
+from npuperf.cluster.summary import LocalTime, OperatorTime, RankSummary
 from npuperf.documents.analysis import Device, Phase
 from npuperf.model.communication import Communication, Operations
 from npuperf.model.device import DeviceProfile, VendorStep
@@ -121,24 +121,29 @@ def filled_like(summary: RankSummary, peer: RankSummary) -> RankSummary:
     The whole is then scaled to the compute time that the exporter gives.
     """
     names = ("to_block", "to_start", "tail")
-    if summary.compute_ns is None or len(summary.operations) != len(peer.operations):
+    total = summary.compute_ns
+    if total is None or len(summary.operations) != len(peer.operations):
         return summary
     if not summary.exposed_known and peer.compute_ns:
-        summary = _paced_like(summary, peer, summary.compute_ns / peer.compute_ns)
+        summary = _paced_like(summary, peer, total / peer.compute_ns)
     if any(len(getattr(summary, n)) != len(getattr(peer, n)) for n in names):
         return summary
-    own: dict[str, Local] = {n: getattr(summary, n) for n in names}
-    like: dict[str, Local] = {n: getattr(peer, n) for n in names}
+    own: dict[str, LocalTime] = {n: getattr(summary, n) for n in names}
+    like: dict[str, LocalTime] = {n: getattr(peer, n) for n in names}
     compute = {n: own[n].length * _share(like[n]) for n in names}
-    scale = summary.compute_ns / max(float(compute["to_block"].sum() + compute["tail"].sum()), 1.0)
+    scale = total / max(float(compute["to_block"].sum() + compute["tail"].sum()), 1.0)
     filled = {
-        n: Local(own[n].length, np.rint(np.minimum(compute[n] * scale, own[n].length)).astype(np.int64), own[n].host)
+        n: LocalTime(
+            own[n].length, np.rint(np.minimum(compute[n] * scale, own[n].length)).astype(np.int64), own[n].host
+        )
         for n in names
     }
     spent = np.concatenate([[0], np.cumsum(filled["to_block"].compute)])
     before = spent[np.where(summary.after < 0, summary.base + 1, summary.base + 2).clip(0, len(spent) - 1)]
     before = before + np.where(summary.after < 0, filled["to_start"].compute, 0)
-    return replace(summary, **filled, compute_before=before)
+    return replace(
+        summary, to_block=filled["to_block"], to_start=filled["to_start"], tail=filled["tail"], compute_before=before
+    )
 
 
 def _paced_like(summary: RankSummary, peer: RankSummary, pace: float) -> RankSummary:
@@ -166,9 +171,9 @@ def _paced_like(summary: RankSummary, peer: RankSummary, pace: float) -> RankSum
         block_start=block_start,
         base=peer.base,
         after=peer.after,
-        to_block=Local(block_start - previous, none, none),
-        to_start=Local(start, np.zeros_like(start), np.zeros_like(start)),
-        tail=Local(tail, np.zeros_like(tail), np.zeros_like(tail)),
+        to_block=LocalTime(block_start - previous, none, none),
+        to_start=LocalTime(start, np.zeros_like(start), np.zeros_like(start)),
+        tail=LocalTime(tail, np.zeros_like(tail), np.zeros_like(tail)),
         exposed_op=owner,
         exposed_start=exposed.start,
         exposed_end=exposed.end,
@@ -180,7 +185,7 @@ def _complement(these: Intervals, over: Intervals) -> Intervals:
     return these.gaps(int(over.start[0]), int(over.end[-1])) if len(over) else over
 
 
-def _share(local: Local) -> F64:
+def _share(local: LocalTime) -> F64:
     return np.asarray(local.compute / np.maximum(local.length, 1))
 
 
@@ -192,9 +197,9 @@ def _spread(summary: RankSummary) -> RankSummary:
     before = summary.operations.start - summary.begin - busy.before(summary.operations.start)
     return replace(
         summary,
-        to_block=Local.spread(summary.to_block.length, share),
-        to_start=Local.spread(summary.to_start.length, share),
-        tail=Local.spread(summary.tail.length, share),
+        to_block=LocalTime.spread(summary.to_block.length, share),
+        to_start=LocalTime.spread(summary.to_start.length, share),
+        tail=LocalTime.spread(summary.tail.length, share),
         compute_before=np.rint(share * before).astype(np.int64),
     )
 
@@ -244,7 +249,8 @@ def _unblocked(exposed: Intervals, idle: Gaps, sync_start: I64, sync_end: I64) -
     reach = np.maximum.accumulate(sync_end[order]) if len(order) else sync_end
     before = np.searchsorted(sync_start[order], exposed.end, side="right") - 1
     waited = (before >= 0) & (reach[np.maximum(before, 0)] >= exposed.end) if len(order) else np.zeros_like(late)
-    return late & ~waited
+    unblocked: Mask = late & ~waited
+    return unblocked
 
 
 def _track(
@@ -271,8 +277,10 @@ def _track(
     owner, exposed = _owners(operations, exposed)
     none = np.empty(0, np.int64)
 
-    def local(start: I64, stop: I64) -> Local:
-        return Local(stop - start, compute.before(stop) - compute.before(start), host.before(stop) - host.before(start))
+    def local(start: I64, stop: I64) -> LocalTime:
+        return LocalTime(
+            stop - start, compute.before(stop) - compute.before(start), host.before(stop) - host.before(start)
+        )
 
     return RankSummary(
         rank=profile.rank if profile.rank is not None else -1,

@@ -11,7 +11,7 @@ from npuperf.model.labels import I64
 
 
 @dataclass(frozen=True, slots=True)
-class Local:
+class LocalTime:
     """Stretches of a rank's own time between communication, and what fills them (ns, a row each).
 
     ``length`` = compute + host + other, host being waits for the host and launches under way.
@@ -22,7 +22,7 @@ class Local:
     host: I64
 
     @classmethod
-    def spread(cls, length: I64, share: float) -> Local:
+    def spread(cls, length: I64, share: float) -> LocalTime:
         """Return stretches of which the same share is compute, and no wait is known."""
         return cls(length, np.rint(length * share).astype(np.int64), np.zeros(len(length), np.int64))
 
@@ -88,13 +88,13 @@ class RankSummary:
     hidden_ns: I64
     until: I64
     block_start: I64
-    to_block: Local
+    to_block: LocalTime
     base: I64
     after: I64
-    to_start: Local
+    to_start: LocalTime
     compute_before: I64
     host_before: I64
-    tail: Local
+    tail: LocalTime
     bandwidth: Bandwidth
     links: LinkUse
     compute_ns: int | None

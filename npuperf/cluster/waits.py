@@ -16,7 +16,7 @@ from npuperf.model.labels import I64, Mask
 
 
 @dataclass(frozen=True, slots=True)
-class Waits:
+class JobWaits:
     """Per operation (as in :class:`npuperf.cluster.match.Matched`), ns: stay = transfer + wait + unknown.
 
     ``known``: all members of its group took part. Of an operation whose group is partial ``wait`` is what the rank
@@ -32,7 +32,7 @@ class Waits:
     last: I64
 
 
-def find_waits(matched: Matched) -> Waits:
+def find_waits(matched: Matched) -> JobWaits:
     """Split every stay."""
     stay = matched.stay
     shortest = np.minimum.reduceat(stay[matched.members], matched.starts) if matched.instances else stay[:0]
@@ -44,7 +44,7 @@ def find_waits(matched: Matched) -> Waits:
     transfer = np.where(complete, own, np.where(alone, stay, 0))
     wait = np.where(there, stay - own, 0)
     order = np.lexsort((stay[matched.members], matched.instance[matched.members]))
-    return Waits(
+    return JobWaits(
         transfer=transfer,
         wait=wait,
         unknown=np.where(known, 0, stay - wait),
@@ -55,7 +55,7 @@ def find_waits(matched: Matched) -> Waits:
 
 
 @dataclass(frozen=True, slots=True)
-class Exposed:
+class ExposedSplit:
     """Exposed communication of one rank in some windows, ns: a row per window, adding up to what is exposed.
 
     ``alone``: operations of groups with one member, which is part of ``transfer``.
@@ -67,7 +67,9 @@ class Exposed:
     alone: I64
 
 
-def split_exposed(summary: RankSummary, matched: Matched, waits: Waits, place: int, start: I64, end: I64) -> Exposed:
+def split_exposed(
+    summary: RankSummary, matched: Matched, waits: JobWaits, place: int, start: I64, end: I64
+) -> ExposedSplit:
     """Split the exposed communication of the rank at ``place`` in each window ``[start, end)``.
 
     Within a stay the wait precedes the transfer; of overlapping operations the one that began first owns the time.
@@ -81,7 +83,7 @@ def split_exposed(summary: RankSummary, matched: Matched, waits: Waits, place: i
     def within(first: I64, last: I64, chosen: Mask) -> I64:
         return _before(first[chosen], last[chosen], end) - _before(first[chosen], last[chosen], start)
 
-    return Exposed(
+    return ExposedSplit(
         transfer=within(middle, stop, known),
         wait=within(begin, middle, np.ones(len(op), np.bool_)),
         unknown=within(middle, stop, ~known),

@@ -8,11 +8,11 @@ from typing import Final
 
 import numpy as np
 
-from npuperf.cluster.job import Change, Job, Run, run
+from npuperf.cluster.job_replay import JobChange, JobProgram, JobRun, run
 from npuperf.cluster.links import SlowLink
-from npuperf.cluster.pipeline import Split, Stages
+from npuperf.cluster.pipeline import PipelineStages, StageSplit
 from npuperf.cluster.repair import calmed, faster_link, level_all, level_rank, track_totals
-from npuperf.cluster.roots import Blame
+from npuperf.cluster.roots import WaitBlame
 from npuperf.documents.cluster import RootKind, Why
 from npuperf.model.labels import F64, I64
 
@@ -29,7 +29,7 @@ _WHY: Final[tuple[Why, ...]] = ("compute", "host", "unknown")
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class RootCause:
     """A root cause, all in ns over all steps. ``places``: of its ranks; ``gain``: (least, most) of the job's length."""
 
     kind: RootKind
@@ -45,18 +45,18 @@ class Cause:
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class GainBounds:
     """From which share of the job a cause is named, and how sure its gain is."""
 
     least: float
     error: float
     usable: bool
 
-    def gain(self, saved: float, job: Job) -> tuple[float, float] | None:
+    def gain(self, saved: float, job: JobProgram) -> tuple[float, float] | None:
         """Return the interval of a replayed gain, within the job's length."""
         return self.within(saved, saved, job)
 
-    def within(self, least: float, most: float, job: Job) -> tuple[float, float] | None:
+    def within(self, least: float, most: float, job: JobProgram) -> tuple[float, float] | None:
         """Return the interval of a gain that lies between two replayed ones."""
         if not self.usable:
             return None
@@ -65,14 +65,19 @@ class Bounds:
 
 
 def find_causes(
-    job: Job, found: Blame, stages: Stages, split: Split | None, links: Sequence[SlowLink], bounds: Bounds
-) -> list[Cause]:
-    """Return the causes, largest gain first, a schedule's own waiting last; their waits add up to all that is blamed."""
+    job: JobProgram,
+    found: WaitBlame,
+    stages: PipelineStages,
+    split: StageSplit | None,
+    links: Sequence[SlowLink],
+    bounds: GainBounds,
+) -> list[RootCause]:
+    """Return the causes, largest gain first, a schedule's own waiting last; their waits add up to what is blamed."""
     narrow, wide = found.waits[:, :, 0].sum(axis=1), found.waits[:, :, 1].sum(axis=1)
     ranks = _slow_ranks(job, found, stages, narrow + wide, bounds)
     slow = _slow_links(job, links, bounds)
     groups = _slow_groups(job, found, narrow + wide, bounds, slow)
-    named: dict[int, Cause] = {}
+    named: dict[int, RootCause] = {}
     for cause in (*ranks, *groups):
         axes = found.of_rank(cause.places[0]) if cause.kind == "rank" else [3 * found.ranks + (cause.group or 0)]
         named.update(dict.fromkeys(axes, cause))
@@ -88,24 +93,24 @@ def find_causes(
         per_cause["jitter"] += per_cause["imbalance"]
     rest, unknown = per_cause["jitter"], per_cause["unknown"]
     if rest > 0:
-        everything = run(job, [Change(), level_all(job, stages.of)]).length
+        everything = run(job, [JobChange(), level_all(job, stages.of)]).length
         most = float(everything[0] - everything[1]) - sum(c.gain[0] for c in causes if c.gain)
         gain = (0.0, max(bounds.gain(most, job)[1], 0.0)) if bounds.gain(most, job) else None  # type: ignore[index]
-        causes.append(Cause("jitter", (), "unknown", rest, gain))
+        causes.append(RootCause("jitter", (), "unknown", rest, gain))
     if unknown > 0:
-        causes.append(Cause("unknown", (), "unknown", unknown, None))
+        causes.append(RootCause("unknown", (), "unknown", unknown, None))
     if per_cause["schedule"] > 0:
-        causes.append(Cause("schedule", (), "unknown", per_cause["schedule"], (0.0, 0.0)))
+        causes.append(RootCause("schedule", (), "unknown", per_cause["schedule"], (0.0, 0.0)))
     return sorted(causes, key=_order)
 
 
-def _order(cause: Cause) -> tuple[int, float, float]:
+def _order(cause: RootCause) -> tuple[int, float, float]:
     place = {"schedule": 3, "unknown": 2, "jitter": 1}.get(cause.kind, 0)
     return place, -(cause.gain[1] if cause.gain else 0.0), -cause.wait
 
 
 def _share_out(
-    narrow: F64, wide: F64, split: Split | None, named: dict[int, Cause], found: Blame, job: Job
+    narrow: F64, wide: F64, split: StageSplit | None, named: dict[int, RootCause], found: WaitBlame, job: JobProgram
 ) -> dict[int | str, float]:
     """Give every cause its waiting.
 
@@ -128,7 +133,7 @@ def _share_out(
     return shares
 
 
-def _beyond(axis: int, cause: Cause | None, found: Blame, job: Job) -> float:
+def _beyond(axis: int, cause: RootCause | None, found: WaitBlame, job: JobProgram) -> float:
     """Return which part of what an axis stands for is beyond the usual, and so to blame: of groups, all."""
     if cause is None:
         return 0.0
@@ -139,7 +144,9 @@ def _beyond(axis: int, cause: Cause | None, found: Blame, job: Job) -> float:
     return float(min(cause.parts.get(why, 0.0) / spent, 1.0)) if spent > 0 else 0.0
 
 
-def _slow_ranks(job: Job, found: Blame, stages: Stages, waits: F64, bounds: Bounds) -> list[Cause]:
+def _slow_ranks(
+    job: JobProgram, found: WaitBlame, stages: PipelineStages, waits: F64, bounds: GainBounds
+) -> list[RootCause]:
     """Return the ranks that cost the job something: each is tried in the replay with the pace of its peers."""
     cost = np.array([found.worst[found.of_rank(r)].sum() for r in range(found.ranks)])
     tried = [int(r) for r in np.argsort(-cost, kind="stable")[:_TRIED] if cost[r] > 0]
@@ -157,12 +164,12 @@ def _slow_ranks(job: Job, found: Blame, stages: Stages, waits: F64, bounds: Boun
         parts = dict(zip(_WHY, np.maximum(excess, 0).tolist(), strict=True))
         # Waiting for ranks that were not loaded is replayed as it was measured: it may go as well.
         most = saved if job.matched.complete.all() else max(saved, min(cost[rank], float(excess.sum())))
-        causes.append(Cause("rank", (rank,), _WHY[cause], float(own.sum()), bounds.within(saved, most, job),
+        causes.append(RootCause("rank", (rank,), _WHY[cause], float(own.sum()), bounds.within(saved, most, job),
                             excess=float(excess[cause]), parts=parts))  # fmt: skip
     return causes
 
 
-def _only_step(found: Blame, rank: int) -> int | None:
+def _only_step(found: WaitBlame, rank: int) -> int | None:
     """Return the step into which nearly all waiting for a rank falls, if there are several and it is one."""
     steps = found.waits[found.of_rank(rank)].sum(axis=(0, 2))
     if len(steps) < _STEPS_LEAST or not steps.sum():
@@ -171,7 +178,7 @@ def _only_step(found: Blame, rank: int) -> int | None:
     return worst if steps[worst] > _ONE_STEP * steps.sum() else None
 
 
-def _excess(job: Job, rank: int, peers: I64) -> F64:
+def _excess(job: JobProgram, rank: int, peers: I64) -> F64:
     """Return what a rank spends beyond the median of its peers: compute, host, other (ns).
 
     The only rank of its stage has no peers for its compute; for the rest all others are.
@@ -183,23 +190,25 @@ def _excess(job: Job, rank: int, peers: I64) -> F64:
     return np.asarray(excess * (0, 1, 1))
 
 
-def _repaired(job: Job, rank: int, peers: I64, stages: Stages) -> Change:
+def _repaired(job: JobProgram, rank: int, peers: I64, stages: PipelineStages) -> JobChange:
     return level_rank(job, rank, peers) if len(peers) else calmed(job, stages.of, ranks=np.array([rank]))
 
 
-def _slow_links(job: Job, links: Sequence[SlowLink], bounds: Bounds) -> list[Cause]:
+def _slow_links(job: JobProgram, links: Sequence[SlowLink], bounds: GainBounds) -> list[RootCause]:
     """Return the links that cost the job something: each is tried with the pace of its peers."""
     tried = [link for link in links if {*link.ranks} <= job.places.keys()][:_TRIED]
     ends = [(job.places[k.ranks[0]], job.places[k.ranks[1]]) for k in tried]
     gains = _gains(job, [lambda e=e, k=k: faster_link(job, e, k.factors) for e, k in zip(ends, tried, strict=True)])  # type: ignore[misc]
     return [
-        Cause("link", pair, "communication", 0.0, bounds.gain(saved, job), excess=float(link.lost_ns))
+        RootCause("link", pair, "communication", 0.0, bounds.gain(saved, job), excess=float(link.lost_ns))
         for link, pair, saved in zip(tried, ends, gains, strict=True)
         if saved >= bounds.least * job.measured
     ]
 
 
-def _slow_groups(job: Job, found: Blame, waits: F64, bounds: Bounds, links: Sequence[Cause]) -> list[Cause]:
+def _slow_groups(
+    job: JobProgram, found: WaitBlame, waits: F64, bounds: GainBounds, links: Sequence[RootCause]
+) -> list[RootCause]:
     """Return groups whose transfers take longer than those of groups of their kind and size, and no link is why."""
     matched = job.matched
     totals = np.bincount(matched.group[matched.instance >= 0], weights=job.transfer[matched.instance >= 0],
@@ -216,21 +225,23 @@ def _slow_groups(job: Job, found: Blame, waits: F64, bounds: Bounds, links: Sequ
             tried.append(i)
             peers[i] = pace
     tried = sorted(tried, key=lambda i: peers[i] - totals[i])[:_TRIED]
-    gains = _gains(job, [lambda i=i: _at_pace(job, i, peers[i] / totals[i]) for i in tried])  # type: ignore[misc]
+    gains = _gains(job, [lambda i=i: _at_pace(job, i, float(peers[i] / totals[i])) for i in tried])  # type: ignore[misc]
     causes = []
     for i, saved in zip(tried, gains, strict=True):
         if saved >= bounds.least * job.measured:
             wait = float(waits[3 * found.ranks + i])
-            causes.append(Cause("group", tuple(matched.groups[i].members), "communication", wait,
+            causes.append(RootCause("group", tuple(matched.groups[i].members), "communication", wait,
                                 bounds.gain(saved, job), group=i, excess=float(totals[i] - peers[i])))  # fmt: skip
     return causes
 
 
-def _at_pace(job: Job, group: int, factor: float) -> Change:
-    return Change(transfer=np.where(job.matched.group == group, job.transfer * factor, job.transfer))
+def _at_pace(job: JobProgram, group: int, factor: float) -> JobChange:
+    return JobChange(transfer=np.where(job.matched.group == group, job.transfer * factor, job.transfer))
 
 
-def _stage_causes(job: Job, stages: Stages, split: Split | None, wait: float, bounds: Bounds) -> list[Cause]:
+def _stage_causes(
+    job: JobProgram, stages: PipelineStages, split: StageSplit | None, wait: float, bounds: GainBounds
+) -> list[RootCause]:
     """Return the stages that take longer than the others' pace, each with its part of the imbalance."""
     if split is None or wait <= 0 or split.gain[1] < bounds.least * job.measured:
         return []
@@ -240,15 +251,15 @@ def _stage_causes(job: Job, stages: Stages, split: Split | None, wait: float, bo
         share = float(split.excess[stage]) / whole
         gain = bounds.within(split.gain[0] * share, split.gain[1] * share, job)
         places = tuple(stages.ranks(stage).tolist())
-        causes.append(Cause("stage", places, "compute", wait * share, gain, stage=stage,
+        causes.append(RootCause("stage", places, "compute", wait * share, gain, stage=stage,
                             excess=float(split.excess[stage])))  # fmt: skip
     return causes
 
 
-def _gains(job: Job, changes: Sequence[Callable[[], Change]]) -> list[float]:
+def _gains(job: JobProgram, changes: Sequence[Callable[[], JobChange]]) -> list[float]:
     """Replay changes some at a time, and return what each saves of the job's length, ns."""
     saved: list[float] = []
     for first in range(0, len(changes), _AT_ONCE):
-        result: Run = run(job, [Change(), *(make() for make in changes[first : first + _AT_ONCE])])
+        result: JobRun = run(job, [JobChange(), *(make() for make in changes[first : first + _AT_ONCE])])
         saved += (result.length[0] - result.length[1:]).tolist()
     return saved

@@ -14,8 +14,8 @@ import numpy as np
 
 from npuperf.cluster.clocks import Clocks
 from npuperf.cluster.match import Matched
-from npuperf.cluster.summary import Local, RankSummary
-from npuperf.cluster.waits import Waits
+from npuperf.cluster.summary import LocalTime, RankSummary
+from npuperf.cluster.waits import JobWaits
 from npuperf.model.labels import F64, I64, Mask
 
 
@@ -51,10 +51,10 @@ class _Level:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class JobProgram:
     """The program. Operations are those of ``matched``; blocks of all ranks are flat as well.
 
-    ``base``: the block an operation follows, ``-1 - rank`` for the window's begin; ``after``: the operation, or -1.
+    ``base``: the block an operation follows, ``-1 - rank`` for the window's begin; ``after``: the operation, -1.
     ``previous``: the same for blocks. ``to_start``, ``to_block`` and ``tail`` are the local stretches.
     ``transfer``: per operation, all that is no waiting. ``begin`` and ``end``: per rank, on the common clock, from the first
     begin on. ``places``: where each global rank stands in the list of ranks.
@@ -88,7 +88,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class JobRun:
     """What the job did with some changes, a column each (ns): its length, and what every operation waited."""
 
     length: F64
@@ -97,7 +97,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class JobChange:
     """Factors of local time (per stretch of ``to_start``, ``to_block`` and ``tail``) and of transfers.
 
     None leaves things as they are.
@@ -109,7 +109,7 @@ class Change:
     transfer: F64 | None = None
 
 
-def build(ranks: Sequence[RankSummary], matched: Matched, waits: Waits, clocks: Clocks) -> Job:
+def build(ranks: Sequence[RankSummary], matched: Matched, waits: JobWaits, clocks: Clocks) -> JobProgram:
     """Build the program of a job."""
     counts = np.array([len(r.until) for r in ranks], np.int64)
     block_first = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
@@ -124,7 +124,7 @@ def build(ranks: Sequence[RankSummary], matched: Matched, waits: Waits, clocks: 
     end = clocks.corrected(every, np.array([r.end for r in ranks], np.int64))
     origin = begin.min()  # an epoch has more digits than a float
     levels, looped = _levels(matched, base, after, until, previous)
-    return Job(
+    return JobProgram(
         matched=matched,
         base=base,
         after=after,
@@ -148,7 +148,7 @@ def _flat(ranks: Sequence[RankSummary], get: object) -> I64:
     return np.concatenate(parts).astype(np.int64) if parts else np.empty(0, np.int64)
 
 
-def _stretches(rank: I64, parts: Sequence[Local], drift: F64) -> Stretches:
+def _stretches(rank: I64, parts: Sequence[LocalTime], drift: F64) -> Stretches:
     length, compute, host = (np.concatenate([getattr(p, n) for p in parts]).astype(np.float64)
                              for n in ("length", "compute", "host"))  # fmt: skip
     scale = 1 + drift[rank]
@@ -211,7 +211,7 @@ def _longest_paths(source: I64, target: I64, nodes: int) -> tuple[I64, Mask]:
     return level, ~done
 
 
-def run(job: Job, changes: Sequence[Change]) -> Run:
+def run(job: JobProgram, changes: Sequence[JobChange]) -> JobRun:
     """Run the job with each of some changes; a change that changes nothing is the baseline."""
     columns = len(changes)
     to_start, to_block, tail = (_changed(getattr(job, n), [getattr(c, n) for c in changes])
@@ -237,7 +237,7 @@ def run(job: Job, changes: Sequence[Change]) -> Run:
             reached = release[job.previous[blocks]] + to_block[blocks]
             release[blocks] = np.maximum(reached, end[job.until[blocks]])
     finish = release[job.last_block] + tail
-    return Run(finish.max(axis=0), wait, arrival)
+    return JobRun(finish.max(axis=0), wait, arrival)
 
 
 def _changed(stretches: Stretches, lengths: list[F64 | None]) -> F64:
