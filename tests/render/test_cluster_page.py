@@ -229,3 +229,21 @@ def test_what_is_not_known_is_left_out() -> None:
 def test_ranges() -> None:
     assert ranges([3, 0, 1, 7]) == "0-1, 3, 7"
     assert (ranges([]), ranges([5])) == ("", "5")
+
+
+def test_one_rank_shows_what_of_its_communication_is_waiting_or_says_what_would_tell() -> None:
+    everyone = result_of(None)
+    told = everyone.devices[0]  # of ten steps: transfer 60 ms exposed, waiting 200 ms
+    lines = render(replace(everyone, devices=[told]), "text", View(width=80)).splitlines()
+    (first,) = [i for i, line in enumerate(lines) if line.startswith("    exposed communication")]
+    assert [line.split()[-3:-1] for line in lines[first : first + 3]] == [
+        ["260.000", "26.0"], ["60.000", "6.0"], ["200.000", "20.0"]
+    ]  # fmt: skip
+    assert [line.strip().split("  ")[0] for line in lines[first + 1 : first + 3]] == [
+        "transfer", "waiting for other ranks"
+    ]  # fmt: skip
+    hint = "  one rank alone cannot tell transfer from waiting: load all ranks"
+    assert hint not in lines
+    untold = replace(told.partition, comm_transfer_ns=0, comm_wait_ns=0, comm_unknown_ns=260 * MS)
+    lines = render(replace(everyone, devices=[replace(told, partition=untold)]), "text", View(width=80)).splitlines()
+    assert hint in lines and not any("waiting for other ranks" in line for line in lines)
