@@ -56,8 +56,8 @@ class JobProgram:
 
     ``base``: the block an operation follows, ``-1 - rank`` for the window's begin; ``after``: the operation, -1.
     ``previous``: the same for blocks. ``to_start``, ``to_block`` and ``tail`` are the local stretches.
-    ``transfer``: per operation, all that is no waiting. ``begin`` and ``end``: per rank, on the common clock, from the first
-    begin on. ``places``: where each global rank stands in the list of ranks.
+    ``transfer``: per operation, all that is no waiting. ``begin`` and ``end``: per rank, on the common clock, from
+    the first begin on. ``places``: where each global rank stands in the list of ranks.
     """
 
     matched: Matched

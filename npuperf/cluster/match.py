@@ -45,9 +45,9 @@ class JobGroup:
 class Matched:
     """All operations of all ranks, flat: rank by rank, each rank's by start (times in each device's own clock).
 
-    ``first[r]`` is where rank r's begin; ``type`` points into ``types``. ``instance``: which operations are one and the same, -1 unmatched;
-    ``instance_group``: its group; ``complete``: all members of the group take part. ``members`` lists operations by
-    instance, those of instance i from ``starts[i]`` on.
+    ``first[r]`` is where rank r's begin; ``type`` points into ``types``. ``instance``: which operations are one and the
+    same, -1 unmatched; ``instance_group``: its group; ``complete``: all members of the group take part. ``members``
+    lists operations by instance, those of instance i from ``starts[i]`` on.
     """
 
     rank: I64

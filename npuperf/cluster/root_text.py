@@ -97,8 +97,8 @@ def _rank(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None]:
                        rank=summary.rank, more=more),
         "host": say("rank {rank} waits {more} longer per step for its host than its peers, and they wait for it",
                     rank=summary.rank, more=more),
-    }.get(cause.why, say("rank {rank} takes {more} longer per step than its peers, and they wait for it; its compute is "
-                         "not longer, and launches that would tell more are not recorded",
+    }.get(cause.why, say("rank {rank} takes {more} longer per step than its peers, and they wait for it; its compute "
+                         "is not longer, and launches that would tell more are not recorded",
                          rank=summary.rank, more=more))  # fmt: skip
     next_ = {
         "compute": say("compare its data, its shapes and its AI Core frequency with its peers': npuperf analyze PATH "

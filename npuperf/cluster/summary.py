@@ -67,7 +67,7 @@ class RankSummary:
     began first, which owns them. ``hidden_ns``: per operation, how much of it compute hid; -1 unknown.
     ``step_start``/``step_end``: the steps that ``step_number`` names.
     ``span_ns``: the exporter's length of the window, where there are no kernels and ``begin`` and ``end`` are those of
-    the operations alone; else None. ``compute_ns``, ``host_ns``: totals of the window, None where the files do not tell.
+    the operations alone; else None. ``compute_ns``, ``host_ns``: totals of the window, None where files do not tell.
     """
 
     rank: int
