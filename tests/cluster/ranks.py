@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from npuperf.cluster.summary import ExpertTimes, Local, RankSummary
+from npuperf.cluster.summary import ExpertTimes, LocalTime, RankSummary
 from npuperf.model.communication import Bandwidth, LinkUse, Operations, ProcessGroup
 from npuperf.model.labels import I64, Labels
 
@@ -22,7 +22,7 @@ def ints(values: Sequence[int]) -> I64:
 def summary(rank: int, **parts: Any) -> RankSummary:
     """A rank of which only ``parts`` are known; its window is 100 ms."""
     none = ints([])
-    empty = {"I64": none, "Local": Local(none, none, none), "dict[str, int]": {}, "int | None": None}
+    empty = {"I64": none, "LocalTime": LocalTime(none, none, none), "dict[str, int]": {}, "int | None": None}
     given: dict[str, Any] = {f.name: empty[str(f.type)] for f in fields(RankSummary) if str(f.type) in empty}
     given |= {
         "rank": rank,
