@@ -107,13 +107,12 @@ def find(path: Path) -> tuple[list[Source], list[Message]]:
     groups = _collect(path)
     sources = [s for root, group in sorted(groups.items()) for s in _choose(root, group)]
     sources = _drop_repeated(_drop_shadowed(sources))
-    covered = {s.root for s in sources}
-    unexported = [
-        root
-        for root, group in sorted(groups.items())
-        if group.raw and not any(c == root or root in c.parents or c in root.parents for c in covered)
-    ]
-    outer = [r for r in unexported if not any(r != o and o in r.parents for o in unexported)]
+    read = {s.root for s in sources}
+    covered = read.union(*(root.parents for root in read))
+    unexported = {
+        root for root, group in groups.items() if group.raw and root not in covered and read.isdisjoint(root.parents)
+    }
+    outer = sorted(root for root in unexported if unexported.isdisjoint(root.parents))
     if not sources:
         raise _nothing(path, outer)
     return sources, [
