@@ -15,23 +15,32 @@ from npuperf.advise import (
     data_loading,
     dynamic_shape,
     early_steps,
+    exposed_communication,
     garbage_collection,
     graph_capture,
     host_operators,
     idle_cores,
     launch_blocking,
     layout,
+    odd_packets,
+    relayed_transfers,
+    retried_transfers,
     runtime_threads,
+    slow_link,
     slow_rank,
+    slowed_compute,
     small_kernels,
+    small_packets,
     super_kernel,
     sync_points,
     task_queue,
     tiling_cache,
+    uneven_experts,
     uneven_host,
 )
 from npuperf.advise.rule import RankRule, Rule
 from npuperf.cluster.judge import JobStudy
+from npuperf.cluster.summary import RankSummary
 from npuperf.documents.analysis import Finding
 from npuperf.documents.cluster import Cluster
 from npuperf.model.thresholds import Thresholds
@@ -59,6 +68,14 @@ RULES: Final[list[Rule | RankRule]] = [
     super_kernel.RULE,
     early_steps.RULE,
     slow_rank.RULE,
+    slow_link.RULE,
+    uneven_experts.RULE,
+    exposed_communication.RULE,
+    slowed_compute.RULE,
+    retried_transfers.RULE,
+    relayed_transfers.RULE,
+    small_packets.RULE,
+    odd_packets.RULE,
 ]
 
 _ORDER: Final = {"problem": 0, "cannot_tell": 1, "ok": 2}
@@ -77,16 +94,29 @@ def rule_names() -> list[str]:
     return [rule.name for rule in RULES]
 
 
-def advise(view: DeviceView, names: Sequence[str] = ()) -> list[Finding]:
-    """Ask every rule, or those named, about one device; problems first, the gravest on top."""
-    rules = [r for r in RULES if isinstance(r, Rule) and (r.any_device or not view.profile.kineto)]
-    return sort_findings([rule.ask(view) for rule in rules if not names or rule.name in names])
+def advise(view: DeviceView, names: Sequence[str] = (), summary: RankSummary | None = None) -> list[Finding]:
+    """Ask every rule, or those named, about one device; problems first, the gravest on top.
+
+    ``summary``: the device's communication, if it has any.
+    """
+    rules = [r for r in RULES if (not names or r.name in names) and (r.any_device or not view.profile.kineto)]
+    alone = [r.ask(view, summary) for r in rules if isinstance(r, RankRule) and r.alone]
+    return sort_findings([*(r.ask(view) for r in rules if isinstance(r, Rule)), *alone])
 
 
 def advise_job(study: JobStudy, cluster: Cluster, thresholds: Thresholds, names: Sequence[str] = ()) -> list[Finding]:
     """Ask every rule that looks across ranks, or those named; see :class:`npuperf.advise.rule.RankRule`."""
+    kineto = any(r.kineto for r in study.ranks)
     rules = [r for r in RULES if isinstance(r, RankRule) and (not names or r.name in names)]
+    rules = [r for r in rules if r.any_device or not kineto]
     return sort_findings([f for rule in rules for f in rule.judge(study, cluster, thresholds)])
+
+
+def without_alone(findings: Sequence[Finding], study: JobStudy | None) -> list[Finding]:
+    """Drop what ranks of a job answered by themselves to questions that the job has answered."""
+    ranks = {r.rank for r in study.ranks} if study else set()
+    across = {r.name for r in RULES if isinstance(r, RankRule)}
+    return [f for f in findings if f.rule not in across or f.rank not in ranks]
 
 
 def sort_findings(findings: list[Finding]) -> list[Finding]:

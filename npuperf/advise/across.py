@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from npuperf.advise.rule import Detected
+from npuperf.cluster.judge import JobStudy
 from npuperf.cluster.packets import PacketCost, What
 from npuperf.documents.analysis import Finding, Severity
 from npuperf.documents.cluster import Cluster
@@ -34,6 +35,18 @@ class JobSteps:
     def price(self, gain: tuple[int, int]) -> Message:
         """Return in words what a gain is of a step."""
         return say("up to {lost} of a step of {step}", lost=ns(gain[1]), step=ns(self.step_ns))
+
+
+def by_costs(
+    judge: Callable[[Sequence[PacketCost], JobSteps, Thresholds], Finding | None],
+) -> Callable[[JobStudy, Cluster, Thresholds], list[Finding]]:
+    """Make the question of a rule to a job from one to the costs of its transfers."""
+
+    def ask(study: JobStudy, cluster: Cluster, thresholds: Thresholds) -> list[Finding]:
+        found = judge(study.costs, JobSteps.of(cluster), thresholds)
+        return [found] if found else []
+
+    return ask
 
 
 @dataclass(frozen=True, slots=True)

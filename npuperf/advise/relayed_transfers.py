@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from npuperf.advise.across import JobSteps, dearest, job_finding
-from npuperf.advise.rule import Detected
+from npuperf.advise.across import JobSteps, by_costs, dearest, job_finding
+from npuperf.advise.rule import Detected, RankRule
 from npuperf.cluster.packets import PacketCost
 from npuperf.documents.analysis import Finding
 from npuperf.messages import Message, chain, say, say_n
@@ -47,3 +47,6 @@ def _title(cost: PacketCost) -> Message:
         kind=cost.kind,
         rank=cost.ranks[0],
     )
+
+
+RULE = RankRule(NAME, TITLE, SOURCE, by_costs(judge))

@@ -9,6 +9,7 @@ from typing import Any, Final, TypedDict
 import numpy as np
 
 from npuperf.cluster.judge import JobStudy
+from npuperf.cluster.summary import RankSummary
 from npuperf.documents.analysis import Bound, Finding, Severity
 from npuperf.documents.cluster import Cluster
 from npuperf.host.mode import no_launches
@@ -77,15 +78,26 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class RankRule:
-    """A question to several ranks of one job: findings only where there is a problem."""
+    """A question to several ranks of one job: findings only where there is a problem.
+
+    ``alone``: the question to one device, whose answers stand only where no job was found; None: it needs several.
+    """
 
     name: str
     title: Message
     source: Message
     judge: Callable[[JobStudy, Cluster, Thresholds], list[Finding]]
+    alone: Callable[[DeviceView, RankSummary], Answer] | None = None
+    any_device: bool = False
+    relieves: Bound | None = None
+
+    def ask(self, view: DeviceView, summary: RankSummary | None) -> Finding:
+        """Return the answer for a device alone; without communication there is nothing to ask."""
+        answer = self.alone(view, summary) if self.alone and summary is not None else None
+        return finding(self, view, answer)
 
 
-def finding(rule: Rule, view: DeviceView, answer: Answer) -> Finding:
+def finding(rule: Rule | RankRule, view: DeviceView, answer: Answer) -> Finding:
     """Return an answer as it stands in the result; the gain's share of the step sets the severity."""
     problem = answer if isinstance(answer, Detected) else None
     untold = answer.needs if isinstance(answer, Untold) else None

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from npuperf.advise.across import JobSteps, job_finding
-from npuperf.advise.rule import Detected
+from npuperf.advise.rule import Detected, RankRule
+from npuperf.cluster.judge import JobStudy
 from npuperf.documents.analysis import Finding
-from npuperf.documents.cluster import Link
+from npuperf.documents.cluster import Cluster, Link
 from npuperf.messages import Message, chain, number, say, say_n
 from npuperf.model.thresholds import Thresholds
 
@@ -96,3 +97,19 @@ def _row(link: Link) -> dict[str, Any]:
         "reference_gb_per_s": link.reference_gb_per_s,
         "lost_ns": link.lost_ns,
     }
+
+
+def unsaid(cluster: Cluster) -> list[Link]:
+    """Return the links that no root is about: a slow one holds up all links of its groups, and is said once."""
+    roots = [frozenset(r.ranks) for r in cluster.roots if r.kind == "link" and r.gain_ns_per_step]
+    said = [frozenset(g.ranks) for g in cluster.groups for pair in roots if pair <= frozenset(g.ranks)] + roots
+    return [link for link in cluster.links if not any(frozenset(link.ranks) <= ranks for ranks in said)]
+
+
+def _ask(study: JobStudy, cluster: Cluster, thresholds: Thresholds) -> list[Finding]:
+    del study
+    found = judge(unsaid(cluster), JobSteps.of(cluster), thresholds)
+    return [found] if found else []
+
+
+RULE = RankRule(NAME, TITLE, SOURCE, _ask)

@@ -62,4 +62,4 @@ def _severity(part: float, thresholds: Thresholds) -> Severity:
     return "medium" if part >= thresholds.severity_medium else "low"
 
 
-RULE = RankRule("slow_rank", TITLE, SOURCE, judge)
+RULE = RankRule("slow_rank", TITLE, SOURCE, judge, any_device=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from npuperf.advise.across import JobSteps, dearest, job_finding
-from npuperf.advise.rule import Detected
+from npuperf.advise.across import JobSteps, by_costs, dearest, job_finding
+from npuperf.advise.rule import Detected, RankRule
 from npuperf.cluster.packets import PacketCost
 from npuperf.documents.analysis import Finding
 from npuperf.messages import Message, chain, number, say, say_n, size
@@ -51,3 +51,6 @@ def _title(cost: PacketCost, thresholds: Thresholds) -> Message:
         rank=cost.ranks[0],
         best=number(cost.evidence["best_gb_per_s"]),
     )
+
+
+RULE = RankRule(NAME, TITLE, SOURCE, by_costs(judge))

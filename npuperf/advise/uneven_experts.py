@@ -8,9 +8,10 @@ from typing import Any, Final
 import numpy as np
 
 from npuperf.advise.across import JobSteps, job_finding
-from npuperf.advise.rule import Detected
+from npuperf.advise.rule import Detected, RankRule
+from npuperf.cluster.judge import JobStudy
 from npuperf.documents.analysis import Finding
-from npuperf.documents.cluster import Experts
+from npuperf.documents.cluster import Cluster, Experts
 from npuperf.messages import Message, chain, ns, say
 from npuperf.model.labels import I64
 from npuperf.model.thresholds import Thresholds
@@ -77,3 +78,12 @@ def _evidence(layers: Sequence[Experts], times: I64, lost: int) -> dict[str, Any
         },
         "layers": [{"layer": w.layer, "imbalance": w.imbalance, "lost_ns": w.lost_ns} for w in worst],
     }
+
+
+def _ask(study: JobStudy, cluster: Cluster, thresholds: Thresholds) -> list[Finding]:
+    del study
+    found = judge(cluster.experts, JobSteps.of(cluster), thresholds)
+    return [found] if found else []
+
+
+RULE = RankRule(NAME, TITLE, SOURCE, _ask, any_device=True)

@@ -11,6 +11,7 @@ from msgspec import structs
 from npuperf.advise import advise
 from npuperf.analyze.describe import describe
 from npuperf.analyze.request import AnalyzeRequest
+from npuperf.cluster.alone import bounds_alone
 from npuperf.cluster.changes import names_ranks
 from npuperf.cluster.summarise import summarise, summarise_without_kernels
 from npuperf.cluster.summary import RankSummary
@@ -25,7 +26,7 @@ from npuperf.model.thresholds import Thresholds
 from npuperf.operators.sums import Key, OperatorSum, longest_kernels, sum_operators, type_labels
 from npuperf.readers.log import ReadLog
 from npuperf.replay.study import Study
-from npuperf.replay.whatif import Scene, pattern, predict
+from npuperf.replay.whatif import Predicted, Scene, pattern, predict, with_communication
 from npuperf.scopes import core_limits, fusion
 from npuperf.scopes.expect import Checked, check
 from npuperf.scopes.fused import check_super_kernels
@@ -114,10 +115,14 @@ def _examined(
     pace, report = describe(
         study, plain, span, request, scene, core_use(plain, cores, span[1] - span[0], use), thresholds
     )
+    types = type_labels(plain)
+    summary = summarise(study, plain, types, span, report, thresholds)
+    if summary is not None:
+        report = structs.replace(report, communication=bounds_alone(summary, report.partition.comm_exposed_ns))
     view = DeviceView(
         study=study,
         tasks=plain,
-        types=type_labels(plain),
+        types=types,
         launches=study.launches.filter(inside),
         waits=timeline.host_waits(len(profile.tasks))[inside],
         held=held[inside],
@@ -133,10 +138,10 @@ def _examined(
         report=view.report,
         pace=pace,
         excerpt=profile.excerpt,
-        summary=summarise(study, plain, span, view.report),
+        summary=summary,
         operators=sum_operators(profile, tasks, cores, origin),
         kernels=longest_kernels(profile, plain, origin, request.top),
-        findings=advise(view, request.rules),
+        findings=advise(view, request.rules, summary),
         what_if=_replay_changes(view, tuple(e for e in request.what_if if not names_ranks(e))),
         checked=[check(windowed, expectation) for expectation in request.expect],
     )
@@ -239,6 +244,7 @@ def _answered(expression: str, title: Message | None, scene: Scene, report: Devi
     found = predict(scene, expression)
     if not found.matched:
         return _unanswered(expression, report, _unmatched(expression, scene), title)
+    found = _certain(found, scene, report)
     before, per = max(found.before, 1), max(len(report.steps), 1)
     return structs.replace(
         _unanswered(expression, report, None, title),
@@ -247,6 +253,14 @@ def _answered(expression: str, title: Message | None, scene: Scene, report: Devi
         gain_ns_per_step=(found.least // per, found.most // per),
         gain_pct_interval=(100 * found.least / before, 100 * found.most / before),
     )
+
+
+def _certain(found: Predicted, scene: Scene, report: Device) -> Predicted:
+    """Lower the least gain to what is certain: of communication only transfers become faster, waiting stays."""
+    known = report.communication
+    part = known.transfer_least_ns / known.transfer_most_ns if known and known.transfer_most_ns else 0.0
+    sure = with_communication(scene, found.expr, part)
+    return found if sure == found.expr else replace(found, least=min(found.least, predict(scene, sure).least))
 
 
 def _unmatched(expression: str, scene: Scene) -> Message:
@@ -279,7 +293,7 @@ def _standard(report: Device) -> list[tuple[str, Message]]:
         rows.append(("sync*0", say("no waiting of the host for the device")))
     if report.partition.comm_exposed_ns:
         rows.append(("overlap", say("communication overlapped with compute")))
-        rows.append(("comm*0.5", say("communication twice as fast")))
+        rows.append(("comm*0.5", say("communication twice as fast, but for what of it waits for other ranks")))
     times: dict[str, int] = {}
     for kernel in (k for p in report.phases for k in p.kernels):
         times[kernel.type] = times.get(kernel.type, 0) + kernel.total_ns

@@ -17,15 +17,17 @@ class AnalyzeRequest:
 
     ``cores`` is the user's word on core counts and overrides the profile's; ``what_if`` are expressions of
     :mod:`npuperf.replay.whatif`; ``cores_of`` a split of cores to replay, by stream; ``expect`` limits that kernels
-    must obey; ``before`` an earlier profile of the same program, against which SuperKernels are held, and ``plog`` a
-    folder of CANN's logs; ``rules`` those to ask (all if empty); ``fail_on`` the gates;
-    ``engine``, ``workers`` and ``scheduler`` say where ranks are worked on (:class:`npuperf.parallel.Engine`).
+    must obey; ``ranks`` and ``group`` (a kind of process group, or its id) narrow what is told of a job; ``before`` an
+    earlier profile of the same program, against which SuperKernels are held, and ``plog`` a folder of CANN's logs;
+    ``rules`` those to ask (all if empty); ``fail_on`` the gates; ``engine``, ``workers`` and ``scheduler`` say where ranks are worked on (:class:`npuperf.parallel.Engine`).
     """
 
     path: Path = Path("result")
     top: int = 10
     step: int | None = None
     rank: int | None = None
+    ranks: tuple[int, ...] = ()
+    group: str | None = None
     device: int | None = None
     cores: Cores | None = None
     soc: str | None = None
@@ -42,6 +44,11 @@ class AnalyzeRequest:
     scheduler: str | None = None
 
     @property
+    def chosen_ranks(self) -> frozenset[int]:
+        """The ranks asked for; empty: all."""
+        return frozenset(self.ranks) | frozenset([self.rank] if self.rank is not None else [])
+
+    @property
     def partial(self) -> bool:
         """Tell whether only a part of the path is asked for."""
-        return any(value is not None for value in (self.step, self.rank, self.device))
+        return any(value is not None for value in (self.step, self.rank, self.device, self.group)) or bool(self.ranks)

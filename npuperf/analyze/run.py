@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -66,6 +67,8 @@ def run(
     engine = Engine.asked(request.engine, request.workers, request.scheduler)
     thresholds = load_thresholds(request.thresholds)
     recording = recording or open_recording(request.path)
+    if request.chosen_ranks:
+        recording = recording.of_ranks(request.chosen_ranks)
     context = ReadLog()
     earlier = _earlier(request, context)
     work = partial(_examine, request=request, thresholds=thresholds, earlier=earlier)
@@ -90,7 +93,8 @@ def _examine(reading: Reading, request: AnalyzeRequest, thresholds: Thresholds, 
         numbers, _ = step_windows(profile.tasks)
         own = set(numbers.tolist()) or {v.step for v in profile.vendor_steps if v.step is not None}
         steps |= own
-        chosen = request.rank in (None, profile.rank) and request.device in (None, profile.device)
+        of_rank = not request.chosen_ranks or profile.rank in request.chosen_ranks
+        chosen = of_rank and request.device in (None, profile.device)
         if chosen and (request.step is None or request.step in own):
             examined.append(examine(profile, request, thresholds, earlier, log))
     seen = tuple((p.rank, p.device) for p in reading.profiles)
@@ -173,7 +177,7 @@ def _input(
 def _found_twice(sources: list[_Source]) -> list[Message]:
     """Return the ranks that several sources claim: they cannot be of one run."""
     seen = [pair for s in sources for pair in s.seen]
-    pairs = {(r, d) for r, d in seen if r is not None and seen.count((r, d)) > 1}
+    pairs = {pair for pair, count in Counter(seen).items() if pair[0] is not None and count > 1}
     return [say("rank {rank}, device {device}", rank=r, device=d) for r, d in sorted(pairs)]
 
 

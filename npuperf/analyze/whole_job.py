@@ -15,7 +15,7 @@ from npuperf.analyze.request import AnalyzeRequest
 from npuperf.cluster import changes
 from npuperf.cluster.judge import JobStudy, study_job
 from npuperf.cluster.pace import keep_pace
-from npuperf.cluster.report import describe_job, per_step
+from npuperf.cluster.report import describe_job, narrow, per_step
 from npuperf.cluster.waits import split_exposed
 from npuperf.documents.analysis import Device, Finding, Partition, WhatIf
 from npuperf.documents.cluster import Cluster
@@ -53,6 +53,8 @@ def look_across(examined: Sequence[Examined], request: AnalyzeRequest, threshold
     own = keep_pace(
         devices, [e.what_if for e in examined], [_waited(study, d) for d in devices], thresholds.cause_share
     )
+    if request.group is not None:
+        cluster = narrow(cluster, request.group)
     return Across(
         devices=devices,
         what_if=[*_job_what_if(study, cluster, request.what_if), *(w for mine in own for w in mine)],
@@ -82,7 +84,7 @@ def _waited(study: JobStudy, device: Device) -> int:
 
 
 def _place(study: JobStudy, device: Device) -> int:
-    return next((i for i, r in enumerate(study.ranks) if r.rank == device.rank), -1)
+    return study.places.get((device.source, device.device), -1)
 
 
 def _with_exposed(study: JobStudy, device: Device) -> Device:

@@ -55,6 +55,8 @@ Examples:
   npuperf analyze samples/micro_batch_ascend_pt --expect-cores 9=24,48
   npuperf analyze ./with_super_kernel --before ./result --plog ./plog
   npuperf analyze ./result --recipe micro-batch-streams
+  npuperf analyze ./job --ranks 0-7 --what-if "rank:3=median"
+  npuperf analyze ./job --group dp --table groups
   npuperf analyze ./result --engine processes --workers 8
 """
 )
@@ -70,6 +72,13 @@ def analyze(
     step: Annotated[int | None, option(WHEN, say("Only this step."), "--step", metavar="N")] = None,
     rank: Annotated[int | None, option(WHEN, say("Only this rank."), "--rank", metavar="N")] = None,
     device: Annotated[int | None, option(WHEN, say("Only this device."), "--device", metavar="N")] = None,
+    ranks: Annotated[
+        str | None, option(WHEN, say("Read only these ranks of a job: 0,8 or 0-3."), "--ranks", metavar="LIST")
+    ] = None,
+    group: Annotated[
+        str | None,
+        option(WHEN, say("Of a job, only these process groups: a kind (dp) or an id."), "--group", metavar="NAME"),
+    ] = None,
     soc: Annotated[
         str | None,
         option(DATA, say("The chip, whatever the profile says: Ascend910B1."), "--soc", metavar="NAME"),
@@ -199,6 +208,7 @@ def _request(
     expect_cores: Iterable[str],
 ) -> AnalyzeRequest:
     from npuperf.analyze.request import AnalyzeRequest
+    from npuperf.model.ranks import rank_list
     from npuperf.scopes.expect import parse_expectation
 
     used = chosen(ctx)
@@ -209,6 +219,7 @@ def _request(
         ctx,
         AnalyzeRequest,
         top=ctx.params["top"] or _KERNELS,
+        ranks=rank_list(ctx.params["ranks"]) if ctx.params["ranks"] else (),
         cores=_cores(cores, soc),
         plog=plog,
         cores_of=_cores_of(cores_of),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -68,6 +68,11 @@ class JobStudy:
     world: int | None
 
     @property
+    def places(self) -> dict[tuple[str, int], int]:
+        """Where each device stands in the list of ranks, by its folder and number."""
+        return {(r.source, r.device): i for i, r in enumerate(self.ranks)}
+
+    @property
     def length(self) -> float:
         """The job's length as measured, ns."""
         return self.job.measured
@@ -85,7 +90,7 @@ def world_size(ranks: Sequence[RankSummary]) -> int | None:
 
 def study_job(ranks: Sequence[RankSummary], thresholds: Thresholds) -> JobStudy | None:
     """Look at ranks of one job; None where fewer than two of them have operations in common."""
-    ranks = sorted((r for r in ranks if r.rank >= 0), key=lambda r: r.rank)
+    ranks = sorted(_numbered(ranks), key=lambda r: r.rank)
     if len(ranks) < 2 or len({r.rank for r in ranks}) < len(ranks):
         return None
     ranks = _extended(ranks)
@@ -140,6 +145,13 @@ def study_job(ranks: Sequence[RankSummary], thresholds: Thresholds) -> JobStudy 
         step_count=count,
         world=world,
     )
+
+
+def _numbered(ranks: Sequence[RankSummary]) -> list[RankSummary]:
+    """Return devices with a rank; where no file names any, the devices of one machine are told apart by number."""
+    if any(r.rank >= 0 for r in ranks):
+        return [r for r in ranks if r.rank >= 0]
+    return [replace(r, rank=r.device) for r in ranks]
 
 
 def _extended(ranks: list[RankSummary]) -> list[RankSummary]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -13,6 +14,9 @@ from npuperf.cluster.repair import Inside, calmed, level_all, scaled
 from npuperf.cluster.summary import RankSummary
 from npuperf.cluster.waits import JobWaits
 from npuperf.model.labels import F64, I64, Mask
+
+#: Part of a stretch that is not compute from which on its host may set the pace.
+_PACED_BY_HOST: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,13 +145,15 @@ class StageSplit:
     """Waiting across stages (ns, all ranks) as replayed with equal ranks: with equal stages, too, and beyond that.
 
     ``gain``: what moving work to the mean stage would save the job, ns, least and most over the ways in which the
-    moved work may spread; ``excess``: per stage, its compute beyond the pace of the lower median stage.
+    moved work may spread; ``excess``: per stage, its compute beyond the pace of the lower median stage; ``above``: its
+    compute beyond the mean, which is the work to move.
     """
 
     schedule: float
     imbalance: float
     gain: tuple[float, float]
     excess: F64
+    above: F64
 
     def within(self, total: float) -> tuple[float, float]:
         """Return schedule and imbalance of ``total`` ns of waiting: no more than was replayed."""
@@ -180,6 +186,7 @@ def split_waiting(
         scaled(job, even),
         scaled(job, moved, inside=inside),
         scaled(job, slower, scaled(job, faster), inside=inside),
+        scaled(job, slower, scaled(job, faster, inside=_computing(job)), inside=inside),
     ]
     found = run(job, [alike, equal, JobChange(), *ways])
     rows = (job.matched.instance >= 0) & wide[job.matched.group]
@@ -188,7 +195,8 @@ def split_waiting(
     imbalance = max(float(waiting[0]) - schedule, 0.0)
     saved = np.maximum(found.length[2] - found.length[3:], 0.0)
     gain = float(saved.min()), float(saved.max())
-    return StageSplit(schedule, imbalance, gain, np.maximum(compute - pace, 0.0))
+    excess, above = (np.maximum(compute - usual, 0.0) for usual in (pace, compute.mean()))
+    return StageSplit(schedule, imbalance, gain, excess, above)
 
 
 def _of_ranks(of_stage: F64, stages: PipelineStages) -> F64:
@@ -213,6 +221,12 @@ def _inside(ranks: Sequence[RankSummary], job: JobProgram, windows: Sequence[Pip
         blocked = ranks[own.rank].block_start
         block[held] |= (blocked > own.begin) & (blocked <= own.end)
     return Inside(start, block)
+
+
+def _computing(job: JobProgram) -> Inside:
+    """Tell which stretches are paced by compute: where a device waits for its host, less work saves nothing."""
+    start, block = (s.host + s.other <= _PACED_BY_HOST * s.length for s in (job.to_start, job.to_block))
+    return Inside(np.asarray(start), np.asarray(block))
 
 
 def _movable(job: JobProgram, stages: PipelineStages, inside: Inside) -> F64:

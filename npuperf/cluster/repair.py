@@ -89,7 +89,7 @@ def faster_link(
     for end, rank in enumerate(ends):
         mine = matched.instance[matched.rank == rank]
         there[end, mine[mine >= 0]] = True
-    both: Mask = matched.instance >= 0
+    both = np.asarray(matched.instance >= 0)
     both[both] = there.all(axis=0)[matched.instance[both]]
     before = on.transfer if on is not None else None
     transfer = (job.transfer if before is None else before).copy()

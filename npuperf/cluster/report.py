@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+from msgspec import structs
 
 from npuperf.cluster.experts import judge_experts
 from npuperf.cluster.judge import JobStudy
@@ -25,6 +26,7 @@ from npuperf.documents.cluster import (
     Root,
     Stage,
 )
+from npuperf.errors import UsageError
 from npuperf.messages import Message, say, say_n, series
 from npuperf.model.labels import I64
 from npuperf.model.thresholds import Thresholds
@@ -36,7 +38,7 @@ _NAMED: Final = 8
 
 def describe_job(study: JobStudy, devices: Sequence[Device], thresholds: Thresholds) -> Cluster:
     """Return the job's part of the document. ``devices``: the reports of all of its ranks, in any order."""
-    reports = {d.rank: d for d in devices}
+    reports = {(d.source, d.device): d for d in devices}
     step = round(study.length / study.step_count)
     return Cluster(
         step_ns=step,
@@ -61,15 +63,34 @@ def describe_job(study: JobStudy, devices: Sequence[Device], thresholds: Thresho
     )
 
 
+def narrow(cluster: Cluster, group: str) -> Cluster:
+    """Return the same with the groups of one kind, or one group, alone, their operations and the links within them.
+
+    Raises UsageError where there is no such group.
+    """
+    chosen = [g for g in cluster.groups if group in (g.group, g.kind)]
+    if not chosen:
+        known = dict.fromkeys(g.kind or g.group for g in cluster.groups)
+        raise UsageError(say("--group {group}: no such process group", group=repr(group)),
+                         hint=say("there are {groups}", groups=series(known)))  # fmt: skip
+    ids, ranks = {g.group for g in chosen}, [set(g.ranks) for g in chosen]
+    return structs.replace(
+        cluster,
+        groups=chosen,
+        collectives=[c for c in cluster.collectives if c.group in ids],
+        links=[k for k in cluster.links if any(set(k.ranks) <= own for own in ranks)],
+    )
+
+
 def absent(study: JobStudy) -> list[int]:
     """Return the ranks of the job that were not loaded."""
     loaded = {r.rank for r in study.ranks}
     return [r for r in range(study.world or 0) if r not in loaded]
 
 
-def _rank(study: JobStudy, place: int, reports: dict[int | None, Device]) -> ClusterRank:
+def _rank(study: JobStudy, place: int, reports: dict[tuple[str, int], Device]) -> ClusterRank:
     summary = study.ranks[place]
-    report = reports.get(summary.rank)
+    report = reports.get((summary.source, summary.device))
     stage = int(study.stages.of[place])
     span = report.partition.span_ns if report else summary.end - summary.begin
     steps = max(len(summary.step_number), 1)

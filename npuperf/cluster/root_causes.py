@@ -23,6 +23,8 @@ _ONE_STEP: Final = 0.8
 _STEPS_LEAST: Final = 3
 #: What a rank takes longer than its peers must be at least this part of what the others wait for it.
 _LASTING: Final = 0.5
+#: Stages are named whose work beyond the mean is at least this part of the worst one's.
+_BESIDE: Final = 0.25
 #: By how much a replayed gain is uncertain beyond the replay's own error.
 _UNSURE: Final = 0.03
 _WHY: Final[tuple[Why, ...]] = ("compute", "host", "unknown")
@@ -242,13 +244,14 @@ def _at_pace(job: JobProgram, group: int, factor: float) -> JobChange:
 def _stage_causes(
     job: JobProgram, stages: PipelineStages, split: StageSplit | None, wait: float, bounds: GainBounds
 ) -> list[RootCause]:
-    """Return the stages that take longer than the others' pace, each with its part of the imbalance."""
-    if split is None or wait <= 0 or split.gain[1] < bounds.least * job.measured:
+    """Return the stages from which work must go, each with its part of the imbalance: those well above the mean."""
+    if split is None or wait <= 0 or split.gain[1] < bounds.least * job.measured or not split.above.any():
         return []
-    whole = float(split.excess.sum())
+    named = split.above >= _BESIDE * split.above.max()
+    whole = float(split.above[named].sum())
     causes = []
-    for stage in np.flatnonzero(split.excess > 0).tolist():
-        share = float(split.excess[stage]) / whole
+    for stage in np.flatnonzero(named).tolist():
+        share = float(split.above[stage]) / whole
         gain = bounds.within(split.gain[0] * share, split.gain[1] * share, job)
         places = tuple(stages.ranks(stage).tolist())
         causes.append(RootCause("stage", places, "compute", wait * share, gain, stage=stage,

@@ -7,14 +7,17 @@ from typing import Final
 
 import numpy as np
 
+from npuperf.cluster.beside import slowed
+from npuperf.cluster.experts import expert_times
 from npuperf.cluster.summary import LocalTime, OperatorTime, RankSummary
 from npuperf.documents.analysis import Device, Phase
 from npuperf.model.communication import Communication, Operations
 from npuperf.model.device import DeviceProfile, VendorStep
 from npuperf.model.groups import group_sums
 from npuperf.model.intervals import Intervals
-from npuperf.model.labels import F64, I64, Mask
+from npuperf.model.labels import F64, I64, Labels, Mask
 from npuperf.model.tasks import Tasks, Work
+from npuperf.model.thresholds import Thresholds
 from npuperf.replay.study import Study
 from npuperf.timeline.partition import Gaps
 
@@ -28,12 +31,18 @@ _OPERATORS: Final = 48
 _HIDDEN: Final = 0.001
 
 
-def summarise(study: Study, tasks: Tasks, span: tuple[int, int], report: Device) -> RankSummary | None:
-    """Reduce the window ``span`` of a device that has kernels; None where it has no communication."""
+def summarise(
+    study: Study, tasks: Tasks, types: Labels, span: tuple[int, int], report: Device, thresholds: Thresholds
+) -> RankSummary | None:
+    """Reduce the window ``span`` of a device that has kernels; None where it has no communication.
+
+    ``tasks`` and ``types`` are of the window.
+    """
     profile = study.profile
-    operations = _inside(profile.communication.operations, span)
-    if not len(operations) or profile.excerpt:
+    inside = _inside(profile.communication.operations, span)
+    if not inside.any() or profile.excerpt:
         return None
+    operations = profile.communication.operations.filter(inside)
     compute, idle = study.timeline.compute, study.timeline.idle
     synced = (study.syncs.start - study.launches.skew, study.syncs.end - study.launches.skew)
     exposed = _minus(Intervals.union(operations.start, operations.end), compute)
@@ -48,9 +57,13 @@ def summarise(study: Study, tasks: Tasks, span: tuple[int, int], report: Device)
         step_start=study.steps.start,
         step_end=study.steps.end,
         hidden_ns=hidden,
+        bandwidth=profile.communication.bandwidth.of(inside),
         compute_ns=report.partition.compute_ns,
         host_ns=host_ns if known else None,
         operators=_operators(study, tasks),
+        experts=expert_times(tasks, types),
+        slowed=slowed(tasks, thresholds)[:_OPERATORS],
+        kineto=profile.kineto,
         bound=report.verdict.bound,
         where=longest.where if longest else None,
         vendor_bubble_ns=_bubble(profile.vendor_steps),
@@ -63,10 +76,10 @@ def summarise_without_kernels(profile: DeviceProfile, step: int | None) -> RankS
     Its compute time is spread evenly over the time between operations.
     """
     operations = profile.communication.operations
-    if step is not None:
-        operations = operations.filter(operations.step == step)
-    if not len(operations):
+    inside = np.ones(len(operations), np.bool_) if step is None else operations.step == step
+    if not inside.any():
         return None
+    operations = operations.filter(inside)
     steps = [v for v in profile.vendor_steps if step in (None, v.step)]
     busy = Intervals.union(operations.start, operations.end)
     span = int(busy.start[0]), int(busy.end[-1])
@@ -82,6 +95,7 @@ def summarise_without_kernels(profile: DeviceProfile, step: int | None) -> RankS
         step_start=np.array(starts, np.int64),
         step_end=np.array([*starts[1:], span[1]][: len(starts)], np.int64),
         hidden_ns=np.zeros(len(operations), np.int64) if apart else unknown,
+        bandwidth=profile.communication.bandwidth.of(inside),
         compute_ns=sum(v.compute for v in steps) if steps else None,
         exposed_known=apart,
         span_ns=sum(v.span for v in steps) if steps else None,
@@ -213,8 +227,9 @@ def _bubble(steps: tuple[VendorStep, ...]) -> int | None:
     return sum(known) if known else None
 
 
-def _inside(operations: Operations, span: tuple[int, int]) -> Operations:
-    return operations.filter((operations.start >= span[0]) & (operations.start < span[1]))
+def _inside(operations: Operations, span: tuple[int, int]) -> Mask:
+    inside: Mask = (operations.start >= span[0]) & (operations.start < span[1])
+    return inside
 
 
 def _minus(these: Intervals, those: Intervals) -> Intervals:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from npuperf.cluster.beside import Slowed
 from npuperf.model.communication import Bandwidth, LinkUse, Operations, ProcessGroup
 from npuperf.model.labels import I64
 
@@ -104,5 +105,7 @@ class RankSummary:
     vendor_bubble_ns: int | None = None
     operators: tuple[OperatorTime, ...] = ()
     experts: ExpertTimes | None = None
+    slowed: tuple[Slowed, ...] = ()
     bound: str = "unknown"
     where: str | None = None
+    kineto: bool = False

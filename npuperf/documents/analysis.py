@@ -464,6 +464,17 @@ class Clock(Model, frozen=True, kw_only=True):
     tasks: int
 
 
+class CommunicationBounds(Model, frozen=True, kw_only=True):
+    """What of a rank's communication is transfer, as far as its own files tell: at least and at most, the rest being
+    waiting for other ranks; all of it (stays of operations summed), and what of it no compute hides.
+    """
+
+    transfer_least_ns: int
+    transfer_most_ns: int
+    exposed_least_ns: int
+    exposed_most_ns: int
+
+
 class VendorCheck(Model, frozen=True, kw_only=True):
     """Our split of a step beside the exporter's (step_trace_time.csv); differences are ours minus theirs."""
 
@@ -499,6 +510,7 @@ class Device(Model, frozen=True, kw_only=True):
     typical_step: TypicalStep | None = None
     syncs: list[SyncSite] = []
     replay: ReplayCheck | None = None
+    communication: CommunicationBounds | None = None
     core_splits: list[CoreSplit] = []
     super_kernels: list[SuperKernelScope] = []
     super_kernel_checks: list[SuperKernelCheck] = []
@@ -589,6 +601,8 @@ class WhatIf(Model, frozen=True, kw_only=True):
 
     ``span_ns``: the window's length with it; ``gain_*``: saved, per step (or window) as an interval and in
     percent of now. Null, with a reason, where the model abstains. ``asked``: by the user, not by default.
+    Communication of a device by itself may be waiting for other ranks, which no faster network shortens: ``span_ns``
+    and ``gain_pct`` take all of it for transfer, the lower ends only what is transfer for certain.
     """
 
     expr: str

@@ -97,6 +97,13 @@ class Bandwidth:
     def __len__(self) -> int:
         return len(self.op)
 
+    def of(self, kept: Mask) -> Bandwidth:
+        """Return what the operations moved that are kept, by the number that they have then."""
+        rows = np.flatnonzero(kept[self.op])
+        op = (np.cumsum(kept) - 1)[self.op[rows]]
+        columns = (self.bytes[rows], self.ns[rows], self.packet[rows], self.count[rows])
+        return Bandwidth(op, self.transport.take(rows), *columns)
+
 
 @dataclass(frozen=True, slots=True)
 class LinkUse:

@@ -12,6 +12,7 @@ import msgspec
 
 from npuperf.errors import UsageError
 from npuperf.messages import chain, say, series
+from npuperf.model.ranks import rank_list
 
 Engine = Literal["auto", "torch", "e2e", "msprof", "cpu"]
 Level = Literal["0", "1", "2", "none"]
@@ -215,18 +216,6 @@ def step_source(text: str) -> str:
         hint = say("give optimizer, forward, or a time such as 2-seconds")
         raise UsageError(say("--step-on {text}: unknown", text=repr(text)), hint=hint)
     return seconds[1]
-
-
-def rank_list(text: str) -> tuple[int, ...]:
-    """Read ``--ranks``: ``0,8`` or ``0-3``."""
-    found: list[int] = []
-    for part in text.split(","):
-        ends = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
-        if not ends or int(ends[2] or ends[1]) < int(ends[1]):
-            what = say("--ranks {text}: {part} is not a rank", text=repr(text), part=repr(part))
-            raise UsageError(what, hint=say("give numbers: 0,8 or 0-3"))
-        found += range(int(ends[1]), int(ends[2] or ends[1]) + 1)
-    return tuple(found)
 
 
 def byte_size(text: str) -> int:

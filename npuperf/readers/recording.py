@@ -5,7 +5,7 @@ Tables and timelines of a source are joined to device profiles, exact data befor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -264,6 +264,15 @@ class Recording:
     def sources(self) -> tuple[Source, ...]:
         """What lies below the path, in the order in which it is read and answered."""
         return tuple(slot.source for slot in self._slots)
+
+    def of_ranks(self, ranks: Container[int]) -> Recording:
+        """Return the same without sources that are known to be of other ranks: they need not be read."""
+        mine = [slot for slot in self._slots if slot.source.rank is None or slot.source.rank in ranks]
+        if not mine or len(mine) == len(self._slots):
+            return self
+        narrowed = Recording(self.path, (), self.notes, keep=self.keep)
+        narrowed._slots = tuple(mine)
+        return narrowed
 
     @property
     def timeline_bytes(self) -> int:

@@ -190,6 +190,25 @@ def _with_wider_gaps(scene: Scene, program: Program) -> Program:
     return program.with_columns(gap_ns=gap)
 
 
+def with_communication(scene: Scene, expression: str, part: float) -> str:
+    """Return an expression that changes only a ``part`` of the time of communication; the rest stays as it is."""
+    return ",".join(_in_part(scene, change, part) for change in parse(expression))
+
+
+def _in_part(scene: Scene, change: Change, part: float) -> str:
+    if change.target == "overlap":
+        return change.target
+    factor = change.factor
+    if change.target == "comm" or (change.target == "op" and _communicates(scene, change)):
+        factor = max(1 - (1 - factor) * part, 0.0)
+    return f"{change.target}{f':{change.name}' if change.name else ''}*{factor:.9g}"
+
+
+def _communicates(scene: Scene, change: Change) -> bool:
+    """Tell whether the operators that are meant communicate."""
+    return bool((_matching(scene, change.name or "*") & (scene.work == Work.COMMUNICATION)).any())
+
+
 def _apply(scene: Scene, program: Program, changes: list[Change], *, generous: bool) -> tuple[Program, bool]:
     """Return the changed program and whether every change found something to change.
 
