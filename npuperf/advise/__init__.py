@@ -41,7 +41,7 @@ from npuperf.advise import (
 from npuperf.advise.rule import RankRule, Rule
 from npuperf.cluster.judge import JobStudy
 from npuperf.cluster.summary import RankSummary
-from npuperf.documents.analysis import Finding
+from npuperf.documents.analysis import Device, Finding
 from npuperf.documents.cluster import Cluster
 from npuperf.model.thresholds import Thresholds
 from npuperf.scopes.view import DeviceView
@@ -112,11 +112,12 @@ def advise_job(study: JobStudy, cluster: Cluster, thresholds: Thresholds, names:
     return sort_findings([f for rule in rules for f in rule.judge(study, cluster, thresholds)])
 
 
-def without_alone(findings: Sequence[Finding], study: JobStudy | None) -> list[Finding]:
-    """Drop what ranks of a job answered by themselves to questions that the job has answered."""
-    ranks = {r.rank for r in study.ranks} if study else set()
+def without_alone(findings: Sequence[Finding], report: Device, study: JobStudy | None) -> list[Finding]:
+    """Drop what a rank of a job answered by itself to questions that the job has answered."""
+    if study is None or (report.source, report.device) not in study.places:
+        return [*findings]
     across = {r.name for r in RULES if isinstance(r, RankRule)}
-    return [f for f in findings if f.rule not in across or f.rank not in ranks]
+    return [f for f in findings if f.rule not in across]
 
 
 def sort_findings(findings: list[Finding]) -> list[Finding]:

@@ -19,7 +19,7 @@ from npuperf.model.thresholds import Thresholds
 from npuperf.scopes.view import DeviceView
 
 NO_CORE_TYPES: Final = say("core types are not recorded: record with npuperf profile --level 1")
-_NO_SHAPES: Final = say("input shapes are not recorded: record with npuperf profile --level 1 --shapes")
+NO_SHAPES: Final = say("input shapes are not recorded: record with npuperf profile --level 1 --shapes")
 _NO_STATE: Final = say("OP State is not recorded: recording it needs CANN 8 or newer and npuperf profile --level 1")
 
 
@@ -161,7 +161,7 @@ def lacks_states(view: DeviceView) -> Message | None:
 
 def lacks_shapes(view: DeviceView) -> Message | None:
     """The same, where input shapes must be recorded."""
-    return lacks_host_events(view, (bool(view.tasks.shapes.known().any()), _NO_SHAPES))
+    return lacks_host_events(view, (bool(view.tasks.shapes.known().any()), NO_SHAPES))
 
 
 def is_graph_mode(view: DeviceView) -> bool:

@@ -10,7 +10,7 @@ from functools import partial
 from msgspec import structs
 
 from npuperf import __version__
-from npuperf.advise import load_thresholds, sort_findings
+from npuperf.advise import load_thresholds, sort_findings, without_alone
 from npuperf.analyze import metrics
 from npuperf.analyze.examine import Earlier, Examined, examine
 from npuperf.analyze.overall import overall_verdict
@@ -139,7 +139,7 @@ def _result(
     examined = [e for s in sources for e in s.examined]
     twice = _found_twice(sources)
     across = Across.apart(examined) if twice else look_across(examined, request, thresholds)
-    findings = [f for e in examined for f in e.findings] + across.findings
+    findings = across.findings + [f for e in examined for f in without_alone(e.findings, e.report, across.study)]
     return Result(
         tool=Tool(name="npuperf", version=__version__),
         input=_input(request, recording, sources, context, twice),

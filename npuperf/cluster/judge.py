@@ -8,10 +8,12 @@ from typing import Final
 
 import numpy as np
 
+from npuperf.cluster.alone import links_beside
 from npuperf.cluster.clocks import Clocks, align
 from npuperf.cluster.job_replay import JobChange, JobProgram, JobRun, build, run
 from npuperf.cluster.links import judge_links, slow_links
 from npuperf.cluster.match import Matched, match
+from npuperf.cluster.packets import PacketCost, packet_costs
 from npuperf.cluster.pairs import pair_in_time
 from npuperf.cluster.pipeline import (
     Bubble,
@@ -62,6 +64,7 @@ class JobStudy:
     blame: WaitBlame
     links: tuple[Link, ...]
     causes: tuple[RootCause, ...]
+    costs: tuple[PacketCost, ...]
     elasticity: Elasticity | None
     other: float
     step_count: int
@@ -79,13 +82,17 @@ class JobStudy:
 
 
 def world_size(ranks: Sequence[RankSummary]) -> int | None:
-    """Return how many ranks the job has: as recorded, else all from 0 on where these were loaded without a gap."""
+    """Return how many ranks the job has: as recorded, else all from 0 on where these were loaded without a gap.
+
+    An operation with more links than there are other ranks says that some were not loaded.
+    """
     told = [r.distributed["world_size"] for r in ranks if r.distributed.get("world_size")]
     known = [m for r in ranks for g in r.groups for m in g.ranks]
     if told or known:
         return max([*told, *(m + 1 for m in known)])
     numbers = sorted(r.rank for r in ranks)
-    return len(numbers) if numbers == list(range(len(numbers))) else None
+    partners = max((links_beside(r.links) for r in ranks), default=0)
+    return max(len(numbers), partners + 1) if numbers == list(range(len(numbers))) else None
 
 
 def study_job(ranks: Sequence[RankSummary], thresholds: Thresholds) -> JobStudy | None:
@@ -140,6 +147,7 @@ def study_job(ranks: Sequence[RankSummary], thresholds: Thresholds) -> JobStudy 
                 job, blamed, stages, split, slow_links(links, [frozenset(g.ranks) for g in matched.groups]), bounds
             )
         ),
+        costs=tuple(packet_costs(ranks, round(job.measured / count), count, thresholds, [r.slowed for r in ranks])),
         elasticity=elasticity,
         other=other,
         step_count=count,

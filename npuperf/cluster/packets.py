@@ -99,7 +99,7 @@ def packet_costs(
             own += _small(rank.rank, packets, thresholds) + _unaligned(rank.rank, packets, thresholds)
         own += _flagged("retry", rank, rank.operations.retry, thresholds)
         own += _flagged("relay", rank, rank.operations.relay, thresholds)
-    own += [_slowed(rank.rank, rows) for rank, rows in zip(ranks, beside, strict=False) if rows]
+    own += [slowed_cost(rank.rank, rows) for rank, rows in zip(ranks, beside, strict=False) if rows]
     least = thresholds.lost_share * step_ns * steps
     return _worst([cost for cost in own if _notable(cost, least)])
 
@@ -251,7 +251,7 @@ def _flagged_kind(what: Literal["retry", "relay"], rank: RankSummary, rows: I64,
     )
 
 
-def _slowed(rank: int, rows: Sequence[Slowed]) -> PacketCost:
+def slowed_cost(rank: int, rows: Sequence[Slowed]) -> PacketCost:
     """Sum up the kernels of a rank that communication slows down; the kind is the costliest one."""
     return PacketCost(
         what="slowed_compute",

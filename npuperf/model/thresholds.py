@@ -42,6 +42,7 @@ class Thresholds:
     uneven_share: float
     pause_ns: int
     root_share: float
+    comm_exposed_share: float
     severity_high: float
     severity_medium: float
     transfer_ratio: float
