@@ -8,12 +8,13 @@ ranks inside the group, Bubble is always 0. Times are in each device's own clock
 from __future__ import annotations
 
 import json
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from cluster_job import Group, Job, Kernel, Segment, link_bytes, link_ns_per_byte, own_groups, shaped
+from cluster_job import Fault, Group, Job, Kernel, Segment, link_bytes, link_ns_per_byte, own_groups, shaped
 from cluster_world import Operation, StepRecord, Truth, simulate
 
 FIRST_STEP = 10
@@ -491,3 +492,14 @@ def big(out: Path, ranks: int, kernels: int, **more: object) -> Truth:
     truth = simulate(Job(**{**layout, **size, **more}))  # type: ignore[arg-type]
     write(truth, out)
     return truth
+
+
+def sample(out: Path) -> None:
+    """Write samples/pipeline_job: logits weigh on the last of two stages, and rank 1 computes slowly."""
+    logits = Fault("stage", stage=1, factor=5.0, operator="MatMulV3", head=True, design=True)
+    faults = (logits, Fault("compute", (1,), 1.15))
+    write(Job(pp=2, dp=2, micro_batches=4, steps=2, layers=2, kernels=6, hosts=2, seed=7, faults=faults), out)
+
+
+if __name__ == "__main__":
+    sample(Path(sys.argv[1]))

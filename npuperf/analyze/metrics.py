@@ -17,12 +17,16 @@ def register_all() -> None:
         Metric("host_wait", "percent", Result, _share(lambda d: d.partition.host_wait_ns, _untold)),
         Metric("idle", "percent", Result, _share(lambda d: d.partition.idle_ns)),
         Metric("comm.exposed", "percent", Result, _share(lambda d: d.partition.comm_exposed_ns)),
+        Metric("comm.wait", "percent", Result, _share(lambda d: d.partition.comm_wait_ns, _not_apart)),
+        Metric("comm.transfer", "percent", Result, _share(lambda d: d.partition.comm_transfer_ns, _not_apart)),
         Metric("findings", "count", Result, _findings),
     )
 
 
 def _step_time(result: Result) -> Measured:
-    """The median length of the steps of the slowest device, ns: what the report shows for one device."""
+    """The job's step, or the median length of the steps of the slowest device, ns: what the report shows."""
+    if result.cluster is not None:
+        return Measured(float(result.cluster.step_ns))
     lengths = [[s.partition.span_ns for s in d.steps] for d in result.devices if d.steps]
     if not lengths:
         return Measured(None, say("no step is recorded"))
@@ -49,6 +53,13 @@ def _untold(device: Device) -> Message | None:
     if not device.partition.unattributed_ns:
         return None
     return say("idle time without a recorded launch may be waiting for the host")
+
+
+def _not_apart(device: Device) -> Message | None:
+    """Say what of exposed communication is neither known to be transfer nor waiting for other ranks."""
+    if not device.partition.comm_unknown_ns:
+        return None
+    return say("transfer and waiting cannot be told apart without all ranks of the job")
 
 
 def _findings(result: Result) -> Measured:

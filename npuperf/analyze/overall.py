@@ -10,7 +10,7 @@ from msgspec import structs
 from npuperf.analyze.examine import Examined
 from npuperf.analyze.whole_job import Across
 from npuperf.cluster.judge import JobStudy
-from npuperf.documents.analysis import Bound, Elasticity, Verdict
+from npuperf.documents.analysis import Bound, Elasticity, Partition, Verdict
 from npuperf.documents.cluster import Cluster, Root
 from npuperf.messages import Message, Quantity, chain, ns, say, say_n, series, share
 from npuperf.model.thresholds import Thresholds
@@ -26,7 +26,7 @@ def overall_verdict(
         reason = say("no device tasks: the data has host events only, as from a run without an NPU or GPU")
         return Verdict(bound="unknown", basis="measured", reason=reason)
     if len(examined) == 1:
-        return examined[0].report.verdict
+        return _with_waits(examined[0].report.verdict, examined[0].report.partition)
     if different_runs:
         reason = say(
             "these are several runs (see warnings), so each device has its own verdict; analyze one "
@@ -42,8 +42,17 @@ def overall_verdict(
         elasticity=_mean_elasticity(examined),
         excerpt=any(e.excerpt for e in examined),
     )
+    verdict = _with_waits(verdict, add([d.partition for d in across.devices]))
     reason = say("{everyone}: {reason}", everyone=_everyone(examined), reason=verdict.reason)
     return structs.replace(verdict, reason=reason)
+
+
+def _with_waits(verdict: Verdict, whole: Partition) -> Verdict:
+    """Say of ranks that were not matched with others what their communication may be."""
+    if verdict.bound != "communication" or whole.comm_transfer_ns or whole.comm_wait_ns:
+        return verdict
+    waits = say("this holds waiting for other ranks, which one rank alone cannot tell from transfer")
+    return structs.replace(verdict, reason=chain(verdict.reason, waits))
 
 
 _TIME: Final[dict[Bound, Message]] = {
@@ -51,6 +60,16 @@ _TIME: Final[dict[Bound, Message]] = {
     "compute": say("compute time"),
     "communication": say("transfer time"),
 }
+
+
+#: The same where ranks are missing: their own waiting for these is in it.
+_UNTOLD: Final = say("communication (transfer, or waiting for ranks that were not loaded)")
+
+
+def _is_untold(cluster: Cluster) -> bool:
+    """Tell whether more of the communication cannot be told apart than is known to be transfer."""
+    unknown = sum(r.comm.exposed_unknown_ns for r in cluster.ranks)
+    return unknown > sum(r.comm.exposed_transfer_ns for r in cluster.ranks)
 
 
 def _of_job(study: JobStudy, cluster: Cluster, e: Elasticity, thresholds: Thresholds) -> Verdict:
@@ -61,9 +80,10 @@ def _of_job(study: JobStudy, cluster: Cluster, e: Elasticity, thresholds: Thresh
     evidence["other_elasticity"] = study.other
     waiting = sum(r.comm.exposed_wait_ns for r in cluster.ranks)
     evidence["wait_share"] = waiting / max(len(cluster.ranks) * study.length, 1)
-    lever = say("10 % less {time} on all ranks shortens the step by {effect} ({others})", time=_TIME[bound],
+    time = {**_TIME, "communication": _UNTOLD} if _is_untold(cluster) else _TIME
+    lever = say("10 % less {time} on all ranks shortens the step by {effect} ({others})", time=time[bound],
                 effect=_tenth(values[bound]),
-                others=series(say("{name} {effect}", name=_TIME[b], effect=_tenth(v))
+                others=series(say("{name} {effect}", name=time[b], effect=_tenth(v))
                               for b, v in values.items() if b != bound))  # fmt: skip
     job = say_n("over {n} rank", "over all {n} ranks", len(cluster.ranks))
     if study.other > values[bound]:
@@ -90,6 +110,10 @@ def _paced(root: Root, gain: Quantity) -> Message:
     if root.kind == "stage":
         return say("stage {stage} is the longest: with equal stages the step is {gain} shorter",
                    stage=root.stage, gain=gain)  # fmt: skip
+    if root.kind == "link":
+        a, b = root.ranks
+        return say("the link between ranks {a} and {b} is slower than its peers: like them, the step is {gain} shorter",
+                   a=a, b=b, gain=gain)  # fmt: skip
     return say("a group's transfers are slower than those of its peers: like them, the step is {gain} shorter",
                gain=gain)  # fmt: skip
 

@@ -19,7 +19,8 @@ class AnalyzeRequest:
     :mod:`npuperf.replay.whatif`; ``cores_of`` a split of cores to replay, by stream; ``expect`` limits that kernels
     must obey; ``ranks`` and ``group`` (a kind of process group, or its id) narrow what is told of a job; ``before`` an
     earlier profile of the same program, against which SuperKernels are held, and ``plog`` a folder of CANN's logs;
-    ``rules`` those to ask (all if empty); ``fail_on`` the gates; ``engine``, ``workers`` and ``scheduler`` say where ranks are worked on (:class:`npuperf.parallel.Engine`).
+    ``rules`` those to ask (all if empty); ``fail_on`` the gates; ``engine``, ``workers`` and
+    ``scheduler`` say where ranks are worked on (:class:`npuperf.parallel.Engine`).
     """
 
     path: Path = Path("result")

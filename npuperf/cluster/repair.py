@@ -89,13 +89,13 @@ def faster_link(
     for end, rank in enumerate(ends):
         mine = matched.instance[matched.rank == rank]
         there[end, mine[mine >= 0]] = True
-    both = np.asarray(matched.instance >= 0)
-    both[both] = there.all(axis=0)[matched.instance[both]]
+    both = np.flatnonzero(matched.instance >= 0)
+    both = both[(there[0] & there[1])[matched.instance[both]]]
     before = on.transfer if on is not None else None
     transfer = (job.transfer if before is None else before).copy()
     for name, factor in factors.items():
         if name in matched.types:
-            transfer[both & (matched.type == matched.types.index(name))] *= factor
+            transfer[both[matched.type[both] == matched.types.index(name)]] *= factor
     return replace(on or JobChange(), transfer=transfer)
 
 
