@@ -7,6 +7,7 @@ from typing import Final
 
 from npuperf.advise.across import JobSteps, job_finding
 from npuperf.advise.rule import Answer, Detected, RankRule, at_most
+from npuperf.cluster.alone import bounds_alone
 from npuperf.cluster.changes import predict
 from npuperf.cluster.judge import JobStudy
 from npuperf.cluster.summary import RankSummary
@@ -68,9 +69,10 @@ def _told(bounds: CommunicationBounds | None) -> Message:
 
 def judge(study: JobStudy, cluster: Cluster, thresholds: Thresholds) -> list[Finding]:
     """Ask a job: how its exposed communication splits decides what to do about it."""
-    ranks = [r for r, s in zip(cluster.ranks, study.ranks, strict=True) if s.exposed_known]
+    known = [(r, s) for r, s in zip(cluster.ranks, study.ranks, strict=True) if s.exposed_known]
+    ranks = [r for r, _ in known]
     whole = len(ranks) * cluster.step_ns * cluster.steps
-    parts = _parts(ranks)
+    parts = _with_certain(_parts(ranks), sum(bounds_alone(s, _exposed(r)).exposed_least_ns for r, s in known))
     if not whole or sum(parts) < thresholds.comm_exposed_share * whole:
         return []
     transfer, wait, unknown = parts
@@ -100,6 +102,13 @@ def _parts(ranks: Sequence[ClusterRank]) -> tuple[int, int, int]:
         sum(c.exposed_wait_ns for c in comm),
         sum(c.exposed_unknown_ns for c in comm),
     )
+
+
+def _with_certain(parts: tuple[int, int, int], least: int) -> tuple[int, int, int]:
+    """Take what is transfer for certain, whoever is waited for, out of what cannot be told apart."""
+    transfer, wait, unknown = parts
+    more = min(max(least - transfer, 0), unknown)
+    return transfer + more, wait, unknown - more
 
 
 def _exposed(rank: ClusterRank) -> int:

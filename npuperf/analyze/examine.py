@@ -194,10 +194,13 @@ def _vendor_only(profile: DeviceProfile, request: AnalyzeRequest, thresholds: Th
         phases=[],
     )
     reason = say("there are no kernels in the data, only the exporter's own breakdown")
+    summary = summarise_without_kernels(profile, request.step)
     return Examined(
-        report,
+        report
+        if summary is None
+        else structs.replace(report, communication=bounds_alone(summary, whole.comm_exposed_ns)),
         NO_PACE,
-        summary=summarise_without_kernels(profile, request.step),
+        summary=summary,
         what_if=[_unanswered(expr, report, reason) for expr in request.what_if if not names_ranks(expr)],
     )
 
