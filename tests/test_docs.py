@@ -53,8 +53,10 @@ def shown_by_help(verb: str) -> list[str]:
     return [line.strip() for line in lines if line.startswith("    npuperf ")]
 
 
-def test_readme_shows_the_real_screen(request: pytest.FixtureRequest) -> None:
-    found = SCREEN.search(README)
+@pytest.mark.parametrize("page", ["README.md", "docs/cluster.md"])
+def test_pages_show_the_real_screen(page: str, request: pytest.FixtureRequest) -> None:
+    text = (ROOT / page).read_text("utf-8")
+    found = SCREEN.search(text)
     assert found
     done = run(found["command"])
     assert done.returncode == 0, done.stderr
@@ -62,9 +64,7 @@ def test_readme_shows_the_real_screen(request: pytest.FixtureRequest) -> None:
     assert len(lines) > int(found["lines"])  # there is more, as the page says
     screen = "\n".join(lines[: int(found["lines"])]) + "\n"
     if request.config.getoption("--update", default=False):
-        (ROOT / "README.md").write_text(
-            README[: found.start("screen")] + screen + README[found.end("screen") :], "utf-8"
-        )
+        (ROOT / page).write_text(text[: found.start("screen")] + screen + text[found.end("screen") :], "utf-8")
         return
     assert screen == found["screen"]
 

@@ -21,6 +21,8 @@ _TRIED, _AT_ONCE = 24, 8
 #: A cause that falls into one step of several is no pattern.
 _ONE_STEP: Final = 0.8
 _STEPS_LEAST: Final = 3
+#: Of a single step nobody knows what lasts: a rank is named from so many times the usual share on.
+_ONE_STEP_FACTOR: Final = 5
 #: What a rank takes longer than its peers must be at least this part of what the others wait for it.
 _LASTING: Final = 0.5
 #: Stages are named whose work beyond the mean is at least this part of the worst one's.
@@ -160,7 +162,8 @@ def _slow_ranks(
         own = waits[found.of_rank(rank)]
         lasting = float(np.maximum(excess, 0).sum()) >= _LASTING * cost[rank]
         step = _only_step(found, rank)
-        if saved < bounds.least * job.measured or not lasting or step is not None:
+        least = bounds.least * (_ONE_STEP_FACTOR if found.waits.shape[1] < 2 else 1)
+        if saved < least * job.measured or not lasting or step is not None:
             continue
         cause = int(np.argmax(np.maximum(excess, 0)))
         parts = dict(zip(_WHY, np.maximum(excess, 0).tolist(), strict=True))
