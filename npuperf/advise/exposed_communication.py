@@ -43,8 +43,8 @@ def judge_alone(view: DeviceView, summary: RankSummary) -> Answer:
     if whole.span_ns <= 0 or whole.comm_exposed_ns < view.thresholds.comm_exposed_share * whole.span_ns:
         return None
     part = share(whole.comm_exposed_ns / whole.span_ns)
-    exposed = (say("{share} of the step is communication that no compute hides", share=part) if view.steps
-               else say("{share} of the span is communication that no compute hides", share=part))  # fmt: skip
+    exposed = (say("{share} of the step is exposed communication", share=part) if view.steps
+               else say("{share} of the span is exposed communication", share=part))  # fmt: skip
     most = view.per_step(whole.comm_exposed_ns)
     replayed = view.predict("comm*0")
     return Detected(
@@ -52,15 +52,14 @@ def judge_alone(view: DeviceView, summary: RankSummary) -> Answer:
         evidence={"exposed_ns": whole.comm_exposed_ns, "transfer_least_ns": bounds.exposed_least_ns if bounds else 0},
         gain=at_most((0, min(most, replayed[1]) if replayed else most)),
         refute=_REFUTE,
-        next=say("analyze the folder that holds all ranks of the job: together they tell transfer from waiting, and "
-                 "whom they wait for"),
-    )  # fmt: skip
+        next=say("analyze the folder with all ranks: it tells who waits for whom"),
+    )
 
 
 def _told(bounds: CommunicationBounds | None) -> Message:
     """Say what one rank knows of its transfers."""
     if bounds is None or bounds.exposed_least_ns < _SMALL * bounds.exposed_most_ns:
-        return say("whether it is transfer or waiting for other ranks cannot be told from one rank")
+        return say("one rank cannot tell transfer from waiting")
     return say(
         "at least {least} of it is transfer, of the rest one rank cannot tell whether it waits for others",
         least=share(bounds.exposed_least_ns / bounds.exposed_most_ns),
@@ -136,7 +135,7 @@ def _by_kind(cluster: Cluster) -> list[tuple[str, int]]:
 def _title(parts: tuple[int, int, int], whole: int, kinds: Sequence[tuple[str, int]]) -> Message:
     """Say how the exposed part splits. Where some of it cannot be told apart, the rest is what there is at least."""
     transfer, wait, unknown = (share(part / whole) for part in parts)
-    exposed = say("{share} of the ranks' time is communication that no compute hides", share=share(sum(parts) / whole))
+    exposed = say("{share} of the ranks' time is exposed communication", share=share(sum(parts) / whole))
     names = series([name for name, waited in kinds if waited][:_KINDS])
     if parts[2] > _SMALL * sum(parts):
         told = say("at least {wait} is waiting for other ranks and {transfer} transfer, {unknown} cannot be told apart",

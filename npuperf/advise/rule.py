@@ -93,8 +93,10 @@ class RankRule:
 
     def ask(self, view: DeviceView, summary: RankSummary | None) -> Finding:
         """Return the answer for a device alone; without communication there is nothing to ask."""
-        answer = self.alone(view, summary) if self.alone and summary is not None else None
-        return finding(self, view, answer)
+        if summary is not None and self.alone is not None:
+            return finding(self, view, self.alone(view, summary))
+        missing = _lacks_operations(view)
+        return finding(self, view, Untold(missing) if missing else None)
 
 
 def finding(rule: Rule | RankRule, view: DeviceView, answer: Answer) -> Finding:
@@ -129,6 +131,13 @@ def _severity(percent: tuple[float, float] | None, thresholds: Thresholds) -> Se
     if most >= thresholds.severity_high:
         return "high"
     return "medium" if most >= thresholds.severity_medium else "low"
+
+
+def _lacks_operations(view: DeviceView) -> Message | None:
+    """Say why there may be communication that was not found, if so."""
+    if view.profile.excerpt:
+        return say("rows are missing from the kernel table: analyze the file as it was exported")
+    return None if view.profile.kineto or view.tasks.core.known().any() else NO_CORE_TYPES
 
 
 def lacks_launches(view: DeviceView) -> Message | None:

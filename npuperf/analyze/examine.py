@@ -296,7 +296,7 @@ def _standard(report: Device) -> list[tuple[str, Message]]:
         rows.append(("sync*0", say("no waiting of the host for the device")))
     if report.partition.comm_exposed_ns:
         rows.append(("overlap", say("communication overlapped with compute")))
-        rows.append(("comm*0.5", say("communication twice as fast, but for what of it waits for other ranks")))
+        rows.append(("comm*0.5", say("transfers twice as fast")))
     times: dict[str, int] = {}
     for kernel in (k for p in report.phases for k in p.kernels):
         times[kernel.type] = times.get(kernel.type, 0) + kernel.total_ns
