@@ -55,8 +55,9 @@ Examples:
   npuperf analyze samples/micro_batch_ascend_pt --expect-cores 9=24,48
   npuperf analyze ./with_super_kernel --before ./result --plog ./plog
   npuperf analyze ./result --recipe micro-batch-streams
-  npuperf analyze ./job --ranks 0-7 --what-if "rank:3=median"
-  npuperf analyze ./job --group dp --table groups
+  npuperf analyze samples/pipeline_job --what-if "rank:1=median"
+  npuperf analyze samples/pipeline_job --ranks 0,2 --table roots
+  npuperf analyze samples/pipeline_job --group pp --table groups
   npuperf analyze ./result --engine processes --workers 8
 """
 )

@@ -13,7 +13,8 @@ from npuperf.cluster.root_causes import RootCause
 from npuperf.cluster.summary import RankSummary
 from npuperf.cluster.waits import kind_name
 from npuperf.documents.cluster import Root
-from npuperf.messages import Message, factor, ns, say, series
+from npuperf.messages import Message, ns, say, series
+from npuperf.messages import share as part
 
 #: Operators that are named.
 _OPERATORS: Final = 3
@@ -139,8 +140,8 @@ def _schedule(study: JobStudy, cause: RootCause) -> tuple[Message, Message | Non
         return say("the pipeline's own bubble over {stages} stages: nobody's fault", stages=stages), None
     title = say("the pipeline's own bubble ({micro} micro-batches on {stages} stages): nobody's fault",
                 micro=micro, stages=stages)  # fmt: skip
-    return title, say("more micro-batches per step make it smaller: now it is {factor} of the pipeline's time",
-                      factor=factor((stages - 1) / (micro + stages - 1)))  # fmt: skip
+    return title, say("more micro-batches per step make it smaller (now {part} of the pipeline's time)",
+                      part=part((stages - 1) / (micro + stages - 1)))  # fmt: skip
 
 
 def _jitter(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None]:

@@ -147,12 +147,16 @@ Program = Sequence[Item]
 
 @dataclass
 class Played:
-    """When what happened, µs: per rank and operation its arrival and end, when each join was reached, and the end."""
+    """When what happened, µs: per rank and operation its arrival and end, when the rank went on, and when it was done.
+
+    ``idle``: joins at which the operation had ended already.
+    """
 
     arrival: dict[tuple[int, str], int]
     end: dict[tuple[int, str], int]
     release: dict[tuple[int, str], int]
     finish: dict[int, int]
+    idle: set[tuple[int, str]]
 
 
 def play(
@@ -164,7 +168,7 @@ def play(
     now = {r: (begin or {}).get(r, 0) for r in programs}
     at = dict.fromkeys(programs, 0)
     held: list[tuple[int, Begin]] = []
-    done = Played({}, {}, {}, {})
+    done = Played({}, {}, {}, {}, set())
     moved = True
     while moved:
         moved = False
@@ -191,6 +195,8 @@ def play(
             elif isinstance(item, Begin):
                 held.append((rank, item))
             elif isinstance(item, Join):
+                if done.end[rank, item.op] <= now[rank]:
+                    done.idle.add((rank, item.op))
                 now[rank] = max(now[rank], done.end[rank, item.op])
                 done.release[rank, item.op] = now[rank]
             at[rank] += 1
