@@ -27,6 +27,8 @@ _DATA_PARALLEL: Final = frozenset({"dp", "dp_cp", "default_group", "fsdp", "data
 #: Parts of the exposed time that are not worth a word, and kinds of groups that are named.
 _SMALL: Final = 0.05
 _KINDS: Final = 2
+#: What is a figure other than zero on the screen.
+_SEEN: Final = 0.0005
 #: Megatron-LM's arguments.py asks for the distributed optimizer, and for the first option before the second.
 _OVERLAP: Final = say(
     "let these transfers run beside compute: gradients in buckets during backward (Megatron: --overlap-grad-reduce, "
@@ -137,7 +139,7 @@ def _title(parts: tuple[int, int, int], whole: int, kinds: Sequence[tuple[str, i
     transfer, wait, unknown = (share(part / whole) for part in parts)
     exposed = say("{share} of the ranks' time is exposed communication", share=share(sum(parts) / whole))
     names = series([name for name, waited in kinds if waited][:_KINDS])
-    if parts[2] > _SMALL * sum(parts):
+    if parts[2] > _SEEN * whole:
         told = say("at least {wait} is waiting for other ranks and {transfer} transfer, {unknown} cannot be told apart",
                    wait=wait, transfer=transfer, unknown=unknown)  # fmt: skip
     elif parts[1] > _SMALL * sum(parts):
