@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
@@ -15,8 +14,8 @@ from npuperf.cluster.summary import RankSummary
 from npuperf.cluster.waits import JobWaits
 from npuperf.model.labels import F64, I64, Mask
 
-#: Part of a stretch that is not compute from which on its host may set the pace.
-_PACED_BY_HOST: Final = 0.1
+#: Part of a stretch from which on its host sets the pace: waiting for it; where that is not recorded, any gaps.
+_HOST_WAIT, _GAPS = 0.1, 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +224,8 @@ def _inside(ranks: Sequence[RankSummary], job: JobProgram, windows: Sequence[Pip
 
 def _computing(job: JobProgram) -> Inside:
     """Tell which stretches are paced by compute: where a device waits for its host, less work saves nothing."""
-    start, block = (s.host + s.other <= _PACED_BY_HOST * s.length for s in (job.to_start, job.to_block))
+    parts = job.to_start, job.to_block
+    start, block = ((s.host <= _HOST_WAIT * s.length) & (s.other <= _GAPS * s.length) for s in parts)
     return Inside(np.asarray(start), np.asarray(block))
 
 
