@@ -70,76 +70,87 @@ def _read(part: str) -> re.Match[str] | None:
     return next((m for pattern in (_RANK, _STAGE, _LINK, _ALL) if (m := pattern.match(part))), None)
 
 
+@dataclass(slots=True)
+class _Plan:
+    """What an expression changes: factors of each rank's time by what fills it, and everything else.
+
+    ``host_least``: the same as ``host`` where a faster host gets ahead at once, and nothing waits for it any more.
+    """
+
+    compute: F64
+    host: F64
+    host_least: F64
+    other: F64
+    change: JobChange
+
+    @classmethod
+    def of(cls, ranks: int) -> _Plan:
+        compute, host, host_least, other = np.ones((4, ranks))
+        return cls(compute, host, host_least, other, JobChange())
+
+    @property
+    def sure(self) -> bool:
+        return bool((self.host == self.host_least).all())
+
+    def scale_host(self, places: Sequence[int], factor: float) -> None:
+        self.host[places] *= factor
+        self.host_least[places] *= 0.0 if factor < 1 else factor
+
+    def with_host(self, job: JobProgram, host: F64) -> JobChange:
+        """Return the whole change."""
+        return scaled(job, self.compute, self.change, host=host, other=self.other)
+
+
 def predict(study: JobStudy, links: Sequence[Link], expression: str) -> Answer:
     """Run the job with a change. Where the replay abstains, or data is missing, the answer says so."""
     if not study.usable:
         return Answer(reason=say("the replay over all ranks misses the measured time, so it gives no figures"))
-    change, sure = JobChange(), True
+    plan = _Plan.of(len(study.ranks))
     for part in expression.split(","):
         found = _read(part.strip())
         assert found is not None, "expressions are checked before"
-        made = _apply(study, links, found, change)
-        if isinstance(made, Message):
-            return Answer(reason=made)
-        change, host = made
-        sure = sure and not host
-    result = run(study.job, [JobChange(), change]).length
-    saved = float(result[0] - result[1])
+        reason = _add(study, links, found, plan)
+        if reason is not None:
+            return Answer(reason=reason)
+    changes = [JobChange(), plan.with_host(study.job, plan.host)]
+    if not plan.sure:
+        changes.append(plan.with_host(study.job, plan.host_least))
+    length = run(study.job, changes).length
+    saved = float(length[0] - length[1])
     slack = study.error * study.length
-    least, most = sorted((saved, saved))
-    if not sure:
-        most = _most_of_host(study, links, expression, saved)
-    return Answer(saved, _toward(least, -slack), _toward(most, slack))
+    return Answer(saved, saved - slack, max(saved, float(length[0] - length[-1])) + slack)
 
 
-def _toward(value: float, slack: float) -> float:
-    return value + slack
-
-
-def _most_of_host(study: JobStudy, links: Sequence[Link], expression: str, saved: float) -> float:
-    """Return the most that a faster host may save: all of the waiting for it, as if it were far ahead."""
-    nothing = re.sub(r"host\*(\d+\.?\d*|\.\d+)", "host*0", expression)
-    if nothing == expression:
-        return saved
-    change = JobChange()
-    for part in nothing.split(","):
-        found = _read(part.strip())
-        made = _apply(study, links, found, change) if found else None
-        if isinstance(made, tuple):
-            change = made[0]
-    result = run(study.job, [JobChange(), change]).length
-    return max(saved, float(result[0] - result[1]))
-
-
-def _apply(
-    study: JobStudy, links: Sequence[Link], found: re.Match[str], change: JobChange
-) -> tuple[JobChange, bool] | Message:
-    """Add one part to a change; the second value: whether it is about the host, whose gain is an interval."""
+def _add(study: JobStudy, links: Sequence[Link], found: re.Match[str], plan: _Plan) -> Message | None:
+    """Add one part of an expression to a plan; the reason where it cannot be told."""
     words = found.groupdict()
     if words.get("rank") is not None:
-        return _rank(study, words, change)
+        return _rank(study, words, plan)
     if words.get("stage") is not None:
-        return _stage(study, words, change)
+        return _stage(study, words, plan)
     if words.get("a") is not None:
-        return _link(study, links, int(words["a"]), int(words["b"]), change)
+        return _link(study, links, int(words["a"]), int(words["b"]), plan)
     factor, part = float(words["factor"]), words["part"]
-    every = np.ones(len(study.ranks))
     if part == "comm":
-        transfer = study.job.transfer if change.transfer is None else change.transfer
-        return replace(change, transfer=np.where(study.waits.known, transfer * factor, transfer)), False
+        transfer = study.job.transfer if plan.change.transfer is None else plan.change.transfer
+        faster = np.where(study.waits.known, transfer * factor, transfer)
+        plan.change = replace(plan.change, transfer=faster)
+        return None
     if part == "host":
-        return _host(study, every * factor, change, range(len(study.ranks)))
-    return scaled(study.job, every * factor, change), False
+        return _host(study, factor, plan, range(len(study.ranks)))
+    plan.compute *= factor
+    return None
 
 
-def _host(study: JobStudy, factors: F64, change: JobChange, places: Sequence[int]) -> tuple[JobChange, bool] | Message:
+def _host(study: JobStudy, factor: float, plan: _Plan, places: Sequence[int]) -> Message | None:
     if any(study.ranks[p].host_ns is None for p in places):
         return say("launches are not recorded on every rank, so host time cannot be changed (record with npuperf "
                    "profile --level 1)")  # fmt: skip
-    return scaled(study.job, None, change, host=factors), True
+    plan.scale_host(places, factor)
+    return None
 
 
-def _rank(study: JobStudy, words: dict[str, str | None], change: JobChange) -> tuple[JobChange, bool] | Message:
+def _rank(study: JobStudy, words: dict[str, str | None], plan: _Plan) -> Message | None:
     number = int(words["rank"] or 0)
     place = next((i for i, r in enumerate(study.ranks) if r.rank == number), None)
     if place is None:
@@ -149,20 +160,16 @@ def _rank(study: JobStudy, words: dict[str, str | None], change: JobChange) -> t
         peers = np.flatnonzero((stage == stage[place]) & (np.arange(len(stage)) != place))
         if not len(peers):
             return say("rank {rank} has no peers of its stage", rank=number)
-        return _joined(study.job, change, level_rank(study.job, place, peers)), False
-    factors = np.ones(len(study.ranks))
-    factors[place] = float(words["factor"] or 1)
+        plan.change = _joined(study.job, plan.change, level_rank(study.job, place, peers))
+        return None
+    factor = float(words["factor"] or 1)
     if words["part"] == "host":
-        return _host(study, factors, change, [place])
-    if words["part"] == "compute":
-        return scaled(study.job, factors, change), False
-    job = study.job
-    whole = {
-        name: np.where(s.rank == place, s.length * factors[place], s.length if before is None else before)
-        for name in ("to_start", "to_block", "tail")
-        for s, before in [(getattr(job, name), getattr(change, name))]
-    }
-    return replace(change, **whole), False
+        return _host(study, factor, plan, [place])
+    plan.compute[place] *= factor
+    if words["part"] is None:
+        for factors in (plan.host, plan.host_least, plan.other):
+            factors[place] *= factor
+    return None
 
 
 def _joined(job: JobProgram, change: JobChange, other: JobChange) -> JobChange:
@@ -174,21 +181,20 @@ def _joined(job: JobProgram, change: JobChange, other: JobChange) -> JobChange:
     return replace(change, **parts)
 
 
-def _stage(study: JobStudy, words: dict[str, str | None], change: JobChange) -> tuple[JobChange, bool] | Message:
+def _stage(study: JobStudy, words: dict[str, str | None], plan: _Plan) -> Message | None:
     stage = int(words["stage"] or 0)
     if stage not in study.stages.of.tolist():
         return say("there is no stage {stage}: the groups of this job name {count}", stage=stage,
                    count=study.stages.count)  # fmt: skip
-    factors = np.where(study.stages.of == stage, float(words["factor"] or 1), 1.0)
-    return scaled(study.job, factors, change), False
+    plan.compute[study.stages.of == stage] *= float(words["factor"] or 1)
+    return None
 
 
-def _link(
-    study: JobStudy, links: Sequence[Link], a: int, b: int, change: JobChange
-) -> tuple[JobChange, bool] | Message:
+def _link(study: JobStudy, links: Sequence[Link], a: int, b: int, plan: _Plan) -> Message | None:
     """Let a link take the time that its peers would."""
     factors = peer_factors(links, (a, b), [frozenset(g.ranks) for g in study.matched.groups])
     places = [i for i, r in enumerate(study.ranks) if r.rank in (a, b)]
     if not factors or len(places) != 2:
         return say("link {a}-{b} has no three peers to be like", a=a, b=b)
-    return faster_link(study.job, (places[0], places[1]), factors, change), False
+    plan.change = faster_link(study.job, (places[0], places[1]), factors, plan.change)
+    return None
