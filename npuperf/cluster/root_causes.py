@@ -44,7 +44,6 @@ class RootCause:
     stage: int | None = None
     group: int | None = None
     excess: float = 0.0
-    step: int | None = None
     parts: dict[str, float] = field(default_factory=dict)
 
 
@@ -77,35 +76,30 @@ def find_causes(
     bounds: GainBounds,
 ) -> list[RootCause]:
     """Return the causes, largest gain first, a schedule's own waiting last; their waits add up to what is blamed."""
-    narrow, wide = found.waits[:, :, 0].sum(axis=1), found.waits[:, :, 1].sum(axis=1)
-    ranks = _slow_ranks(job, found, stages, narrow + wide, bounds)
+    waits = found.waits.sum(axis=(1, 2))
     slow = _slow_links(job, links, bounds)
-    groups = _slow_groups(job, found, narrow + wide, bounds, slow)
-    named: dict[int, RootCause] = {}
-    for cause in (*ranks, *groups):
-        axes = found.of_rank(cause.places[0]) if cause.kind == "rank" else [3 * found.ranks + (cause.group or 0)]
-        named.update(dict.fromkeys(axes, cause))
-    for cause in slow:  # who is late because of a slow link is so by the transfers of a group that has it
-        for i, group in enumerate(job.matched.groups):
-            if set(cause.places) <= set(group.members):
-                named.setdefault(3 * found.ranks + i, cause)
-    per_cause = _share_out(narrow, wide, split, named, found, job)
-    causes = [replace(c, wait=per_cause.get(id(c), 0.0)) for c in (*ranks, *groups, *slow)]
-    unequal = _stage_causes(job, stages, split, per_cause["imbalance"], bounds)
+    named = [*_slow_ranks(job, found, stages, waits, bounds), *_slow_groups(job, found, waits, bounds, slow), *slow]
+    shares = _share_out(job, found, split, named)
+    causes = [replace(cause, wait=wait) for cause, wait in zip(named, shares.named, strict=True)]
+    unequal = _stage_causes(job, stages, split, shares.imbalance, bounds)
     causes += unequal
-    if not unequal:  # too little to be named
-        per_cause["jitter"] += per_cause["imbalance"]
-    rest, unknown = per_cause["jitter"], per_cause["unknown"]
+    rest = shares.jitter + (0.0 if unequal else shares.imbalance)  # too little to be named
     if rest > 0:
-        everything = run(job, [JobChange(), level_all(job, stages.of)]).length
-        most = float(everything[0] - everything[1]) - sum(c.gain[0] for c in causes if c.gain)
-        gain = (0.0, max(bounds.gain(most, job)[1], 0.0)) if bounds.gain(most, job) else None  # type: ignore[index]
-        causes.append(RootCause("jitter", (), "unknown", rest, gain))
-    if unknown > 0:
-        causes.append(RootCause("unknown", (), "unknown", unknown, None))
-    if per_cause["schedule"] > 0:
-        causes.append(RootCause("schedule", (), "unknown", per_cause["schedule"], (0.0, 0.0)))
+        causes.append(RootCause("jitter", (), "unknown", rest, _jitter_gain(job, stages, causes, bounds)))
+    if shares.unknown > 0:
+        causes.append(RootCause("unknown", (), "unknown", shares.unknown, None))
+    if shares.schedule > 0:
+        causes.append(RootCause("schedule", (), "unknown", shares.schedule, (0.0, 0.0)))
     return sorted(causes, key=_order)
+
+
+def _jitter_gain(
+    job: JobProgram, stages: PipelineStages, causes: Sequence[RootCause], bounds: GainBounds
+) -> tuple[float, float] | None:
+    """Return what the job would save if all ranks always took the usual time, beyond what the causes save."""
+    length = run(job, [JobChange(), level_all(job, stages.of)]).length
+    most = bounds.gain(float(length[0] - length[1]) - sum(c.gain[0] for c in causes if c.gain), job)
+    return (0.0, most[1]) if most else None
 
 
 def _order(cause: RootCause) -> tuple[int, float, float]:
@@ -113,34 +107,59 @@ def _order(cause: RootCause) -> tuple[int, float, float]:
     return place, -(cause.gain[1] if cause.gain else 0.0), -cause.wait
 
 
-def _share_out(
-    narrow: F64, wide: F64, split: StageSplit | None, named: dict[int, RootCause], found: WaitBlame, job: JobProgram
-) -> dict[int | str, float]:
+@dataclass(frozen=True, slots=True)
+class _Shares:
+    """Waiting (ns) of each named cause, and of what has no name. They add up."""
+
+    named: list[float]
+    jitter: float
+    unknown: float
+    schedule: float
+    imbalance: float
+
+
+def _owners(job: JobProgram, found: WaitBlame, causes: Sequence[RootCause]) -> dict[int, int]:
+    """Return which cause each axis of the blame belongs to."""
+    owners: dict[int, int] = {}
+    for i, cause in enumerate(causes):
+        if cause.kind == "rank":
+            owners.update(dict.fromkeys(found.of_rank(cause.places[0]), i))
+        elif cause.group is not None:
+            owners[3 * found.ranks + cause.group] = i
+        else:  # who is late because of a slow link is so by the transfers of a group that has it
+            held = [g for g, group in enumerate(job.matched.groups) if set(cause.places) <= set(group.members)]
+            owners.update({3 * found.ranks + g: i for g in held})
+    return owners
+
+
+def _share_out(job: JobProgram, found: WaitBlame, split: StageSplit | None, causes: Sequence[RootCause]) -> _Shares:
     """Give every cause its waiting.
 
     Across stages, a rank that is named is to blame for what it takes beyond its peers; of the rest, the schedule and
     unequal stages have what the replay gives them.
     """
-    shares: dict[int | str, float] = dict.fromkeys(("jitter", "unknown", "schedule", "imbalance"), 0.0)
+    narrow, wide = found.waits[:, :, 0].sum(axis=1), found.waits[:, :, 1].sum(axis=1)
+    owners = _owners(job, found, causes)
+    schedule = imbalance = jitter = 0.0
     if split is not None:
-        own = np.array([w * _beyond(axis, named.get(axis), found, job) for axis, w in enumerate(wide.tolist())])
+        own = np.zeros_like(wide)
+        for axis, owner in owners.items():
+            own[axis] = wide[axis] * _beyond(axis, causes[owner], found, job)
         left = float(wide.sum() - own.sum())
-        shares["schedule"], shares["imbalance"] = split.within(left)
-        shares["jitter"] += left - shares["schedule"] - shares["imbalance"]
+        schedule, imbalance = split.within(left)
+        jitter = left - schedule - imbalance
         wide = own
-    for axis, wait in enumerate((narrow + wide).tolist()):
-        if wait <= 0:
-            continue
-        cause = named.get(axis)
-        key: int | str = id(cause) if cause else "unknown" if axis == found.unknown else "jitter"
-        shares[key] = shares.get(key, 0.0) + wait
-    return shares
+    named = [0.0] * len(causes)
+    waits = narrow + wide
+    for axis, owner in owners.items():
+        named[owner] += float(waits[axis])
+    unknown = 0.0 if found.unknown in owners else float(waits[found.unknown])
+    jitter += float(waits.sum()) - sum(named) - unknown
+    return _Shares(named, jitter, unknown, schedule, imbalance)
 
 
-def _beyond(axis: int, cause: RootCause | None, found: WaitBlame, job: JobProgram) -> float:
+def _beyond(axis: int, cause: RootCause, found: WaitBlame, job: JobProgram) -> float:
     """Return which part of what an axis stands for is beyond the usual, and so to blame: of groups, all."""
-    if cause is None:
-        return 0.0
     if axis >= 3 * found.ranks:
         return 1.0
     why = _WHY[axis // found.ranks]
@@ -151,36 +170,38 @@ def _beyond(axis: int, cause: RootCause | None, found: WaitBlame, job: JobProgra
 def _slow_ranks(
     job: JobProgram, found: WaitBlame, stages: PipelineStages, waits: F64, bounds: GainBounds
 ) -> list[RootCause]:
-    """Return the ranks that cost the job something: each is tried in the replay with the pace of its peers."""
+    """Return the ranks that cost the job something: each is tried in the replay with the pace of its peers.
+
+    Where the replay gives no figures, what others wait for a rank counts instead.
+    """
     cost = np.array([found.worst[found.of_rank(r)].sum() for r in range(found.ranks)])
     tried = [int(r) for r in np.argsort(-cost, kind="stable")[:_TRIED] if cost[r] > 0]
     peers = {r: np.flatnonzero((stages.of == stages.of[r]) & (np.arange(found.ranks) != r)) for r in tried}
     gains = _gains(job, [lambda r=r: _repaired(job, r, peers[r], stages) for r in tried])  # type: ignore[misc]
+    least = job.measured * bounds.least * (_ONE_STEP_FACTOR if found.waits.shape[1] < 2 else 1)
     causes = []
     for rank, saved in zip(tried, gains, strict=True):
-        excess = _excess(job, rank, peers[rank])
-        own = waits[found.of_rank(rank)]
-        lasting = float(np.maximum(excess, 0).sum()) >= _LASTING * cost[rank]
-        step = _only_step(found, rank)
-        least = bounds.least * (_ONE_STEP_FACTOR if found.waits.shape[1] < 2 else 1)
-        if saved < least * job.measured or not lasting or step is not None:
-            continue
-        cause = int(np.argmax(np.maximum(excess, 0)))
-        parts = dict(zip(_WHY, np.maximum(excess, 0).tolist(), strict=True))
-        # Waiting for ranks that were not loaded is replayed as it was measured: it may go as well.
-        most = saved if job.matched.complete.all() else max(saved, min(cost[rank], float(excess.sum())))
-        causes.append(RootCause("rank", (rank,), _WHY[cause], float(own.sum()), bounds.within(saved, most, job),
-                            excess=float(excess[cause]), parts=parts))  # fmt: skip
+        excess = np.maximum(_excess(job, rank, peers[rank]), 0)
+        worth = saved if bounds.usable else cost[rank]
+        lasts = float(excess.sum()) >= _LASTING * cost[rank] and not _in_one_step(found, rank)
+        if worth >= least and lasts:
+            # Waiting for ranks that were not loaded is replayed as it was measured: it may go as well.
+            most = saved if job.matched.complete.all() else max(saved, min(cost[rank], float(excess.sum())))
+            wait = float(waits[found.of_rank(rank)].sum())
+            causes.append(_rank_cause(rank, excess, wait, bounds.within(saved, most, job)))
     return causes
 
 
-def _only_step(found: WaitBlame, rank: int) -> int | None:
-    """Return the step into which nearly all waiting for a rank falls, if there are several and it is one."""
+def _rank_cause(rank: int, excess: F64, wait: float, gain: tuple[float, float] | None) -> RootCause:
+    main = int(np.argmax(excess))
+    parts = dict(zip(_WHY, excess.tolist(), strict=True))
+    return RootCause("rank", (rank,), _WHY[main], wait, gain, excess=float(excess[main]), parts=parts)
+
+
+def _in_one_step(found: WaitBlame, rank: int) -> bool:
+    """Tell whether nearly all waiting for a rank falls into one of several steps: then it is no pattern."""
     steps = found.waits[found.of_rank(rank)].sum(axis=(0, 2))
-    if len(steps) < _STEPS_LEAST or not steps.sum():
-        return None
-    worst = int(steps.argmax())
-    return worst if steps[worst] > _ONE_STEP * steps.sum() else None
+    return len(steps) >= _STEPS_LEAST and bool(steps.max() > _ONE_STEP * steps.sum())
 
 
 def _excess(job: JobProgram, rank: int, peers: I64) -> F64:
