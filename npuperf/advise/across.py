@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from npuperf.advise.rule import Detected
+from npuperf.advise.rule import Detected, severity
 from npuperf.cluster.judge import JobStudy
 from npuperf.cluster.packets import PacketCost, What
-from npuperf.documents.analysis import Finding, Severity
+from npuperf.documents.analysis import Finding
 from npuperf.documents.cluster import Cluster
 from npuperf.messages import Message, ns, say
 from npuperf.model.thresholds import Thresholds
@@ -97,7 +97,7 @@ def job_finding(
     return Finding(
         rule=name,
         status="problem",
-        severity=_severity(most, thresholds),
+        severity=severity(most, thresholds),
         title=problem.title,
         evidence=problem.evidence,
         gain_ns_per_step=problem.gain,
@@ -111,9 +111,3 @@ def job_finding(
         rank=rank,
         device=job.devices.get(rank, 0),
     )
-
-
-def _severity(part: float, thresholds: Thresholds) -> Severity:
-    if part >= thresholds.severity_high:
-        return "high"
-    return "medium" if part >= thresholds.severity_medium else "low"

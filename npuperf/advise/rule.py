@@ -109,7 +109,7 @@ def finding(rule: Rule | RankRule, view: DeviceView, answer: Answer) -> Finding:
     return Finding(
         rule=rule.name,
         status="problem" if problem else "cannot_tell" if untold else "ok",
-        severity=_severity(percent, view.thresholds),
+        severity=severity(percent[1] / 100 if percent else 0.0, view.thresholds),
         title=problem.title if problem else rule.title,
         evidence=answer.evidence if answer else {},
         gain_ns_per_step=gain,
@@ -126,8 +126,8 @@ def finding(rule: Rule | RankRule, view: DeviceView, answer: Answer) -> Finding:
     )
 
 
-def _severity(percent: tuple[float, float] | None, thresholds: Thresholds) -> Severity:
-    most = percent[1] / 100 if percent else 0.0
+def severity(most: float, thresholds: Thresholds) -> Severity:
+    """Return how grave a problem is whose repair saves at most this part of a step."""
     if most >= thresholds.severity_high:
         return "high"
     return "medium" if most >= thresholds.severity_medium else "low"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from npuperf.advise.rule import RankRule
+from npuperf.advise.rule import RankRule, severity
 from npuperf.cluster.judge import JobStudy
-from npuperf.documents.analysis import Finding, Severity
+from npuperf.documents.analysis import Finding
 from npuperf.documents.cluster import Cluster, Root
 from npuperf.messages import Message, say
 from npuperf.model.thresholds import Thresholds
@@ -36,7 +36,7 @@ def _finding(study: JobStudy, cluster: Cluster, root: Root, thresholds: Threshol
     return Finding(
         rule=RULE.name,
         status="problem",
-        severity=_severity(percent[1] / 100, thresholds),
+        severity=severity(percent[1] / 100, thresholds),
         title=root.title,
         evidence={"kind": root.kind, "ranks": root.ranks, "waited_ns": root.wait_ns, **root.evidence},
         gain_ns_per_step=gain,
@@ -54,12 +54,6 @@ def _finding(study: JobStudy, cluster: Cluster, root: Root, thresholds: Threshol
 
 def _next(root: Root) -> Message | None:
     return root.next
-
-
-def _severity(part: float, thresholds: Thresholds) -> Severity:
-    if part >= thresholds.severity_high:
-        return "high"
-    return "medium" if part >= thresholds.severity_medium else "low"
 
 
 RULE = RankRule("slow_rank", TITLE, SOURCE, judge, any_device=True)
