@@ -264,11 +264,17 @@ def test_the_slow_rank_is_named(name: str, slow: int | None) -> None:
     if slow is None:
         assert found == []
         return
-    assert m.result.verdict.bound == m.result.devices[slow].verdict.bound == "host"
+    assert m.result.devices[slow].verdict.bound == "host"
     assert f"rank {slow} sets the pace" in str(m.result.verdict.reason)
+    # It waits for nobody, so the job is as long as it takes: its own time tells what the job depends on.
+    own = m.result.devices[slow].partition
+    parts = {"host": own.host_wait_ns + own.launch_latency_ns, "compute": own.compute_ns,
+             "communication": own.comm_exposed_ns}  # fmt: skip
+    assert own.comm_wait_ns == 0 and m.result.verdict.bound == max(parts, key=lambda name: parts[name])
     (finding,) = found
     assert (finding.rank, finding.status) == (slow, "problem")
     # What the others wait: their collectives are longer than the slow rank's by as much.
     stays = [sum(t.end - t.start for t in r.tasks if t.op.collective) for r in m.recordings]
+    longer = (stays[0] - stays[slow]) / m.scenario.steps
     assert finding.gain_ns_per_step is not None
-    assert finding.gain_ns_per_step[1] == pytest.approx((stays[0] - stays[slow]) / m.scenario.steps, rel=0.02)
+    assert 0.95 * longer <= finding.gain_ns_per_step[0] <= longer <= finding.gain_ns_per_step[1] <= 1.05 * longer
