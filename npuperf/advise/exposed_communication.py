@@ -22,6 +22,7 @@ NAME: Final = "exposed_communication"
 TITLE = say("exposed communication")
 SOURCE = say("communication operations beside kernels: the time that operations cover and no kernel does")
 _REFUTE: Final = say("--what-if comm*0 saves little: other waits then take its place")
+_REFUTE_WAITS: Final = say("another recording of all ranks, with nobody late, has as much of it")
 #: Groups over which gradients are reduced and parameters gathered: their transfers need not wait for each other.
 _DATA_PARALLEL: Final = frozenset({"dp", "dp_cp", "default_group", "fsdp", "data_parallel"})
 #: Parts of the exposed time that are not worth a word, and kinds of groups that are named.
@@ -89,7 +90,7 @@ def judge(study: JobStudy, cluster: Cluster, thresholds: Thresholds) -> list[Fin
             "transfer_by_kind_ns": dict(kinds),
         },
         gain=(0, _most(study, cluster, ranks)),
-        refute=_REFUTE,
+        refute=_REFUTE if transfer > max(wait, unknown) else _REFUTE_WAITS,
         next=_next(parts, cluster, kinds),
     )
     return [job_finding(NAME, SOURCE, problem, worst.rank, JobSteps.of(cluster), thresholds)]

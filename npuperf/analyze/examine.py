@@ -26,7 +26,7 @@ from npuperf.model.thresholds import Thresholds
 from npuperf.operators.sums import Key, OperatorSum, longest_kernels, sum_operators, type_labels
 from npuperf.readers.log import ReadLog
 from npuperf.replay.study import Study
-from npuperf.replay.whatif import Predicted, Scene, pattern, predict, with_communication
+from npuperf.replay.whatif import Predicted, Scene, parse, pattern, predict, with_communication
 from npuperf.scopes import core_limits, fusion
 from npuperf.scopes.expect import Checked, check
 from npuperf.scopes.fused import check_super_kernels
@@ -263,7 +263,10 @@ def _certain(found: Predicted, scene: Scene, report: Device) -> Predicted:
     known = report.communication
     part = known.transfer_least_ns / known.transfer_most_ns if known and known.transfer_most_ns else 0.0
     sure = with_communication(scene, found.expr, part)
-    return found if sure == found.expr else replace(found, least=min(found.least, predict(scene, sure).least))
+    if sure == found.expr:
+        return found
+    least = predict(scene, sure).least if any(c.factor != 1 for c in parse(sure)) else 0
+    return replace(found, least=min(found.least, least))
 
 
 def _unmatched(expression: str, scene: Scene) -> Message:

@@ -47,9 +47,11 @@ def slowed(tasks: Tasks, thresholds: Thresholds) -> tuple[Slowed, ...]:
     if not len(communication) or not len(kernels):
         return ()
     covered = Intervals.union(communication.start, communication.end).within(Intervals(kernels.start, kernels.end))
+    beside, alone = covered == kernels.dur, covered == 0
+    if not beside.any():
+        return ()
     types = type_labels(kernels)
     kind = alike(types.codes, kernels.shapes.codes)
-    beside, alone = covered == kernels.dur, covered == 0
     usual, under, lost = _compare(kind, kernels.dur, beside, alone)
     kinds = len(usual)
     counts = [np.bincount(kind[mask], minlength=kinds) for mask in (beside, alone)]

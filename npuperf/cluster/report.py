@@ -300,7 +300,10 @@ def _notes(study: JobStudy) -> list[Message]:
                            "nor transfer",
                            "{n} operations were found on one rank only, or could not be matched: they are neither "
                            "waiting nor transfer", lost))  # fmt: skip
-    if any(r.host_ns is None for r in study.ranks):
+    untold = [r for r in study.ranks if r.host_ns is None]
+    if any(r.kineto for r in untold):
+        notes.append(say("launches are not recorded on every rank, so slow hosts cannot be told from other delays"))
+    elif untold:
         notes.append(say("launches are not recorded on every rank, so slow hosts cannot be told from other delays "
                          "(record with npuperf profile --level 1)"))  # fmt: skip
     return notes

@@ -13,7 +13,7 @@ from npuperf.cluster.root_causes import RootCause
 from npuperf.cluster.summary import RankSummary
 from npuperf.cluster.waits import kind_name
 from npuperf.documents.cluster import Root
-from npuperf.messages import Message, ns, say, series
+from npuperf.messages import Message, Quantity, ns, say, series
 from npuperf.messages import share as part
 
 #: Operators that are named.
@@ -98,16 +98,41 @@ def _rank(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None]:
                        rank=summary.rank, more=more),
         "host": say("rank {rank} waits {more} longer per step for its host than its peers, and they wait for it",
                     rank=summary.rank, more=more),
-    }.get(cause.why, say("rank {rank} takes {more} longer per step than its peers, and they wait for it; its compute "
-                         "is not longer, and launches that would tell more are not recorded",
-                         rank=summary.rank, more=more))  # fmt: skip
+    }.get(cause.why, _elsewhere(summary, more))  # fmt: skip
     next_ = {
-        "compute": say("compare its data, its shapes and its AI Core frequency with its peers': npuperf analyze PATH "
-                       "--rank {rank}", rank=summary.rank),
+        "compute": _compare(summary),
         "host": say("look at what its host does while the device waits: npuperf analyze PATH --rank {rank}",
                     rank=summary.rank),
-    }.get(cause.why, say("record launches: npuperf profile --activities cpu,npu --level 1"))  # fmt: skip
+    }.get(cause.why, _look_elsewhere(summary))  # fmt: skip
     return what, next_
+
+
+def _elsewhere(summary: RankSummary, more: Quantity) -> Message:
+    """Say that a rank is longer in neither compute nor, as far as launches tell, in waiting for its host."""
+    if summary.host_ns is None:
+        return say("rank {rank} takes {more} longer per step than its peers, and they wait for it; its compute is not "
+                   "longer, and launches that would tell more are not recorded",
+                   rank=summary.rank, more=more)  # fmt: skip
+    return say("rank {rank} takes {more} longer per step than its peers, and they wait for it: mostly neither in "
+               "compute nor waiting for its host, but in copies or waits between streams",
+               rank=summary.rank, more=more)  # fmt: skip
+
+
+def _look_elsewhere(summary: RankSummary) -> Message:
+    if summary.host_ns is not None:
+        return say("look at its copies and streams: npuperf analyze PATH --rank {rank}", rank=summary.rank)
+    if summary.kineto:
+        return say("record CPU activities, too: they hold the launches")
+    return say("record launches: npuperf profile --activities cpu,npu --level 1")
+
+
+def _compare(summary: RankSummary) -> Message:
+    """Say what to compare of a rank that computes longer; AI Cores are an NPU's."""
+    if summary.kineto:
+        return say("compare its data and its shapes with its peers': npuperf analyze PATH --rank {rank}",
+                   rank=summary.rank)  # fmt: skip
+    return say("compare its data, its shapes and its AI Core frequency with its peers': npuperf analyze PATH "
+               "--rank {rank}", rank=summary.rank)  # fmt: skip
 
 
 def _stage(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None]:
@@ -150,11 +175,11 @@ def _jitter(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None]
 
 
 def _unknown(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None]:
-    del study, cause
-    return (
-        say("waits that nothing in these files explains"),
-        say("load all ranks of the job, with launches (npuperf profile --level 1)"),
-    )
+    del cause
+    title = say("waits that nothing in these files explains")
+    if any(r.kineto for r in study.ranks):
+        return title, say("load all ranks of the job, with their launches")
+    return title, say("load all ranks of the job, with launches (npuperf profile --level 1)")
 
 
 _WORDS: Final[dict[str, Callable[[JobStudy, RootCause], tuple[Message, Message | None]]]] = {
