@@ -49,7 +49,7 @@ def test_the_rank_that_others_wait_for() -> None:
     ("slow", "words"),
     [
         (Work(60, host=40), "waits 200.00 us longer per step for its host"),
-        (Work(60, other=40), "launches that would tell more are not recorded"),
+        (Work(60, other=40), "takes 200.00 us longer per step"),
     ],
 )
 def test_why_it_is_slow_is_said(slow: Work, words: str) -> None:

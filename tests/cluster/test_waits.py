@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from ranks import US, Work, group, ints, operations, summary, told
 
+from npuperf.cluster import summarise
 from npuperf.cluster.match import Matched, match
 from npuperf.cluster.summary import RankSummary
 from npuperf.cluster.waits import JobWaits, by_kind, find_waits, kind_name, split_exposed
+from npuperf.model.intervals import Intervals
 
 #: Two ranks, three collectives (start, end; µs): rank 1 is late for a, rank 0 for b, c is in time.
 TWO = {0: {"a": (0, 110), "b": (250, 270), "c": (400, 430)}, 1: {"a": (100, 110), "b": (200, 270), "c": (400, 430)}}
@@ -152,3 +154,21 @@ def test_waits_by_kind_of_group() -> None:
     found = by_kind(matched, waits.wait, matched.rank == 0)
     assert found == {"tp": 5 * US, "dp": 7 * US, "group 77": 9 * US}
     assert kind_name(None, "") == "all ranks"
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_of_operations_at_once_the_one_that_began_first_owns_the_time(seed: int) -> None:
+    """Nanosecond by nanosecond, for what compute does not hide."""
+    random = np.random.default_rng(seed)
+    start = np.sort(random.choice(200, 12, replace=False)).astype(np.int64)
+    end = start + random.integers(1, 60, 12)
+    rows = replace(operations([{}] * 12), start=start, end=end)
+    hidden = random.random(300) < 0.3
+    running = [[i for i in range(12) if start[i] <= t < end[i]] for t in range(300)]
+    owner = [min(now) if now and not hidden[t] else -1 for t, now in enumerate(running)]
+    free = np.flatnonzero(np.array(owner) >= 0).astype(np.int64)
+    found, pieces = summarise._owners(rows, Intervals.union(free, free + 1))
+    told_ = np.full(300, -1)
+    for i, first, last in zip(found.tolist(), pieces.start.tolist(), pieces.end.tolist(), strict=True):
+        told_[first:last] = i
+    assert told_.tolist() == owner
