@@ -73,12 +73,30 @@ class _Ledger:
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """The ledger of a rank when it came to an operation, as if it had waited there already."""
+    """The ledger of a rank when it came to an operation, as if it had waited there already.
+
+    Of ``waited`` only what is not zero is kept: ``axes`` and their ``waits``. ``turn`` numbers operations.
+    """
+
+    turn: int
+    local: F64
+    transfer: F64
+    axes: I64
+    waits: F64
+
+
+@dataclass(frozen=True, slots=True)
+class _Spent:
+    """What the late rank has spent beyond the waiting one since both last met; ``start``: how much later it began."""
 
     local: F64
-    waited: F64
     transfer: F64
-    time: float
+    waited: F64
+    start: float = 0.0
+
+
+#: Who met: the group, and of point-to-point operations both ranks.
+_Meeting = tuple[int, ...]
 
 
 class _Blamer:
@@ -94,8 +112,7 @@ class _Blamer:
         self.kind = np.array([kinds[g.kind or g.id] for g in matched.groups] + [0], np.int64)
         self.group_of: dict[tuple[int, int], int] = {}
         self.ledgers = [_Ledger(np.zeros(3), np.zeros(self.axes), np.zeros(max(len(kinds), 1))) for _ in ranks]
-        self.marks: dict[int, dict[int, _Mark]] = {}
-        self.joined: list[dict[int, int]] = [{} for _ in ranks]
+        self.marks: list[dict[_Meeting, _Mark]] = [{} for _ in ranks]
         self.turn = 0
         self.dist: dict[int, tuple[I64, F64]] = {}
         self.out = np.zeros((self.axes, max(int(steps.max(initial=0)) + 1, 1), 2))
@@ -128,14 +145,16 @@ class _Blamer:
             if wait > 0 and op != last:
                 self._blame(op, last, wait)
         self.turn += 1
-        marks = self.marks.setdefault(group, {})
+        pair = sorted(int(place[op]) for op in operations) if self.matched.p2p[operations[0]] else []
         for op in operations:
-            rank = int(place[op])
-            ledger = self.ledgers[rank]
-            waited = ledger.waited.copy()
-            self._enter_wait(waited, op, float(self.waits.wait[op]))
-            marks[rank] = _Mark(ledger.local.copy(), waited, ledger.transfer.copy(), self.turn)
-            self.joined[rank][group] = self.turn
+            self._mark((group, *pair), int(place[op]), op)
+
+    def _mark(self, meeting: _Meeting, rank: int, op: int) -> None:
+        ledger = self.ledgers[rank]
+        waited = ledger.waited.copy()
+        self._enter_wait(waited, op, float(self.waits.wait[op]))
+        axes = np.flatnonzero(waited)
+        self.marks[rank][meeting] = _Mark(self.turn, ledger.local.copy(), ledger.transfer.copy(), axes, waited[axes])
 
     def _advance(self, rank: int, op: int) -> None:
         """Bring a rank's ledger to the start of an operation."""
@@ -189,34 +208,33 @@ class _Blamer:
         self.out[axes, int(self.steps[op]), place] += wait * weights
         self.each[place, axes, rank] += wait * weights
 
+    def _since_met(self, rank: int, late: int) -> _Spent:
+        """Compare what two ranks have spent since they last took part in the same operation, or since the begin."""
+        mine, theirs = self.ledgers[rank], self.ledgers[late]
+        local, transfer = theirs.local - mine.local, theirs.transfer - mine.transfer
+        waited = theirs.waited - mine.waited
+        own, other = self.marks[rank], self.marks[late]
+        met = [m for m in own.keys() & other.keys() if own[m].turn == other[m].turn]
+        if not met:
+            return _Spent(local, transfer, waited, max(float(self.begin[late] - self.begin[rank]), 0.0))
+        last = max(met, key=lambda m: own[m].turn)
+        a, b = own[last], other[last]
+        waited[a.axes] += a.waits
+        waited[b.axes] -= b.waits
+        return _Spent(local + a.local - b.local, transfer + a.transfer - b.transfer, waited)
+
     def _why(self, rank: int, late: int) -> tuple[I64, F64]:
         """Return the roots of a wait, with weights: what the late rank spent beyond the waiting one."""
-        mine, theirs = self.ledgers[rank], self.ledgers[late]
-        shared = self.joined[rank].keys() & self.joined[late].keys()
-        best = max(shared, key=lambda g: self.joined[rank][g] if rank in self.marks[g] and late in self.marks[g] and
-                   self.joined[rank][g] == self.joined[late][g] else -1, default=None)  # fmt: skip
+        spent, count = self._since_met(rank, late), len(self.ranks)
         found = np.zeros(self.axes)
-        if best is None or self.joined[rank][best] != self.joined[late][best]:
-            start = float(self.begin[late] - self.begin[rank])
-            local, transfer, waited = (
-                theirs.local - mine.local,
-                theirs.transfer - mine.transfer,
-                theirs.waited - mine.waited,
-            )
-            found[-1] = max(start, 0.0)
-        else:
-            a, b = self.marks[best][rank], self.marks[best][late]
-            local = (theirs.local - b.local) - (mine.local - a.local)
-            transfer = (theirs.transfer - b.transfer) - (mine.transfer - a.transfer)
-            waited = (theirs.waited - b.waited) - (mine.waited - a.waited)
-        count = len(self.ranks)
+        found[-1] = spent.start
         for cause in (_COMPUTE, _HOST, _OTHER):
-            found[late + cause * count] += max(float(local[cause]), 0.0)
-        for kind in np.flatnonzero(transfer > 0).tolist():
-            found[3 * count + self.group_of.get((late, kind), 0)] += float(transfer[kind])
-        more = float(waited.sum())
+            found[late + cause * count] += max(float(spent.local[cause]), 0.0)
+        for kind in np.flatnonzero(spent.transfer > 0).tolist():
+            found[3 * count + self.group_of.get((late, kind), 0)] += float(spent.transfer[kind])
+        more = float(spent.waited.sum())
         if more > 0:
-            positive = np.maximum(waited, 0.0)
+            positive = np.maximum(spent.waited, 0.0)
             found += positive * (more / positive.sum())
         axes = np.flatnonzero(found > 0)
         if not len(axes):
