@@ -47,7 +47,7 @@ def _finding(study: JobStudy, cluster: Cluster, root: Root, thresholds: Threshol
         code=None,
         needs=None,
         source=SOURCE,
-        rank=root.ranks[0] if root.kind == "rank" else None,
+        rank=root.ranks[0] if root.kind == "rank" and len(root.ranks) == 1 else None,
         device=device,
     )
 

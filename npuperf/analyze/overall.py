@@ -55,6 +55,8 @@ def _with_waits(verdict: Verdict, whole: Partition) -> Verdict:
     return structs.replace(verdict, reason=chain(verdict.reason, waits))
 
 
+#: Ranks that are named.
+_RANKS: Final = 8
 _TIME: Final[dict[Bound, Message]] = {
     "host": say("host time"),
     "compute": say("compute time"),
@@ -104,6 +106,12 @@ def _first_root(cluster: Cluster) -> Message | None:
 
 
 def _paced(root: Root, gain: Quantity) -> Message:
+    if root.kind == "rank" and len(root.ranks) > 1:
+        if len(root.ranks) > _RANKS:
+            return say("{n} ranks set the pace, the others wait: without their delay the step is {gain} shorter",
+                       n=len(root.ranks), gain=gain)  # fmt: skip
+        return say("ranks {ranks} set the pace, the others wait: without their delay the step is {gain} shorter",
+                   ranks=series(root.ranks), gain=gain)  # fmt: skip
     if root.kind == "rank":
         return say("rank {rank} sets the pace, the others wait: without its delay the step is {gain} shorter",
                    rank=root.ranks[0], gain=gain)  # fmt: skip

@@ -129,7 +129,7 @@ def _job_what_if(study: JobStudy, cluster: Cluster, asked: Sequence[str]) -> lis
     mine = [e for e in asked if changes.answers(e)]
     found = [_answer(study, cluster, e, None) for e in mine]
     repairs = [(f"rank:{r.ranks[0]}=median", say("rank {rank} works like its peers", rank=r.ranks[0]))
-               for r in cluster.roots if r.kind == "rank"]  # fmt: skip
+               for r in cluster.roots if r.kind == "rank" and len(r.ranks) == 1]  # fmt: skip
     shown = [_answer(study, cluster, e, title) for e, title in (*repairs, *_STANDARD) if e not in mine]
     return [*found, *(w for w in shown if w.reason is None)]
 

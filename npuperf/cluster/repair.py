@@ -77,6 +77,11 @@ def level_rank(job: JobProgram, rank: int, peers: I64) -> JobChange:
     return _levelled(job, [(np.array([rank]), peers)])
 
 
+def level_ranks(job: JobProgram, tasks: Sequence[tuple[I64, I64]]) -> JobChange:
+    """Return the job with some ranks, each time those of one stage, that work like the median of their peers."""
+    return _levelled(job, tasks)
+
+
 def faster_link(
     job: JobProgram, ends: tuple[int, int], factors: Mapping[str, float], on: JobChange | None = None
 ) -> JobChange:

@@ -11,8 +11,9 @@ import numpy as np
 from npuperf.cluster.job_replay import JobChange, JobProgram, JobRun, run
 from npuperf.cluster.links import SlowLink
 from npuperf.cluster.pipeline import PipelineStages, StageSplit
-from npuperf.cluster.repair import calmed, faster_link, level_all, level_rank, track_totals
+from npuperf.cluster.repair import calmed, faster_link, level_all, level_rank, level_ranks, track_totals
 from npuperf.cluster.roots import WaitBlame
+from npuperf.cluster.together import lasting, slow_alike
 from npuperf.documents.cluster import RootKind, Why
 from npuperf.model.labels import F64, I64
 
@@ -78,7 +79,8 @@ def find_causes(
     """Return the causes, largest gain first, a schedule's own waiting last; their waits add up to what is blamed."""
     waits = found.waits.sum(axis=(1, 2))
     slow = _slow_links(job, links, bounds)
-    named = [*_slow_ranks(job, found, stages, waits, bounds), *_slow_groups(job, found, waits, bounds, slow), *slow]
+    ranks = _joined(job, found, stages, _slow_ranks(job, found, stages, waits, bounds), bounds)
+    named = [*ranks, *_slow_groups(job, found, waits, bounds, slow), *slow]
     shares = _share_out(job, found, split, named)
     causes = [replace(cause, wait=wait) for cause, wait in zip(named, shares.named, strict=True)]
     unequal = _stage_causes(job, stages, split, shares.imbalance, bounds)
@@ -123,7 +125,7 @@ def _owners(job: JobProgram, found: WaitBlame, causes: Sequence[RootCause]) -> d
     owners: dict[int, int] = {}
     for i, cause in enumerate(causes):
         if cause.kind == "rank":
-            owners.update(dict.fromkeys(found.of_rank(cause.places[0]), i))
+            owners.update({axis: i for place in cause.places for axis in found.of_rank(place)})
         elif cause.group is not None:
             owners[3 * found.ranks + cause.group] = i
         else:  # who is late because of a slow link is so by the transfers of a group that has it
@@ -163,7 +165,7 @@ def _beyond(axis: int, cause: RootCause, found: WaitBlame, job: JobProgram) -> f
     if axis >= 3 * found.ranks:
         return 1.0
     why = _WHY[axis // found.ranks]
-    spent = track_totals(job)[cause.places[0], axis // found.ranks]
+    spent = track_totals(job)[axis % found.ranks, axis // found.ranks]
     return float(min(cause.parts.get(why, 0.0) / spent, 1.0)) if spent > 0 else 0.0
 
 
@@ -178,24 +180,48 @@ def _slow_ranks(
     tried = [int(r) for r in np.argsort(-cost, kind="stable")[:_TRIED] if cost[r] > 0]
     peers = {r: np.flatnonzero((stages.of == stages.of[r]) & (np.arange(found.ranks) != r)) for r in tried}
     gains = _gains(job, [lambda r=r: _repaired(job, r, peers[r], stages) for r in tried])  # type: ignore[misc]
-    least = job.measured * bounds.least * (_ONE_STEP_FACTOR if found.waits.shape[1] < 2 else 1)
+    least, steady = _least(job, found, bounds), lasting(job, stages.of)
     causes = []
     for rank, saved in zip(tried, gains, strict=True):
         excess = np.maximum(_excess(job, rank, peers[rank]), 0)
         worth = saved if bounds.usable else cost[rank]
         lasts = float(excess.sum()) >= _LASTING * cost[rank] and not _in_one_step(found, rank)
+        lasts &= not len(peers[rank]) or bool(steady[rank])
         if worth >= least and lasts:
             # Waiting for ranks that were not loaded is replayed as it was measured: it may go as well.
             most = saved if job.matched.complete.all() else max(saved, min(cost[rank], float(excess.sum())))
             wait = float(waits[found.of_rank(rank)].sum())
-            causes.append(_rank_cause(rank, excess, wait, bounds.within(saved, most, job)))
+            causes.append(_rank_cause((rank,), excess, wait, bounds.within(saved, most, job)))
     return causes
 
 
-def _rank_cause(rank: int, excess: F64, wait: float, gain: tuple[float, float] | None) -> RootCause:
+def _least(job: JobProgram, found: WaitBlame, bounds: GainBounds) -> float:
+    """Return from which gain on (ns of the job's length) ranks are named."""
+    return job.measured * bounds.least * (_ONE_STEP_FACTOR if found.waits.shape[1] < 2 else 1)
+
+
+def _joined(
+    job: JobProgram, found: WaitBlame, stages: PipelineStages, alone: list[RootCause], bounds: GainBounds
+) -> list[RootCause]:
+    """Put ranks that are slow alike in the place of what they are alone, where only together they gain something."""
+    least = _least(job, found, bounds)
+    if not bounds.usable:
+        return alone
+    tried = [s for s in slow_alike(job, stages.of, least) if all(len(peers) for _, peers in s.tasks)]
+    gains = _gains(job, [lambda s=s: level_ranks(job, s.tasks) for s in tried])  # type: ignore[misc]
+    for slow, saved in zip(tried, gains, strict=True):
+        single = [c for c in alone if c.places[0] in slow.places]
+        if saved - sum(c.gain[1] for c in single if c.gain) >= least:
+            wait = float(found.waits[[axis for p in slow.places for axis in found.of_rank(p)]].sum())
+            cause = _rank_cause(slow.places, slow.excess, wait, bounds.gain(saved, job))
+            alone = [*(c for c in alone if c not in single), cause]
+    return alone
+
+
+def _rank_cause(places: tuple[int, ...], excess: F64, wait: float, gain: tuple[float, float] | None) -> RootCause:
     main = int(np.argmax(excess))
     parts = dict(zip(_WHY, excess.tolist(), strict=True))
-    return RootCause("rank", (rank,), _WHY[main], wait, gain, excess=float(excess[main]), parts=parts)
+    return RootCause("rank", places, _WHY[main], wait, gain, excess=float(excess[main]), parts=parts)
 
 
 def _in_one_step(found: WaitBlame, rank: int) -> bool:

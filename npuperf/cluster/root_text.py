@@ -13,11 +13,13 @@ from npuperf.cluster.root_causes import RootCause
 from npuperf.cluster.summary import RankSummary
 from npuperf.cluster.waits import kind_name
 from npuperf.documents.cluster import Root
-from npuperf.messages import Message, Quantity, ns, say, series
+from npuperf.messages import Message, Quantity, Series, ns, say, say_n, series
 from npuperf.messages import share as part
 
 #: Operators that are named.
 _OPERATORS: Final = 3
+#: Ranks that are named.
+_RANKS: Final = 8
 #: What an operator takes beyond its peers must be this part of what the rank does.
 _NOTABLE: Final = 0.05
 
@@ -91,6 +93,8 @@ def _times(ranks: list[RankSummary], summed: Callable[[list[float]], float]) -> 
 
 
 def _rank(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None]:
+    if len(cause.places) > 1:
+        return _ranks(study, cause)
     summary = study.ranks[cause.places[0]]
     more = ns(round(cause.excess / study.step_count))
     what = {
@@ -105,6 +109,27 @@ def _rank(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None]:
                     rank=summary.rank),
     }.get(cause.why, _look_elsewhere(summary))  # fmt: skip
     return what, next_
+
+
+def _ranks(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None]:
+    """Say by how much ranks that are slow alike are slow."""
+    summary = study.ranks[cause.places[0]]
+    ranks, more = _listed(study, cause), ns(round(cause.excess / study.step_count))
+    what = {
+        "compute": say("ranks {ranks} each compute about {more} longer per step than their peers, which wait for them",
+                       ranks=ranks, more=more),
+        "host": say("ranks {ranks} each wait about {more} longer per step for their hosts than their peers, which wait "
+                    "for them", ranks=ranks, more=more),
+    }.get(cause.why, say("ranks {ranks} each take about {more} longer per step than their peers, which wait for them; "
+                         "their compute is not longer", ranks=ranks, more=more))  # fmt: skip
+    return what, say("see what they share (machine, data), then look at one: npuperf analyze PATH --rank {rank}",
+                     rank=summary.rank)  # fmt: skip
+
+
+def _listed(study: JobStudy, cause: RootCause) -> Series:
+    """Return the numbers of a cause's ranks, of many only the first."""
+    numbers: list[str | int] = [study.ranks[p].rank for p in cause.places]
+    return series(numbers if len(numbers) <= _RANKS else [*numbers[:_RANKS], "…"])
 
 
 def _elsewhere(summary: RankSummary, more: Quantity) -> Message:
@@ -136,9 +161,10 @@ def _compare(summary: RankSummary) -> Message:
 
 
 def _stage(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None]:
-    title = say("stage {stage} (ranks {ranks}) computes {more} longer per step than the stages' usual pace",
-                stage=cause.stage, ranks=series([study.ranks[p].rank for p in cause.places[:8]]),
-                more=ns(round(cause.excess / study.step_count)))  # fmt: skip
+    title = say_n("stage {stage} (rank {ranks}) computes {more} longer per step than the stages' usual pace",
+                  "stage {stage} (ranks {ranks}) computes {more} longer per step than the stages' usual pace",
+                  len(cause.places), stage=cause.stage, ranks=_listed(study, cause),
+                  more=ns(round(cause.excess / study.step_count)))  # fmt: skip
     return title, say("move layers from stage {stage} to the others: look at the stage split, not at the network",
                       stage=cause.stage)  # fmt: skip
 

@@ -1,0 +1,84 @@
+"""Several ranks that are slow alike: each alone is none's delay, because the others are as late as it is.
+
+Whoever repairs one of them gains nothing, so they are sought by what they spend beyond the usual rank of their stage,
+and repaired together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from npuperf.cluster.job_replay import JobProgram
+from npuperf.cluster.repair import track_totals
+from npuperf.model.labels import F64, I64, Mask
+
+#: Ranks are slow alike that spend at least this part of what the slowest one spends beyond the usual.
+_ALIKE: Final = 0.5
+#: A rank is late lastingly if the mean over the steps is so many times its standard error.
+_SURE: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class SlowRanks:
+    """Ranks (places) that spend about the same beyond the usual, and for the same cause (0 compute, 1 host, 2 other).
+
+    ``excess``: mean of what they spend beyond it by cause, ns over all steps; ``tasks``: for each stage its slow ranks
+    and their peers.
+    """
+
+    places: tuple[int, ...]
+    cause: int
+    excess: F64
+    tasks: tuple[tuple[I64, I64], ...]
+
+
+def slow_alike(job: JobProgram, stage: I64, least: float) -> list[SlowRanks]:
+    """Return ranks that are slow alike by at least ``least`` ns, and lastingly; only where there are several."""
+    excess = _beyond(track_totals(job), stage)
+    main = np.argmax(excess, axis=1)
+    lasts = lasting(job, stage)
+    found = []
+    for cause in range(3):
+        own = np.where((main == cause) & lasts, excess[:, cause], 0.0)
+        chosen = np.flatnonzero((own >= least) & (own >= _ALIKE * own.max(initial=0.0)))
+        if len(chosen) > 1:
+            mean = np.maximum(excess[chosen].mean(axis=0), 0.0)
+            found.append(SlowRanks(tuple(chosen.tolist()), cause, mean, _tasks(chosen, stage)))
+    return found
+
+
+def _tasks(chosen: I64, stage: I64) -> tuple[tuple[I64, I64], ...]:
+    tasks = []
+    for number in np.unique(stage[chosen]).tolist():
+        members = np.flatnonzero(stage == number)
+        tasks.append((np.intersect1d(members, chosen), np.setdiff1d(members, chosen)))
+    return tuple(tasks)
+
+
+def _beyond(totals: F64, stage: I64) -> F64:
+    """Return what each rank has beyond the lower median of its stage; ranks come first."""
+    excess = np.zeros_like(totals)
+    for number in np.unique(stage).tolist():
+        own = np.flatnonzero(stage == number)
+        excess[own] = totals[own] - np.sort(totals[own], axis=0)[(len(own) - 1) // 2]
+    return excess
+
+
+def lasting(job: JobProgram, stage: I64) -> Mask:
+    """Tell of each rank whether others wait for it in all steps alike: it waits less than is usual in its stage.
+
+    Of one step nobody can tell.
+    """
+    matched = job.matched
+    numbers, step = np.unique(matched.step, return_inverse=True)
+    count = len(numbers)
+    if count < 2:
+        return np.ones(job.ranks, np.bool_)
+    wait = np.bincount(matched.rank * count + step.ravel(), weights=matched.stay - job.transfer,
+                       minlength=job.ranks * count)  # fmt: skip
+    less = _beyond(-wait.reshape(job.ranks, count).astype(np.float64), stage)
+    error = less.std(axis=1, ddof=1) / np.sqrt(count)
+    return np.asarray(less.mean(axis=1) > _SURE * error)
