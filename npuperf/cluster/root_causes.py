@@ -13,7 +13,7 @@ from npuperf.cluster.links import SlowLink
 from npuperf.cluster.pipeline import PipelineStages, StageSplit
 from npuperf.cluster.repair import calmed, faster_link, level_all, level_rank, level_ranks, track_totals
 from npuperf.cluster.roots import WaitBlame
-from npuperf.cluster.together import lasting, slow_alike
+from npuperf.cluster.together import lasting, peers_of, slow_alike
 from npuperf.documents.cluster import RootKind, Why
 from npuperf.model.labels import F64, I64
 
@@ -81,7 +81,7 @@ def find_causes(
     slow = _slow_links(job, links, bounds)
     ranks = _joined(job, found, stages, _slow_ranks(job, found, stages, waits, bounds), bounds)
     named = [*ranks, *_slow_groups(job, found, waits, bounds, slow), *slow]
-    shares = _share_out(job, found, split, named)
+    shares = _claimed(job, stages, named, _share_out(job, found, split, named), bounds)
     causes = [replace(cause, wait=wait) for cause, wait in zip(named, shares.named, strict=True)]
     unequal = _stage_causes(job, stages, split, shares.imbalance, bounds)
     causes += unequal
@@ -160,6 +160,24 @@ def _share_out(job: JobProgram, found: WaitBlame, split: StageSplit | None, caus
     return _Shares(named, jitter, unknown, schedule, imbalance)
 
 
+def _claimed(
+    job: JobProgram, stages: PipelineStages, causes: Sequence[RootCause], shares: _Shares, bounds: GainBounds
+) -> _Shares:
+    """Give slow ranks what nobody else has of the waiting that goes away when all of them are repaired.
+
+    A delay that travels over several groups is mixed with the usual work of the ranks on its way.
+    """
+    own = [i for i, cause in enumerate(causes) if cause.kind == "rank"]
+    tasks = peers_of([p for i in own for p in causes[i].places], stages.of)
+    known = sum(shares.named[i] for i in own)
+    if not (bounds.usable and tasks and known > 0 and shares.jitter > 0):
+        return shares
+    wait = run(job, [JobChange(), level_ranks(job, tasks)]).wait.sum(axis=0)
+    more = min(max(float(wait[0] - wait[1]) - known, 0.0), shares.jitter)
+    named = [w + (more * w / known if i in own else 0.0) for i, w in enumerate(shares.named)]
+    return replace(shares, named=named, jitter=shares.jitter - more)
+
+
 def _beyond(axis: int, cause: RootCause, found: WaitBlame, job: JobProgram) -> float:
     """Return which part of what an axis stands for is beyond the usual, and so to blame: of groups, all."""
     if axis >= 3 * found.ranks:
@@ -207,7 +225,7 @@ def _joined(
     least = _least(job, found, bounds)
     if not bounds.usable:
         return alone
-    tried = [s for s in slow_alike(job, stages.of, least) if all(len(peers) for _, peers in s.tasks)]
+    tried = slow_alike(job, stages.of, least)
     gains = _gains(job, [lambda s=s: level_ranks(job, s.tasks) for s in tried])  # type: ignore[misc]
     for slow, saved in zip(tried, gains, strict=True):
         single = [c for c in alone if c.places[0] in slow.places]

@@ -6,6 +6,7 @@ and repaired together.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -46,16 +47,18 @@ def slow_alike(job: JobProgram, stage: I64, least: float) -> list[SlowRanks]:
         chosen = np.flatnonzero((own >= least) & (own >= _ALIKE * own.max(initial=0.0)))
         if len(chosen) > 1:
             mean = np.maximum(excess[chosen].mean(axis=0), 0.0)
-            found.append(SlowRanks(tuple(chosen.tolist()), cause, mean, _tasks(chosen, stage)))
+            found.append(SlowRanks(tuple(chosen.tolist()), cause, mean, peers_of(chosen.tolist(), stage)))
     return found
 
 
-def _tasks(chosen: I64, stage: I64) -> tuple[tuple[I64, I64], ...]:
+def peers_of(places: Sequence[int], stage: I64) -> tuple[tuple[I64, I64], ...]:
+    """Return for each stage that has some of the ranks these, and the other ranks of the stage; never without any."""
+    chosen = np.array(places, np.int64)
     tasks = []
     for number in np.unique(stage[chosen]).tolist():
         members = np.flatnonzero(stage == number)
         tasks.append((np.intersect1d(members, chosen), np.setdiff1d(members, chosen)))
-    return tuple(tasks)
+    return tuple((own, peers) for own, peers in tasks if len(peers))
 
 
 def _beyond(totals: F64, stage: I64) -> F64:

@@ -56,3 +56,14 @@ def test_luck_makes_no_slow_ranks(seed: int, tmp_path: Path) -> None:
     cluster = analyze(Job(dp=8, steps=5, seed=seed, faults=(stalls,)), tmp_path).cluster
     assert cluster is not None
     assert not [r for r in cluster.roots if r.kind == "rank"]
+
+
+def test_a_delay_that_travels_over_several_groups_is_its_own(tmp_path: Path) -> None:
+    """Rank 5 is waited for by its shard, by its replica, and by the other stage; the rest is the schedule's."""
+    job = Job(pp=2, tp=2, dp=2, micro_batches=4, faults=(Fault("compute", (5,), 1.4),))
+    truth, cluster = simulate(job), analyze(job, tmp_path).cluster
+    assert cluster is not None
+    root = next(r for r in cluster.roots if r.kind == "rank")
+    own = truth.wait_ns() - truth.clean.wait_ns()
+    assert root.ranks == [5] and root.wait_ns == pytest.approx(own, rel=0.03)
+    assert sum(r.share for r in cluster.roots) == pytest.approx(1)
