@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from npuperf.cluster.job_replay import JobChange, JobProgram, run
+from npuperf.cluster.likely import likely_pipelines, named_pipelines
 from npuperf.cluster.match import Matched
 from npuperf.cluster.repair import Inside, calmed, level_all, scaled
 from npuperf.cluster.summary import RankSummary
@@ -20,10 +21,11 @@ _HOST_WAIT, _GAPS = 0.1, 0.5
 
 @dataclass(frozen=True, slots=True)
 class PipelineStages:
-    """The stage of each rank (-1: none), and how many there are."""
+    """The stage of each rank (-1: none), and how many there are; ``guessed``: no group is called a pipeline."""
 
     of: I64
     count: int
+    guessed: bool = False
 
     def ranks(self, stage: int) -> I64:
         """Return the places of a stage's ranks."""
@@ -36,16 +38,15 @@ class PipelineStages:
 
 
 def find_stages(ranks: Sequence[RankSummary]) -> PipelineStages:
-    """Take stages from the groups called pp: a rank's place in its group."""
+    """Take stages from the groups that are called pipelines, else from those that behave so: the place in the group."""
     of = np.full(len(ranks), -1, np.int64)
-    count = 0
-    groups = {g.id: g for r in ranks for g in r.groups if (g.kind or "").lower() == "pp" and len(g.ranks) > 1}
-    for group in groups.values():
+    named = named_pipelines(ranks)
+    pipelines = named or likely_pipelines(ranks)
+    for members in pipelines:
         for i, summary in enumerate(ranks):
-            if summary.rank in group.ranks:
-                of[i] = group.ranks.index(summary.rank)
-        count = max(count, len(group.ranks))
-    return PipelineStages(of, count)
+            if summary.rank in members:
+                of[i] = members.index(summary.rank)
+    return PipelineStages(of, max((len(p) for p in pipelines), default=0), guessed=bool(pipelines) and not named)
 
 
 def spans_stages(matched: Matched, stages: PipelineStages) -> Mask:

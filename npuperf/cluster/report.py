@@ -300,6 +300,9 @@ def _notes(study: JobStudy) -> list[Message]:
                            "nor transfer",
                            "{n} operations were found on one rank only, or could not be matched: they are neither "
                            "waiting nor transfer", lost))  # fmt: skip
+    if study.stages.guessed:
+        notes.append(say("no process group is called a pipeline (pp): groups whose ranks exchange point to point, and "
+                         "all but the first begin by waiting, are taken for one"))  # fmt: skip
     untold = [r for r in study.ranks if r.host_ns is None]
     if any(r.kineto for r in untold):
         notes.append(say("launches are not recorded on every rank, so slow hosts cannot be told from other delays"))
