@@ -21,7 +21,7 @@ from npuperf.documents.analysis import Input, InputKind, Result
 from npuperf.documents.base import Tool
 from npuperf.documents.gates import judge_gate, parse_condition
 from npuperf.errors import InputError, UsageError
-from npuperf.messages import Message, say, series
+from npuperf.messages import Message, say, say_n, series
 from npuperf.model.thresholds import Thresholds
 from npuperf.operators.sums import list_operators, merge
 from npuperf.parallel import Engine
@@ -164,6 +164,10 @@ def _input(
         warnings.append(say("what-if: there is no device task to replay"))
     if twice:
         warnings.append(say("{devices}: found more than once, so these are different runs", devices=series(twice)))
+    elif claimed := _claimed_twice(sources):
+        warnings.append(say_n("several folders say that they are rank {ranks}, so they are not looked at as one job",
+                              "several folders say that they are the same rank ({ranks}), so they are not looked at as "
+                              "one job", len(claimed), ranks=series(claimed)))  # fmt: skip
     return Input(
         path=str(recording.path),
         kind=_kind(recording, sources),
@@ -179,6 +183,12 @@ def _found_twice(sources: list[_Source]) -> list[Message]:
     seen = [pair for s in sources for pair in s.seen]
     pairs = {pair for pair, count in Counter(seen).items() if pair[0] is not None and count > 1}
     return [say("rank {rank}, device {device}", rank=r, device=d) for r, d in sorted(pairs)]
+
+
+def _claimed_twice(sources: list[_Source]) -> list[int]:
+    """Return the ranks that several sources say they are, with devices of their own."""
+    seen = Counter(rank for s in sources for rank in {r for r, _ in s.seen if r is not None})
+    return sorted(rank for rank, count in seen.items() if count > 1)
 
 
 def _kind(recording: Recording, sources: list[_Source]) -> InputKind:

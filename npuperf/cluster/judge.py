@@ -100,7 +100,7 @@ def study_job(ranks: Sequence[RankSummary], thresholds: Thresholds) -> JobStudy 
     ranks = sorted(_numbered(ranks), key=lambda r: r.rank)
     if len(ranks) < 2 or len({r.rank for r in ranks}) < len(ranks):
         return None
-    ranks = _extended(ranks)
+    ranks = _extended(_in_step(ranks))
     world = world_size(ranks)
     matched = match(ranks, world)
     if any(len(g.ranks) > 2 for g in matched.groups) and (matched.p2p & (matched.instance < 0)).any():
@@ -160,6 +160,21 @@ def _numbered(ranks: Sequence[RankSummary]) -> list[RankSummary]:
     if any(r.rank >= 0 for r in ranks):
         return [r for r in ranks if r.rank >= 0]
     return [replace(r, rank=r.device) for r in ranks]
+
+
+def _in_step(ranks: list[RankSummary]) -> list[RankSummary]:
+    """Let ranks that have not one step number in common, but as many steps each, count them as the first one does."""
+    numbers = [r.step_number for r in ranks]
+    shared = set(numbers[0].tolist()).intersection(*(n.tolist() for n in numbers[1:]))
+    if shared or len({len(n) for n in numbers}) > 1 or not len(numbers[0]):
+        return ranks
+    found = []
+    for rank in ranks:
+        step = rank.operations.step.copy()
+        for old, new in zip(rank.step_number.tolist(), numbers[0].tolist(), strict=True):
+            step[rank.operations.step == old] = new
+        found.append(replace(rank, step_number=numbers[0], operations=replace(rank.operations, step=step)))
+    return found
 
 
 def _extended(ranks: list[RankSummary]) -> list[RankSummary]:

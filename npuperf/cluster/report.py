@@ -27,7 +27,7 @@ from npuperf.documents.cluster import (
     Stage,
 )
 from npuperf.errors import UsageError
-from npuperf.messages import Message, say, say_n, series
+from npuperf.messages import Message, ns, say, say_n, series
 from npuperf.model.labels import I64
 from npuperf.model.thresholds import Thresholds
 
@@ -300,6 +300,7 @@ def _notes(study: JobStudy) -> list[Message]:
                            "nor transfer",
                            "{n} operations were found on one rank only, or could not be matched: they are neither "
                            "waiting nor transfer", lost))  # fmt: skip
+    notes += _elsewhen(study)
     if study.stages.guessed:
         notes.append(say("no process group is called a pipeline (pp): groups whose ranks exchange point to point, and "
                          "all but the first begin by waiting, are taken for one"))  # fmt: skip
@@ -310,6 +311,21 @@ def _notes(study: JobStudy) -> list[Message]:
         notes.append(say("launches are not recorded on every rank, so slow hosts cannot be told from other delays "
                          "(record with npuperf profile --level 1)"))  # fmt: skip
     return notes
+
+
+def _elsewhen(study: JobStudy) -> list[Message]:
+    """Say which ranks' times are so far from the others' that their windows have nothing in common."""
+    begin = np.array([r.begin for r in study.ranks], np.int64)
+    apart = np.abs(begin - int(np.median(begin)))
+    far = [i for i, r in enumerate(study.ranks) if apart[i] > r.end - r.begin]
+    if not far:
+        return []
+    named, most = series(_few([study.ranks[i].rank for i in far])), ns(int(apart.max()))
+    return [say_n("times of rank {ranks} are up to {apart} from the others': its clock is wrong, or it was recorded at "
+                  "another time, and then nobody waited for it",
+                  "times of ranks {ranks} are up to {apart} from the others': their clocks are wrong, or they were "
+                  "recorded at another time, and then nobody waited for them",
+                  len(far), ranks=named, apart=most)]  # fmt: skip
 
 
 def _few(numbers: list[int]) -> list[str]:

@@ -13,7 +13,7 @@ from npuperf.cluster.links import SlowLink
 from npuperf.cluster.pipeline import PipelineStages, StageSplit
 from npuperf.cluster.repair import calmed, faster_link, level_all, level_rank, level_ranks, track_totals
 from npuperf.cluster.roots import WaitBlame
-from npuperf.cluster.together import lasting, peers_of, slow_alike
+from npuperf.cluster.together import always_waiting, lasting, peers_of, slow_alike
 from npuperf.documents.cluster import RootKind, Why
 from npuperf.model.labels import F64, I64
 
@@ -87,12 +87,22 @@ def find_causes(
     causes += unequal
     rest = shares.jitter + (0.0 if unequal else shares.imbalance)  # too little to be named
     if rest > 0:
-        causes.append(RootCause("jitter", (), "unknown", rest, _jitter_gain(job, stages, causes, bounds)))
+        causes.append(_unnamed(job, stages, rest, causes, bounds))
     if shares.unknown > 0:
         causes.append(RootCause("unknown", (), "unknown", shares.unknown, None))
     if shares.schedule > 0:
         causes.append(RootCause("schedule", (), "unknown", shares.schedule, (0.0, 0.0)))
     return sorted(causes, key=_order)
+
+
+def _unnamed(
+    job: JobProgram, stages: PipelineStages, rest: float, causes: Sequence[RootCause], bounds: GainBounds
+) -> RootCause:
+    """Return what has no name: no lasting cause, unless the same few ranks wait for most others in every step."""
+    few, waited = always_waiting(job, stages.of, bounds.least * job.measured)
+    if waited >= _LASTING * rest:
+        return RootCause("unknown", tuple(few.tolist()), "unknown", rest, None)
+    return RootCause("jitter", (), "unknown", rest, _jitter_gain(job, stages, causes, bounds))
 
 
 def _jitter_gain(

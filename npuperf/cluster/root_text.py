@@ -196,12 +196,19 @@ def _schedule(study: JobStudy, cause: RootCause) -> tuple[Message, Message | Non
 
 
 def _jitter(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None]:
-    del study, cause
+    del cause
+    if study.step_count < 2:
+        return say("no rank stands out; one step cannot tell what lasts"), None
     return say("now one rank is late, now another: no lasting cause"), None
 
 
 def _unknown(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None]:
-    del cause
+    if cause.places:
+        title = say_n("rank {ranks} waits for the others in every step: most ranks take longer than it does",
+                      "ranks {ranks} wait for the others in every step: most ranks take longer than these",
+                      len(cause.places), ranks=_listed(study, cause))  # fmt: skip
+        return title, say("compare their data and shapes with the others': npuperf analyze PATH --rank {rank}",
+                          rank=study.ranks[cause.places[0]].rank)  # fmt: skip
     title = say("waits that nothing in these files explains")
     if any(r.kineto for r in study.ranks):
         return title, say("load all ranks of the job, with their launches")

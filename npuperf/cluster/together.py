@@ -75,13 +75,33 @@ def lasting(job: JobProgram, stage: I64) -> Mask:
 
     Of one step nobody can tell.
     """
+    wait = _waits(job)
+    return _steady(_beyond(-wait, stage)) if wait.shape[1] > 1 else np.ones(job.ranks, np.bool_)
+
+
+def always_waiting(job: JobProgram, stage: I64, least: float) -> tuple[I64, float]:
+    """Return the ranks that wait longer than is usual in their stage in all steps alike, and for how long (ns).
+
+    They are those that most others keep waiting.
+    """
+    wait = _waits(job)
+    more = _beyond(wait, stage)
+    if wait.shape[1] < 2:
+        return np.empty(0, np.int64), 0.0
+    found = np.flatnonzero(_steady(more) & (more.sum(axis=1) >= least))
+    return found, float(more[found].sum())
+
+
+def _steady(values: F64) -> Mask:
+    """Tell for which ranks a value per step is above zero for certain."""
+    error = values.std(axis=1, ddof=1) / np.sqrt(values.shape[1])
+    return np.asarray(values.mean(axis=1) > _SURE * error)
+
+
+def _waits(job: JobProgram) -> F64:
+    """Return what each rank waited in each step, ns."""
     matched = job.matched
     numbers, step = np.unique(matched.step, return_inverse=True)
-    count = len(numbers)
-    if count < 2:
-        return np.ones(job.ranks, np.bool_)
-    wait = np.bincount(matched.rank * count + step.ravel(), weights=matched.stay - job.transfer,
-                       minlength=job.ranks * count)  # fmt: skip
-    less = _beyond(-wait.reshape(job.ranks, count).astype(np.float64), stage)
-    error = less.std(axis=1, ddof=1) / np.sqrt(count)
-    return np.asarray(less.mean(axis=1) > _SURE * error)
+    place = matched.rank * len(numbers) + step.ravel()
+    wait = np.bincount(place, weights=matched.stay - job.transfer, minlength=job.ranks * len(numbers))
+    return wait.reshape(job.ranks, len(numbers)).astype(np.float64)

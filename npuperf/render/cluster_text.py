@@ -46,6 +46,8 @@ _SEEN: Final = 0.01
 _COMPUTE, _TRANSFER, _HOST, _IDLE, _UNKNOWN, _WAIT = "█", "▓", "H", "·", "?", "w"
 #: Letters of waiting, by the kind of the group that ranks wait in.
 _WAITS: Final = {"pp": "p", "dp": "d", "dp_cp": "d", "tp": "t", "ep": "e", "exp": "e"}
+#: So many kinds of groups without a letter of their own are named.
+_OTHERS: Final = 3
 _SIGNS: Final = {
     _COMPUTE: "cyan", _TRANSFER: "magenta", "p": "red", "d": "red", "t": "red", "e": "red", _WAIT: "red",
     _HOST: "yellow", _IDLE: "dim", _UNKNOWN: "dim",
@@ -196,7 +198,10 @@ def _legend(rows: list[Slice]) -> Text:
         signs[_UNKNOWN] = say("unknown")
     if letters:
         by_letter = sorted(letters, key=lambda kind: letters[kind])
-        kinds = series(by_letter)
+        others = [kind for kind in by_letter if letters[kind] == _WAIT]
+        named = by_letter if len(others) <= _OTHERS else [kind for kind in by_letter if kind not in others]
+        rest = len(by_letter) - len(named)
+        kinds = series([*named, *([say_n("{n} group", "{n} groups", rest)] if rest else [])])
         signs[" ".join(sorted(set(letters.values())))] = say("waits in {kinds}", kinds=kinds)
     if any(row.host for row in rows):
         signs[_HOST] = say("host")

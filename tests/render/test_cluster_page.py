@@ -42,6 +42,15 @@ def test_a_job_is_one_screen(job: str, width: int) -> None:
     assert max(map(len, lines)) <= width
 
 
+def test_many_groups_without_a_name_are_counted_in_the_legend() -> None:
+    """Where files name no groups, each has a number of twenty digits: these would fill the screen."""
+    job = pipeline_job()
+    waits = {f"group {10**19 + i}": 40 * MS for i in range(5)}
+    ranks = [replace(r, comm=replace(r.comm, wait_by_kind=waits, wait_ns=200 * MS, exposed_wait_ns=200 * MS))
+             for r in job.ranks]  # fmt: skip
+    assert "w waits in 5 groups" in " ".join(screen(replace(job, ranks=ranks)))
+
+
 def test_the_order_is_verdict_causes_pipeline_ranks_findings() -> None:
     lines = screen(large_job())
     assert lines[1] == "1 024 of 1 025 ranks loaded · 1 step · 1.00 s/step"

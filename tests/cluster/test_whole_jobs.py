@@ -1,0 +1,114 @@
+"""What is said of jobs in which no single rank is to blame, and of folders that are no job."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ranks import MS, summary
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+
+from cluster_files import write
+from cluster_job import Fault, Job
+from cluster_world import simulate
+
+from npuperf.analyze.request import AnalyzeRequest
+from npuperf.analyze.run import run
+from npuperf.cluster.judge import _in_step
+from npuperf.documents.analysis import Result
+
+
+def analyze(job: Job, folder: Path, change: Callable[[Path, int], None] | None = None) -> Result:
+    write(job, folder)
+    for rank in range(job.world) if change else ():
+        change(folder / f"rank_{rank}_ascend_pt", rank)
+    return run(AnalyzeRequest(path=folder))
+
+
+def titles(result: Result) -> list[str]:
+    assert result.cluster is not None
+    return [str(r.title) for r in result.cluster.roots if r.share > 0.5]
+
+
+def test_a_few_fast_ranks_are_no_luck(tmp_path: Path) -> None:
+    """Five of eight take 1.4 times as long: the other three wait in every step, and there is nobody to blame."""
+    job = Job(dp=8, faults=(Fault("compute", (0, 1, 2, 3, 4), 1.4),))
+    assert titles(analyze(job, tmp_path)) == [
+        "ranks 5, 6, 7 wait for the others in every step: most ranks take longer than these"
+    ]
+
+
+def test_of_one_step_nobody_says_what_lasts(tmp_path: Path) -> None:
+    job = Job(dp=4, steps=1, jitter=0.05)
+    assert titles(analyze(job, tmp_path)) == ["no rank stands out; one step cannot tell what lasts"]
+
+
+def renumber(folder: Path, rank: int) -> None:
+    """Let every rank count its steps from another number on."""
+    results = folder / "ASCEND_PROFILER_OUTPUT"
+    for name in ("communication.json", "communication_matrix.json"):
+        steps = json.loads((results / name).read_text())
+        moved = {f"step{int(key[4:]) + 100 * rank}": value for key, value in steps.items()}
+        (results / name).write_text(json.dumps(moved))
+    for name, column in (("kernel_details.csv", "Step Id"), ("step_trace_time.csv", "Step")):
+        with (results / name).open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        with (results / name).open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows({**row, column: str(int(row[column]) + 100 * rank)} for row in rows)
+
+
+def test_ranks_may_count_their_steps_from_other_numbers(tmp_path: Path) -> None:
+    job = Job(dp=4, steps=3)
+    cluster = analyze(job, tmp_path, renumber).cluster
+    assert cluster is not None
+    assert cluster.steps == 3
+    assert cluster.step_ns == pytest.approx(simulate(job).step_ns, rel=0.01)
+
+
+def test_steps_in_common_are_left_as_they_are() -> None:
+    ranks = [summary(r, step_number=np.array([10 + r, 11 + r])) for r in range(2)]
+    assert _in_step(ranks) == ranks
+
+
+def test_ranks_that_say_they_are_the_same_are_no_job(tmp_path: Path) -> None:
+    def same(folder: Path, rank: int) -> None:
+        info = folder / f"profiler_info_{rank}.json"
+        (folder / "profiler_info_0.json").write_text(json.dumps({**json.loads(info.read_text()), "rank_id": "0"}))
+        if rank:
+            info.unlink()
+        (folder / "profiler_metadata.json").unlink()
+
+    result = analyze(Job(dp=4, steps=2), tmp_path, same)
+    assert result.cluster is None
+    said = "several folders say that they are rank 0, so they are not looked at as one job"
+    assert [str(w) for w in result.input.warnings] == [said]
+
+
+def test_a_rank_of_another_time_is_named(tmp_path: Path) -> None:
+    """The clock of rank 1 is ten seconds late, or so it seems: the job lasts a few hundredths of a second."""
+
+    def later(folder: Path, rank: int) -> None:
+        if rank != 1:
+            return
+        table = folder / "ASCEND_PROFILER_OUTPUT" / "kernel_details.csv"
+        with table.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        for row in rows:
+            whole, part = row["Start Time(us)"].strip().split(".")
+            row["Start Time(us)"] = f"{int(whole) + 10 * 1000 * MS // 1000}.{part}\t"
+        with table.open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+
+    cluster = analyze(Job(dp=4, steps=2), tmp_path, later).cluster
+    assert cluster is not None
+    assert str(cluster.notes[0]).startswith("times of rank 1 are up to 10.00 s from the others'")
