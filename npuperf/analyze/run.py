@@ -160,6 +160,11 @@ def _input(
     logs = [*(s.log for s in sources), context]
     warnings = [*recording.notes, *(w for log in logs for w in log.warnings)]
     warnings += [s.error.message for s in sources if s.error]
+    lacking = sorted(request.chosen_ranks - {rank for s in sources for rank, _ in s.seen})
+    if lacking:
+        warnings.append(say_n("rank {ranks} is not among the profiles at this path",
+                              "ranks {ranks} are not among the profiles at this path",
+                              len(lacking), ranks=series(lacking)))  # fmt: skip
     if request.what_if and not any(s.examined for s in sources):
         warnings.append(say("what-if: there is no device task to replay"))
     if twice:

@@ -65,6 +65,7 @@ class GainBounds:
         if not self.usable:
             return None
         slack = self.error * job.measured + _UNSURE * abs(most)
+        least = least if all(g.complete for g in job.matched.groups) else 0.0  # who was not loaded may be as slow
         return max(least - slack, 0.0), min(max(most + slack, 0.0), job.measured)
 
 

@@ -50,12 +50,13 @@ def summarise(
     hidden = compute.within(Intervals(operations.start, operations.end))
     host_ns = report.partition.host_wait_ns + report.partition.launch_latency_ns
     known = bool(idle.known.any()) or not report.partition.idle_ns
+    shown = (study.steps.start < span[1]) & (study.steps.end > span[0])
     longest = max((p for p in report.phases if p.bound == report.verdict.bound), key=_length, default=None)
     return replace(
         summary,
-        step_number=study.step_numbers,
-        step_start=study.steps.start,
-        step_end=study.steps.end,
+        step_number=study.step_numbers[shown],
+        step_start=study.steps.start[shown],
+        step_end=study.steps.end[shown],
         hidden_ns=hidden,
         bandwidth=profile.communication.bandwidth.of(inside),
         compute_ns=report.partition.compute_ns,

@@ -112,3 +112,27 @@ def test_a_rank_of_another_time_is_named(tmp_path: Path) -> None:
     cluster = analyze(Job(dp=4, steps=2), tmp_path, later).cluster
     assert cluster is not None
     assert str(cluster.notes[0]).startswith("times of rank 1 are up to 10.00 s from the others'")
+
+
+def test_one_step_of_several_is_one(tmp_path: Path) -> None:
+    write(Job(dp=4, steps=3), tmp_path)
+    whole, one = (run(AnalyzeRequest(path=tmp_path, step=step)).cluster for step in (None, 11))
+    assert whole is not None and one is not None
+    assert (whole.steps, one.steps) == (3, 1)
+    assert one.step_ns == pytest.approx(whole.step_ns, rel=0.02)
+
+
+def test_who_was_not_loaded_may_be_as_slow(tmp_path: Path) -> None:
+    """Ranks 1 and 2 are slow alike; where 2 was not loaded, mending 1 may bring all or nothing: truly nothing."""
+    job = Job(dp=4, missing=(2,), faults=(Fault("compute", (1, 2), 1.4),))
+    cluster = analyze(job, tmp_path).cluster
+    assert cluster is not None
+    (root,) = (r for r in cluster.roots if r.kind == "rank")
+    assert root.ranks == [1]
+    assert root.gain_ns_per_step is not None and root.gain_ns_per_step[0] == 0 < root.gain_ns_per_step[1]
+
+
+def test_a_rank_that_is_asked_for_and_not_there_is_named(tmp_path: Path) -> None:
+    write(Job(dp=2, steps=2), tmp_path)
+    result = run(AnalyzeRequest(path=tmp_path, ranks=(0, 1, 7)))
+    assert "rank 7 is not among the profiles at this path" in [str(w) for w in result.input.warnings]
