@@ -109,7 +109,8 @@ def test_every_kernel_is_read(small: Path) -> None:
 
 def test_steps_and_cores_come_from_the_profile(small: Path) -> None:
     device = only_device(analyze_path(small))
-    assert [s.step for s in device.steps] == sorted({int(row["Step Id"]) for row in rows_of(small)})
+    # On a busy machine a kernel may run between two steps: torch_npu gives it none.
+    assert [s.step for s in device.steps] == sorted({int(s) for row in rows_of(small) if (s := row["Step Id"])})
     assert (device.cores_cube, device.cores_vector, str(device.cores.source)) == (20, 40, "info.json.0")
 
 
