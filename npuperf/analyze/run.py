@@ -10,12 +10,12 @@ from functools import partial
 from msgspec import structs
 
 from npuperf import __version__
-from npuperf.advise import load_thresholds, sort_findings, without_alone
+from npuperf.advise import load_thresholds, sort_findings
 from npuperf.analyze import metrics
 from npuperf.analyze.examine import Earlier, Examined, examine
 from npuperf.analyze.overall import overall_verdict
 from npuperf.analyze.request import AnalyzeRequest
-from npuperf.analyze.whole_job import Across, look_across
+from npuperf.analyze.whole_job import Across, look_across, own_findings
 from npuperf.cluster.changes import check, names_ranks
 from npuperf.documents.analysis import Input, InputKind, Result
 from npuperf.documents.base import Tool
@@ -139,7 +139,7 @@ def _result(
     examined = [e for s in sources for e in s.examined]
     twice = _found_twice(sources)
     across = Across.apart(examined) if twice else look_across(examined, request, thresholds)
-    findings = across.findings + [f for e in examined for f in without_alone(e.findings, e.report, across.study)]
+    findings = across.findings + own_findings(examined, across, thresholds)
     return Result(
         tool=Tool(name="npuperf", version=__version__),
         input=_input(request, recording, sources, context, twice),

@@ -9,12 +9,12 @@ from typing import Final
 import numpy as np
 from msgspec import structs
 
-from npuperf.advise import advise_job
+from npuperf.advise import advise_job, without_alone
 from npuperf.analyze.examine import Examined
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.cluster import changes
 from npuperf.cluster.judge import JobStudy, study_job
-from npuperf.cluster.pace import keep_pace
+from npuperf.cluster.pace import keep_pace, may_bring_nothing
 from npuperf.cluster.report import describe_job, narrow, per_step
 from npuperf.cluster.waits import split_exposed
 from npuperf.documents.analysis import Device, Finding, Partition, WhatIf
@@ -62,6 +62,17 @@ def look_across(examined: Sequence[Examined], request: AnalyzeRequest, threshold
         cluster=cluster,
         study=study,
     )
+
+
+def own_findings(examined: Sequence[Examined], across: Across, thresholds: Thresholds) -> list[Finding]:
+    """Return what is found on each device by itself, as it stands within the job."""
+    found = []
+    for e in examined:
+        mine = without_alone(e.findings, e.report, across.study)
+        if across.study is not None:
+            mine = may_bring_nothing(mine, e.report, _waited(across.study, e.report), thresholds.cause_share)
+        found += mine
+    return found
 
 
 def structs_replace(across: Across, what_if: list[WhatIf]) -> Across:

@@ -1,4 +1,4 @@
-"""What-ifs of ranks that wait for others: what such a rank saves alone it would only wait longer."""
+"""What-ifs and findings of ranks that wait for others: what such a rank saves alone it would only wait longer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from npuperf.documents.analysis import Device, WhatIf
+from npuperf.documents.analysis import Device, Finding, WhatIf
 
 
 def keep_pace(
@@ -41,3 +41,15 @@ def _follow(own: WhatIf, report: Device, pace: WhatIf | None, pacing: Device) ->
         gain_ns_per_step=(least, most),
         gain_pct_interval=(100 * least * per / span, 100 * most * per / span),
     )
+
+
+def may_bring_nothing(findings: Sequence[Finding], report: Device, waited: int, share: float) -> list[Finding]:
+    """Let gains of a rank that waited for others, in all ``waited`` ns, begin at nothing."""
+    if waited < share * report.partition.span_ns:
+        return [*findings]
+    return [
+        replace(f, gain_ns_per_step=(0, f.gain_ns_per_step[1]), gain_pct=(0.0, f.gain_pct[1]))
+        if f.gain_ns_per_step and f.gain_pct
+        else f
+        for f in findings
+    ]

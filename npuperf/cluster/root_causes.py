@@ -86,9 +86,11 @@ def find_causes(
     causes = [replace(cause, wait=wait) for cause, wait in zip(named, shares.named, strict=True)]
     unequal = _stage_causes(job, stages, split, shares.imbalance, bounds)
     causes += unequal
-    rest = shares.jitter + (0.0 if unequal else shares.imbalance)  # too little to be named
-    if rest > 0:
-        causes.append(_unnamed(job, stages, rest, causes, bounds))
+    if split is not None and shares.imbalance > 0 and not unequal:  # too little to be named as stages
+        most = bounds.within(0.0, min(split.gain[1], bounds.least * job.measured), job)
+        causes.append(RootCause("jitter", (), "compute", shares.imbalance, (0.0, most[1]) if most else None))
+    if shares.jitter > 0:
+        causes.append(_unnamed(job, stages, shares.jitter, causes, bounds))
     if shares.unknown > 0:
         causes.append(RootCause("unknown", (), "unknown", shares.unknown, None))
     if shares.schedule > 0:
@@ -99,9 +101,13 @@ def find_causes(
 def _unnamed(
     job: JobProgram, stages: PipelineStages, rest: float, causes: Sequence[RootCause], bounds: GainBounds
 ) -> RootCause:
-    """Return what has no name: no lasting cause, unless the same few ranks wait for most others in every step."""
-    few, waited = always_waiting(job, stages.of, bounds.least * job.measured)
-    if waited >= _LASTING * rest:
+    """Return what has no name: no lasting cause, unless the same few ranks wait for most others in every step.
+
+    Where a rank is named it is known whom they wait for.
+    """
+    least = bounds.least * job.measured
+    few, waited = always_waiting(job, stages.of, least)
+    if rest >= least and waited >= _LASTING * rest and not any(c.kind == "rank" for c in causes):
         return RootCause("unknown", tuple(few.tolist()), "unknown", rest, None)
     return RootCause("jitter", (), "unknown", rest, _jitter_gain(job, stages, causes, bounds))
 

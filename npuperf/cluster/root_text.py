@@ -196,7 +196,8 @@ def _schedule(study: JobStudy, cause: RootCause) -> tuple[Message, Message | Non
 
 
 def _jitter(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None]:
-    del cause
+    if cause.why == "compute":
+        return say("stages are not quite equal, but making them so saves little"), None
     if study.step_count < 2:
         return say("no rank stands out; one step cannot tell what lasts"), None
     return say("now one rank is late, now another: no lasting cause"), None

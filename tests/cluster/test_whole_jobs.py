@@ -136,3 +136,28 @@ def test_a_rank_that_is_asked_for_and_not_there_is_named(tmp_path: Path) -> None
     write(Job(dp=2, steps=2), tmp_path)
     result = run(AnalyzeRequest(path=tmp_path, ranks=(0, 1, 7)))
     assert "rank 7 is not among the profiles at this path" in [str(w) for w in result.input.warnings]
+
+
+def test_what_a_waiting_rank_saves_alone_may_be_nothing(tmp_path: Path) -> None:
+    """Each rank syncs at its steps' ends; while all wait for the host of rank 2, that costs nothing."""
+    job = Job(dp=4, trace=True, faults=(Fault("host", (2,), 40.0),))
+    found = [f for f in analyze(job, tmp_path).findings if f.rule == "sync_points" and f.rank != 2]
+    assert {f.rank for f in found} == {0, 1, 3}
+    assert all(f.gain_ns_per_step and f.gain_ns_per_step[0] == 0 for f in found)
+
+
+def test_ranks_that_wait_for_a_named_one_have_no_line_of_their_own(tmp_path: Path) -> None:
+    """Two replicas, one slow: the other waits in every step, and why is said already."""
+    job = Job(pp=2, dp=2, micro_batches=4, layers=1, faults=(Fault("compute", (1,), 1.15),))
+    cluster = analyze(job, tmp_path).cluster
+    assert cluster is not None
+    assert not [r for r in cluster.roots if r.kind == "unknown" and r.ranks]
+
+
+def test_stages_that_are_nearly_equal_are_no_luck(tmp_path: Path) -> None:
+    """Stage 1 takes 1 % longer in every step, and that hardly costs anything; the rest is the schedule."""
+    job = Job(pp=2, dp=2, micro_batches=8, layers=12, steps=2, jitter=0.0)
+    cluster = analyze(job, tmp_path).cluster
+    assert cluster is not None
+    (first, *_) = [r for r in cluster.roots if r.kind != "schedule"]
+    assert str(first.title) == "stages are not quite equal, but making them so saves little"
