@@ -120,9 +120,9 @@ def _paced(root: Root, gain: Quantity) -> Message:
                    stage=root.stage, gain=gain)  # fmt: skip
     if root.kind == "link":
         a, b = root.ranks
-        return say("the link between ranks {a} and {b} is slower than its peers: like them, the step is {gain} shorter",
-                   a=a, b=b, gain=gain)  # fmt: skip
-    return say("a group's transfers are slower than those of its peers: like them, the step is {gain} shorter",
+        return say("the link between ranks {a} and {b} is slower than its peers: at their pace the step is {gain} "
+                   "shorter", a=a, b=b, gain=gain)  # fmt: skip
+    return say("a group's transfers are slower than those of its peers: at their pace the step is {gain} shorter",
                gain=gain)  # fmt: skip
 
 

@@ -212,7 +212,7 @@ def _pipeline(study: JobStudy) -> Pipeline | None:
         schedule_share=(len(stages) - 1) / (micro + len(stages) - 1) if micro is not None else None,
         bubble_share=sum(s.bubble_ns for s in stages) / max(len(stages) * max(window), 1),
         schedule_wait_ns=round(sum(c.wait for c in study.causes if c.kind == "schedule")),
-        imbalance_wait_ns=round(sum(c.wait for c in study.causes if c.kind == "stage")),
+        imbalance_wait_ns=round(sum(c.wait for c in study.causes if c.kind == "stage" or c.uneven)),
         pipelines=pipelines,
         gain_ns_per_step=per_step(gain, study) if gain else None,
     )

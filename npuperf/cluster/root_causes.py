@@ -13,7 +13,7 @@ from npuperf.cluster.links import SlowLink
 from npuperf.cluster.pipeline import PipelineStages, StageSplit
 from npuperf.cluster.repair import calmed, faster_link, level_all, level_rank, level_ranks, track_totals
 from npuperf.cluster.roots import WaitBlame
-from npuperf.cluster.together import always_waiting, lasting, peers_of, slow_alike
+from npuperf.cluster.together import always_waiting, delayed_stages, lasting, peers_of, slow_alike
 from npuperf.documents.cluster import RootKind, Why
 from npuperf.model.labels import F64, I64
 
@@ -46,6 +46,11 @@ class RootCause:
     group: int | None = None
     excess: float = 0.0
     parts: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def uneven(self) -> bool:
+        """Tell whether it is waiting for unequal stages that is too little to blame a stage."""
+        return self.kind == "jitter" and self.why == "compute"
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,14 +190,20 @@ def _claimed(
     A delay that travels over several groups is mixed with the usual work of the ranks on its way.
     """
     own = [i for i, cause in enumerate(causes) if cause.kind == "rank"]
-    tasks = peers_of([p for i in own for p in causes[i].places], stages.of)
     known = sum(shares.named[i] for i in own)
-    if not (bounds.usable and tasks and known > 0 and shares.jitter > 0):
+    if not (bounds.usable and known > 0 and shares.jitter > 0):
         return shares
-    wait = run(job, [JobChange(), level_ranks(job, tasks)]).wait.sum(axis=0)
+    wait = run(job, [JobChange(), _mended(job, stages, [p for i in own for p in causes[i].places])]).wait.sum(axis=0)
     more = min(max(float(wait[0] - wait[1]) - known, 0.0), shares.jitter)
     named = [w + (more * w / known if i in own else 0.0) for i, w in enumerate(shares.named)]
     return replace(shares, named=named, jitter=shares.jitter - more)
+
+
+def _mended(job: JobProgram, stages: PipelineStages, places: Sequence[int]) -> JobChange:
+    """Return the job with ranks that work like their peers; where a whole stage has none, without its delays."""
+    change = level_ranks(job, peers_of(places, stages.of))
+    alone = [p for p in places if set(stages.ranks(int(stages.of[p])).tolist()) <= set(places)]
+    return calmed(job, stages.of, change, np.array(alone)) if alone else change
 
 
 def _beyond(axis: int, cause: RootCause, found: WaitBlame, job: JobProgram) -> float:
@@ -242,8 +253,8 @@ def _joined(
     least = _least(job, found, bounds)
     if not bounds.usable:
         return alone
-    tried = slow_alike(job, stages.of, least)
-    gains = _gains(job, [lambda s=s: level_ranks(job, s.tasks) for s in tried])  # type: ignore[misc]
+    tried = [*slow_alike(job, stages.of, least), *delayed_stages(job, stages.of, least)]
+    gains = _gains(job, [lambda s=s: _mended(job, stages, s.places) for s in tried])  # type: ignore[misc]
     for slow, saved in zip(tried, gains, strict=True):
         single = [c for c in alone if c.places[0] in slow.places]
         if saved - sum(c.gain[1] for c in single if c.gain) >= least:

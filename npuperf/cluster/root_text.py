@@ -179,7 +179,8 @@ def _group(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None]:
 
 def _link(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None]:
     a, b = (study.ranks[p].rank for p in cause.places)
-    title = say("the link between ranks {a} and {b} is slower than its peers and loses {more} per step", a=a, b=b,
+    title = say("the link between ranks {a} and {b} is slower than its peers: both ways take {more} longer per step",
+                a=a, b=b,
                 more=ns(round(cause.excess / study.step_count)))  # fmt: skip
     return title, say("check this link, then compare again: npuperf analyze PATH --table links")
 

@@ -26,14 +26,12 @@ _SURE: Final = 3
 class SlowRanks:
     """Ranks (places) that spend about the same beyond the usual, and for the same cause (0 compute, 1 host, 2 other).
 
-    ``excess``: mean of what they spend beyond it by cause, ns over all steps; ``tasks``: for each stage its slow ranks
-    and their peers.
+    ``excess``: mean of what they spend beyond it by cause, ns over all steps.
     """
 
     places: tuple[int, ...]
     cause: int
     excess: F64
-    tasks: tuple[tuple[I64, I64], ...]
 
 
 def slow_alike(job: JobProgram, stage: I64, least: float) -> list[SlowRanks]:
@@ -47,8 +45,24 @@ def slow_alike(job: JobProgram, stage: I64, least: float) -> list[SlowRanks]:
         chosen = np.flatnonzero((own >= least) & (own >= _ALIKE * own.max(initial=0.0)))
         if len(chosen) > 1:
             mean = np.maximum(excess[chosen].mean(axis=0), 0.0)
-            found.append(SlowRanks(tuple(chosen.tolist()), cause, mean, peers_of(chosen.tolist(), stage)))
+            found.append(SlowRanks(tuple(chosen.tolist()), cause, mean))
     return found
+
+
+def delayed_stages(job: JobProgram, stage: I64, least: float) -> list[SlowRanks]:
+    """Return stages all ranks of which wait longer for their hosts, or for other things, than other stages do.
+
+    Their compute differs by design, and moving work makes it equal; their delays do not.
+    """
+    totals, numbers = track_totals(job), np.unique(stage)
+    own = [np.flatnonzero(stage == number) for number in numbers]
+    if len(numbers) < 2:
+        return []
+    usual = np.stack([totals[members].min(axis=0) for members in own])
+    beyond = np.maximum(_beyond(usual, np.zeros(len(own), np.int64)), 0.0) * (0, 1, 1)
+    return [SlowRanks(tuple(members.tolist()), int(np.argmax(more)), more)
+            for members, more in zip(own, beyond, strict=True)
+            if len(members) > 1 and more.max() >= least]  # fmt: skip
 
 
 def peers_of(places: Sequence[int], stage: I64) -> tuple[tuple[I64, I64], ...]:

@@ -210,6 +210,6 @@ def pointer(cluster: Cluster) -> Message | None:
     """Name the rank to look at by itself: one of the first cause, else the most unusual one."""
     if not cluster.ranks:
         return None
-    named = (root.ranks[0] for root in roots_by_gain(cluster) if root.kind in ("rank", "stage") and root.ranks)
+    named = (root.ranks[0] for root in roots_by_gain(cluster) if root.kind in _REPAIRABLE and root.ranks)
     first = next(named, outliers_first(cluster)[0].rank)
     return say("one rank's phases, blame, operators, cores: npuperf analyze PATH --rank {rank}", rank=first)

@@ -67,3 +67,16 @@ def test_a_delay_that_travels_over_several_groups_is_its_own(tmp_path: Path) -> 
     own = truth.wait_ns() - truth.clean.wait_ns()
     assert root.ranks == [5] and root.wait_ns == pytest.approx(own, rel=0.03)
     assert sum(r.share for r in cluster.roots) == pytest.approx(1)
+
+
+def test_hosts_of_a_whole_stage_are_named(tmp_path: Path) -> None:
+    """Both ranks of stage 0 are slow on the host: they have no peers in their stage, and it is not the schedule."""
+    fault = Fault("host", (0, 1), 40.0)
+    job = Job(pp=2, dp=2, micro_batches=4, layers=1, trace=True, faults=(fault,))
+    cluster = analyze(job, tmp_path).cluster
+    assert cluster is not None
+    root = cluster.roots[0]
+    assert (root.kind, root.ranks, root.why) == ("rank", [0, 1], "host")
+    assert root.gain_ns_per_step is not None
+    assert root.gain_ns_per_step[1] == pytest.approx(gain_ns(simulate(job), fault), rel=0.2)
+    assert sum(r.share for r in cluster.roots) == pytest.approx(1)
