@@ -24,6 +24,8 @@ _ONE_STEP: Final = 0.8
 _STEPS_LEAST: Final = 3
 #: Of a single step nobody knows what lasts: a rank is named from so many times the usual share on.
 _ONE_STEP_FACTOR: Final = 5
+#: Ranks hide each other's delays if repairing each alone saves less than this part of what all together do.
+_HIDING: Final = 2 / 3
 #: What a rank takes longer than its peers must be at least this part of what the others wait for it.
 _LASTING: Final = 0.5
 #: Stages are named whose work beyond the mean is at least this part of the worst one's.
@@ -257,7 +259,8 @@ def _joined(
     gains = _gains(job, [lambda s=s: _mended(job, stages, s.places) for s in tried])  # type: ignore[misc]
     for slow, saved in zip(tried, gains, strict=True):
         single = [c for c in alone if c.places[0] in slow.places]
-        if saved - sum(c.gain[1] for c in single if c.gain) >= least:
+        apart = sum(c.gain[1] for c in single if c.gain)
+        if saved - apart >= least and apart < _HIDING * saved:
             wait = float(found.waits[[axis for p in slow.places for axis in found.of_rank(p)]].sum())
             cause = _rank_cause(slow.places, slow.excess, wait, bounds.gain(saved, job))
             alone = [*(c for c in alone if c not in single), cause]

@@ -85,12 +85,15 @@ def _beyond(totals: F64, stage: I64) -> F64:
 
 
 def lasting(job: JobProgram, stage: I64) -> Mask:
-    """Tell of each rank whether others wait for it in all steps alike: it waits less than is usual in its stage.
+    """Tell of each rank whether it is late in all steps alike: it takes longer, or waits less, than its stage usually.
 
+    What is late at the end of a step others wait for in the next one; what never waits has all its time at the end.
     Of one step nobody can tell.
     """
     wait = _waits(job)
-    return _steady(_beyond(-wait, stage)) if wait.shape[1] > 1 else np.ones(job.ranks, np.bool_)
+    if wait.shape[1] < 2:
+        return np.ones(job.ranks, np.bool_)
+    return _steady(_beyond(-wait, stage)) | _steady(_beyond(_local(job), stage))
 
 
 def always_waiting(job: JobProgram, stage: I64, least: float) -> tuple[I64, float]:
@@ -110,6 +113,15 @@ def _steady(values: F64) -> Mask:
     """Tell for which ranks a value per step is above zero for certain."""
     error = values.std(axis=1, ddof=1) / np.sqrt(values.shape[1])
     return np.asarray(values.mean(axis=1) > _SURE * error)
+
+
+def _local(job: JobProgram) -> F64:
+    """Return what each rank's own track took in each step until it was blocked, ns."""
+    numbers = np.unique(job.matched.step)
+    step = np.searchsorted(numbers, job.matched.step[job.until])
+    place = job.to_block.rank * len(numbers) + step
+    spent = np.bincount(place, weights=job.to_block.length, minlength=job.ranks * len(numbers))
+    return spent.reshape(job.ranks, len(numbers)).astype(np.float64)
 
 
 def _waits(job: JobProgram) -> F64:

@@ -80,3 +80,12 @@ def test_hosts_of_a_whole_stage_are_named(tmp_path: Path) -> None:
     assert root.gain_ns_per_step is not None
     assert root.gain_ns_per_step[1] == pytest.approx(gain_ns(simulate(job), fault), rel=0.2)
     assert sum(r.share for r in cluster.roots) == pytest.approx(1)
+
+
+def test_a_rank_that_is_late_at_the_end_of_steps_is_late_in_all(tmp_path: Path) -> None:
+    """Others wait for the optimizer of rank 6 only in the next step, so for that of the last one never."""
+    late = Fault("compute", (6,), 1.8, operator="ApplyAdamWV2")
+    early = Fault("compute", (1,), 1.8, operator="FlashAttentionScore")
+    cluster = analyze(Job(tp=2, dp=4, faults=(late, early)), tmp_path).cluster
+    assert cluster is not None
+    assert {tuple(r.ranks) for r in cluster.roots if r.kind == "rank"} == {(6,), (1,)}
