@@ -87,9 +87,9 @@ def world_size(ranks: Sequence[RankSummary]) -> int | None:
     An operation with more links than there are other ranks says that some were not loaded.
     """
     told = [r.distributed["world_size"] for r in ranks if r.distributed.get("world_size")]
-    known = [m for r in ranks for g in r.groups for m in g.ranks]
-    if told or known:
-        return max([*told, *(m + 1 for m in known)])
+    known = [m + 1 for r in ranks for g in r.groups for m in g.ranks]
+    if told or known:  # what is recorded counts: a group may name ranks that do not exist
+        return max([*(told or known), *(r.rank + 1 for r in ranks)])
     numbers = sorted(r.rank for r in ranks)
     partners = max((links_beside(r.links) for r in ranks), default=0)
     return max(len(numbers), partners + 1) if numbers == list(range(len(numbers))) else None
