@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -46,7 +46,7 @@ def look_across(examined: Sequence[Examined], request: AnalyzeRequest, threshold
     study = study_job([e.summary for e in examined if e.summary is not None], thresholds)
     if study is None:
         asked = [_unanswered(e, _NO_JOB) for e in request.what_if if changes.names_ranks(e)]
-        return structs_replace(alone, what_if=[*asked, *alone.what_if]) if asked else alone
+        return replace(alone, what_if=[*asked, *alone.what_if]) if asked else alone
     devices = [_with_exposed(study, e.report) for e in examined]
     cluster = describe_job(study, devices, thresholds)
     findings = advise_job(study, cluster, thresholds, request.rules)
@@ -75,11 +75,6 @@ def own_findings(examined: Sequence[Examined], across: Across, thresholds: Thres
     return found
 
 
-def structs_replace(across: Across, what_if: list[WhatIf]) -> Across:
-    """Return the same with other what-ifs."""
-    return Across(across.devices, what_if, across.findings, across.cluster, across.study)
-
-
 _NO_JOB: Final = say("this asks about several ranks of one job: analyze the folder that holds them all")
 #: What every report of a job shows.
 _STANDARD: Final[tuple[tuple[str, Message], ...]] = (
@@ -90,8 +85,8 @@ _STANDARD: Final[tuple[tuple[str, Message], ...]] = (
 
 
 def _waited(study: JobStudy, device: Device) -> int:
-    rows = study.matched.rank == _place(study, device)
-    return int(study.waits.wait[rows].sum())
+    place = _place(study, device)
+    return int(study.waited[place]) if place >= 0 else 0
 
 
 def _place(study: JobStudy, device: Device) -> int:
@@ -138,15 +133,15 @@ def _split(study: JobStudy, place: int, parts: list[Partition], begin: I64, end:
 def _job_what_if(study: JobStudy, cluster: Cluster, asked: Sequence[str]) -> list[WhatIf]:
     """Answer what was asked of the job, then what every report shows, then what repairing the roots brings."""
     mine = [e for e in asked if changes.answers(e)]
-    found = [_answer(study, cluster, e, None) for e in mine]
+    found = [_answer(study, e, None) for e in mine]
     repairs = [(f"rank:{r.ranks[0]}=median", say("rank {rank} works like its peers", rank=r.ranks[0]))
                for r in cluster.roots if r.kind == "rank" and len(r.ranks) == 1]  # fmt: skip
-    shown = [_answer(study, cluster, e, title) for e, title in (*repairs, *_STANDARD) if e not in mine]
+    shown = [_answer(study, e, title) for e, title in (*repairs, *_STANDARD) if e not in mine]
     return [*found, *(w for w in shown if w.reason is None)]
 
 
-def _answer(study: JobStudy, cluster: Cluster, expression: str, title: Message | None) -> WhatIf:
-    answer = changes.predict(study, cluster.links, expression)
+def _answer(study: JobStudy, expression: str, title: Message | None) -> WhatIf:
+    answer = changes.predict(study, study.links, expression)
     if answer.reason is not None:
         return _unanswered(expression, answer.reason, title)
     length = max(study.length, 1.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -34,7 +35,7 @@ from npuperf.cluster.summary import RankSummary
 from npuperf.cluster.waits import JobWaits, find_waits
 from npuperf.documents.analysis import Elasticity
 from npuperf.documents.cluster import Link
-from npuperf.model.labels import F64, Mask
+from npuperf.model.labels import F64, I64, Mask
 from npuperf.model.thresholds import Thresholds
 
 #: By how much everything is scaled to see what the job depends on.
@@ -45,13 +46,16 @@ _NUDGE: Final = 0.9
 class JobStudy:
     """Everything that is worked out once per job. ``steps``: the step of each operation, from 0.
 
-    ``share``: of the job's length that other local time (neither compute nor waiting for the host) sets.
+    ``places``: where each device stands in the list of ranks, by its folder and number; ``waited``: all that each rank
+    waited, ns; ``other``: the elasticity of local time that is neither compute nor waiting for the host.
     """
 
     ranks: tuple[RankSummary, ...]
+    places: dict[tuple[str, int], int]
     matched: Matched
     clocks: Clocks
     waits: JobWaits
+    waited: I64
     job: JobProgram
     baseline: JobRun
     error: float
@@ -69,11 +73,6 @@ class JobStudy:
     other: float
     step_count: int
     world: int | None
-
-    @property
-    def places(self) -> dict[tuple[str, int], int]:
-        """Where each device stands in the list of ranks, by its folder and number."""
-        return {(r.source, r.device): i for i, r in enumerate(self.ranks)}
 
     @property
     def length(self) -> float:
@@ -128,9 +127,11 @@ def study_job(ranks: Sequence[RankSummary], thresholds: Thresholds) -> JobStudy 
     elasticity, other = _elasticity(job, baseline) if usable else (None, 0.0)
     return JobStudy(
         ranks=tuple(ranks),
+        places={(r.source, r.device): i for i, r in enumerate(ranks)},
         matched=matched,
         clocks=clocks,
         waits=waits,
+        waited=np.array([waits.wait[a:b].sum() for a, b in pairwise(matched.first.tolist())], np.int64),
         job=job,
         baseline=baseline,
         error=error,

@@ -47,7 +47,6 @@ def summarise(
     synced = (study.syncs.start - study.launches.skew, study.syncs.end - study.launches.skew)
     exposed = _minus(Intervals.union(operations.start, operations.end), compute)
     summary = _track(profile, operations, exposed, span, compute, _host(idle), _unblocked(exposed, idle, *synced))
-    hidden = compute.within(Intervals(operations.start, operations.end))
     host_ns = report.partition.host_wait_ns + report.partition.launch_latency_ns
     known = bool(idle.known.any()) or not report.partition.idle_ns
     shown = (study.steps.start < span[1]) & (study.steps.end > span[0])
@@ -57,7 +56,6 @@ def summarise(
         step_number=study.step_numbers[shown],
         step_start=study.steps.start[shown],
         step_end=study.steps.end[shown],
-        hidden_ns=hidden,
         bandwidth=profile.communication.bandwidth.of(inside),
         compute_ns=report.partition.compute_ns,
         host_ns=host_ns if known else None,
@@ -65,7 +63,6 @@ def summarise(
         experts=expert_times(tasks, types),
         slowed=slowed(tasks, thresholds)[:_OPERATORS],
         kineto=profile.kineto,
-        bound=report.verdict.bound,
         where=longest.where if longest else None,
         vendor_bubble_ns=_bubble(profile.vendor_steps),
     )
@@ -86,7 +83,6 @@ def summarise_without_kernels(profile: DeviceProfile, step: int | None) -> RankS
     span = int(busy.start[0]), int(busy.end[-1])
     none = Intervals(np.empty(0, np.int64), np.empty(0, np.int64))
     summary = _track(profile, operations, busy, span, none, none, np.zeros(len(busy), np.bool_))
-    unknown = np.full(len(operations), -1, np.int64)
     apart = bool(steps) and sum(v.comm_exposed for v in steps) >= (1 - _HIDDEN) * busy.total()
     numbers = sorted({int(s) for s in operations.step.tolist() if s >= 0})
     starts = [int(operations.start[operations.step == n].min()) for n in numbers]
@@ -95,7 +91,6 @@ def summarise_without_kernels(profile: DeviceProfile, step: int | None) -> RankS
         step_number=np.array(numbers, np.int64),
         step_start=np.array(starts, np.int64),
         step_end=np.array([*starts[1:], span[1]][: len(starts)], np.int64),
-        hidden_ns=np.zeros(len(operations), np.int64) if apart else unknown,
         bandwidth=profile.communication.bandwidth.of(inside),
         compute_ns=sum(v.compute for v in steps) if steps else None,
         exposed_known=apart,
@@ -314,7 +309,6 @@ def _track(
         exposed_op=owner,
         exposed_start=exposed.start,
         exposed_end=exposed.end,
-        hidden_ns=none,
         until=until,
         block_start=block_start,
         to_block=local(previous[:-1], block_start),

@@ -65,7 +65,7 @@ class RankSummary:
     ``compute_before`` and ``host_before``: per operation, what the track spent so between ``begin`` and its start.
 
     ``exposed_*``: stretches of exposed communication, disjoint and in order; ``exposed_op`` is the operation that
-    began first, which owns them. ``hidden_ns``: per operation, how much of it compute hid; -1 unknown.
+    began first, which owns them.
     ``step_start``/``step_end``: the steps that ``step_number`` names.
     ``span_ns``: the exporter's length of the window, where there are no kernels and ``begin`` and ``end`` are those of
     the operations alone; else None. ``compute_ns``, ``host_ns``: totals of the window, None where files do not tell.
@@ -86,7 +86,6 @@ class RankSummary:
     exposed_op: I64
     exposed_start: I64
     exposed_end: I64
-    hidden_ns: I64
     until: I64
     block_start: I64
     to_block: LocalTime
@@ -106,6 +105,5 @@ class RankSummary:
     operators: tuple[OperatorTime, ...] = ()
     experts: ExpertTimes | None = None
     slowed: tuple[Slowed, ...] = ()
-    bound: str = "unknown"
     where: str | None = None
     kineto: bool = False
