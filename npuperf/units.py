@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 NS_PER_US: Final = 1_000
@@ -91,3 +93,81 @@ COLUMN_UNITS: Final[dict[str, tuple[str, Callable[[float], str]]]] = {
     "tenth": ("%", lambda value: f"{10 * value:.1f}"),
     "plain": ("", lambda value: grouped(value, 3).rstrip("0").rstrip(".")),
 }
+
+#: Parts of a template's arguments that say nothing about what a kernel does.
+_PLAIN: Final = frozenset(
+    re.split(
+        " ",
+        "bool char short int long float double half void unsigned signed const true false auto size_t Array Half "
+        "BFloat16 OffsetCalculator TrivialOffsetCalculator TensorListMetadata OpaqueType TensorInfo LoadWithoutCast "
+        "StoreWithoutCast operator std at c10 detail",
+    )
+)
+_CPP: Final = re.compile(r"^(?:void |[\w:]*::)|^\w+<")
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_]\w*(?:::~?[A-Za-z_]\w*)*")
+_TOO_LONG: Final = 100
+
+
+def short_name(name: str) -> str:
+    """Return a C++ kernel's function, with what is innermost in its template; other names stay as they are."""
+    return next(forms(name))
+
+
+def short_names(names: Iterable[str]) -> dict[str, str]:
+    """Return short names for different names, of which no two are alike: where they would be, with what differs."""
+    short: dict[str, str] = {}
+    open_ = [(name, forms(name)) for name in dict.fromkeys(names)]
+    while open_:
+        tried = [(name, left, next(left)) for name, left in open_]
+        seen = Counter([*short.values(), *(form for _, _, form in tried)])
+        short |= {name: form for name, _, form in tried if seen[form] == 1 or form == name}
+        open_ = [(name, left) for name, left, _ in tried if name not in short]
+    return short
+
+
+def forms(name: str) -> Iterator[str]:
+    """Yield a name's forms, from the shortest to the whole name; … stands for what is left out."""
+    if _CPP.match(name) and ("<" in name or "(" in name):
+        bare = _without_groups(name.removeprefix("void ").replace("(anonymous namespace)::", ""))
+        function, _, arguments = bare.partition("<")
+        base = function.strip().rsplit("::", 1)[-1]
+        if base:
+            named = _named(arguments)
+            inner = max(named, key=lambda part: part[0])[1] if named else ""
+            yield f"{base}<…{inner}…>" if inner else f"{base}<…>" if arguments else base
+            yield f"{base}<…{'…'.join(part for _, part in named)}…>" if named else base
+            numbers = re.match(r"[\d, ]*", arguments)
+            if inner and numbers and numbers.group():
+                yield f"{base}<{numbers.group().rstrip(', ')}…{inner}…>"
+            whole = f"{function.strip().removeprefix('at::native::')}<{arguments}"
+            if len(whole) <= _TOO_LONG:
+                yield whole
+            from hashlib import sha256  # seldom needed, and --help would load it
+
+            yield f"{base}<…{inner}…> #{sha256(name.encode()).hexdigest()[:4]}"
+    yield name
+
+
+def _without_groups(name: str) -> str:
+    """Leave out everything in parentheses and braces: arguments of functions, and lambdas."""
+    kept, depth = [], 0
+    for sign in name:
+        depth += sign in "({"
+        if not depth:
+            kept.append(sign)
+        depth -= sign in ")}"
+    bare = re.sub(r"[\s:]*\b(?:operator|const)\b", "", "".join(kept))
+    return re.sub(r"(?:::)+(?=[,>\s]|$)", "", bare).strip()
+
+
+def _named(arguments: str) -> list[tuple[int, str]]:
+    """Return what a template's arguments name, each with how deep it lies; the first of equally deep ones counts."""
+    found, depth, at = [], 0, 0
+    for match in _IDENTIFIER.finditer(arguments):
+        between = arguments[at : match.start()]
+        depth += between.count("<") - between.count(">")
+        at = match.end()
+        part = match.group().rsplit("::", 1)[-1]
+        if part not in _PLAIN and not arguments[: match.start()][-1:].isdigit():
+            found.append((depth, part))
+    return found

@@ -23,7 +23,13 @@ def op_summary(path: Path, kernels: list[K]) -> Path:
     return path
 
 
-def database(path: Path, kernels: list[K], block: str, host: Sequence[H] = ()) -> Path:
+#: Two steps: number, and the host's time in them.
+STEPS = ((11, -10_000, 30_000), (12, 30_000, 90_000))
+
+
+def database(
+    path: Path, kernels: list[K], block: str, host: Sequence[H] = (), steps: Sequence[tuple[int, int, int]] = STEPS
+) -> Path:
     """The same kernels (and host events of the CANN process) as a database export would hold them."""
     strings: dict[str, int] = {}
 
@@ -40,8 +46,8 @@ def database(path: Path, kernels: list[K], block: str, host: Sequence[H] = ()) -
         "CREATE TABLE STEP_TIME(id, startNs, endNs); CREATE TABLE RANK_DEVICE_MAP(rankId, deviceId);"
         "CREATE TABLE STRING_IDS(id, value); INSERT INTO RANK_DEVICE_MAP VALUES (4, 0);"
     )
-    steps = [(11, EPOCH - 10_000, EPOCH + 30_000), (12, EPOCH + 30_000, EPOCH + 90_000)]
-    connection.executemany("INSERT INTO STEP_TIME VALUES (?,?,?)", steps)
+    ranges = [(number, EPOCH + start, EPOCH + end) for number, start, end in steps]
+    connection.executemany("INSERT INTO STEP_TIME VALUES (?,?,?)", ranges)
     for i, k in enumerate(kernels):
         start = EPOCH + k.start
         if k.core == "COMMUNICATION":

@@ -62,6 +62,11 @@ def product_of_soc(soc: str) -> str | None:
     return None
 
 
+def known_core_counts() -> list[tuple[int, int]]:
+    """Return the pairs of cube and vector cores that chips of the table have."""
+    return sorted({(cube, vector) for _, cube, vector in _SOCS})
+
+
 def known_socs() -> list[str]:
     """Return the names (patterns) of the table."""
     return [pattern for pattern, _, _ in _SOCS]

@@ -51,6 +51,10 @@ KERNEL_COLUMNS = (
     ColumnNames("stream", Kind.INT, ("stream id",)),
     ColumnNames("state", Kind.TEXT, ("op state",)),
     ColumnNames("shapes", Kind.TEXT, ("input shapes",)),
+    ColumnNames("dtypes", Kind.TEXT, ("input data types",)),
+    ColumnNames("formats", Kind.TEXT, ("input formats",)),
+    ColumnNames("out_dtypes", Kind.TEXT, ("output data types",)),
+    ColumnNames("out_formats", Kind.TEXT, ("output formats",)),
 )
 #: Without these a row says nothing about time.
 KERNEL_REQUIRED = ("start", "dur")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from npuperf.model.chip import Cores
 from npuperf.model.communication import Communication
+from npuperf.model.environment import Environment
 from npuperf.model.host import HostOps
 from npuperf.model.labels import I64
 from npuperf.model.tasks import Tasks
@@ -60,11 +61,41 @@ class VendorStep:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """How the profile was taken. None means the profile does not say."""
+    """How the profile was taken. None means the profile does not say.
+
+    ``overhead``: how many times longer a recorded step took than one outside of the recording, ``command`` the
+    program's command line; ``stacks``: whether call stacks were recorded; ``extras``: the options of ``npuperf
+    profile`` that were on and make recording dearer; ``watches_gc``: whether garbage collection was recorded.
+    """
 
     level: str | None = None
-    environment: dict[str, str] = field(default_factory=dict)
+    environment: Environment = field(default_factory=Environment)
     cann: str | None = None
+    torch: str | None = None
+    torch_npu: str | None = None
+    overhead: float | None = None
+    stacks: bool | None = None
+    extras: tuple[str, ...] = ()
+    watches_gc: bool | None = None
+    command: tuple[str, ...] = ()
+
+    def or_else(self, other: Context) -> Context:
+        """Fill what is not said from another description of the same recording."""
+        mine, theirs = self.environment, other.environment
+        at_start = theirs.at_start if mine.at_start is None else mine.at_start
+        return replace(
+            self,
+            level=self.level or other.level,
+            environment=Environment(mine.in_process or theirs.in_process, at_start),
+            cann=self.cann or other.cann,
+            torch=self.torch or other.torch,
+            torch_npu=self.torch_npu or other.torch_npu,
+            overhead=self.overhead if self.overhead is not None else other.overhead,
+            stacks=self.stacks if self.stacks is not None else other.stacks,
+            extras=tuple(dict.fromkeys((*self.extras, *other.extras))),
+            watches_gc=self.watches_gc if self.watches_gc is not None else other.watches_gc,
+            command=self.command or other.command,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,13 +14,15 @@ from npuperf.model.labels import I64, Labels
 
 _LOOK_BACK: Final = 4096
 _NESTED: Final = 16
+#: Events that ended before a time, inside the same outer one, stepped over to find what is around it.
+_NEAR: Final = 64
 _FRAME = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): (?P<function>.*)$")
 _LIBRARY = re.compile(
     r"(^|/)(torch|torch_npu|torchair|torchvision|transformers|megatron|mindspeed|numpy)/|site-packages/|dist-packages/"
-    r"|(^|/)lib/python3|(^|/)npuperf/agent/|^<|^nn\.Module"
+    r"|(^|/)torchinductor_[^/]*/|(^|/)lib/python3|(^|/)npuperf/agent/|^<|^nn\.Module"
 )
 #: Frames in which a profiler does its own work: npuperf's agent, torch_npu's profiler, torch's.
-PROFILER_FRAME: Final = r"npuperf/agent/session\.py\(|torch(_npu)?/profiler/profiler\.py\("
+PROFILER_FRAME: Final = r"(^|/)(npuperf/agent/session|torch(_npu)?/profiler/profiler)\.py\("
 _PROFILER = re.compile(PROFILER_FRAME)
 
 
@@ -74,8 +76,8 @@ class Spans:
 
     def around(self, thread: int, time: int) -> Iterator[int]:
         """Yield the indices of the events around ``time`` on ``thread``, the innermost (latest start) first."""
-        first, end = np.searchsorted(self.thread, [thread, thread + 1]).tolist()
-        last = first + int(np.searchsorted(self.start[first:end], time, side="right"))
+        first, end = self.thread.searchsorted((thread, thread + 1)).tolist()
+        last = first + int(self.start[first:end].searchsorted(time, side="right"))
         while last > first:  # look back block by block: what is near is usually enough
             begin = max(first, last - _LOOK_BACK)
             inside = np.flatnonzero(self.end[begin:last] >= time)
@@ -85,6 +87,25 @@ class Spans:
     def innermost(self, thread: int, time: int) -> int:
         """Return the index of the innermost event around ``time`` on ``thread``, or -1."""
         return next(self.around(thread, time), -1)
+
+    def latest(self, thread: I64, time: I64) -> I64:
+        """Return for each time the latest-started event around it on its thread, -1 if none is near.
+
+        Only a few events that have ended, inside the same outer one, are stepped over.
+        """
+        at = np.full(len(time), -1, np.int64)
+        first = np.zeros(len(time), np.int64)
+        for one in np.unique(thread).tolist():
+            mine = np.flatnonzero(thread == one)
+            begin, end = np.searchsorted(self.thread, [one, one + 1]).tolist()
+            at[mine] = begin + np.searchsorted(self.start[begin:end], time[mine], side="right") - 1
+            first[mine] = begin
+        for _ in range(_NEAR if len(self) else 0):
+            ended = (at >= first) & (self.end[at] < time)
+            if not ended.any():
+                break
+            at = np.where(ended, at - 1, at)
+        return np.where((at >= first) & (self.end[at] >= time), at, -1) if len(self) else at
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +131,8 @@ class Arrows:
 
     def forward_of(self, thread: int, start: int) -> tuple[int, int] | None:
         """Return thread and start of the forward operator of the backward operator that starts at ``start``."""
-        first, end = np.searchsorted(self.thread, [thread, thread + 1]).tolist()
-        at = first + int(np.searchsorted(self.time[first:end], start))
+        first, end = self.thread.searchsorted((thread, thread + 1)).tolist()
+        at = first + int(self.time[first:end].searchsorted(start))
         if at < end and self.time[at] == start:
             return int(self.forward_thread[at]), int(self.forward_time[at])
         return None
@@ -131,6 +152,11 @@ class HostOps:
     arrows: Arrows = field(default_factory=Arrows.none)
     events: Spans = field(default_factory=Spans.empty)
 
+    @property
+    def has_lines(self) -> bool:
+        """Tell whether lines of code can be known at all: frames or stacks are recorded."""
+        return len(self.frames) > 0 or len(self.stack.names) > 0
+
     def torch_op(self, op: int) -> str | None:
         """Return the innermost framework operator (``aten::mm``) around operator ``op``; -1 gives None.
 
@@ -142,40 +168,49 @@ class HostOps:
             name = self.ops.name[i]
             if name and "::" in name:
                 return name
-        return self.ops.name[op]
+        name = self.ops.name[op]
+        return None if name and name.startswith("ProfilerStep#") else name
 
     def code_line(self, op: int) -> str | None:
         """Return the line of the user's code that led to operator ``op``, or None if it was not recorded."""
-        if op < 0:
+        if op < 0 or not self.has_lines:
             return None
-        recorded = self.stack[op] if len(self.stack) else None
-        if recorded and (line := user_frame(recorded)):
-            return line
-        thread, time = int(self.ops.thread[op]), int(self.ops.start[op])
-        frame = self.frames.innermost(thread, time)
-        if frame < 0 and (forward := self._forward(op)):
-            frame = self.frames.innermost(*forward)
-        text = self.frames.name[frame] if frame >= 0 else None
-        return shorten(text) if text else None
+        return self._line(self._enclosing(op), int(self.ops.thread[op]), int(self.ops.start[op]))
 
     def line_at(self, thread: int, time: int) -> str | None:
         """Return the line of the user's code that ``thread`` was in, by its frames or its operators' stacks."""
+        if not self.has_lines:
+            return None
+        return self._line(self.ops.around(thread, time), thread, time)
+
+    def _line(self, around: Iterator[int], thread: int, time: int, *, forward: bool = True) -> str | None:
+        """Return the line by what is innermost: the recorded stack of an operator ``around``, or a frame.
+
+        A stack has the line that was run, a frame only that of its function. Backward operators have neither, and
+        stand where their forward operator does.
+        """
         frame = self.frames.innermost(thread, time)
-        text = self.frames.name[frame] if frame >= 0 else None
-        if text:
+        begun = int(self.frames.start[frame]) if frame >= 0 else None
+        operators = list(islice(around, _NESTED))
+        for op in operators:
+            if begun is not None and self.ops.start[op] < begun:
+                break
+            if line := self._recorded(op):
+                return line
+        if text := self.frames.name[frame] if frame >= 0 else None:
             return shorten(text)
-        lines = (self.code_line(op) for op in islice(self.ops.around(thread, time), _NESTED))
-        return next((line for line in lines if line), None)
+        found = (self.arrows.forward_of(thread, int(self.ops.start[i])) for i in operators) if forward else iter(())
+        behind = next((f for f in found if f), None)
+        return self._line(self.ops.around(*behind), *behind, forward=False) if behind else None
+
+    def _recorded(self, op: int) -> str | None:
+        """Return the line of an operator's recorded stack; that of a whole step only says where the step begins."""
+        stack = self.stack[op] if len(self.stack) else None
+        if not stack or (self.ops.name[op] or "").startswith("ProfilerStep#"):
+            return None
+        return user_frame(stack)
 
     def _enclosing(self, op: int) -> Iterator[int]:
         """Yield ``op`` and the operators around it, from the inside out."""
         thread, time, end = int(self.ops.thread[op]), int(self.ops.start[op]), self.ops.end[op]
         return (i for i in self.ops.around(thread, time) if self.ops.end[i] >= end)
-
-    def _forward(self, op: int) -> tuple[int, int] | None:
-        """Find the forward operator of the backward operator that ``op`` runs in."""
-        if not len(self.arrows.time):
-            return None
-        thread = int(self.ops.thread[op])
-        found = (self.arrows.forward_of(thread, int(self.ops.start[i])) for i in self._enclosing(op))
-        return next((f for f in found if f), None)

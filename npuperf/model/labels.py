@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from itertools import compress
 
 import numpy as np
 import numpy.typing as npt
@@ -53,13 +55,22 @@ class Labels:
 
     def compact(self) -> Labels:
         """Return the same column without the names that no cell uses."""
-        used, codes = np.unique(self.codes, return_inverse=True)
-        missing = int(used[0] < 0) if len(used) else 0
-        return Labels((codes - missing).astype(np.int32), tuple(self.names[c] for c in used[missing:].tolist()))
+        used = np.zeros(len(self.names) + 1, np.bool_)  # the last place is that of "not recorded"
+        used[self.codes] = True
+        used[-1] = False
+        if used[:-1].all():
+            return self
+        moved = (np.cumsum(used) - 1).astype(np.int32)
+        moved[-1] = -1
+        return Labels(moved[self.codes], tuple(compress(self.names, used.tolist())))
 
     def known(self) -> Mask:
         """Return True where a text was recorded."""
         return self.codes >= 0
+
+    def has(self, *patterns: re.Pattern[str]) -> bool:
+        """Tell whether one of the patterns is found in one of the names."""
+        return any(any(map(pattern.search, self.names)) for pattern in patterns)
 
     def flag(self, per_name: list[bool], default: bool = False) -> Mask:
         """Spread one answer per distinct name over the column."""

@@ -43,6 +43,8 @@ _COMMUNICATION_NAME = re.compile(r"^(hcom_|allreduceaicpukernel|.*nccl)|aivkerne
 _KERNEL_TYPE = re.compile(
     r"^(kernel_\w+|ai_?core|ai_?cpu|ai_?vector_?core|aic|aiv|aiv_sqe|mix_ai[cv]|dsa(_sqe)?)$", re.I
 )
+#: Names of operators' kernels: what they contain (MemSet, Label, Record, …) is no name of a hardware task.
+_KERNEL_NAME = re.compile(r"^(aclnn\w|trans_|atomic_)|_MemSet$")
 _MOVE = re.compile(r"memcpy|memset|sdma|dma_sqe|^dvpp|memory_?copy", re.I)
 _CONTROL = re.compile(
     r"event|notify|place_?holder|write[ _]value|profiling|wait|record|callback|barrier|label|maintenance"
@@ -72,7 +74,8 @@ def work_of_tasks(task_type: Labels, name: Labels) -> npt.NDArray[np.uint8]:
     open_names = np.unique(name.codes[(work == 255) & name.known()])
     by_name = np.full(len(name.names) + 1, Work.COMPUTE, np.uint8)
     for code in open_names.tolist():
-        found = _work_of_text(name.names[code])
+        text = name.names[code]
+        found = None if _KERNEL_NAME.search(text) else _work_of_text(text)
         by_name[code] = Work.COMPUTE if found is None else found
     work = np.where(work == 255, by_name[name.codes], work)
     communication = name.flag([bool(_COMMUNICATION_NAME.search(n)) for n in name.names])
@@ -105,7 +108,8 @@ class Tasks:
     """Tasks of one device, ordered by start. One entry per task; times are epoch nanoseconds.
 
     ``launch_*`` is the host call that submitted the task, ``NO_TIME`` (thread -1) where the profile does not tell;
-    ``op`` indexes the launching torch operator in :class:`npuperf.model.host.HostOps`, -1 unknown.
+    ``op`` indexes the launching torch operator in :class:`npuperf.model.host.HostOps`, -1 unknown; ``operands``: see
+    :class:`npuperf.model.operands.Operands`; ``copy``: the direction of a copy ("host to device") where it is recorded.
     ``pmu`` maps hardware-counter names to float columns, NaN where absent.
     """
 
@@ -121,6 +125,8 @@ class Tasks:
     core: Labels
     state: Labels
     shapes: Labels
+    operands: Labels
+    copy: Labels
     launch_start: I64
     launch_end: I64
     launch_thread: I64
@@ -143,6 +149,8 @@ class Tasks:
         core: Labels | None = None,
         state: Labels | None = None,
         shapes: Labels | None = None,
+        operands: Labels | None = None,
+        copy: Labels | None = None,
         launch_start: I64 | None = None,
         launch_end: I64 | None = None,
         launch_thread: I64 | None = None,
@@ -164,6 +172,8 @@ class Tasks:
             core=core or Labels.missing(n),
             state=state or Labels.missing(n),
             shapes=shapes or Labels.missing(n),
+            operands=operands or Labels.missing(n),
+            copy=copy or Labels.missing(n),
             launch_start=no_times(n) if launch_start is None else launch_start,
             launch_end=no_times(n) if launch_end is None else launch_end,
             launch_thread=unknown(n) if launch_thread is None else launch_thread,

@@ -17,7 +17,12 @@ class Thresholds:
     latency_quantile: float
     latency_limit_ns: int
     skew_limit_ns: int
+    clock_rounding_ns: int
+    whole_step_share: float
+    round_trip_ns: int
     pmu_share: float
+    pmu_lead_share: float
+    pmu_busy_share: float
     conflict_share: float
     vendor_tolerance: float
     small_kernel_ns: int
@@ -36,7 +41,6 @@ class Thresholds:
     phase_share: float
     odd_step_share: float
     cause_share: float
-    collectives_least: int
     tiling_cache_entries: int
     host_operator_elements: int
     uneven_share: float
@@ -45,6 +49,7 @@ class Thresholds:
     comm_exposed_share: float
     severity_high: float
     severity_medium: float
+    first_call_factor: float
     transfer_ratio: float
     peers_least: int
     lost_share: float
@@ -52,6 +57,9 @@ class Thresholds:
     packet_alignment_bytes: int
     beside_kernels_least: int
     beside_ratio: float
+    enough_data: float
+    recording_cost_share: float
+    compile_call_ns: int
 
     def as_dict(self) -> dict[str, float]:
         """Return all of them, by name."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from npuperf.messages import say
 from npuperf.model.chip import Cores
 from npuperf.model.columns import STEP_COLUMNS, STEP_REQUIRED
 from npuperf.model.device import Context, VendorStep
+from npuperf.model.environment import Environment
 from npuperf.model.labels import I64
 from npuperf.model.tasks import NO_TIME
 from npuperf.readers.comm_groups import GroupBook, book_of
@@ -41,24 +42,72 @@ def read_cores(infos: tuple[Path, ...], log: ReadLog) -> dict[int, Cores]:
 
 @dataclass(frozen=True, slots=True)
 class RecordedMachine:
-    """What ``npuperf.json`` says of the machine that a run was recorded on."""
+    """What ``npuperf.json`` says of the machine that a run was recorded on, and of the recording."""
 
     soc: str | None = None
-    cann: str | None = None
     cores: Cores | None = None
+    context: Context = field(default_factory=Context)
 
 
 def read_machine(manifest: Path | None, log: ReadLog) -> RecordedMachine:
-    """Read chip, core counts and CANN version from the manifest of a run."""
+    """Read chip and core counts from the manifest of a run, and how it was recorded."""
     found = _json(manifest, log) if manifest else {}
     if manifest:
         log.use(manifest)
     cube, vector = _int(found.get("cores_cube")), _int(found.get("cores_vector"))
     return RecordedMachine(
         soc=_text(found.get("soc")),
-        cann=_text(_object(found, "versions").get("cann")),
+        context=_recorded_by_us(found),
         cores=Cores(cube, vector, say("{file}", file=MANIFEST)) if cube else None,
     )
+
+
+#: Options of ``npuperf profile`` that make recording dearer, with torch_npu's names for them in profiler_info.
+_DEAR: Final = (
+    ("stack", "with_stack"),
+    ("modules", "with_modules"),
+    ("memory", "profile_memory"),
+    ("flops", "with_flops"),
+    ("shapes", "record_shapes"),
+    ("l2_cache", "_l2_cache"),
+    ("op_args", "record_op_args"),
+    ("op_attr", "_op_attr"),
+    ("sys_io", "_sys_io"),
+    ("sys_interconnection", "_sys_interconnection"),
+    ("host_sys", "_host_sys"),
+)
+
+
+def _recorded_by_us(manifest: dict[str, Any]) -> Context:
+    """Read how a program was run and recorded; where data was only exported, that says nothing of the run."""
+    if not manifest or manifest.get("imported_from"):
+        return Context()
+    versions, options = _object(manifest, "versions"), _object(manifest, "options")
+    environment = manifest.get("environment")
+    at_start = {str(k): str(v) for k, v in environment.items()} if isinstance(environment, dict) else None
+    command = manifest.get("command")
+    watched = options.get("gc_threshold") is not None if "gc_threshold" in options else None
+    return Context(
+        environment=Environment(at_start=at_start),
+        cann=_text(versions.get("cann")),
+        torch=_text(versions.get("torch")),
+        torch_npu=_text(versions.get("torch_npu")),
+        overhead=_overhead(_object(manifest, "overhead")),
+        stacks=_flag(options.get("stack")),
+        extras=tuple(ours for ours, _ in _DEAR if options.get(ours)),
+        watches_gc=watched,
+        command=tuple(map(str, command)) if isinstance(command, list) else (),
+    )
+
+
+def _overhead(found: dict[str, Any]) -> float | None:
+    """Return how many times longer a recorded step took than those outside of the recording."""
+    inside, outside = _int(found.get("inside_ns")), _int(found.get("outside_ns"))
+    return inside / outside if inside is not None and outside else None
+
+
+def _flag(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None
 
 
 def read_context(
@@ -66,14 +115,21 @@ def read_context(
 ) -> tuple[Context, int | None, GroupBook]:
     """Read how the profile was taken, the rank if it is recorded, and the rank's process groups."""
     info = _json(profiler_info, log) if profiler_info else {}
+    common = _object(_object(info, "config"), "common_config")
     experimental = _object(_object(info, "config"), "experimental_config")
+    options, gc = {**common, **experimental}, "_gc_detect_threshold"
     described = _json(metadata, log) if metadata else {}
     environment = _object(described, "ENV_VARIABLES")
     log.use(*filter(None, (profiler_info, metadata)))
     context = Context(
         level=_text(experimental.get("_profiler_level")),
-        environment={str(k): str(v) for k, v in environment.items()},
+        environment=Environment({str(k): str(v) for k, v in environment.items()}),
         cann=_text(info.get("cann_version")),
+        torch=_text(info.get("torch_version")),
+        torch_npu=_text(info.get("torch_npu_version")),
+        stacks=_flag(common.get("with_stack")),
+        extras=tuple(ours for ours, theirs in _DEAR if options.get(theirs)),
+        watches_gc=experimental[gc] is not None if gc in experimental else None,
     )
     return context, _int(info.get("rank_id")), book_of(described)
 

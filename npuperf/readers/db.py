@@ -6,6 +6,8 @@ each table.
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -19,20 +21,22 @@ from npuperf.model.communication import Communication
 from npuperf.model.device import HostSteps, VendorStep
 from npuperf.model.host import HostOps, Spans
 from npuperf.model.labels import F32, I64, Labels, Mask
+from npuperf.model.operands import OPERAND_COLUMNS, operand_labels
 from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, UNKNOWN, Tasks, Work, work_of_rows, work_of_tasks
+from npuperf.readers.behind import behind_launches, carrying
 from npuperf.readers.comm_db import DbCommunication, read_communication_db
 from npuperf.readers.comm_sums import read_sums
 from npuperf.readers.join import match, pick
 from npuperf.readers.log import ReadLog
 from npuperf.readers.sqlite import Database, open_database
-from npuperf.readers.timeline import TraceTimeline
+from npuperf.readers.timeline import VAGUE, TraceTimeline
+from npuperf.readers.torch_db import TorchEvents, host_times, joined, read_torch
 from npuperf.units import NS_PER_US
 
-_NODE, _TORCH_OP, _PYTHON_FRAME = 10000, 50001, 50003
+_NODE: Final = 10000
 #: CANN_API.type → the layer's name in timelines.
 _LAYERS: Final = {5000: "Runtime", 5500: "Hccl", 10000: "Node", 15000: "Model", 20000: "AscendCL"}
 _INVALID: Final = (4294967295, -1)
-_TID_MASK: Final = 0xFFFFFFFF
 
 
 def read_db(path: Path, log: ReadLog) -> tuple[TraceTimeline, dict[int, int], DbCommunication]:
@@ -46,10 +50,11 @@ def read_db(path: Path, log: ReadLog) -> tuple[TraceTimeline, dict[int, int], Db
                 say("{path}: no table TASK, so no device tasks in this database", path=str(path)),
                 hint=say("give ascend_pytorch_profiler_*.db or msprof_*.db"),
             )
-        calls, api = _calls(db), _api(db)
-        host = HostOps(api.ops, api.stack, events=_events(db, calls, api))
-        tasks, device = _tasks(db, calls, api)
-        collective, comm_device = _communication(db, calls, device)
+        calls = _calls(db)
+        torch = read_torch(db, calls.connection[calls.launching()])
+        host = HostOps(torch.ops, torch.stack, torch.frames, torch.arrows, _events(db, calls, torch))
+        tasks, device = _tasks(db, calls, torch)
+        collective, comm_device = _communication(db, calls, torch, device)
         if not len(tasks) and not len(collective):
             raise InputError(
                 say("{path}: no device task could be read: the tables are empty or damaged", path=str(path))
@@ -60,9 +65,10 @@ def read_db(path: Path, log: ReadLog) -> tuple[TraceTimeline, dict[int, int], Db
         }
         steps = db.columns("STEP_TIME", {"number": "id", "start": "startNs", "end": "endNs"})
         ranks = db.columns("RANK_DEVICE_MAP", {"rank": "rankId", "device": "deviceId"})
-        recorded = read_communication_db(db)
+        recorded, environment = read_communication_db(db), _environment(db)
     pairs = zip(ranks["device"].tolist(), ranks["rank"].tolist(), strict=True)
-    timeline = TraceTimeline(devices, host, HostSteps(steps["number"], steps["start"], steps["end"]))
+    host_steps = HostSteps(steps["number"], steps["start"], steps["end"])
+    timeline = TraceTimeline(devices, host, host_steps, environment=environment)
     return timeline, {d: r for d, r in pairs if r >= 0}, recorded
 
 
@@ -95,7 +101,18 @@ def _split(db: Database) -> list[VendorStep]:
     ]  # fmt: skip
 
 
-def _tasks(db: Database, calls: _Calls, api: _Api) -> tuple[Tasks, I64]:
+def _environment(db: Database) -> dict[str, str]:
+    """Read the variables that torch_npu records, as it does in profiler_metadata.json."""
+    query = "SELECT value FROM META_DATA WHERE name = 'ENV_VARIABLES'"
+    for batch in db.rows("META_DATA", query) if {"name", "value"} <= db.has("META_DATA") else ():
+        for (value,) in batch:
+            with suppress(TypeError, ValueError):
+                found = json.loads(value)
+                return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
+    return {}
+
+
+def _tasks(db: Database, calls: _Calls, torch: TorchEvents) -> tuple[Tasks, I64]:
     task = db.columns(
         "TASK",
         {
@@ -111,33 +128,49 @@ def _tasks(db: Database, calls: _Calls, api: _Api) -> tuple[Tasks, I64]:
     )
     compute = _compute_info(db)
     row = match(task["id"], compute["id"])
+    no_block = compute["block"] == 0  # a kernel runs on at least one core
     runtime = db.text(task["type"])
-    cores = Labels(runtime.codes, tuple(RUNTIME_CORES.get(n, n) for n in runtime.names))
+    named = Labels.of([None if n in VAGUE else RUNTIME_CORES.get(n, n) for n in runtime.names])
+    cores = named.take(runtime.codes.astype(np.int64))
     name, core = db.text(compute["name"]).take(row), db.text(compute["core"]).take(row)
     is_row = row >= 0
     work = np.where(is_row, work_of_rows(core, name), work_of_tasks(cores, runtime))
-    # Kernel-typed tasks without an operator record are FFTS+ parents: the text timeline hides them as well.
-    work = np.where(~is_row & (work == Work.COMPUTE), np.uint8(Work.CONTROL), work).astype(np.uint8)
-    launch_start, launch_end, launch_thread = calls.launches(task["connection"])
+    # Kernel-typed tasks without an operator record are FFTS+ parents of others: timelines leave them out as well.
+    # Where no operator is recorded at all, only those of collectives can be told.
+    collective = db.columns("COMMUNICATION_OP", {"connection": "connectionId"})["connection"]
+    parent = ~is_row & (work == Work.COMPUTE) & (is_row.any() | np.isin(task["connection"], collective))
+    launch_start, launch_end, launch_thread, op = _launches(calls, torch, task["connection"])
     tasks = Tasks.build(
         task["start"],
         task["end"],
         work,
         stream=task["stream"],
-        block=pick(compute["block"], row),
-        mix_block=pick(compute["mix_block"], row),
+        block=pick(np.where(no_block, UNKNOWN, compute["block"]), row),
+        mix_block=pick(np.where(no_block, UNKNOWN, compute["mix_block"]), row),
         name=name.fill(runtime),
         type=db.text(compute["type"]).take(row),
         core=core.fill(cores),
         state=db.text(compute["state"]).take(row),
         shapes=db.text(compute["shapes"]).take(row),
+        operands=operand_labels(*(db.text(compute[name]) for name in OPERAND_COLUMNS)).take(row),
+        copy=_copies(db, task["id"]),
         launch_start=launch_start,
         launch_end=launch_end,
         launch_thread=launch_thread,
-        op=_ops(db, api, task["connection"]),
+        op=op,
         pmu=_pmu(db, task["id"]),
     )
-    return tasks, task["device"]
+    tasks = tasks.filter(~parent)
+    return tasks.with_columns(core=tasks.core.compact()), task["device"][~parent]
+
+
+def _copies(db: Database, tasks: I64) -> Labels:
+    """Return the direction of copies: recorded by msprof with --runtime-api."""
+    copies = db.columns("MEMCPY_INFO", {"id": "globalTaskId", "operation": "memcpyOperation"})
+    names = {number: name for batch in db.rows("ENUM_MEMCPY_OPERATION", "SELECT id, name FROM ENUM_MEMCPY_OPERATION")
+             for number, name in batch} if len(copies["id"]) else {}  # fmt: skip
+    row = match(tasks, copies["id"])
+    return Labels.of([names.get(number) for number in copies["operation"].tolist()]).take(row)
 
 
 def _compute_info(db: Database) -> dict[str, I64]:
@@ -151,6 +184,10 @@ def _compute_info(db: Database) -> dict[str, I64]:
         "mix_block": ("mixBlockNum", "mixBlockDim"),
         "state": ("opState",),
         "shapes": ("inputShapes",),
+        "dtypes": ("inputDataTypes",),
+        "formats": ("inputFormats",),
+        "out_dtypes": ("outputDataTypes",),
+        "out_formats": ("outputFormats",),
     }
     table = "COMPUTE_TASK_INFO"
     return db.columns(table, {name: db.first(table, *spelled) for name, spelled in columns.items()})
@@ -168,70 +205,38 @@ class _Calls:
     name: Labels
     whole: Mask
 
+    def launching(self) -> Mask:
+        """Tell the calls that launch kernels through a node."""
+        nodes: Mask = self.kind == _NODE
+        return nodes & self.name.flag([n == "launch" for n in self.name.names])
+
     def launches(self, connection: I64) -> tuple[I64, I64, I64]:
         """Find launches by connection id: the node level first, else the start of whichever call carried it."""
-        connection = np.where(np.isin(connection, _INVALID), -2, connection)
-        is_launch = (self.kind == _NODE) & self.name.flag([n == "launch" for n in self.name.names])
-        launch, other = (self._carrying(connection, np.flatnonzero(rows)) for rows in (is_launch, ~is_launch))
+        launch, other = (self._carrying(connection, np.flatnonzero(r)) for r in (self.launching(), ~self.launching()))
         call = np.where(launch >= 0, launch, other)
         end = np.where(launch >= 0, pick(self.end, launch), pick(self.start, other, NO_TIME))
         return pick(self.start, call, NO_TIME), end, pick(self.thread, call)
 
     def _carrying(self, connection: I64, rows: I64) -> I64:
-        return pick(rows, match(connection, self.connection[rows]))
+        return pick(rows, carrying(connection, self.start[rows], self.connection[rows]))
 
 
-def _host_times(db: Database, table: str) -> dict[str, str]:
-    """Return what is read of every table of host events. Some exporters write times as text."""
-    thread = db.first(table, "globalTid")
-    return {
-        "start": "CAST(startNs AS INTEGER)",
-        "end": "CAST(endNs AS INTEGER)",
-        "whole": "endNs >= startNs",
-        "thread": f"{thread} & {_TID_MASK}" if thread == "globalTid" else thread,
-    }
+def _launches(calls: _Calls, torch: TorchEvents, connection: I64) -> tuple[I64, I64, I64, I64]:
+    """Find the launches of tasks, and the torch operators behind them."""
+    connection = np.where(np.isin(connection, _INVALID), -2, connection)
+    start, end, thread = calls.launches(connection)
+    return start, end, thread, behind_launches(torch.ops, torch.queue, thread, start, torch.op_of(connection))
 
 
 def _calls(db: Database) -> _Calls:
     table = "CANN_API"
     wanted = {"name": "name", "kind": db.first(table, "type"), "connection": db.first(table, "connectionId")}
-    rows = db.columns(table, _host_times(db, table) | wanted)
+    rows = db.columns(table, host_times(db, table) | wanted)
     name, whole = db.text(rows.pop("name")), rows.pop("whole") > 0
     return _Calls(name=name, whole=whole, **rows)
 
 
-@dataclass(frozen=True, slots=True)
-class _Api:
-    """PYTORCH_API: torch operators with their stacks and connections, and all events of the table but frames."""
-
-    ops: Spans
-    stack: Labels
-    connection: I64
-    events: Spans
-
-
-def _api(db: Database) -> _Api:
-    table = "PYTORCH_API"
-    if not db.has(table):
-        none = np.empty(0, np.int64)
-        return _Api(Spans.empty(), Labels.missing(0), none, Spans.empty())
-    wanted = {"kind": "type", "name": "name"}
-    wanted |= {"stack": db.first(table, "callchainId"), "connection": db.first(table, "connectionId")}
-    where = f"WHERE type != {_PYTHON_FRAME} OR type IS NULL"
-    rows = db.columns(table, _host_times(db, table) | wanted, where)
-    name = db.text(rows["name"])
-    is_op = np.flatnonzero(np.isin(rows["kind"], (_TORCH_OP, UNKNOWN)))
-    is_op = is_op[np.lexsort((rows["start"][is_op], rows["thread"][is_op]))]
-    events = np.flatnonzero(rows["whole"] > 0)
-    return _Api(
-        Spans(rows["start"][is_op], rows["end"][is_op], rows["thread"][is_op], name.take(is_op).compact()),
-        _stacks(db, rows["stack"][is_op]),
-        rows["connection"][is_op],
-        Spans(rows["start"][events], rows["end"][events], rows["thread"][events], name.take(events).compact()),
-    )
-
-
-def _communication(db: Database, calls: _Calls, devices: I64) -> tuple[Tasks, I64]:
+def _communication(db: Database, calls: _Calls, torch: TorchEvents, devices: I64) -> tuple[Tasks, I64]:
     table = "COMMUNICATION_OP"
     device = db.first(table, "deviceId")
     only = int(devices[0]) if len(devices) and (devices == devices[0]).all() else -1
@@ -251,7 +256,7 @@ def _communication(db: Database, calls: _Calls, devices: I64) -> tuple[Tasks, I6
         db.log.warn(say("{path}: communication operators name no device, and there are several devices; these "
 "operators are left out",
                         path=str(db.path)))  # fmt: skip
-    launch_start, launch_end, launch_thread = calls.launches(op["connection"])
+    launch_start, launch_end, launch_thread, launcher = _launches(calls, torch, op["connection"])
     tasks = Tasks.build(
         op["start"],
         op["end"],
@@ -262,6 +267,7 @@ def _communication(db: Database, calls: _Calls, devices: I64) -> tuple[Tasks, I6
         launch_start=launch_start,
         launch_end=launch_end,
         launch_thread=launch_thread,
+        op=launcher,
     ).filter(op["device"] >= 0)
     return tasks, op["device"][op["device"] >= 0]
 
@@ -287,45 +293,32 @@ def _pmu(db: Database, tasks: I64) -> dict[str, F32]:
     return {name: column[rows] for name, column in named if name is not None}
 
 
-def _events(db: Database, calls: _Calls, api: _Api) -> Spans:
+def _events(db: Database, calls: _Calls, torch: TorchEvents) -> Spans:
     """Return the events of all host layers under the names that timelines give them."""
     whole = np.flatnonzero(calls.whole)
-    names = _layered(calls.name.take(whole), calls.kind[whole])
-    parts = [Spans(calls.start[whole], calls.end[whole], calls.thread[whole], names), api.events]
+    names = _layered(calls.name.take(whole), calls.kind[whole], _layers(db))
+    parts = [Spans(calls.start[whole], calls.end[whole], calls.thread[whole], names), torch.events]
     if db.has("MSTX_EVENTS"):
-        rows = db.columns("MSTX_EVENTS", _host_times(db, "MSTX_EVENTS") | {"name": "message"}, "WHERE endNs >= startNs")
+        rows = db.columns("MSTX_EVENTS", host_times(db, "MSTX_EVENTS") | {"name": "message"}, "WHERE endNs >= startNs")
         parts.append(Spans(rows["start"], rows["end"], rows["thread"], db.text(rows["name"])))
-    start, end, thread = (np.concatenate([getattr(p, n) for p in parts]) for n in ("start", "end", "thread"))
-    name = Labels.concat([p.name for p in parts])
-    order = np.lexsort((-end, start, thread))
-    return Spans(start[order], end[order], thread[order], name.take(order))
+    return joined(parts)
 
 
-def _layered(name: Labels, kind: I64) -> Labels:
+def _layers(db: Database) -> dict[int, str]:
+    """Return the layers' names; what was Hccl is called Communication by newer exporters, in timelines as well."""
+    number = next(n for n, layer in _LAYERS.items() if layer == "Hccl")
+    query = f"SELECT name FROM ENUM_API_TYPE WHERE id = {number}"
+    named = [str(name) for batch in db.rows("ENUM_API_TYPE", query) for (name,) in batch]
+    return _LAYERS | ({number: "Communication"} if named == ["communication"] else {})
+
+
+def _layered(name: Labels, kind: I64, layers: dict[int, str]) -> Labels:
     """Put the layer in front of the names of CANN calls, as timelines do."""
-    parts = [name.filter(kind == number) for number in _LAYERS]
+    parts = [name.filter(kind == number) for number in layers]
     tagged = [Labels(p.codes, tuple(f"{layer}@{n}" for n in p.names)).compact()
-              for p, layer in zip(parts, _LAYERS.values(), strict=True)]  # fmt: skip
-    plain = ~np.isin(kind, list(_LAYERS))
-    order = np.concatenate([*(np.flatnonzero(kind == number) for number in _LAYERS), np.flatnonzero(plain)])
+              for p, layer in zip(parts, layers.values(), strict=True)]  # fmt: skip
+    plain = ~np.isin(kind, list(layers))
+    order = np.concatenate([*(np.flatnonzero(kind == number) for number in layers), np.flatnonzero(plain)])
     back = np.empty(len(order), np.int64)
     back[order] = np.arange(len(order))
     return Labels.concat([*tagged, name.filter(plain).compact()]).take(back)
-
-
-def _stacks(db: Database, ids: I64) -> Labels:
-    """Return the recorded stacks with these ids, innermost frame first."""
-    rows = db.columns("PYTORCH_CALLCHAINS", {"id": "id", "stack": "stack", "depth": "stackDepth"})
-    order = np.lexsort((rows["depth"], rows["id"]))
-    stacks: dict[int, list[str]] = {}
-    for id_, frame in zip(rows["id"][order].tolist(), rows["stack"][order].tolist(), strict=True):
-        stacks.setdefault(id_, []).append(db.strings.get(frame, ""))
-    known, codes = np.unique(ids, return_inverse=True)
-    return Labels.of([";".join(stacks[i]) if i in stacks else None for i in known.tolist()]).take(codes)
-
-
-def _ops(db: Database, api: _Api, connection: I64) -> I64:
-    """Find the torch operator behind each task: CONNECTION_IDS ties an operator to its launches."""
-    pairs = db.columns("CONNECTION_IDS", {"id": "id", "connection": "connectionId"})
-    pair = match(np.where(np.isin(connection, _INVALID), -2, connection), pairs["connection"])
-    return pick(match(pairs["id"], np.where(api.connection < 0, -3, api.connection)), pair)

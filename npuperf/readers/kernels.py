@@ -14,12 +14,13 @@ from npuperf.errors import InputError
 from npuperf.messages import Message, say, say_n
 from npuperf.model.columns import KERNEL_COLUMNS, KERNEL_REQUIRED
 from npuperf.model.labels import I64, Labels
+from npuperf.model.operands import OPERAND_COLUMNS, operand_labels
 from npuperf.model.tasks import NO_TIME, UNKNOWN, Tasks, Work, work_of_rows
 from npuperf.readers.find import Source
 from npuperf.readers.join import match, match_keys, pack, pick
 from npuperf.readers.log import ReadLog
 from npuperf.readers.table import RowTable, read_table
-from npuperf.readers.timeline import TraceTimeline
+from npuperf.readers.timeline import TraceTimeline, assign_steps
 from npuperf.units import NS_PER_MS, NS_PER_S, NS_PER_US
 
 #: Tables with fewer rows than one in so many that stand there twice are taken as they are.
@@ -96,6 +97,7 @@ def _rows(table: RowTable, path: str, log: ReadLog) -> tuple[Tasks, I64, I64]:
         rows = np.flatnonzero(~usable) + 2
         log.lose(path, len(rows), say("no readable start or duration; first in row {row}", row=int(rows[0])))
     core, name = table.texts["core"], table.texts["name"]
+    no_block = table.ints["block"] == 0  # a kernel runs on at least one core
     tasks = Tasks.build(
         start,
         start + np.maximum(dur, 0),
@@ -105,10 +107,11 @@ def _rows(table: RowTable, path: str, log: ReadLog) -> tuple[Tasks, I64, I64]:
         core=core,
         state=table.texts["state"],
         shapes=table.texts["shapes"],
+        operands=operand_labels(*(table.texts[name] for name in OPERAND_COLUMNS)),
         stream=table.ints["stream"],
         step=table.ints["step"],
-        block=np.where(table.ints["block"] == 0, UNKNOWN, table.ints["block"]),  # a kernel runs on at least one core
-        mix_block=table.ints["mix_block"],
+        block=np.where(no_block, UNKNOWN, table.ints["block"]),
+        mix_block=np.where(no_block, UNKNOWN, table.ints["mix_block"]),
         pmu=table.pmu,
     )
     return tasks.filter(usable), table.ints["device"][usable], table.times["wait"][usable]
@@ -163,7 +166,7 @@ def merge(
             )
             merged[number] = rows
         else:
-            merged[number if number is not None else name] = _merge(rows, seen, lost, source, log)
+            merged[number if number is not None else name] = _merge(rows, seen, timeline, lost, source, log)
     for number in timeline.devices.keys() - used:
         log.warn(say("{path}: device {device} is only in the timeline; Block Dim and counters are unknown for it",
                      path=root, device=number))  # fmt: skip
@@ -179,7 +182,7 @@ def _same_device(number: int | None, timeline: TraceTimeline, *, alone: bool) ->
     return number, None
 
 
-def _merge(rows: Tasks, seen: Tasks, lost: bool, source: Source, log: ReadLog) -> Tasks:
+def _merge(rows: Tasks, seen: Tasks, timeline: TraceTimeline, lost: bool, source: Source, log: ReadLog) -> Tasks:
     """Give the rows of a kernel table their launches, and add the tasks that only the timeline has."""
     place = _places(rows, seen)
     compute = rows.work == Work.COMPUTE
@@ -215,14 +218,22 @@ def _merge(rows: Tasks, seen: Tasks, lost: bool, source: Source, log: ReadLog) -
                        "{path}: {n} kernels missing in the table were taken from the timeline; each is counted "
 "in the step of the kernel before it, which may be the wrong step",
                        int(np.count_nonzero(unlisted)), path=str(source.root)))  # fmt: skip
-    return Tasks.concat([rows, _with_steps(seen.filter(extra), rows)])
+    both = Tasks.concat([rows, _with_steps(seen.filter(extra), rows, timeline)])
+    return both.with_columns(core=both.core.compact())
 
 
-def _with_steps(extra: Tasks, rows: Tasks) -> Tasks:
-    """Tasks that only the timeline has take the step of the kernel before them."""
+def _with_steps(extra: Tasks, rows: Tasks, timeline: TraceTimeline) -> Tasks:
+    """Tasks that only the timeline has are of the step that launched them, else of that of the kernel before them.
+
+    Kernels that the table lost always are of the latter, among the table's own.
+    """
     order = np.argsort(rows.start, kind="stable")
     before = np.searchsorted(rows.start[order], extra.start, side="right") - 1
-    return extra.with_columns(step=pick(rows.step[order], before))
+    step = pick(rows.step[order], before)
+    if len(timeline.host_steps):
+        of_host = extra.launched & (extra.work != Work.COMPUTE)
+        step = np.where(of_host, assign_steps(extra, timeline.host, timeline.host_steps).step, step)
+    return extra.with_columns(step=step)
 
 
 def _places(rows: Tasks, seen: Tasks) -> I64:

@@ -35,11 +35,13 @@ class Args(msgspec.Struct, gc=False):
     task_type: Scalar = msgspec.field(default=None, name="Task Type")
     label: Scalar = msgspec.field(default=None, name="name")
     labels: Scalar = msgspec.field(default=None, name="labels")
+    sort_index: Scalar = None
     stack: Scalar = msgspec.field(default=None, name="Call stack")
     correlation: Scalar = msgspec.field(default=None, name="correlation")
     external: Scalar = msgspec.field(default=None, name="External id")
     stream: Scalar = msgspec.field(default=None, name="stream")
     device: Scalar = msgspec.field(default=None, name="device")
+    operation: Scalar = msgspec.field(default=None, name="operation")
 
 
 class Event(msgspec.Struct, gc=False):

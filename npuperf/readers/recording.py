@@ -75,7 +75,7 @@ class _Found:
         if not self.source.timeline:
             return
         with self.attempt():
-            self.timeline = interpret(read_trace(self.source.timeline, self.log, progress))
+            self.timeline = interpret(read_trace(self.source.timeline, self.log, progress), self.source.timeline)
             self.log.kineto = self.timeline.kineto
             self.log.use(*self.source.timeline)
 
@@ -88,6 +88,9 @@ class _Found:
             self.timeline, self.ranks, recorded = read_db(self.source.db, self.log)
             self.communication.take(recorded)
             self.log.use(self.source.db)
+            if self.timeline.environment and not self.context.environment.in_process:
+                environment = replace(self.context.environment, in_process=self.timeline.environment)
+                self.context = replace(self.context, environment=environment)
 
     def read_vendor(self) -> None:
         """Read the exporter's own split of the steps; from the database also its sums, where no JSON has them."""
@@ -167,7 +170,7 @@ def _read(source: Source, log: ReadLog, progress: Progress | None) -> _Found:
     found = _Found(source, log)
     context, found.rank, found.communication.book = read_context(source.profiler_info, source.metadata, log)
     found.machine = read_machine(source.manifest, log)
-    found.context = replace(context, cann=context.cann or found.machine.cann)
+    found.context = context.or_else(found.machine.context)
     with ThreadPoolExecutor(1) as beside:  # tables are parsed without the interpreter lock, traces with it
         own = ReadLog()  # so that what is noted stands in the same order every time
         tables = beside.submit(read_kernels, source, own)

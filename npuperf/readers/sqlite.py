@@ -47,8 +47,8 @@ class Database:
 
     def columns(self, table: str, wanted: dict[str, str], where: str = "") -> dict[str, I64]:
         """Read integer columns: our name → SQL expression; NULL becomes -1. Missing table: no rows."""
-        rows = self.rows(table, f'SELECT {", ".join(wanted.values())} FROM "{table}" {where}')
-        parts = [[_integers(column) for column in zip(*batch, strict=True)] for batch in rows]
+        expressions = ", ".join(f"IFNULL({expression}, {UNKNOWN})" for expression in wanted.values())
+        parts = [_integers(batch) for batch in self.rows(table, f'SELECT {expressions} FROM "{table}" {where}')]
         if not parts:
             return {name: np.empty(0, np.int64) for name in wanted}
         return {name: np.concatenate([p[i] for p in parts]) for i, name in enumerate(wanted)}
@@ -109,12 +109,12 @@ def open_database(path: Path, log: ReadLog) -> Iterator[Database]:
             raise InputError(what) from error
 
 
-def _integers(values: tuple[Any, ...]) -> I64:
-    """Return integers; NULL, and what is none, become -1."""
+def _integers(rows: list[tuple[Any, ...]]) -> list[I64]:
+    """Return columns of integers; what is none becomes -1."""
     try:
-        return np.array([-1 if v is None else v for v in values], np.int64)
+        return list(np.array(rows, np.int64).T)
     except (ValueError, TypeError, OverflowError):  # text, or bytes of a damaged page
-        return np.array([integer(v) for v in values], np.int64)
+        return [np.array([integer(v) for v in column], np.int64) for column in zip(*rows, strict=True)]
 
 
 def _connect(path: Path, *, tolerant: bool = False) -> sqlite3.Connection:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -16,27 +17,27 @@ from npuperf.model.device import HostSteps
 from npuperf.model.host import Arrows, HostOps, Spans, is_user_frame
 from npuperf.model.labels import I64, U8, Labels, Mask
 from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, Tasks, Work, work_of_tasks
+from npuperf.readers.behind import Queue, behind_launches, carrying, user_frames
 from npuperf.readers.comm_groups import GroupBook
 from npuperf.readers.comm_trace import header_groups, named_operations
-from npuperf.readers.join import enclosing, match, match_keys, pack, pick
-from npuperf.readers.trace import Slices, Trace
+from npuperf.readers.dialect import dialect_of
+from npuperf.readers.join import enclosing, match, match_keys, pick
+from npuperf.readers.trace import Links, Slices, Trace
 
 _STEP = re.compile(r"^ProfilerStep#(\d+)$")
 _LABEL = re.compile(r"(?:NPU|GPU|XPU)\s*(\d+)")
 _RUNTIME = re.compile(r"_(runtime|driver)$")
 _COLLECTIVE = re.compile(r"nccl|rccl|hccl|xccl", re.IGNORECASE)
 _INVALID_CONNECTION = 4294967295
-#: Operators that ended before a call, inside the same outer one, stepped over to find what is around it.
-_LOOK_BACK = 64
-#: By how much, ns, the clocks of torch_npu and CANN may disagree on one thread.
-_LAYER_SLACK = 5_000
+#: Types of tasks that say nothing.
+VAGUE: Final = ("Other", "UNKNOWN")
 
 
 @dataclass(frozen=True, slots=True)
 class TraceTimeline:
     """What one timeline tells: tasks per device (None: the file does not number it) and the host's view.
 
-    ``named``: operations whose group it names; ``book``: what else it says of groups.
+    ``named``: operations whose group it names; ``book``: what else it says of groups; ``environment``: variables.
     """
 
     devices: dict[int | None, Tasks]
@@ -47,13 +48,12 @@ class TraceTimeline:
     kineto: bool = False
     named: Operations = field(default_factory=Operations.empty)
     book: GroupBook = field(default_factory=GroupBook)
+    environment: dict[str, str] = field(default_factory=dict)
 
 
-def interpret(trace: Trace) -> TraceTimeline:
-    """Turn a trace into a timeline, in whichever dialect it is written."""
-    if trace.pids("Ascend Hardware", "CANN", "Communication", "HCCL", "Overlap Analysis"):
-        return _ascend(trace)
-    return _kineto(trace)
+def interpret(trace: Trace, paths: tuple[Path, ...] = ()) -> TraceTimeline:
+    """Turn a trace into a timeline, in whichever dialect it is written. Raises InputError where nothing tells."""
+    return _ascend(trace) if dialect_of(trace, paths) == "ascend" else _kineto(trace)
 
 
 #: Share of tasks outside of all of the host's steps from which these are not those of the device.
@@ -87,8 +87,18 @@ def _in(values: I64, chosen: list[int]) -> Mask:
 
 
 def _device_of(trace: Trace, pid: int) -> int | None:
-    found = _LABEL.search(trace.process_labels.get(pid, ""))
-    return int(found.group(1)) if found else None
+    """Return the device's number in a process's label; exporters that leave it out there have it in their ids.
+
+    Such an id is the pid, the process's place in the order shown, and the device. It is taken apart only where the
+    order proves that of all of the exporter's processes.
+    """
+    label = trace.process_labels.get(pid, "")
+    found = _LABEL.search(label)
+    if found or label not in ("NPU", ""):
+        return int(found.group(1)) if found else None
+    own = trace.pids("Ascend Hardware", "CANN", "Communication", "HCCL", "Overlap Analysis")
+    proven = [p for p in own if p >> 10 == pid >> 10 > 0 and trace.process_order.get(p) == p >> 5 & 31]
+    return pid & 31 if len(proven) == len(own) > 1 else None
 
 
 def _category(slices: Slices, *wanted: str) -> Mask:
@@ -142,10 +152,11 @@ def _ascend_tasks(trace: Trace, slices: Slices, work: U8, host: HostOps) -> Task
         stream=np.where(is_comm, -1, slices.tid),
         name=slices.name,
         core=_cores(slices.task_type),
+        copy=slices.operation,
         launch_start=launch_start,
         launch_end=launch_end,
         launch_thread=launch_thread,
-        op=_behind_launches(trace, host, launch_thread, launch_start, _launching_ops(trace, slices, host)),
+        op=behind_launches(host.ops, _queue(trace), launch_thread, launch_start, _launching_ops(trace, slices, host)),
     )
 
 
@@ -156,25 +167,46 @@ def _cores(task_type: Labels) -> Labels:
     there AI_CORE tells nothing.
     """
     names = [RUNTIME_CORES.get(n, n) for n in task_type.names]
-    vague = {"Other", "UNKNOWN"} | (set() if "AI_VECTOR_CORE" in names else {"AI_CORE"})
+    vague = {*VAGUE} | (set() if "AI_VECTOR_CORE" in names else {"AI_CORE"})
     tidy = Labels.of([None if n in vague else n for n in names])
     return tidy.take(task_type.codes.astype(np.int64))
 
 
 def _ascend_launches(trace: Trace, tasks: Slices) -> tuple[I64, I64, I64]:
-    """Find each task's host launch: Node@launch by connection id, else around the flow's start, else the flow."""
+    """Find each task's host launch: Node@launch by connection id, else around the flow's start, else the flow.
+
+    Copies and events are not launched through nodes: the start of whichever call carries their connection id.
+    """
     every = trace.slices
     node = every.filter(every.name.flag([n == "Node@launch" for n in every.name.names]))
     connected = np.where(tasks.connection == _INVALID_CONNECTION, -1, tasks.connection)
     by_id = np.where(connected >= 0, match(connected, node.connection), -1)
     links = trace.flows.link("HostToDevice")
     flow = match_keys((tasks.pid, tasks.tid, tasks.start), (links.to_pid, links.to_tid, links.to_time))
+    flow = np.where(flow < 0, _shared(trace, links, connected, by_id), flow)
     around = enclosing(links.from_tid, links.from_time, node.tid, node.start, node.end)
     call = np.where(by_id < 0, pick(around, flow), by_id)
     time, thread = pick(links.from_time, flow, NO_TIME), pick(links.from_tid, flow)
+    missing = (connected >= 0) & (time == NO_TIME) & (call < 0)
+    if missing.any():
+        host = every.filter(_in(every.pid, trace.pids("CANN")) & (every.connection >= 0))
+        carrier = np.where(missing, carrying(connected, host.start, host.connection), -1)
+        carried = ((host.start, time), (host.tid, thread))
+        time, thread = (np.where(carrier >= 0, pick(own, carrier), other) for own, other in carried)
     columns = ((node.start, time), (node.end, time), (node.tid, thread))
     start, end, thread = (np.where(call >= 0, pick(own, call), other) for own, other in columns)
     return start, end, thread
+
+
+def _shared(trace: Trace, links: Links, connection: I64, by_id: I64) -> I64:
+    """Find the flow of another task with the same connection: of several that are launched at once one has the flow."""
+    missing = (connection >= 0) & (by_id < 0)
+    if not missing.any() or not len(links.to_time):
+        return np.full(len(connection), -1, np.int64)
+    tasks = trace.slices.filter(_in(trace.slices.pid, np.unique(links.to_pid).tolist()))
+    there = match_keys((links.to_pid, links.to_tid, links.to_time), (tasks.pid, tasks.tid, tasks.start))
+    ids = pick(tasks.connection, there)
+    return np.where(missing, match(connection, np.where(ids < 0, -2, ids)), -1)
 
 
 def _launching_ops(trace: Trace, tasks: Slices, host: HostOps) -> I64:
@@ -190,48 +222,22 @@ def _launching_ops(trace: Trace, tasks: Slices, host: HostOps) -> I64:
     return np.where((op < 0) & (tasks.connection >= 0), pick(op[known], shared), op)
 
 
-def _behind_launches(trace: Trace, host: HostOps, thread: I64, time: I64, op: I64) -> I64:
-    """Find the operator of tasks that torch_npu's own arrows leave out (of some exports, most of them).
-
-    It is the one around the launch or, where a task queue's consumer launched, around the enqueueing call that
-    the queue's arrow leads back to.
-    """
-    open_ = np.flatnonzero((op < 0) & (time != NO_TIME))
-    if not len(open_) or not len(host.ops):
-        return op
-    thread, time = thread[open_], time[open_]
+def _queue(trace: Trace) -> Queue:
+    """Return what the task queue's consumer took out; arrows lead back to the calls that put it in."""
     taken = trace.slices.filter(_category(trace.slices, "dequeue"))
     links = trace.flows.link("async_task_queue")
-    if len(taken) and len(links.to_time):
-        around = enclosing(thread, time, taken.tid, taken.start, taken.end, _LAYER_SLACK)
-        arrow = match_keys((taken.tid[around], taken.start[around]), (links.to_tid, links.to_time))
-        queued = (around >= 0) & (arrow >= 0)
-        thread = np.where(queued, links.from_tid[arrow], thread)
-        time = np.where(queued, links.from_time[arrow], time)
-    found = op.copy()
-    found[open_] = _innermost_op(host.ops, thread, time)
-    return found
-
-
-def _innermost_op(ops: Spans, thread: I64, time: I64) -> I64:
-    """Return the latest-started operator around each time, looking back over a few that have ended."""
-    wanted, table = pack((thread, time), (ops.thread, ops.start))
-    at = np.searchsorted(table, wanted, side="right") - 1
-    for _ in range(_LOOK_BACK):
-        same = (at >= 0) & (ops.thread[at] == thread)
-        ended = same & (ops.end[at] < time)
-        if not ended.any():
-            break
-        at = np.where(ended, at - 1, at)
-    return np.where((at >= 0) & (ops.thread[at] == thread) & (ops.end[at] >= time), at, -1)
+    arrow = match_keys((taken.tid, taken.start), (links.to_tid, links.to_time))
+    return Queue(taken.tid, taken.start, taken.end, pick(links.from_tid, arrow), pick(links.from_time, arrow))
 
 
 def _host_ops(trace: Trace, ops: Slices, events: Slices) -> HostOps:
     ours = events.name.flag(list(map(is_user_frame, events.name.names)))
-    frames = events.filter(_category(events, "python_function") & ours).by_thread()
+    python = _category(events, "python_function")
+    frames = _spans(events.filter(python & ours).by_thread())
     links = trace.flows.link("fwdbwd")
     arrows = Arrows.build(links.to_tid, links.to_time, links.from_tid, links.from_time)
-    return HostOps(_spans(ops), ops.stack, _spans(frames), arrows, _host_events(trace, events))
+    frames = user_frames(frames, _spans(events.filter(python)), ops.stack)
+    return HostOps(_spans(ops), ops.stack, frames, arrows, _host_events(trace, events))
 
 
 def _host_events(trace: Trace, events: Slices) -> Spans:

@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from npuperf.errors import InputError
 from npuperf.messages import say
-from npuperf.model.host import is_profiler_frame, is_user_frame
+from npuperf.model.frames import frame_cause
+from npuperf.model.host import is_user_frame
 from npuperf.model.labels import I64, Labels, Mask
 from npuperf.readers.cells import (
     column,
@@ -58,6 +59,7 @@ class Slices:
     cat: Labels
     task_type: Labels
     stack: Labels
+    operation: Labels
 
     def __len__(self) -> int:
         return len(self.start)
@@ -79,7 +81,7 @@ class Slices:
 _SLICE_INTS: Final = (
     "start", "end", "pid", "tid", "connection", "correlation", "external", "stream", "device",
 )  # fmt: skip
-_SLICE_TEXTS: Final = ("name", "cat", "task_type", "stack")
+_SLICE_TEXTS: Final = ("name", "cat", "task_type", "stack", "operation")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +117,13 @@ class Links:
 
 @dataclass(slots=True)
 class Trace:
-    """A whole timeline. ``processes`` and ``process_labels`` by pid, ``threads`` by (pid, tid)."""
+    """A whole timeline. ``processes``, ``process_labels`` and ``process_order`` by pid, ``threads`` by (pid, tid)."""
 
     slices: Slices
     flows: Flows
     processes: dict[int, str] = field(default_factory=dict)
     process_labels: dict[int, str] = field(default_factory=dict)
+    process_order: dict[int, int] = field(default_factory=dict)
     threads: dict[tuple[int, int], str] = field(default_factory=dict)
     header: dict[str, Any] = field(default_factory=dict)
 
@@ -205,6 +208,7 @@ class _Builder:
         part |= {name: integers(column(args, name)) if name in wanted else nothing(len(args)) for name in _ARG_INTS}
         part |= {name: text(column(events, name)) for name in ("name", "cat")}
         part |= {name: text(column(args, name)) for name in ("task_type", "stack")}
+        part["operation"] = _operations(part["name"], args)
         timed = (start >= 0) & (length >= 0)
         keep = _kept(part["cat"], part["name"]) & timed
         if not keep.all():
@@ -238,6 +242,8 @@ class _Builder:
                 trace.processes[pid] = str(args.label)
             elif event.name == "process_labels" and args.labels is not None:
                 trace.process_labels[pid] = str(args.labels)
+            elif event.name == "process_sort_index" and args.sort_index is not None:
+                trace.process_order[pid] = integer(args.sort_index)
             elif event.name == "thread_name" and args.label is not None:
                 trace.threads[pid, tid] = str(args.label)
         return trace
@@ -254,6 +260,15 @@ class _Builder:
         columns["time"] += base
         cat = Labels.concat(_pop(self._flows, "cat"))
         return Flows(cat=cat, id=number_ids(_pop(self._flows, "id")), **columns)
+
+
+def _operations(name: Labels, args: list[Args]) -> Labels:
+    """Return the direction of copies, which only their events have."""
+    copies = np.flatnonzero(name.flag(["MEMCPY" in n for n in name.names]))
+    found = text([args[i].operation for i in copies.tolist()])
+    codes = np.full(len(args), -1, np.int32)
+    codes[copies] = found.codes
+    return Labels(codes, found.names)
 
 
 def _append(parts: list[dict[str, Any]], part: dict[str, Any]) -> None:
@@ -285,9 +300,9 @@ def _pop(parts: list[dict[str, Any]], name: str) -> list[Any]:
 
 
 def _kept(cat: Labels, name: Labels) -> Mask:
-    """Leave out Python functions of libraries: they are most of a trace with stacks, and lead nowhere."""
+    """Leave out Python functions of libraries, but those that tell a cause: they are most of a trace with stacks."""
     python = cat.flag([c == "python_function" for c in cat.names])
     if not python.any():
         return np.ones(len(cat), np.bool_)
-    wanted = [is_user_frame(n) or n.startswith("nn.Module") or is_profiler_frame(n) for n in name.names]
+    wanted = [is_user_frame(n) or n.startswith("nn.Module") or frame_cause(n) != "python" for n in name.names]
     return ~python | name.flag(wanted)

@@ -1,0 +1,184 @@
+"""What torch_npu writes of the host into its database: operators, Python frames, the task queue, garbage collection.
+
+CONNECTION_IDS ties operators to the launches of their kernels, calls that put work into the queue to those that take
+it out, and forward operators to backward operators.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from npuperf.model.frames import frame_cause
+from npuperf.model.host import Arrows, Spans, is_user_frame
+from npuperf.model.labels import I64, Labels
+from npuperf.model.tasks import UNKNOWN
+from npuperf.readers.behind import Queue, user_frames
+from npuperf.readers.join import match, pick
+from npuperf.readers.sqlite import Database
+
+_TORCH_OP, _QUEUE, _PYTHON_FRAME = 50001, 50002, 50003
+_TID_MASK: Final = 0xFFFFFFFF
+#: SQLite takes statements of a million characters.
+_MOST_IDS: Final = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class TorchEvents:
+    """Operators with their stacks, the user's frames, arrows from backward to forward, the queue, and all events.
+
+    ``launched`` and ``launcher``: connection ids of launches with the operator behind each.
+    """
+
+    ops: Spans
+    stack: Labels
+    frames: Spans
+    arrows: Arrows
+    queue: Queue
+    launched: I64
+    launcher: I64
+    events: Spans
+
+    def op_of(self, connection: I64) -> I64:
+        """Return the operator that a task's connection id leads to, -1 unknown."""
+        return pick(self.launcher, match(connection, self.launched))
+
+
+def host_times(db: Database, table: str) -> dict[str, str]:
+    """Return what is read of every table of host events. Some exporters write times as text."""
+    thread = db.first(table, "globalTid")
+    return {
+        "start": "CAST(startNs AS INTEGER)",
+        "end": "CAST(endNs AS INTEGER)",
+        "whole": "endNs >= startNs",
+        "thread": f"{thread} & {_TID_MASK}" if thread == "globalTid" else thread,
+    }
+
+
+def read_torch(db: Database, launches: I64) -> TorchEvents:
+    """Read torch_npu's own tables; ``launches``: connection ids of launches, which name kernels."""
+    table = "PYTORCH_API"
+    wanted = {"kind": "type", "name": "name"}
+    wanted |= {"stack": db.first(table, "callchainId"), "connection": db.first(table, "connectionId")}
+    where = f"WHERE type != {_PYTHON_FRAME} OR type IS NULL{_or_wanted(db)}"
+    rows = db.columns(table, host_times(db, table) | wanted, where) if db.has(table) else {}
+    rows = rows or {name: np.empty(0, np.int64) for name in (*host_times(db, table), *wanted)}
+    name = db.text(rows["name"])
+    is_frame = rows["kind"] == _PYTHON_FRAME
+    is_op = np.flatnonzero(np.isin(rows["kind"], (_TORCH_OP, UNKNOWN)))
+    is_op = is_op[np.lexsort((-rows["end"][is_op], rows["start"][is_op], rows["thread"][is_op]))]
+    ops, stack = _spans(rows, name, is_op), _stacks(db, rows["stack"][is_op])
+    frames = _frames(rows, name, np.flatnonzero(is_frame & (rows["whole"] > 0)))
+    pairs = db.columns("CONNECTION_IDS", {"id": "id", "connection": "connectionId"})
+    which, op = _joined(pairs["id"], rows["connection"][is_op])
+    connection = pairs["connection"][which]
+    is_launch = np.isin(connection, launches)
+    ours = frames.name.flag(list(map(is_user_frame, frames.name.names)))
+    events = _spans(rows, name, np.flatnonzero((rows["whole"] > 0) & ~is_frame))
+    return TorchEvents(
+        ops,
+        stack,
+        user_frames(_chosen(frames, np.flatnonzero(ours)), frames, stack),
+        _arrows(ops, connection[~is_launch], op[~is_launch]),
+        _queue(rows, name, pairs),
+        connection[is_launch],
+        op[is_launch],
+        joined([events, frames, _collections(db, ops)]),
+    )
+
+
+def joined(parts: list[Spans]) -> Spans:
+    """Return events of several kinds as one table, in its order, an outer event before an inner one."""
+    start, end, thread = (np.concatenate([getattr(p, n) for p in parts]) for n in ("start", "end", "thread"))
+    name = Labels.concat([p.name for p in parts])
+    order = np.lexsort((-end, start, thread))
+    return Spans(start[order], end[order], thread[order], name.take(order))
+
+
+def _spans(rows: dict[str, I64], name: Labels, at: I64) -> Spans:
+    return Spans(rows["start"][at], rows["end"][at], rows["thread"][at], name.take(at).compact())
+
+
+def _chosen(spans: Spans, at: I64) -> Spans:
+    return Spans(spans.start[at], spans.end[at], spans.thread[at], spans.name.take(at).compact())
+
+
+def _or_wanted(db: Database) -> str:
+    """Choose Python functions of the user and of profilers, and modules; those of libraries lead nowhere."""
+    ids = [number for number, text in db.strings.items() if _is_wanted(text)]
+    return f" OR name IN ({','.join(map(str, ids))})" if ids and len(ids) <= _MOST_IDS else " OR 1" if ids else ""
+
+
+def _frames(rows: dict[str, I64], name: Labels, at: I64) -> Spans:
+    order = at[np.lexsort((-rows["end"][at], rows["start"][at], rows["thread"][at]))]
+    wanted = name.flag([_is_wanted(text) for text in name.names])
+    return _spans(rows, name, order[wanted[order]])
+
+
+def _is_wanted(text: object) -> bool:
+    if not isinstance(text, str) or ("): " not in text and not text.startswith(("nn.Module", "<built-in "))):
+        return False
+    return is_user_frame(text) or text.startswith("nn.Module") or frame_cause(text) != "python"
+
+
+def _joined(left: I64, right: I64) -> tuple[I64, I64]:
+    """Return the rows of both sides for every pair of equal keys; negative keys are none."""
+    order = np.argsort(right, kind="stable")
+    first, last = (np.searchsorted(right[order], left, side=side) for side in ("left", "right"))
+    count = np.where(left >= 0, last - first, 0)
+    which = np.repeat(np.arange(len(left)), count)
+    within = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count)
+    return which, order[np.repeat(first, count) + within]
+
+
+def _arrows(ops: Spans, connection: I64, op: I64) -> Arrows:
+    """Find forward operators of backward operators: they share an id that names no kernel, and begin first."""
+    order = np.lexsort((ops.start[op], connection))
+    connection, op = connection[order], op[order]
+    first = np.ones(len(op), np.bool_)
+    first[1:] = connection[1:] != connection[:-1]
+    forward = op[np.flatnonzero(first)][np.cumsum(first) - 1]
+    here, there = op[~first], forward[~first]
+    return Arrows.build(ops.thread[here], ops.start[here], ops.thread[there], ops.start[there])
+
+
+def _queue(rows: dict[str, I64], name: Labels, pairs: dict[str, I64]) -> Queue:
+    """Find what the task queue's consumer took out, and through shared ids the calls that put it in."""
+    is_queue = rows["kind"] == _QUEUE
+    into, out = (
+        np.flatnonzero(is_queue & name.flag([n.startswith(word) for n in name.names]))
+        for word in ("Enqueue", "Dequeue")
+    )
+    id_in, id_out = (
+        pick(pairs["connection"], match(rows["connection"][at], pairs["id"]), missing) for at, missing in
+        ((into, -1), (out, -2))
+    )  # fmt: skip
+    call = pick(into, match(id_out, id_in))
+    return Queue(
+        rows["thread"][out], rows["start"][out], rows["end"][out], pick(rows["thread"], call), pick(rows["start"], call)
+    )
+
+
+def _collections(db: Database, ops: Spans) -> Spans:
+    """Read Python's garbage collections. As in timelines they stop the thread whose steps are marked."""
+    table = "GC_RECORD"
+    if not {"startNs", "endNs"} <= db.has(table):
+        return Spans.empty()
+    rows = db.columns(table, host_times(db, table), "WHERE endNs >= startNs")
+    steps = np.flatnonzero(ops.name.flag([n.startswith("ProfilerStep#") for n in ops.name.names]))
+    thread = np.full(len(rows["start"]), ops.thread[steps[0]]) if len(steps) else rows["thread"]
+    size = len(thread)
+    return Spans(rows["start"], rows["end"], thread, Labels(np.zeros(size, np.int32), ("GC",) if size else ()))
+
+
+def _stacks(db: Database, ids: I64) -> Labels:
+    """Return the recorded stacks with these ids, innermost frame first."""
+    rows = db.columns("PYTORCH_CALLCHAINS", {"id": "id", "stack": "stack", "depth": "stackDepth"})
+    order = np.lexsort((rows["depth"], rows["id"]))
+    stacks: dict[int, list[str]] = {}
+    for id_, frame in zip(rows["id"][order].tolist(), rows["stack"][order].tolist(), strict=True):
+        stacks.setdefault(id_, []).append(db.strings.get(frame, ""))
+    known, codes = np.unique(ids, return_inverse=True)
+    return Labels.of([";".join(stacks[i]) if i in stacks else None for i in known.tolist()]).take(codes)

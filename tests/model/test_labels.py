@@ -1,0 +1,39 @@
+"""Text columns: names that no cell uses are left out, and nothing else changes."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+
+from npuperf.model.labels import Labels
+
+
+def cells(labels: Labels) -> list[str | None]:
+    return [labels[i] for i in range(len(labels))]
+
+
+def test_compact_drops_unused_names_only() -> None:
+    labels = Labels(np.array([3, -1, 1, 3], np.int32), ("a", "b", "c", "d", "e"))
+    compact = labels.compact()
+    assert compact.names == ("b", "d")
+    assert compact.codes.tolist() == [1, -1, 0, 1]
+    assert compact.codes.dtype == np.int32
+
+
+def test_compact_of_columns_without_names_or_cells() -> None:
+    assert cells(Labels.missing(2).compact()) == [None, None]
+    nothing = Labels(np.empty(0, np.int32), ("a", "b")).compact()
+    assert (nothing.names, len(nothing)) == ((), 0)
+    unknown = Labels(np.array([-1, -1], np.int32), ("a",)).compact()
+    assert (unknown.names, cells(unknown)) == ((), [None, None])
+
+
+def test_compact_keeps_every_cell_and_the_order_of_names() -> None:
+    rng = random.Random(3)
+    for _ in range(200):
+        names = tuple(f"n{i}" for i in range(rng.randrange(1, 9)))
+        column = [rng.randrange(-1, len(names)) for _ in range(rng.randrange(12))]
+        compact = Labels(np.array(column, np.int32), names).compact()
+        assert cells(compact) == [None if c < 0 else names[c] for c in column]
+        assert compact.names == tuple(n for i, n in enumerate(names) if i in column)
