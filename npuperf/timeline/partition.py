@@ -28,7 +28,8 @@ class Gaps:
     """Idle stretches ``[start, end)`` of one device, each ended by a task, in parts that add up.
 
     Until ``submitted`` (the launch of ``task`` returned) the device waited for the host, until ``ready`` for the
-    launch to arrive, then for a dependency. Where the launch is not ``known`` the whole gap is unattributed.
+    launch to arrive, then for a dependency. Where the launch latency cannot be told, ``submitted`` is ``ready``. Where
+    the launch is not ``known`` the whole gap is unattributed.
     ``task`` is an index into the tasks laid out; -1 at the end of the window.
     """
 
@@ -141,6 +142,10 @@ def _split(gaps: Intervals, starts: I64, active: I64, launches: Launches) -> Gap
     known = ends_in_task & launches.known[first]
     submitted = np.where(known, np.clip(launches.end[first], gaps.start, gaps.end), gaps.end)
     ready = np.minimum(submitted + launches.latency, gaps.end)
+    if launches.untold is not None:  # how much of it is launch latency is not known: it counts to the host,
+        # unless the launch has arrived before the gap began.
+        arrived = np.clip(launches.end[first] + launches.latency, gaps.start, gaps.end)
+        ready = submitted = np.where(known, arrived, submitted)
     return Gaps(gaps.start, submitted, ready, gaps.end, np.where(ends_in_task, first, -1), known)
 
 

@@ -61,7 +61,12 @@ def _why(diff: dict[str, int], mine: Partition, tolerance: int, agrees: bool) ->
     counted = say("its Free column counts {other} of copies and other work as idle", other=ns(mine.other_exposed_ns))
     tail = counted if mine.other_exposed_ns > tolerance else None
     if agrees:
-        return chain(say("the difference is within {tolerance}", tolerance=ns(tolerance)), tail)
+        largest = max(map(abs, diff.values()))
+        return chain(
+            say("the largest difference is {difference}, {tolerance} is tolerated",
+                difference=ns(largest), tolerance=ns(tolerance)),
+            tail,
+        )  # fmt: skip
     reasons = []
     if abs(diff["span"]) > tolerance:
         reasons.append(

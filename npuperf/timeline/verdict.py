@@ -23,7 +23,7 @@ from npuperf.timeline.launches import Launches, busy_until, lead
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Evidence per window: compute time in all, with a known launch, with the host hardly ahead; gaps."""
+    """Evidence per window: compute time in all, with a known distance of the host, with the host hardly ahead; gaps."""
 
     compute: int
     known: int
@@ -52,11 +52,17 @@ WINDOW: Final = say("the window")
 
 
 def paces(tasks: Tasks, launches: Launches, windows: Intervals, thresholds: Thresholds) -> list[Pace]:
-    """Gather the evidence for each window; a kernel belongs to the window it starts in."""
+    """Gather the evidence for each window; a kernel belongs to the window it starts in.
+
+    Where launches of some kernels are known, the others that follow at once upon what ran before are known not to have
+    waited for theirs: in the middle of a graph.
+    """
     compute = tasks.work == Work.COMPUTE
     behind = compute & launches.known & (lead(tasks, launches) < thresholds.lead_ns)
     gap = compute & (tasks.start - busy_until(tasks) >= thresholds.gap_ns)
+    follows = compute & ~launches.known & ~gap
     sums = {
+        "follows": np.where(follows, tasks.dur, 0),
         "compute": np.where(compute, tasks.dur, 0),
         "known": np.where(compute & launches.known, tasks.dur, 0),
         "paced": np.where(behind, tasks.dur, 0),
@@ -66,9 +72,14 @@ def paces(tasks: Tasks, launches: Launches, windows: Intervals, thresholds: Thre
     first, last = np.searchsorted(tasks.start, windows.start), np.searchsorted(tasks.start, windows.end)
     totals = {name: np.concatenate([[0], np.cumsum(values)]) for name, values in sums.items()}
     return [
-        Pace(**{name: int(total[b] - total[a]) for name, total in totals.items()})
+        _pace({name: int(total[b] - total[a]) for name, total in totals.items()})
         for a, b in zip(first.tolist(), last.tolist(), strict=True)
     ]
+
+
+def _pace(sums: dict[str, int]) -> Pace:
+    follows = sums.pop("follows")
+    return Pace(**{**sums, "known": sums["known"] + (follows if sums["known"] else 0)})
 
 
 def judge(
@@ -79,30 +90,48 @@ def judge(
     elasticity: Elasticity | None = None,
     excerpt: bool = False,
     what: Message = WINDOW,
+    latency_known: bool = True,
 ) -> Verdict:
     """Give the verdict for one window: by elasticities where the replay gives them, else by who sets the pace.
 
-    ``excerpt``: rows are missing or rounded, so gaps say nothing; ``what``: how to call the window.
+    ``excerpt``: rows are missing or rounded, so gaps say nothing; ``what``: how to call the window;
+    ``latency_known``: whether launch latency stands apart from waiting for the host.
     """
     if partition.span_ns <= 0:
         return Verdict(bound="unknown", basis="measured", reason=say("no device task in this window"))
     evidence = _evidence(partition, pace)
+    if not latency_known:
+        evidence["launch_latency_share"] = None
     if excerpt:
         reason = say("the kernel table's gaps cannot be trusted (see warnings), so idle time is unknown")
         return Verdict(bound="unknown", basis="inferred", reason=reason, evidence=evidence)
     if elasticity is not None:
-        bound, reason = _by_elasticity(partition, elasticity, thresholds, what)
+        bound, reason = _by_elasticity(partition, elasticity, thresholds, what, _host_share(partition, latency_known))
         return Verdict(bound=bound, basis="measured", reason=reason, evidence=evidence, elasticity=elasticity)
     low = _bound(partition, pace, thresholds, host_extra=0)
     high = _bound(partition, pace, thresholds, host_extra=partition.unattributed_ns)
     if low == high:
-        reason = _reason(low, partition, pace, thresholds)
+        reason = _reason(low, partition, pace, thresholds, latency_known)
         return Verdict(bound=low, basis="measured", reason=reason, evidence=evidence)
     bound, reason = _inferred(partition, pace, thresholds)
     return Verdict(bound=bound, basis="inferred", reason=reason, evidence=evidence)
 
 
-def _by_elasticity(partition: Partition, e: Elasticity, thresholds: Thresholds, what: Message) -> tuple[Bound, Message]:
+def _host_share(partition: Partition, latency_known: bool) -> Message:
+    """Say which part of the time the device waited for launches, apart from their latency where that is known."""
+    span, wait = partition.span_ns, partition.host_wait_ns
+    if not latency_known:
+        return say("{host} waiting for the host, launch latency included", host=share(wait / span))
+    return say(
+        "{host} waiting for the host and {latency} launch latency",
+        host=share(wait / span),
+        latency=share(partition.launch_latency_ns / span),
+    )
+
+
+def _by_elasticity(
+    partition: Partition, e: Elasticity, thresholds: Thresholds, what: Message, host_share: Message
+) -> tuple[Bound, Message]:
     """Name the resource that the window's length depends on most.
 
     The host only where a notable part of the time lacks compute: communication may hide that the device waits.
@@ -111,12 +140,10 @@ def _by_elasticity(partition: Partition, e: Elasticity, thresholds: Thresholds, 
     waits = partition.host_wait_ns + partition.launch_latency_ns
     rest = partition.dependency_wait_ns + partition.other_exposed_ns + partition.unattributed_ns
     shares = say(
-        "{compute} of span is compute, {exposed} exposed communication, {host} waiting for the "
-        "host and {latency} launch latency",
+        "{compute} of span is compute, {exposed} exposed communication, {host}",
         compute=share(partition.compute_ns / span),
         exposed=share(partition.comm_exposed_ns / span),
-        host=share(partition.host_wait_ns / span),
-        latency=share(partition.launch_latency_ns / span),
+        host=host_share,
     )
     if rest > max(partition.compute_ns, partition.comm_exposed_ns, waits):
         largest = say(
@@ -204,10 +231,17 @@ def _inferred(partition: Partition, pace: Pace, thresholds: Thresholds) -> tuple
     return "unknown", chain(unknown, say("only {rule}: {cause}", rule=rule, cause=cause))
 
 
-def _reason(bound: Bound, partition: Partition, pace: Pace, thresholds: Thresholds) -> Message:
+def _reason(bound: Bound, partition: Partition, pace: Pace, thresholds: Thresholds, latency_known: bool) -> Message:
     span = partition.span_ns
     compute, communication = share(partition.compute_ns / span), share(partition.comm_exposed_ns / span)
     host = share(partition.host_wait_ns / span)
+    if bound == "host" and not latency_known:
+        waits = say(
+            "waiting for the host, launch latency included, takes {host} of span, above {limit}",
+            host=host,
+            limit=share(thresholds.idle_share),
+        )
+        return chain(waits, _lead(pace, thresholds))
     if bound == "host":
         waits = say(
             "waiting for the host ({host} of span) and launch latency ({latency}) are together above {limit}",

@@ -69,6 +69,19 @@ def slow_latency(tasks: list[Task], skew: int) -> int:
     return sorted(waits)[int(0.1 * (len(waits) - 1))] if waits else 0
 
 
+def slow_untold(tasks: list[Task], latency_seen: bool) -> bool:
+    """Launch latency stands apart where kernels were launched while idle, and calls of some length launched them."""
+    return not latency_seen or not any(t[3] is not None and t[4] > t[3] for t in tasks)
+
+
+def slow_samples(tasks: list[Task], skew: int) -> bool:
+    for i, t in enumerate(tasks):
+        before = [o[1] for o in tasks[:i] if o[2] != Work.CONTROL] + [o[0] for o in tasks[:i] if o[2] == Work.CONTROL]
+        if t[2] == Work.COMPUTE and t[4] is not None and (not before or t[4] - skew >= max(before)):
+            return True
+    return False
+
+
 def slow_partition(tasks: list[Task], begin: int, end: int, skew: int, latency: int) -> dict[str, int]:
     active = [t for t in tasks if t[2] != Work.CONTROL]
     first, last = min(t[0] for t in active), max(t[1] for t in active)
@@ -90,6 +103,8 @@ def slow_partition(tasks: list[Task], begin: int, end: int, skew: int, latency: 
             continue
         launched = min(max(min(launches), gap_start), gap_end)
         ready = min(launched + latency, gap_end)
+        if slow_untold(tasks, slow_samples(tasks, skew)):  # until the launch has arrived the device waits for the host
+            launched = ready = min(max(min(launches) + latency, gap_start), gap_end)
         for name, low, high in (
             ("host_wait", gap_start, launched), ("launch_latency", launched, ready), ("dependency_wait", ready, gap_end)
         ):  # fmt: skip
