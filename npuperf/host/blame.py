@@ -104,19 +104,10 @@ def blame(chain: tuple[I64, ...], start: I64, end: I64, nesting: Nesting) -> Pie
 
 
 def event_causes(event: I64, nesting: Nesting) -> U8:
-    """Return the cause of each event.
-
-    What runs inside a wait, a compilation, data loading or communication set-up is part of it.
-    """
-    unrecorded = np.uint8(CODE["unrecorded"])
+    """Return the cause that time in each event is blamed on; ``unrecorded`` without one, and in a bare step."""
     if not len(nesting.events):
-        return np.full(len(event), unrecorded, np.uint8)
-    codes = nesting.causes
-    spreading = flag_causes(codes, ("sync", "data_loading", "compile", "gc", "communication"))
-    around = nesting.nearest(event, spreading)
-    own = np.where(event >= 0, codes[event], unrecorded)
-    own = np.where(flag_causes(own, ("step",)), unrecorded, own)
-    return np.where(around >= 0, codes[around], own).astype(np.uint8)
+        return np.full(len(event), CODE["unrecorded"], np.uint8)
+    return np.where(event >= 0, nesting.blamed[event], np.uint8(CODE["unrecorded"])).astype(np.uint8)
 
 
 def sum_blame(blamed: Blamed, host: HostOps, nesting: Nesting, top: int) -> list[Blame]:

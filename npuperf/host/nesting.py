@@ -8,7 +8,16 @@ from typing import Final
 
 import numpy as np
 
-from npuperf.host.causes import CODE, cause_codes
+from npuperf.host.causes import (
+    CODE,
+    COVERING,
+    DECIDED,
+    READERS,
+    SURROUNDING,
+    WAITING,
+    cause_codes,
+    flag_causes,
+)
 from npuperf.model.host import Spans
 from npuperf.model.labels import I64, U8, Mask
 
@@ -51,6 +60,7 @@ class Nesting:
 
     ``parent`` indexes ``events``, NONE at the top. Segment i says that from ``time[i]`` to the next segment
     of the same ``thread`` the innermost event is ``inner[i]``. Segments are ordered by thread, then time.
+    ``causes``: what each event is about by itself, ``blamed``: what time in it is blamed on, as indices into CAUSES.
     """
 
     events: Spans
@@ -58,6 +68,8 @@ class Nesting:
     thread: I64
     time: I64
     inner: I64
+    causes: U8
+    blamed: U8
 
     @classmethod
     def build(cls, events: Spans) -> Nesting:
@@ -70,23 +82,10 @@ class Nesting:
         last = np.ones(len(time), np.bool_)  # of several borders at one time the last one counts
         last[:-1] = (time[1:] != time[:-1]) | (thread[1:] != thread[:-1])
         thread, time = thread[last], time[last]
-        return cls(events, parent, thread, time, _innermost(events, parent, thread, time))
-
-    @property
-    def causes(self) -> U8:
-        """The cause of each event, an index into CAUSES.
-
-        A range has something in it: an event of no known name that holds nothing is an operator of its own.
-        Whatever a profiler does is the profiler's.
-        """
-        codes = cause_codes(self.events.name)
-        measuring = codes == CODE["profiler"]
-        if measuring.any():
-            inside = self.nearest(np.arange(len(codes)), measuring) >= 0
-            codes = np.where(inside, np.uint8(CODE["profiler"]), codes)
-        leaf = np.ones(len(codes), np.bool_)
-        leaf[self.parent[self.parent >= 0]] = False
-        return np.where(leaf & (codes == CODE["range"]), np.uint8(CODE["torch_op"]), codes)
+        waits = events.name.flag([bool(WAITING.search(n)) for n in events.name.names])
+        causes = _causes(events, parent, waits)
+        inner = _innermost(events, parent, thread, time)
+        return cls(events, parent, thread, time, inner, causes, _blamed(causes, parent, waits))
 
     def at(self, thread: I64, time: I64) -> I64:
         """Return the innermost event on each thread at each time, NONE if nothing was recorded."""
@@ -118,13 +117,7 @@ class Nesting:
 
     def nearest(self, event: I64, marked: Mask) -> I64:
         """Return for each event the innermost marked event among itself and those around it, NONE if none."""
-        at = event.copy()
-        searching = np.flatnonzero(at >= 0)
-        while len(searching):
-            searching = searching[~marked[at[searching]]]
-            at[searching] = self.parent[at[searching]]
-            searching = searching[at[searching] >= 0]
-        return at
+        return _nearest(self.parent, event, marked)
 
     def outermost(self, event: I64, marked: Mask) -> I64:
         """Return for each event the outermost marked event among itself and those around it, NONE if none."""
@@ -142,6 +135,77 @@ class Nesting:
         leaf = marked.copy()
         leaf[around[around >= 0]] = False
         return leaf
+
+
+def _nearest(parent: I64, event: I64, marked: Mask) -> I64:
+    at = event.copy()
+    searching = np.flatnonzero(at >= 0)
+    while len(searching):
+        searching = searching[~marked[at[searching]]]
+        at[searching] = parent[at[searching]]
+        searching = searching[at[searching] >= 0]
+    return at
+
+
+def _causes(events: Spans, parent: I64, waits: Mask) -> U8:
+    """Return what each event is about by itself.
+
+    A range has something in it: an event of no known name that holds nothing is an operator of its own. Whatever a
+    profiler does is the profiler's. Where the runtime's waits are recorded, an operator that reads a value back and
+    holds none of them has not waited: its tensor was on the host.
+    """
+    codes = cause_codes(events.name)
+    measuring = codes == CODE["profiler"]
+    if measuring.any():
+        inside = _around(parent, measuring) >= 0
+        codes = np.where(inside, np.uint8(CODE["profiler"]), codes)
+    leaf = np.ones(len(codes), np.bool_)
+    leaf[parent[parent >= 0]] = False
+    own = leaf & (codes == CODE["range"])
+    if waits.any():
+        own |= _without(parent, events.name.flag([bool(READERS.search(n)) for n in events.name.names]), waits)
+    return np.where(own, np.uint8(CODE["torch_op"]), codes)
+
+
+def _blamed(causes: U8, parent: I64, waits: Mask) -> U8:
+    """Return what time in each event is blamed on: the innermost event around it that says what happens.
+
+    Inside of a compilation, a garbage collection or a runtime's wait everything is part of it; of several the first
+    named here. Else a call that says itself what it does is that. What says nothing of the kind (a frame, a torch
+    operator) is part of the data loading, the reading operator or the communication call that it runs in, if any.
+    """
+    own = np.where(causes == CODE["step"], np.uint8(CODE["unrecorded"]), causes)
+    vague = ~flag_causes(causes, DECIDED)
+    found = np.where(vague, _inherited(causes, parent, flag_causes(causes, SURROUNDING), own), own)
+    for covering in (waits, *(causes == CODE[name] for name in reversed(COVERING))):
+        found = _inherited(causes, parent, covering, found)
+    return np.where(causes == CODE["profiler"], causes, found).astype(np.uint8)
+
+
+def _inherited(causes: U8, parent: I64, marked: Mask, otherwise: U8) -> U8:
+    """Return the cause of the innermost marked event around each event (or of itself), where there is one."""
+    if not marked.any():
+        return otherwise
+    at = _around(parent, marked)
+    return np.where(at >= 0, causes[at], otherwise).astype(np.uint8)
+
+
+def _around(parent: I64, marked: Mask) -> I64:
+    """Return for every event the innermost marked one among itself and those around it; pointers double their reach."""
+    at = np.where(marked, np.arange(len(parent)), parent)
+    while len(open_ := np.flatnonzero((at >= 0) & ~marked[at])):
+        at[open_] = at[at[open_]]
+    return at
+
+
+def _without(parent: I64, outer: Mask, inner: Mask) -> Mask:
+    """Return which of the ``outer`` events hold none of the ``inner`` ones."""
+    empty = outer.copy()
+    at = _nearest(parent, parent[inner], outer)
+    while (at := at[at >= 0]).size:
+        empty[at] = False
+        at = _nearest(parent, parent[np.unique(at)], outer)
+    return empty
 
 
 def _parents(events: Spans) -> I64:
