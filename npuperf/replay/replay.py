@@ -9,7 +9,8 @@ kept as they are and summed, so that a reader knows how much of the window the m
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
@@ -35,6 +36,9 @@ from npuperf.replay.maxplus import NEVER, Program, run
 from npuperf.timeline.launches import Launches
 from npuperf.units import NS_PER_US
 
+#: Columns that order the device.
+_DEVICE: Final = ("stream", "gap_ns", "other", "other_ns", "overlap_ns")
+
 
 @dataclass(frozen=True, slots=True)
 class TaskTimes:
@@ -53,9 +57,10 @@ class Replay:
     clock, ns) the host did what instruction i's ``host_ns`` counts, on ``thread`` (the system's number, -1 none).
     The program's own times count from ``origin``; ``base`` are those of its tasks, by their order, on the clock.
     ``unexplained_ns``: idle time kept as measured; ``launched``: share of tasks with a known launch; ``error``:
-    relative difference of the replayed to the measured window; ``assumed_gap``: active tasks for which the gap
-    after the task before is assumed, because no two tasks of the profile follow each other closely; ``loose``: active
-    tasks without a launch that begin some time after everything before them, perhaps only when the host launches them.
+    relative difference of the replayed to the measured window, or to the steps, whichever is more; ``assumed_gap``:
+    active tasks for which the gap after the task before is assumed, because no two tasks of the profile follow each
+    other closely; ``loose``: active tasks without a launch that begin some time after everything before them, perhaps
+    only when the host launches them.
     """
 
     program: Program
@@ -75,12 +80,47 @@ class Replay:
     assumed_gap: Mask
     loose: Mask
 
+    def held_against(self, tasks: Tasks, windows: Intervals) -> Replay:
+        """Return the replay with its error over each of these windows, too: errors must not cancel each other."""
+        length = windows.end - windows.start
+        off = int(np.abs(self.lengths(tasks, windows) - length).sum())
+        return replace(self, error=max(self.error, off / max(int(length.sum()), 1)))
+
+    def lengths(self, tasks: Tasks, windows: Intervals) -> I64:
+        """Return the replayed lengths, ns, of windows whose borders are starts or ends of tasks, as measured."""
+        if not len(windows):
+            return windows.start
+        start, end = tasks.start[self.active], tasks.end[self.active]
+        by_end = np.argsort(end, kind="stable")
+        border = np.concatenate([windows.start, windows.end])
+        i = np.minimum(np.searchsorted(start, border), len(start) - 1)
+        j = by_end[np.minimum(np.searchsorted(end[by_end], border), len(end) - 1)]
+        begin, stop = np.split(np.where(start[i] == border, self.base.start[i], self.base.end[j]), 2)
+        return np.asarray(stop - begin)
+
     def fixed(self, program: Program) -> Program:
         """Return a program in which loose tasks start when they did, whatever ends before them."""
         at, row = self.task[self.loose], len(program.initial) - 2
         other, delay = program.other.copy(), program.other_ns.copy()
         other[at], delay[at] = row, self.base.start[self.loose] - self.origin
         return program.with_columns(other=other, other_ns=delay)
+
+    def ordered(self, program: Program) -> Program:
+        """Return a program in which the device keeps the order that waits of the host gave it, where they were removed.
+
+        The stream of the next task waits for what the host waited for: whether it needs that, only the wait told.
+        """
+        tasks = np.sort(self.task)
+        gone = self.sync[(self.program.waited_ns[self.sync] > NEVER) & (program.waited_ns[self.sync] == NEVER)]
+        gone = gone[gone < tasks[-1]]
+        following = tasks[np.searchsorted(tasks, gone, side="right")]
+        changed = {name: getattr(program, name).copy() for name in _DEVICE}
+        changed["stream"][gone] = program.stream[following]
+        changed["other"][gone], changed["other_ns"][gone] = program.waited[gone], 0
+        changed["overlap_ns"][gone] = 0
+        first = following[program.gap_ns[following] == NEVER]  # a stream's first task waits for nothing before it
+        changed["gap_ns"][first] = 0
+        return program.with_columns(**changed)
 
     def times(self, program: Program) -> TaskTimes:
         """Run a changed program; return start and end of the active tasks, by their order."""

@@ -8,36 +8,41 @@ import numpy as np
 
 from npuperf.documents.analysis import Elasticity
 from npuperf.host.blame import Blamed, HostThreads, blame_waits, main_thread
-from npuperf.host.mode import Mode, mode_of
 from npuperf.host.nesting import Nesting
+from npuperf.host.pauses import paused
+from npuperf.host.reads import only_waiting
 from npuperf.host.sections import Sections, find_sections
 from npuperf.host.syncs import SyncPoint, Syncs, find_syncs, sync_points
+from npuperf.host.traits import Traits
+from npuperf.host.wait_kinds import ONE_STREAM, WHOLE_DEVICE
 from npuperf.model.device import DeviceProfile
 from npuperf.model.intervals import Intervals
-from npuperf.model.labels import I64, Labels
+from npuperf.model.labels import I64, Labels, Mask
 from npuperf.model.thresholds import Thresholds
 from npuperf.operators.sums import type_labels
 from npuperf.replay.elasticity import Elasticities
 from npuperf.replay.replay import Replay, build
-from npuperf.timeline.launches import Launches, calibrate
+from npuperf.timeline.launches import Launches, Returns, calibrate
 from npuperf.timeline.partition import Timeline, lay_out
-from npuperf.timeline.steps import step_windows
+from npuperf.timeline.steps import judged_window, step_windows, whole_steps
 
 
 @dataclass(frozen=True, slots=True)
 class Study:
     """What is known of one device. ``replay`` is None where no launch is known or rows are missing.
 
-    ``types``: of all tasks.
+    ``types``: of all tasks; ``whole``: which of the steps were recorded from beginning to end; ``pause_ns``: from when
+    on host time without a call that launches is a pause.
     """
 
     profile: DeviceProfile
-    mode: Mode
+    traits: Traits
     types: Labels
     launches: Launches
     timeline: Timeline
     step_numbers: I64
     steps: Intervals
+    whole: Mask
     nesting: Nesting
     syncs: Syncs
     points: list[SyncPoint]
@@ -46,38 +51,41 @@ class Study:
     sections: Sections
     replay: Replay | None
     elasticities: Elasticities | None
+    pause_ns: int
 
     @classmethod
     def of(cls, profile: DeviceProfile, thresholds: Thresholds) -> Study:
         """Work everything out; at least one task must occupy the device."""
         tasks, host = profile.tasks, profile.host
-        launches = calibrate(tasks, thresholds)
+        nesting = Nesting.build(host.events)
+        syncs = only_waiting(find_syncs(nesting), nesting, thresholds)
+        launches = calibrate(tasks, thresholds, _returns(syncs, nesting))
         timeline = lay_out(tasks, launches)
         numbers, steps = step_windows(tasks)
-        nesting = Nesting.build(host.events)
-        syncs = find_syncs(nesting)
         main = main_thread(host)
         threads = HostThreads.of(tasks, host, main)
         replay = None
         if launches.known.any() and not profile.excerpt:
-            replay = build(tasks, launches, syncs, threads, nesting, thresholds)
+            replay = build(tasks, launches, syncs, threads, nesting, thresholds).held_against(tasks, steps)
         usable = replay is not None and replay.usable(thresholds)
         return cls(
             profile=profile,
-            mode=mode_of(profile),
+            traits=Traits.of(profile, thresholds),
             types=type_labels(tasks),
             launches=launches,
             timeline=timeline,
             step_numbers=numbers,
             steps=steps,
+            whole=whole_steps(tasks, numbers, thresholds),
             nesting=nesting,
             syncs=syncs,
-            points=sync_points(syncs, nesting, host),
+            points=sync_points(syncs, nesting, host, tasks),
             threads=threads,
             blamed=blame_waits(timeline.idle, threads, nesting, launches.skew),
             sections=find_sections(tasks, host, nesting),
             replay=replay,
             elasticities=Elasticities.of(replay, tasks.work[replay.active]) if replay and usable else None,
+            pause_ns=thresholds.pause_ns,
         )
 
     def device_replay(self, thresholds: Thresholds) -> Replay | None:
@@ -95,17 +103,36 @@ class Study:
             return [None] * len(windows)
         return [*self.elasticities.of_windows(windows)]
 
+    @property
+    def judged(self) -> tuple[int, int]:
+        """The window that verdict, findings and what-ifs are about: the whole steps, or everything without steps."""
+        return judged_window(self.steps, self.whole) or self.timeline.span
+
     def step_span(self, step: int) -> tuple[int, int]:
         """Return start and end of a step that exists."""
         at = int(np.flatnonzero(self.step_numbers == step)[0])
         return int(self.steps.start[at]), int(self.steps.end[at])
 
     def idle_after(self, calls: I64, span: tuple[int, int]) -> int:
-        """Return for how long within ``span`` the device idled that ran dry while the host was in these waits."""
+        """Return for how long within ``span`` the device idled that ran dry while the host was in these waits.
+
+        Pauses of the host that followed have nothing to do with them.
+        """
         gaps = self.timeline.idle
         began = gaps.start + self.launches.skew
         order = calls[np.argsort(self.syncs.start[calls], kind="stable")]
         at = np.searchsorted(self.syncs.start[order], began, side="right") - 1
         inside = (at >= 0) & (began <= self.syncs.end[order[np.maximum(at, 0)]])
         chosen = inside & gaps.known & (gaps.start >= span[0]) & (gaps.start < span[1])
-        return int((gaps.ready - gaps.start)[chosen].sum())
+        pauses = paused(self.blamed, gaps, self.pause_ns)
+        gap = np.searchsorted(gaps.start, pauses.start, side="right") - 1
+        unrelated = int((pauses.end - pauses.start)[chosen[gap]].sum())
+        return int((gaps.ready - gaps.start)[chosen].sum()) - unrelated
+
+
+def _returns(syncs: Syncs, nesting: Nesting) -> Returns:
+    """Return the calls whose return shows that the device has finished, or one stream of it, which is not named."""
+    names = nesting.events.name.take(syncs.event)
+    whole, one = (names.flag([bool(p.search(n)) for n in names.names]) for p in (WHOLE_DEVICE, ONE_STREAM))
+    sure = whole | one
+    return Returns(syncs.start[sure], syncs.end[sure], one[sure])

@@ -11,8 +11,9 @@ not, so its factor is 0. ``launches*0.5`` means that two kernels become one laun
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Final
@@ -20,25 +21,32 @@ from typing import Final
 import numpy as np
 
 from npuperf.errors import UsageError
-from npuperf.host.blame import blame, event_causes
-from npuperf.host.causes import CAUSES, CODE, LAUNCHING
+from npuperf.host.causes import CAUSES
 from npuperf.host.syncs import places
 from npuperf.messages import Message, say, series
+from npuperf.model.intervals import Intervals
 from npuperf.model.labels import F64, I64, U8, Labels, Mask
 from npuperf.model.tasks import Work
+from npuperf.replay.host_time import HostTimes
 from npuperf.replay.maxplus import NEVER, Program
 from npuperf.replay.replay import Replay, TaskTimes, window_length
 from npuperf.replay.study import Study
+from npuperf.units import forms
 
-#: Instructions whose host time is split by cause at a time: bounds the memory of the pieces.
-_CHUNK: Final = 200_000
 #: Share of the window below which assumed gaps are not worth replaying.
 _NOTABLE: Final = 0.005
 _CHANGE: Final = re.compile(
     r"^(?P<target>host|latency|compute|comm|copies|op|launches|sync)(?::(?P<name>.+))?\*(?P<factor>\d+\.?\d*|\.\d+)$"
 )
+#: Names longer than this are named by a part of them; signs that mean something in expressions are wildcards.
+_LONG: Final = 60
+_MEANING: Final = re.compile(r"[,*?\[]")
 _WORK: Final = {"compute": Work.COMPUTE, "comm": Work.COMMUNICATION, "copies": Work.OTHER}
 _NAMED: Final = ("host", "op", "launches", "sync")
+#: Host time by what it is for, beside its causes: pauses, and all that is neither a pause nor in NOT_LAUNCHING.
+_PAUSE: Final = "pause"
+_LAUNCHES: Final = "launching"
+_KINDS: Final = (*CAUSES[1:], _PAUSE, _LAUNCHES)
 GRAMMAR: Final = say(
     "TARGET*FACTOR[,…] with host, host:CAUSE, latency, compute, comm, copies, op:TYPE, launches[:TYPE], sync[:PLACE] "
     '(factor 0), or overlap; e.g. "host*0.5", "op:MatMul*0.5,comm*0.8", "sync*0"'
@@ -81,8 +89,8 @@ def _wrong(target: str, name: str | None, factor: float) -> tuple[Message | None
         return say("op needs an operator type"), say('e.g. "op:MatMul*0.5"')
     if target == "sync" and factor:
         return say("a sync can only be removed (sync*0)"), GRAMMAR
-    if target == "host" and name and name not in CAUSES:
-        return say("there is no cause {name}", name=repr(name)), say("causes: {causes}", causes=series(CAUSES[1:]))
+    if target == "host" and name and name not in (*CAUSES, *_KINDS):
+        return say("there is no cause {name}", name=repr(name)), say("causes: {causes}", causes=series(_KINDS))
     return None, GRAMMAR
 
 
@@ -91,7 +99,9 @@ class Scene:
     """What expressions are replayed on: a replay, and the window judged.
 
     ``work`` and ``types`` are of the replay's active tasks. The window begins with active task ``first`` and ends with
-    the start of ``last`` (or the end of everything). ``known``: what was replayed already.
+    the start of ``last`` (or the end of everything); where it ends with the end of a step instead, that is when the
+    tasks of ``ending`` have ended. ``measured``: its length; ``error``: by how much the replay misses it, or the steps
+    in it, ns. ``known``: what was replayed already; ``times``: what host time is for, once it was asked for.
     """
 
     study: Study
@@ -100,14 +110,32 @@ class Scene:
     last: int
     work: U8
     types: Labels
+    ending: I64
+    measured: int
+    error: int
     known: dict[str, Predicted] = field(default_factory=dict)
+    times: list[HostTimes] = field(default_factory=list)
+
+    @property
+    def host_times(self) -> HostTimes:
+        """What the host time of each instruction is for."""
+        if not self.times:
+            self.times.append(HostTimes.of(self.study, self.replay))
+        return self.times[0]
 
     @classmethod
     def of(cls, study: Study, replay: Replay, span: tuple[int, int]) -> Scene:
-        """Set the stage for a window whose borders are starts of tasks, or the end of everything."""
+        """Set the stage for a window whose borders are starts of tasks, the end of a step, or the end of everything."""
         tasks, active = study.profile.tasks, replay.active
-        first, last = np.searchsorted(tasks.start[active], span).tolist()
-        return cls(study, replay, first, last, tasks.work[active], study.types.take(active))
+        start, end, work = tasks.start[active], tasks.end[active], tasks.work[active]
+        first, last = np.searchsorted(start, span).tolist()
+        by_start = last < len(start) and int(start[last]) == span[1]
+        inside = np.arange(first, last) if not by_start and span[1] < int(end.max()) else np.empty(0, np.int64)
+        kernels = (work[inside] == Work.COMPUTE) | (work[inside] == Work.COMMUNICATION)
+        ending = inside[kernels & (end[inside] <= span[1])]
+        measured = span[1] - span[0]
+        scene = cls(study, replay, first, last, work, study.types.take(active), ending, measured, 0)
+        return dataclasses.replace(scene, error=_error(scene, span))
 
     @property
     def before(self) -> int:
@@ -115,9 +143,22 @@ class Scene:
         return _length(self, self.replay.base)
 
 
+def _error(scene: Scene, span: tuple[int, int]) -> int:
+    """Return by how much the replay misses the window, ns: of its steps each, so that errors do not cancel."""
+    steps, tasks = scene.study.steps, scene.study.profile.tasks
+    inside = (steps.start >= span[0]) & (steps.end <= span[1])
+    own = Intervals(steps.start[inside], steps.end[inside])
+    missed = int(np.abs(scene.replay.lengths(tasks, own) - (own.end - own.start)).sum())
+    return max(abs(scene.before - scene.measured), missed)
+
+
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """A replayed change: the window's length now and then, and the gain as an interval (ns)."""
+    """A replayed change: the window's length now and then, and the gain as an interval (ns).
+
+    The gain is never more than the window; of one that only shortens things the lower end is sure: it is what the
+    replay saves less what the replay misses, and never below 0.
+    """
 
     expr: str
     before: int
@@ -130,9 +171,10 @@ class Predicted:
 def predict(scene: Scene, expression: str) -> Predicted:
     """Replay the run with a change.
 
-    The interval spans what the model leaves open: waits that it cannot explain are kept, or dropped; fewer
-    launches save their recorded host time, or everything between two launches; where no gap between tasks could
-    be measured it is assumed, give or take its own length.
+    The interval spans what the model leaves open: waits that it cannot explain are kept, or dropped; what is launched
+    after a wait of the host may need what the host waited for, or not; fewer launches save their recorded host time, or
+    everything between two launches; where no gap between tasks could be measured it is assumed, give or take its own
+    length.
     """
     if expression not in scene.known:
         scene.known[expression] = _predict(scene, expression)
@@ -147,7 +189,19 @@ def _predict(scene: Scene, expression: str) -> Predicted:
     if any(c.target == "launches" for c in changes):
         generous, _ = _apply(scene, base, changes, generous=True)
         gains.append(before - _length(scene, scene.replay.times(generous)))
-    return Predicted(expression, before, before - gains[0], min(gains), max(gains), matched)
+    if any(c.target == "sync" for c in changes):
+        gains.append(saved(scene, scene.replay.ordered(changed)))
+    return _sure(scene, Predicted(expression, before, before - gains[0], min(gains), max(gains), matched), changes)
+
+
+def _sure(scene: Scene, found: Predicted, changes: list[Change]) -> Predicted:
+    """Keep a gain within what can be: the window at most, and of savings only what exceeds the replay's own error."""
+    window = min(found.before, scene.measured)
+    shortens = all(c.factor <= 1 for c in changes)
+    least = max(found.least - scene.error, 0) if shortens else found.least - scene.error
+    most = min(max(found.most, 0) if shortens else found.most, window)
+    after = min(max(found.after, 0), found.before) if shortens else max(found.after, 0)
+    return dataclasses.replace(found, after=after, least=min(least, most), most=most)
 
 
 def gains_of(scene: Scene, changed: Program) -> list[int]:
@@ -172,6 +226,8 @@ def saved(scene: Scene, changed: Program) -> int:
 
 
 def _length(scene: Scene, times: TaskTimes) -> int:
+    if len(scene.ending):
+        return int(times.end[scene.ending].max() - times.start[scene.first])
     return int(window_length(times, np.array([scene.first]), np.array([scene.last]))[0])
 
 
@@ -230,11 +286,15 @@ def _apply(scene: Scene, program: Program, changes: list[Change], *, generous: b
 
 def _saved_share(scene: Scene, change: Change) -> tuple[F64, bool]:
     """Return which share of each instruction's host time a change of named causes or of launches saves."""
-    causes = LAUNCHING if change.target == "launches" else (change.name or "",)
-    spent = host_time(scene, causes)
-    if change.target == "launches":
-        spent = np.where(_launching(scene, change), spent, 0)
     whole = np.maximum(scene.replay.until - scene.replay.since, 1)
+    if change.target == "launches":
+        spent = np.where(_launching(scene, change), scene.host_times.calls, 0)
+    elif change.name == _PAUSE:
+        spent = scene.host_times.pause
+    elif change.name == _LAUNCHES:
+        spent = scene.replay.until - scene.replay.since - scene.host_times.kept
+    else:
+        spent = scene.host_times.on(change.name or "")
     return np.minimum(spent / whole, 1.0) * (1 - change.factor), bool(spent.any())
 
 
@@ -267,10 +327,30 @@ def _matching(scene: Scene, pattern: str) -> Mask:
     return scene.types.flag([fnmatchcase(n.lower(), pattern.lower()) for n in scene.types.names])
 
 
-def pattern(type_: str) -> str:
-    """Return how to name an operator type in an expression: a template's arguments become a wildcard."""
-    plain = re.split(r"[<,(*\[]", type_)[0]
-    return plain if plain == type_ else plain + "*"
+def pattern(type_: str, types: Iterable[str] = ()) -> str:
+    """Return how to name one operator type in an expression: as shortly as no other of ``types`` is meant.
+
+    Signs that mean something in expressions are wildcards in it, and so is what is left out of a template.
+    """
+    if not _MEANING.search(type_) and len(type_) <= _LONG:
+        return type_
+    others = [name.lower() for name in dict.fromkeys(types) if name != type_]
+    whole = _MEANING.sub("?", type_)
+    for form in [*forms(type_)][:-1]:
+        words = [_MEANING.sub("?", word) for word in form.partition(" #")[0].split("…")]
+        short = f"*{'*'.join(filter(None, words)).rstrip('*>')}*{whole[-1]}"
+        if _means(short, type_.lower()) and not any(_means(short, name) for name in others):
+            return short
+    return whole
+
+
+def _means(short: str, name: str) -> bool:
+    return fnmatchcase(name, short.lower())
+
+
+def is_all_communication(scene: Scene, pattern: str) -> bool:
+    """Tell whether a pattern of operator types means exactly what ``comm`` means."""
+    return bool(np.array_equal(_matching(scene, pattern), scene.work == Work.COMMUNICATION))
 
 
 def _operator(scene: Scene, program: Program, change: Change) -> tuple[Program, bool]:
@@ -278,9 +358,11 @@ def _operator(scene: Scene, program: Program, change: Change) -> tuple[Program, 
 
 
 def _launches(scene: Scene, program: Program, change: Change) -> tuple[Program, bool]:
-    """Scale all host time since the launch before."""
+    """Scale all host time since the launch before, but for what has nothing to do with launching."""
     chosen = _launching(scene, change)
-    return program.with_columns(host_ns=_scale(program.host_ns, change.factor, chosen)), bool(chosen.any())
+    whole = np.maximum(scene.replay.until - scene.replay.since, 1)
+    factor = 1 - (1 - change.factor) * (1 - np.minimum(scene.host_times.kept / whole, 1.0))
+    return program.with_columns(host_ns=_scale(program.host_ns, factor, chosen)), bool(chosen.any())
 
 
 def _launching(scene: Scene, change: Change) -> Mask:
@@ -323,22 +405,3 @@ _CHANGES: Final[dict[str, Callable[[Scene, Program, Change], tuple[Program, bool
     "sync": _sync,
     "overlap": _overlap,
 }
-
-
-def host_time(scene: Scene, causes: tuple[str, ...]) -> I64:
-    """Return for each instruction how much of its host time was spent on these causes, ns."""
-    replay, threads = scene.replay, scene.study.threads
-    n = len(replay.since)
-    op = np.full(n, -1)
-    op[replay.task] = threads.op[replay.active]
-    main = np.where(threads.main >= 0, threads.main, replay.thread)
-    wanted = np.isin(np.arange(len(CAUSES)), [CODE[c] for c in causes])
-    spent = np.zeros(n, np.int64)
-    for first in range(0, n, _CHUNK):
-        part = slice(first, min(first + _CHUNK, n))
-        chain = (replay.thread[part], op[part], main[part])
-        since, until = replay.since[part] + scene.study.launches.skew, replay.until[part] + scene.study.launches.skew
-        pieces = blame(chain, since, until, scene.study.nesting)
-        chosen = pieces.filter(wanted[event_causes(pieces.event, scene.study.nesting)])
-        np.add.at(spent, first + chosen.owner, chosen.length)
-    return spent
