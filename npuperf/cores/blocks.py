@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from npuperf.documents.analysis import CoreSide, CoresOverTime, CoreType, CoreUse, IdleKernel
-from npuperf.messages import Message, say
+from npuperf.cores.suggestion import suggested_cores
+from npuperf.documents.analysis import CoreSide, CoresOverTime, CoreTime, CoreType, CoreUse, IdleKernel
+from npuperf.messages import Message, chain, say
 from npuperf.model.chip import CUBE_CORES, VECTOR_CORES, Cores
 from npuperf.model.groups import group_sums
 from npuperf.model.labels import F64, I64, Mask
@@ -60,11 +61,9 @@ def core_use(tasks: Tasks, cores: Cores, span: int, over_time: CoresOverTime | N
     known = blocks(kernels)
     return CoreUse(
         source=cores.source,
-        cube=_side(kernels, known.cube, cores.cube, span),
-        vector=_side(kernels, known.vector, cores.vector, span),
-        by_type=[
-            _core_type(kernels, name, cores) for name in (*CUBE_CORES, *VECTOR_CORES) if name in kernels.core.names
-        ],
+        cube=_side(kernels, known.cube, cores.cube, span, over_time.cube if over_time else None),
+        vector=_side(kernels, known.vector, cores.vector, span, over_time.vector if over_time else None),
+        by_type=[found for name in (*CUBE_CORES, *VECTOR_CORES) if (found := _core_type(kernels, name, cores)).kernels],
         most_idle=_most_idle(kernels, cores),
         reason=_reason(kernels, cores),
         over_time=over_time,
@@ -75,16 +74,21 @@ def _reason(kernels: Tasks, cores: Cores) -> Message | None:
     """Say what is missing for core figures."""
     if not len(kernels):
         return say("no kernels")
+    if not on_cores(kernels).any():
+        return say("no kernel says which cores it runs on")
     if cores.cube is None:
-        return say(
-            "core counts are unknown: there is no info.json.N with the data; give --cores 24,48 or --soc Ascend910B1"
+        used = blocks(kernels)
+        unknown = say(
+            "core counts are unknown: there is no info.json.N with the data; give --cores CUBE,VECTOR or --soc NAME"
         )
+        return chain(unknown, suggested_cores(used.cube, used.vector))
     if not (kernels.block > 0).any():
-        return say("Block Dim is not recorded: record with npuperf profile --level 1")
+        return say("no kernel has a Block Dim above 0: record with npuperf profile --level 1")
     return None
 
 
-def _side(kernels: Tasks, used: I64, cores: int | None, span: int) -> CoreSide | None:
+def _side(kernels: Tasks, used: I64, cores: int | None, span: int, time: CoreTime | None) -> CoreSide | None:
+    """Sum one side's cores; kernels that run beside each other occupy no more than there are."""
     here = used > 0
     if not cores or not here.any():
         return None
@@ -92,11 +96,12 @@ def _side(kernels: Tasks, used: I64, cores: int | None, span: int) -> CoreSide |
     busy_cores = np.minimum(used[here], cores)
     core_time = int(np.sum(busy_cores * dur))
     total = int(np.sum(dur))
+    occupied = core_time if time is None else time.occupied_core_ns
     return CoreSide(
         cores=cores,
         kernels=int(np.count_nonzero(here)),
         occupancy_busy=core_time / (cores * total) if total else None,
-        occupancy_span=core_time / (cores * span) if span else None,
+        occupancy_span=occupied / (cores * span) if span else None,
         idle_core_ns=cores * total - core_time,
     )
 

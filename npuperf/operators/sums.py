@@ -19,7 +19,8 @@ from npuperf.operators.counters import Counter, judge_counters
 
 #: How many of an operator's longest kernels are asked for their code line.
 _CANDIDATES = 8
-_NUMBER = re.compile(r"[_\d]*\d$")
+#: A running number at the end of a name, but for one that belongs to it: MatMulV2_17 is MatMulV2.
+_NUMBER = re.compile(r"_[_\d]*\d$|(?<![V\d])\d+$")
 
 Key = tuple[str, str | None]
 
@@ -125,7 +126,7 @@ def list_operators(sums: dict[Key, OperatorSum], thresholds: Thresholds) -> list
             last_ns=s.last,
             torch_op=s.torch_op,
             where=s.where,
-            pmu=judge_counters(s.pmu, thresholds),
+            pmu=judge_counters(s.pmu, thresholds, s.total),
         )
         for (type_, core), s in ranked
     ]

@@ -178,6 +178,13 @@ def only_device(path: Path, **asked: Any) -> Device:
     return device
 
 
+def test_kernels_side_by_side_occupy_no_more_than_all_cores(tmp_path: Path) -> None:
+    """Three streams with 40 of 48 vector cores each for the same 100 µs: all 48 for 100 of 200 µs, and no more."""
+    kernels = [K(0, 100_000, f"k{s}", "Add", stream=s, block=40) for s in (2, 3, 4)]
+    device = only_device(ascend_pt(tmp_path, [*kernels, K(200_000, 0, "end", "Add", block=40)], cores="24,48"))
+    assert device.cores.vector and device.cores.vector.occupancy_span == pytest.approx(0.5)
+
+
 def test_told_core_counts_go_before_the_profile_s(tmp_path: Path) -> None:
     folder = ascend_pt(tmp_path, [K(0, 100, core="AI_CORE", block=12)], cores="20,40")
     assert (only_device(folder).cores_cube, str(only_device(folder).cores.source)) == (20, "info.json.0")
@@ -208,7 +215,7 @@ def random_kernels(seed: int, count: int = 300) -> list[K]:
         dur = source.choice([0, 1, source.randint(2, 90_000)]) if i < count - 1 else 77
         block = source.choice([0, source.randint(1, 120)])
         core = source.choice(CORES_OF)
-        mix = source.randint(1, 100) if core.startswith("MIX") else 0
+        mix = source.randint(1, 100) if core.startswith("MIX") and block else 0  # both are recorded, or neither
         kernels.append(K(clock, dur, f"k{i}", f"Op{source.randint(0, 6)}", core, source.choice([2, 5]), block, mix))
         clock += dur
     return kernels
