@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
-from typing import Final
 
 import numpy as np
 from msgspec.structs import replace
 
-from npuperf.cores.blocks import on_cores
-from npuperf.documents.analysis import CoreLimit, CoreSplit, RuleCheck
+from npuperf.documents.analysis import CoreLimit, CoreSplit, Held, RuleCheck
 from npuperf.errors import UsageError
-from npuperf.host.mode import Mode
 from npuperf.messages import Message, chain, say, say_n, series
 from npuperf.model.chip import product_of_soc
-from npuperf.model.tasks import Tasks, Work
-from npuperf.scopes.fused import is_super_kernel
+from npuperf.model.tasks import Work
+from npuperf.scopes.expect import refuse_beyond
+from npuperf.scopes.limit_code import code_of
 from npuperf.scopes.splits import (
     MOST_STREAMS,
     Bench,
@@ -29,22 +26,7 @@ from npuperf.scopes.splits import (
     slower_kernels,
 )
 from npuperf.scopes.view import DeviceView
-from npuperf.units import plural
-
-#: What each way of executing calls the scope, and on what level it limits.
-MODES: Final[dict[Mode, Message]] = {
-    "ge": say("max-autotune (GE graphs): the core limit is an attribute of each operator in the scope"),
-    "aclgraph": say(
-        "reduce-overhead / npugraph_ex (captured graphs): the core limit belongs to the stream, inside the function"
-    ),
-    "eager": say("eager: the core limit belongs to the stream, set with torch.npu.set_stream_limit"),
-    "unknown": say(
-        "max-autotune (a core limit per operator) or reduce-overhead (per stream): the profile does not tell which"
-    ),
-}
-#: The same in code, which is English.
-_COMMENT: Final = {mode: str(message) for mode, message in MODES.items()}
-_NAMES: Final = 4
+from npuperf.scopes.ways import DESCRIBED, limits_operators, way_of
 
 
 def splits(view: DeviceView, asked: Split) -> list[CoreSplit]:
@@ -96,20 +78,14 @@ def _check(stream: int, limit: Limit, streams: Sequence[int], chip: Limit) -> No
     if stream not in streams:
         hint = say("streams: {streams}", streams=series(streams))
         raise UsageError(say("--cores-of {stream}: no such stream", stream=stream), hint=hint)
-    wrong = [not min(1, most) <= value <= most for value, most in zip(limit, chip, strict=True)]
-    if not any(wrong):
-        return
-    cores = say("{n} cube cores", n=limit[0]) if wrong[0] else say("{n} vector cores", n=limit[1])
-    given = f"{stream}={limit[0]},{limit[1]}"
-    hint = say("this chip has {cube} cube and {vector} vector cores", cube=chip[0], vector=chip[1])
-    raise UsageError(say("--cores-of {given}: cannot limit to {cores}", given=given, cores=cores), hint=hint)
+    refuse_beyond("--cores-of", f"{stream}={limit[0]},{limit[1]}", limit, chip)
 
 
 def _unanswered(view: DeviceView, split: Split, reason: Message | None, *, asked: bool = True) -> CoreSplit:
     return CoreSplit(
         limits=[_limit(view, stream, limit) for stream, limit in split.items()],
         asked=asked,
-        mode=MODES[view.mode],
+        mode=DESCRIBED[way_of(view.mode)],
         span_ns=None,
         gain_ns_per_step=None,
         gain_pct=None,
@@ -129,7 +105,7 @@ def _report(view: DeviceView, bench: Bench, split: Split, gain: tuple[int, int],
         gain_pct=(100 * gain[0] / max(before, 1), 100 * gain[1] / max(before, 1)),
         slower=slower_kernels(bench, split),
         rules=list(_rules(view, bench, split)),
-        code="\n".join(_code(view.mode, plain.limits)) + "\n",
+        code=code_of(way_of(view.mode), plain.limits),
     )
 
 
@@ -157,13 +133,12 @@ def _rules(view: DeviceView, bench: Bench, split: Split) -> Iterator[RuleCheck]:
         vector=bench.chip[1],
     )
     yield RuleCheck(rule=say("range"), status="ok", detail=detail)
-    yield from _operator_rules(view.tasks, view.mode, split)
-    yield _static_rule(view)
+    yield from _operator_rules(view, split)
     detail = say(
         "tuned tilings are looked up by core count: a knowledge base tuned for all cores is not used under a core limit"
     )
     yield RuleCheck(rule=say("knowledge base"), status="unknown", detail=detail)
-    yield _thread_rule(_launch_threads(view, split))
+    yield from _stream_level_rules(view, split)
     small = sorted({int(s) for s in np.unique(bench.stream[(bench.cube > 0) | (bench.vector > 0)])} - split.keys())
     if small:
         detail = say(
@@ -198,30 +173,13 @@ def _sum_rule(bench: Bench, split: Split) -> RuleCheck:
     return RuleCheck(rule=say("sum"), status="ok" if fits else "violated", detail=chain(text, more, by=": "))
 
 
-def _thread_rule(threads: int) -> RuleCheck:
-    counted = say_n("{n} thread launched", "{n} threads launched", threads)
-    if not threads:
-        counted = say("which threads launch is not recorded")
-    detail = say(
-        "at most one thread may set a stream's core limit; the profile does not tell which one would ({counted})",
-        counted=counted,
-    )
-    return RuleCheck(rule=say("one thread"), status="unknown", detail=detail)
-
-
-def _operator_rules(tasks: Tasks, mode: Mode, split: Split) -> Iterator[RuleCheck]:
+def _operator_rules(view: DeviceView, split: Split) -> Iterator[RuleCheck]:
     """Check which operators on the limited streams take a limit at all."""
+    tasks = view.tasks
     limited = np.isin(tasks.stream, list(split))
-    named_tbe = tasks.name.flag([n.startswith("te_") for n in tasks.name.names])
-    tbe = limited & on_cores(tasks) & named_tbe & ~is_super_kernel(tasks)
-    seen = say("the profile does not tell in which language an operator is written")
-    if tbe.any():
-        seen = say_n("{n} kernel seems to be TBE: {name}",
-                     "{n} kernels seem to be TBE, e.g. {name}",
-                     int(tbe.sum()), name=tasks.name[int(tbe.argmax())])  # fmt: skip
     detail = say(
-        "for Ascend C operators only; others may not obey, and streams that wait for each other may hang: {seen}",
-        seen=seen,
+        "for Ascend C operators only; others may not obey, and streams that wait for each other may hang: the profile "
+        "does not tell in which language an operator is written"
     )
     yield RuleCheck(rule=say("Ascend C"), status="unknown", detail=detail)
     if (limited & (tasks.work == Work.COMMUNICATION)).any():
@@ -233,25 +191,43 @@ def _operator_rules(tasks: Tasks, mode: Mode, split: Split) -> Iterator[RuleChec
     if ai_cpu.any():
         detail = say_n("{n} AI CPU operator on the limited streams takes no core limit",
                        "{n} AI CPU operators on the limited streams take no core limit", int(ai_cpu.sum()))  # fmt: skip
-        yield RuleCheck(rule=say("AI CPU"), status="violated" if mode != "eager" else "unknown", detail=detail)
+        status: Held = "unknown" if way_of(view.mode) == "eager" else "violated"
+        yield RuleCheck(rule=say("AI CPU"), status=status, detail=detail)
     detail = say(
         "an operator may get fewer cores than the limit, and some operators ignore it: verify with --expect-cores"
     )
     yield RuleCheck(rule=say("effect"), status="unknown", detail=detail)
 
 
+def _stream_level_rules(view: DeviceView, split: Split) -> Iterator[RuleCheck]:
+    """Check what is documented for limits of streams only: in GE graphs a limit is an attribute of each operator."""
+    way = way_of(view.mode)
+    if limits_operators(way):
+        return
+    yield _static_rule(view)
+    threads = _launch_threads(view, split)
+    counted = say_n("{n} thread launched", "{n} threads launched", threads)
+    if not threads:
+        counted = say("which threads launch is not recorded")
+    detail = say(
+        "at most one thread may set a stream's core limit; the profile does not tell which one would ({counted})",
+        counted=counted,
+    )
+    yield RuleCheck(rule=say("one thread"), status="unknown", detail=detail)
+
+
 def _static_rule(view: DeviceView) -> RuleCheck:
-    """Static kernels and limits exclude each other, depending on the version of CANN."""
+    """Static kernels and limits of streams exclude each other, depending on the version of CANN."""
     rule, version = say("static kernel"), view.profile.context.cann
-    number = re.match(r"\D*(\d+)\.(\d+)", version or "")
-    if view.mode == "eager":
+    if way_of(view.mode) == "eager":
         return RuleCheck(rule=rule, status="ok", detail=say("no static kernel compilation in eager mode"))
+    number = view.traits.cann
     if number is None:
         detail = say(
             "cannot be combined with static kernel compilation before CANN 9.0; the profile names no CANN version"
         )
         return RuleCheck(rule=rule, status="unknown", detail=detail)
-    if int(number[1]) >= 9:
+    if number[0] >= 9:
         return RuleCheck(
             rule=rule,
             status="ok",
@@ -268,36 +244,3 @@ def _launch_threads(view: DeviceView, split: Split) -> int:
     tasks = view.tasks
     known = tasks.launched & (tasks.launch_thread >= 0)
     return max((len(np.unique(tasks.launch_thread[known & (tasks.stream == stream)])) for stream in split), default=0)
-
-
-def _code(mode: Mode, limits: Sequence[CoreLimit]) -> Iterator[str]:
-    """Write the scopes out; the busiest stream comes first and is the one that the program starts on."""
-    yield f"# {_COMMENT[mode]}"
-    if mode == "aclgraph":
-        yield "# record and wait for events between the streams: captured graphs add none"
-    if mode == "eager":
-        yield "# set it once, from one thread, before the first kernel of the stream"
-        yield "import torch"
-        yield "import torch_npu"
-    else:
-        yield "import torchair"
-    for i, limit in enumerate(limits):
-        yield ""
-        yield f"# stream {limit.stream}, {plural(limit.kernels, 'kernel')}: {_few(limit.types)}"
-        yield from (f"#   {line}" for line in limit.where)
-        if mode == "eager":
-            stream = "torch.npu.current_stream()" if i == 0 else f"stream_{limit.stream}"
-            note = "" if i == 0 else "  # your torch.npu.Stream"
-            yield f"torch.npu.set_stream_limit({stream}, {limit.cube}, {limit.vector}){note}"
-        elif i == 0:
-            yield f"with torchair.scope.limit_core_num({limit.cube}, {limit.vector}):"
-            yield f"    ...  # {_few(limit.types)}"
-        else:
-            yield f'with torchair.scope.npu_stream_switch("stream_{limit.stream}"):  # your tag for this stream'
-            yield f"    with torchair.scope.limit_core_num({limit.cube}, {limit.vector}):"
-            yield f"        ...  # {_few(limit.types)}"
-
-
-def _few(types: Sequence[str]) -> str:
-    more = f" and {plural(len(types) - _NAMES, 'more type')}" if len(types) > _NAMES else ""
-    return ", ".join(types[:_NAMES]) + more if types else "no kernels in this window"

@@ -14,12 +14,15 @@ from npuperf.cores.blocks import blocks, on_cores
 from npuperf.documents.gates import Gate, OverLimit
 from npuperf.errors import UsageError
 from npuperf.messages import Message, chain, say, say_n, series
+from npuperf.model.chip import Cores
 from npuperf.model.device import DeviceProfile
 from npuperf.model.labels import Mask
 from npuperf.model.tasks import Tasks, Work
-from npuperf.scopes.fused import is_super_kernel
 
 _FORM: Final = re.compile(r"^(?P<where>.+)=\s*(?P<cube>\d+)\s*,\s*(?P<vector>\d+)\s*$")
+_UNCHECKED: Final = say(
+    "core counts are unknown (give --cores or --soc), so whether the chip has as many was not checked"
+)
 _COLLECTIVE: Final = re.compile(r"aivkernel|hcom|hccl|allreduce|allgather|reducescatter|alltoall", re.I)
 
 
@@ -49,18 +52,45 @@ def parse_expectation(option: str, text: str) -> Expectation:
     return Expectation(text, found["where"].strip(), int(found["cube"]), int(found["vector"]))
 
 
+def refuse_beyond(option: str, given: str, limit: tuple[int, int], chip: tuple[int, int]) -> None:
+    """Raise UsageError for a limit that a chip with these cube and vector cores cannot have.
+
+    It is at least 1 on a side that the chip has, and never more than there are.
+    """
+    wrong = [not min(1, most) <= value <= most for value, most in zip(limit, chip, strict=True)]
+    if not any(wrong):
+        return
+    cores = say("{n} cube cores", n=limit[0]) if wrong[0] else say("{n} vector cores", n=limit[1])
+    hint = say("this chip has {cube} cube and {vector} vector cores", cube=chip[0], vector=chip[1])
+    raise UsageError(
+        say("{option} {given}: cannot limit to {cores}", option=option, given=given, cores=cores), hint=hint
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """One device's kernels held against a limit: how many, how many with unknown blocks, and those above it."""
+    """One device's kernels held against a limit: how many, how many with unknown blocks, and those above it.
+
+    ``half_unknown``: those of the unknown of which only the secondary side is not recorded. ``unchecked``: the chip's
+    core counts are unknown, so nobody can tell whether it has as many as the limit says.
+    """
 
     kernels: int
     unknown: int
     over: list[OverLimit]
     streams: list[int]
+    half_unknown: int = 0
+    unchecked: bool = False
 
 
-def check(profile: DeviceProfile, limit: Expectation) -> Checked:
-    """Hold every AI Core kernel in the limit's range against it, the main and the secondary side of mix kernels."""
+def check(profile: DeviceProfile, limit: Expectation, cores: Cores) -> Checked:
+    """Hold every AI Core kernel in the limit's range against it, the main and the secondary side of mix kernels.
+
+    Raises UsageError where the chip does not have as many cores.
+    """
+    if cores.cube is not None:
+        vector = limit.vector if cores.vector is None else cores.vector
+        refuse_beyond("--expect-cores", limit.expr, (limit.cube, limit.vector), (cores.cube, vector))
     tasks = profile.tasks
     mine = _meant(tasks, limit) & on_cores(tasks) & (tasks.work != Work.CONTROL)
     used = blocks(tasks)
@@ -71,6 +101,8 @@ def check(profile: DeviceProfile, limit: Expectation) -> Checked:
         unknown=int((unknown & ~over).sum()),
         over=_rows(profile, mine, over),
         streams=np.unique(tasks.stream[tasks.stream >= 0]).tolist(),
+        half_unknown=int((unknown & ~over & (tasks.block > 0)).sum()),
+        unchecked=cores.cube is None,
     )
 
 
@@ -134,13 +166,14 @@ def _reason(tasks: Tasks, i: int, *, everything: bool, obeyed: bool) -> Message:
         return say(
             "no kernel obeys the limit: the scope does not cover them, or static kernel compilation is on as well"
         )
-    if (tasks.name[i] or "").startswith("te_") and not is_super_kernel(tasks)[i]:
-        return say("it seems to be a TBE kernel (te_…): only Ascend C operators are sure to obey")
     if obeyed:
         return say(
             "others of this type obey: this one is outside the scope, or its binary was compiled statically before"
         )
-    return say("none of this type obeys: not an Ascend C operator, or its binary was compiled statically before")
+    return say(
+        "none of this type obeys: its binary was compiled statically before, or it is not an Ascend C operator (the "
+        "profile does not tell)"
+    )
 
 
 def judge_cores(limit: Expectation, devices: Sequence[Checked]) -> Gate:
@@ -155,13 +188,18 @@ def judge_cores(limit: Expectation, devices: Sequence[Checked]) -> Gate:
         return Gate(expr=limit.expr, status="fail", value=above, limit=0, over=over, reason=reason)
     if kernels and not unknown:
         reason = say_n("{n} kernel within the limit", "{n} kernels within the limit", kernels)
-        return Gate(expr=limit.expr, status="pass", value=0, limit=0, reason=reason)
+        doubt = _UNCHECKED if any(c.unchecked for c in devices) else None
+        return Gate(expr=limit.expr, status="pass", value=0, limit=0, reason=chain(reason, doubt))
     return Gate(
         expr=limit.expr, status="cannot_tell", value=None, limit=0, reason=_untold(limit, devices, kernels, unknown)
     )
 
 
 def _untold(limit: Expectation, devices: Sequence[Checked], kernels: int, unknown: int) -> Message:
+    if kernels and unknown == sum(c.half_unknown for c in devices):
+        return say_n("Mix Block Dim is not recorded for {unknown} of {n} kernel: npuperf profile --level 1",
+                     "Mix Block Dim is not recorded for {unknown} of {n} kernels: npuperf profile --level 1",
+                     kernels, unknown=unknown)  # fmt: skip
     if kernels:
         return say_n("Block Dim is not recorded for {unknown} of {n} kernel: npuperf profile --level 1",
                      "Block Dim is not recorded for {unknown} of {n} kernels: npuperf profile --level 1",

@@ -18,11 +18,12 @@ from npuperf.model.noise import noise_of
 from npuperf.model.tasks import Tasks, Work
 from npuperf.scopes.sequences import launch_blocks, launch_cores
 
-#: GE names a SuperKernel after its scope, its first and its last operator, and numbers it; of a scope that broke the
-#: second part and those after it are named ``SCOPE_split_…``.
+#: GE names a SuperKernel after its scope, its first and its last operator; of a scope that it cut at other operators
+#: each part is named ``SCOPE_split_BEGIN_END``.
 _NAME: Final = re.compile(r"^sk_(?P<scope>.+?)_start_(?P<first>.+)_end_(?P<last>.+)$")
 _SPLIT: Final = re.compile(r"_split_\d+_\d+$")
 _NUMBER: Final = re.compile(r"_\d+$")
+_NUMBERS: Final = re.compile(r"\d+")
 _ANY: Final = re.compile(r"^(te_superkernel|sk_.+_start_)", re.I)
 UNNAMED: Final = "(unnamed)"
 _SHOWN: Final = 4
@@ -55,15 +56,33 @@ def check_super_kernels(before: Tasks, after: Tasks, log: Sequence[str]) -> list
     scopes: dict[str, dict[str, list[int]]] = {}
     for i in found.tolist():
         name = after.name[i] or ""
-        match = _NAME.match(name)
-        scope = _SPLIT.sub("", match["scope"]) if match else UNNAMED
-        scopes.setdefault(scope, {}).setdefault(name, []).append(i)
+        scopes.setdefault(_scope_of(name) or UNNAMED, {}).setdefault(name, []).append(i)
     unnamed = scopes.pop(UNNAMED, {})
-    checks = [_of_scope(scope, parts, before, after, log) for scope, parts in scopes.items()]
+    families = _families(scopes)
+    checks = [_of_scope(scope, parts, before, after, log) for scope, parts in families.items()]
     if unnamed:
         rows = np.array(sorted(i for at in unnamed.values() for i in at))
         checks.append(_by_disappearance(rows, before, after, log, alone=not scopes))
     return checks
+
+
+def _scope_of(name: str) -> str | None:
+    """Return the scope that a SuperKernel is named after, None where the name does not tell."""
+    match = _NAME.match(name)
+    return _SPLIT.sub("", match["scope"]) if match else None
+
+
+def _families(scopes: dict[str, dict[str, list[int]]]) -> dict[str, dict[str, list[int]]]:
+    """Put scopes together whose names differ by their last number only: one scope, named anew for every use of it."""
+    alike: dict[str, list[str]] = {}
+    for scope in scopes:
+        alike.setdefault(_NUMBER.sub("_*", scope), []).append(scope)
+    return {
+        family if len(members) > 1 else members[0]: {
+            name: at for scope in members for name, at in scopes[scope].items()
+        }
+        for family, members in alike.items()
+    }
 
 
 def _of_scope(
@@ -106,18 +125,49 @@ def _of_scope(
     )
 
 
-_NONE: Final = say("no SuperKernel in this profile: no scope is set, it is in a dynamic graph, or nothing can be fused")
+_NONE: Final = say(
+    "no SuperKernel in this profile: no scope is set, it is in a dynamic graph, or nothing can be fused (plog says "
+    "what, with ASCEND_GLOBAL_LOG_LEVEL=2)"
+)
 _NO_EARLIER: Final = say("no earlier profile to compare with (--before)")
 
 
 def _broken(parts: dict[str, list[int]]) -> tuple[int, Message | None]:
-    """Say into how many SuperKernels a scope broke; equal scopes of several layers are whole."""
-    named = [m for m in map(_NAME.match, parts) if m]
-    pieces = {m["scope"] for m in named}
-    if len(pieces) < 2:
-        return len(pieces), None
-    names = series((f"{m['first']} … {m['last']}" for m in named[:_SHOWN]), by="; ")
-    return len(pieces), say("the scope broke into {n} SuperKernels: {names}", n=len(pieces), names=names)
+    """Return into how many SuperKernels a scope broke at most, and say so.
+
+    Equal sequences of one name are no break: the name was used for each of them, and GE cut its range between them.
+    """
+    uses: dict[str, dict[str, re.Match[str]]] = {}
+    for match in filter(None, map(_NAME.match, parts)):
+        uses.setdefault(_SPLIT.sub("", match["scope"]), {}).setdefault(match["scope"], match)
+    most = max(map(len, uses.values()), default=0)
+    told = (_cut(scope, list(pieces.values())) for scope, pieces in uses.items())
+    found = [message for message in told if message]
+    if len(uses) > 1 and found:
+        number = say("{n} of {all} scopes of this name are not whole", n=len(found), all=len(uses))
+        return most, chain(number, found[0])
+    return most, found[0] if found else None
+
+
+def _cut(scope: str, pieces: Sequence[re.Match[str]]) -> Message | None:
+    """Say what GE's names tell about where it cut the range of one name."""
+    kinds: dict[str, list[re.Match[str]]] = {}
+    for match in pieces:
+        kinds.setdefault(_NUMBERS.sub("#", f"{match['first']} … {match['last']}"), []).append(match)
+    named = series((f"{m[0]['first']} … {m[0]['last']}" for m in list(kinds.values())[:_SHOWN]), by="; ")
+    broke = say("the scope broke into {n} SuperKernels: {names}", n=len(kinds), names=named) if len(kinds) > 1 else None
+    times = max(map(len, kinds.values()))
+    again = say(
+        "the name {scope} stands for {times} equal sequences with other operators between them, each of which is a "
+        "SuperKernel: strict-scope-check would refuse them all, so give each use a name of its own",
+        scope=scope,
+        times=times,
+    )
+    edge = None
+    if len(pieces) == 1 and _SPLIT.search(pieces[0]["scope"]):
+        edge = say("the scope was cut: {names} is what is left of it in a SuperKernel", names=named)
+    said = [message for message in (broke, again if times > 1 else None, edge) if message]
+    return chain(*said) if said else None
 
 
 def _noise_text(noise: float | None) -> Message:
@@ -232,7 +282,8 @@ def _check(
     gaps_ns: int | None = None,
     basis: Basis = "measured",
 ) -> SuperKernelCheck:
-    named = re.compile(rf"(?<!\w){re.escape(scope)}(?!\w)")
+    pattern = re.escape(scope[:-1]) + r"\d+" if scope.endswith("_*") else re.escape(scope)
+    named = re.compile(rf"(?<!\w){pattern}(?!\w)")
     about = [line for line in log if named.search(line)] if scope not in ("–", UNNAMED) else []
     return SuperKernelCheck(
         compared=Compared(

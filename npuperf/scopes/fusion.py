@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 import numpy as np
 
-from npuperf.documents.analysis import RuleCheck, ScopeOption, Segment, SuperKernelScope
+from npuperf.documents.analysis import ScopeOption, Segment, SuperKernelScope
 from npuperf.messages import Message, say, series
 from npuperf.model.chip import product_of_soc
 from npuperf.model.tasks import Work
+from npuperf.scopes.own_cores import MOST_UNFUSED, Owned, cores_owned
+from npuperf.scopes.scope_rules import AIV_ONLY, EXPANSION, scope_rules
 from npuperf.scopes.sequences import (
     KernelSequence,
+    can_fuse_communication,
     fewer_cores,
     find_sequences,
     launch_blocks,
@@ -20,33 +23,68 @@ from npuperf.scopes.sequences import (
     streams_within,
 )
 from npuperf.scopes.view import DeviceView
+from npuperf.scopes.ways import is_dynamic_graph, is_static_graph, way_of
 
-#: The rule about waits that may be in the gaps.
-GAPS: Final = say("gaps")
-UNKNOWN_WAITS: Final = say("other streams run at the same time, and it is unknown whether kernels wait for their cores")
 _SCOPES: Final = 5
 _TYPES: Final = 8
+_NO_MODE: Final = say(
+    "whether a graph of max-autotune ran is not recorded (SuperKernels exist in its static graphs only): analyze the "
+    "whole folder with its trace_view.json, or record with npuperf profile --activities cpu,npu --level 1"
+)
+_NO_STATES: Final = say(
+    "OP State is not recorded, so the graph may be dynamic, in which no SuperKernel is made: recording it needs CANN 8 "
+    "or newer and npuperf profile --level 1"
+)
 
 
-def scopes(view: DeviceView) -> list[SuperKernelScope]:
-    """Return the sequences that would save most; none outside of static graphs and of Atlas A2 and A3."""
-    soc = view.report.soc
-    if view.mode in ("eager", "aclgraph") or (soc and product_of_soc(soc) is None):
+def scopes(view: DeviceView, limited: Collection[str] = ()) -> list[SuperKernelScope]:
+    """Return the sequences that would save most; none outside of static graphs of GE and of Atlas A2 and A3.
+
+    ``limited``: where the user says that kernels have core limits.
+    """
+    if _impossible(view) or untold_graph(view):
         return []
-    found = find_sequences(view.tasks, view.waits, view.held, view.thresholds)
-    reports = [_scope(view, sequence, number) for number, sequence in enumerate(found[:_SCOPES], 1)]
+    reports = []
+    for number, sequence in enumerate(_found(view)[:_SCOPES], 1):
+        reports.append(_scope(view, sequence, number, cores_owned(view, sequence, limited)))
     return [r for r in reports if r.gain_ns_per_step[1] > 0]
 
 
-def _scope(view: DeviceView, sequence: KernelSequence, number: int) -> SuperKernelScope:
+def untold_graph(view: DeviceView) -> Message | None:
+    """Say what is missing to know that there is a static graph of GE; None where it is known whether there is."""
+    if way_of(view.mode) == "unknown":
+        return _NO_MODE
+    return None if is_static_graph(view.mode) or (view.tasks.state.known() & view.compute).any() else _NO_STATES
+
+
+def possible_gaps(view: DeviceView) -> int:
+    """Return the gaps per step (ns) that scopes could save if the kernels belong to static graphs of GE."""
+    if _impossible(view):
+        return 0
+    return view.per_step(sum(sum(sequence.gaps) for sequence in _found(view)[:_SCOPES]))
+
+
+def _impossible(view: DeviceView) -> bool:
+    """Tell whether the profile shows that there can be no SuperKernel."""
+    soc, way = view.report.soc, way_of(view.mode)
+    return way not in ("ge", "unknown") or is_dynamic_graph(view.mode) or bool(soc and product_of_soc(soc) is None)
+
+
+def _found(view: DeviceView) -> list[KernelSequence]:
+    fused = view.traits.environment.get(EXPANSION) in (None, "", AIV_ONLY)
+    return find_sequences(view.tasks, view.waits, view.held, view.thresholds, communication=fused)
+
+
+def _scope(view: DeviceView, sequence: KernelSequence, number: int, owned: Owned) -> SuperKernelScope:
     tasks, runs = view.tasks, sequence.runs
     kernels = runs[:, sequence.fused()]
     gaps = sequence.gaps
     launch = launch_cores(tasks, kernels.ravel())
     types = [view.types[i] or "N/A" for i in kernels[0].tolist()]
     name = f"sk{number}"
-    options = list(_options(view, sequence, kernels[0], launch))
+    options = list(_options(view, sequence, kernels[0], launch, owned))
     where = view.code_lines(kernels[0])
+    each = -(-len(runs) // max(len(view.steps), 1))
     return SuperKernelScope(
         name=name,
         stream=sequence.stream,
@@ -70,8 +108,8 @@ def _scope(view: DeviceView, sequence: KernelSequence, number: int) -> SuperKern
         vector=launch[1] if launch else None,
         gain_ns_per_step=(0, view.per_step(sum(gaps))),
         options=options,
-        rules=list(_rules(view, sequence, launch)),
-        code="\n".join(_code(name, options, types, where, len(runs), sequence.stream)) + "\n",
+        rules=list(scope_rules(view, sequence, kernels[0], launch, owned)),
+        code="\n".join(_code(name, options, types, where, each, sequence.stream, bool(view.steps))) + "\n",
     )
 
 
@@ -79,15 +117,16 @@ def _stopper(view: DeviceView, task: int) -> Message:
     """Say which kernel ends a segment and why."""
     name = view.types[task] or view.tasks.name[task] or say("a kernel")
     if view.tasks.work[task] == Work.COMMUNICATION:
+        mode = view.traits.environment.get(EXPANSION)
+        if mode and can_fuse_communication(view.tasks)[task]:
+            return say("{kernel} (communication, {name} is {value})", kernel=name, name=EXPANSION, value=mode)
         return say("{kernel} (communication)", kernel=name)
-    if view.tasks.dynamic[task]:
-        return say("{kernel} (dynamic shape)", kernel=name)
     core = view.tasks.core[task]
     return say("{kernel} ({core})", kernel=name, core=core) if core else say("{kernel} (unknown core)", kernel=name)
 
 
 def _options(
-    view: DeviceView, sequence: KernelSequence, kernels: np.ndarray, launch: tuple[int, int] | None
+    view: DeviceView, sequence: KernelSequence, kernels: np.ndarray, launch: tuple[int, int] | None, owned: Owned
 ) -> Iterator[ScopeOption]:
     """Decide the options; what is not said stays at its default."""
     fewer = fewer_cores(view.tasks, kernels, launch) if launch else kernels[:0]
@@ -102,7 +141,7 @@ def _options(
         )
         yield ScopeOption(key="feed-sync-all", value="1", reason=reason)
     streams = streams_within(view.tasks, sequence)
-    if len(streams) > 2 and not view.report.core_splits:
+    if len(streams) > MOST_UNFUSED and owned.free:
         reason = say(
             "streams {streams} run at the same time: this option runs them side by side if their "
             "operators are in the scope, too, and helps where cube kernels run beside vector kernels; "
@@ -112,66 +151,22 @@ def _options(
         yield ScopeOption(key="stream-fusion", value="1", reason=reason)
 
 
-def _rules(view: DeviceView, sequence: KernelSequence, launch: tuple[int, int] | None) -> Iterator[RuleCheck]:
-    product = product_of_soc(view.report.soc or "")
-    chip = product or say("the profile does not name the chip")
-    detail = say("Atlas A3 (newer CANN: A2, too): {product}", product=chip)
-    yield RuleCheck(rule=say("product"), status="ok" if product == "Atlas A3" else "unknown", detail=detail)
-    if view.mode == "ge":
-        yield RuleCheck(rule=say("mode"), status="ok", detail=say("max-autotune only: GE executes the graph"))
-    else:
-        detail = say("max-autotune only: the profile does not tell the mode")
-        yield RuleCheck(rule=say("mode"), status="unknown", detail=detail)
-    yield _static_rule(view, sequence)
-    if launch is None:
-        detail = say(
-            "Block Dim is not recorded: if a kernel launches with fewer cores and calls SyncAll, it "
-            "hangs without this option"
-        )
-        yield RuleCheck(rule=say("feed-sync-all"), status="unknown", detail=detail)
-    limited = {x.stream for split in view.report.core_splits for x in split.limits}
-    if sequence.stream in limited:
-        detail = say("judged without the core limits above: with them, its kernels launch with fewer cores")
-        yield RuleCheck(rule=say("core limits"), status="unknown", detail=detail)
-    if _may_wait_for_cores(view, sequence):
-        detail = say("{unknown}: part of the gaps may be such waits, which fusion does not save", unknown=UNKNOWN_WAITS)
-        yield RuleCheck(rule=GAPS, status="unknown", detail=detail)
-    detail = say(
-        "to see where the scope breaks, use a separate run: strict-scope-check=bypass warns in "
-        "plog (super_kernel_scope) and makes no SuperKernel of that scope; abort stops the "
-        "compilation; neither sees communication"
-    )
-    yield RuleCheck(rule=say("scope"), status="unknown", detail=detail)
-    detail = say("every operator must support SuperKernels (TBE and TIK do not): the profile does not tell, plog does")
-    yield RuleCheck(rule=say("operators"), status="unknown", detail=detail)
-
-
-def _static_rule(view: DeviceView, sequence: KernelSequence) -> RuleCheck:
-    rule, compute = say("static graph"), view.tasks.work == Work.COMPUTE
-    if (view.tasks.dynamic & compute).any():
-        detail = say("there are dynamic-shape kernels: in a dynamic graph no SuperKernel is made, without any message")
-        return RuleCheck(rule=rule, status="unknown", detail=detail)
-    if bool(view.tasks.state.known()[sequence.runs[0]].all()):
-        return RuleCheck(rule=rule, status="ok", detail=say("OP State shows a static graph"))
-    detail = say("OP State is not recorded for all kernels, so the graph may be dynamic")
-    return RuleCheck(rule=rule, status="unknown", detail=detail)
-
-
-def _may_wait_for_cores(view: DeviceView, sequence: KernelSequence) -> bool:
-    """Tell whether kernels of other streams run meanwhile, and nothing tells when they hold the cores."""
-    use = view.report.cores.over_time
-    return (use is None or use.contended_ns is None) and len(streams_within(view.tasks, sequence)) > 1
-
-
 def _code(
-    name: str, options: list[ScopeOption], types: list[str], where: list[str], count: int, stream: int
+    name: str, options: list[ScopeOption], types: list[str], where: list[str], each: int, stream: int, steps: bool
 ) -> Iterator[str]:
+    """Write a scope out. ``each``: how often a step runs it, or the window where there are no ``steps``."""
+    per = "step" if steps else "window"
     yield "import torchair"
     yield ""
-    yield f"# stream {stream}, {len(types)} kernels ×{count}; inside the compiled function, no graph break in the block"
+    yield f"# stream {stream}, {len(types)} kernels ×{each} per {per}; in the compiled function, without graph breaks"
     yield from (f"#   {line}" for line in where)
     text = ":".join(f"{o.key}={o.value}" for o in options)
-    arguments = f'"{name}", "{text}"' if text else f'"{name}"'
-    yield f"with torchair.scope.super_kernel({arguments}):"
+    indent, scope = "", f'"{name}"'
+    if each > 1:
+        yield "# one name is one range, which GE cuts at every other operator between two uses: each use needs its own"
+        yield f"for layer in range({each}):  # your loop over the layers"
+        indent, scope = "    ", f'f"{name}_{{layer}}"'
+    arguments = f'{scope}, "{text}"' if text else scope
+    yield f"{indent}with torchair.scope.super_kernel({arguments}):"
     more = f" … {types[-1]}" if len(types) > _TYPES else ""
-    yield f"    ...  # {', '.join(types[:_TYPES])}{more}"
+    yield f"{indent}    ...  # {', '.join(types[:_TYPES])}{more}"

@@ -1,12 +1,15 @@
 """Sequences of kernels that one SuperKernel could hold, and SuperKernels that are there.
 
-A sequence runs on one stream without a break: no host, no event and no step border between its kernels. Kernels
-that cannot be fused (AI CPU, communication, dynamic shape) split it into segments, each a SuperKernel of its own.
-Sequences that repeat (the layers of a model) are told by their types and counted.
+A sequence runs on one stream without a break: no host, no event and no step border between its kernels. Operators
+that cannot be fused (AI CPU, most communication) split it into segments, each a SuperKernel of its own; AllReduce,
+ReduceScatter, AllGather and AlltoAll can be fused where they run on vector cores. With a kernel of dynamic shape in it
+a sequence belongs to a dynamic graph, in which GE makes no SuperKernel at all. Sequences that repeat (the layers of a
+model) are told by their types and counted.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -22,6 +25,8 @@ from npuperf.replay.arms import is_event_wait
 
 #: Kernels of a repeating unit at least and at most.
 _UNIT: Final = (2, 1024)
+#: What GE's HCCL engine has SuperKernel binaries for; not for the variants with a length per rank (AlltoAllV).
+_FUSED_COMMUNICATION: Final = re.compile(r"all_?reduce|(reduce_?scatter|all_?gather|all_?to_?all)(?!_?v)", re.I)
 #: Kernels looked at together: bounds the time of the search.
 _LOOK: Final = 20_000
 
@@ -45,25 +50,30 @@ class KernelSequence:
         return np.concatenate([np.arange(first, last + 1) for first, last in self.segments])
 
 
-def find_sequences(tasks: Tasks, waits: I64, held: I64, thresholds: Thresholds) -> list[KernelSequence]:
+def find_sequences(
+    tasks: Tasks, waits: I64, held: I64, thresholds: Thresholds, *, communication: bool
+) -> list[KernelSequence]:
     """Find all sequences among ``tasks`` (by start), those with the longest gaps first.
 
     ``waits``: how long the idle device waited for each launch; ``held``: how long each task waited for cores, which
-    no fusion saves (ns).
+    no fusion saves (ns); ``communication``: whether communication that can be fused at all may be.
     """
-    fusible = can_fuse(tasks)
+    kernel, dynamic = can_fuse(tasks), tasks.dynamic
+    fusible = kernel | can_fuse_communication(tasks) if communication else kernel
     code = (tasks.type.codes.astype(np.int64) * (len(tasks.core.names) + 1) + tasks.core.codes) * 2 + fusible
     found: dict[tuple[int, bytes], list[I64]] = {}
-    for stream in np.unique(tasks.stream[fusible]).tolist():
-        for chain in _chains(tasks, np.flatnonzero(tasks.stream == stream), fusible, waits, thresholds):
+    for stream in np.unique(tasks.stream[kernel]).tolist():
+        for chain in _chains(tasks, np.flatnonzero(tasks.stream == stream), waits, thresholds):
+            if dynamic[chain].any():
+                continue
             for part in _units(chain, code):
-                places = np.flatnonzero(fusible[part])
+                places = np.flatnonzero(kernel[part])
                 trimmed = part[places[0] : places[-1] + 1] if len(places) else part[:0]
                 if len(trimmed) > 1:
                     found.setdefault((stream, code[trimmed].tobytes()), []).append(trimmed)
     sequences = []
     for (stream, _), runs in found.items():
-        segments, stopped_by = _segments(fusible[runs[0]])
+        segments, stopped_by = _segments(fusible[runs[0]], kernel[runs[0]])
         if segments:
             together = np.stack(runs)
             between = np.maximum(tasks.start[together[:, 1:]] - tasks.end[together[:, :-1]] - held[together[:, 1:]], 0)
@@ -77,7 +87,13 @@ def can_fuse(tasks: Tasks) -> Mask:
     return on_cores(tasks) & ~tasks.dynamic & np.equal(tasks.work, Work.COMPUTE)
 
 
-def _chains(tasks: Tasks, mine: I64, fusible: Mask, waits: I64, thresholds: Thresholds) -> Iterator[I64]:
+def can_fuse_communication(tasks: Tasks) -> Mask:
+    """True for communication that a SuperKernel can hold, if it runs on vector cores."""
+    known = tasks.name.flag([bool(_FUSED_COMMUNICATION.search(n)) for n in tasks.name.names])
+    return known & np.equal(tasks.work, Work.COMMUNICATION)
+
+
+def _chains(tasks: Tasks, mine: I64, waits: I64, thresholds: Thresholds) -> Iterator[I64]:
     """Yield stretches of one stream's tasks that nothing but their own kind interrupts."""
     wait = is_event_wait(tasks)[mine]
     kept = mine[tasks.work[mine] != Work.CONTROL]
@@ -120,20 +136,27 @@ def _repetition(code: I64) -> tuple[int, int, int] | None:
     return best
 
 
-def _segments(fusible: Mask) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...]]:
-    """Return the runs of at least two fusible kernels and what stopped each."""
+def _segments(fusible: Mask, kernel: Mask) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...]]:
+    """Return the runs of at least two fusible kernels, from the first kernel to the last, and what stopped each.
+
+    Communication at the border of a run stays outside: fusing it with nothing behind it has nothing to save.
+    """
     edges = np.flatnonzero(np.diff(np.concatenate([[0], fusible, [0]]))).tolist()
-    pairs = [(first, after) for first, after in zip(edges[::2], edges[1::2], strict=True) if after - first > 1]
-    stops = tuple(after if after < len(fusible) else NONE for _, after in pairs)
-    return tuple((first, after - 1) for first, after in pairs), stops
+    found = []
+    for begin, after in zip(edges[::2], edges[1::2], strict=True):
+        inner = begin + np.flatnonzero(kernel[begin:after])
+        if len(inner) > 1:
+            found.append(((int(inner[0]), int(inner[-1])), after if after < len(fusible) else NONE))
+    return tuple(pair for pair, _ in found), tuple(stop for _, stop in found)
 
 
 def launch_cores(tasks: Tasks, kernels: I64) -> tuple[int, int] | None:
     """Return the cube and vector cores that a SuperKernel over these kernels starts; None where blocks are unknown.
 
-    It starts as many as the largest of them. Kernels of both sides become a mix kernel with one or two vector cores
-    per cube core.
+    It starts as many as the largest of them, communication aside. Kernels of both sides become a mix kernel with one or
+    two vector cores per cube core.
     """
+    kernels = kernels[tasks.work[kernels] == Work.COMPUTE]  # the blocks of communication are not recorded
     used = blocks(tasks)
     cube, vector = used.cube[kernels], used.vector[kernels]
     if not len(kernels) or ((cube < 0) | (vector < 0) | ((cube == 0) & (vector == 0))).any():
@@ -145,6 +168,15 @@ def launch_cores(tasks: Tasks, kernels: I64) -> tuple[int, int] | None:
     return block, block if most[1] <= block else 2 * block
 
 
+def without_blocks(tasks: Tasks, kernels: I64) -> I64:
+    """Return the kernels whose blocks are not recorded, on one side at least."""
+    used = blocks(tasks)
+    cube, vector = used.cube[kernels], used.vector[kernels]
+    unknown = (cube < 0) | (vector < 0) | ((cube == 0) & (vector == 0))
+    found: I64 = kernels[unknown & np.equal(tasks.work[kernels], Work.COMPUTE)]
+    return found
+
+
 def launch_blocks(launch: tuple[int, int]) -> int:
     """Return the Block Dim of a SuperKernel that starts these cores."""
     return launch[0] or launch[1]
@@ -152,6 +184,7 @@ def launch_blocks(launch: tuple[int, int]) -> int:
 
 def fewer_cores(tasks: Tasks, kernels: I64, launch: tuple[int, int]) -> I64:
     """Return the kernels that start fewer cores than their SuperKernel does on a side they use."""
+    kernels = kernels[tasks.work[kernels] == Work.COMPUTE]
     used = blocks(tasks)
     cube, vector = used.cube[kernels], used.vector[kernels]
     return kernels[((cube > 0) & (cube < launch[0])) | ((vector > 0) & (vector < launch[1]))]

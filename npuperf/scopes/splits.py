@@ -183,7 +183,7 @@ def gain_interval(bench: Bench, split: Split) -> tuple[int, int]:
     gains = [g for program in programs for g in gains_of(bench.scene, program)]
     if bench.scene.replay.loose.any():
         gains += [saved(bench.scene, bench.scene.replay.fixed(program)) for program in programs]
-    return min(gains), max(gains)
+    return min(gains) - bench.scene.error, min(max(gains), bench.scene.measured)
 
 
 def most_possible(bench: Bench) -> int:
@@ -266,7 +266,14 @@ def _excerpt(bench: Bench) -> Bench:
         base=TaskTimes(replay.base.start[:count], replay.base.end[:count]),
         **{name: getattr(replay, name)[:count] for name in ("active", "awaited", "task", "assumed_gap", "loose")},
     )
-    shorter = replace(scene, replay=part, last=count, work=scene.work[:count], types=scene.types.take(np.arange(count)))
+    shorter = replace(
+        scene,
+        replay=part,
+        last=count,
+        work=scene.work[:count],
+        types=scene.types.take(np.arange(count)),
+        ending=scene.ending[:0],
+    )
     of_tasks = ("stream", "dur", "cube", "vector", "undisturbed", "held", "crowd", "certain")
     return replace(bench, scene=shorter, used={}, tried={}, **{name: getattr(bench, name)[:count] for name in of_tasks})
 

@@ -10,7 +10,9 @@ from msgspec.structs import replace
 
 from npuperf.cores.sweep import Sweep, cores_over_time
 from npuperf.documents.analysis import CoresOverTime, Device, Partition, Verdict
-from npuperf.host.mode import Mode
+from npuperf.host.blame import Blamed
+from npuperf.host.mode import Mode, is_graph
+from npuperf.host.traits import Traits
 from npuperf.messages import Message, say
 from npuperf.model.chip import Cores
 from npuperf.model.device import DeviceProfile
@@ -34,6 +36,7 @@ class DeviceView:
 
     ``tasks``, ``types`` and ``launches`` are of the window; ``waits``: how long the idle device waited for the launch
     of each task, ``held``: how long each waited for cores that other streams held, as far as that can be told (ns);
+    ``paused``: the wait for the host in which it paused, and no launch was prepared;
     ``scene``: for what-ifs; ``bench``: for core limits, or why there is none.
     """
 
@@ -43,6 +46,7 @@ class DeviceView:
     launches: Launches
     waits: I64
     held: I64
+    paused: Blamed
     cores: Cores
     report: Device
     scene: Scene | None
@@ -57,12 +61,17 @@ class DeviceView:
     @property
     def mode(self) -> Mode:
         """How the program was executed."""
-        return self.study.mode
+        return self.study.traits.mode
+
+    @property
+    def traits(self) -> Traits:
+        """What kind of run it is."""
+        return self.study.traits
 
     @property
     def partition(self) -> Partition:
         """The split of the window."""
-        return self.report.partition
+        return self.report.window
 
     @property
     def verdict(self) -> Verdict:
@@ -72,7 +81,7 @@ class DeviceView:
     @property
     def steps(self) -> list[int]:
         """The numbers of the window's steps."""
-        return [s.step for s in self.report.steps]
+        return [s.step for s in self.report.whole_steps]
 
     @property
     def host_bound_ns(self) -> int:
@@ -140,7 +149,7 @@ def study_cores(
     sweep = Sweep.of(tasks, cores, _FOREVER)
     if sweep is None:
         return None, held, say("core counts or Block Dim are unknown")
-    graph = study.mode in ("aclgraph", "ge")
+    graph = is_graph(study.traits.mode)
     waits = None  # where nothing tells when kernels were ready
     if not study.profile.excerpt and (graph or study.launches.known.any()):
         waits = find_waits(tasks, study.launches, sweep, thresholds, graph=graph)

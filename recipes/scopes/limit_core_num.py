@@ -1,6 +1,7 @@
 """Two branches on two streams, each with cores of its own: torchair.scope.limit_core_num, in max-autotune.
 
-In captured graphs (reduce-overhead) streams do not wait for each other by themselves: record and wait for events there.
+Here a limit is an attribute of each operator in the block. In captured graphs (npugraph_ex, reduce-overhead) it belongs
+to the stream: limit_stream_cores.py.
 The limits are those that `npuperf analyze` proposes; verify them in a profile of this program with
 `npuperf analyze ./result --expect-cores STREAM=CUBE,VECTOR`. Atlas A2 and A3.
 """

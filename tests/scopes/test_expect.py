@@ -73,6 +73,39 @@ def test_blocks_that_are_not_recorded_cannot_be_judged(tmp_path: Path) -> None:
     assert gate(ascend_pt(tmp_path / "over", [*rows, K(40, 10, "C", "C", "AI_CORE", 2, 9)]), "2=8,16").status == "fail"
 
 
+def test_blocks_of_the_secondary_side_that_are_not_recorded(tmp_path: Path) -> None:
+    """The main side's blocks are there: it is Mix Block Dim that is missing."""
+    rows = [K(0, 10, "A", "A", "MIX_AIC", 2, 8, -1), K(20, 10, "B", "B", "AI_CORE", 2, 8)]
+    found = gate(ascend_pt(tmp_path, rows), "2=8,16")
+    assert found.status == "cannot_tell" and str(found.reason).startswith("Mix Block Dim is not recorded for 1 of 2")
+
+
+@pytest.mark.parametrize(
+    ("limit", "status", "words"),
+    [
+        ("9=100,200", 2, "100 cube cores"),
+        ("2=24,49", 2, "49 vector cores"),
+        ("2=0,48", 2, "0 cube cores"),
+        ("Mat*=25,48", 2, "25 cube cores"),
+        ("2=24,48", 0, ""),
+        ("2=16,32", 0, ""),
+    ],
+)
+def test_a_limit_that_the_chip_cannot_have_is_refused(limit: str, status: int, words: str, tmp_path: Path) -> None:
+    """The chip has 24 cube and 48 vector cores; a limit is at least one core and never more than there are."""
+    done = run_cli(["analyze", str(ascend_pt(tmp_path, kernels(), cores="24,48")), "--expect-cores", limit])
+    assert done.returncode == status, done.stderr
+    if status:
+        assert words in done.stderr and "this chip has 24 cube and 48 vector cores" in done.stderr
+
+
+def test_without_core_counts_the_limit_itself_is_not_checked(tmp_path: Path) -> None:
+    found = gate(ascend_pt(tmp_path, kernels()), "2=100,200")
+    assert found.status == "pass" and "core counts are unknown" in str(found.reason)
+    known = gate(ascend_pt(tmp_path / "known", kernels(), cores="24,48"), "2=24,48")
+    assert str(known.reason) == "3 kernels within the limit"
+
+
 def test_reasons(tmp_path: Path) -> None:
     rows = [
         K(0, 10, "allreduceAivKernel", "AivKernel", "AI_VECTOR_CORE", 2, 40),
@@ -85,7 +118,7 @@ def test_reasons(tmp_path: Path) -> None:
     words = {o.type: str(o.reason).split(":")[0] for o in found.over}
     assert words == {
         "AivKernel": "communication",
-        "Add": "it seems to be a TBE kernel (te_…)",
+        "Add": "none of this type obeys",  # te_ does not tell what it is written in
         "Mul": "others of this type obey",
         "Sub": "none of this type obeys",
     }

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from build import H, K, analyze_path, ascend_pt
 
-from npuperf.documents.analysis import Device, Result, SuperKernelCheck, SuperKernelScope
+from npuperf.documents.analysis import Device, Finding, Result, SuperKernelCheck, SuperKernelScope
 from npuperf.errors import InputError
 from npuperf.readers.context import read_plog
+from npuperf.scopes.expect import parse_expectation
 
 GAP = 2_000  # ns between two kernels of a static graph
 LAYER = (("MatMulV3", "AI_CORE", 24, 0), ("Add", "AI_VECTOR_CORE", 40, 0), ("GroupedMatmul", "MIX_AIC", 20, 40))
@@ -37,12 +41,17 @@ def graph(
     return kernels
 
 
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
+#: What tells that GE executes a graph.
+GE = (H("AscendCL@aclmdlExecuteAsync", -50_000, 10_000),)
+
+
 def analyzed(path: Path, **options: object) -> Result:
     return analyze_path(path, **options)  # type: ignore[arg-type]
 
 
 def scopes(root: Path, kernels: list[K], **options: object) -> list[SuperKernelScope]:
-    (device,) = analyzed(ascend_pt(root, kernels, cores="24,48"), **options).devices
+    (device,) = analyzed(ascend_pt(root, kernels, cores="24,48", host=GE), **options).devices
     return device.super_kernels
 
 
@@ -61,7 +70,8 @@ def test_the_layers_of_a_model_are_one_scope(tmp_path: Path) -> None:
     ("stopper", "why"),
     [
         (("Cumsum", "AI_CPU", 1, 0), "Cumsum (AI_CPU)"),
-        (("hcom_allReduce_", "COMMUNICATION", 0, 0), "hcom_allReduce_ (communication)"),
+        (("hcom_broadcast_", "COMMUNICATION", 0, 0), "hcom_broadcast_ (communication)"),
+        (("hcom_alltoallv_", "COMMUNICATION", 0, 0), "hcom_alltoallv_ (communication)"),
     ],
 )
 def test_a_kernel_that_cannot_be_fused_splits_the_scope(
@@ -73,15 +83,100 @@ def test_a_kernel_that_cannot_be_fused_splits_the_scope(
     assert scope.gain_ns_per_step == (0, 3 * 3 * GAP)
 
 
-def test_one_kernel_of_dynamic_shape_splits_the_scope(tmp_path: Path) -> None:
-    """12 kernels per step, the sixth of them dynamic: five, then six."""
+FUSED = ("hcom_allReduce_", "hcom_reduceScatter_", "hcom_allGather_", "hcom_alltoall_")
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_communication_that_can_be_fused_does_not_end_a_scope(name: str, tmp_path: Path) -> None:
+    """Two kernels, communication, three kernels: five gaps of one SuperKernel, on the condition that HCCL uses AIV."""
+    kinds = (LAYER[0], LAYER[1], (name, "COMMUNICATION", 0, 0), LAYER[0], LAYER[2], LAYER[1])
+    scope = scopes(tmp_path, graph(layers=3, kinds=kinds))[0]
+    assert [(s.kernels, s.gaps_ns, s.stopped_by) for s in scope.segments] == [(6, 5 * GAP, None)]
+    assert (scope.cube, scope.vector) == (24, 48)  # of the kernels; blocks of communication are not recorded
+    (rule,) = (r for r in scope.rules if str(r.rule) == "communication")
+    assert rule.status == "unknown" and "HCCL_OP_EXPANSION_MODE=AIV" in str(rule.detail) and name in str(rule.detail)
+
+
+@pytest.mark.parametrize(
+    ("mode", "segments", "status"), [("AIV", [6], "ok"), ("AI_CPU", [2, 3], None), (None, [6], "unknown")]
+)
+def test_where_hccl_expands_decides_whether_communication_is_fused(
+    mode: str | None, segments: list[int], status: str | None, tmp_path: Path
+) -> None:
+    kinds = (LAYER[0], LAYER[1], (FUSED[0], "COMMUNICATION", 0, 0), LAYER[0], LAYER[2], LAYER[1])
+    folder = ascend_pt(tmp_path, graph(layers=3, kinds=kinds), cores="24,48", host=GE)
+    recorded = {"HCCL_OP_EXPANSION_MODE": mode} if mode else {}
+    (folder / "profiler_metadata.json").write_text(json.dumps({"ENV_VARIABLES": recorded}))
+    (device,) = analyzed(folder).devices
+    scope = device.super_kernels[0]
+    assert [s.kernels for s in scope.segments] == segments
+    assert {str(r.rule): r.status for r in scope.rules}.get("communication") == status
+    if mode == "AI_CPU":
+        assert "HCCL_OP_EXPANSION_MODE is AI_CPU" in str(scope.segments[0].stopped_by)
+
+
+def test_communication_at_the_border_stays_outside(tmp_path: Path) -> None:
+    """Behind the last kernel there is nothing to fuse it with: the two gaps of the three kernels count."""
+    kinds = (*LAYER, (FUSED[0], "COMMUNICATION", 0, 0), ("Cumsum", "AI_CPU", 1, 0))
+    (scope,) = scopes(tmp_path, graph(layers=2, kinds=kinds))
+    assert [(s.kernels, s.gaps_ns) for s in scope.segments] == [(3, 2 * GAP)]
+
+
+def test_a_graph_with_kernels_of_dynamic_shape_has_no_scope(tmp_path: Path) -> None:
+    """12 kernels per step, the sixth of them dynamic: GE makes no SuperKernel in a dynamic graph."""
     kernels = [replace(k, state="dynamic") if i % 12 == 5 else k for i, k in enumerate(graph(layers=4, steps=3))]
-    (scope,) = scopes(tmp_path, kernels)
-    assert scope.count == 3
-    assert [(s.kernels, str(s.stopped_by)) for s in scope.segments] == [
-        (5, "GroupedMatmul (dynamic shape)"),
-        (6, "None"),
-    ]
+    folder = ascend_pt(tmp_path / "ge", kernels, cores="24,48", host=GE)
+    assert analyzed(folder).devices[0].super_kernels == []
+    assert super_kernel_finding(folder).status == "ok"
+    nobody = ascend_pt(tmp_path / "mode", kernels, cores="24,48")  # whoever executes them
+    assert super_kernel_finding(nobody).status == "ok"
+
+
+def super_kernel_finding(path: Path, **options: object) -> Finding:
+    (found,) = (f for f in analyzed(path, **options).findings if f.rule == "super_kernel")
+    return found
+
+
+def test_without_knowing_the_graph_nothing_is_proposed(tmp_path: Path) -> None:
+    """No host event tells who executes, or no OP State whether the graph is static: cannot tell, and why."""
+    nobody = ascend_pt(tmp_path / "mode", graph(), cores="24,48")
+    (device,) = analyzed(nobody).devices
+    assert device.super_kernels == []
+    found = super_kernel_finding(nobody)
+    assert found.status == "cannot_tell" and "trace_view.json" in str(found.needs)
+    assert found.gain_ns_per_step is None and found.code is None
+    stateless = ascend_pt(tmp_path / "state", graph(state="N/A"), cores="24,48", host=GE)
+    found = super_kernel_finding(stateless)
+    assert found.status == "cannot_tell" and "OP State" in str(found.needs)
+    close = [
+        replace(k, start=k.start - GAP * (i % 12)) for i, k in enumerate(graph())
+    ]  # without gaps it does not matter
+    assert super_kernel_finding(ascend_pt(tmp_path / "close", close, cores="24,48")).status == "ok"
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "msinsight/text/level1/rank0_ascend_pt",  # eager training: all of OP State is dynamic
+        "msinsight/cluster4/rank_0_ascend_pt",  # the same, of a Megatron step
+        "msprof-analyze/arithmetic_utilization/kernel_details.csv",  # neither a timeline nor OP State
+        "msinsight/toy/op_summary_1.csv",
+    ],
+)
+def test_real_profiles_without_a_static_graph_have_no_scope(file: str) -> None:
+    if not (DATA / file).exists():
+        pytest.skip("the collection of real profiles is not here")
+    result = analyzed(DATA / file)
+    assert all(device.super_kernels == [] for device in result.devices)
+    assert {f.status for f in result.findings if f.rule == "super_kernel"} <= {"ok", "cannot_tell"}
+
+
+@pytest.mark.parametrize("call", ["AscendCL@aclmdlRIExecuteAsync", "Runtime@rtModelRIExecute"])
+def test_captured_graphs_have_no_scope(call: str, tmp_path: Path) -> None:
+    folder = ascend_pt(tmp_path, graph(), cores="24,48", host=[H(call, -50_000, 10_000)])
+    (device,) = analyzed(folder).devices
+    assert device.super_kernels == []
+    assert super_kernel_finding(folder).status == "ok"
 
 
 @pytest.mark.parametrize("kernels", [graph(state="dynamic"), graph(names="aclnn"), graph(layers=1, kinds=LAYER[:1])])
@@ -129,7 +224,7 @@ def test_feed_sync_all_where_kernels_start_fewer_cores_than_the_super_kernel(tmp
     even = (("A", "AI_VECTOR_CORE", 40, 0), ("B", "AI_VECTOR_CORE", 40, 0), ("C", "AI_VECTOR_CORE", 40, 0))
     (alike,) = scopes(tmp_path / "even", graph(kinds=even))
     assert "feed-sync-all" not in options_of(alike)
-    assert options_of(alike) == {} and 'super_kernel("sk1"):' in alike.code
+    assert options_of(alike) == {} and 'super_kernel(f"sk1_{layer}"):' in alike.code
 
 
 @pytest.mark.parametrize(("streams", "fusion"), [(1, False), (2, False), (3, True)])
@@ -144,8 +239,86 @@ def test_stream_fusion_only_with_more_than_two_streams(streams: int, fusion: boo
 def test_the_code_is_python_with_documented_options_only(tmp_path: Path) -> None:
     (scope,) = scopes(tmp_path, graph())
     compile(scope.code, "scope", "exec")
-    assert 'torchair.scope.super_kernel("sk1", "feed-sync-all=1")' in scope.code
+    assert 'torchair.scope.super_kernel(f"sk1_{layer}", "feed-sync-all=1")' in scope.code
     assert "MatMulV3, Add, GroupedMatmul" in scope.code
+
+
+def names_entered(code: str) -> list[str]:
+    """Run proposed code with a torchair that takes down the names of the scopes that it enters."""
+    entered: list[str] = []
+
+    def super_kernel(scope: str, options: str = "") -> nullcontext[None]:
+        entered.append(scope)
+        return nullcontext()
+
+    torchair = SimpleNamespace(scope=SimpleNamespace(super_kernel=super_kernel))
+    exec(code.replace("import torchair", ""), {"torchair": torchair})
+    return entered
+
+
+@pytest.mark.parametrize(("layers", "names"), [(6, [f"sk1_{i}" for i in range(6)]), (1, ["sk1"])])
+def test_every_use_of_a_scope_has_a_name_of_its_own(layers: int, names: list[str], tmp_path: Path) -> None:
+    """One name is one range: used for six layers it would be cut five times. What a step runs once needs no number."""
+    (scope,) = scopes(tmp_path, graph(layers=layers))
+    assert scope.count == 2 * layers
+    assert names_entered(scope.code) == names
+
+
+def test_the_warnings_of_bypass_need_a_log_level(tmp_path: Path) -> None:
+    (scope,) = scopes(tmp_path, graph())
+    (rule,) = (r for r in scope.rules if str(r.rule) == "scope")
+    assert "ASCEND_GLOBAL_LOG_LEVEL=2" in str(rule.detail)
+    folder = ascend_pt(tmp_path / "finding", graph(), cores="24,48", host=GE)
+    assert "ASCEND_GLOBAL_LOG_LEVEL=2" in str(super_kernel_finding(folder).next)
+
+
+#: Three streams that run kernels of both sides; stream 3 alone may be on all cores.
+def three_streams(main: tuple[int, int], side: tuple[int, int]) -> list[K]:
+    kinds = (("MatMulV3", "AI_CORE", main[0], 0), ("Add", "AI_VECTOR_CORE", main[1], 0))
+    kernels = graph(steps=1, kinds=kinds)
+    beside = [
+        replace(k, stream=stream, type=f"Side{k.type}", name=f"s{stream}_{k.name}", block=side[i % 2])
+        for stream in (10, 11)
+        for i, k in enumerate(kernels)
+    ]
+    return [*kernels, *beside]
+
+
+@pytest.mark.parametrize(
+    ("main", "side", "options", "host", "why"),
+    [
+        ((24, 48), (4, 8), {}, (), None),
+        ((16, 32), (4, 8), {}, (), "16,32"),
+        ((24, 48), (4, 8), {"cores_of": {3: (16, 32)}}, (), "--cores-of"),
+        ((24, 48), (4, 8), {"expect": "3=16,32"}, (), "--expect-cores"),
+        ((24, 48), (4, 8), {}, ("AscendCL@aclrtSetStreamResLimit",), "aclrtSetStreamResLimit"),
+    ],
+)
+def test_stream_fusion_is_withheld_where_streams_own_their_cores(
+    main: tuple[int, int],
+    side: tuple[int, int],
+    options: dict[str, object],
+    host: tuple[str, ...],
+    why: str | None,
+    tmp_path: Path,
+) -> None:
+    """16+4+4 cube and 32+8+8 vector cores fit the chip, with each stream below it: limits. 24+4+4 do not."""
+    calls = [*GE, *(H(name, -40_000, 1_000) for name in host)]
+    if "expect" in options:
+        options = {"expect": (parse_expectation("--expect-cores", str(options["expect"])),)}
+    folder = ascend_pt(tmp_path, three_streams(main, side), cores="24,48", host=calls)
+    (device,) = analyzed(folder, **options).devices
+    scope = next(s for s in device.super_kernels if s.stream == 3)
+    assert ("stream-fusion" in options_of(scope)) == (why is None)
+    details = [str(r.detail) for r in scope.rules if str(r.rule) == "stream-fusion"]
+    assert [why in d for d in details if why] == ([True] if why else [])
+
+
+def test_stream_fusion_is_withheld_where_core_counts_are_unknown(tmp_path: Path) -> None:
+    (device,) = analyzed(ascend_pt(tmp_path, three_streams((24, 48), (4, 8)), host=GE)).devices
+    scope = next(s for s in device.super_kernels if s.stream == 3)
+    assert "stream-fusion" not in options_of(scope)
+    assert any("core counts are unknown" in str(r.detail) for r in scope.rules)
 
 
 @pytest.mark.parametrize(
@@ -178,11 +351,18 @@ def test_without_block_dim_nothing_is_said_about_cores(tmp_path: Path) -> None:
     assert {str(r.rule): r.status for r in scope.rules}["feed-sync-all"] == "unknown"
 
 
+def test_block_dim_that_some_kernels_lack_is_counted(tmp_path: Path) -> None:
+    """One kernel in three has no blocks: that is not "not recorded"."""
+    (scope,) = scopes(tmp_path, graph(kinds=(*LAYER[:2], ("Mul", "AI_VECTOR_CORE", 0, 0))))
+    (rule,) = (r for r in scope.rules if str(r.rule) == "feed-sync-all")
+    assert "missing for 1 of 3 kernels" in str(rule.detail)
+
+
 def test_gaps_that_may_be_waits_for_cores_are_no_gain(tmp_path: Path) -> None:
     """Two streams, and no Block Dim that would tell when one holds the other's cores."""
     unknown = graph(kinds=tuple((t, c, 0, 0) for t, c, *_ in LAYER))
     beside = [replace(k, stream=9, name=f"side_{i}", type=f"Side{i % 3}") for i, k in enumerate(unknown)]
-    result = analyzed(ascend_pt(tmp_path, [*unknown, *beside], cores="24,48"))
+    result = analyzed(ascend_pt(tmp_path, [*unknown, *beside], cores="24,48", host=GE))
     (found,) = (f for f in result.findings if f.rule == "super_kernel")
     assert found.status == "cannot_tell" and found.gain_ns_per_step is None and "Block Dim" in str(found.needs)
     (device,) = result.devices
@@ -274,6 +454,53 @@ def test_a_scope_that_broke_into_two_is_said_with_the_log_behind_it(tmp_path: Pa
     assert len(check.log) == 1 and "split at node Add_1" in check.log[0] and check.log[0].startswith("WARNING")
 
 
+def renamed(kernels: list[K], scope: Callable[[int], str]) -> list[K]:
+    """Give the SuperKernel of each layer (two steps of equal layers) another scope."""
+    layers = len(kernels) // 2
+    return [replace(k, name=k.name.replace("sk_layer_start", f"sk_{scope(i % layers)}_start"))
+            for i, k in enumerate(kernels)]  # fmt: skip
+
+
+def test_a_name_for_every_use_is_one_scope_and_none_broke(tmp_path: Path) -> None:
+    """Three layers, sk1_0 to sk1_2: 3 × 34 µs became 3 × 31 µs, once per step."""
+    log = tmp_path / "plog-1_1.log"
+    stamp = "[WARNING] GE(1,python):2026-11-21-10:00:00.1.2 [sk.cc:1]1 f: super_kernel_scope {} stops\n"
+    log.write_text(stamp.format("sk1_2") + stamp.format("sk10"))
+    after = renamed(fused(3, 31_000), lambda layer: f"sk1_{layer}")
+    (check,) = checks(tmp_path, graph(layers=3), after, plog=log)
+    assert (check.compared.name, check.parts, check.kernels, check.compared.count) == ("sk1_*", 1, 9, 2)
+    assert (check.compared.old_ns, check.compared.new_ns, check.compared.verdict) == (102_000, 93_000, "better")
+    assert "broke" not in str(check.reason) and "whole" not in str(check.reason)
+    assert len(check.log) == 1 and "sk1_2" in check.log[0]
+
+
+def test_one_of_several_uses_that_broke_is_named(tmp_path: Path) -> None:
+    """sk1_0 is whole; of sk1_1 GE made two."""
+    whole = renamed(fused(1, 31_000), lambda _: "sk1_0")
+    second = [k.name.replace("sk_layer_", "sk_sk1_1_") for k in fused(1, 15_000, parts=2)]
+    two = [replace(k, start=k.start + 60_000, name=n) for k, n in zip(fused(1, 15_000, parts=2), second, strict=True)]
+    (check,) = checks(tmp_path, graph(layers=1), [*whole, *two])
+    assert check.parts == 2
+    assert "1 of 2 scopes of this name are not whole" in str(check.reason)
+    assert "broke into 2 SuperKernels: MatMulV3_0 … Add_1" in str(check.reason)
+
+
+def test_one_name_for_equal_layers_did_not_break(tmp_path: Path) -> None:
+    """GE cut the range of "layer" between its three uses; each of them is one whole SuperKernel."""
+    after = renamed(fused(3, 31_000), lambda layer: f"layer_split_{12 * layer}_{12 * layer + 9}")
+    (check,) = checks(tmp_path, graph(layers=3), after)
+    assert check.compared.name == "layer" and check.compared.verdict == "better"
+    assert "broke" not in str(check.reason)
+    assert "3 equal sequences" in str(check.reason) and "a name of its own" in str(check.reason)
+
+
+def test_a_scope_that_lost_its_edge_is_said(tmp_path: Path) -> None:
+    """GE names every part of a range that it cut SCOPE_split_…, also where only one part is left."""
+    after = renamed(fused(1, 31_000), lambda _: "layer_split_4_8")
+    (check,) = checks(tmp_path, graph(layers=1), after)
+    assert check.parts == 1 and "the scope was cut: MatMulV3_0 … GroupedMatmul_2_0 is what is left" in str(check.reason)
+
+
 def test_operators_that_are_not_in_the_earlier_profile_cannot_be_compared(tmp_path: Path) -> None:
     (check,) = checks(tmp_path, graph(layers=1, names="other_"), fused(1, 31_000))
     assert check.compared.verdict == "cannot_tell"
@@ -349,7 +576,7 @@ def test_the_document_holds_scopes_and_checks(tmp_path: Path) -> None:
     from npuperf.render import render
 
     later = ascend_pt(tmp_path / "after", fused(2, 31_000), cores="24,48")
-    earlier = ascend_pt(tmp_path / "before", graph(layers=2), cores="24,48")
+    earlier = ascend_pt(tmp_path / "before", graph(layers=2), cores="24,48", host=GE)
     document = json.loads(render(analyzed(later, before=earlier), "json"))
     assert document["devices"][0]["super_kernel_checks"][0]["compared"]["verdict"] == "better"
     document = json.loads(render(analyzed(earlier), "json"))

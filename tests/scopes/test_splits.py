@@ -309,14 +309,87 @@ def test_a_run_s_manifest_tells_chip_cores_and_version(tmp_path: Path) -> None:
     assert (device(tmp_path).cores_cube, str(device(tmp_path).cores.source)) == (24, "SoC table: Ascend910_9391")
 
 
+def as_mode(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    """Let scopes see another way of executing."""
+    monkeypatch.setattr("npuperf.scopes.view.DeviceView.mode", property(lambda _: mode))
+
+
+def rules_of(split: CoreSplit) -> dict[str, str]:
+    return {str(r.rule): r.status for r in split.rules}
+
+
 @pytest.mark.parametrize(("version", "status"), [("8.5.0", "unknown"), ("9.0.0", "ok"), (None, "unknown")])
-def test_static_kernels_depend_on_the_version_of_cann(version: str | None, status: str, tmp_path: Path) -> None:
+def test_static_kernels_depend_on_the_version_of_cann(
+    version: str | None, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_mode(monkeypatch, "aclgraph")
     folder = shutil.copytree(SAMPLE, tmp_path / "sample")
     info = folder / "profiler_info_0.json"
     info.write_text(json.dumps({**json.loads(info.read_text()), **({"cann_version": version} if version else {})}))
     split = proposal(device(folder))
     assert split is not None
-    assert {str(r.rule): r.status for r in split.rules}["static kernel"] == status
+    assert rules_of(split)["static kernel"] == status
+
+
+@pytest.mark.parametrize(
+    ("mode", "of_streams"),
+    [
+        ("ge", False), ("ge_static", False), ("ge_dynamic", False), ("eager", True), ("aclgraph", True),
+        ("npugraph_ex", True), ("unknown", True),
+    ],
+)  # fmt: skip
+def test_rules_of_stream_limits_are_none_of_the_graph_engine_s(
+    mode: str, of_streams: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_mode(monkeypatch, mode)
+    split = proposal(device(SAMPLE))
+    assert split is not None
+    assert {"static kernel", "one thread"} & rules_of(split).keys() == (
+        {"static kernel", "one thread"} if of_streams else set()
+    )
+
+
+#: What limits cores, and what switches streams, in each way of executing: TorchAir's pages on core limits and streams.
+NAMES = {
+    "ge": ("torchair.scope.limit_core_num", "torchair.scope.npu_stream_switch"),
+    "npugraph_ex": ("torch.npu.npugraph_ex.scope.limit_core_num", "torch.npu.stream"),
+    "aclgraph": ("torch.npu.npugraph_ex.scope.limit_core_num", "torch.npu.stream"),
+    "eager": ("torch.npu.set_stream_limit", None),
+}
+
+
+@pytest.mark.parametrize("mode", NAMES)
+def test_the_code_has_the_names_of_its_mode(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The code is run; every call on it is taken down by its full name."""
+    as_mode(monkeypatch, mode)
+    split = proposal(device(SAMPLE))
+    assert split is not None and split.code
+    called: list[str] = []
+
+    class Named:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def __getattr__(self, name: str) -> Named:
+            return Named(f"{self.name}.{name}")
+
+        def __call__(self, *arguments: object) -> Named:
+            called.append(self.name)
+            return self
+
+        def __enter__(self) -> None: ...
+
+        def __exit__(self, *error: object) -> None: ...
+
+    modules = {name: Named(name) for name in ("torch", "torchair", "torch_npu")}
+    code = "\n".join(line for line in split.code.splitlines() if not line.startswith("import "))
+    streams = {f"stream_{x.stream}": Named("stream") for x in split.limits}
+    exec(code, {**modules, **streams})
+    limit, switch = NAMES[mode]
+    assert called.count(limit) == len(split.limits)
+    assert called.count(switch or "") == (len(split.limits) - 1 if switch else 0)
+    others = {name for pair in NAMES.values() for name in pair if name} - {limit, switch}
+    assert not others & set(called)
 
 
 def test_a_long_profile_is_searched_on_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
