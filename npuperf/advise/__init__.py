@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from typing import Final
-
-import yaml
 
 from npuperf.advise import (
     ai_cpu,
+    blocking_copies,
+    casts,
     compilation,
+    copies,
     core_limit,
     data_loading,
     dynamic_shape,
     early_steps,
+    env_settings,
     exposed_communication,
+    fused_operators,
     garbage_collection,
     graph_capture,
     host_operators,
+    host_pauses,
     idle_cores,
     launch_blocking,
     layout,
     odd_packets,
+    online_compile,
+    recording_cost,
     relayed_transfers,
     retried_transfers,
     runtime_threads,
@@ -31,14 +36,17 @@ from npuperf.advise import (
     slowed_compute,
     small_kernels,
     small_packets,
+    start_up,
     super_kernel,
     sync_points,
     task_queue,
     tiling_cache,
     uneven_experts,
     uneven_host,
+    value_dependent,
 )
 from npuperf.advise.rule import RankRule, Rule
+from npuperf.advise.shipped import load_shipped
 from npuperf.cluster.judge import JobStudy
 from npuperf.cluster.summary import RankSummary
 from npuperf.documents.analysis import Device, Finding
@@ -48,13 +56,20 @@ from npuperf.scopes.view import DeviceView
 
 #: Every rule, on one device or across ranks, in the order of asking. A new one is a file of its own and a line here.
 RULES: Final[list[Rule | RankRule]] = [
+    recording_cost.RULE,
     launch_blocking.RULE,
+    env_settings.RULE,
     sync_points.RULE,
+    value_dependent.RULE,
+    blocking_copies.RULE,
     data_loading.RULE,
     compilation.RULE,
+    online_compile.RULE,
     garbage_collection.RULE,
+    host_pauses.RULE,
     graph_capture.RULE,
     small_kernels.RULE,
+    fused_operators.RULE,
     dynamic_shape.RULE,
     runtime_threads.RULE,
     tiling_cache.RULE,
@@ -63,10 +78,13 @@ RULES: Final[list[Rule | RankRule]] = [
     uneven_host.RULE,
     ai_cpu.RULE,
     layout.RULE,
+    casts.RULE,
+    copies.RULE,
     idle_cores.RULE,
     core_limit.RULE,
     super_kernel.RULE,
     early_steps.RULE,
+    start_up.RULE,
     slow_rank.RULE,
     slow_link.RULE,
     uneven_experts.RULE,
@@ -132,6 +150,5 @@ def sort_findings(findings: list[Finding]) -> list[Finding]:
 
 def load_thresholds(changed: Mapping[str, float] | None = None) -> Thresholds:
     """Read thresholds.yaml; ``changed`` values override it."""
-    text = (resources.files("npuperf.advise") / "thresholds.yaml").read_text("utf-8")
-    values = {name: entry["value"] for name, entry in yaml.safe_load(text).items()}
+    values = {name: entry["value"] for name, entry in load_shipped("thresholds.yaml").items()}
     return Thresholds(**{**values, **(changed or {})})

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from npuperf.advise.rule import Detected, severity
+from npuperf.advise.rule import MATCHED, Detected, severity, within
 from npuperf.cluster.judge import JobStudy
 from npuperf.cluster.packets import PacketCost, What
 from npuperf.documents.analysis import Finding
 from npuperf.documents.cluster import Cluster
-from npuperf.messages import Message, ns, say
+from npuperf.messages import Message, chain, ns, say
 from npuperf.model.thresholds import Thresholds
 
 
@@ -93,21 +93,23 @@ def job_finding(
     name: str, source: Message, problem: Detected, rank: int, job: JobSteps, thresholds: Thresholds
 ) -> Finding:
     """Return a problem of several ranks as it stands in the result; ``rank``: where to look first."""
-    most = problem.gain[1] / max(job.step_ns, 1) if problem.gain else 0.0
+    gain = within(problem.gain, job.step_ns) if problem.gain else None
+    most = gain[1] / max(job.step_ns, 1) if gain else 0.0
     return Finding(
         rule=name,
         status="problem",
         severity=severity(most, thresholds),
         title=problem.title,
         evidence=problem.evidence,
-        gain_ns_per_step=problem.gain,
-        gain_pct=(0.0, 100 * most) if problem.gain else None,
+        gain_ns_per_step=gain,
+        gain_pct=(0.0, 100 * most) if gain else None,
         gain_per="step",
         refute=problem.refute,
-        next=problem.next,
+        next=problem.next if isinstance(problem.next, Message) else chain(*(o.text for o in problem.next)),
         code=problem.code,
         needs=None,
         source=source,
         rank=rank,
         device=job.devices.get(rank, 0),
+        preconditions=[MATCHED],
     )

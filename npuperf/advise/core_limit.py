@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
+from npuperf.advise.needs import CORE_TYPES, Need
 from npuperf.advise.rule import Answer, Detected, Rule, Untold, notable_wait
 from npuperf.documents.analysis import CoresOverTime, CoreSplit
 from npuperf.messages import Message, Series, ns, say, series, share
@@ -11,12 +12,15 @@ from npuperf.scopes.splits import Bench, searched_in_part
 from npuperf.scopes.view import DeviceView
 
 TITLE = say("streams competing for cores")
-SOURCE = say("TorchAir: torchair.scope.limit_core_num (in-graph core limits), torch.npu.set_stream_limit in eager mode")
-_NO_BLOCKS = say("core counts or Block Dim are not recorded: record with npuperf profile --level 1")
+SOURCE = say(
+    "TorchAir: limit_core_num of torchair.scope (GE graphs) and of torch.npu.npugraph_ex.scope (captured graphs), "
+    "torch.npu.set_stream_limit in eager mode"
+)
+_NO_BLOCKS = say("no kernel in this window has both a core type and a Block Dim: record with npuperf profile --level 1")
 
 
-def needs(view: DeviceView) -> Message | None:
-    """Core counts, block counts, and a model of the run."""
+def _no_model(view: DeviceView) -> Message | None:
+    """Say what of core counts, block counts and a model of the run is missing."""
     use = view.report.cores.over_time
     if use is None:
         return view.report.cores.reason or _NO_BLOCKS
@@ -27,7 +31,7 @@ def needs(view: DeviceView) -> Message | None:
 def judge(view: DeviceView) -> Answer:
     """Propose a split where one saves time for certain; say what is missing where waits cannot be told apart."""
     use = view.report.cores.over_time
-    assert use is not None  # or needs() had said so
+    assert use is not None  # or _no_model had said so
     split = next((s for s in view.report.core_splits if not s.asked), None)
     if split is None or split.gain_ns_per_step is None:
         unsettled = _unsettled(view, use)
@@ -113,4 +117,5 @@ def _evidence(view: DeviceView, use: CoresOverTime) -> dict[str, Any]:
     }
 
 
-RULE = Rule("core_limit", TITLE, SOURCE, needs, judge)
+_MODEL: Final = Need(say("core model"), lambda v: float(_no_model(v) is None), lambda v: _no_model(v) or _NO_BLOCKS)
+RULE = Rule("core_limit", TITLE, SOURCE, (CORE_TYPES, _MODEL), judge)

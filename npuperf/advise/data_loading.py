@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from npuperf.advise.rule import Rule, blames, lacks_host_events
+from npuperf.advise.needs import HOST_DOINGS, TORCH_OPERATORS, to_rule_out, where_host_bound
+from npuperf.advise.rule import Rule, blames
 from npuperf.messages import say
 
 TITLE = say("data loading")
-SOURCE = say("events of the DataLoader on the launching thread")
+SOURCE = say("events and functions of torch's DataLoader on the launching thread")
 
 
 judge = blames(
@@ -23,4 +24,12 @@ judge = blames(
 )
 
 
-RULE = Rule("data_loading", TITLE, SOURCE, lacks_host_events, judge, any_device=True, relieves="host")
+RULE = Rule(
+    "data_loading",
+    TITLE,
+    SOURCE,
+    (*HOST_DOINGS, *where_host_bound(*to_rule_out(TORCH_OPERATORS))),
+    judge,
+    any_device=True,
+    relieves="host",
+)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from npuperf.advise.rule import Answer, Detected, Rule, TypeRow, lacks_states, quote, top_types
+from npuperf.advise.launch_remedies import MAX_AUTOTUNE, PADDED, STATIC_GRAPH
+from npuperf.advise.needs import HOST_DOINGS, STATES, where_host_bound
+from npuperf.advise.requirements import DYNAMIC_SHAPES
+from npuperf.advise.rule import Answer, Detected, Rule, TypeRow, quote, top_types
+from npuperf.host.mode import is_compiled
 from npuperf.messages import say, share
 from npuperf.scopes.view import DeviceView
 
@@ -22,11 +26,8 @@ def judge(view: DeviceView) -> Answer:
                   share=share(part), types=quote(rows)),
         evidence={"share_of_compute": part, "tiling_wait_ns": waited, "types": rows},
         gain=view.predict("host:tiling*0"),
-        refute=say(
-            "waiting for the host stays the same with fixed shapes (padded batch and sequence length) in a compiled "
-            "graph"
-        ),
-        next=say("fix the shapes and compile the step as a static graph; where they must vary, pad to a few sizes"),
+        refute=say("waiting for the host stays the same with fixed shapes (padded batch and sequence length)"),
+        next=(STATIC_GRAPH, PADDED) if is_compiled(view.mode) else (MAX_AUTOTUNE, PADDED),
     )  # fmt: skip
 
 
@@ -37,4 +38,12 @@ def dynamic_share(view: DeviceView) -> tuple[float, list[TypeRow]]:
     return (int(view.tasks.dur[chosen].sum()) / total if total else 0.0), top_types(view, chosen)
 
 
-RULE = Rule("dynamic_shape", TITLE, SOURCE, lacks_states, judge, relieves="host")
+RULE = Rule(
+    "dynamic_shape",
+    TITLE,
+    SOURCE,
+    (*HOST_DOINGS, *where_host_bound(STATES)),
+    judge,
+    relieves="host",
+    requires=(DYNAMIC_SHAPES,),
+)

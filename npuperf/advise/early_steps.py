@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from npuperf.advise.needs import STEPS
 from npuperf.advise.rule import Answer, Detected, Rule
 from npuperf.messages import Message, say
 from npuperf.scopes.view import DeviceView
@@ -12,11 +13,6 @@ TITLE = say("warm-up")
 SOURCE = say("vendor's profiling guide: run ten steps first, then record one or two")
 
 _WARM: Final = 10
-
-
-def needs(view: DeviceView) -> Message | None:
-    """Step numbers must be recorded."""
-    return None if view.steps else say("steps are not recorded: npuperf profile records them (--step-on)")
 
 
 def judge(view: DeviceView) -> Answer:
@@ -28,8 +24,14 @@ def judge(view: DeviceView) -> Answer:
         title=say("step {step} is among the first ten: compilation and warm-up may be part of it", step=early[0]),
         evidence={"steps": early},
         refute=say("the profiler was started late in a run that was already warm, or later steps take the same time"),
-        next=say("npuperf profile --wait 10 (its default) records later steps"),
+        next=_next(view),
     )
 
 
-RULE = Rule("early_steps", TITLE, SOURCE, needs, judge, any_device=True, relieves="host")
+def _next(view: DeviceView) -> Message:
+    if view.profile.kineto:
+        return say("torch.profiler.schedule(wait=10, warmup=5, active=2) records later steps")
+    return say("npuperf profile --wait 10 (its default) records later steps")
+
+
+RULE = Rule("early_steps", TITLE, SOURCE, (STEPS,), judge, any_device=True, relieves="host")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from npuperf.advise.rule import Rule, blames, lacks_host_events
+from npuperf.advise.needs import COLLECTIONS, HOST_DOINGS, to_rule_out, where_host_bound
+from npuperf.advise.rule import Rule, blames
 from npuperf.messages import say
 
 TITLE = say("garbage collection")
-SOURCE = say("garbage collector events (gc_detect_threshold)")
+SOURCE = say("garbage collector events (gc_detect_threshold) and calls of gc.collect")
 
 
 judge = blames(
@@ -19,4 +20,12 @@ judge = blames(
 )  # fmt: skip
 
 
-RULE = Rule("garbage_collection", TITLE, SOURCE, lacks_host_events, judge, any_device=True, relieves="host")
+RULE = Rule(
+    "garbage_collection",
+    TITLE,
+    SOURCE,
+    (*HOST_DOINGS, *where_host_bound(*to_rule_out(COLLECTIONS))),
+    judge,
+    any_device=True,
+    relieves="host",
+)

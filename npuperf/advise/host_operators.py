@@ -8,7 +8,9 @@ from typing import Final
 
 import numpy as np
 
-from npuperf.advise.rule import Answer, Detected, Rule, is_graph_mode, lacks_shapes, quote, top_types
+from npuperf.advise.needs import HOST_DOINGS, SHAPES, where_host_bound
+from npuperf.advise.requirements import DYNAMIC_GRAPH
+from npuperf.advise.rule import Answer, Detected, Rule, quote, top_types
 from npuperf.messages import say
 from npuperf.model.labels import Mask
 from npuperf.scopes.view import DeviceView
@@ -23,7 +25,7 @@ _SHAPE_WORK: Final = re.compile(
 
 def judge(view: DeviceView) -> Answer:
     """Find kernels of types that compute shapes, with no input beyond a few elements, in dynamic graphs."""
-    if not view.host_bound or not is_graph_mode(view):
+    if DYNAMIC_GRAPH.test(view) is not True or not view.host_bound:
         return None
     elements = view.thresholds.host_operator_elements
     tiny = _tiny(view, elements)
@@ -60,4 +62,12 @@ def _elements(shapes: str) -> int:
     return max((prod(size) for size in sizes), default=0)
 
 
-RULE = Rule("host_operators", TITLE, SOURCE, lacks_shapes, judge, relieves="host")
+RULE = Rule(
+    "host_operators",
+    TITLE,
+    SOURCE,
+    (*HOST_DOINGS, *where_host_bound(SHAPES)),
+    judge,
+    relieves="host",
+    requires=(DYNAMIC_GRAPH,),
+)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
+from npuperf.advise.needs import ALL_ROWS, BLOCKS, CORE_COUNTS, Need
 from npuperf.advise.rule import Answer, Detected, Rule, quote, top_types
 from npuperf.cores.blocks import blocks, occupancy
-from npuperf.messages import Message, say, share
+from npuperf.messages import say, share
 from npuperf.model.labels import F64
 from npuperf.scopes.view import DeviceView
 
@@ -14,18 +17,11 @@ TITLE = say("idle cores")
 SOURCE = say("Block Dim and Mix Block Dim against the core counts")
 
 
-def needs(view: DeviceView) -> Message | None:
-    """Core counts and block counts must be known."""
-    if view.cores.cube is None:
-        return say(
-            "core counts are unknown: analyze the whole folder with its PROF_*/device_*/info.json.*, "
-            "or give --cores or --soc"
-        )
-    if not (view.tasks.block > 0).any():
-        return say("Block Dim is not recorded: record with npuperf profile --level 1")
-    if not (_busiest(view) > 0).any():
-        return say("the number of vector cores is unknown: give --cores or --soc")
-    return None
+_VECTOR_CORES: Final = Need(
+    say("vector cores"),
+    lambda view: float((_busiest(view) > 0).any()),
+    lambda _: say("the number of vector cores is unknown: give --cores or --soc"),
+)
 
 
 def _busiest(view: DeviceView) -> F64:
@@ -61,4 +57,4 @@ def judge(view: DeviceView) -> Answer:
     )
 
 
-RULE = Rule("idle_cores", TITLE, SOURCE, needs, judge)
+RULE = Rule("idle_cores", TITLE, SOURCE, (CORE_COUNTS, BLOCKS, _VECTOR_CORES, ALL_ROWS), judge)

@@ -4,27 +4,21 @@ from __future__ import annotations
 
 from typing import Final
 
+from npuperf.advise.needs import variable
 from npuperf.advise.rule import Answer, Detected, Rule
-from npuperf.messages import Message, say
+from npuperf.messages import say
 from npuperf.scopes.view import DeviceView
 
 TITLE = say("blocking launches")
-SOURCE = say("profiler_metadata.json: ENV_VARIABLES")
+SOURCE = say("environment in profiler_metadata.json (ENV_VARIABLES) or npuperf.json")
 
 _NAME: Final = "ASCEND_LAUNCH_BLOCKING"
 
 
-def needs(view: DeviceView) -> Message | None:
-    """The environment must be recorded."""
-    if _NAME in view.profile.context.environment:
-        return None
-    return say("the environment is not recorded: analyze the whole *_ascend_pt folder with its profiler_metadata.json")
-
-
 def judge(view: DeviceView) -> Answer:
     """Look at the recorded environment."""
-    value = view.profile.context.environment[_NAME]
-    if value in ("", "0"):
+    value = view.traits.environment.get(_NAME)
+    if not value or not view.traits.blocking:
         return None
     return Detected(
         title=say(
@@ -36,7 +30,8 @@ def judge(view: DeviceView) -> Answer:
         evidence={_NAME: value, "host_wait_ns": view.partition.host_wait_ns},
         refute=say("the profile looks the same without the variable"),
         next=say("unset {name} and profile again", name=_NAME),
+        severity="high",
     )
 
 
-RULE = Rule("launch_blocking", TITLE, SOURCE, needs, judge, relieves="host")
+RULE = Rule("launch_blocking", TITLE, SOURCE, (variable(_NAME),), judge, relieves="host")

@@ -8,19 +8,17 @@ from typing import Any, Final, TypedDict
 
 import numpy as np
 
+from npuperf.advise.needs import OPERATIONS, WHOLE_TABLE, Need, first_missing, first_scarce
+from npuperf.advise.requirements import Choice, Option, Requirement, choose
 from npuperf.cluster.judge import JobStudy
 from npuperf.cluster.summary import RankSummary
-from npuperf.documents.analysis import Bound, Finding, Severity
+from npuperf.documents.analysis import Bound, Finding, Precondition, Severity
 from npuperf.documents.cluster import Cluster
-from npuperf.host.mode import no_launches
-from npuperf.messages import Message, Quantity, Series, say, series, share
+from npuperf.messages import Message, Quantity, Series, chain, factor, say, series, share
 from npuperf.model.labels import Mask
 from npuperf.model.thresholds import Thresholds
 from npuperf.scopes.view import DeviceView
-
-NO_CORE_TYPES: Final = say("core types are not recorded: record with npuperf profile --level 1")
-NO_SHAPES: Final = say("input shapes are not recorded: record with npuperf profile --level 1 --shapes")
-_NO_STATE: Final = say("OP State is not recorded: recording it needs CANN 8 or newer and npuperf profile --level 1")
+from npuperf.units import short_names
 
 
 class TypeRow(TypedDict):
@@ -33,14 +31,19 @@ class TypeRow(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Detected:
-    """What takes time. ``refute``: what would show that this is not the cause; ``gain``: ns per step, min and max."""
+    """What takes time. ``refute``: what would show that this is not the cause; ``gain``: ns per step, min and max.
+
+    ``next``: what to do, or options in the order of preference, of which those are advised that fit the run;
+    ``severity``: where it does not follow from the gain.
+    """
 
     title: Message
     refute: Message
-    next: Message
+    next: Message | tuple[Option, ...]
     evidence: dict[str, Any]
     gain: tuple[int, int] | None = None
     code: str | None = None
+    severity: Severity | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,23 +60,38 @@ Answer = Detected | Untold | None
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A question to the data of one device: ``judge`` is asked only where ``needs`` misses nothing.
+    """A question to the data of one device: ``judge`` is asked only where something of all ``needs`` is recorded.
 
-    ``any_device``: it asks nothing that only an NPU has; ``relieves``: the limit that its problem is about.
+    That there is no problem is said only where enough of it is. ``requires``: in runs of another kind the problem
+    cannot exist. ``any_device``: it asks nothing that only an NPU has; ``relieves``: the limit that its problem is
+    about.
     """
 
     name: str
     title: Message
     source: Message
-    needs: Callable[[DeviceView], Message | None]
+    needs: tuple[Need, ...]
     judge: Callable[[DeviceView], Answer]
     any_device: bool = False
     relieves: Bound | None = None
+    requires: tuple[Requirement, ...] = ()
 
     def ask(self, view: DeviceView) -> Finding:
         """Return the answer for a device."""
-        missing = self.needs(view)
-        return finding(self, view, Untold(missing) if missing else self.judge(view))
+        return finding(self, view, self._answer(view))
+
+    def _answer(self, view: DeviceView) -> Answer:
+        if any(condition.test(view) is False for condition in self.requires):
+            return None
+        if missing := first_missing(self.needs, view):
+            return Untold(missing)
+        answer = self.judge(view)
+        scarce = first_scarce(self.needs, view) if answer is None else None
+        return Untold(scarce) if scarce else answer
+
+
+#: What every finding about several ranks presupposes; without it there is no job to ask about.
+MATCHED: Final = Precondition(what=say("operations of several ranks that are one and the same"), holds=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +108,13 @@ class RankRule:
     alone: Callable[[DeviceView, RankSummary], Answer] | None = None
     any_device: bool = False
     relieves: Bound | None = None
+    needs: tuple[Need, ...] = (WHOLE_TABLE, OPERATIONS)
 
     def ask(self, view: DeviceView, summary: RankSummary | None) -> Finding:
         """Return the answer for a device alone; without communication there is nothing to ask."""
         if summary is not None and self.alone is not None:
             return finding(self, view, self.alone(view, summary))
-        missing = _lacks_operations(view)
+        missing = first_missing(self.needs, view)
         return finding(self, view, Untold(missing) if missing else None)
 
 
@@ -103,27 +122,54 @@ def finding(rule: Rule | RankRule, view: DeviceView, answer: Answer) -> Finding:
     """Return an answer as it stands in the result; the gain's share of the step sets the severity."""
     problem = answer if isinstance(answer, Detected) else None
     untold = answer.needs if isinstance(answer, Untold) else None
-    gain = problem.gain if problem else None
+    choice = _choice(problem, view)
+    requires = rule.requires if isinstance(rule, Rule) else ()
+    presupposed = [r.check(view) for r in requires] + [need.check(view) for need in rule.needs]
     step = view.per_step(view.partition.span_ns)
+    withheld = _withheld(rule, view) if problem and problem.gain else None
+    gain = within(problem.gain, step) if problem and problem.gain and withheld is None else None
     percent = (100 * gain[0] / step, 100 * gain[1] / step) if gain and step else None
     return Finding(
         rule=rule.name,
         status="problem" if problem else "cannot_tell" if untold else "ok",
-        severity=severity(percent[1] / 100 if percent else 0.0, view.thresholds),
+        severity=(problem and problem.severity) or severity(percent[1] / 100 if percent else 0.0, view.thresholds),
         title=problem.title if problem else rule.title,
         evidence=answer.evidence if answer else {},
         gain_ns_per_step=gain,
         gain_pct=percent,
         gain_per="step" if view.steps else "window",
         refute=problem.refute if problem else None,
-        next=problem.next if problem else untold,
+        next=choice.next if problem else untold,
         code=problem.code if problem else None,
         needs=untold,
-        source=rule.source,
+        source=chain(*dict.fromkeys((rule.source, *choice.sources))),
         relieves=rule.relieves,
         rank=view.profile.rank,
         device=view.profile.device,
+        preconditions=[*dict.fromkeys((*presupposed, *choice.preconditions))],
+        alternatives=choice.alternatives,
+        excluded=choice.excluded,
+        gain_withheld=withheld,
     )
+
+
+def _withheld(rule: Rule | RankRule, view: DeviceView) -> Message | None:
+    """Say why the host's part in a step is not told: much of it may be the recording's own."""
+    if rule.relieves == "host" and view.traits.blocking:
+        return say("the gain is withheld: ASCEND_LAUNCH_BLOCKING made the host wait for every kernel")
+    overhead = view.traits.overhead
+    if rule.relieves != "host" or overhead is None or not view.traits.slowed(view.thresholds):
+        return None
+    return say(
+        "the gain is withheld: recording made steps {times} times as long, so the host's part in them is not known",
+        times=factor(overhead),
+    )
+
+
+def _choice(problem: Detected | None, view: DeviceView) -> Choice:
+    if problem is None:
+        return Choice(None, [], [], [])
+    return choose(problem.next, view) if isinstance(problem.next, tuple) else Choice(problem.next, [], [], [])
 
 
 def severity(most: float, thresholds: Thresholds) -> Severity:
@@ -131,51 +177,6 @@ def severity(most: float, thresholds: Thresholds) -> Severity:
     if most >= thresholds.severity_high:
         return "high"
     return "medium" if most >= thresholds.severity_medium else "low"
-
-
-def _lacks_operations(view: DeviceView) -> Message | None:
-    """Say why there may be communication that was not found, if so."""
-    if view.profile.excerpt:
-        return say("rows are missing from the kernel table: analyze the file as it was exported")
-    return None if view.profile.kineto or view.tasks.core.known().any() else NO_CORE_TYPES
-
-
-def lacks_launches(view: DeviceView) -> Message | None:
-    """Say what is missing for a rule about waiting for the host, if anything."""
-    if not view.launches.known.any():
-        return no_launches(view.mode)
-    if view.profile.excerpt:
-        return say("rows are missing from the kernel table: analyze the file as it was exported")
-    return None
-
-
-def lacks_host_events(view: DeviceView, *more: tuple[bool, Message]) -> Message | None:
-    """Say what is missing for a rule about what the host was doing, if anything.
-
-    ``more``: further conditions, each with what is missing where it does not hold. Where the device does not
-    wait for the host nothing more needs to be known.
-    """
-    missing = lacks_launches(view)
-    if missing or not view.host_bound:
-        return missing
-    if not len(view.profile.host.events):
-        return say("host events are not recorded: record with npuperf profile --activities cpu,npu --level 1")
-    return next((text for holds, text in more if not holds), None)
-
-
-def lacks_states(view: DeviceView) -> Message | None:
-    """The same, where shape states must be recorded."""
-    return lacks_host_events(view, (bool(view.tasks.state.known().any()), _NO_STATE))
-
-
-def lacks_shapes(view: DeviceView) -> Message | None:
-    """The same, where input shapes must be recorded."""
-    return lacks_host_events(view, (bool(view.tasks.shapes.known().any()), NO_SHAPES))
-
-
-def is_graph_mode(view: DeviceView) -> bool:
-    """Tell whether kernels come from a compiled or captured graph."""
-    return view.mode in ("aclgraph", "ge")
 
 
 def blames(
@@ -208,6 +209,12 @@ def notable_wait(view: DeviceView) -> float:
     return max(view.thresholds.cause_share * view.partition.span_ns, 1)
 
 
+def within(gain: tuple[int, int], step: int) -> tuple[int, int]:
+    """Return a gain per step that is nothing at least and the step at most, ns."""
+    most = min(max(gain[1], 0), step)
+    return min(max(gain[0], 0), most), most
+
+
 def at_most(gain: tuple[int, int] | None) -> tuple[int, int] | None:
     """Return a modelled gain of which nothing is certain."""
     return (0, gain[1]) if gain else None
@@ -226,4 +233,5 @@ def top_types(view: DeviceView, chosen: Mask, count: int = 3) -> list[TypeRow]:
 
 def quote(rows: list[TypeRow]) -> Series:
     """Return types as a list to show, e.g. ``TransData ×12, Cast ×3``."""
-    return series(say("{type} ×{count}", type=row["type"] or "N/A", count=row["count"]) for row in rows)
+    short = short_names(row["type"] or "N/A" for row in rows)
+    return series(say("{type} ×{count}", type=short[row["type"] or "N/A"], count=row["count"]) for row in rows)

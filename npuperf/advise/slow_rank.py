@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from npuperf.advise.rule import RankRule, severity
+from npuperf.advise.rule import MATCHED, RankRule, severity
 from npuperf.cluster.judge import JobStudy
 from npuperf.documents.analysis import Finding
 from npuperf.documents.cluster import Cluster, Root
@@ -49,6 +49,7 @@ def _finding(study: JobStudy, cluster: Cluster, root: Root, thresholds: Threshol
         source=SOURCE,
         rank=root.ranks[0] if root.kind == "rank" and len(root.ranks) == 1 else None,
         device=device,
+        preconditions=[MATCHED],
     )
 
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from npuperf.advise.across import JobSteps, by_costs, dearest, job_finding
-from npuperf.advise.rule import NO_SHAPES, Answer, Detected, RankRule, Untold
+from npuperf.advise.needs import SHAPES
+from npuperf.advise.rule import Answer, Detected, RankRule, Untold
 from npuperf.cluster.packets import PacketCost, slowed_cost
 from npuperf.cluster.summary import RankSummary
 from npuperf.documents.analysis import Finding
@@ -55,8 +56,8 @@ def _types(cost: PacketCost) -> Series:
 
 def judge_alone(view: DeviceView, summary: RankSummary) -> Answer:
     """Ask one device: it needs no other to compare its own kernels."""
-    if not view.tasks.shapes.known().any():
-        return Untold(NO_SHAPES)
+    if missing := SHAPES.missing(view):
+        return Untold(missing)
     if not summary.slowed:
         return None
     cost = slowed_cost(summary.rank, summary.slowed)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-from npuperf.advise.rule import Answer, Detected, Rule, lacks_launches, quote, top_types
+from npuperf.advise.launch_remedies import size_remedies
+from npuperf.advise.launch_waits import launch_wait
+from npuperf.advise.needs import HOST_WAITS
+from npuperf.advise.rule import Answer, Detected, Rule, at_most, quote, top_types
 from npuperf.messages import ns, say, share
 from npuperf.scopes.view import DeviceView
 
 TITLE = say("very small kernels")
-SOURCE = say("CANN on dynamic-shape scheduling: host-bound networks gain from fewer launches (fusion, graph capture)")
-
-#: Host time that fewer launches do not save.
-NOT_LAUNCHING: Final = ("sync", "data_loading", "compile", "gc", "communication")
+SOURCE = say("kernel durations and the waits for their launches")
 
 
 def judge(view: DeviceView) -> Answer:
@@ -20,7 +18,8 @@ def judge(view: DeviceView) -> Answer:
     thresholds = view.thresholds
     chosen = view.compute & (view.tasks.dur < thresholds.small_kernel_ns)
     part = int(chosen.sum()) / max(int(view.compute.sum()), 1)
-    waits = int(view.waits[chosen].sum()) - view.blamed(*NOT_LAUNCHING)
+    wait, launching = launch_wait(view)
+    waits = int(view.waits[chosen].sum()) - (wait - launching)
     few = part < thresholds.small_kernel_share or waits < thresholds.cause_share * view.partition.span_ns
     if not view.host_bound or few:
         return None
@@ -34,15 +33,13 @@ def judge(view: DeviceView) -> Answer:
             "host_wait_ns": int(view.waits[chosen].sum()),
             "types": rows,
         },
-        gain=view.predict("launches*0.5"),
+        # Which launches the advice saves is not known: the most is sure, the least is not.
+        gain=at_most(view.predict("launches*0.5")),
         refute=say(
             "waiting for the host stays the same when the operators are fused (the gain assumes half as many launches)"
         ),
-        next=say(
-            "fuse them (torch.compile with the npu backend, fused optimizers, npu_* operators) or capture the step as "
-            "a graph"
-        ),
+        next=size_remedies(view),
     )  # fmt: skip
 
 
-RULE = Rule("small_kernels", TITLE, SOURCE, lacks_launches, judge, any_device=True, relieves="host")
+RULE = Rule("small_kernels", TITLE, SOURCE, HOST_WAITS, judge, any_device=True, relieves="host")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from npuperf.advise.rule import NO_CORE_TYPES, Answer, Detected, Rule, Untold
+from npuperf.advise.needs import CORE_TYPES
+from npuperf.advise.rule import Answer, Detected, Rule, Untold
 from npuperf.messages import Message, ns, say, say_n
-from npuperf.scopes.fusion import GAPS, UNKNOWN_WAITS
+from npuperf.scopes.fusion import possible_gaps, untold_graph
+from npuperf.scopes.scope_rules import GAPS, UNKNOWN_WAITS
 from npuperf.scopes.view import DeviceView
 
 TITLE = say("gaps between kernels of static graphs")
@@ -13,16 +15,15 @@ SOURCE = say(
 )
 
 
-def needs(view: DeviceView) -> Message | None:
-    """Core types must be recorded."""
-    return None if view.tasks.core.known().any() else NO_CORE_TYPES
-
-
 def judge(view: DeviceView) -> Answer:
     """Report the scopes together if their gaps are a notable part of the window."""
     scopes = view.report.super_kernels
+    notable = view.thresholds.cause_share * view.per_step(view.partition.span_ns)
+    if missing := untold_graph(view):
+        gaps = possible_gaps(view)
+        return Untold(_untold(gaps, missing)) if gaps >= max(notable, 1) else None
     most = sum(s.gain_ns_per_step[1] for s in scopes)
-    if not scopes or most < view.thresholds.cause_share * view.per_step(view.partition.span_ns):
+    if not scopes or most < notable:
         return None
     if any(r.rule == GAPS for s in scopes for r in s.rules):
         needed = say(
@@ -59,9 +60,17 @@ def judge(view: DeviceView) -> Answer:
             "npuperf analyze AFTER --before THIS shows that the SuperKernel takes just as long or "
             "longer (such cases have been published)"
         ),
-        next=say("paste the scope (--full shows it), compile, profile again, verify with --before"),
+        next=say(
+            "paste the scope (--full shows it) with a name of its own for every use, compile, profile again, verify "
+            "with --before; CANN's warnings need ASCEND_GLOBAL_LOG_LEVEL=2"
+        ),
         code=first.code,
     )
 
 
-RULE = Rule("super_kernel", TITLE, SOURCE, needs, judge)
+def _untold(gaps: int, missing: Message) -> Message:
+    return say("consecutive kernels have gaps of {gaps} per step between them, but {missing}",
+               gaps=ns(gaps), missing=missing)  # fmt: skip
+
+
+RULE = Rule("super_kernel", TITLE, SOURCE, (CORE_TYPES,), judge)

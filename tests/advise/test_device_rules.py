@@ -39,8 +39,8 @@ def test_ai_cpu_needs_core_types(tmp_path: Path) -> None:
 # --- layout --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("type_", ["TransData", "Transpose", "TransposeD", "Cast", "trans_TransData", "AsStrided"])
-def test_rearranging_data_beyond_a_twentieth_of_compute(tmp_path: Path, type_: str) -> None:
+@pytest.mark.parametrize("type_", ["TransData", "trans_TransData", "FormatCast"])
+def test_conversions_that_take_a_notable_part_of_compute(tmp_path: Path, type_: str) -> None:
     """10 ms of compute and 0.8 ms of conversions, of which another stream hides 0.3: at most 0.5 ms in two steps."""
     kernels = busy()
     turn = beside(kernels, 800_000, type=type_)
@@ -53,7 +53,7 @@ def test_rearranging_data_beyond_a_twentieth_of_compute(tmp_path: Path, type_: s
 
 
 @pytest.mark.parametrize(
-    ("type_", "dur"), [("TransData", 400_000), ("MatMulV2", 4_000_000), ("BroadcastTo", 2_000_000)]
+    ("type_", "dur"), [("TransData", 150_000), ("MatMulV2", 4_000_000), ("BroadcastTo", 2_000_000)]
 )
 def test_little_rearranging_is_no_problem(tmp_path: Path, type_: str, dur: int) -> None:
     kernels = busy()

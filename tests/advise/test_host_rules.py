@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from build import H, K, ascend_pt, kernel_details
-from situations import WAIT, analyzed, answer, assert_complete, busy, starved, step_length
+from situations import WAIT, analyzed, answer, assert_complete, batches, busy, starved, step_length
 
 # --- small_kernels -------------------------------------------------------------------------------------------------
 
@@ -17,8 +18,8 @@ def test_small_kernels_that_the_host_cannot_feed(tmp_path: Path) -> None:
     result = analyzed(ascend_pt(tmp_path, starved()))
     found = answer(result, "small_kernels")
     assert_complete(found, step_length(result))
-    # Half as many launches: 1 of the 2 µs that are recorded of each, or half of the 40 µs between two.
-    assert found.gain_ns_per_step == (99 * 1_000 // 2, 99 * 20_000 // 2)
+    # Half as many launches: at most half of the 40 µs between two; whether the advice halves them is not sure.
+    assert found.gain_ns_per_step == (0, 99 * 20_000 // 2)
     assert found.evidence["host_wait_ns"] == 99 * WAIT == result.devices[0].partition.host_wait_ns
     assert found.severity == "high"
 
@@ -85,7 +86,7 @@ def test_static_shapes_or_a_busy_device_are_no_problem(tmp_path: Path, make: Cal
 def test_dynamic_shape_needs_the_state_and_launches(tmp_path: Path) -> None:
     no_state = answer(ascend_pt(tmp_path / "a", starved(state="N/A")), "dynamic_shape")
     assert (no_state.status, "OP State" in str(no_state.needs)) == ("cannot_tell", True)
-    no_launch = answer(kernel_details(tmp_path / "b" / "kernel_details.csv", starved()), "dynamic_shape")
+    no_launch = answer(kernel_details(tmp_path / "b" / "kernel_details.csv", starved(state="dynamic")), "dynamic_shape")
     assert (no_launch.status, "launches" in str(no_launch.needs)) == ("cannot_tell", True)
 
 
@@ -127,28 +128,12 @@ def test_a_stall_is_blamed_on_what_the_host_did(tmp_path: Path, rule: str, name:
     # Without the event the second step follows the first at once: 2.5 ms after the start instead of 10.508.
     assert found.gain_ns_per_step and found.gain_ns_per_step[1] == pytest.approx(8_008_000 / 2, rel=0.001)
     others = {"data_loading", "compilation", "garbage_collection"} - {rule}
-    assert {answer(result, other).status for other in others} == {"ok"}
-
-
-def with_syncs() -> tuple[list[K], list[H]]:
-    """20 times: 5 launches in 50 µs, 5 kernels of 40 µs, a wait for the last one, which returns 6 µs after it."""
-    kernels, host, clock, free = [], [], 0, -10_000
-    for n in range(20):
-        for i in range(5):
-            clock += 10_000
-            start = max(clock + 8_000, free)
-            free = start + 40_000
-            kernels.append(K(start, 40_000, f"k{n}_{i}", launch=clock - 2_000, launch_dur=2_000, step=11 + n // 10))
-        host.append(H("aten::item", clock + 1_000, free + 6_500 - clock - 1_000, python=True))
-        host.append(H("train.py(41): step", clock + 500, free + 7_000 - clock - 500, python=True))
-        host.append(H("AscendCL@aclrtSynchronizeStream", clock + 2_000, free + 6_000 - clock - 2_000))
-        clock = free + 6_000
-    return kernels, host
+    assert "problem" not in {answer(result, other).status for other in others}
 
 
 def test_a_sync_is_named_with_its_line_and_its_gain(tmp_path: Path) -> None:
     """Each wait costs 24 µs of idle time (6 to return, 10 to launch, 8 of latency); without it the queue stays full."""
-    kernels, host = with_syncs()
+    kernels, host = batches("aten::item")
     result = analyzed(ascend_pt(tmp_path, kernels, host=host))
     found = answer(result, "sync_points")
     assert_complete(found, step_length(result))
@@ -247,9 +232,15 @@ def test_uneven_host_calls(tmp_path: Path) -> None:
     """Every tenth of 100 equal calls of 10 µs takes 100: 80 of it beyond twice the usual, of 1900 µs in all."""
     calls = [H("AscendCL@aclnnAdd", i * 200_000 - 105_000, 100_000 if i % 10 == 0 else 10_000) for i in range(100)]
     kernels = [replace(k, start=k.start * 5, launch=(k.launch or 0) + k.start * 4) for k in starved()]
-    result = analyzed(ascend_pt(tmp_path / "a", kernels, host=calls))
+    folder = ascend_pt(tmp_path / "a", kernels, host=calls)
+    result = analyzed(folder)
     found = answer(result, "uneven_host")
     assert_complete(found, step_length(result))
     assert (found.evidence["excess_ns"], found.evidence["calls_ns"]) == (800_000, 1_900_000)
     even = [replace(c, dur=10_000) for c in calls]
     assert answer(ascend_pt(tmp_path / "b", kernels, host=even), "uneven_host").status == "ok"
+    assert "CPU_AFFINITY_CONF=2" in str(found.next)
+    bound = {"ENV_VARIABLES": {"CPU_AFFINITY_CONF": "1,npu0:0-23"}}
+    (folder / "profiler_metadata.json").write_text(json.dumps(bound))
+    found = answer(analyzed(folder), "uneven_host")
+    assert str(found.next) == "keep other processes off the CPUs that the process is bound to"

@@ -18,6 +18,7 @@ from situations import analyzed, answer, assert_complete, assert_whole, beside, 
 
 from npuperf import advise
 from npuperf.advise import RULES, load_thresholds, rule_names
+from npuperf.advise.needs import Need
 from npuperf.advise.rule import Detected, RankRule, Rule
 from npuperf.messages import Message, ns, say
 from npuperf.model.thresholds import Thresholds
@@ -27,10 +28,15 @@ from npuperf.scopes.view import DeviceView
 
 
 RULE_NAMES = {
-    "ai_cpu", "compilation", "core_limit", "data_loading", "dynamic_shape", "early_steps", "garbage_collection",
-    "graph_capture", "host_operators", "idle_cores", "launch_blocking", "layout", "runtime_threads",
-    "small_kernels", "super_kernel", "sync_points", "task_queue", "tiling_cache", "uneven_host",
+    "ai_cpu", "blocking_copies", "casts", "compilation", "copies", "core_limit", "data_loading", "dynamic_shape",
+    "early_steps", "env_settings", "fused_operators", "garbage_collection", "graph_capture", "host_operators",
+    "host_pauses", "idle_cores", "launch_blocking", "layout", "online_compile", "recording_cost", "runtime_threads",
+    "small_kernels", "start_up", "super_kernel", "sync_points", "task_queue", "tiling_cache", "uneven_host",
+    "value_dependent",
 }  # fmt: skip
+#: What rules share.
+SHARED = {"rule", "across", "needs", "requirements", "launch_remedies", "optimizers", "moves", "affinity", "outermost",
+          "launch_waits", "shipped"}  # fmt: skip
 #: Across ranks; those of ALONE have something to say about one device, too.
 RANK_RULE_NAMES = {
     "exposed_communication", "odd_packets", "relayed_transfers", "retried_transfers", "slow_link", "slow_rank",
@@ -38,11 +44,14 @@ RANK_RULE_NAMES = {
 }  # fmt: skip
 ALONE = {"exposed_communication", "slowed_compute"}
 ASKED = RULE_NAMES | ALONE
-ANY_DEVICE = {"sync_points", "data_loading", "garbage_collection", "small_kernels", "uneven_host", "early_steps"}
+ANY_DEVICE = {
+    "blocking_copies", "compilation", "data_loading", "early_steps", "garbage_collection", "host_pauses",
+    "small_kernels", "start_up", "sync_points", "uneven_host", "value_dependent",
+}  # fmt: skip
 
 
 def test_every_rule_module_is_registered_under_its_name() -> None:
-    modules = {m.name for m in pkgutil.iter_modules(advise.__path__)} - {"rule", "across"}
+    modules = {m.name for m in pkgutil.iter_modules(advise.__path__)} - SHARED
     assert modules == RULE_NAMES | RANK_RULE_NAMES
     assert sorted(rule_names()) == sorted(modules)
     for rule in RULES:
@@ -94,8 +103,8 @@ def own_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(advise, "RULES", [*RULES])
 
 
-def steps_needed(view: DeviceView) -> Message | None:
-    return None if view.steps else say("steps are not recorded")
+def steps_recorded(view: DeviceView) -> float:
+    return float(bool(view.steps))
 
 
 def long_enough(view: DeviceView) -> Detected | None:
@@ -111,7 +120,8 @@ def long_enough(view: DeviceView) -> Detected | None:
     )
 
 
-MADE_UP = Rule("made_up", say("a long window"), say("a test"), steps_needed, long_enough, any_device=True)
+NEED = Need(say("steps"), steps_recorded, lambda _: say("steps are not recorded"))
+MADE_UP = Rule("made_up", say("a long window"), say("a test"), (NEED,), long_enough, any_device=True)
 
 
 @pytest.mark.usefixtures("own_rules")
@@ -190,12 +200,15 @@ def with_hidden_traffic() -> list[K]:
 def test_no_rule_says_problem_on_a_healthy_profile(tmp_path: Path, make: Callable[[], list[K]]) -> None:
     folder = ascend_pt(tmp_path, make(), cores="24,48")
     (folder / "profiler_metadata.json").write_text(json.dumps({"ENV_VARIABLES": {"ASCEND_LAUNCH_BLOCKING": ""}}))
+    overhead = {"inside_ns": 5_000_000, "outside_ns": 5_000_000, "inside": 2, "outside": 2}
+    (tmp_path / "npuperf.json").write_text(json.dumps({"environment": {}, "overhead": overhead}))
     result = analyzed(folder)
     assert result.verdict.bound == "compute"
     answers = {f.rule: f.status for f in result.findings}
     if make is with_hidden_traffic:  # kernels run beside it, but shapes that make them comparable are not recorded
         assert answers.pop("slowed_compute") == "cannot_tell"
-    assert set(answers.values()) == {"ok"} and ASKED - {*answers} <= {"slowed_compute"}
+    assert answers.pop("fused_operators") == "cannot_tell"  # no torch operator is recorded
+    assert set(answers.values()) == {"ok"} and ASKED - {*answers} <= {"slowed_compute", "fused_operators"}
 
 
 def test_nothing_recorded_means_cannot_tell_not_ok(tmp_path: Path) -> None:
@@ -213,7 +226,7 @@ def test_nothing_recorded_means_cannot_tell_not_ok(tmp_path: Path) -> None:
 
 def test_without_steps_a_gain_is_for_the_whole_window(tmp_path: Path) -> None:
     found = answer(ascend_pt(tmp_path, starved(step="")), "small_kernels")
-    assert (found.gain_per, found.gain_ns_per_step) == ("window", (99 * 1_000, 99 * 20_000))
+    assert (found.gain_per, found.gain_ns_per_step) == ("window", (0, 99 * 20_000))
 
 
 @pytest.mark.parametrize(("extra", "severity"), [(150_000, "low"), (400_000, "medium"), (2_000_000, "high")])

@@ -1,0 +1,106 @@
+"""Pauses of the host: what is no launching is not blamed on launching, whatever the program does meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from build import H, K, ascend_pt
+from situations import analyzed, answer, assert_complete, starved, step_length
+
+PAUSE = 30_000_000
+
+
+def ahead(first: int, start: int, step: int) -> list[K]:
+    """20 kernels of 100 µs back to back; each is launched 10 µs after the one before, so the host is ahead."""
+    return [K(start + i * 100_000, 100_000, f"k{first + i}", "MatMulV2", "AI_CORE", block=24, step=step,
+              launch=start - 10_000 + i * 10_000, launch_dur=2_000) for i in range(20)]  # fmt: skip
+
+
+def with_pause() -> list[K]:
+    """Two steps; the device has finished the first one at 2 ms, the second one's first launch returns at 29.992 ms."""
+    return ahead(0, 0, 11) + ahead(20, PAUSE, 12)
+
+
+def test_a_checkpoint_is_no_launching(tmp_path: Path) -> None:
+    save = H("train.py(70): save_checkpoint", 500_000, PAUSE - 600_000, python=True)  # until 29.9 ms
+    first = H("aten::mm", -12_000, 6_000, python=True)  # the thread that launches is the main thread
+    result = analyzed(ascend_pt(tmp_path, with_pause(), host=[first, save]))
+    assert result.verdict.bound == "host"
+    found = answer(result, "host_pauses")
+    assert_complete(found, step_length(result))
+    # 2 ms to 29.9 ms in the frame, and with nothing recorded on to 29.99 ms, where the launch begins: one pause.
+    assert found.evidence["host_wait_ns"] == 29_990_000 - 2_000_000
+    assert (found.evidence["pauses"], found.evidence["longest_ns"]) == (1, 27_990_000)
+    assert str(found.title).startswith("the host pauses once, for 27.99 ms") and "save_checkpoint" in str(found.title)
+    assert found.gain_ns_per_step is not None
+    assert found.gain_ns_per_step[0] == 0 and 0.9 * 27_990_000 / 2 < found.gain_ns_per_step[1] <= 28_000_000 / 2
+    assert answer(result, "graph_capture").status == "ok"
+
+
+def test_pauses_between_requests_of_which_nothing_is_recorded(tmp_path: Path) -> None:
+    kernels = [k for n in range(5) for k in ahead(20 * n, n * PAUSE, -1)]
+    result = analyzed(ascend_pt(tmp_path, [*kernels], host=()))
+    found = answer(result, "host_pauses")
+    assert found.evidence["pauses"] == 4
+    assert "what it does is not recorded" in str(found.title) and "requests" in str(found.next)
+    assert answer(result, "graph_capture").status == "ok"
+
+
+def test_time_between_launches_is_no_pause(tmp_path: Path) -> None:
+    result = analyzed(ascend_pt(tmp_path, starved()))
+    assert answer(result, "host_pauses").status == "ok"
+    assert answer(result, "graph_capture").status == "problem"
+
+
+@pytest.mark.parametrize("name", ["AscendCL@aclnnMatMulV2", "aten::mm"])
+def test_a_long_call_that_launches_is_no_pause(tmp_path: Path, name: str) -> None:
+    """Python is covered by a call that launches: the call is what takes so long."""
+    call = H(name, 1_900_000, PAUSE - 1_900_000 - 8_000, python="::" in name)
+    result = analyzed(ascend_pt(tmp_path, with_pause(), host=[call]))
+    assert answer(result, "host_pauses").status == "ok"
+
+
+def test_capturing_saves_no_pause(tmp_path: Path) -> None:
+    """100 kernels of 6 µs, 40 µs apart by their launches, and 10 ms of nothing in the middle.
+
+    Without launching the host pauses at once, so that 50 kernels run meanwhile and 50 afterwards: 10 ms and 0.3 ms
+    remain of 13.966 ms, give or take 50 gaps between kernels and a latency.
+    """
+    moved = [k if i < 50 else _later(k, 10_000_000) for i, k in enumerate(starved())]
+    result = analyzed(ascend_pt(tmp_path, moved), what_if=("host:launching*0,latency*0", "host:pause*0", "host*0"))
+    launching, pause, everything = (w.gain_ns_per_step for w in result.what_if[:3])
+    assert launching and pause and everything
+    assert (13_966_000 - 10_300_000) / 2 - 100_000 < launching[1] <= (13_966_000 - 10_300_000) / 2
+    assert 9_900_000 / 2 <= pause[1] <= 10_040_000 / 2
+    assert everything[1] > launching[1] + 4_000_000
+
+
+def _later(k: K, by: int) -> K:
+    assert k.launch is not None
+    return replace(k, start=k.start + by, launch=k.launch + by)
+
+
+def test_small_kernels_after_pauses_are_not_what_the_device_waits_for(tmp_path: Path) -> None:
+    """Five requests of 20 kernels of 5 µs, each launched 5 µs after the one before: the device waits for requests."""
+    kernels = [K(n * PAUSE + i * 5_000, 5_000, "k", launch=n * PAUSE - 10_000 + i * 5_000, launch_dur=1_000)
+               for n in range(5) for i in range(20)]  # fmt: skip
+    result = analyzed(ascend_pt(tmp_path, kernels))
+    assert result.verdict.bound == "host"
+    assert answer(result, "host_pauses").evidence["pauses"] == 4
+    assert answer(result, "small_kernels").status == "ok"
+
+
+def test_start_up_is_no_pause_and_allocations_are_not_another_threads(tmp_path: Path) -> None:
+    """27.9 ms in one call each: a context that only the first call makes, and memory from the driver."""
+    first = H("aten::mm", -12_000, 6_000, python=True)
+    rest = H("AscendCL@aclrtGetDevice", PAUSE - 95_000, 90_000)  # until the launch begins
+    context = H("AscendCL@aclrtCreateContext", 500_000, PAUSE - 600_000)
+    result = analyzed(ascend_pt(tmp_path / "a", with_pause(), host=[first, context, rest]))
+    assert answer(result, "start_up").status == "problem"
+    assert answer(result, "host_pauses").status == "ok"
+    memory = replace(context, name="AscendCL@aclrtMallocAlign32")
+    found = answer(ascend_pt(tmp_path / "b", with_pause(), host=[first, memory, rest]), "host_pauses")
+    assert "aclrtMallocAlign32" in str(found.title)
+    assert "later steps" in str(found.next) and "another thread" not in str(found.next)
