@@ -8,7 +8,7 @@ from string import Formatter
 from typing import Any
 
 import pytest
-from build import K
+from build import H, K
 
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.analyze.run import run
@@ -55,7 +55,7 @@ def beside(kernels: list[K], dur: int, **more: object) -> K:
 def assert_complete(found: Finding, window_ns: int) -> None:
     """A problem carries everything a reader needs to act and to doubt."""
     assert found.status == "problem"
-    assert found.title and found.next and found.refute and found.source and found.evidence
+    assert found.title and found.next and found.refute and found.source and found.evidence and found.preconditions
     assert found.needs is None
     for message in (found.title, found.next, found.refute, found.source):
         assert_whole(message)
@@ -82,3 +82,29 @@ def placeholders(sentence: str) -> set[str]:
 def step_length(result: Result) -> int:
     (device,) = result.devices
     return device.partition.span_ns // max(len(device.steps), 1)
+
+
+def steps_of(found: Finding) -> str:
+    """All that a finding advises, the best first."""
+    return "; ".join(str(step) for step in (found.next, *found.alternatives))
+
+
+def batches(op: str, queued: str | None = None) -> tuple[list[K], list[H]]:
+    """20 batches: 5 launches in 50 µs, 5 kernels of 40 µs, then a wait in ``op``, back 6 µs after the last of them.
+
+    Each wait costs 24 µs of idle time: 6 to return, 10 to launch, 8 of latency.
+    """
+    kernels, host, clock, free = [], [], 0, -10_000
+    for n in range(20):
+        for i in range(5):
+            clock += 10_000
+            start = max(clock + 8_000, free)
+            free = start + 40_000
+            kernels.append(K(start, 40_000, f"k{n}_{i}", launch=clock - 2_000, launch_dur=2_000, step=11 + n // 10))
+        host.append(H("train.py(41): step", clock + 500, free + 7_000 - clock - 500, python=True))
+        host.append(H(op, clock + 1_000, free + 6_500 - clock - 1_000, python=True))
+        if queued:
+            host.append(H(queued, clock + 1_100, 500, python=True))
+        host.append(H("AscendCL@aclrtSynchronizeStream", clock + 2_000, free + 6_000 - clock - 2_000))
+        clock = free + 6_000
+    return kernels, host

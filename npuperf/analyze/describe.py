@@ -6,11 +6,14 @@ from typing import Final
 
 import numpy as np
 
+from npuperf.analyze.recorded_pace import variables, with_recording_cost
 from npuperf.analyze.request import AnalyzeRequest
+from npuperf.analyze.waiting import with_dependencies
 from npuperf.documents.analysis import (
     Clock,
     CoreUse,
     Device,
+    JudgedSteps,
     Partition,
     Phase,
     ReplayCheck,
@@ -21,7 +24,7 @@ from npuperf.documents.analysis import (
     Verdict,
 )
 from npuperf.host.blame import sum_blame
-from npuperf.host.syncs import place
+from npuperf.host.syncs import in_steps, place
 from npuperf.messages import Message, say
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I64, Labels
@@ -54,10 +57,12 @@ def describe(
     use: CoreUse,
     thresholds: Thresholds,
 ) -> tuple[Pace, Device]:
-    """Describe the window: everything but what rules and proposals say of it."""
+    """Describe the window that is judged: everything but what rules and proposals say of it."""
     profile, launches, origin = study.profile, study.launches, study.timeline.span[0]
-    whole, pace, verdict = _judge_windows(study, window(*span), thresholds, _STEP if len(study.steps) else WINDOW)[0]
+    mine, pace, verdict = _judge_windows(study, window(*span), thresholds, _STEP if len(study.steps) else WINDOW)[0]
     steps = [s for s in _steps(study, thresholds) if request.step in (None, s.step)]
+    whole = mine if request.step is not None else study.timeline.whole()
+    judged = _judged(study, steps, span, mine, whole)
     shortest = shortest_phase(study.timeline.span[1] - origin, study.steps, thresholds)
     phases = _phases(study, span, shortest, thresholds)
     report = Device(
@@ -70,25 +75,55 @@ def describe(
         cores_vector=(request.cores or profile.cores).vector,
         origin_ns=origin,
         partition=whole,
-        verdict=verdict,
-        clock=Clock(
-            launch_latency_ns=launches.latency,
-            latency_samples=launches.samples,
-            skew_ns=launches.skew,
-            launches=int(np.count_nonzero(launches.known)),
-            tasks=len(profile.tasks),
-        ),
+        verdict=with_recording_cost(verdict, profile.context.overhead, thresholds),
+        clock=_clock(launches, len(profile.tasks)),
         steps=steps,
         streams=_streams(tasks, launches, profile.tasks.without_counters(), span),
         cores=use,
         vendor=compare(profile.vendor_steps, steps, whole, thresholds) if request.step is None or steps else [],
         phases=phases,
         blame=sum_blame(study.blamed.within(*span), profile.host, study.nesting, _NAMES),
-        typical_step=typical_step(steps, phases, shortest, thresholds),
-        syncs=_syncs(study, scene, span, max(len(steps), 1)),
+        typical_step=typical_step([s for s in steps if s.whole], phases, shortest, thresholds),
+        syncs=_syncs(study, scene, span, max(judged.steps if judged else 0, 1)),
         replay=_check(study, thresholds),
+        judged=judged,
+        recording_overhead=profile.context.overhead,
+        environment=variables(profile.context.environment),
     )
-    return pace, report
+    return pace, with_dependencies(report, study, span, thresholds)
+
+
+def _judged(
+    study: Study, steps: list[Step], span: tuple[int, int], mine: Partition, whole: Partition
+) -> JudgedSteps | None:
+    """Say how many steps ``span`` holds, and what of the ``whole`` lies outside of them."""
+    if not steps:
+        return None
+    origin = study.timeline.span[0]
+    before = span[0] - origin if whole.span_ns > mine.span_ns else 0
+    return JudgedSteps(
+        steps=sum(s.whole for s in steps) or len(steps),
+        start_ns=span[0] - origin,
+        partition=mine,
+        before_ns=before,
+        after_ns=whole.span_ns - mine.span_ns - before,
+    )
+
+
+def _clock(launches: Launches, tasks: int) -> Clock:
+    known = int(np.count_nonzero(launches.known))
+    untold = launches.untold if known else None
+    most = launches.latency_most
+    return Clock(
+        launch_latency_ns=launches.latency if launches.untold is None else None,
+        latency_samples=launches.samples,
+        skew_ns=launches.skew,
+        launches=known,
+        tasks=tasks,
+        skew_most_ns=launches.skew_most,
+        latency_bounds_ns=None if untold is None or most is None else (0, most),
+        latency_reason=untold,
+    )
 
 
 def _judge_windows(
@@ -103,15 +138,30 @@ def _judge_windows(
         strict=True,
     )
     excerpt = study.profile.excerpt
-    return [(p, pace, judge(p, pace, thresholds, elasticity=e, excerpt=excerpt, what=what)) for p, pace, e in rows]
+    known = launches.untold is None or not launches.known.any()
+    return [
+        (p, pace, judge(p, pace, thresholds, elasticity=e, excerpt=excerpt, what=what, latency_known=known))
+        for p, pace, e in rows
+    ]
 
 
 def _steps(study: Study, thresholds: Thresholds) -> list[Step]:
     judged = _judge_windows(study, study.steps, thresholds, _STEP)
     starts = (study.steps.start - study.timeline.span[0]).tolist()
+    host = study.profile.host_steps
+    lengths = dict(zip(host.number.tolist(), (host.end - host.start).tolist(), strict=True))
     return [
-        Step(step=number, start_ns=start, partition=partition, verdict=verdict)
-        for number, start, (partition, _, verdict) in zip(study.step_numbers.tolist(), starts, judged, strict=True)
+        Step(
+            step=number,
+            start_ns=start,
+            partition=partition,
+            verdict=verdict,
+            whole=whole,
+            host_ns=lengths.get(number),
+        )
+        for number, start, (partition, _, verdict), whole in zip(
+            study.step_numbers.tolist(), starts, judged, study.whole.tolist(), strict=True
+        )
     ]
 
 
@@ -187,8 +237,11 @@ def _check(study: Study, thresholds: Thresholds) -> ReplayCheck | None:
 def _syncs(study: Study, scene: Scene | None, span: tuple[int, int], steps: int) -> list[SyncSite]:
     """List the places where the host waits for the device, the costliest first."""
     sites = []
-    begin = study.syncs.start - study.launches.skew
-    chosen = (begin >= span[0] - study.launches.latency) & (begin < span[1])
+    begin, end = (times - study.launches.skew for times in (study.syncs.start, study.syncs.end))
+    numbers = study.step_numbers[(study.steps.start < span[1]) & (study.steps.end > span[0])]
+    of_steps = in_steps(study.syncs, study.profile.host_steps, numbers)
+    chosen = (end > span[0]) & (begin < span[1]) if of_steps is None else of_steps
+    before = np.maximum(np.minimum(end, span[0]) - begin, 0)
     for point in study.points:
         calls = point.calls[chosen[point.calls]]
         if len(calls):
@@ -210,6 +263,10 @@ def _syncs(study: Study, scene: Scene | None, span: tuple[int, int], steps: int)
             host_ns=host,
             idle_ns=idle,
             gain_ns_per_step=gains.get(place(point)),
+            kind=point.kind,
+            pinned=point.pinned,
+            purpose=point.purpose,
+            before_ns=int(before[point.calls[chosen[point.calls]]].sum()),
         )
         for point, count, host, idle in sites
     ]
@@ -220,8 +277,7 @@ def _streams(tasks: Tasks, launches: Launches, everything: Tasks, span: tuple[in
     streams = []
     for number in np.unique(everything.stream[everything.work != Work.CONTROL]).tolist():
         mine = everything.stream == number
-        own = Launches(launches.end[mine], launches.latency, launches.samples, launches.skew, launches.implausible)
-        timeline = lay_out(everything.filter(mine), own, span)
+        timeline = lay_out(everything.filter(mine), launches.filter(mine), span)
         count = int(np.count_nonzero((tasks.stream == number) & (tasks.work != Work.CONTROL)))
         if count:
             partition = timeline.partition(window(*span))[0]

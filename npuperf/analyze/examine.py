@@ -9,7 +9,10 @@ import numpy as np
 from msgspec import structs
 
 from npuperf.advise import advise
+from npuperf.advise.launch_remedies import may_capture
+from npuperf.advise.launch_waits import NO_LAUNCHING, launch_wait
 from npuperf.analyze.describe import describe
+from npuperf.analyze.recorded_pace import at_own_pace
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.cluster.alone import bounds_alone
 from npuperf.cluster.changes import names_ranks
@@ -17,24 +20,26 @@ from npuperf.cluster.summarise import summarise, summarise_without_kernels
 from npuperf.cluster.summary import RankSummary
 from npuperf.cores.blocks import core_use
 from npuperf.documents.analysis import Clock, Device, Finding, Kernel, Partition, Step, SuperKernelCheck, WhatIf
-from npuperf.host.mode import no_launches
+from npuperf.host.mode import is_graph, no_launches
+from npuperf.host.pauses import paused
 from npuperf.messages import Message, chain, say, say_n, series
 from npuperf.model.chip import Cores
-from npuperf.model.device import DeviceProfile
+from npuperf.model.device import DeviceProfile, HostSteps
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
 from npuperf.operators.sums import Key, OperatorSum, longest_kernels, sum_operators, type_labels
 from npuperf.readers.log import ReadLog
 from npuperf.replay.study import Study
-from npuperf.replay.whatif import Predicted, Scene, parse, pattern, predict, with_communication
+from npuperf.replay.whatif import Predicted, Scene, is_all_communication, parse, pattern, predict, with_communication
 from npuperf.scopes import core_limits, fusion
 from npuperf.scopes.expect import Checked, check
 from npuperf.scopes.fused import check_super_kernels
-from npuperf.scopes.splits import Split
 from npuperf.scopes.view import DeviceView, study_cores
 from npuperf.timeline.partition import add
+from npuperf.timeline.steps import numbers_repeat
 from npuperf.timeline.vendor import partition_of
 from npuperf.timeline.verdict import NO_PACE, Pace, judge
+from npuperf.units import short_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +71,20 @@ def examine(
     """Examine one device; None if the profile says nothing about it."""
     if not (profile.tasks.work != Work.CONTROL).any():
         return _vendor_only(profile, request, thresholds) if profile.vendor_steps else None
+    if request.step is None and numbers_repeat(profile.tasks, thresholds):
+        log.warn(
+            say(
+                "rank {rank}, device {device}: numbers of steps occur again after other steps, so steps are not told "
+                "apart and the whole recording is judged",
+                rank=profile.rank,
+                device=profile.device,
+            )
+        )
+        none = np.full(len(profile.tasks), -1, profile.tasks.step.dtype)
+        profile = replace(profile, tasks=profile.tasks.with_columns(step=none), host_steps=HostSteps.empty())
     study = Study.of(profile, thresholds)
     _warn(study, request.cores, log)
-    span = study.timeline.span if request.step is None else study.step_span(request.step)
+    span = study.judged if request.step is None else study.step_span(request.step)
     return _examined(study, span, request, thresholds, earlier)
 
 
@@ -88,7 +104,7 @@ def _warn(study: Study, cores: Cores | None, log: ReadLog) -> None:
             )
         )
     if not (tasks.type.known() & (tasks.work != Work.CONTROL)).any():
-        log.warn(say("operator types are not recorded (Level0): kernels are grouped by name, without running numbers"))
+        log.warn(say("operator types are not recorded: kernels are grouped by name, without running numbers"))
     known = profile.cores
     if cores and known.cube and (cores.cube, cores.vector) != (known.cube, known.vector):
         log.warn(say("{given} says {cores} cores, the profile says {recorded} ({source}): {cores} are used",
@@ -99,13 +115,16 @@ def _warn(study: Study, cores: Cores | None, log: ReadLog) -> None:
 def _examined(
     study: Study, span: tuple[int, int], request: AnalyzeRequest, thresholds: Thresholds, earlier: Earlier
 ) -> Examined:
-    """Put together what is said about the window ``span`` of one device."""
+    """Put together what is said about the window ``span`` of one device.
+
+    Operators and kernels are listed of all that was recorded, unless a step was asked for.
+    """
     profile, timeline = study.profile, study.timeline
     inside = np.ones(len(profile.tasks), np.bool_)
-    if request.step is not None:
+    if span != timeline.span:
         inside = (profile.tasks.start >= span[0]) & (profile.tasks.start < span[1])
-    tasks = profile.tasks.filter(inside)
-    plain = tasks.without_counters()
+    plain = profile.tasks.filter(inside).without_counters()
+    listed = profile.tasks if request.step is None else profile.tasks.filter(inside)
     cores = request.cores or profile.cores
     origin = timeline.span[0]
     scene = None
@@ -118,7 +137,7 @@ def _examined(
     types = type_labels(plain)
     summary = summarise(study, plain, types, span, report, thresholds)
     if summary is not None:
-        report = structs.replace(report, communication=bounds_alone(summary, report.partition.comm_exposed_ns))
+        report = structs.replace(report, communication=bounds_alone(summary, report.window.comm_exposed_ns))
     view = DeviceView(
         study=study,
         tasks=plain,
@@ -126,33 +145,35 @@ def _examined(
         launches=study.launches.filter(inside),
         waits=timeline.host_waits(len(profile.tasks))[inside],
         held=held[inside],
+        paused=paused(study.blamed, timeline.idle, thresholds.pause_ns).within(*span),
         cores=cores,
         report=report,
         scene=scene,
         bench=bench,
         thresholds=thresholds,
     )
-    view = _with_scopes(view, request.cores_of, earlier)
-    windowed = replace(profile, tasks=plain)
+    view = _with_scopes(view, request, earlier)
+    recorded = replace(profile, tasks=listed.without_counters())
     return Examined(
         report=view.report,
         pace=pace,
         excerpt=profile.excerpt,
         summary=summary,
-        operators=sum_operators(profile, tasks, cores, origin),
-        kernels=longest_kernels(profile, plain, origin, request.top),
+        operators=sum_operators(profile, listed, cores, origin),
+        kernels=longest_kernels(profile, recorded.tasks, origin, request.top),
         findings=advise(view, request.rules, summary),
         what_if=_replay_changes(view, tuple(e for e in request.what_if if not names_ranks(e))),
-        checked=[check(windowed, expectation) for expectation in request.expect],
+        checked=[check(recorded, expectation, cores) for expectation in request.expect],
     )
 
 
-def _with_scopes(view: DeviceView, asked: Split, earlier: Earlier) -> DeviceView:
+def _with_scopes(view: DeviceView, request: AnalyzeRequest, earlier: Earlier) -> DeviceView:
     """Add core limits, proposed and asked for, then SuperKernels, which depend on them, and their verification."""
-    report = structs.replace(view.report, core_splits=core_limits.splits(view, asked))
+    report = structs.replace(view.report, core_splits=core_limits.splits(view, request.cores_of))
     view = replace(view, report=report)
     checks = _check_super_kernels(view, earlier)
-    report = structs.replace(report, super_kernels=fusion.scopes(view), super_kernel_checks=checks)
+    proposed = fusion.scopes(view, [e.where for e in request.expect])
+    report = structs.replace(report, super_kernels=proposed, super_kernel_checks=checks)
     return replace(view, report=report)
 
 
@@ -186,7 +207,7 @@ def _vendor_only(profile: DeviceProfile, request: AnalyzeRequest, thresholds: Th
         origin_ns=0,
         partition=whole,
         verdict=judge(whole, NO_PACE, thresholds),
-        clock=Clock(launch_latency_ns=0, latency_samples=0, skew_ns=0, launches=0, tasks=0),
+        clock=Clock(launch_latency_ns=None, latency_samples=0, skew_ns=0, launches=0, tasks=0),
         steps=steps,
         streams=[],
         cores=core_use(Tasks.empty(), Cores(), 0),
@@ -222,7 +243,8 @@ def _replay_changes(view: DeviceView, asked: tuple[str, ...]) -> list[WhatIf]:
     if scene is None:
         return [_unanswered(expr, report, _why_no_model(view)) for expr in asked]
     own = [_answered(expr, None, scene, report) for expr in asked]
-    standard = [_answered(expr, title, scene, report) for expr, title in _standard(report) if expr not in asked]
+    shown = at_own_pace(_standard(view, scene), view.traits, view.thresholds)
+    standard = [_answered(expr, title, scene, report) for expr, title in shown if expr not in asked]
     return [*own, *(w for w in standard if w.reason is None)]
 
 
@@ -248,11 +270,11 @@ def _answered(expression: str, title: Message | None, scene: Scene, report: Devi
     if not found.matched:
         return _unanswered(expression, report, _unmatched(expression, scene), title)
     found = _certain(found, scene, report)
-    before, per = max(found.before, 1), max(len(report.steps), 1)
+    before, per = max(scene.measured, 1), max(report.step_count, 1)
     return structs.replace(
         _unanswered(expression, report, None, title),
         span_ns=found.after,
-        gain_pct=100 * (found.before - found.after) / before,
+        gain_pct=min(100 * (found.before - found.after) / before, 100.0),
         gain_ns_per_step=(found.least // per, found.most // per),
         gain_pct_interval=(100 * found.least / before, 100 * found.most / before),
     )
@@ -282,28 +304,47 @@ def _why_no_model(view: DeviceView) -> Message:
     if view.profile.excerpt:
         return say("rows are missing from the kernel table, so nothing can be replayed")
     if view.study.replay is None:
-        return no_launches(view.mode)
+        return no_launches(view.mode, timeline=len(view.profile.host.events) > 0)
     return view.study.replay.refusal(view.thresholds) or say("the replay gives no figures")
 
 
-def _standard(report: Device) -> list[tuple[str, Message]]:
-    """Return the changes that are worth a line in every report, with their titles."""
+_NO_WAIT: Final = say("no waiting for the host at all")
+_NO_WAIT_CAPTURED: Final = say("no waiting for the host at all (the most that graph capture can reach)")
+_NO_LAUNCHING: Final = say("launching costs nothing (the most that graph capture can reach)")
+
+
+def _standard(view: DeviceView, scene: Scene) -> list[tuple[str, Message]]:
+    """Return the changes that are worth a line in every report, with their titles.
+
+    Fewer launches mean something where each kernel is launched by itself and the device waits for that.
+    """
+    report = view.report
+    wait, launching = launch_wait(view)
+    apart = wait - launching >= view.thresholds.cause_share * report.window.span_ns
     rows = [
-        ("host*0,latency*0", say("no waiting for the host at all (the most that graph capture can reach)")),
+        ("host*0,latency*0", _NO_WAIT_CAPTURED if may_capture(view) and not apart else _NO_WAIT),
         ("host*0.5", say("host twice as fast")),
-        ("launches*0.5", say("kernels fused in pairs")),
     ]
+    if may_capture(view) and apart:
+        rows.insert(1, (NO_LAUNCHING, _NO_LAUNCHING))
+    if view.host_bound and not is_graph(view.mode):
+        rows.append(("launches*0.5", say("kernels fused in pairs")))
     causes = dict.fromkeys(b.cause for b in report.blame)
     rows += [(f"host:{cause}*0", title) for cause, title in _CAUSES.items() if cause in causes]
+    if len(view.paused.start):
+        rows.append(("host:pause*0", say("no pauses of the host")))
     if any(s.idle_ns for s in report.syncs):
         rows.append(("sync*0", say("no waiting of the host for the device")))
-    if report.partition.comm_exposed_ns:
+    if report.window.comm_exposed_ns:
         rows.append(("overlap", say("communication overlapped with compute")))
         rows.append(("comm*0.5", say("transfers twice as fast")))
     times: dict[str, int] = {}
     for kernel in (k for p in report.phases for k in p.kernels):
         times[kernel.type] = times.get(kernel.type, 0) + kernel.total_ns
-    if times:
-        top = max(times, key=times.__getitem__)
-        rows.append((f"op:{pattern(top)}*0.5", say("{type} twice as fast", type=top)))
+    top = max(times, key=times.__getitem__, default=None)
+    named = pattern(top, scene.types.names) if top is not None else ""
+    if top is not None and not is_all_communication(scene, named):
+        short = short_names(name for name in scene.types.names if name)[top]
+        title = say("{type} twice as fast", type=short)
+        rows.append((f"op:{named}*0.5", title if named == top else say("{change}, and no other type", change=title)))
     return rows

@@ -23,10 +23,10 @@ def overall_verdict(
 ) -> Verdict:
     """Give the verdict over all devices: of a job by what its step depends on, else over what they do together."""
     if not examined:
-        reason = say("no device tasks: the data has host events only, as from a run without an NPU or GPU")
+        reason = say("no device tasks: the data has host events only, as from a run on the CPU alone")
         return Verdict(bound="unknown", basis="measured", reason=reason)
     if len(examined) == 1:
-        return _with_waits(examined[0].report.verdict, examined[0].report.partition)
+        return _with_waits(examined[0].report.verdict, examined[0].report.window)
     if different_runs:
         reason = say(
             "these are several runs (see warnings), so each device has its own verdict; analyze one "
@@ -34,15 +34,16 @@ def overall_verdict(
         )
         return Verdict(bound="unknown", basis="measured", reason=reason)
     if across.study is not None and across.cluster is not None and across.study.elasticity is not None:
-        return _of_job(across.study, across.cluster, across.study.elasticity, thresholds)
+        return _of_job(across.study, across.cluster, across.study.elasticity)
     verdict = judge(
-        add([d.partition for d in across.devices]),
+        add([d.window for d in across.devices]),
         sum((e.pace for e in examined), NO_PACE),
         thresholds,
         elasticity=_mean_elasticity(examined),
         excerpt=any(e.excerpt for e in examined),
+        latency_known=all(d.clock.latency_reason is None for d in across.devices),
     )
-    verdict = _with_waits(verdict, add([d.partition for d in across.devices]))
+    verdict = _with_waits(verdict, add([d.window for d in across.devices]))
     reason = say("{everyone}: {reason}", everyone=_everyone(examined), reason=verdict.reason)
     return structs.replace(verdict, reason=reason)
 
@@ -74,7 +75,7 @@ def _is_untold(cluster: Cluster) -> bool:
     return unknown > sum(r.comm.exposed_transfer_ns for r in cluster.ranks)
 
 
-def _of_job(study: JobStudy, cluster: Cluster, e: Elasticity, thresholds: Thresholds) -> Verdict:
+def _of_job(study: JobStudy, cluster: Cluster, e: Elasticity) -> Verdict:
     """Name the resource that the job's step depends on most, over all ranks, and the root that costs most."""
     values: dict[Bound, float] = {"host": e.host, "compute": e.compute, "communication": e.communication}
     bound = max(values, key=lambda b: values[b])
@@ -139,7 +140,7 @@ def _everyone(examined: Sequence[Examined]) -> Message:
 
 def _mean_elasticity(examined: Sequence[Examined]) -> Elasticity | None:
     """Weigh the devices' elasticities by their spans; None if one of them has none."""
-    found = [(e.report.verdict.elasticity, e.report.partition.span_ns) for e in examined]
+    found = [(e.report.verdict.elasticity, e.report.window.span_ns) for e in examined]
     whole = sum(span for _, span in found)
     known = [(e, span / whole) for e, span in found if e is not None] if whole else []
     if not known or len(known) < len(found):

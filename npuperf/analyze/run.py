@@ -13,7 +13,9 @@ from npuperf import __version__
 from npuperf.advise import load_thresholds, sort_findings
 from npuperf.analyze import metrics
 from npuperf.analyze.examine import Earlier, Examined, examine
+from npuperf.analyze.lacks import name_places
 from npuperf.analyze.overall import overall_verdict
+from npuperf.analyze.recorded_pace import with_costliest
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.analyze.whole_job import Across, look_across, own_findings
 from npuperf.cluster.changes import check, names_ranks
@@ -143,7 +145,9 @@ def _result(
     return Result(
         tool=Tool(name="npuperf", version=__version__),
         input=_input(request, recording, sources, context, twice),
-        verdict=overall_verdict(examined, across, thresholds, different_runs=bool(twice)),
+        verdict=with_costliest(
+            overall_verdict(examined, across, thresholds, different_runs=bool(twice)), across.devices, thresholds
+        ),
         devices=across.devices,
         operators=list_operators(merge([e.operators for e in examined]), thresholds),
         kernels=sorted((k for e in examined for k in e.kernels), key=lambda k: -k.dur_ns)[: request.top],
@@ -179,8 +183,15 @@ def _input(
         files=[f for log in logs for f in log.files],
         lost=[x for log in logs for x in log.lost],
         warnings=list(dict.fromkeys(warnings)),
-        missing=list(dict.fromkeys(m for log in logs for m in log.missing)),
+        missing=list(dict.fromkeys((*_missing(recording, sources), *context.missing))),
     )
+
+
+def _missing(recording: Recording, sources: list[_Source]) -> list[Message]:
+    """Say what was not there, of which ranks where others have it."""
+    read = [(s, source.root) for s, source in zip(sources, recording.sources, strict=True) if s.error is None]
+    ranks = [{rank for rank, _ in s.seen if rank is not None} for s, _ in read]
+    return name_places([s.log.missing for s, _ in read], ranks, [root for _, root in read])
 
 
 def _found_twice(sources: list[_Source]) -> list[Message]:

@@ -105,13 +105,19 @@ def _with_exposed(study: JobStudy, device: Device) -> Device:
         end = begin + np.array([p.span_ns for p in parts], np.int64)
         return _split(study, place, parts, begin, end)
 
-    whole_at = study.ranks[place].begin - origin
-    (whole,) = split([device.partition], [whole_at])
+    begun = study.ranks[place].begin - origin
+    alike = device.judged is None or device.judged.partition.span_ns == device.partition.span_ns
+    (whole,) = split([device.partition], [begun if alike else 0])
+    judged = device.judged
+    if judged is not None:
+        (mine,) = split([judged.partition], [judged.start_ns])
+        judged = structs.replace(judged, partition=mine)
     steps = split([s.partition for s in device.steps], [s.start_ns for s in device.steps])
     phases = split([p.partition for p in device.phases], [p.start_ns for p in device.phases])
     return structs.replace(
         device,
         partition=whole,
+        judged=judged,
         steps=[structs.replace(s, partition=p) for s, p in zip(device.steps, steps, strict=True)],
         phases=[structs.replace(s, partition=p) for s, p in zip(device.phases, phases, strict=True)],
     )
@@ -145,13 +151,15 @@ def _answer(study: JobStudy, expression: str, title: Message | None) -> WhatIf:
     if answer.reason is not None:
         return _unanswered(expression, answer.reason, title)
     length = max(study.length, 1.0)
-    gain = per_step((answer.least, answer.most), study)
+    least = max(answer.least, 0.0) if answer.saved >= 0 else answer.least  # what only saves costs nothing
+    most = min(answer.most, length)
+    gain = per_step((least, most), study)
     return structs.replace(
         _unanswered(expression, None, title),
         span_ns=round(study.length - answer.saved),
         gain_pct=100 * answer.saved / length,
         gain_ns_per_step=gain,
-        gain_pct_interval=(100 * answer.least / length, 100 * answer.most / length),
+        gain_pct_interval=(100 * least / length, 100 * most / length),
         gain_per="step",
     )
 

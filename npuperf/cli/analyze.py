@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from npuperf.cli.loading import loading
 from npuperf.cli.options import (
     DATA,
     GATES,
@@ -175,10 +176,13 @@ COMMAND: Final = analyze
 
 def analyze_and_keep(request: AnalyzeRequest, recording: Recording | None = None) -> Result:
     """Analyze, with a progress bar, and keep the document in the run directory that was analyzed, if it is one."""
-    from npuperf.analyze.run import run
-    from npuperf.cli.progress import reading
-    from npuperf.readers.recording import open_recording
+    with loading():
+        from npuperf.analyze.run import run
+        from npuperf.cli.progress import reading
+        from npuperf.readers.arrow_alone import spare_pandas
+        from npuperf.readers.recording import open_recording
 
+    spare_pandas()
     recording = recording or open_recording(request.path)
     with reading(lambda: recording.timeline_bytes, len(recording.sources)) as (progress, finished):
         result = run(request, recording, progress, finished)
@@ -208,9 +212,10 @@ def _request(
     cores_of: Iterable[str],
     expect_cores: Iterable[str],
 ) -> AnalyzeRequest:
-    from npuperf.analyze.request import AnalyzeRequest
-    from npuperf.model.ranks import rank_list
-    from npuperf.scopes.expect import parse_expectation
+    with loading():
+        from npuperf.analyze.request import AnalyzeRequest
+        from npuperf.model.ranks import rank_list
+        from npuperf.scopes.expect import parse_expectation
 
     used = chosen(ctx)
     if plog is None and ctx.params["before"] is not None:

@@ -38,7 +38,7 @@ def _tokens(shapes: str) -> int:
     """
     inputs = [text.strip() for text in shapes.replace('"', "").split(";") if text.strip()]
     first = [text.split(",")[0].strip() for text in inputs[:-2]]
-    return sum(map(int, first)) if first and all(f.isdigit() for f in first) else -1
+    return sum(map(int, first)) if first and all(f.isdecimal() for f in first) else -1
 
 
 def judge_experts(ranks: Sequence[RankSummary], thresholds: Thresholds) -> list[Experts]:

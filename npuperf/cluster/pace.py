@@ -21,7 +21,7 @@ def keep_pace(
     pace = {w.expr: w for w in what_if[first] if w.span_ns is not None}
     corrected = []
     for report, mine, wait in zip(reports, what_if, waited, strict=True):
-        follows = wait >= share * report.partition.span_ns
+        follows = wait >= share * report.window.span_ns
         corrected.append([_follow(w, report, pace.get(w.expr), reports[first]) if follows else w for w in mine])
     return corrected
 
@@ -30,10 +30,10 @@ def _follow(own: WhatIf, report: Device, pace: WhatIf | None, pacing: Device) ->
     """Return what a change brings a rank that advances with another one."""
     if pace is None or pace.span_ns is None or own.gain_ns_per_step is None or pace.gain_ns_per_step is None:
         return own
-    span, per = max(report.partition.span_ns, 1), max(len(report.steps), 1)
-    saved = pacing.partition.span_ns - pace.span_ns
+    span, per = max(report.window.span_ns, 1), max(report.step_count, 1)
+    saved = min(pacing.window.span_ns - pace.span_ns, span)
     least = min(own.gain_ns_per_step[0], pace.gain_ns_per_step[0])
-    most = max(own.gain_ns_per_step[1], pace.gain_ns_per_step[1])
+    most = min(max(own.gain_ns_per_step[1], pace.gain_ns_per_step[1]), span // per)
     return replace(
         own,
         span_ns=span - saved,
@@ -45,7 +45,7 @@ def _follow(own: WhatIf, report: Device, pace: WhatIf | None, pacing: Device) ->
 
 def may_bring_nothing(findings: Sequence[Finding], report: Device, waited: int, share: float) -> list[Finding]:
     """Let gains of a rank that waited for others, in all ``waited`` ns, begin at nothing."""
-    if waited < share * report.partition.span_ns:
+    if waited < share * report.window.span_ns:
         return [*findings]
     return [
         replace(f, gain_ns_per_step=(0, f.gain_ns_per_step[1]), gain_pct=(0.0, f.gain_pct[1]))

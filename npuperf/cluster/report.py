@@ -92,7 +92,7 @@ def _rank(study: JobStudy, place: int, reports: dict[tuple[str, int], Device]) -
     summary = study.ranks[place]
     report = reports.get((summary.source, summary.device))
     stage = int(study.stages.of[place])
-    span = report.partition.span_ns if report else summary.end - summary.begin
+    span = report.window.span_ns if report else summary.end - summary.begin
     steps = max(len(summary.step_number), 1)
     return ClusterRank(
         rank=summary.rank,
@@ -103,7 +103,7 @@ def _rank(study: JobStudy, place: int, reports: dict[tuple[str, int], Device]) -
         step_ns=span // steps,
         compute_ns=summary.compute_ns,
         host_wait_ns=summary.host_ns,
-        idle_ns=report.partition.idle_ns if report else None,
+        idle_ns=report.window.idle_ns if report else None,
         comm=_communication(study, place),
         clock=_clock(study, place),
     )

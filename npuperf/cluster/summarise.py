@@ -47,8 +47,8 @@ def summarise(
     synced = (study.syncs.start - study.launches.skew, study.syncs.end - study.launches.skew)
     exposed = _minus(Intervals.union(operations.start, operations.end), compute)
     summary = _track(profile, operations, exposed, span, compute, _host(idle), _unblocked(exposed, idle, *synced))
-    host_ns = report.partition.host_wait_ns + report.partition.launch_latency_ns
-    known = bool(idle.known.any()) or not report.partition.idle_ns
+    host_ns = report.window.host_wait_ns + report.window.launch_latency_ns
+    known = bool(idle.known.any()) or not report.window.idle_ns
     shown = (study.steps.start < span[1]) & (study.steps.end > span[0])
     longest = max((p for p in report.phases if p.bound == report.verdict.bound), key=_length, default=None)
     return replace(
@@ -57,7 +57,7 @@ def summarise(
         step_start=study.steps.start[shown],
         step_end=study.steps.end[shown],
         bandwidth=profile.communication.bandwidth.of(inside),
-        compute_ns=report.partition.compute_ns,
+        compute_ns=report.window.compute_ns,
         host_ns=host_ns if known else None,
         operators=_operators(study, tasks),
         experts=expert_times(tasks, types),

@@ -12,6 +12,7 @@ from npuperf.documents.base import Model, Tool
 from npuperf.documents.cluster import Cluster
 from npuperf.documents.comparison import Compared, Comparison
 from npuperf.documents.document import Document
+from npuperf.documents.pmu import Pmu
 from npuperf.messages import Message
 
 Bound = Literal["host", "compute", "communication", "unknown"]
@@ -19,6 +20,7 @@ Basis = Literal["measured", "inferred"]
 Status = Literal["problem", "ok", "cannot_tell"]
 Severity = Literal["high", "medium", "low"]
 Held = Literal["ok", "violated", "unknown"]
+DependencyKind = Literal["stream", "communication", "copy", "event", "launch", "switch", "host_call", "unrecorded"]
 InputKind = Literal["ascend_pt", "prof", "csv", "json", "db", "kineto", "cluster"]
 
 
@@ -83,12 +85,18 @@ class Partition(Model, frozen=True, kw_only=True):
 
 
 class Step(Model, frozen=True, kw_only=True):
-    """One step: from its first device task to the next step's first (the last: to its last task's end)."""
+    """One step: from its first kernel to the next step's first (the last: to its last kernel's end).
+
+    ``whole``: it was recorded from beginning to end, as far as that can be told. ``host_ns``: how long the host's own
+    range of the step lasts; null where it is not recorded.
+    """
 
     step: int
     start_ns: int
     partition: Partition
     verdict: Verdict
+    whole: bool = True
+    host_ns: int | None = None
 
 
 class Stream(Model, frozen=True, kw_only=True):
@@ -109,6 +117,27 @@ class Blame(Model, frozen=True, kw_only=True):
     where: str | None
 
 
+class Dependency(Model, frozen=True, kw_only=True):
+    """What the idle device waited for once its next task was launched.
+
+    The lines add up to the dependency_wait_ns of the phase, or of the window that is judged.
+    ``name``: the task, row or host call waited for, of kinds launch and switch the task that began late; ``stream``:
+    the one waited for. ``certain``: recorded, not inferred from times. Where nothing is recorded, ``stream`` is the one
+    of which the wait lies between two tasks, ``meanwhile`` the call in which the host waited for the device, too, which
+    explains nothing, and ``needs`` what might tell more.
+    """
+
+    kind: DependencyKind
+    name: str
+    ns: int
+    count: int
+    where: str | None = None
+    certain: bool
+    stream: int | None = None
+    meanwhile: str | None = None
+    needs: Message | None = None
+
+
 class TypeTime(Model, frozen=True, kw_only=True):
     """An operator type with its time in a phase."""
 
@@ -121,7 +150,8 @@ class Phase(Model, frozen=True, kw_only=True):
     """A stretch of time with one verdict.
 
     ``label`` says which part of the program launched it, ``where`` the line of code most of it comes from.
-    The lines of ``blame`` add up to the partition's host_wait_ns.
+    The lines of ``blame`` add up to the partition's host_wait_ns, those of ``dependencies`` to its
+    dependency_wait_ns.
     """
 
     start_ns: int
@@ -135,6 +165,7 @@ class Phase(Model, frozen=True, kw_only=True):
     verdict: Verdict
     where: str | None
     kernels: list[TypeTime]
+    dependencies: list[Dependency] = []
 
 
 class Spread(Model, frozen=True, kw_only=True):
@@ -172,10 +203,18 @@ class TypicalStep(Model, frozen=True, kw_only=True):
     odd: list[OddStep]
 
 
+#: What a call waits for; ``copy``: one between host and device, in a direction that is not recorded.
+WaitKind = Literal["htod", "dtoh", "dtod", "copy", "stream", "event", "device", "unknown"]
+#: Whose wait it is, or what it is for: the profiler's own; at the end of a step, after all of its work was launched.
+WaitPurpose = Literal["profiler", "step_end"]
+
+
 class SyncSite(Model, frozen=True, kw_only=True):
     """Calls that make the host wait for the device: how often, how long, and how long the device idled after.
 
-    ``gain_ns_per_step``: what the replay saves without these waits, an interval; null where it abstains.
+    ``gain_ns_per_step``: what the replay saves without these waits, an interval; null where it abstains. ``pinned``:
+    whether the host memory that is copied is pinned, ``purpose``: whose wait it is or what for; null where unknown.
+    ``before_ns``: how much of ``host_ns`` lies before the first task of what is judged, where nothing can be replayed.
     """
 
     name: str
@@ -185,6 +224,10 @@ class SyncSite(Model, frozen=True, kw_only=True):
     host_ns: int
     idle_ns: int
     gain_ns_per_step: tuple[int, int] | None
+    kind: WaitKind = "unknown"
+    pinned: bool | None = None
+    purpose: WaitPurpose | None = None
+    before_ns: int = 0
 
 
 class ReplayCheck(Model, frozen=True, kw_only=True):
@@ -204,7 +247,7 @@ class CoreSide(Model, frozen=True, kw_only=True):
     """Use of the cube or of the vector cores. Occupancies are fractions of all cores of that side.
 
     ``occupancy_busy`` is weighted by the duration of the kernels that use this side,
-    ``occupancy_span`` spreads the same core time over the whole window.
+    ``occupancy_span`` is the part of all cores' time in the window that kernels occupy, however many run at once.
     """
 
     cores: int
@@ -455,13 +498,22 @@ class SuperKernelCheck(Model, frozen=True, kw_only=True):
 
 
 class Clock(Model, frozen=True, kw_only=True):
-    """What the profile says about launches: calibrated latency and the host-device clock disagreement."""
+    """What the profile says about launches: calibrated latency and the host-device clock disagreement.
 
-    launch_latency_ns: int
+    ``launch_latency_ns`` is null, with a reason, where launches alone cannot tell it from the disagreement of the
+    clocks; ``latency_bounds_ns`` is then what it can be (null: nothing bounds it), and partitions count it to
+    ``host_wait_ns``.
+    ``skew_ns``: by how much the device's clock is behind the host's at least, ``skew_most_ns``: at most, if told.
+    """
+
+    launch_latency_ns: int | None
     latency_samples: int
     skew_ns: int
     launches: int
     tasks: int
+    skew_most_ns: int | None = None
+    latency_bounds_ns: tuple[int, int] | None = None
+    latency_reason: Message | None = None
 
 
 class CommunicationBounds(Model, frozen=True, kw_only=True):
@@ -487,8 +539,36 @@ class VendorCheck(Model, frozen=True, kw_only=True):
     why: Message
 
 
+class JudgedSteps(Model, frozen=True, kw_only=True):
+    """The whole steps of a device: the window that its verdict, phases, blame, findings and what-ifs are about.
+
+    ``before_ns`` and ``after_ns``: how much of the device's span lies before the first and after the last of them.
+    """
+
+    steps: int
+    start_ns: int
+    partition: Partition
+    before_ns: int
+    after_ns: int
+
+
+class RecordedVariable(Model, frozen=True, kw_only=True):
+    """An environment variable of the run: its value, empty where it was not set, and who recorded that.
+
+    ``profiler``: as the process had it when the profiler started; ``npuperf``: as the program was started with it.
+    """
+
+    name: str
+    value: str
+    recorded_by: Literal["profiler", "npuperf"]
+
+
 class Device(Model, frozen=True, kw_only=True):
-    """One device of one rank."""
+    """One device of one rank. ``partition`` is of its whole span; ``judged`` is null where no step is recorded.
+
+    ``recording_overhead``: how many times longer a recorded step took than others of the run, null where that was not
+    measured.
+    """
 
     rank: int | None
     device: int
@@ -507,6 +587,7 @@ class Device(Model, frozen=True, kw_only=True):
     vendor: list[VendorCheck]
     phases: list[Phase]
     blame: list[Blame] = []
+    dependencies: list[Dependency] = []
     typical_step: TypicalStep | None = None
     syncs: list[SyncSite] = []
     replay: ReplayCheck | None = None
@@ -514,6 +595,24 @@ class Device(Model, frozen=True, kw_only=True):
     core_splits: list[CoreSplit] = []
     super_kernels: list[SuperKernelScope] = []
     super_kernel_checks: list[SuperKernelCheck] = []
+    judged: JudgedSteps | None = None
+    recording_overhead: float | None = None
+    environment: list[RecordedVariable] = []
+
+    @property
+    def window(self) -> Partition:
+        """The split of what is judged: of the whole steps, or of the whole span where no step is recorded."""
+        return self.judged.partition if self.judged else self.partition
+
+    @property
+    def whole_steps(self) -> list[Step]:
+        """The steps that are judged: the whole ones, or all where none is."""
+        return [s for s in self.steps if s.whole] or self.steps
+
+    @property
+    def step_count(self) -> int:
+        """The number of steps that are judged, 0 if none is recorded."""
+        return self.judged.steps if self.judged else len(self.steps)
 
 
 class Range(Model, frozen=True, kw_only=True):
@@ -521,14 +620,6 @@ class Range(Model, frozen=True, kw_only=True):
 
     min: int
     max: int
-
-
-class Pmu(Model, frozen=True, kw_only=True):
-    """Hardware counters of an operator: duration-weighted means, and the bound they point to."""
-
-    bound: Literal["compute", "memory", "scalar", "conflict", "unknown"]
-    rule: Message
-    means: dict[str, float]
 
 
 class Operator(Model, frozen=True, kw_only=True):
@@ -570,12 +661,28 @@ class Kernel(Model, frozen=True, kw_only=True):
     where: str | None
 
 
+class Precondition(Model, frozen=True, kw_only=True):
+    """Something that an answer or a piece of advice presupposes; ``holds`` is null where the profile does not tell."""
+
+    what: Message
+    holds: bool | None
+
+
+class Excluded(Model, frozen=True, kw_only=True):
+    """A piece of advice that is not given, and what of its presuppositions does not hold."""
+
+    advice: Message
+    because: Message
+
+
 class Finding(Model, frozen=True, kw_only=True):
     """The answer of one rule.
 
     ``gain_ns_per_step`` is an interval computed from the data, or null; ``gain_per`` says whether the window
     had steps to spread it over. ``gain_pct`` is of a step, or of the whole window. ``relieves``: the limit that it is
-    about, so that a verdict can name a larger lever of another kind.
+    about, so that a verdict can name a larger lever of another kind. ``preconditions``: what the answer and its advice
+    presuppose; ``alternatives``: what else applies, after ``next``; ``excluded``: advice that the run
+    rules out. ``gain_withheld``: why a computed gain is not told.
     """
 
     rule: str
@@ -594,6 +701,10 @@ class Finding(Model, frozen=True, kw_only=True):
     rank: int | None
     device: int
     relieves: Bound | None = None
+    preconditions: list[Precondition] = []
+    alternatives: list[Message] = []
+    excluded: list[Excluded] = []
+    gain_withheld: Message | None = None
 
 
 class WhatIf(Model, frozen=True, kw_only=True):

@@ -125,6 +125,17 @@ class Saving(Model, frozen=True, kw_only=True):
     reason: Message | None
 
 
+class BankUse(Model, frozen=True, kw_only=True):
+    """How programs use what was tuned: where it lies, what to set for them, and what to build anew once.
+
+    ``export`` is None where programs of the same user find the bank by themselves.
+    """
+
+    place: str
+    export: str | None
+    refresh: Message
+
+
 class Tuning(Document, frozen=True, kw_only=True):
     """Everything that the result files of one tuning run say, and what it is worth.
 
@@ -142,6 +153,7 @@ class Tuning(Document, frozen=True, kw_only=True):
     tuning_time_s: float | None = None
     warnings: tuple[Message, ...] = ()
     bank: BankDiff | None = None
+    use: BankUse | None = None
     folder: str | None = None
     checks: tuple[Check, ...] = ()
     savings: tuple[Saving, ...] = ()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Final
 
-from npuperf.documents.analysis import Device, Finding, Partition, Result
+from npuperf.documents.analysis import Clock, Device, Finding, Partition, Result
 from npuperf.documents.cluster import Cluster
 from npuperf.messages import NOTHING, Message, chain, ns, say, say_n, series, share
 from npuperf.render import View
@@ -33,6 +33,7 @@ from npuperf.render.words import (
     folded,
     gain,
     lost_lines,
+    outside_lines,
     steps_line,
     thresholds_line,
     verdict_of,
@@ -47,14 +48,16 @@ def page(result: Result, view: View) -> Page:
     evidence = series(say("{name} {share}", name=k, share=share(v)) for k, v in result.verdict.evidence.items())
     cluster = result.cluster
     lines = [
-        Line(job_line(cluster) if cluster else steps_line(result)),
+        Line(chain(job_line(cluster), *outside_lines(result.devices), by=" · ") if cluster else steps_line(result)),
         verdict,
         *([Line(evidence)] if evidence.items else []),
     ]
-    alone = apart_line(result.devices[0].partition) if len(result.devices) == 1 else None
+    alone = apart_line(result.devices[0].window) if len(result.devices) == 1 else None
     lines += [*([Line(alone)] if alone else []), *common(result)]
     lines += map(Line, _job(cluster) if cluster else ())
-    tables = [fill(table, result, view.top) for table in TABLES if table.name not in _ELSEWHERE]
+    wider = any(device.window != device.partition for device in result.devices)  # than what the partitions show
+    elsewhere = [name for name in _ELSEWHERE if not (wider and name == "devices")]
+    tables = [fill(table, result, view.top) for table in TABLES if table.name not in elsewhere]
     if cluster is None or view.full:  # a table for each of a thousand ranks is no page
         tables = [*_partitions(result), *tables]
     findings = list(_findings(result.findings) if cluster is None or view.full else _folded(result.findings))
@@ -82,17 +85,18 @@ def _job(cluster: Cluster) -> Iterator[Message]:
 def _folded(findings: list[Finding]) -> Iterator[Line]:
     """Say every rule's answer once, and on how many devices it is the same."""
     for f, devices in folded(findings, "problem"):
-        yield Line(
-            chain(f.title, elsewhere(devices), gain(f), say("next: {step}", step=f.next)), "bold", WORDS[f.severity]
-        )
+        yield Line(chain(f.title, elsewhere(devices), gain(f), *_next(f)), "bold", WORDS[f.severity])
     yield from _findings([f for f, _ in folded(findings, "cannot_tell")] + [f for f in findings if f.status == "ok"])
+
+
+def _next(f: Finding) -> list[Message]:
+    return [say("next: {step}", step=f.next), *(say("or: {step}", step=step) for step in f.alternatives)]
 
 
 def _findings(findings: list[Finding]) -> Iterator[Line]:
     for f in findings:
         if f.status == "problem":
-            next_ = say("next: {step}", step=f.next)
-            yield Line(chain(f.title, gain(f), next_), "bold", WORDS[f.severity])
+            yield Line(chain(f.title, gain(f), *_next(f)), "bold", WORDS[f.severity])
         elif f.status == "cannot_tell":
             yield Line(say("cannot tell, {check}: {needs}", check=f.title, needs=f.needs))
     fine = dict.fromkeys(f.title for f in findings if f.status == "ok")
@@ -116,12 +120,8 @@ def _input(result: Result, view: View) -> Iterator[Line]:
 def _calibration(result: Result) -> Message:
     for device in result.devices[:1]:
         clock = device.clock
-        return say(
-            "launch latency {latency}, clock skew {skew}, launches known for {known} of tasks",
-            latency=ns(clock.launch_latency_ns),
-            skew=ns(clock.skew_ns),
-            known=share(clock.launches / clock.tasks if clock.tasks else None),
-        )
+        known = share(clock.launches / clock.tasks if clock.tasks else None)
+        return say("{clocks}, launches known for {known} of tasks", clocks=clock_line(clock), known=known)
     return say("none")
 
 
@@ -151,6 +151,8 @@ _PARTS: Final = (
     ("dependency_wait_ns", say("waiting for a dependency"), 2),
     ("unattributed_ns", say("unattributed (no launch recorded)"), 2),
 )
+#: Where the launch latency cannot be told it counts to the host.
+_WITH_LATENCY: Final = say("waiting for the host and launches")
 #: Share of the span below which no word is said about how communication splits.
 _NOTABLE: Final = 0.02
 #: What the two numbers and the gaps take of a row.
@@ -171,8 +173,10 @@ PARTITION_TABLE: Final = Table(
 
 def partition_rows(device: Device, width: int) -> list[Row]:
     """Return the parts that there are, with bars that fit a screen so wide."""
-    whole = device.partition
-    found = [(getattr(whole, field), title, depth) for field, title, depth in _PARTS if _is_shown(whole, field, depth)]
+    whole = device.window
+    included = {"host_wait_ns": _WITH_LATENCY} if device.clock.latency_reason else {}
+    found = [(getattr(whole, field), included.get(field, title), depth)
+             for field, title, depth in _PARTS if _is_shown(whole, field, depth)]  # fmt: skip
     room = max(width - _NUMBERS - max(2 * depth + len(text(title)) for _, title, depth in found), 0)
     rows: list[Row] = []
     for time, title, depth in found:
@@ -196,12 +200,21 @@ def apart_line(whole: Partition) -> Message | None:
     return say("one rank alone cannot tell transfer from waiting: load all ranks")
 
 
+def clock_line(clock: Clock) -> Message:
+    """Say how long launches take to arrive and by how much the clocks disagree, as far as the launches tell."""
+    skew = ns(clock.skew_ns)
+    if clock.latency_reason is None:
+        return say("launch latency {latency}, clock skew ≥ {skew}", latency=ns(clock.launch_latency_ns), skew=skew)
+    if clock.latency_bounds_ns is None:
+        return say("launch latency cannot be told ({why}), clock skew ≥ {skew}", why=clock.latency_reason, skew=skew)
+    bounds = ns(*clock.latency_bounds_ns)
+    return say("launch latency {bounds} ({why}), clock skew {least} to {most}",
+               bounds=bounds, why=clock.latency_reason, least=skew, most=ns(clock.skew_most_ns))  # fmt: skip
+
+
 def check_line(device: Device) -> Message:
     """Say that the parts add up, and what the launches were calibrated with."""
-    p, clock = device.partition, device.clock
+    p, clock = device.window, device.clock
     parts = p.compute_ns + p.comm_exposed_ns + p.other_exposed_ns + p.idle_ns
-    calibrated = say(
-        "launch latency {latency}, clock skew ≥ {skew}", latency=ns(clock.launch_latency_ns), skew=ns(clock.skew_ns)
-    )
     off = say("check: the parts add up to the span, {off} ns off", off=abs(p.span_ns - parts))
-    return chain(off, calibrated if clock.launches else None)
+    return chain(off, clock_line(clock) if clock.launches else None)

@@ -9,13 +9,14 @@ from npuperf.documents.analysis import Phase, Result
 from npuperf.messages import say
 from npuperf.render.cluster_tables import CLUSTER_TABLES
 from npuperf.render.tables import Column, Row, Table, each
+from npuperf.units import short_names
 
 # fmt: off
 _WHO: Final = (
     Column("rank", say("rank"), "id", weight=0, quiet=True),
     Column("device", say("device"), "id", weight=0, quiet=True),
 )
-_TYPE: Final = Column("type", say("type"), weight=0)
+_TYPE: Final = Column("type", say("type"), "kernel", weight=0)
 _CORE: Final = Column("core", say("core"), weight=0)
 _STREAM: Final = Column("stream", say("stream"), "id", weight=0)
 _STREAMS: Final = Column("streams", say("streams"), get=lambda _, s: "+".join(map(str, s.streams)), weight=0)
@@ -70,7 +71,10 @@ PHASES: Final = Table("phases", say("phases"), each("devices", "phases"), (
     Column("elasticity_communication", say("10 % less comm."), "tenth", "verdict.elasticity.communication", 2),
     Column("blame", say("main cause of waiting"), get=lambda _, phase: _first_cause(phase)),
     _CODE,
-    Column("kernels", say("longest types"), get=lambda _, p: ", ".join(k.type for k in p.kernels) or None, weight=2),
+    Column(
+        "kernels", say("longest types"), get=lambda _, p: ", ".join(_types(p)) or None, weight=2,
+        brief=lambda _, p: ", ".join(short_names(_types(p)).values()) or None,
+    ),
 ))
 TYPICAL: Final = Table("typical", say("typical step"), each("devices", "typical_step", "phases"), (
     *_WHO,
@@ -88,14 +92,28 @@ BLAME: Final = Table("blame", say("waiting for the host: what the host did"), ea
     Column("cause", say("cause"), "word", weight=0),
     Column("name", say("host activity"), weight=0),
     Column("ns", say("waiting for the host"), "ms"),
-    Column("share", say("% of the wait"), "share", lambda d, b: b.ns / d.partition.host_wait_ns),
+    Column("share", say("% of the wait"), "share", lambda d, b: b.ns / d.window.host_wait_ns),
     Column("count", say("intervals"), "count", weight=2),
+    _CODE,
+))
+DEPENDENCIES: Final = Table(
+    "dependencies", say("waiting for a dependency: what for"), each("devices", "dependencies"), (
+    *_WHO,
+    Column("kind", say("kind"), "word", weight=0),
+    Column("name", say("what for"), "kernel", weight=0),
+    _STREAM,
+    Column("ns", say("waited"), "ms"),
+    Column("count", say("intervals"), "count", weight=2),
+    Column("certain", say("certain"), "word"),
+    Column("meanwhile", say("host waited in"), weight=2),
     _CODE,
 ))
 _SYNCS: Final = Table("syncs", say("where the host waits for the device"), each("devices", "syncs"), (
     *_WHO,
     Column("name", say("call"), weight=0),
     _TORCH_OP, _COUNT,
+    Column("kind", say("waits for"), "word"),
+    Column("purpose", say("purpose"), "word", weight=2),
     Column("host_ns", say("host waited"), "ms"),
     Column("idle_ns", say("device idle after"), "ms"),
     *_GAIN, _CODE,
@@ -128,7 +146,8 @@ OPERATORS: Final = Table("operators", say("operators by total time"), each("oper
     Column("mix_block_max", say("mix blocks, max"), "id", "mix_block_dim.max", 2),
     Column("occupancy_cube", say("cube cores used"), "percent"),
     Column("occupancy_vector", say("vector cores used"), "percent"),
-    Column("pmu_bound", say("unit bound"), "word", "pmu.bound"),
+    Column("pmu_units", say("busiest unit"), "message", "pmu.brief"),
+    Column("pmu_bound", say("unit bound"), "word", "pmu.bound", 3),
     Column("first_ns", say("first at"), "ms", weight=3),
     Column("last_ns", say("last at"), "ms", weight=3),
     Column("torch_op", say("torch operator"), weight=2),
@@ -136,8 +155,8 @@ OPERATORS: Final = Table("operators", say("operators by total time"), each("oper
 ), usual=True)
 _LONGEST: Final = Table("kernels", say("longest kernels"), each("kernels"), (
     *_WHO,
-    Column("name", say("kernel"), weight=0),
-    Column("type", say("type"), weight=2),
+    Column("name", say("kernel"), "kernel", weight=0),
+    Column("type", say("type"), "kernel", weight=2),
     Column("core", say("core")),
     Column("stream", say("stream"), "id"),
     Column("step", say("step"), "id"),
@@ -168,7 +187,7 @@ _MOST_IDLE: Final = Table(
     Column("idle_core_ns", say("idle core time"), "core_ms"),
     Column("waves", say("waves"), "id"),
     Column("tail_core_ns", say("lost in last waves"), "core_ms"),
-    Column("name", say("longest"), weight=2),
+    Column("name", say("longest"), "kernel", weight=2),
 ))
 
 
@@ -254,6 +273,10 @@ SUPER_KERNEL_CHECKS: Final = Table(
 ))
 
 
+def _types(phase: Phase) -> list[str]:
+    return [kernel.type for kernel in phase.kernels]
+
+
 def _first_cause(phase: Phase) -> str | None:
     return next((f"{blame.cause}: {blame.name}" for blame in phase.blame), None)
 
@@ -264,9 +287,11 @@ def _means(_: object, pmu: Any) -> str:
 
 _COUNTERS: Final = Table("counters", say("hardware counters by operator"), each("operators", "pmu"), (
     _TYPE, _CORE,
-    Column("bound", say("unit bound"), "word"),
-    Column("rule", say("rule"), "message"),
-    Column("means", say("means over time"), get=_means),
+    Column("bound", say("unit bound"), "word", weight=3),
+    Column("rule", say("what the units do"), "message", weight=0),
+    Column("pattern", say("pattern"), "word", weight=3),
+    Column("recorded", say("% of time with counters"), "share", weight=3),
+    Column("means", say("means over time"), get=_means, weight=2),
 ))
 _VENDOR: Final = Table("vendor", say("against step_trace_time.csv (ours minus theirs)"), each("devices", "vendor"), (
     *_WHO, _STEP,
@@ -292,7 +317,7 @@ GATES: Final = Table("gates", say("gates"), _gates, (
     Column("rank", say("rank"), "id", quiet=True),
     Column("device", say("device"), "id", quiet=True),
     Column("stream", say("stream"), "id"),
-    Column("type", say("type")),
+    Column("type", say("type"), "kernel"),
     Column("core", say("core")),
     Column("count", say("kernels"), "count"),
     _CUBE, _VECTOR,
@@ -312,7 +337,7 @@ _FINDINGS: Final = Table("findings", say("findings"), each("findings"), (
 
 TABLES: Final = (
     *CLUSTER_TABLES,
-    DEVICES, PHASES, TYPICAL, BLAME, _SYNCS, WHAT_IF, STEPS, _ALONE, OPERATORS, _LONGEST,
+    DEVICES, PHASES, TYPICAL, BLAME, DEPENDENCIES, _SYNCS, WHAT_IF, STEPS, _ALONE, OPERATORS, _LONGEST,
     _CORES, _MOST_IDLE, _CORE_TIME, _IDLE_TYPES, _TOGETHER, _PAIRS, _CONTENTION, _CORE_LIMITS, _SUPER_KERNELS,
     SUPER_KERNEL_CHECKS, _COUNTERS, _VENDOR, GATES, _FINDINGS,
 )

@@ -9,7 +9,7 @@ from msgspec import structs
 from rich.console import RenderableType
 from rich.text import Text
 
-from npuperf.documents.analysis import Device, Operator, Result
+from npuperf.documents.analysis import Device, Operator, Partition, Result
 from npuperf.documents.cluster import Cluster
 from npuperf.messages import Message, chain, say
 from npuperf.render import View
@@ -18,6 +18,7 @@ from npuperf.render.analysis_tables import DEVICES, LONG, OPERATORS, STEPS, TABL
 from npuperf.render.cluster_text import ROOMS, Room, job_parts, roots_shown
 from npuperf.render.cluster_words import job_line
 from npuperf.render.core_text import core_lines, gate_parts
+from npuperf.render.dependency_text import dependency_lines
 from npuperf.render.finding_text import finding_lines, footer, what_if_lines
 from npuperf.render.host_text import blame_lines, phase_lines
 from npuperf.render.language import text
@@ -26,7 +27,7 @@ from npuperf.render.scope_text import scope_sections
 from npuperf.render.tables import Cell, Column, Table, fill, filled
 from npuperf.render.terminal import BOUNDS, Fitted, line, line_text, print_all, rows_of, section
 from npuperf.render.terminal import render_text as render_page
-from npuperf.render.words import BOUND, steps_line, sure, verdict_of
+from npuperf.render.words import BOUND, outside_lines, steps_line, sure, verdict_of
 
 #: The field's short names, to leave room for the code line.
 _CORES: Final = {"AI_CORE": "AIC", "AI_VECTOR_CORE": "AIV", "COMMUNICATION": "COMM"}
@@ -60,7 +61,7 @@ def _screen(result: Result, view: View) -> Iterator[RenderableType]:
 
 def _job_screen(result: Result, cluster: Cluster, view: View, room: Room) -> Iterator[RenderableType]:
     """Show what the ranks tell together; what each of them does follows where everything is wanted."""
-    yield from _head(result, job_line(cluster), view)
+    yield from _head(result, chain(job_line(cluster), *outside_lines(result.devices), by=" · "), view)
     yield from job_parts(cluster, view, room)
     said = {root.title for root in roots_shown(cluster, view, room)}
     more = structs.replace(result, findings=[f for f in result.findings if f.title not in said])
@@ -87,9 +88,11 @@ def _devices(result: Result, view: View) -> Iterator[RenderableType]:
     elif result.devices:
         yield from _compact(_COMPACT_DEVICES, result, view, _DEVICES)
     if result.devices:
-        waiting, several = max(result.devices, key=lambda d: d.partition.host_wait_ns), len(result.devices) > 1
+        waiting, several = max(result.devices, key=lambda d: d.window.host_wait_ns), len(result.devices) > 1
         yield from phase_lines(waiting, several, view)
         yield from blame_lines(waiting, several, view)
+        held = max(result.devices, key=lambda d: d.window.dependency_wait_ns)
+        yield from dependency_lines(held, several, view)
     yield from what_if_lines(result, view)
     if not view.full:  # where they are among the tables
         if result.devices and not result.devices[0].typical_step and len(result.devices) == 1:
@@ -114,7 +117,7 @@ def _partition(result: Result, view: View) -> RenderableType:
     rows = partition_rows(device, view.width)
     styles = {i: ("bold", "", "dim")[row[0].depth] for i, row in enumerate(rows)}
     title = say("where the time goes: {facts}", facts=chain(*_facts(result, device), by=" · "))
-    notes = (apart_line(device.partition), check_line(device) if view.full else None)
+    notes = (apart_line(device.window), check_line(device) if view.full else None)
     said = (line(note, "dim") for note in notes if note)
     return section(title, Fitted(filled(PARTITION_TABLE, rows), styles=styles), *said)
 
@@ -136,9 +139,15 @@ def _facts(result: Result, device: Device) -> Iterator[Message]:
         yield say("{level}", level=device.level)
 
 
+def _window(what: Any) -> Partition:
+    """Return the split of a step, or of what is judged of a device."""
+    split: Partition = what.window if isinstance(what, Device) else what.partition
+    return split
+
+
 def _share_of_span(part: str) -> Callable[..., Cell]:
     def get(*row: Any) -> Cell:
-        partition = row[-1].partition
+        partition = _window(row[-1])
         return getattr(partition, part) / partition.span_ns if partition.span_ns else None
 
     return get
@@ -146,7 +155,7 @@ def _share_of_span(part: str) -> Callable[..., Cell]:
 
 # fmt: off
 _SHARES: Final = (
-    Column("span", say("ms"), "duration", "partition.span_ns"),
+    Column("span", say("ms"), "duration", lambda *row: _window(row[-1]).span_ns),
     Column("compute", say("compute"), "share", _share_of_span("compute_ns")),
     Column("comm", say("comm."), "share", _share_of_span("comm_exposed_ns")),
     Column("other", say("other"), "share", _share_of_span("other_exposed_ns")),
@@ -169,7 +178,7 @@ def _blocks(operator: Operator) -> str | None:
 _COMPACT_DEVICES: Final = DEVICES.only("rank", "device", *_SHARES).titled(say("devices, in % of span"))
 _COMPACT_STEPS: Final = STEPS.only("step", *_SHARES).titled(say("steps, in % of span"))
 _COMPACT_OPERATORS: Final = OPERATORS.only(
-    Column("type", say("type"), get=lambda o: o.type.removeprefix("void "), weight=0),
+    Column("type", say("type"), "kernel", weight=0),
     Column("core", say("core"), get=lambda o: _CORES.get(o.core, o.core)),
     Column("count", say("n"), "id"),
     Column("total", say("ms"), "duration", "total_ns"),
@@ -187,7 +196,8 @@ def _compact(table: Table, result: Result, view: View, rows: int) -> Iterator[Re
 
 
 def _all_tables(result: Result, view: View) -> Iterator[RenderableType]:
-    shown_before = {"findings", *LONG, *(("devices",) if len(result.devices) == 1 else ())}
+    alone = len(result.devices) == 1 and result.devices[0].window == result.devices[0].partition
+    shown_before = {"findings", *LONG, *(("devices",) if alone else ())}
     for table in TABLES:
         found = fill(table, result, view.top)
         if found.rows and table.name not in shown_before:

@@ -23,7 +23,7 @@ _OVER, _PAIRS, _WAITS = 5, 1, 2
 
 _OVER_LIMIT: Final = GATES.only(
     Column("stream", say("stream"), "id", weight=0),
-    Column("type", say("type"), get=lambda o: o.type or o.name, weight=0),
+    Column("type", say("type"), "kernel", lambda o: o.type or o.name, 0),
     "core",
     Column("count", say("n"), "id"),
     Column("cube", say("cube"), "id", weight=0),

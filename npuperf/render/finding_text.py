@@ -22,7 +22,7 @@ from npuperf.render.words import WORDS, elsewhere, folded, gain, lost_lines, thr
 from npuperf.units import percents
 
 _SEVERITY: Final = {"high": "bold red", "medium": "yellow", "low": "dim"}
-_CHANGES, _FINDINGS, _WARNINGS, _FEW = 2, 3, 3, 5
+_CHANGES, _FINDINGS, _WARNINGS, _FEW = 2, 3, 3, 3
 
 
 def _saved_share(w: WhatIf) -> str | None:
@@ -46,7 +46,7 @@ _COMPACT: Final = WHAT_IF.only(
 
 def _change(w: WhatIf) -> Message:
     note = w.reason or w.title
-    return say("{change}: {note}", change=w.expr, note=note) if text(note) else say("{change}", change=w.expr)
+    return say("{change}: {note}", change=w.expr, note=note) if note is not None else say("{change}", change=w.expr)
 
 
 def what_if_lines(result: Result, view: View, most: int = _CHANGES) -> Iterator[RenderableType]:
@@ -90,7 +90,8 @@ def finding_lines(
         lines.add_row(line(WORDS[finding.severity], _SEVERITY[finding.severity]), one_line(what) if brief else what)
         if brief:
             continue
-        lines.add_row("", Text.assemble(("→ ", "bold green"), (text(finding.next), "green")))
+        for step in _next(finding, view.full):
+            lines.add_row("", Text.assemble(("→ ", "bold green"), (text(step), "green")))
         if view.full:
             lines.add_row("", line(_grounds(finding), "dim"))
     for more in cut(len(shown), len(problems), lambda few: say("{shown} findings; --full shows all", shown=few)):
@@ -98,6 +99,15 @@ def finding_lines(
     for sign, said in _briefly(result.findings) if brief else _others(result.findings, view.full):
         lines.add_row(line(sign, "dim"), line(said, "dim"))
     yield section(say("findings"), lines)
+
+
+def _next(finding: Finding, full: bool) -> list[Message | None]:
+    """Say what to do; of several remedies the first, and how many more there are, unless all are asked for."""
+    others = finding.alternatives
+    if full or not others:
+        return [finding.next, *others]
+    return [say_n("{step} ({n} more remedy: --full)", "{step} ({n} more remedies: --full)",
+                  len(others), step=finding.next)]  # fmt: skip
 
 
 def _what(finding: Finding, devices: int) -> Message:
@@ -114,7 +124,7 @@ def _grounds(finding: Finding) -> Message:
 def _briefly(findings: list[Finding]) -> Iterator[tuple[Parameter, Message]]:
     """Say the same in one line."""
     unknown = {f.title for f in findings if f.status == "cannot_tell"}
-    fine = {f.title for f in findings if f.status == "ok"} - unknown
+    fine = _fine(findings)
     cannot = say_n("{n} check cannot tell", "{n} checks cannot tell", len(unknown)) if unknown else None
     none = say_n("{n} check found no problem", "{n} checks found no problem", len(fine)) if fine else None
     if unknown or fine:
@@ -124,7 +134,7 @@ def _briefly(findings: list[Finding]) -> Iterator[tuple[Parameter, Message]]:
 def _others(findings: list[Finding], full: bool) -> Iterator[tuple[Parameter, Message]]:
     """Say what cannot be told, and which checks found no problem."""
     unknown = [finding for finding, _ in folded(findings, "cannot_tell")]
-    fine = {f.title for f in findings if f.status == "ok"} - {f.title for f in unknown}
+    fine = _fine(findings)
     if full:
         for finding in unknown:
             yield "?", say("{check}: {needs}", check=finding.title, needs=finding.needs)
@@ -138,6 +148,12 @@ def _others(findings: list[Finding], full: bool) -> Iterator[tuple[Parameter, Me
     if fine:
         yield WORDS["ok"], say_n("{n} check without a problem (--full shows it)",
                                  "{n} checks without a problem (--full shows them)", len(fine))  # fmt: skip
+
+
+def _fine(findings: list[Finding]) -> set[Message]:
+    """Return the checks that found no problem on any device, and could tell on all."""
+    doubtful = {f.rule for f in findings if f.status != "ok"}
+    return {f.title for f in findings if f.status == "ok" and f.rule not in doubtful}
 
 
 def footer(result: Result, view: View, most: int = _WARNINGS) -> Iterator[RenderableType]:

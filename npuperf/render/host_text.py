@@ -70,7 +70,7 @@ def _stretches(device: Device) -> list[Stretch]:
         return [
             Stretch(p.bound, basis, p.label, p.start.median_ns, p.end.median_ns, span, p.length) for p in typical.phases
         ]
-    span, begin = device.partition.span_ns, device.phases[0].start_ns if device.phases else 0
+    span, begin = device.window.span_ns, device.phases[0].start_ns if device.phases else 0
     return [Stretch(p.bound, basis, p.label, p.start_ns - begin, p.end_ns - begin, span) for p in device.phases]
 
 
@@ -81,7 +81,7 @@ def _phases_title(device: Device, phases: int) -> Message:
     length = typical.length
     ends = ms(length.median_ns) if length.min_ns == length.max_ns else f"{ms(length.min_ns)}–{ms(length.max_ns)}"
     return say("typical step ({alike} of {steps} steps are alike, {ends} ms), in % of the step",
-               alike=typical.steps, steps=len(device.steps), ends=ends)  # fmt: skip
+               alike=typical.steps, steps=device.step_count, ends=ends)  # fmt: skip
 
 
 def _strip(found: list[Stretch], width: int) -> Text:
@@ -145,7 +145,7 @@ _CAUSE_COLUMNS: Final = BLAME.only(
 
 def blame_lines(device: Device, several: bool, view: View) -> Iterator[RenderableType]:
     """Say what it did while the device waited, where that is a notable part of the time."""
-    wait, span = device.partition.host_wait_ns, device.partition.span_ns
+    wait, span = device.window.host_wait_ns, device.window.span_ns
     if not device.blame or wait < WORTH * span:
         return
     causes = _causes(device.blame, wait)
@@ -175,8 +175,10 @@ def _causes(blame: list[Blame], wait: int) -> list[Cause]:
 def _sync(site: SyncSite) -> Message:
     where = say("from {where}", where=site.where) if site.where else None
     call = chain(say("{call}", call=site.torch_op or site.name), where, by=" ")
+    known = say("copy, direction not recorded") if site.kind == "copy" else WORDS[site.kind]
     return say(
-        "sync: {call} ×{count}: the device was then idle for {idle}",
+        "sync ({kind}): {call} ×{count}: the device was then idle for {idle}",
+        kind=known,
         call=call,
         count=site.count,
         idle=ns(site.idle_ns),

@@ -42,6 +42,7 @@ def _line(line: Line) -> str:
 
 def table_markdown(filled: Filled) -> str:
     """Return a table under its title."""
+    filled = filled.without_empty()
     columns = filled.table.columns
     lines = [f"## {filled.title}", "", _row(column.title for column in columns)]
     lines.append("|" + "|".join("---" if column.written else "---:" for column in columns) + "|")

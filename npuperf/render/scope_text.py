@@ -67,9 +67,9 @@ def _effect(device: Device, split: CoreSplit) -> Message | None:
     """Say what limits change, per step; None where that is not known."""
     if split.gain_ns_per_step is None or split.gain_pct is None or split.span_ns is None:
         return None
-    steps = max(len(device.steps), 1)
+    steps = max(device.step_count, 1)
     least, most = (percent / 100 for percent in split.gain_pct)
-    now, then = ns(device.partition.span_ns // steps), ns(*(span // steps for span in split.span_ns))
+    now, then = ns(device.window.span_ns // steps), ns(*(span // steps for span in split.span_ns))
     change = say("step {now} → {then}", now=now, then=then)
     if not device.steps:
         change = say("window {now} → {then}", now=now, then=then)
@@ -164,7 +164,7 @@ def _kernels(of: SuperKernelScope | Segment) -> Message:
 
 def _launched(scope: SuperKernelScope) -> Message:
     if scope.cube is None:
-        return say("the number of cores it launches with is unknown: Block Dim is not recorded")
+        return say("the number of cores it launches with is unknown: kernels of it have no Block Dim")
     return say("launches with {cube} cube and {vector} vector cores, as its largest kernels need",
                cube=scope.cube, vector=scope.vector)  # fmt: skip
 

@@ -14,21 +14,22 @@ from npuperf.messages import Message, chain, say
 from npuperf.render import nearest, unknown
 from npuperf.render.language import text
 from npuperf.render.words import WORDS
-from npuperf.units import COLUMN_UNITS
+from npuperf.units import COLUMN_UNITS, short_names
 
 if TYPE_CHECKING:
     from npuperf.documents.document import Document
 
 #: ``word``: one of a few values, which people see in their language; ``id``: a number that counts nothing;
-#: ``bar``: signs that are a picture, each in a colour of its own.
+#: ``bar``: signs that are a picture, each in a colour of its own; ``kernel``: a kernel's name, which people see
+#: shortened.
 Unit = Literal[
     "text", "word", "message", "id", "count", "ms", "us", "percent", "number", "tenth", "core_ms", "plain", "share",
-    "duration", "bar",
+    "duration", "bar", "kernel",
 ]  # fmt: skip
 Cell = str | int | float | Message | None
 #: What a row is made of, from the outermost to the innermost: a device and its phase, or an operator alone.
 Row = tuple[Any, ...]
-_WRITTEN: Final = ("text", "word", "message", "bar")
+_WRITTEN: Final = ("text", "word", "message", "bar", "kernel")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,8 @@ class Column:
 
     ``get`` is a function of the row's parts, or the path of an attribute, without which it is ``key``: of the row's
     innermost part that has it. Where there is too little room, columns of the greatest ``weight`` are left out first;
-    those of weight 0 stay. A ``quiet`` column is shown only if its cells differ.
+    those of weight 0 stay. A ``quiet`` column is shown only if its cells differ. ``brief``: what people see in place of
+    a cell that is too long.
     """
 
     key: str
@@ -46,6 +48,7 @@ class Column:
     get: Callable[..., Cell] | str | None = None
     weight: int = 1
     quiet: bool = False
+    brief: Callable[..., Cell] | None = None
 
     @property
     def title(self) -> str:
@@ -166,6 +169,12 @@ class Filled:
         """The table's title, and how much of it there is."""
         return f"{text(self.table.title)} ({how_many(len(self.rows), self.total)})"
 
+    def without_empty(self) -> Filled:
+        """Return the table without columns in which no row has anything."""
+        used = [i for i in range(len(self.table.columns)) if any(row[i] not in (None, "") for row in self.rows)]
+        columns = tuple(self.table.columns[i] for i in used)
+        return Filled(replace(self.table, columns=columns), [[row[i] for i in used] for row in self.rows], self.total)
+
 
 def fill(table: Table, document: Document, top: int | None = None) -> Filled:
     """Return a table with a document's rows, ``top`` of them at most."""
@@ -173,8 +182,14 @@ def fill(table: Table, document: Document, top: int | None = None) -> Filled:
 
 
 def filled(table: Table, rows: Sequence[Row], top: int | None = None) -> Filled:
-    """Return a table with rows, ``top`` of them at most."""
-    return Filled(table, [[column.cell(row) for column in table.columns] for row in rows[:top]], len(rows))
+    """Return a table with rows, ``top`` of them at most; C++ names are shortened, and stay different."""
+    cells = [[c.brief(*row) if c.brief else c.cell(row) for c in table.columns] for row in rows[:top]]
+    for i, column in enumerate(table.columns):
+        if column.unit == "kernel":
+            short = short_names(cell for row in cells if isinstance(cell := row[i], str))
+            for row in cells:
+                row[i] = short.get(str(row[i]), row[i])
+    return Filled(table, cells, len(rows))
 
 
 def how_many(shown: int, total: int) -> str:

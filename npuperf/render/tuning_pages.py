@@ -10,6 +10,7 @@ from npuperf.documents.comparison import Comparison
 from npuperf.documents.tuning import (
     BankChanges,
     BankDiff,
+    BankUse,
     Merged,
     Mode,
     ResultChanges,
@@ -54,6 +55,8 @@ def tuning(document: Tuning, view: View) -> Page:
         lines.append(
             Line(_bank_summary(document.bank), label=say("knowledge base {path}", path=shown(document.bank.after)))
         )
+    if document.use:
+        lines += _use(document.use)
     if document.failed_operators:
         lines.append(Line(say("failed: {operators}", operators=series(document.failed_operators)), "bad"))
     tables = [fill(table, document, view.top) for table in (VERIFIED, ENTRIES, SAVINGS, BANK)]
@@ -112,6 +115,19 @@ def _bank_summary(bank: BankDiff) -> Message:
         before=bank.records_before, after=bank.records_after, added=kinds["added"], changed=kinds["changed"],
         removed=kinds["removed"], unchanged=bank.unchanged,
     )  # fmt: skip
+
+
+def _use(use: BankUse) -> list[Line]:
+    """Say how programs find the bank, and what they must build anew once."""
+    place = shown(use.place)
+    if use.export is None:
+        found = say("programs of this user find it in {place} by themselves, others with {variable}",
+                    place=place, variable="TUNE_BANK_PATH")  # fmt: skip
+    else:
+        found = say(
+            "{export}, for every program that is to find it; it lies in {place}", export=use.export, place=place
+        )
+    return [Line(found, label=say("to use it")), Line(use.refresh, label=say("once"))]
 
 
 def bank_changes(document: BankChanges, view: View) -> Page:

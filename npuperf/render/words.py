@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Final
 
@@ -22,11 +23,12 @@ GATE: Final = {"pass": say("PASS"), "fail": say("FAIL"), "cannot_tell": say("CAN
 CAUSE: Final = {
     "sync": say("waiting for the device"),
     "data_loading": say("data loading"),
-    "compile": say("compiling operators"),
+    "compile": say("compiling"),
     "gc": say("garbage collection"),
     "communication": say("communication calls"),
     "tiling": say("shapes and tiling"),
     "launch": say("launching"),
+    "aclop": say("aclopCompileAndExecute calls"),
     "execute": say("aclnn/aclop calls"),
     "memory": say("memory calls"),
     "runtime": say("runtime calls"),
@@ -45,6 +47,12 @@ WORDS: Final = {
     "cannot_tell": say("cannot tell"),
     "warn": say("warning"),
     "nothing_to_tune": say("nothing to tune"),
+    "htod": say("copy to the device"),
+    "dtoh": say("value from the device"),
+    "dtod": say("copy on the device"),
+    "step_end": say("end of a step"),
+    "profiler": say("the profiler's own"),
+    "host_call": say("host call"),
 } | {
     word.id: word
     for word in (
@@ -55,12 +63,16 @@ WORDS: Final = {
         say("updated"), say("operator"), say("subgraph"), say("model"), say("step"), say("successful"), say("failed"),
         say("incomplete"), say("others"), say("nothing recorded"),
         say("rank"), say("stage"), say("link"), say("group"), say("schedule"), say("jitter"),
+        say("limit"), say("leading"), say("shared"), say("waiting"),
+        say("device"), say("stream"), say("event"), say("copy"), say("launch"), say("switch"),
     )
 }  # fmt: skip
 
 
 def gain(finding: Finding) -> Message:
     """Say what a finding expects to save, an interval per step."""
+    if finding.gain_withheld is not None:
+        return finding.gain_withheld
     if finding.gain_ns_per_step is None or finding.gain_pct is None:
         return say("the gain cannot be computed from this data")
     saved = ns(*finding.gain_ns_per_step)
@@ -91,13 +103,25 @@ def verdict_of(result: Result) -> Message:
     return chain(reason, _lever(result))
 
 
+#: Share of the time in exposed communication from which what is saved elsewhere may be waited there instead.
+_FOLLOWS: Final = 0.02
+
+
 def _lever(result: Result) -> Message | None:
-    """Name the finding that may save most, where it is about another limit than the verdict."""
+    """Name the finding that may save most, where it is about another limit than the verdict, and why that can be."""
     problems = [f for f in result.findings if f.status == "problem" and f.gain_pct]
     best = max(problems, key=lambda f: f.gain_pct[1] if f.gain_pct else 0, default=None)
     if best is None or best.relieves in (None, result.verdict.bound):
         return None
-    return say("largest lever: {finding}", finding=best.title)
+    if result.verdict.elasticity is None:
+        lever = say("largest lever: {finding}", finding=best.title)
+    else:
+        lever = say("largest lever: {finding} (the verdict is about a tenth less of each limit, this about doing "
+                    "without the problem)", finding=best.title)  # fmt: skip
+    follows = any(d.window.comm_exposed_ns >= _FOLLOWS * d.window.span_ns for d in result.devices)
+    if best.relieves == "communication" or not follows:
+        return lever
+    return chain(lever, say("what one rank saves it may spend waiting for the others"))
 
 
 def sure(value: str, basis: str) -> str:
@@ -107,23 +131,61 @@ def sure(value: str, basis: str) -> str:
 
 def steps_line(result: Result) -> Message:
     """Say how many steps there are, how long one takes, and between which bounds."""
-    spans = [step.partition.span_ns for device in result.devices for step in device.steps]
+    spans = [step.partition.span_ns for device in result.devices for step in device.whole_steps]
     devices = say_n("{n} device", "{n} devices", len(result.devices)) if len(result.devices) != 1 else None
     if not spans:
         whole = max((device.partition.span_ns for device in result.devices), default=None)
         return chain(say("no steps recorded"), say("{span} in all", span=ns(whole)), devices, by=" · ")
-    steps = say_n("{n} step", "{n} steps", max(len(device.steps) for device in result.devices))
+    steps = say_n("{n} step", "{n} steps", max(device.step_count for device in result.devices))
     usual = round(median(spans))
     length = say("{median}/step", median=ns(usual))
     if len(spans) > 1:
         ends = spread(min(spans), max(spans), usual)
         length = say("{median}/step ({ends})", median=ns(usual), ends=ends)
-    return chain(steps, length, devices, by=" · ")
+    return chain(steps, length, *outside_lines(result.devices), devices, by=" · ")
+
+
+def _host_step(devices: Sequence[Device]) -> Message | None:
+    """Say how long the host's range of an only step is, where it is longer than what the device shows of it.
+
+    Of several steps the next one's beginning tells how long a step is; of one alone, what the host does before its
+    first kernel is in no window.
+    """
+    steps = [device.whole_steps for device in devices]
+    alone = [(s[0].host_ns, s[0].partition.span_ns) for s in steps if len(s) == 1]
+    longer = [host for host, span in alone if host is not None and host > span]
+    if len(alone) < len(steps) or not longer:
+        return None
+    return say("the host's step takes {host}", host=ns(max(longer)))
+
+
+def outside_lines(devices: Sequence[Device]) -> Iterator[Message]:
+    """Say what was recorded outside of the steps that are judged, of the device where it is most."""
+    if (longer := _host_step(devices)) is not None:
+        yield longer
+    judged = [(device, device.judged) for device in devices if device.judged]
+    cut = max((sum(not s.whole for s in device.steps) for device, _ in judged), default=0)
+    if cut:
+        yield say_n("{n} step cut by the recording is left out", "{n} steps cut by the recording are left out", cut)
+    before, after = (max((getattr(j, side) for _, j in judged), default=0) for side in ("before_ns", "after_ns"))
+    if before and after:
+        yield say("not counted: {before} before and {after} after", before=ns(before), after=ns(after))
+    elif before:
+        yield say("not counted: {before} before", before=ns(before))
+    elif after:
+        yield say("not counted: {after} after", after=ns(after))
+
+
+#: Thresholds of questions that are asked about NPUs only.
+_OF_NPUS: Final = frozenset({"ai_cpu_share", "tiling_cache_entries", "idle_core_share", "layout_share", "dynamic_share",
+                             "conflict_share", "pmu_share", "pmu_lead_share", "pmu_busy_share"})  # fmt: skip
 
 
 def thresholds_line(result: Result) -> Message:
     """Say which thresholds were used."""
-    return say("thresholds: {limits}", limits=series(f"{name} {value}" for name, value in result.thresholds.items()))
+    gpu = result.input.kind == "kineto"
+    used = {name: value for name, value in result.thresholds.items() if not (gpu and name in _OF_NPUS)}
+    return say("thresholds: {limits}", limits=series(f"{name} {value}" for name, value in used.items()))
 
 
 def lost_lines(result: Result) -> list[Message]:

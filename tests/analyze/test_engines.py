@@ -202,7 +202,7 @@ from npuperf.cli import main
 sys.argv = ["npuperf", *sys.argv[1:]]
 with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
     main()
-print(sorted({"multiprocessing.context", "dask", "distributed", "psutil", "scipy"} & set(sys.modules)))
+print(sorted({"multiprocessing.context", "dask", "distributed", "pandas", "psutil", "scipy"} & set(sys.modules)))
 """
     for arguments in (["--help"], ["analyze", str(sample)]):
         done = subprocess.run([sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, text=True)

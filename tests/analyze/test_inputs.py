@@ -166,9 +166,8 @@ def test_kineto_by_hand(tmp_path: Path, form: str) -> None:
 
 def test_a_cpu_trace_says_why_there_is_no_verdict(tmp_path: Path) -> None:
     path = tmp_path / "cpu.json"
-    path.write_text(
-        json.dumps([{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 1, "dur": 2}])
-    )
+    event = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 1, "dur": 2}
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [event]}))
     result = analyze(path)
     assert (result.verdict.bound, result.devices) == ("unknown", [])
     assert "no device task" in str(result.verdict.reason)
@@ -183,7 +182,7 @@ def test_database_and_text_blame_the_same_calls(tmp_path: Path) -> None:
         for place, name in enumerate(("AscendCL@Add_Tiling", "AscendCL@aclrtSynchronizeStream", "Runtime@KernelLaunch"))
     ]
     text = analyze(ascend_pt(tmp_path, kernels, host=host)).devices[0]
-    db = analyze(database(tmp_path / "ascend_pytorch_profiler_4.db", kernels, "blockDim", host)).devices[0]
+    db = analyze(database(tmp_path / "ascend_pytorch_profiler_4.db", kernels, "blockDim", host, ())).devices[0]
     assert {b.cause for b in text.blame} >= {"tiling", "sync", "launch"}
     assert [(b.cause, b.name, b.ns, b.count) for b in db.blame] == [
         (b.cause, b.name, b.ns, b.count) for b in text.blame

@@ -119,20 +119,51 @@ def test_recipes_that_cannot_be_read(name: str, code: int, words: str, tmp_path:
         assert "Traceback" not in done.stderr
 
 
-# --- the examples of both scopes, against the real torchair ---------------------------------------------------------
+def test_recipes_record_as_few_steps_as_the_vendor_says_or_say_why() -> None:
+    """One or two steps; a larger number has its reason in the same line."""
+    for recipe in RECIPES:
+        (line,) = (x for x in recipe.read_text("utf-8").splitlines() if x.strip().startswith("active:"))
+        number, _, reason = line.partition("#")
+        assert int(number.split(":")[1]) <= 2 or len(reason) > 20, recipe.name
+
+
+#: Rules that look at input shapes.
+ON_SHAPES = {"tiling_cache", "host_operators", "graph_capture"}
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda p: p.stem)
+def test_recipes_record_the_shapes_that_their_rules_look_at(recipe: Path) -> None:
+    content = yaml.safe_load(recipe.read_text("utf-8"))
+    if ON_SHAPES & set(content.get("rules") or ON_SHAPES):
+        assert content["profile"].get("shapes") is True
+
+
+# --- the examples of scopes, against the real torchair and npugraph_ex ----------------------------------------------
 
 _TRY = """
 import inspect, json, pathlib, runpy, sys
 import torch, torch_npu, torchair
 
-graphs = []
+graphs, backends = [], []
+
+def compile_(module, inputs):
+    named = [n for n in module.graph.nodes if "scope_" in str(n.target) or "npu_" in str(n.target)]
+    graphs.append([(getattr(n.target, "__name__", str(n.target)), *(a for a in n.args if isinstance(a, (list, tuple))))
+                   for n in named])
+    return module
 
 def backend(compiler_config=None):
-    def compile_(module, inputs):
-        graphs.append([(n.target.__name__, *n.args) for n in module.graph.nodes if "scope_" in str(n.target)])
-        return module
+    backends.append(compiler_config.mode.value)
     return compile_
 
+real = torch.compile
+
+def compiled(model, backend=None, **options):
+    if isinstance(backend, str):
+        backends.append(backend)
+    return real(model, backend=compile_, **options)
+
+torch.compile = compiled
 torchair.get_npu_backend = backend
 # the operators run on the CPU: there is no device behind the stand-in that could compute
 torch.Tensor.npu = torch.nn.Module.npu = lambda self, *a, **k: self
@@ -140,46 +171,88 @@ torch.nn.Module.half = lambda self: self
 torch.npu.synchronize = lambda: None
 randn = torch.randn
 torch.randn = lambda *size, **options: randn(*size)
+
+@torch.compiler.allow_in_graph
+def npu_quant_matmul(x1, x2, scale, *, pertoken_scale=None, output_dtype=None):
+    some = x1[:, :8].float() @ x2[:8].float()  # a few columns: the sums are not what is tested
+    return (some * scale * pertoken_scale[:, None]).to(output_dtype)
+
+@torch.compiler.allow_in_graph
+def npu_dequant_swiglu_quant(x, *, activate_left=False, quant_mode=0):
+    gate, value = x.float().chunk(2, -1)
+    y = torch.nn.functional.silu(gate) * value
+    scale = y.abs().amax(-1) / 127 + 1e-9
+    return (y / scale[:, None]).round().to(torch.int8), scale
+
+for stand_in in (npu_quant_matmul, npu_dequant_swiglu_quant):
+    operator = getattr(torch.ops.npu, stand_in.__name__).default._schema
+    assert {*inspect.signature(stand_in).parameters} <= {a.name for a in operator.arguments}, operator
+    setattr(torch_npu, stand_in.__name__, stand_in)
 sys.argv = sys.argv[1:]
-runpy.run_path(sys.argv[0], run_name="__main__")
+try:
+    runpy.run_path(sys.argv[0], run_name="__main__")
+except SystemExit as done:
+    assert not done.code, done.code
 print(json.dumps([[str(inspect.signature(getattr(torchair.scope, n))) for n in ("limit_core_num", "super_kernel")],
-                  graphs]))
+                  graphs, backends]))
 """
 
+Traced = tuple[list[str], list[list[list[list[str]]]], list[str]]
 
-def traced(npu: dict[str, str], script: str, *arguments: str) -> tuple[list[str], list[list[object]]]:
-    """Run an example; return torchair's signatures and what each compiled graph says about scopes."""
+
+def traced(npu: dict[str, str], script: str, *arguments: str) -> Traced:
+    """Run an example; return torchair's signatures, what each compiled graph says about scopes, and the backends."""
     if find_spec("google.protobuf") is None:
         pytest.skip("torchair needs protobuf (pip install '.[dev]')")
     command = [sys.executable, "-c", _TRY, str(ROOT / "recipes" / "scopes" / script), *arguments]
     done = subprocess.run(command, env=npu, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    signatures, graphs = json.loads(done.stdout.splitlines()[-1])
-    return signatures, graphs
+    signatures, graphs, backends = json.loads(done.stdout.splitlines()[-1])
+    return signatures, graphs, backends
+
+
+def entered(graph: list[list[list[str]]]) -> list[dict[str, str]]:
+    """Return the attributes of the scopes that a graph enters, in order."""
+    return [dict(zip(*call[1:], strict=True)) for call in graph if "enter" in str(call[0])]
 
 
 def test_the_example_of_core_limits_runs(npu: dict[str, str]) -> None:
-    signatures, graphs = traced(npu, "limit_core_num.py")
+    signatures, (graph,), backends = traced(npu, "limit_core_num.py")
     assert signatures[0] == "(op_aicore_num: int, op_vectorcore_num: int)"
-    (graph,) = graphs
-    entered = [dict(zip(*call[1:], strict=True)) for call in graph if "enter" in str(call[0])]  # type: ignore[index]
-    assert {"_op_aicore_num": "8", "_op_vectorcore_num": "16"} in entered
-    assert {"_op_aicore_num": "16", "_op_vectorcore_num": "32"} in entered
-    assert entered[0]["_user_stream_label"] == "experts"
-    assert len(graph) == 2 * len(entered) == 6
+    assert backends == ["max-autotune"]
+    scopes = entered(graph)
+    assert {"_op_aicore_num": "8", "_op_vectorcore_num": "16"} in scopes
+    assert {"_op_aicore_num": "16", "_op_vectorcore_num": "32"} in scopes
+    assert scopes[0]["_user_stream_label"] == "experts"
+    assert len(graph) == 2 * len(scopes) == 6
+
+
+@pytest.mark.parametrize(("arguments", "mode"), [((), "npugraph_ex"), (("reduce-overhead",), "reduce-overhead")])
+def test_the_example_of_limits_of_streams_runs(arguments: tuple[str, ...], mode: str, npu: dict[str, str]) -> None:
+    _, (graph,), backends = traced(npu, "limit_stream_cores.py", *arguments)
+    assert backends == [mode]
+    assert entered(graph) == [
+        {"_op_aicore_num": "8", "_op_vectorcore_num": "16"},
+        {"_op_aicore_num": "16", "_op_vectorcore_num": "32"},
+    ]
 
 
 def test_the_example_of_super_kernels_runs(npu: dict[str, str]) -> None:
-    signatures, graphs = traced(npu, "super_kernel.py", "fused")
+    """Each of six layers has a name of its own, and holds both operators."""
+    signatures, (graph,), _ = traced(npu, "super_kernel.py", "fused")
     assert signatures[1] == "(scope: str, options: str = '')"
-    (graph,) = graphs
-    enter = graph[0]
-    options = "feed-sync-all=1"
-    assert dict(zip(*enter[1:], strict=True)) == {  # type: ignore[index]
-        "_super_kernel_scope": "layer", "_super_kernel_options": options
-    }  # fmt: skip
-    _, plain = traced(npu, "super_kernel.py", "plain")
-    assert plain == [[]]
+    assert entered(graph) == [
+        {"_super_kernel_scope": f"layer_{i}", "_super_kernel_options": "feed-sync-all=1"} for i in range(6)
+    ]
+    kinds = [str(call[0]).split(".")[0].removeprefix("npu_") for call in graph]
+    assert kinds == ["scope_enter", "quant_matmul", "dequant_swiglu_quant", "scope_exit"] * 6
+    _, (plain,), _ = traced(npu, "super_kernel.py", "plain")
+    assert entered(plain) == [] and len(plain) == 12
+
+
+def test_the_example_of_super_kernels_compares_outputs(npu: dict[str, str]) -> None:
+    _, graphs, _ = traced(npu, "super_kernel.py", "compare")
+    assert [len(entered(graph)) for graph in graphs] == [0, 6]
 
 
 def test_the_code_of_proposals_runs(npu: dict[str, str], tmp_path: Path) -> None:

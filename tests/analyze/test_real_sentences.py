@@ -1,0 +1,407 @@
+"""What the reports say of profiles that nobody planted, held against what their raw files say.
+
+Every number and every list here was worked out from the files by hand (csv, json and sqlite3, no npuperf), as
+docs/real_profiles.md tells; a profile that is not there is skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+from situations import steps_of
+
+from npuperf.analyze.request import AnalyzeRequest
+from npuperf.analyze.run import run
+from npuperf.documents.analysis import Finding, Result
+from npuperf.render import View, render
+
+DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+
+#: What only a timeline shows: calls of the host, launches, collections.
+HOST_SIDE = frozenset({
+    "sync_points", "value_dependent", "blocking_copies", "data_loading", "compilation", "online_compile",
+    "garbage_collection", "graph_capture", "small_kernels", "fused_operators", "task_queue", "uneven_host", "start_up",
+})  # fmt: skip
+#: Needs the number of cores, which no profile here has.
+CORES = frozenset({"idle_cores", "core_limit"})
+#: Needs the types of operators.
+TYPES = frozenset({"layout", "casts", "copies"})
+#: The rules that were judged by hand; of others nothing is said here.
+JUDGED = HOST_SIDE | CORES | TYPES | {
+    "ai_cpu", "early_steps", "exposed_communication", "slowed_compute", "super_kernel", "dynamic_shape",
+    "host_pauses", "launch_blocking", "recording_cost", "env_settings", "tiling_cache", "runtime_threads",
+    "host_operators",
+}  # fmt: skip
+#: The environment is not recorded, or only eight variables of it.
+NEVER_SURE = frozenset({"recording_cost", "garbage_collection"}) | CORES
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What is true of a profile.
+
+    ``steps``: number and length in ns, from the first kernel or collective to the last one, or the next step's first;
+    ``problems``: all of them that were judged; ``not_ok``: what the data cannot tell, or is a problem; ``never``: words
+    of advice that does not fit.
+    """
+
+    path: str
+    bound: str
+    steps: dict[int, int]
+    problems: frozenset[str]
+    not_ok: frozenset[str]
+    never: tuple[str, ...] = ()
+
+
+#: Graphs are not captured in training with dropout and with operators of aclop; its reads of values cost nothing.
+ALEXNET_NEVER = (
+    "torchair",
+    "reduce-overhead",
+    "npugraph_ex",
+    "max-autotune",
+    "make_graphed_callables",
+    "jit_compile=F",
+)
+ALEXNET = frozenset({"exposed_communication", "graph_capture", "blocking_copies", "online_compile"})
+LEVEL1 = ALEXNET | {"layout", "copies"}
+TRUTHS = {
+    t.path: t
+    for t in (
+        Truth("msinsight/text/level1/rank0_ascend_pt", "communication", {50: 136_581_009}, LEVEL1,
+              NEVER_SURE, ALEXNET_NEVER),
+        Truth("msinsight/text/level1/rank1_ascend_pt", "communication", {50: 131_912_615}, LEVEL1,
+              NEVER_SURE, ALEXNET_NEVER),
+        Truth("msinsight/text/level0/rank0_ascend_pt", "communication", {50: 116_251_183},
+              frozenset({"exposed_communication", "graph_capture"}),
+              NEVER_SURE | TYPES | {"sync_points", "value_dependent", "blocking_copies", "compilation",
+                                    "online_compile", "ai_cpu", "super_kernel", "dynamic_shape", "start_up"},
+              ALEXNET_NEVER[:4]),
+        Truth("msinsight/db/level0/rank0_ascend_pt", "communication", {50: 120_625_190}, ALEXNET,
+              NEVER_SURE | TYPES | {"dynamic_shape"}, ALEXNET_NEVER),
+        Truth("msinsight/db/level1/rank0_ascend_pt", "communication", {50: 132_233_522}, LEVEL1,
+              NEVER_SURE | {"dynamic_shape"}, ALEXNET_NEVER),
+        Truth("msinsight/db/level1/rank1_ascend_pt", "communication", {50: 129_312_183}, LEVEL1,
+              NEVER_SURE | {"dynamic_shape"}, ALEXNET_NEVER),
+        Truth("msinsight/cluster4/rank_0_ascend_pt", "communication", {13: 810_022_360},
+              frozenset({"exposed_communication", "casts", "copies"}), NEVER_SURE | HOST_SIDE,
+              ("set torch.npu.config.allow_internal_format",)),
+        Truth("msinsight/cluster4/rank_2_ascend_pt", "unknown", {13: 809_803_200},
+              frozenset({"exposed_communication", "casts", "layout"}), NEVER_SURE | HOST_SIDE,
+              ("set torch.npu.config.allow_internal_format",)),
+        Truth("msinsight/toy/op_summary_1.csv", "unknown", {2: 267_849_918}, frozenset({"early_steps"}),
+              NEVER_SURE | HOST_SIDE | {"launch_blocking", "env_settings"}),
+        Truth("msprof-analyze/arithmetic_utilization", "communication", {1: 516_885_540},
+              frozenset({"exposed_communication", "casts", "early_steps"}),
+              NEVER_SURE | HOST_SIDE | {"launch_blocking", "env_settings"}),
+        Truth("msprof-analyze/pipe_utilization", "unknown", {19: 2_857_120_405}, frozenset(),
+              NEVER_SURE | HOST_SIDE | TYPES | {"ai_cpu", "launch_blocking", "env_settings"}),
+        Truth("msprof-analyze/oldest", "unknown", {}, frozenset(),
+              NEVER_SURE | HOST_SIDE | TYPES | {"ai_cpu", "super_kernel", "launch_blocking", "env_settings",
+                                                "early_steps", "exposed_communication", "slowed_compute"}),
+        Truth("msprof-analyze/timeline", "host", {1: 11_269_917},
+              frozenset({"graph_capture", "online_compile", "small_kernels", "fused_operators", "task_queue", "ai_cpu",
+                         "early_steps"}),
+              NEVER_SURE | TYPES | {"launch_blocking", "env_settings", "dynamic_shape", "super_kernel"},
+              ALEXNET_NEVER),
+        Truth("op_summary_2026/op_summary_pipe_utilization.csv", "unknown", {}, frozenset({"casts"}),
+              NEVER_SURE | HOST_SIDE | {"launch_blocking", "env_settings"}),
+        Truth("op_summary_2026/op_summary_block_over_cores.csv", "compute", {}, frozenset(),
+              NEVER_SURE | HOST_SIDE - {"graph_capture", "small_kernels"} | {"launch_blocking"}),
+        Truth("hta/alexnet_gpu.json.gz", "host", {}, frozenset({"start_up", "host_pauses"}),
+              frozenset({"garbage_collection"})),
+        Truth("hta/simple_add_gpu.json.gz", "host", {}, frozenset({"start_up"}), frozenset({"garbage_collection"})),
+        Truth("hta/ns_resolution_gpu.json.gz", "compute",
+              {101: 97_663_727, 102: 95_736_858, 103: 95_570_555, 104: 95_664_027, 105: 95_394_012}, frozenset(),
+              frozenset()),
+    )
+}  # fmt: skip
+JOBS = ("msinsight/text/level1", "msinsight/db/level1", "msinsight/cluster4")
+GPU = tuple(path for path in TRUTHS if path.startswith("hta/"))
+
+
+@cache
+def _analyzed(path: str) -> Result:
+    return run(AnalyzeRequest(path=DATA / path))
+
+
+def analyzed(path: str) -> Result:
+    if not (DATA / path).exists():
+        pytest.skip(f"no {path}")
+    return _analyzed(path)
+
+
+def answer(path: str, rule: str, rank: int | None = None) -> Finding:
+    (found,) = [f for f in analyzed(path).findings if f.rule == rule and rank in (None, f.rank)]
+    return found
+
+
+def advice(result: Result) -> str:
+    return "\n".join(steps_of(f) + (f.code or "") for f in result.findings if f.status == "problem")
+
+
+# --- every profile -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("truth", TRUTHS.values(), ids=TRUTHS)
+def test_the_report_is_true(truth: Truth) -> None:
+    result = analyzed(truth.path)
+    (device,) = result.devices
+    assert result.verdict.bound == truth.bound
+    assert {s.step: s.partition.span_ns for s in device.steps} == truth.steps
+    assert {f.rule for f in result.findings if f.status == "problem"} & JUDGED == truth.problems
+    assert not {f.rule for f in result.findings if f.status == "ok"} & truth.not_ok
+    for word in truth.never:
+        assert word not in advice(result)
+
+
+@pytest.mark.parametrize("path", [*TRUTHS, *JOBS])
+def test_gains_are_within_the_step_and_conditions_are_in_the_document(path: str) -> None:
+    result = analyzed(path)
+    windows = {(d.rank, d.device): d.window.span_ns / max(len(d.steps), 1) for d in result.devices}
+    longest = max(windows.values())
+    for found in result.findings:
+        if found.gain_ns_per_step:
+            low, high = found.gain_ns_per_step
+            assert 0 <= low <= high <= windows.get((found.rank, found.device), longest) + 1
+        if found.status == "problem":
+            assert all(condition.holds is not False for condition in found.preconditions)
+        assert all(str(e.advice) not in steps_of(found) for e in found.excluded)
+
+
+@pytest.mark.parametrize("path", GPU)
+def test_gpu_traces_get_no_word_of_an_npu(path: str) -> None:
+    said = str(render(analyzed(path), "text", View(width=100, full=True)))
+    for word in ("NPU", "Ascend", "CANN", "torch_npu", "aclnn", "HCCL", "TASK_QUEUE", "AI Core", "npuperf profile"):
+        assert word not in said
+
+
+# --- AlexNet: training, DDP on eight ranks, SGD with foreach, dropout ------------------------------------------------
+
+#: Calls of aclopCompileAndExecute: ns in all, the longest opCompile (api_statistic.csv, CANN_API); and the longest
+#: aclrtSynchronizeStreamWithTimeout but one, inside Tensor.to, before the first kernel.
+HOST_CALLS = {
+    "msinsight/text/level1/rank0_ascend_pt": (14_049_230, 47_050, 6_089_620),
+    "msinsight/text/level1/rank1_ascend_pt": (14_643_370, 51_260, 7_172_340),
+    "msinsight/db/level0/rank0_ascend_pt": (9_543_420, 53_100, 4_881_200),
+    "msinsight/db/level1/rank0_ascend_pt": (27_601_640, 69_760, 4_362_620),
+    "msinsight/db/level1/rank1_ascend_pt": (14_152_370, 44_630, 4_841_680),
+}
+
+
+@pytest.mark.parametrize("path", HOST_CALLS)
+def test_lookups_are_no_compilations(path: str) -> None:
+    """19 calls, an opCompile inside each: the longest takes 70 µs, so that nothing was compiled."""
+    total, longest, _ = HOST_CALLS[path]
+    found = answer(path, "online_compile")
+    told = found.evidence
+    assert (told["calls"], told["host_ns"]) == (19, total)
+    assert (told["compiled"], told["longest_compile_ns"]) == (0, longest)
+    assert {row["type"]: row["count"] for row in told["types"]} == {
+        "Conv2D": 5, "Conv2DBackpropFilter": 5, "Conv2DBackpropInput": 4, "ReduceSum": 5,
+    }  # fmt: skip
+    assert "none of them compiles here" in str(found.title) and "in the median" in str(found.title)
+    assert "allow_internal_format = False" in steps_of(found)
+    assert answer(path, "compilation").status == "ok"
+
+
+@pytest.mark.parametrize("path", HOST_CALLS)
+def test_the_copy_of_the_batch_is_a_copy_and_the_loss_costs_nothing(path: str) -> None:
+    """The loss is read for 75 to 92 ms while the device is in its allReduces: the longest wait of all is hidden."""
+    waited = HOST_CALLS[path][2]
+    found = answer(path, "blocking_copies")
+    assert (found.evidence["kind"], found.evidence["host_ns"]) == ("htod", waited)
+    assert "main.py:350" in str(found.title)
+    assert "pin_memory=True" in steps_of(found) and "non_blocking=True" in steps_of(found)
+    assert ".item()" not in advice(analyzed(path)) and ".cpu()" not in advice(analyzed(path))
+    (reads,) = [s for s in analyzed(path).devices[0].syncs if s.kind != "htod" and s.host_ns > 50_000_000]
+    assert "item" in str(reads.torch_op)
+    assert answer(path, "sync_points").status == "ok"
+
+
+@pytest.mark.parametrize("path", HOST_CALLS)
+def test_launches_are_cheaper_with_what_a_training_step_may_use(path: str) -> None:
+    found = answer(path, "graph_capture")
+    assert "TASK_QUEUE_ENABLE=2" in steps_of(found) and "NpuFusedSGD" in steps_of(found)
+    assert found.gain_ns_per_step is not None and found.gain_ns_per_step[0] == 0
+    held = {str(p.what): p.holds for p in found.preconditions}
+    assert held["training"] is True and held["eager execution"] is True
+
+
+def test_what_rearranges_data_in_alexnet() -> None:
+    """op_statistic.csv: TransData ×57 in 1423.208 µs, TensorMove ×11 and Transpose ×5 in 692.753, of 8873.756 µs."""
+    path = "msinsight/text/level1/rank0_ascend_pt"
+    layout, copies = answer(path, "layout").evidence, answer(path, "copies").evidence
+    assert (layout["count"], layout["share_of_compute"]) == (57, pytest.approx(1_423.208 / 8_873.756, rel=1e-4))
+    assert (copies["count"], copies["share_of_compute"]) == (16, pytest.approx(692.753 / 8_873.756, rel=1e-4))
+
+
+@pytest.mark.parametrize("path", [p for p in HOST_CALLS if "level1" in p])
+def test_the_copies_are_those_of_ddp_s_buckets(path: str) -> None:
+    """Seven TensorMove lie in torch.distributed.ddp.reducer::copy_bucket_to_grad, four in a clone of the backward."""
+    found = answer(path, "copies")
+    rows = [(r["count"], r["asked"]) for r in found.evidence["copies"] if r["type"] == "TensorMove"]
+    assert rows == [(7, "torch.distributed.ddp.reducer::copy_bucket_to_grad"), (4, "aten::copy_")]
+    assert "gradient_as_bucket_view=True" in steps_of(found)
+    for word in (".contiguous()", "COMBINED_ENABLE"):  # the program has no such copy, and no view is stored anew
+        assert word not in steps_of(found)
+
+
+def test_level_0_cannot_rule_out_aclop() -> None:
+    """No process CANN in the trace; kernels named trans_TransData_3 and Conv2D1 are there."""
+    found = answer("msinsight/text/level0/rank0_ascend_pt", "graph_capture")
+    held = {str(p.what): p.holds for p in found.preconditions}
+    assert held.get("operators of aclnn only") is not True
+
+
+def test_the_vendor_s_own_sums_of_the_step() -> None:
+    """step_trace_time.csv of rank 0 in ns: Computing, Communication(Not Overlapped), Free."""
+    part = analyzed("msinsight/text/level1/rank0_ascend_pt").devices[0].steps[0].partition
+    assert part.compute_ns == pytest.approx(8_873_756, abs=50)
+    assert part.comm_exposed_ns == pytest.approx(101_963_203, abs=50)
+    assert part.other_exposed_ns + part.idle_ns == pytest.approx(25_744_050, abs=100)
+
+
+@pytest.mark.parametrize(
+    ("path", "length"),
+    [
+        # ProfilerStep#50 of the timelines, STEP_TIME of the databases: 13 to 20 % longer than what the device shows.
+        ("msinsight/text/level1/rank0_ascend_pt", 155_985_800),
+        ("msinsight/text/level1/rank1_ascend_pt", 153_888_390),
+        ("msinsight/text/level0/rank0_ascend_pt", 136_897_820),
+        ("msinsight/db/level0/rank0_ascend_pt", 138_666_740),
+        ("msinsight/db/level1/rank0_ascend_pt", 151_888_750),
+        ("msinsight/db/level1/rank1_ascend_pt", 148_265_420),
+    ],
+)
+def test_the_only_step_is_longer_for_the_host(path: str, length: int) -> None:
+    (step,) = analyzed(path).devices[0].steps
+    assert step.host_ns == length
+    head = " ".join(str(render(analyzed(path), "text", View(width=200))).split()[:40])
+    assert f"the host's step takes {length / 1e6:.2f} ms" in head
+
+
+# --- Megatron, four ranks --------------------------------------------------------------------------------------------
+
+
+def test_four_casts_of_logits_take_most_of_all_casts() -> None:
+    """Rank 2: 302 casts take 26.745 ms of 400.448, four of them of (4096,1,151936) 24.013 ms; rows of aclnnCast."""
+    found = answer("msinsight/cluster4/rank_2_ascend_pt", "casts")
+    logits = [row for row in found.evidence["casts"] if row["shape"] == "4096,1,151936"]
+    assert found.evidence["count"] == 302
+    assert found.evidence["share_of_compute"] == pytest.approx(26.745 / 400.448, rel=1e-3)
+    assert (sum(r["count"] for r in logits), sum(r["total_ns"] for r in logits)) == (4, 24_012_960)
+    assert {r["asked"] for r in logits} == {"aclnnCast"}
+    assert "internal_format" not in steps_of(found)
+
+
+def test_conversions_inside_a_matmul_are_not_the_program_s() -> None:
+    """Rank 2: six TransData named aclnnMatmul_TransData_TransData, four ND to FRACTAL_NZ and two back, 10.367 ms."""
+    found = answer("msinsight/cluster4/rank_2_ascend_pt", "layout")
+    rows = found.evidence["conversions"]
+    assert [(r["source"], r["target"], r["count"], r["asked"]) for r in rows] == [
+        ("ND", "FRACTAL_NZ", 4, "aclnnMatmul"), ("FRACTAL_NZ", "ND", 2, "aclnnMatmul"),
+    ]  # fmt: skip
+    assert sum(r["total_ns"] for r in rows) == 10_367_220
+    assert found.gain_ns_per_step == (0, 10_367_220)
+
+
+def test_the_job_of_four_ranks() -> None:
+    """The second stage computes 400.8 ms where the first computes 231.1; two micro-batches fill two stages badly."""
+    result = analyzed("msinsight/cluster4")
+    assert result.verdict.bound == "compute"
+    assert {d.rank: d.steps[0].partition.compute_ns for d in result.devices} == {
+        0: pytest.approx(231_290_000, abs=10_000), 1: pytest.approx(230_904_000, abs=10_000),
+        2: pytest.approx(400_448_000, abs=10_000), 3: pytest.approx(401_132_000, abs=10_000),
+    }  # fmt: skip
+    (slow,) = [f for f in result.findings if f.rule == "slow_rank" and f.status == "problem"]
+    assert slow.evidence["ranks"] == [2, 3]
+    said = str(render(result, "text", View(width=100, full=True)))
+    fine = said[said.index("  ok ") : said.index("devices")]
+    for check in ("conversions between formats", "casts between dtypes", "copies and transposes"):
+        assert check not in fine
+
+
+# --- the rest --------------------------------------------------------------------------------------------------------
+
+
+def test_a_small_model_that_waits_for_its_operators() -> None:
+    """Adam, one step of 11.27 ms: 11 calls of aclop in 6.637 ms; two casts on AI CPU, 188.148 and 139.419 µs."""
+    path = "msprof-analyze/timeline"
+    # Overlap Analysis of the trace: 274 tasks compute for 1788.2505 µs, 21 of them named …_MemSet.
+    assert analyzed(path).devices[0].partition.compute_ns == pytest.approx(1_788_250, abs=50)
+    told = answer(path, "online_compile").evidence
+    assert (told["calls"], told["host_ns"], told["compiled"]) == (11, pytest.approx(6_637_096, abs=20), 0)
+    cpu = answer(path, "ai_cpu")
+    assert (cpu.evidence["count"], cpu.evidence["exposed_ns"]) == (2, pytest.approx(327_567, abs=20))
+    small = answer(path, "small_kernels")
+    assert small.gain_ns_per_step is not None and small.gain_ns_per_step[0] == 0
+    assert "NpuFusedAdam" in advice(analyzed(path))
+
+
+@pytest.mark.parametrize(
+    ("path", "calls"),
+    [
+        ("hta/alexnet_gpu.json.gz", {"cudaFree": 6.55e9, "cudaLaunchKernel": 3.06e9}),
+        ("hta/simple_add_gpu.json.gz", {"cudaFree": 8.31e9, "cudaLaunchKernel": 4.22e9}),
+    ],
+)
+def test_a_window_of_start_up_is_not_a_slow_program(path: str, calls: dict[str, float]) -> None:
+    """All calls of the name, ns; the first ones are nearly all of it, and none lasts longer than all."""
+    found = answer(path, "start_up")
+    told = {row["name"]: row["ns"] for row in found.evidence["calls"]}
+    for name, total in calls.items():
+        assert 0.95 * total < told[name] < 1.01 * total
+    assert "after warm-up" in steps_of(found)
+
+
+def test_pauses_of_the_allocator_are_not_the_program_s() -> None:
+    """24 calls of cudaMalloc take 1.957 s of AlexNet's first forward pass: nothing that another thread could do."""
+    found = answer("hta/alexnet_gpu.json.gz", "host_pauses")
+    assert "cudaMalloc" in str(found.title) and "later steps" in steps_of(found)
+    assert "another thread" not in steps_of(found)
+    assert found.evidence["host_wait_ns"] <= 1_957_000_000 + 12_000_000  # with what is between two calls
+    assert found.gain_ns_per_step is not None and found.gain_ns_per_step[1] <= found.evidence["host_wait_ns"]
+    # 24 calls take 0.298 s of the other trace's 16 s: less than a fiftieth.
+    assert answer("hta/simple_add_gpu.json.gz", "host_pauses").status == "ok"
+
+
+def test_a_csv_of_eight_ranks_is_told_as_it_is() -> None:
+    """cluster_step_trace_time.csv: Computing, Communication(Not Overlapped) and Free of ranks 1 and 5, in µs."""
+    parts = {d.rank: d.partition for d in analyzed("msprof-analyze/cluster").devices}
+    for rank, compute, communication, free in ((1, 80_435.7465, 133_385.97745, 1_488_610.05876),
+                                               (5, 81_367.62002, 756_374.86, 892_836.9)):  # fmt: skip
+        part = parts[rank]
+        assert part.compute_ns == pytest.approx(compute * 1_000, abs=1_000)
+        assert part.comm_exposed_ns == pytest.approx(communication * 1_000, abs=1_000)
+        assert part.idle_ns == pytest.approx(free * 1_000, abs=2_000)
+    assert analyzed("msprof-analyze/cluster").verdict.bound == "unknown"
+
+
+def test_a_run_on_the_cpu_alone_has_no_device_to_judge() -> None:
+    result = analyzed("hta/cpu_only.json.gz")
+    assert not result.devices and not result.findings and result.verdict.bound == "unknown"
+
+
+def test_no_profile_is_left_out() -> None:
+    """Whatever is in the folder is in a table of this file."""
+    if not DATA.is_dir():
+        pytest.skip("no data")
+    known = {*TRUTHS, *JOBS, "msprof-analyze/cluster", "hta/cpu_only.json.gz", *_parts()}
+    assert {str(p.relative_to(DATA)) for p in _profiles()} <= known
+
+
+def _parts() -> Iterator[str]:
+    """Ranks that have no kernels of their own: only their job is analysed."""
+    yield from (f"msinsight/cluster4/rank_{n}_ascend_pt" for n in (1, 3))
+
+
+def _profiles() -> Iterator[Path]:
+    yield from DATA.glob("**/*_ascend_pt")
+    yield from (DATA / "hta").glob("*.gz")
+    yield from (p for p in (DATA / "msprof-analyze").iterdir() if p.is_dir())
+    yield from (DATA / "op_summary_2026").glob("*.csv")
+    yield from (DATA / "msinsight" / "toy").glob("*.csv")
