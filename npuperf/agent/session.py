@@ -338,7 +338,7 @@ def _rank() -> int | None:
 
 def _number(variable: str) -> int | None:
     text = os.environ.get(variable, "")
-    return int(text) if text.isdigit() else None
+    return int(text) if text.isdecimal() else None
 
 
 def _is_launcher() -> bool:

@@ -14,20 +14,11 @@ from typing import Final
 from npuperf.documents.recorded import RecordingPlan, Setting, Window
 from npuperf.errors import InputError, UsageError
 from npuperf.messages import Message, say, say_n, series
+from npuperf.model.environment import is_kept
 from npuperf.profile.folder import RunFolder
 from npuperf.profile.msprof import find_msprof, not_found
 from npuperf.profile.plan import AGENT, INJECT, SILENCERS, e2e_arguments, msprof_arguments, torch_arguments
 from npuperf.profile.request import ProfileRequest, flag
-
-#: Recorded in the manifest: they decide how a program runs and how it is measured.
-_PREFIXES: Final = ("ASCEND_", "HCCL_", "TORCH_", "PYTORCH_", "ACLNN_", "NPU_", "TASK_QUEUE", "CPU_AFFINITY", "OMP_")
-_NAMES: Final = (
-    "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "PROF_CONFIG_PATH", "MSMONITOR_USE_DAEMON",
-    "KINETO_USE_DAEMON", "PYTHONTRACEMALLOC", "PYTHONDEVMODE", "PYTHONMALLOC", "TUNE_BANK_PATH",
-    "MAX_RUNTIME_CORE_NUMBER", "COMBINED_ENABLE", *SILENCERS,
-)  # fmt: skip
-#: A name part that keeps a variable out of the manifest.
-_SECRET: Final = ("TOKEN", "SECRET", "PASSWORD", "KEY")
 
 
 def _another_profiler(tool: str) -> Message:
@@ -56,8 +47,7 @@ _DISTORTING: Final = (
 
 def worth_keeping(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that explain a result, without anything that looks like a secret."""
-    names = (n for n in environment if (n.startswith(_PREFIXES) or n in _NAMES) and not any(s in n for s in _SECRET))
-    return {name: environment[name] for name in sorted(names)}
+    return {name: environment[name] for name in sorted(environment) if is_kept(name)}
 
 
 def distortions(environment: Mapping[str, str]) -> list[Message]:

@@ -21,6 +21,7 @@ from npuperf.files import write_atomically
 from npuperf.messages import Message, say, say_n
 from npuperf.process import Detached
 from npuperf.tune import outcome, store, supervise
+from npuperf.tune.applying import bank_use
 from npuperf.tune.bank import ANOTHER_PLACE, Bank, add_bank, compare, core_counts, count_list, read_bank
 from npuperf.tune.job import TuningJob, dumped, reproduce
 from npuperf.tune.results import PATTERN, read_results
@@ -135,6 +136,8 @@ def conclude(
         tuning = _warned(tuning, say("its exit status is unknown: npuperf was not running when it ended"))
     tuning = replace(tuning, folder=str(folder), checks=plan.checks, problem=problem)
     tuning = add_savings(_with_bank(tuning, plan), plan.usage)
+    if tuning.status == "successful":
+        tuning = replace(tuning, use=bank_use(plan.job, plan.place))
     status, english = ("done", None) if problem is None else ("failed", str(problem.what))
     state = note(folder, status=status, exit_status=ran.returncode, problem=english)
     for suffix in _FORMATS:

@@ -17,6 +17,7 @@ from npuperf.documents.tuning import Check, CheckStatus
 from npuperf.messages import Message, chain, say, say_n, series, share, size
 from npuperf.model.chip import product_of_soc
 from npuperf.tune.job import Dump, Script, TuningJob
+from npuperf.tune.script_options import static_memory
 from npuperf.tune.store import default_places
 
 _GIB: Final = 1 << 30
@@ -54,8 +55,7 @@ def check(job: TuningJob, machine: TuningHost, environment: Mapping[str, str], p
         _cpus(job, environment),
         _compilers(environment, job),
         _off(job, "profiling", say("off while tuning"), _set(environment, "PROFILING_MODE", "PROFILER_SAMPLECONFIG")),
-        _off(job, "static memory", say("GE_USE_STATIC_MEMORY unset"),
-             _set(environment, "GE_USE_STATIC_MEMORY", off=())),
+        static_memory(job, environment),
         _one_device(job, environment),
         _cpu_binding(environment),
         _device_cores(machine),
@@ -235,9 +235,9 @@ def _compilers(environment: Mapping[str, str], job: TuningJob) -> Check:
     return _made("compilers", "ok" if 1 <= te <= most else "warn", required, say("{compilers}", compilers=te))
 
 
-def _set(environment: Mapping[str, str], *names: str, off: Sequence[str] = ("false", "0")) -> list[str]:
-    """Return those variables that are set to anything but ``off``."""
-    return [f"{name}={environment[name]}" for name in names if environment.get(name, "") not in ("", *off)]
+def _set(environment: Mapping[str, str], *names: str) -> list[str]:
+    """Return those variables that are set to anything but off."""
+    return [f"{name}={environment[name]}" for name in names if environment.get(name, "") not in ("", "false", "0")]
 
 
 def _off(job: TuningJob, name: str, required: Message, found: Sequence[str]) -> Check:

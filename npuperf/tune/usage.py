@@ -82,12 +82,12 @@ def _usage(kernels: Tasks, device: Device) -> Usage:
     for phase in device.phases:
         if phase.bound == "host":
             felt &= ~((at >= phase.start_ns) & (at < phase.end_ns))
-    if device.steps:
-        last = device.steps[-1]
-        inside = (at >= device.steps[0].start_ns) & (at < last.start_ns + last.partition.span_ns)
+    steps = device.whole_steps
+    if steps:
+        inside = (at >= steps[0].start_ns) & (at < steps[-1].start_ns + steps[-1].partition.span_ns)
         kernels, felt = kernels.filter(inside), felt[inside]
     known = kernels.state.known()
-    lengths = np.array([s.partition.span_ns for s in device.steps], np.int64)
+    lengths = np.array([s.partition.span_ns for s in steps], np.int64)
     return Usage(
         soc=device.soc,
         cores=device.cores_cube,

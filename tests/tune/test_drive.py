@@ -20,6 +20,7 @@ def test_operators_are_tuned_and_everything_is_kept(place: Place, schema: str) -
     assert done.returncode == 0, done.stderr
     found = document(done)
     assert (found["status"], found["mode"]) == ("successful", "op")
+    assert (found["use"]["export"], found["use"]["place"]) == (None, found["bank"]["after"])  # the default place
     assert sum(e["kind"] == "operator" for e in found["entries"]) == 4
     assert found["bank"]["records_before"] == 0 and found["bank"]["records_after"] == 4
     (run,) = place.runs
