@@ -15,12 +15,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 from npuperf.documents.document import Document
 
 if TYPE_CHECKING:
     from workplace import Place
+
+# The same examples every time, so that what passed here passes there; to look for others:
+# pytest --hypothesis-profile=hunt
+hypothesis.settings.register_profile("hunt")
+hypothesis.settings.register_profile("same", derandomize=True)
+hypothesis.settings.load_profile("same")
 
 ROOT = Path(__file__).resolve().parent.parent
 STUB = ROOT / "tests" / "cann_stub"
