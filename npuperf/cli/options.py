@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
 import typer
-from typer.core import TyperCommand, TyperOption
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
+from npuperf.cli.sparing import spare
 from npuperf.messages import Message, chain, say
 from npuperf.render import FORMATS, unknown
 from npuperf.render.language import text
@@ -74,6 +75,10 @@ def typed(ctx: typer.Context, name: str) -> bool:
 class Verb(TyperCommand):
     """A command whose help shows its options in panels."""
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters, --help among them."""
+        return spare(super().get_params(ctx))
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options, panel by panel."""
         options = [p for p in self.get_params(ctx) if isinstance(p, TyperOption) and not p.hidden]
@@ -83,6 +88,14 @@ class Verb(TyperCommand):
             if rows:
                 with formatter.section(panel):
                     formatter.write_dl(rows)
+
+
+class Program(TyperGroup):
+    """All commands, and the options that come before them."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters, --help among them."""
+        return spare(super().get_params(ctx))
 
 
 def _row(declared: TyperOption) -> tuple[str, str]:

@@ -1,0 +1,75 @@
+"""Values that are right as they come, kept from typer's converter.
+
+Releases of typer that convert with pydantic load it for a value that nobody gave, too, and build a validator for every
+option. That takes longer than everything else which the command line does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+#: Longer numbers than anybody counts to are typer's.
+_DIGITS: Final = 9
+_NOT_SURE: Final = object()
+
+
+def spare(parameters: list[Any]) -> list[Any]:
+    """Return the parameters, for which typer builds a converter only when a value needs it.
+
+    What is wrong with a value is said by typer alone. Its releases without this method have nothing to be spared.
+    """
+    for parameter in parameters:
+        build = getattr(parameter, "get_runtime_param", None)
+        if build is not None and not isinstance(build, _Converter):
+            parameter.get_runtime_param = _Converter(build)
+    return parameters
+
+
+class _Converter:
+    """A parameter's converter, and what typer calls to get it; ``build`` makes typer's own."""
+
+    def __init__(self, build: Callable[[], Any]) -> None:
+        self._build = build
+
+    def __call__(self) -> _Converter:
+        return self
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return the value of a parameter as its function takes it."""
+        if value is None:
+            return () if param.multiple or param.nargs == -1 else None
+        known = _right(value, param)
+        return self._build().coerce(value, param=param, ctx=ctx) if known is _NOT_SURE else known
+
+
+def _right(value: Any, param: Any) -> Any:
+    """Return a value that certainly suits a parameter, else _NOT_SURE."""
+    wanted = param.type_descriptor.annotation
+    if wanted == list[str]:
+        return list(value) if isinstance(value, list | tuple) and all(map(_is_text, value)) else _NOT_SURE
+    if wanted is int and isinstance(value, str):
+        return _number(value, param.min, param.max)
+    if wanted is Path and (isinstance(value, Path) or _is_text(value)):
+        return Path(value) if not os.path.exists(value) or os.access(value, os.R_OK) else _NOT_SURE  # noqa: PTH110
+    return value if type(value) is wanted and (wanted is not str or _is_text(value)) else _NOT_SURE
+
+
+def _number(text: str, least: float | None, most: float | None) -> Any:
+    if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS):
+        return _NOT_SURE
+    number = int(text)
+    return number if (least is None or least <= number) and (most is None or number <= most) else _NOT_SURE
+
+
+def _is_text(value: Any) -> bool:
+    """Tell whether a value is a string without bytes that no character has (from a file's name)."""
+    if type(value) is not str:
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
