@@ -1,7 +1,6 @@
 """``npuperf analyze``."""
 
-from __future__ import annotations
-
+# Annotations are values here, not text: typer would evaluate every text four times.
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -174,7 +173,7 @@ def analyze(
 COMMAND: Final = analyze
 
 
-def analyze_and_keep(request: AnalyzeRequest, recording: Recording | None = None) -> Result:
+def analyze_and_keep(request: "AnalyzeRequest", recording: "Recording | None" = None) -> "Result":
     """Analyze, with a progress bar, and keep the document in the run directory that was analyzed, if it is one."""
     with loading():
         from npuperf.analyze.run import run
@@ -191,7 +190,7 @@ def analyze_and_keep(request: AnalyzeRequest, recording: Recording | None = None
     return result
 
 
-def _keep(path: Path, result: Result) -> None:
+def _keep(path: Path, result: "Result") -> None:
     from npuperf.cli.progress import tell
     from npuperf.files import MANIFEST, write_atomically
     from npuperf.render import render
@@ -211,7 +210,7 @@ def _request(
     plog: Path | None,
     cores_of: Iterable[str],
     expect_cores: Iterable[str],
-) -> AnalyzeRequest:
+) -> "AnalyzeRequest":
     with loading():
         from npuperf.analyze.request import AnalyzeRequest
         from npuperf.model.ranks import rank_list
@@ -253,7 +252,7 @@ def _cores_of(texts: Iterable[str]) -> dict[int, tuple[int, int]]:
     return found
 
 
-def _cores(cores: str | None, soc: str | None) -> Cores | None:
+def _cores(cores: str | None, soc: str | None) -> "Cores | None":
     """Turn --cores or --soc into core counts."""
     from npuperf.model.chip import Cores, cores_of_soc, known_socs
 

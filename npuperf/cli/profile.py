@@ -1,7 +1,6 @@
 """``npuperf profile``."""
 
-from __future__ import annotations
-
+# Annotations are values here, not text: typer would evaluate every text four times.
 import os
 import sys
 from pathlib import Path
@@ -196,7 +195,7 @@ def profile(
 COMMAND: Final = profile
 
 
-def _analyze(path: Path, recording: Recording | None) -> None:
+def _analyze(path: Path, recording: "Recording | None") -> None:
     """Analyze as without any option, and print the screen; what was read to prove the run is not read again."""
     from npuperf.analyze.request import AnalyzeRequest
     from npuperf.cli.analyze import analyze_and_keep

@@ -7,7 +7,6 @@ ask) and ``thresholds`` (numbers that judge) for analyze.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
@@ -181,7 +180,9 @@ def _known(where: Message, keys: Iterable[Any], known: Iterable[str]) -> None:
 
 
 def _near(name: str, names: Iterable[str], listed: Message) -> Message:
-    found = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
+    from difflib import get_close_matches
+
+    found = get_close_matches(name, list(names), n=1, cutoff=0.5)
     return chain(say("did you mean {name}?", name=found[0]) if found else None, listed, by=" ")
 
 

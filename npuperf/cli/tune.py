@@ -1,7 +1,6 @@
 """``npuperf tune``."""
 
-from __future__ import annotations
-
+# Annotations are values here, not text: typer would evaluate every text four times.
 import os
 from pathlib import Path
 from typing import Annotated, Final

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -86,6 +85,8 @@ def nearest(document: type[Document], known: Mapping[str, object]) -> Any:
 
 def unknown(what: Message, name: str, known: list[str]) -> UsageError:
     """Return the error for a name that is not among the known ones, with the nearest of them."""
+    from difflib import get_close_matches
+
     near = get_close_matches(name, known, n=1, cutoff=0.5)
     meant = say("did you mean {name}?", name=near[0]) if near else None
     return UsageError(what, hint=chain(meant, say("known: {names}", names=series(known)), by=" "))
