@@ -12,6 +12,7 @@ import shutil
 import sqlite3
 from collections import defaultdict
 from decimal import Decimal
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -364,7 +365,7 @@ class Tables:
                 ids[event["tid"], ns(event["ts"])].append(number)
         return ids
 
-    @property
+    @cached_property
     def collective_at(self) -> dict[tuple[int, int, int], int]:
         return {place(e): e["args"].get("connection_id", NONE) for e in self.text.of("HCCL", "Communication")}
 
