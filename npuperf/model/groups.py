@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from npuperf.model.labels import F64, I64
+from npuperf.model.labels import I64
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +23,6 @@ class Groups:
     def members(self, group: int) -> I64:
         """Return the rows of one group, the smallest value first."""
         return self.order[self.first[group] : self.first[group] + self.count[group]]
-
-    def sum(self, values: F64) -> F64:
-        """Sum a column per group."""
-        return np.add.reduceat(values[self.order], self.first)
 
     def min(self, values: I64) -> I64:
         """Return the smallest value per group."""

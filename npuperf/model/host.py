@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 from typing import Final
 
@@ -12,7 +13,6 @@ import numpy as np
 
 from npuperf.model.labels import I64, Labels
 
-_LOOK_BACK: Final = 4096
 _NESTED: Final = 16
 #: Events that ended before a time, inside the same outer one, stepped over to find what is around it.
 _NEAR: Final = 64
@@ -56,7 +56,7 @@ def shorten(frame: str) -> str:
     return f"{tail}:{match['line']} {match['function']}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Spans:
     """Host events of one kind, ordered by thread, then start: epoch ns, thread, text."""
 
@@ -77,12 +77,26 @@ class Spans:
     def around(self, thread: int, time: int) -> Iterator[int]:
         """Yield the indices of the events around ``time`` on ``thread``, the innermost (latest start) first."""
         first, end = self.thread.searchsorted((thread, thread + 1)).tolist()
-        last = first + int(self.start[first:end].searchsorted(time, side="right"))
-        while last > first:  # look back block by block: what is near is usually enough
-            begin = max(first, last - _LOOK_BACK)
-            inside = np.flatnonzero(self.end[begin:last] >= time)
-            yield from (inside[::-1] + begin).tolist()
-            last = begin
+        at = first + int(self.start[first:end].searchsorted(time, side="right")) - 1
+        while at >= first:
+            if self.end[at] >= time:
+                yield at
+                at -= 1
+            else:  # whatever ended no later than this one is not around the time, either
+                at = int(self._outlasting[at])
+
+    @cached_property
+    def _outlasting(self) -> I64:
+        """For each event the latest one before it (of any thread) that ends later, -1 where there is none.
+
+        What a candidate's own candidate skips ends no later than the candidate: pointers double their reach.
+        """
+        before = np.arange(-1, len(self) - 1)
+        open_ = np.flatnonzero(before >= 0)
+        while len(open_ := open_[self.end[before[open_]] <= self.end[open_]]):
+            before[open_] = before[before[open_]]
+            open_ = open_[before[open_] >= 0]
+        return before
 
     def innermost(self, thread: int, time: int) -> int:
         """Return the index of the innermost event around ``time`` on ``thread``, or -1."""

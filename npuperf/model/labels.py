@@ -43,6 +43,11 @@ class Labels:
         code = int(self.codes[i])
         return None if code < 0 else self.names[code]
 
+    def texts(self) -> list[str | None]:
+        """Return the cells as texts, None where nothing was recorded."""
+        names = (*self.names, None)  # the last place is that of -1
+        return [names[code] for code in self.codes.tolist()]
+
     def take(self, index: I64) -> Labels:
         """Return the cells at ``index``; -1 gives "not recorded"."""
         if not len(self.codes):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -61,33 +62,43 @@ def sum_operators(profile: DeviceProfile, tasks: Tasks, cores: Cores, origin: in
     rows = tasks.filter((tasks.work == Work.COMPUTE) | (tasks.work == Work.COMMUNICATION))
     if not len(rows):
         return {}
-    types, core = type_labels(rows), core_labels(rows)
-    groups = group_sums((types.codes.astype(np.int64), core.codes.astype(np.int64)), rows.dur)
+    types, core, dur = type_labels(rows), core_labels(rows), rows.dur
+    groups = group_sums((types.codes.astype(np.int64), core.codes.astype(np.int64)), dur)
+    weigh = _Weigh(groups, dur[groups.order])
     used = blocks(rows)
-    cube = _weigh(groups, occupancy(used.cube, cores.cube), rows.dur)
-    vector = _weigh(groups, occupancy(used.vector, cores.vector), rows.dur)
-    pmu = {name: _weigh(groups, values, rows.dur) for name, values in rows.pmu.items()}
+    cube, vector = (weigh(occupancy(*side)) for side in ((used.cube, cores.cube), (used.vector, cores.vector)))
+    pmu = {name: weigh(values) for name, values in rows.pmu.items()}
     block, mix = _ranges(groups, rows.block), _ranges(groups, rows.mix_block)
-    first, last = groups.min(rows.start) - origin, groups.max(rows.start) - origin
+    first, last = (groups.min(rows.start) - origin).tolist(), (groups.max(rows.start) - origin).tolist()
+    count, total = groups.count.tolist(), groups.total.tolist()
+    shortest, longest = dur[groups.smallest].tolist(), dur[groups.largest].tolist()
+    keys = zip(types.take(groups.largest).texts(), core.take(groups.largest).texts(), strict=True)
     sums: dict[Key, OperatorSum] = {}
-    for g, longest in enumerate(groups.largest.tolist()):
-        op = _origin(profile, rows.op[groups.members(g)[-_CANDIDATES:][::-1]])
-        sums[types[longest] or "N/A", core[longest]] = OperatorSum(
-            count=int(groups.count[g]),
-            total=int(groups.total[g]),
-            shortest=int(rows.dur[groups.smallest[g]]),
-            longest=int(rows.dur[longest]),
+    for g, ((type_, core_), op) in enumerate(zip(keys, _origins(profile, groups, rows.op), strict=True)):
+        sums[type_ or "N/A", core_] = OperatorSum(
+            count=count[g],
+            total=total[g],
+            shortest=shortest[g],
+            longest=longest[g],
             block=block[g],
             mix_block=mix[g],
             cube=cube[g],
             vector=vector[g],
-            first=int(first[g]),
-            last=int(last[g]),
+            first=first[g],
+            last=last[g],
             torch_op=profile.host.torch_op(op),
             where=profile.host.code_line(op),
             pmu={name: counters[g] for name, counters in pmu.items() if counters[g].weight > 0},
         )
     return sums
+
+
+def _origins(profile: DeviceProfile, groups: Groups, ops: I64) -> Iterator[int]:
+    """Yield per group the launching operator to quote, -1 if none is known, asking its longest kernels first."""
+    ordered = ops[groups.order]
+    ends = (groups.first + groups.count).tolist()
+    for first, end in zip(groups.first.tolist(), ends, strict=True):
+        yield _origin(profile, ordered[max(first, end - _CANDIDATES) : end][::-1])
 
 
 def _origin(profile: DeviceProfile, ops: I64) -> int:
@@ -161,11 +172,23 @@ def _or_none(value: np.int64) -> int | None:
     return int(value) if value >= 0 else None
 
 
-def _weigh(groups: Groups, values: F32 | F64, dur: I64) -> list[Counter]:
-    known = ~np.isnan(values)
-    weighted = groups.sum(np.where(known, values * dur, 0.0))
-    weight = groups.sum(np.where(known, dur, 0).astype(np.float64))
-    return [Counter(float(a), float(b)) for a, b in zip(weighted, weight, strict=True)]
+@dataclass(frozen=True, slots=True)
+class _Weigh:
+    """Sums of columns per group, weighted by ``dur``: how long each row took (ns), in the order of the groups."""
+
+    groups: Groups
+    dur: I64
+
+    def __call__(self, values: F32 | F64) -> list[Counter]:
+        """Weigh one column; NaN is not recorded."""
+        ordered = values[self.groups.order]
+        unknown = np.isnan(ordered)
+        weighted, weight = ordered * self.dur, self.groups.total
+        if unknown.any():
+            weighted[unknown] = 0.0
+            weight = np.add.reduceat(np.where(unknown, 0, self.dur), self.groups.first)
+        sums = np.add.reduceat(weighted, self.groups.first).tolist()
+        return [Counter(a, b) for a, b in zip(sums, weight.astype(np.float64).tolist(), strict=True)]
 
 
 def _ranges(groups: Groups, values: I64) -> list[tuple[int, int] | None]:
@@ -173,7 +196,7 @@ def _ranges(groups: Groups, values: I64) -> list[tuple[int, int] | None]:
     huge = np.iinfo(np.int64).max
     low = groups.min(np.where(values > 0, values, huge))
     high = groups.max(values)
-    return [(int(a), int(b)) if b > 0 else None for a, b in zip(low, high, strict=True)]
+    return [(a, b) if b > 0 else None for a, b in zip(low.tolist(), high.tolist(), strict=True)]
 
 
 def _mean(counter: Counter) -> float | None:
