@@ -10,35 +10,21 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
 
 from npuperf.errors import InputError
 from npuperf.messages import say
 from npuperf.model.frames import frame_cause
 from npuperf.model.host import is_user_frame
-from npuperf.model.labels import I64, Labels, Mask
-from npuperf.readers.cells import (
-    column,
-    concat,
-    durations,
-    flow_ids,
-    integer,
-    integers,
-    nanoseconds,
-    nothing,
-    number_ids,
-    text,
-)
+from npuperf.model.labels import I32, I64, Labels, Mask
+from npuperf.readers.cells import integer, nanoseconds
 from npuperf.readers.join import match
 from npuperf.readers.log import ReadLog
 from npuperf.readers.pieces import Args, Event, FilePieces, RawEvent
+from npuperf.readers.trace_columns import Verdicts, Words, durations, flow_ids, integers, joined, nothing, number_ids
 
 _PIECES_TO_JOIN: Final = 64
 #: Flow categories that tie layers together; the others repeat what events say themselves.
 _ARROWS: Final = frozenset({"HostToDevice", "async_npu", "async_task_queue", "fwdbwd"})
-_ARG_INTS: Final = ("connection", "correlation", "external", "stream", "device")
-#: Traces whose times are text are Ascend's: they have no other integers of use.
-_ASCEND_INTS: Final = ("connection",)
 _NO_ARGS: Final = Args()
 
 
@@ -175,6 +161,11 @@ class _Builder:
         self._slices: list[dict[str, Any]] = []
         self._flows: list[dict[str, Any]] = []
         self._meta: list[Event] = []
+        self._words = {name: Words() for name in _SLICE_TEXTS}
+        self._arrows = Words()
+        self._python = Verdicts(self._words["cat"], lambda name: name == "python_function")
+        self._telling = Verdicts(self._words["name"], _is_telling)
+        self._copies = Verdicts(self._words["name"], lambda name: "MEMCPY" in name)
 
     def add(self, events: list[Event]) -> int:
         """Take what matters of one piece; return how many events had no readable time.
@@ -182,51 +173,48 @@ class _Builder:
         Counters and instants are left behind.
         """
         self.events += len(events)
-        boxes = np.empty(len(events), object)
-        boxes[:] = events
-        phase = text(column(events, "ph"))
-        untimed = 0
-        for code, ph in enumerate(phase.names):
-            if ph not in ("X", "s", "f", "M"):
-                continue
-            chosen = boxes[phase.codes == code].tolist()
-            if ph == "X":
-                untimed += self._add_slices(chosen)
-            elif ph == "M":
-                self._meta += chosen
-            else:
-                self._add_flows(chosen, ph == "s")
-        return untimed
+        complete = [e for e in events if e.ph == "X"]
+        others = [e for e in events if e.ph != "X"]
+        self._meta += [e for e in others if e.ph == "M"]
+        self._add_flows([e for e in others if e.cat in _ARROWS and e.ph in ("s", "f")])
+        return self._add_slices(complete) if complete else 0
 
     def _add_slices(self, events: list[Event]) -> int:
         self.complete += len(events)
-        args = [_NO_ARGS if a is None else a for a in column(events, "args")]
-        wanted = _ARG_INTS if isinstance(events[0], RawEvent) else _ASCEND_INTS
-        start, length = nanoseconds(column(events, "ts")), durations(column(events, "dur"))
-        part: dict[str, Any] = {"start": start, "end": start + np.maximum(length, 0)}
-        part |= {name: integers(column(events, name)) for name in ("pid", "tid")}
-        part |= {name: integers(column(args, name)) if name in wanted else nothing(len(args)) for name in _ARG_INTS}
-        part |= {name: text(column(events, name)) for name in ("name", "cat")}
-        part |= {name: text(column(args, name)) for name in ("task_type", "stack")}
-        part["operation"] = _operations(part["name"], args)
+        words = self._words
+        start, length = nanoseconds([e.ts for e in events]), durations([e.dur for e in events])
+        name, cat = words["name"].codes([e.name for e in events]), words["cat"].codes([e.cat for e in events])
+        part: dict[str, Any] = {"start": start, "end": start + np.maximum(length, 0), "name": name, "cat": cat}
+        part["pid"], part["tid"] = integers([e.pid for e in events]), integers([e.tid for e in events])
+        args = [_NO_ARGS if e.args is None else e.args for e in events]
+        part |= _numbers(args, isinstance(events[0], RawEvent))
+        part["task_type"] = words["task_type"].codes([a.task_type for a in args])
+        part["stack"] = words["stack"].codes([a.stack for a in args])
+        part["operation"] = self._operations(name, args)
         timed = (start >= 0) & (length >= 0)
-        keep = _kept(part["cat"], part["name"]) & timed
+        keep = (~self._python.of(cat) | self._telling.of(name)) & timed
         if not keep.all():
-            part = {k: v.filter(keep) if isinstance(v, Labels) else v[keep] for k, v in part.items()}
+            part = {name: column[keep] for name, column in part.items()}
         _append(self._slices, part)
         return int(np.count_nonzero(~timed))
 
-    def _add_flows(self, events: list[Event], start: bool) -> None:
-        events = [e for e in events if e.cat in _ARROWS]
+    def _operations(self, name: I32, args: list[Args]) -> I32:
+        """Return the direction of copies, which only their events have."""
+        copies = np.flatnonzero(self._copies.of(name))
+        codes = np.full(len(args), -1, np.int32)
+        codes[copies] = self._words["operation"].codes([args[i].operation for i in copies.tolist()])
+        return codes
+
+    def _add_flows(self, events: list[Event]) -> None:
         if not events:
             return
         part = {
-            "cat": text(column(events, "cat")),
-            "id": flow_ids(column(events, "id")),
-            "start": np.full(len(events), start),
-            "pid": integers(column(events, "pid")),
-            "tid": integers(column(events, "tid")),
-            "time": nanoseconds(column(events, "ts")),
+            "cat": self._arrows.codes([e.cat for e in events]),
+            "id": flow_ids([e.id for e in events]),
+            "start": np.fromiter([e.ph == "s" for e in events], np.bool_, len(events)),
+            "pid": integers([e.pid for e in events]),
+            "tid": integers([e.tid for e in events]),
+            "time": nanoseconds([e.ts for e in events]),
         }
         _append(self._flows, part)
 
@@ -249,26 +237,38 @@ class _Builder:
         return trace
 
     def _all_slices(self, base: int) -> Slices:
-        columns: dict[str, Any] = {name: concat(_pop(self._slices, name)) for name in _SLICE_INTS}
+        columns: dict[str, Any] = {name: joined(_pop(self._slices, name)) for name in _SLICE_INTS}
         for name in ("start", "end"):
             columns[name] += base
-        columns |= {name: Labels.concat(_pop(self._slices, name)) for name in _SLICE_TEXTS}
+        columns |= {name: self._words[name].labels(_codes(_pop(self._slices, name))) for name in _SLICE_TEXTS}
         return Slices(**columns)
 
     def _all_flows(self, base: int) -> Flows:
-        columns = {name: concat(_pop(self._flows, name)) for name in ("start", "pid", "tid", "time")}
+        columns = {name: joined(_pop(self._flows, name)) for name in ("start", "pid", "tid", "time")}
         columns["time"] += base
-        cat = Labels.concat(_pop(self._flows, "cat"))
+        cat = self._arrows.labels(_codes(_pop(self._flows, "cat")))
         return Flows(cat=cat, id=number_ids(_pop(self._flows, "id")), **columns)
 
 
-def _operations(name: Labels, args: list[Args]) -> Labels:
-    """Return the direction of copies, which only their events have."""
-    copies = np.flatnonzero(name.flag(["MEMCPY" in n for n in name.names]))
-    found = text([args[i].operation for i in copies.tolist()])
-    codes = np.full(len(args), -1, np.int32)
-    codes[copies] = found.codes
-    return Labels(codes, found.names)
+def _numbers(args: list[Args], kineto: bool) -> dict[str, I64]:
+    """Return the arguments that are numbers. Ascend's traces, whose times are text, have but one of use."""
+    part = {"connection": integers([a.connection for a in args])}
+    if not kineto:
+        return part | dict.fromkeys(("correlation", "external", "stream", "device"), nothing(len(args)))
+    part["correlation"] = integers([a.correlation for a in args])
+    part["external"] = integers([a.external for a in args])
+    part["stream"] = integers([a.stream for a in args])
+    part["device"] = integers([a.device for a in args])
+    return part
+
+
+def _is_telling(name: str) -> bool:
+    """Tell Python functions worth keeping, of the user or telling a cause; the rest are most of a trace with stacks."""
+    return is_user_frame(name) or name.startswith("nn.Module") or frame_cause(name) != "python"
+
+
+def _codes(parts: list[I32]) -> I32:
+    return joined(parts) if parts else np.empty(0, np.int32)
 
 
 def _append(parts: list[dict[str, Any]], part: dict[str, Any]) -> None:
@@ -281,28 +281,10 @@ def _append(parts: list[dict[str, Any]], part: dict[str, Any]) -> None:
     if len(small) < _PIECES_TO_JOIN:
         return
     del parts[-len(small) :]
-    joined = {name: _join([p[name] for p in small]) for name in part}
-    parts.append(joined | {"pieces": len(small)})
-
-
-def _join(columns: list[Any]) -> Any:
-    if isinstance(columns[0], Labels):
-        return Labels.concat(columns)
-    if isinstance(columns[0], pa.Array):
-        kinds = {c.type for c in columns}
-        return pa.concat_arrays(columns if len(kinds) == 1 else [c.cast(pa.string()) for c in columns])
-    return concat(columns)
+    one: dict[str, Any] = {name: joined([p[name] for p in small]) for name in part}
+    parts.append(one | {"pieces": len(small)})
 
 
 def _pop(parts: list[dict[str, Any]], name: str) -> list[Any]:
     """Take a column out of all parts, so that its pieces can be freed once they are joined."""
     return [part.pop(name) for part in parts]
-
-
-def _kept(cat: Labels, name: Labels) -> Mask:
-    """Leave out Python functions of libraries, but those that tell a cause: they are most of a trace with stacks."""
-    python = cat.flag([c == "python_function" for c in cat.names])
-    if not python.any():
-        return np.ones(len(cat), np.bool_)
-    wanted = [is_user_frame(n) or n.startswith("nn.Module") or frame_cause(n) != "python" for n in name.names]
-    return ~python | name.flag(wanted)

@@ -1,0 +1,123 @@
+"""Attributes of decoded events to columns, at the speed of C: numbers, and texts as codes.
+
+A trace repeats few texts millions of times: each is looked up once where it first occurs, and is a number from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from npuperf.model.columns import NULLS
+from npuperf.model.labels import I32, I64, Labels, Mask
+from npuperf.readers.cells import integer, nanoseconds
+
+
+class Words(dict[Any, int]):
+    """The distinct texts of a column, numbered as they come; null words are -1, what is no text becomes its text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        self._places: dict[str, int] = {}
+
+    def __missing__(self, value: Any) -> int:
+        code = -1 if value is None else self._code(str(value).strip().strip('"').strip())
+        if value is None or isinstance(value, str):  # 1, 1.0 and True are one key, but not one text
+            self[value] = code
+        return code
+
+    def _code(self, word: str) -> int:
+        if word in NULLS:
+            return -1
+        code = self._places.setdefault(word, len(self.names))
+        if code == len(self.names):
+            self.names.append(word)
+        return code
+
+    def codes(self, values: Sequence[Any]) -> I32:
+        """Return each value's number."""
+        return np.fromiter(map(self.__getitem__, values), np.int32, len(values))
+
+    def labels(self, codes: I32) -> Labels:
+        """Return the column that these codes are."""
+        return Labels(codes, tuple(self.names))
+
+
+class Verdicts:
+    """One answer per word, found once, however many pieces the column has; no word: no."""
+
+    def __init__(self, words: Words, judge: Callable[[str], bool]) -> None:
+        self._words = words
+        self._judge = judge
+        self._known: list[bool] = []
+        self._table: Mask = np.zeros(1, np.bool_)
+
+    def of(self, codes: I32) -> Mask:
+        """Return the answer for each code."""
+        new = self._words.names[len(self._known) :]
+        if new:
+            self._known += map(self._judge, new)
+            self._table = np.array([*self._known, False], np.bool_)
+        return self._table[codes]
+
+
+def integers(values: Sequence[Any]) -> I64:
+    """Convert to integers; anything else is -1 (Kineto has processes called "Spans")."""
+    if values[0] is None and values.count(None) == len(values):
+        return nothing(len(values))
+    try:
+        return np.fromiter(values, np.int64, len(values))
+    except (ValueError, TypeError, OverflowError):
+        pass
+    try:
+        array = pa.array(values, pa.int64())
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        array = pa.array([integer(v) for v in values], pa.int64())
+    return np.asarray(pc.fill_null(array, -1).to_numpy(zero_copy_only=False), np.int64)
+
+
+def nothing(size: int) -> I64:
+    """Return a column without values, that takes no memory."""
+    return np.broadcast_to(np.int64(-1), size)
+
+
+def durations(values: Sequence[Any]) -> I64:
+    """Convert durations in µs to ns; JSON floats are exact enough for anything shorter than a month."""
+    if values and isinstance(values[0], msgspec.Raw):
+        return nanoseconds(values)
+    array = np.array(values, np.float64)
+    return np.asarray(np.rint(np.where(np.isnan(array), -0.001, array) * 1000), np.int64)
+
+
+def flow_ids(values: Sequence[Any]) -> pa.Array:
+    """Convert flow ids: whole numbers where they fit, else text (some exporters use more than 64 bits)."""
+    try:
+        return pa.array(list(map(int, values)), pa.int64())
+    except (pa.ArrowInvalid, OverflowError, ValueError, TypeError):
+        return pa.array([str(v) for v in values], pa.string())
+
+
+def number_ids(parts: Sequence[pa.Array]) -> I64:
+    """Number the ids so that equal ids get equal numbers."""
+    if all(p.type == pa.int64() for p in parts):
+        return np.concatenate([np.empty(0, np.int64), *(p.to_numpy() for p in parts)])
+    texts = pa.chunked_array([p.cast(pa.string()) for p in parts], pa.string())
+    return np.asarray(texts.combine_chunks().dictionary_encode().indices.to_numpy(), np.int64)
+
+
+def joined(parts: Sequence[Any]) -> Any:
+    """Join columns; those that hold one repeated value everywhere stay a view of it."""
+    if not parts:
+        return np.empty(0, np.int64)
+    if isinstance(parts[0], pa.Array):
+        kinds = {p.type for p in parts}
+        return pa.concat_arrays(parts if len(kinds) == 1 else [p.cast(pa.string()) for p in parts])
+    if all(p.strides == (0,) for p in parts):
+        return np.broadcast_to(parts[0].base if parts[0].base is not None else parts[0], sum(map(len, parts)))
+    return np.concatenate(parts)
