@@ -29,6 +29,9 @@ hypothesis.settings.register_profile("hunt")
 hypothesis.settings.register_profile("same", derandomize=True)
 hypothesis.settings.load_profile("same")
 
+# Tests leave nothing behind in the user's folders, and nothing there decides what they see.
+os.environ["NPUPERF_NO_CACHE"] = "1"
+
 ROOT = Path(__file__).resolve().parent.parent
 STUB = ROOT / "tests" / "cann_stub"
 

@@ -56,12 +56,14 @@ def run(
     recording: Recording | None = None,
     progress: Progress | None = None,
     finished: Callable[[], None] | None = None,
+    settled: Callable[[Result], None] | None = None,
 ) -> Result:
     """Analyze everything at the request's path, or a recording of it that is open already.
 
-    ``progress`` gets the number of bytes read since its last call; ``finished`` is called after each rank. Raises
-    InputError when nothing can be read, UsageError when the rank, device or step asked for is not there, or an
-    expression or engine cannot be.
+    ``progress`` gets the number of bytes read since its last call; ``finished`` is called after each rank; ``settled``
+    gets the result if it would be the same again: no source failed, as one does whose worker dies. Raises InputError
+    when nothing can be read, UsageError when the rank, device or step asked for is not there, or an expression or
+    engine cannot be.
     """
     for expression in request.what_if:
         (check if names_ranks(expression) else parse)(expression)
@@ -72,7 +74,7 @@ def run(
     if request.chosen_ranks:
         recording = recording.of_ranks(request.chosen_ranks)
     context = ReadLog()
-    earlier = _earlier(request, context)
+    earlier = _earlier(request, context, cached=recording.cache is not None)
     work = partial(_examine, request=request, thresholds=thresholds, earlier=earlier)
     sources = recording.map(work, progress, engine, finished)
     errors = [s.error for s in sources if s.error]
@@ -83,7 +85,10 @@ def run(
         _check_choice(request, sources)
     result = _result(request, recording, sources, context, thresholds)
     gates = [judge_cores(e, [x.checked[i] for x in examined if x.checked]) for i, e in enumerate(request.expect)]
-    return structs.replace(result, gates=(*gates, *(judge_gate(condition, result) for condition in conditions)))
+    judged = structs.replace(result, gates=(*gates, *(judge_gate(condition, result) for condition in conditions)))
+    if settled is not None and not errors:
+        settled(judged)
+    return judged
 
 
 def _examine(reading: Reading, request: AnalyzeRequest, thresholds: Thresholds, earlier: Earlier) -> _Source:
@@ -103,7 +108,7 @@ def _examine(reading: Reading, request: AnalyzeRequest, thresholds: Thresholds, 
     return _Source(log, reading.error, tuple(e for e in examined if e), seen, frozenset(steps))
 
 
-def _earlier(request: AnalyzeRequest, log: ReadLog) -> Earlier:
+def _earlier(request: AnalyzeRequest, log: ReadLog, *, cached: bool) -> Earlier:
     """Read the earlier profile and the logs that SuperKernels are held against, if any."""
     lines: list[str] = []
     if request.plog is not None:
@@ -111,7 +116,7 @@ def _earlier(request: AnalyzeRequest, log: ReadLog) -> Earlier:
         log.files += files
     if request.before is None:
         return Earlier(plog=tuple(lines))
-    before = open_recording(request.before)
+    before = open_recording(request.before, cached=cached)
     readings = before.map(lambda reading: reading)
     for reading in readings:
         if reading.error:

@@ -1,9 +1,9 @@
 """``npuperf analyze``."""
 
 # Annotations are values here, not text: typer would evaluate every text four times.
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import typer
 
@@ -132,6 +132,12 @@ def analyze(
         ),
     ] = None,
     recipe: RecipeOption = None,
+    no_cache: Annotated[
+        bool, option(HOW, say("Read and analyze anew, and keep nothing for the next time."), "--no-cache")
+    ] = False,
+    clear_cache: Annotated[
+        bool, option(HOW, say("Remove what was kept of earlier analyses of PATH, and leave."), "--clear-cache")
+    ] = False,
     fail_on: Annotated[
         list[str] | None,
         option(GATES, say('Exit with 1 if this holds: "host_wait>20%"; repeatable.'), "--fail-on", metavar="EXPR"),
@@ -160,13 +166,29 @@ def analyze(
     from npuperf.cli.progress import tell
     from npuperf.documents.analysis import Result
 
+    if clear_cache:
+        _clear(path)
     out = Output(format_, output, force, full, top, table)
     out.check(Result)
     used = chosen(ctx)
     if used is not None:
         tell(effect(ctx, used))
-    result = analyze_and_keep(_request(ctx, cores, soc, plog, cores_of or (), expect_cores or ()))
+    request = _request(ctx, cores, soc, plog, cores_of or (), expect_cores or ())
+    with loading():
+        from npuperf.cli.answers import Question
+        from npuperf.readers.arrow_alone import spare_pandas
+
+    spare_pandas()
+    question = Question.of(request, cached=not no_cache)
+    known = question.answer()
+    if known is not None and debug:
+        tell(say("the result is from the cache (--no-cache analyzes anew)"))
+    fresh: list[Result] = []
+    result = known or _analyzed(request, question.open(), fresh.append)
+    _keep(request, result)
     out.show(result)
+    for settled in fresh:
+        question.keep(settled)
     leave(result)
 
 
@@ -176,31 +198,54 @@ COMMAND: Final = analyze
 def analyze_and_keep(request: "AnalyzeRequest", recording: "Recording | None" = None) -> "Result":
     """Analyze, with a progress bar, and keep the document in the run directory that was analyzed, if it is one."""
     with loading():
-        from npuperf.analyze.run import run
-        from npuperf.cli.progress import reading
         from npuperf.readers.arrow_alone import spare_pandas
         from npuperf.readers.recording import open_recording
 
     spare_pandas()
-    recording = recording or open_recording(request.path)
-    with reading(lambda: recording.timeline_bytes, len(recording.sources)) as (progress, finished):
-        result = run(request, recording, progress, finished)
-    if not request.partial:
-        _keep(request.path, result)
+    result = _analyzed(request, recording or open_recording(request.path))
+    _keep(request, result)
     return result
 
 
-def _keep(path: Path, result: "Result") -> None:
+def _analyzed(
+    request: "AnalyzeRequest", recording: "Recording", settled: "Callable[[Result], None] | None" = None
+) -> "Result":
+    with loading():
+        from npuperf.analyze.run import run
+        from npuperf.cli.progress import reading
+
+    with reading(lambda: recording.timeline_bytes, len(recording.sources)) as (progress, finished):
+        return run(request, recording, progress, finished, settled)
+
+
+def _keep(request: "AnalyzeRequest", result: "Result") -> None:
+    """Keep the document in the run directory that was analyzed, if it is one and is told of as a whole."""
     from npuperf.cli.progress import tell
     from npuperf.files import MANIFEST, write_atomically
     from npuperf.render import render
 
-    if not (path / MANIFEST).is_file():
+    if request.partial or not (request.path / MANIFEST).is_file():
         return
     try:
-        write_atomically(path / "analysis" / "result.json", render(result, "json"))
+        write_atomically(request.path / "analysis" / "result.json", render(result, "json"))
     except InputError as error:  # somebody else's run
         tell(say("the result is not kept in the run directory: {why}", why=error.what))
+
+
+def _clear(path: Path) -> NoReturn:
+    """Remove the entries about a path, say how much that was, and leave."""
+    from npuperf.cache.places import clear
+    from npuperf.cli.progress import tell
+    from npuperf.files import shown
+    from npuperf.messages import say_n, size
+
+    number, removed = clear(path)
+    if number:
+        tell(say_n("{path}: {n} cache entry removed ({size})", "{path}: {n} cache entries removed ({size})",
+                   number, path=shown(path), size=size(removed)))  # fmt: skip
+    else:
+        tell(say("{path}: the cache has nothing of it", path=shown(path)))
+    raise typer.Exit
 
 
 def _request(

@@ -15,6 +15,9 @@ from socket import gethostname
 from threading import Lock
 from typing import Final, TypeVar
 
+from npuperf.cache.entries import Cache
+from npuperf.cache.fingerprint import EntryKey, paths_of
+from npuperf.cache.places import cache_of
 from npuperf.errors import InputError
 from npuperf.messages import Message, say
 from npuperf.model.chip import Cores, cores_of_soc
@@ -238,6 +241,14 @@ class Reading:
     error: InputError | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What a cache has of a source that was read."""
+
+    log: ReadLog
+    profiles: tuple[DeviceProfile, ...]
+
+
 @dataclass(slots=True)
 class _Slot:
     """A source, and what it gave once it was read."""
@@ -251,13 +262,17 @@ class Recording:
     """The sources below a path, and what was read of them. ``notes``: what the search for them has to say.
 
     With ``keep`` what was read stays in memory, for several who ask, also at the same time; without it each source is
-    read when it is asked for and may go when the question is answered, so that many ranks fit.
+    read when it is asked for and may go when the question is answered, so that many ranks fit. With a ``cache`` it is
+    read only if the cache does not have it, and put there.
     """
 
-    def __init__(self, path: Path, sources: Sequence[Source], notes: Sequence[Message], *, keep: bool) -> None:
+    def __init__(
+        self, path: Path, sources: Sequence[Source], notes: Sequence[Message], *, keep: bool, cache: Cache | None = None
+    ) -> None:
         self.path = path
         self.notes = tuple(notes)
         self.keep = keep
+        self.cache = cache
         self._slots = tuple(map(_Slot, sources))
 
     def __repr__(self) -> str:
@@ -273,7 +288,7 @@ class Recording:
         mine = [slot for slot in self._slots if slot.source.rank is None or slot.source.rank in ranks]
         if not mine or len(mine) == len(self._slots):
             return self
-        narrowed = Recording(self.path, (), self.notes, keep=self.keep)
+        narrowed = Recording(self.path, (), self.notes, keep=self.keep, cache=self.cache)
         narrowed._slots = tuple(mine)
         return narrowed
 
@@ -307,7 +322,7 @@ class Recording:
         """
         told = (lambda _: finished()) if finished else None
         if self.keep or engine is None:
-            return map_ranks(lambda slot: work(self._read(slot, progress)), self._slots, finished=told)
+            return map_ranks(partial(self._read_and, work, progress=progress), self._slots, finished=told)
         sizes = [_bytes(source.data_files()) for source in self.sources]
         fitted = engine.fitted(sizes)
         here = fitted.name == "serial"
@@ -319,7 +334,9 @@ class Recording:
                 finished()
 
         return map_ranks(
-            partial(_read_and, work, progress=progress) if here else partial(_read_there, work),
+            partial(_read_and, work, progress=progress, cache=self.cache)
+            if here
+            else partial(_read_there, work, cache=self.cache),
             self.sources,
             fitted,
             sizes=sizes,
@@ -327,19 +344,20 @@ class Recording:
             finished=report,
         )
 
-    def _read(self, slot: _Slot, progress: Progress | None) -> Reading:
+    def _read_and(self, work: Callable[[Reading], R], slot: _Slot, progress: Progress | None) -> R:
         if not self.keep:
-            return _reading(slot.source, progress)
+            return _read_and(work, slot.source, progress, self.cache)
         with slot.lock:
             if slot.reading is None:
-                slot.reading = _reading(slot.source, progress)
-            return slot.reading
+                slot.reading = _read_and(lambda reading: reading, slot.source, progress, self.cache)
+        return work(slot.reading)
 
 
-def open_recording(path: Path, *, keep: bool = False) -> Recording:
+def open_recording(path: Path, *, keep: bool = False, cached: bool = False) -> Recording:
     """Find the profiles at a path. Raises InputError when nothing is there that could be read."""
     sources, notes = find(path)
-    return Recording(path, sources, notes, keep=keep)
+    cache = cache_of(path, (file for source in sources for file in paths_of(source))) if cached else None
+    return Recording(path, sources, notes, keep=keep, cache=cache)
 
 
 def _told_of(source: Source) -> list[Path]:
@@ -355,15 +373,28 @@ def _bytes(files: Iterable[Path]) -> int:
     return total
 
 
-def _read_and(work: Callable[[Reading], R], source: Source, progress: Progress | None) -> R:
-    return work(_reading(source, progress))
+def _read_and(work: Callable[[Reading], R], source: Source, progress: Progress | None, cache: Cache | None) -> R:
+    """Read a source, or recall it, and reduce it. What is new to the cache is put there meanwhile."""
+    key = EntryKey.of(source.root, paths_of(source), source) if cache else None
+    if cache is None or key is None:
+        return work(_reading(source, progress))
+    kept = cache.get(key, _Kept)
+    if kept is not None:
+        if progress is not None:
+            progress(_bytes(_told_of(source)))
+        return work(Reading(source, kept.log, kept.profiles))
+    reading = _reading(source, progress)
+    with ThreadPoolExecutor(1) as beside:
+        if reading.error is None:  # else it may be another one the next time
+            beside.submit(cache.put, key, _Kept(reading.log, reading.profiles))
+        return work(reading)
 
 
-def _read_there(work: Callable[[Reading], R], source: Source) -> R:
+def _read_there(work: Callable[[Reading], R], source: Source, cache: Cache | None) -> R:
     """Read a source and reduce it in another process, maybe on a machine that does not have it."""
     unseen = next((file for file in source.data_files() if not file.exists()), None)
     if unseen is None:
-        return _read_and(work, source, None)
+        return _read_and(work, source, None, cache)
     what = say("{path}: cannot be seen on {host}, which was to read it", path=str(unseen), host=gethostname())
     hint = say("use a file system that all machines share, or copy the files that are read (docs/cluster.md)")
     return work(Reading(source, ReadLog(), error=InputError(what, hint=hint)))

@@ -1,0 +1,109 @@
+"""What an answer depends on, as one key: the files with samples of their content, the question, and who answers."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+from npuperf import __version__
+
+#: Files up to this many bytes are read whole; of others head and tail, and samples evenly in between.
+_WHOLE: Final = 256 << 10
+_END: Final = 64 << 10
+_SAMPLES, _SAMPLE = 16, 4 << 10
+#: What changed within this time (ns) may change again without looking different: such files are not yet done.
+_FRESH: Final = 2_000_000_000
+#: Libraries that read and compute.
+_LIBRARIES: Final = ("numpy", "pyarrow", "msgspec", "duckdb", "scipy", "PyYAML")
+_PACKAGE: Final = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True, slots=True)
+class EntryKey:
+    """``root``: the path that it is about, real and absolute; ``digest`` of everything that an answer depends on."""
+
+    root: str
+    digest: str
+
+    @classmethod
+    def of(cls, root: Path, files: Iterable[Path], *question: object) -> EntryKey | None:
+        """Return the key, or None where files cannot be told from others: unreadable, special, or still written.
+
+        ``question``: whatever else the answer depends on, each with a ``repr`` that says all of it.
+        """
+        try:
+            prints = [_fingerprint(file) for file in sorted(set(files))]
+        except (OSError, ValueError):
+            return None
+        what = repr((_answerer(), prints, question))
+        digest = hashlib.sha256(what.encode("utf-8", "surrogatepass")).hexdigest()
+        return cls(os.path.realpath(root), digest)
+
+
+def paths_of(found: Any) -> Iterator[Path]:
+    """Yield every file that a dataclass names in its fields; ``root`` is what it is called by."""
+    for field in fields(found):
+        value = getattr(found, field.name)
+        for item in value if isinstance(value, tuple) else (value,):
+            if isinstance(item, Path) and field.name != "root":
+                yield item
+
+
+def _fingerprint(path: Path) -> tuple[str, int, int, str]:
+    """Return where a file is, its size, the time of its last change (ns), and a hash of samples."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would be waited for
+    try:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode) or found.st_mtime_ns > time.time_ns() - _FRESH:
+            raise ValueError(f"{path}: not a file that stays as it is")
+        seen = hashlib.sha256()
+        for start, size in _samples(found.st_size):
+            seen.update(os.pread(handle, size, start))
+    finally:
+        os.close(handle)
+    return str(path.absolute()), found.st_size, found.st_mtime_ns, seen.hexdigest()
+
+
+def _samples(size: int) -> Iterator[tuple[int, int]]:
+    """Yield start and size of what is read of a file."""
+    if size <= _WHOLE:
+        yield 0, size
+        return
+    yield 0, _END
+    for at in range(1, _SAMPLES + 1):
+        yield at * size // (_SAMPLES + 1), _SAMPLE
+    yield size - _END, _END
+
+
+@lru_cache(maxsize=1)
+def _answerer() -> tuple[object, ...]:
+    """Return who answers: npuperf, to the state of its own files, and what it runs on."""
+    return (__version__, _state(), sys.version, tuple(map(_version, _LIBRARIES)))
+
+
+def _state() -> str:
+    """Hash path, size and time of change of the package's own files, so that who edits them sees no stale answer."""
+    seen = hashlib.sha256()
+    for folder, folders, names in os.walk(_PACKAGE):
+        folders[:] = sorted(name for name in folders if name != "__pycache__")
+        for name in sorted(names):
+            path = os.path.join(folder, name)  # noqa: PTH118 - hundreds of files, on every start
+            found = os.stat(path)  # noqa: PTH116
+            seen.update(f"{path}\0{found.st_size}\0{found.st_mtime_ns}\n".encode("utf-8", "surrogateescape"))
+    return seen.hexdigest()
+
+
+def _version(library: str) -> str:
+    try:
+        return metadata.version(library)
+    except metadata.PackageNotFoundError:
+        return ""

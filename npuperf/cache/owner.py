@@ -1,0 +1,48 @@
+"""The secret with which this user signs: a run directory may come from a stranger, and its entries with it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+import tempfile
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+_BYTES: Final = 32
+
+
+@lru_cache(maxsize=1)
+def secret() -> bytes:
+    """Return this user's secret, made when it is first asked for. Raises OSError or ValueError where none can be."""
+    path = own_folder("XDG_STATE_HOME", ".local/state") / "cache.key"
+    with suppress(FileNotFoundError):
+        return _read(path)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent) as file:  # which only its owner may read
+        file.write(secrets.token_bytes(_BYTES))
+        file.flush()
+        with suppress(FileExistsError):  # made by another process at the same time
+            path.hardlink_to(file.name)
+    return _read(path)
+
+
+def own_folder(variable: str, usual: str) -> Path:
+    """Return npuperf's folder of a kind in the user's home. Raises ValueError where there is no home."""
+    given = os.environ.get(variable, "")
+    try:
+        base = Path(given) if Path(given).is_absolute() else Path.home() / usual
+    except RuntimeError as error:
+        raise ValueError("no home") from error
+    return base / "npuperf"
+
+
+def _read(path: Path) -> bytes:
+    found = path.lstat()
+    private = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+    value = path.read_bytes() if private else b""
+    if len(value) != _BYTES:
+        raise ValueError(f"{path}: not a secret")
+    return value

@@ -1,0 +1,60 @@
+"""Where entries lie: in the run directory that they are about, else in the user's own folder."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from npuperf.cache.entries import Cache
+from npuperf.cache.owner import own_folder
+from npuperf.files import MANIFEST
+
+#: Set, nothing is kept and nothing that was kept is used.
+_OFF: Final = "NPUPERF_NO_CACHE"
+#: How many bytes one folder of entries may have: 500M, 2G.
+_SIZE: Final = "NPUPERF_CACHE_SIZE"
+_USUAL_SIZE: Final = 2 << 30
+#: Files of fewer bytes are analyzed about as fast as an answer is looked up.
+_WORTH_KEEPING: Final = 4 << 20
+
+
+def cache_of(path: Path, files: Iterable[Path]) -> Cache | None:
+    """Return the cache for what lies at a path, or None where there is none or it would not pay for these files."""
+    if os.environ.get(_OFF) or _bytes(files) < _WORTH_KEEPING:
+        return None
+    folder = next(_folders(path), None)
+    return Cache(folder, _limit()) if folder else None
+
+
+def clear(path: Path) -> tuple[int, int]:
+    """Remove all entries about a path and what lies below it; return how many, and their bytes."""
+    cleared = [Cache(folder, _limit()).clear(path) for folder in _folders(path)]
+    return sum(number for number, _ in cleared), sum(size for _, size in cleared)
+
+
+def _folders(path: Path) -> Iterator[Path]:
+    """Yield the folders that may have entries about a path, the best first."""
+    own = path / ".cache"
+    with suppress(OSError):
+        ours = (path / MANIFEST).is_file() and path.stat().st_uid == os.geteuid() and os.access(path, os.W_OK)
+        if ours and not own.is_symlink():
+            yield own
+    with suppress(ValueError):  # no home
+        yield own_folder("XDG_CACHE_HOME", ".cache")
+
+
+def _limit() -> int:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)", os.environ.get(_SIZE, "").strip().upper())
+    return int(float(found[1]) * 1024 ** " KMGT".index(found[2] or " ")) if found else _USUAL_SIZE
+
+
+def _bytes(files: Iterable[Path]) -> int:
+    total = 0
+    for file in files:
+        with suppress(OSError):  # reading it says why
+            total += file.stat().st_size
+    return total
