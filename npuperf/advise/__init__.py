@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from npuperf.advise import (
     ai_cpu,
@@ -47,12 +47,14 @@ from npuperf.advise import (
 )
 from npuperf.advise.rule import RankRule, Rule
 from npuperf.advise.shipped import load_shipped
-from npuperf.cluster.judge import JobStudy
 from npuperf.cluster.summary import RankSummary
 from npuperf.documents.analysis import Device, Finding
 from npuperf.documents.cluster import Cluster
 from npuperf.model.thresholds import Thresholds
 from npuperf.scopes.view import DeviceView
+
+if TYPE_CHECKING:
+    from npuperf.cluster.judge import JobStudy
 
 #: Every rule, on one device or across ranks, in the order of asking. A new one is a file of its own and a line here.
 RULES: Final[list[Rule | RankRule]] = [

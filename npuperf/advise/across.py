@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from npuperf.advise.rule import MATCHED, Detected, severity, within
-from npuperf.cluster.judge import JobStudy
 from npuperf.cluster.packets import PacketCost, What
 from npuperf.documents.analysis import Finding
 from npuperf.documents.cluster import Cluster
 from npuperf.messages import Message, chain, ns, say
 from npuperf.model.thresholds import Thresholds
+
+if TYPE_CHECKING:
+    from npuperf.cluster.judge import JobStudy
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from npuperf.advise.across import JobSteps, job_finding
 from npuperf.advise.rule import Answer, Detected, RankRule, at_most
 from npuperf.cluster.alone import bounds_alone
-from npuperf.cluster.changes import predict
-from npuperf.cluster.judge import JobStudy
 from npuperf.cluster.summary import RankSummary
-from npuperf.cluster.waits import kind_name
 from npuperf.documents.analysis import CommunicationBounds, Finding
 from npuperf.documents.cluster import Cluster, ClusterRank
 from npuperf.messages import Message, chain, say, series, share
 from npuperf.model.thresholds import Thresholds
 from npuperf.scopes.view import DeviceView
+
+if TYPE_CHECKING:
+    from npuperf.cluster.judge import JobStudy
 
 NAME: Final = "exposed_communication"
 TITLE = say("exposed communication")
@@ -128,6 +128,8 @@ def _waits(ranks: Sequence[ClusterRank]) -> dict[str, int]:
 
 def _by_kind(cluster: Cluster) -> list[tuple[str, int]]:
     """Return the transfers by kind of group, the longest first."""
+    from npuperf.cluster.waits import kind_name  # loaded where there is a job
+
     found: dict[str, int] = {}
     for group in cluster.groups:
         name = kind_name(group.kind, group.group)
@@ -153,6 +155,8 @@ def _title(parts: tuple[int, int, int], whole: int, kinds: Sequence[tuple[str, i
 
 def _most(study: JobStudy, cluster: Cluster, ranks: Sequence[ClusterRank]) -> int:
     """Return what a step saves at most if nothing is transferred any more; waiting is for the roots to mend."""
+    from npuperf.cluster.changes import predict
+
     steps = max(cluster.steps, 1)
     answer = predict(study, cluster.links, "comm*0")
     unknown = max(r.comm.exposed_unknown_ns for r in ranks) / steps

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 import numpy as np
 
 from npuperf.advise.needs import OPERATIONS, WHOLE_TABLE, Need, first_missing, first_scarce
 from npuperf.advise.requirements import Choice, Option, Requirement, choose
-from npuperf.cluster.judge import JobStudy
 from npuperf.cluster.summary import RankSummary
 from npuperf.documents.analysis import Bound, Finding, Precondition, Severity
 from npuperf.documents.cluster import Cluster
@@ -19,6 +18,9 @@ from npuperf.model.labels import Mask
 from npuperf.model.thresholds import Thresholds
 from npuperf.scopes.view import DeviceView
 from npuperf.units import short_names
+
+if TYPE_CHECKING:
+    from npuperf.cluster.judge import JobStudy
 
 
 class TypeRow(TypedDict):

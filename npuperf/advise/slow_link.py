@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from npuperf.advise.across import JobSteps, job_finding
 from npuperf.advise.rule import Detected, RankRule
-from npuperf.cluster.judge import JobStudy
 from npuperf.documents.analysis import Finding
 from npuperf.documents.cluster import Cluster, Link
 from npuperf.messages import Message, chain, number, say, say_n
 from npuperf.model.thresholds import Thresholds
+
+if TYPE_CHECKING:
+    from npuperf.cluster.judge import JobStudy
 
 NAME: Final = "slow_link"
 TITLE = say("slow link")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from npuperf.advise.rule import MATCHED, RankRule, severity
-from npuperf.cluster.judge import JobStudy
 from npuperf.documents.analysis import Finding
 from npuperf.documents.cluster import Cluster, Root
 from npuperf.messages import Message, say
 from npuperf.model.thresholds import Thresholds
+
+if TYPE_CHECKING:
+    from npuperf.cluster.judge import JobStudy
 
 TITLE = say("slow rank")
 SOURCE = say(

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from npuperf.advise.across import JobSteps, job_finding
 from npuperf.advise.rule import Detected, RankRule
-from npuperf.cluster.judge import JobStudy
 from npuperf.documents.analysis import Finding
 from npuperf.documents.cluster import Cluster, Experts
 from npuperf.messages import Message, chain, ns, say
 from npuperf.model.labels import I64
 from npuperf.model.thresholds import Thresholds
+
+if TYPE_CHECKING:
+    from npuperf.cluster.judge import JobStudy
 
 NAME: Final = "uneven_experts"
 TITLE = say("uneven experts")

@@ -15,7 +15,7 @@ from npuperf.analyze.describe import describe
 from npuperf.analyze.recorded_pace import at_own_pace
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.cluster.alone import bounds_alone
-from npuperf.cluster.changes import names_ranks
+from npuperf.cluster.job_grammar import names_ranks
 from npuperf.cluster.summarise import summarise, summarise_without_kernels
 from npuperf.cluster.summary import RankSummary
 from npuperf.cores.blocks import core_use

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
 from npuperf.analyze.examine import Examined
-from npuperf.analyze.whole_job import Across
-from npuperf.cluster.judge import JobStudy
+from npuperf.analyze.side_by_side import Across
 from npuperf.documents.analysis import Bound, Elasticity, Partition, Verdict
 from npuperf.documents.cluster import Cluster, Root
 from npuperf.messages import Message, Quantity, chain, ns, say, say_n, series, share
 from npuperf.model.thresholds import Thresholds
 from npuperf.timeline.partition import add
 from npuperf.timeline.verdict import NO_PACE, judge
+
+if TYPE_CHECKING:
+    from npuperf.cluster.judge import JobStudy
 
 
 def overall_verdict(

@@ -17,8 +17,8 @@ from npuperf.analyze.lacks import name_places
 from npuperf.analyze.overall import overall_verdict
 from npuperf.analyze.recorded_pace import with_costliest
 from npuperf.analyze.request import AnalyzeRequest
-from npuperf.analyze.whole_job import Across, look_across, own_findings
-from npuperf.cluster.changes import check, names_ranks
+from npuperf.analyze.side_by_side import Across, look_across, own_findings
+from npuperf.cluster.job_grammar import check, names_ranks
 from npuperf.documents.analysis import Input, InputKind, Result
 from npuperf.documents.base import Tool
 from npuperf.documents.gates import judge_gate, parse_condition

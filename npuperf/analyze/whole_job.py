@@ -1,58 +1,46 @@
-"""Several devices: one job if they wait for each other, and then its own part of the result."""
+"""Several devices that wait for each other: one job, with its own part of the result."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 from msgspec import structs
 
-from npuperf.advise import advise_job, without_alone
+from npuperf.advise import advise_job
 from npuperf.analyze.examine import Examined
 from npuperf.analyze.request import AnalyzeRequest
-from npuperf.cluster import changes
+from npuperf.analyze.side_by_side import Across, place_of, unanswered, waited
+from npuperf.cluster.changes import predict
+from npuperf.cluster.job_grammar import answers
 from npuperf.cluster.judge import JobStudy, study_job
-from npuperf.cluster.pace import keep_pace, may_bring_nothing
+from npuperf.cluster.pace import keep_pace
 from npuperf.cluster.report import describe_job, narrow, per_step
 from npuperf.cluster.waits import split_exposed
-from npuperf.documents.analysis import Device, Finding, Partition, WhatIf
+from npuperf.documents.analysis import Device, Partition, WhatIf
 from npuperf.documents.cluster import Cluster
 from npuperf.messages import Message, say
 from npuperf.model.labels import I64
 from npuperf.model.thresholds import Thresholds
 
-
-@dataclass(frozen=True, slots=True)
-class Across:
-    """What several devices tell together; without a ``study`` each stands for itself."""
-
-    devices: list[Device]
-    what_if: list[WhatIf]
-    findings: list[Finding] = field(default_factory=list)
-    cluster: Cluster | None = None
-    study: JobStudy | None = None
-
-    @classmethod
-    def apart(cls, examined: Sequence[Examined]) -> Across:
-        """Return devices that are of no common job."""
-        return cls([e.report for e in examined], [w for e in examined for w in e.what_if])
+#: What every report of a job shows.
+_STANDARD: Final[tuple[tuple[str, Message], ...]] = (
+    ("compute*0.9", say("all ranks compute a tenth faster")),
+    ("comm*0.5", say("transfers twice as fast")),
+    ("host*0.5", say("all hosts twice as fast")),
+)
 
 
-def look_across(examined: Sequence[Examined], request: AnalyzeRequest, thresholds: Thresholds) -> Across:
-    """Study the devices as one job, if they have operations in common."""
-    alone = Across.apart(examined)
+def as_one_job(examined: Sequence[Examined], request: AnalyzeRequest, thresholds: Thresholds) -> Across | None:
+    """Study the devices as one job; None where they have no operations in common."""
     study = study_job([e.summary for e in examined if e.summary is not None], thresholds)
     if study is None:
-        asked = [_unanswered(e, _NO_JOB) for e in request.what_if if changes.names_ranks(e)]
-        return replace(alone, what_if=[*asked, *alone.what_if]) if asked else alone
+        return None
     devices = [_with_exposed(study, e.report) for e in examined]
     cluster = describe_job(study, devices, thresholds)
     findings = advise_job(study, cluster, thresholds, request.rules)
-    own = keep_pace(
-        devices, [e.what_if for e in examined], [_waited(study, d) for d in devices], thresholds.cause_share
-    )
+    own = keep_pace(devices, [e.what_if for e in examined], [waited(study, d) for d in devices], thresholds.cause_share)
     if request.group is not None:
         cluster = narrow(cluster, request.group)
     return Across(
@@ -64,38 +52,9 @@ def look_across(examined: Sequence[Examined], request: AnalyzeRequest, threshold
     )
 
 
-def own_findings(examined: Sequence[Examined], across: Across, thresholds: Thresholds) -> list[Finding]:
-    """Return what is found on each device by itself, as it stands within the job."""
-    found = []
-    for e in examined:
-        mine = without_alone(e.findings, e.report, across.study)
-        if across.study is not None:
-            mine = may_bring_nothing(mine, e.report, _waited(across.study, e.report), thresholds.cause_share)
-        found += mine
-    return found
-
-
-_NO_JOB: Final = say("this asks about several ranks of one job: analyze the folder that holds them all")
-#: What every report of a job shows.
-_STANDARD: Final[tuple[tuple[str, Message], ...]] = (
-    ("compute*0.9", say("all ranks compute a tenth faster")),
-    ("comm*0.5", say("transfers twice as fast")),
-    ("host*0.5", say("all hosts twice as fast")),
-)
-
-
-def _waited(study: JobStudy, device: Device) -> int:
-    place = _place(study, device)
-    return int(study.waited[place]) if place >= 0 else 0
-
-
-def _place(study: JobStudy, device: Device) -> int:
-    return study.places.get((device.source, device.device), -1)
-
-
 def _with_exposed(study: JobStudy, device: Device) -> Device:
     """Split the exposed communication of a device's whole window, its steps and its phases."""
-    place = _place(study, device)
+    place = place_of(study, device)
     if place < 0 or not study.ranks[place].exposed_known:
         return device
     origin = device.origin_ns or study.ranks[place].begin
@@ -138,7 +97,7 @@ def _split(study: JobStudy, place: int, parts: list[Partition], begin: I64, end:
 
 def _job_what_if(study: JobStudy, cluster: Cluster, asked: Sequence[str]) -> list[WhatIf]:
     """Answer what was asked of the job, then what every report shows, then what repairing the roots brings."""
-    mine = [e for e in asked if changes.answers(e)]
+    mine = [e for e in asked if answers(e)]
     found = [_answer(study, e, None) for e in mine]
     repairs = [(f"rank:{r.ranks[0]}=median", say("rank {rank} works like its peers", rank=r.ranks[0]))
                for r in cluster.roots if r.kind == "rank" and len(r.ranks) == 1]  # fmt: skip
@@ -147,35 +106,18 @@ def _job_what_if(study: JobStudy, cluster: Cluster, asked: Sequence[str]) -> lis
 
 
 def _answer(study: JobStudy, expression: str, title: Message | None) -> WhatIf:
-    answer = changes.predict(study, study.links, expression)
+    answer = predict(study, study.links, expression)
     if answer.reason is not None:
-        return _unanswered(expression, answer.reason, title)
+        return unanswered(expression, answer.reason, title)
     length = max(study.length, 1.0)
     least = max(answer.least, 0.0) if answer.saved >= 0 else answer.least  # what only saves costs nothing
     most = min(answer.most, length)
     gain = per_step((least, most), study)
     return structs.replace(
-        _unanswered(expression, None, title),
+        unanswered(expression, None, title),
         span_ns=round(study.length - answer.saved),
         gain_pct=100 * answer.saved / length,
         gain_ns_per_step=gain,
         gain_pct_interval=(100 * least / length, 100 * most / length),
         gain_per="step",
-    )
-
-
-def _unanswered(expression: str, reason: Message | None, title: Message | None = None) -> WhatIf:
-    """Return a what-if of the whole job, without figures."""
-    return WhatIf(
-        expr=expression,
-        span_ns=None,
-        gain_pct=None,
-        gain_ns_per_step=None,
-        gain_pct_interval=None,
-        gain_per="step",
-        title=title,
-        asked=title is None,
-        reason=reason,
-        rank=None,
-        device=None,
     )

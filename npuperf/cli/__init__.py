@@ -14,7 +14,7 @@ import typer
 
 from npuperf import __version__
 from npuperf.cli import analyze, profile, tune
-from npuperf.cli.options import EXIT_CODES, Program, context_settings
+from npuperf.cli.options import EXIT_CODES, Commands, context_settings
 from npuperf.cli.progress import tell
 from npuperf.cli.streams import outlast_readers
 from npuperf.errors import ExitCode, NpuperfError, with_hint
@@ -23,7 +23,7 @@ from npuperf.render.language import text
 
 app = typer.Typer(
     name="npuperf",
-    cls=Program,
+    cls=Commands,
     help=text(
         say("Profile, analyze and tune PyTorch on Huawei Ascend NPUs: profile → analyze → tune → profile again.")
     ),

@@ -90,7 +90,7 @@ class Verb(TyperCommand):
                     formatter.write_dl(rows)
 
 
-class Program(TyperGroup):
+class Commands(TyperGroup):
     """All commands, and the options that come before them."""
 
     def get_params(self, ctx: Any) -> list[Any]:

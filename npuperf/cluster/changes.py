@@ -1,42 +1,21 @@
-"""What-if over all ranks: a small language for changes of the job, and the job run with them.
-
-    expression = change {"," change}
-    change     = "rank:" N "=median" | "rank:" N [":" part] "*" factor | "stage:" N "*" factor
-               | "link:" A "-" B "=peers" | ("comm" | "host" | "compute") "*" factor
-    part       = "host" | "compute"
-
-``rank:3=median`` lets a rank work like the median of its peers (of its stage, if there are stages);
-``link:0-1=peers`` lets a link carry what the median of its peers does; ``comm`` scales transfers only, because waiting
-for others is not sped up by a faster network.
-"""
+"""What-if over all ranks: the job run with changes, as :mod:`npuperf.cluster.job_grammar` names them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 import numpy as np
 
+from npuperf.cluster.job_grammar import read
 from npuperf.cluster.job_replay import JobChange, JobProgram, run
 from npuperf.cluster.judge import JobStudy
 from npuperf.cluster.links import peer_factors
 from npuperf.cluster.repair import faster_link, level_rank, scaled
 from npuperf.documents.cluster import Link
-from npuperf.errors import UsageError
 from npuperf.messages import Message, say
 from npuperf.model.labels import F64
-
-_NUMBER: Final = r"(?P<factor>\d+\.?\d*|\.\d+)"
-_RANK: Final = re.compile(rf"^rank:(?P<rank>\d{{1,9}})(?:=(?P<median>median)|(?::(?P<part>host|compute))?\*{_NUMBER})$")
-_STAGE: Final = re.compile(rf"^stage:(?P<stage>\d{{1,9}})\*{_NUMBER}$")
-_LINK: Final = re.compile(r"^link:(?P<a>\d{1,9})-(?P<b>\d{1,9})=peers$")
-_ALL: Final = re.compile(rf"^(?P<part>comm|host|compute)\*{_NUMBER}$")
-GRAMMAR: Final = say(
-    "over several ranks: rank:N=median, rank:N*FACTOR, rank:N:host*FACTOR, rank:N:compute*FACTOR, stage:N*FACTOR, "
-    "link:A-B=peers, comm*FACTOR, host*FACTOR, compute*FACTOR, joined by commas"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,27 +26,6 @@ class Answer:
     least: float = 0.0
     most: float = 0.0
     reason: Message | None = None
-
-
-def names_ranks(expression: str) -> bool:
-    """Tell whether an expression speaks of ranks, stages or links: only a job can answer it."""
-    return any(part.strip().startswith(("rank:", "stage:", "link:")) for part in expression.split(","))
-
-
-def answers(expression: str) -> bool:
-    """Tell whether the job can run with all of an expression."""
-    return all(_read(part.strip()) is not None for part in expression.split(","))
-
-
-def check(expression: str) -> None:
-    """Raise UsageError, with the grammar, where an expression that names ranks cannot be read."""
-    for part in expression.split(","):
-        if _read(part.strip()) is None:
-            raise UsageError(say("what-if: cannot read {text}", text=repr(part.strip())), hint=GRAMMAR)
-
-
-def _read(part: str) -> re.Match[str] | None:
-    return next((m for pattern in (_RANK, _STAGE, _LINK, _ALL) if (m := pattern.match(part))), None)
 
 
 @dataclass(slots=True)
@@ -107,7 +65,7 @@ def predict(study: JobStudy, links: Sequence[Link], expression: str) -> Answer:
         return Answer(reason=say("the replay over all ranks misses the measured time, so it gives no figures"))
     plan = _Plan.of(len(study.ranks))
     for part in expression.split(","):
-        found = _read(part.strip())
+        found = read(part.strip())
         assert found is not None, "expressions are checked before"
         reason = _add(study, links, found, plan)
         if reason is not None:

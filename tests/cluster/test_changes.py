@@ -8,7 +8,8 @@ import pytest
 from ranks import US, Item, Work, group, told
 
 from npuperf.advise import load_thresholds
-from npuperf.cluster.changes import Answer, answers, check, names_ranks, predict
+from npuperf.cluster.changes import Answer, predict
+from npuperf.cluster.job_grammar import answers, check, names_ranks
 from npuperf.cluster.judge import JobStudy, study_job
 from npuperf.cluster.summary import LocalTime
 from npuperf.documents.cluster import Link
