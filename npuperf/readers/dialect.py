@@ -46,7 +46,7 @@ def dialect_of(trace: Trace, paths: tuple[Path, ...] = ()) -> Dialect:
 
 
 def _is_cut_from_an_npu(trace: Trace) -> bool:
-    arrows = any(name in _NPU_ARROWS for name in trace.flows.cat.names)
+    arrows = any(name in _NPU_ARROWS for name in trace.flows.links)
     return arrows or any(name in _NPU_EVENTS for name in _used(trace)) or bool(trace.slices.task_type.known().any())
 
 

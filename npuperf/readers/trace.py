@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 
@@ -26,29 +26,60 @@ _PIECES_TO_JOIN: Final = 64
 #: Flow categories that tie layers together; the others repeat what events say themselves.
 _ARROWS: Final = frozenset({"HostToDevice", "async_npu", "async_task_queue", "fwdbwd"})
 _NO_ARGS: Final = Args()
+_SLICE_INTS: Final = (
+    "start", "end", "pid", "tid", "connection", "correlation", "external", "stream", "device",
+)  # fmt: skip
+_SLICE_TEXTS: Final = ("name", "cat", "task_type", "stack", "operation")
 
 
-@dataclass(frozen=True, slots=True)
+class _Numbers:
+    """A column of integers."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, slices: Slices, owner: type) -> I64:
+        return cast(I64, slices.column(self._name))
+
+
+class _Texts:
+    """A column of texts."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, slices: Slices, owner: type) -> Labels:
+        return cast(Labels, slices.column(self._name))
+
+
 class Slices:
-    """Complete events (``ph`` X): ns, process, thread, and the arguments that tie layers together."""
+    """Complete events (``ph`` X): ns, process, thread, and the arguments that tie layers together.
 
-    start: I64
-    end: I64
-    pid: I64
-    tid: I64
-    connection: I64
-    correlation: I64
-    external: I64
-    stream: I64
-    device: I64
-    name: Labels
-    cat: Labels
-    task_type: Labels
-    stack: Labels
-    operation: Labels
+    Columns of a selection are made when they are asked for: most selections are asked for a few of the fourteen.
+    """
+
+    start = _Numbers()
+    end = _Numbers()
+    pid = _Numbers()
+    tid = _Numbers()
+    connection = _Numbers()
+    correlation = _Numbers()
+    external = _Numbers()
+    stream = _Numbers()
+    device = _Numbers()
+    name = _Texts()
+    cat = _Texts()
+    task_type = _Texts()
+    stack = _Texts()
+    operation = _Texts()
+
+    def __init__(self, columns: dict[str, I64 | Labels], index: I64 | None = None) -> None:
+        self._columns = columns
+        self._index = index
+        self._chosen = columns if index is None else {}
 
     def __len__(self) -> int:
-        return len(self.start)
+        return len(self._columns["start"]) if self._index is None else len(self._index)
 
     def filter(self, mask: Mask) -> Slices:
         """Return the events where ``mask`` holds."""
@@ -60,34 +91,34 @@ class Slices:
 
     def take(self, index: I64) -> Slices:
         """Return the events at ``index``, in that order."""
-        ints = {name: getattr(self, name)[index] for name in _SLICE_INTS}
-        return Slices(**ints, **{name: getattr(self, name).take(index) for name in _SLICE_TEXTS})
+        return Slices(self._columns, index if self._index is None else self._index[index])
+
+    def column(self, name: str) -> I64 | Labels:
+        """Return a column of the selection; that of all events may be of a smaller type."""
+        if name not in self._chosen:
+            assert self._index is not None
+            self._chosen[name] = _taken(self._columns[name], self._index)
+        return self._chosen[name]
 
 
-_SLICE_INTS: Final = (
-    "start", "end", "pid", "tid", "connection", "correlation", "external", "stream", "device",
-)  # fmt: skip
-_SLICE_TEXTS: Final = ("name", "cat", "task_type", "stack", "operation")
+def _taken(column: I64 | Labels, index: I64) -> I64 | Labels:
+    if isinstance(column, Labels):
+        return column.take(index)
+    if column.strides == (0,):
+        return nothing(len(index))
+    return column[index].astype(np.int64, copy=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Flows:
-    """Arrows between layers: one start and one finish per row, matched by equal id within a category."""
+    """Arrows between layers: those of each category that were seen, matched. ``events``: how many ends of them."""
 
-    cat: Labels
-    id: I64
-    start: Mask
-    pid: I64
-    tid: I64
-    time: I64
+    links: dict[str, Links] = field(default_factory=dict)
+    events: int = 0
 
     def link(self, category: str) -> Links:
-        """Match every finish of ``category`` with its start; a start may have several finishes."""
-        here = self.cat.flag([name == category for name in self.cat.names])
-        s, f = np.flatnonzero(here & self.start), np.flatnonzero(here & ~self.start)
-        which = match(self.id[f], self.id[s])
-        f, s = f[which >= 0], s[which[which >= 0]]
-        return Links(self.tid[s], self.time[s], self.pid[f], self.tid[f], self.time[f])
+        """Return the arrows of a category: a row per finish whose start was recorded; they may share a start."""
+        return self.links.get(category) or Links(*[np.empty(0, np.int64)] * 5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +130,14 @@ class Links:
     to_pid: I64
     to_tid: I64
     to_time: I64
+
+    @classmethod
+    def matched(cls, id_: I64, start: Mask, pid: I64, tid: I64, time: I64) -> Links:
+        """Match every finish with the start of the same id, among the ends of arrows of one category."""
+        s, f = np.flatnonzero(start), np.flatnonzero(~start)
+        which = match(id_[f], id_[s])
+        f, s = f[which >= 0], s[which[which >= 0]]
+        return cls(*(column.astype(np.int64, copy=False) for column in (tid[s], time[s], pid[f], tid[f], time[f])))
 
 
 @dataclass(slots=True)
@@ -241,16 +280,22 @@ class _Builder:
         for name in ("start", "end"):
             columns[name] += base
         columns |= {name: self._words[name].labels(_codes(_pop(self._slices, name))) for name in _SLICE_TEXTS}
-        return Slices(**columns)
+        return Slices(columns)
 
     def _all_flows(self, base: int) -> Flows:
+        """Match the arrows: what they leave is a third of what they are."""
         columns = {name: joined(_pop(self._flows, name)) for name in ("start", "pid", "tid", "time")}
         columns["time"] += base
-        cat = self._arrows.labels(_codes(_pop(self._flows, "cat")))
-        return Flows(cat=cat, id=number_ids(_pop(self._flows, "id")), **columns)
+        columns["id_"] = number_ids(_pop(self._flows, "id"))
+        category = self._arrows.labels(_codes(_pop(self._flows, "cat")))
+        links = {}
+        for code, name in enumerate(category.names):
+            mine = np.flatnonzero(category.codes == code)
+            links[name] = Links.matched(**{name: column[mine] for name, column in columns.items()})
+        return Flows(links, len(category))
 
 
-def _numbers(args: list[Args], kineto: bool) -> dict[str, I64]:
+def _numbers(args: list[Args], kineto: bool) -> dict[str, I32 | I64]:
     """Return the arguments that are numbers. Ascend's traces, whose times are text, have but one of use."""
     part = {"connection": integers([a.connection for a in args])}
     if not kineto:

@@ -5,6 +5,7 @@ A trace repeats few texts millions of times: each is looked up once where it fir
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -67,19 +68,28 @@ class Verdicts:
         return self._table[codes]
 
 
-def integers(values: Sequence[Any]) -> I64:
-    """Convert to integers; anything else is -1 (Kineto has processes called "Spans")."""
+def integers(values: Sequence[Any]) -> I32 | I64:
+    """Convert to integers, of 32 bits where these do; anything else is -1 (Kineto has processes called "Spans")."""
     if values[0] is None and values.count(None) == len(values):
         return nothing(len(values))
-    try:
+    return _narrow(_integers(values))
+
+
+def _integers(values: Sequence[Any]) -> I64:
+    with contextlib.suppress(ValueError, TypeError, OverflowError):
         return np.fromiter(values, np.int64, len(values))
-    except (ValueError, TypeError, OverflowError):
-        pass
     try:
         array = pa.array(values, pa.int64())
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         array = pa.array([integer(v) for v in values], pa.int64())
     return np.asarray(pc.fill_null(array, -1).to_numpy(zero_copy_only=False), np.int64)
+
+
+def _narrow(numbers: I64) -> I32 | I64:
+    """Return the numbers in half the space, where they fit: most are processes, threads and small ids."""
+    fit = np.iinfo(np.int32)
+    fits = len(numbers) and fit.min <= numbers.min() and numbers.max() <= fit.max
+    return numbers.astype(np.int32) if fits else numbers
 
 
 def nothing(size: int) -> I64:

@@ -31,7 +31,7 @@ def test_a_trace_cut_anywhere_keeps_its_whole_events(tmp_path: Path) -> None:
         except InputError:
             assert not any(end <= cut for end in ends)
             continue
-        kept = len(trace.slices) + len(trace.flows.id)
+        kept = len(trace.slices) + trace.flows.events
         whole_events = sum(1 for end, e in zip(ends, events(kernels), strict=True) if end <= cut and e["ph"] != "M")
         assert kept == whole_events
         assert log.lost or log.warnings
