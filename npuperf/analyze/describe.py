@@ -24,8 +24,10 @@ from npuperf.documents.analysis import (
     Verdict,
 )
 from npuperf.host.blame import sum_blame
+from npuperf.host.idle_after import IdleAfter
 from npuperf.host.syncs import in_steps, place
 from npuperf.messages import Message, say
+from npuperf.model.groups import rows_of_each, tally
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I64, Labels
 from npuperf.model.tasks import Tasks, Work
@@ -84,7 +86,7 @@ def describe(
         phases=phases,
         blame=sum_blame(study.blamed.within(*span), profile.host, study.nesting, _NAMES),
         typical_step=typical_step([s for s in steps if s.whole], phases, shortest, thresholds),
-        syncs=_syncs(study, scene, span, max(judged.steps if judged else 0, 1)),
+        syncs=_syncs(study, scene, span, max(judged.steps if judged else 0, 1), thresholds),
         replay=_check(study, thresholds),
         judged=judged,
         recording_overhead=profile.context.overhead,
@@ -173,21 +175,23 @@ def _phases(study: Study, span: tuple[int, int], shortest: int, thresholds: Thre
     bounds = [verdict.bound for _, _, verdict in _judge_windows(study, cuts, thresholds, _PHASE)]
     windows = join_alike(cuts, bounds, shortest)
     judged = _judge_windows(study, windows, thresholds, _PHASE)
+    tasks = study.profile.tasks
+    weight = np.where(tasks.work != Work.CONTROL, tasks.dur, 0)
     return [
-        _phase(study, start, end, partition, verdict)
+        _phase(study, weight, start, end, partition, verdict)
         for start, end, (partition, _, verdict) in zip(
             windows.start.tolist(), windows.end.tolist(), judged, strict=True
         )
     ]
 
 
-def _phase(study: Study, start: int, end: int, partition: Partition, verdict: Verdict) -> Phase:
+def _phase(study: Study, weight: I64, start: int, end: int, partition: Partition, verdict: Verdict) -> Phase:
+    """Describe one phase; ``weight``: the time of each task of the profile that counts, ns."""
     tasks, host = study.profile.tasks, study.profile.host
     origin = study.timeline.span[0]
     first, last = np.searchsorted(tasks.start, [start, end]).tolist()
     steps = tasks.step[first:last]
     steps = steps[steps >= 0]
-    weight = np.where(tasks.work != Work.CONTROL, tasks.dur, 0)
     blame = sum_blame(study.blamed.within(start, end), host, study.nesting, _NAMES)
     where = next((b.where for b in blame if b.where), None) if verdict.bound == "host" else None
     if where is None:
@@ -209,14 +213,14 @@ def _phase(study: Study, start: int, end: int, partition: Partition, verdict: Ve
 
 
 def _top_types(types: Labels, weight: I64, first: int, last: int) -> list[TypeTime]:
-    codes = types.codes[first:last] + 1
-    totals = np.bincount(codes, weights=weight[first:last], minlength=1)
-    counts = np.bincount(codes, weights=weight[first:last] > 0, minlength=1)
-    order = np.argsort(-totals, kind="stable")[:_TYPES].tolist()
+    codes, count, total = tally(types.codes[first:last], weight[first:last])
+    order = np.argsort(-total, kind="stable")[:_TYPES].tolist()
     return [
-        TypeTime(type=types.names[c - 1] if c else "N/A", count=int(counts[c]), total_ns=int(totals[c]))
-        for c in order
-        if totals[c] > 0
+        TypeTime(
+            type=types.names[c] if (c := int(codes[i])) >= 0 else "N/A", count=int(count[i]), total_ns=int(total[i])
+        )
+        for i in order
+        if total[i] > 0
     ]
 
 
@@ -234,19 +238,21 @@ def _check(study: Study, thresholds: Thresholds) -> ReplayCheck | None:
     )
 
 
-def _syncs(study: Study, scene: Scene | None, span: tuple[int, int], steps: int) -> list[SyncSite]:
+def _syncs(
+    study: Study, scene: Scene | None, span: tuple[int, int], steps: int, thresholds: Thresholds
+) -> list[SyncSite]:
     """List the places where the host waits for the device, the costliest first."""
     sites = []
     begin, end = (times - study.launches.skew for times in (study.syncs.start, study.syncs.end))
     numbers = study.step_numbers[(study.steps.start < span[1]) & (study.steps.end > span[0])]
     of_steps = in_steps(study.syncs, study.profile.host_steps, numbers)
     chosen = (end > span[0]) & (begin < span[1]) if of_steps is None else of_steps
-    before = np.maximum(np.minimum(end, span[0]) - begin, 0)
+    before, length = np.maximum(np.minimum(end, span[0]) - begin, 0), end - begin
+    idle = IdleAfter.of(study.syncs, study.timeline.idle, study.blamed, study.launches.skew, thresholds.pause_ns, span)
     for point in study.points:
         calls = point.calls[chosen[point.calls]]
         if len(calls):
-            host = int((study.syncs.end - study.syncs.start)[calls].sum())
-            sites.append((point, len(calls), host, study.idle_after(calls, span)))
+            sites.append((point, len(calls), int(length[calls].sum()), idle.total(calls)))
     sites.sort(key=lambda s: (-s[3], -s[2]))
     gains: dict[str, tuple[int, int] | None] = {}
     for point, *_ in sites[:_SYNC_PLACES] if scene else []:
@@ -275,11 +281,12 @@ def _syncs(study: Study, scene: Scene | None, span: tuple[int, int], steps: int)
 def _streams(tasks: Tasks, launches: Launches, everything: Tasks, span: tuple[int, int]) -> list[Stream]:
     """Split the window once more for each stream alone; collectives without a stream come last."""
     streams = []
-    for number in np.unique(everything.stream[everything.work != Work.CONTROL]).tolist():
-        mine = everything.stream == number
-        timeline = lay_out(everything.filter(mine), launches.filter(mine), span)
-        count = int(np.count_nonzero((tasks.stream == number) & (tasks.work != Work.CONTROL)))
+    own = tally(tasks.stream, (tasks.work != Work.CONTROL).astype(np.int64))
+    counts = dict(zip(own[0].tolist(), own[1].tolist(), strict=True))
+    for number, rows in rows_of_each(everything.stream):
+        count = counts.get(number, 0)
         if count:
+            timeline = lay_out(everything, launches, span, rows)
             partition = timeline.partition(window(*span))[0]
             streams.append(Stream(stream=number if number >= 0 else None, tasks=count, partition=partition))
     return sorted(streams, key=lambda s: (s.stream is None, -s.partition.compute_ns, s.stream or 0))

@@ -11,6 +11,7 @@ import numpy as np
 from npuperf.host.causes import CODE
 from npuperf.host.nesting import NONE, Nesting
 from npuperf.messages import Message, say, series
+from npuperf.model.groups import tally
 from npuperf.model.host import HostOps
 from npuperf.model.labels import I64, Labels, Mask
 from npuperf.model.tasks import Tasks
@@ -97,8 +98,8 @@ def _child_towards(inner: I64, model: I64, module: Mask, nesting: Nesting) -> I6
 
 def _shares(labels: Labels, first: int, last: int, weight: I64) -> list[tuple[str, float]]:
     """Return the names of a stretch of tasks with their share of its weight, the largest first."""
-    codes, weights = labels.codes[first:last], weight[first:last]
-    total = float(weights.sum())
-    sums = np.bincount(codes + 1, weights=weights, minlength=len(labels.names) + 1)[1:]
+    codes, _, sums = tally(labels.codes[first:last], weight[first:last])
+    total = int(weight[first:last].sum())
     order = np.argsort(-sums, kind="stable")
-    return [(labels.names[c], float(sums[c]) / total) for c in order.tolist() if total and sums[c]]
+    named = ((int(codes[i]), int(sums[i])) for i in order.tolist())
+    return [(labels.names[code], ns / total) for code, ns in named if code >= 0 and ns]

@@ -11,6 +11,7 @@ from npuperf.host.causes import READING, WAITING
 from npuperf.host.nesting import Nesting
 from npuperf.host.wait_kinds import EXPLICIT, ends_step, wait_kinds
 from npuperf.model.device import HostSteps
+from npuperf.model.groups import rows_of_each
 from npuperf.model.host import HostOps, is_profiler_frame, is_user_frame, shorten, user_frame
 from npuperf.model.labels import I64, Labels, Mask
 from npuperf.model.tasks import Tasks
@@ -82,11 +83,9 @@ def sync_points(syncs: Syncs, nesting: Nesting, host: HostOps, tasks: Tasks) -> 
     kinds = wait_kinds(syncs.thread, syncs.end, syncs.event, nesting, host, tasks)
     closing = ends_step(syncs.end, nesting, tasks)
     codes = np.stack([*(x.codes for x in labels), *(x.astype(np.int32) for x in (kinds.kind, kinds.pinned, profiling))])
-    keys, which = np.unique(codes, axis=1, return_inverse=True)
-    which = which.reshape(-1)  # its shape differs between versions of numpy
+    _, which = np.unique(codes, axis=1, return_inverse=True)
     points = []
-    for group in range(keys.shape[1]):
-        calls = np.flatnonzero(which == group)
+    for _, calls in rows_of_each(which.reshape(-1)):  # its shape differs between versions of numpy
         first = int(calls[0])
         kind, pinned = kinds.one(first), int(kinds.pinned[first])
         ends = kind in EXPLICIT and bool(closing[calls].all())

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from npuperf.model.labels import I64
+from npuperf.model.labels import I32, I64
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,3 +59,28 @@ def group_sums(keys: tuple[I64, ...], values: I64) -> Groups:
         smallest=order[first],
         largest=order[last],
     )
+
+
+def tally(keys: I32 | I64, weight: I64) -> tuple[I64, I64, I64]:
+    """Return the different keys in order, how many rows of each weigh anything, and their sums (exact below 2**53)."""
+    if not len(keys):
+        return (np.empty(0, np.int64),) * 3
+    low = int(keys.min())
+    if int(keys.max()) - low < 2 * len(keys):  # dense: no need to sort
+        place, found = keys - low, None
+    else:
+        found, place = np.unique(keys, return_inverse=True)
+    rows = np.bincount(place)
+    there = np.flatnonzero(rows)
+    count, total = (np.bincount(place, weights=w, minlength=len(rows))[there] for w in (weight > 0, weight))
+    return (there + low if found is None else found).astype(np.int64), count.astype(np.int64), total.astype(np.int64)
+
+
+def rows_of_each(keys: I64) -> Iterator[tuple[int, I64]]:
+    """Yield the different keys in order, each with its rows, in order."""
+    if not len(keys):
+        return
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+    yield from zip(ordered[first].tolist(), np.split(order, first[1:]), strict=True)

@@ -9,7 +9,6 @@ import numpy as np
 from npuperf.documents.analysis import Elasticity
 from npuperf.host.blame import Blamed, HostThreads, blame_waits, main_thread
 from npuperf.host.nesting import Nesting
-from npuperf.host.pauses import paused
 from npuperf.host.reads import only_waiting
 from npuperf.host.sections import Sections, find_sections
 from npuperf.host.syncs import SyncPoint, Syncs, find_syncs, sync_points
@@ -112,22 +111,6 @@ class Study:
         """Return start and end of a step that exists."""
         at = int(np.flatnonzero(self.step_numbers == step)[0])
         return int(self.steps.start[at]), int(self.steps.end[at])
-
-    def idle_after(self, calls: I64, span: tuple[int, int]) -> int:
-        """Return for how long within ``span`` the device idled that ran dry while the host was in these waits.
-
-        Pauses of the host that followed have nothing to do with them.
-        """
-        gaps = self.timeline.idle
-        began = gaps.start + self.launches.skew
-        order = calls[np.argsort(self.syncs.start[calls], kind="stable")]
-        at = np.searchsorted(self.syncs.start[order], began, side="right") - 1
-        inside = (at >= 0) & (began <= self.syncs.end[order[np.maximum(at, 0)]])
-        chosen = inside & gaps.known & (gaps.start >= span[0]) & (gaps.start < span[1])
-        pauses = paused(self.blamed, gaps, self.pause_ns)
-        gap = np.searchsorted(gaps.start, pauses.start, side="right") - 1
-        unrelated = int((pauses.end - pauses.start)[chosen[gap]].sum())
-        return int((gaps.ready - gaps.start)[chosen].sum()) - unrelated
 
 
 def _returns(syncs: Syncs, nesting: Nesting) -> Returns:

@@ -55,7 +55,11 @@ class Launches:
 
     def filter(self, chosen: Mask) -> Launches:
         """Return the launches of some of the tasks."""
-        return replace(self, end=self.end[chosen])
+        return self.take(np.flatnonzero(chosen))
+
+    def take(self, index: I64) -> Launches:
+        """Return the launches of the tasks at ``index``."""
+        return replace(self, end=self.end[index])
 
 
 @dataclass(frozen=True, slots=True)

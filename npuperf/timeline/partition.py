@@ -114,19 +114,22 @@ def span_of(tasks: Tasks) -> tuple[int, int]:
     return int(tasks.start[active].min()), int(tasks.end[active].max())
 
 
-def lay_out(tasks: Tasks, launches: Launches, span: tuple[int, int] | None = None) -> Timeline:
-    """Lay out the time of a device, or of one stream within the device's ``span``."""
-    active = tasks.work != Work.CONTROL
-    compute = tasks.work == Work.COMPUTE
-    both = compute | (tasks.work == Work.COMMUNICATION)
-    everything = Intervals.union(tasks.start[active], tasks.end[active])
+def lay_out(tasks: Tasks, launches: Launches, span: tuple[int, int] | None = None, rows: I64 | None = None) -> Timeline:
+    """Lay out the time of a device, or within the device's ``span`` that of some ``rows``, one stream's, say."""
+    starts, ends, work = tasks.start, tasks.end, tasks.work
+    if rows is not None:
+        starts, ends, work, launches = starts[rows], ends[rows], work[rows], launches.take(rows)
+    active = work != Work.CONTROL
+    compute = work == Work.COMPUTE
+    both = compute | (work == Work.COMMUNICATION)
+    everything = Intervals.union(starts[active], ends[active])
     start, end = span or span_of(tasks)
     return Timeline(
         span=(start, end),
-        compute=Intervals.union(tasks.start[compute], tasks.end[compute]),
-        compute_comm=Intervals.union(tasks.start[both], tasks.end[both]),
+        compute=Intervals.union(starts[compute], ends[compute]),
+        compute_comm=Intervals.union(starts[both], ends[both]),
         active=everything,
-        idle=_split(everything.gaps(start, end), tasks.start, np.flatnonzero(active), launches),
+        idle=_split(everything.gaps(start, end), starts, np.flatnonzero(active), launches),
     )
 
 
