@@ -1,130 +1,361 @@
-"""How fast is ``npuperf analyze``? Ratios against the cost of merely reading the same files, in one run.
+"""How fast is ``npuperf analyze``, and how much memory does it take? Ratios, measured side by side in one run.
 
-    python benchmarks/bench_analyze.py [--kernels 1000000] [--data DIR]
+    python benchmarks/bench_analyze.py [PART ...] [--sizes 100000,300000,1000000] [--data DIR] [--update-docs]
 
-Every measurement is a child process; memory is its peak resident set. "merely reading" is a script of its own
-that shares no code with npuperf: pyarrow.csv with the columns that analyze needs, then the trace decoded with
-msgspec in 16 MB pieces, and nothing done with either.
+Parts (all of them, unless some are named):
+
+    reading   analyze against merely reading the same files (readers.py), at every size; how time grows with the size
+    readers   what each reader needs for the trace alone, and ours
+    stages    where the time goes, and where it went in another checkout (--before)
+    cores     analyze on one core against all
+    cache     the second analyze of the same files against the first
+    small     the sample against importing numpy and pyarrow; --help against importing typer
+    db        a database against the same run as text files
+    gz        a packed trace against unpacking it and reading it unpacked
+    advisor   msprof-analyze (PyPI; in a virtual environment of its own) against analyze
+
+Data is generated (simulate.py) in a temporary folder, or in --data, where it is found again the next time. What is
+measured is printed as Markdown; with --update-docs it is kept in figures.json and shown in docs/performance.md and
+README.md. README.md in this folder says what each part needs.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
+import json
 import os
+import platform
+import shutil
 import subprocess
 import sys
 import tempfile
-import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
+
+import advisor
+from figures import FILE, ROOT, Goal, Row, compare, fill, kept, short, spaced, summary, tables
+from measuring import Command, Spread, Usage, in_turn
 
 HERE = Path(__file__).resolve().parent
-
-READ_ONLY = """
-import gc
-import sys
-import msgspec
-import pyarrow as pa
-import pyarrow.csv as pv
-
-class Args(msgspec.Struct, gc=False):
-    connection_id: int | str | None = None
-    task_type: str | None = msgspec.field(default=None, name="Task Type")
-
-class Event(msgspec.Struct, gc=False):
-    ph: str = ""
-    name: str = ""
-    cat: str | None = None
-    pid: int | None = None
-    tid: int | None = None
-    ts: str | None = None
-    dur: float | None = None
-    id: int | str | None = None
-    args: Args | None = None
-
-kernels, timeline = sys.argv[1:]
-header = open(kernels).readline().strip().split(",")
-exact = {c: pa.decimal128(20, 3) for c in ("Start Time(us)", "Duration(us)", "Wait Time(us)")}
-whole = {c: pa.int64() for c in header if c.startswith(("Block ", "Mix Block ", "Step Id", "Device_id", "Stream ID"))}
-texts = ("Name", "Type", "Accelerator Core", "OP State", "Input Shapes")
-words = {c: pa.dictionary(pa.int32(), pa.string()) for c in texts}
-counters = ("_ratio", "_rate", "utilization(%)", "aicore_time(us)", "aiv_time(us)")
-ratios = {c: pa.float32() for c in header if c.endswith(counters)}
-types = exact | whole | words | ratios
-nulls = {"null_values": ["", "N/A"], "strings_can_be_null": True}
-convert = pv.ConvertOptions(column_types=types, include_columns=list(types), **nulls)
-table = pv.read_csv(kernels, convert_options=convert, parse_options=pv.ParseOptions(newlines_in_values=True))
-assert table.num_rows
-del table
-
-gc.disable()
-decode = msgspec.json.Decoder(list[Event]).decode
-events = 0
-with open(timeline, "rb") as file:
-    rest = b""
-    while block := file.read(16 << 20):
-        buffer = (rest + block).lstrip(b"[, ")
-        cut = buffer.rfind(b"}, {")
-        events += len(decode(b"[" + buffer[: cut + 1] + b"]"))
-        rest = buffer[cut + 1 :]
-    events += len(decode(b"[" + rest.lstrip(b", ")))
-assert events
-"""
+SAMPLE = ROOT / "samples" / "transformer_ascend_pt"
+OUTPUT = "ASCEND_PROFILER_OUTPUT"
+SHORT_ROUNDS = 3  # times as many for commands of less than a second
+READERS = ("duckdb", "msgspec")
+TRACE_READERS = {
+    "DuckDB, `read_json`": ("duckdb", "as text", "no"),
+    "msgspec, structs, then columns": ("msgspec", "as text", "piece by piece"),
+    "pyarrow.json, an event per line": ("pyarrow_json", "as text", "no"),
+}
+OURS = "from pathlib import Path; from sys import argv; from npuperf.readers.log import ReadLog; " \
+       "from npuperf.readers.trace import read_trace; read_trace([Path(argv[1])], ReadLog())"  # fmt: skip
 
 
-def measure(command: list[str], repeat: int = 1) -> tuple[float, float]:
-    """Run a command; return the best wall time in seconds and the peak memory in MB."""
-    seconds, megabytes = [], []
-    for _ in range(repeat):
-        start = time.perf_counter()
-        child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        _, status, usage = os.wait4(child.pid, 0)
-        child.returncode = os.waitstatus_to_exitcode(status)
-        if child.returncode:
-            raise SystemExit(f"failed: {command}")
-        seconds.append(time.perf_counter() - start)
-        megabytes.append(usage.ru_maxrss / 1024)
-    return min(seconds), max(megabytes)
+@dataclass
+class Workshop:
+    """Where files are made, how often commands are run, and on what."""
+
+    data: Path
+    sizes: list[int]
+    rounds: int
+    advisor_sizes: list[int]
+    before: Path | None = None
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Keep caches and state here, so that nothing of the user's is used or changed."""
+        self.data.mkdir(parents=True, exist_ok=True)
+        for name in ("CACHE", "STATE", "CONFIG", "DATA"):
+            self.environment[f"XDG_{name}_HOME"] = str(self.data / "home" / name.lower())
+
+    def profile(self, kernels: int) -> Path:
+        """Return a generated profile; make it if it is not there yet."""
+        out = self.data / f"kernels_{kernels}_ascend_pt"
+        if not out.exists():
+            print(f"  generating {out.name}", file=sys.stderr, flush=True)
+            unfinished = out.with_name("unfinished")
+            shutil.rmtree(unfinished, ignore_errors=True)
+            command = [sys.executable, str(HERE / "simulate.py"), str(unfinished), "--kernels", str(kernels)]
+            subprocess.run([*command, "--preset", "bench"], check=True, stdout=subprocess.DEVNULL)
+            unfinished.rename(out)
+        return out
+
+    def analyze(self, path: Path, checkout: Path = ROOT, *, cached: bool = False, **more: Any) -> Command:
+        """Return the command, without a cache unless ``cached``."""
+        environment = self.environment | {"PYTHONPATH": str(checkout)} | ({} if cached else {"NPUPERF_NO_CACHE": "1"})
+        return Command([sys.executable, "-m", "npuperf", "analyze", str(path)], environment, **more)
+
+    def forget(self) -> None:
+        """Remove what was cached."""
+        shutil.rmtree(self.data / "home" / "cache", ignore_errors=True)
 
 
-def row(name: str, seconds: float, megabytes: float, ratio: float | None, limit: str) -> None:
-    """Print one line of the table."""
-    print(f"{name:<34}{seconds:>9.2f} s{megabytes:>9.0f} MB{'' if ratio is None else f'{ratio:9.2f}×'}  {limit}")
+def files(profile: Path) -> tuple[Path, Path]:
+    """Return the kernel table and the trace."""
+    return profile / OUTPUT / "kernel_details.csv", profile / OUTPUT / "trace_view.json"
 
 
-def bench_analyze(data: Path, repeat: int) -> None:
-    """Compare the whole command with merely reading its input."""
-    output = data / "ASCEND_PROFILER_OUTPUT"
-    kernels, timeline = output / "kernel_details.csv", output / "trace_view.json"
-    sizes = [file.stat().st_size / 1e6 for file in (kernels, timeline)]
-    print("{:.0f} MB of CSV and {:.0f} MB of trace".format(*sizes))
-    base = measure([sys.executable, "-c", READ_ONLY, str(kernels), str(timeline)], repeat)
-    row("merely reading", *base, None, "")
-    full = measure([sys.executable, "-m", "npuperf", "analyze", str(data)], repeat)
-    row("npuperf analyze", *full, full[0] / base[0], "limit 3×, 1500 MB")
+def python(*arguments: str) -> Command:
+    """Return a command of this Python."""
+    return Command([sys.executable, *arguments])
 
 
-def bench_help(repeat: int) -> None:
-    """Compare ``--help`` with importing typer."""
-    base = measure([sys.executable, "-c", "import typer"], repeat)
-    row("import typer", *base, None, "")
-    shown = measure([sys.executable, "-m", "npuperf", "--help"], repeat)
-    row("npuperf --help", *shown, shown[0] / base[0], "limit 2×")
+def reading(shop: Workshop) -> list[Row]:
+    """Compare with the faster of the frozen readers."""
+    commands = {}
+    for size in shop.sizes:
+        profile = shop.profile(size)
+        table, trace = files(profile)
+        commands[f"analyze {size}"] = shop.analyze(profile)
+        for reader in READERS:
+            arguments = [str(HERE / "readers.py"), reader, "--table", str(table), "--trace", str(trace)]
+            commands[f"{reader} {size}"] = python(*arguments)
+    taken = in_turn(commands, shop.rounds)
+    rows = [_against_floor(taken, size) for size in shop.sizes]
+    first, last = min(shop.sizes), max(shop.sizes)
+    if last > first:
+        goal = Goal("cpu", "≤", 1.05 * last / first)
+        one, other = taken[f"analyze {last}"], taken[f"analyze {first}"]
+        rows.append(compare("analyze", one, f"analyze of {spaced(first)} kernels", other, last, goal))
+    return rows
+
+
+def _against_floor(taken: Mapping[str, list[Usage]], size: int) -> Row:
+    floor = min(READERS, key=lambda reader: Spread.of([u.cpu for u in taken[f"{reader} {size}"]]).median)
+    goals = [Goal("cpu", "≤", 1.5), *([Goal("megabytes", "≤", 700)] if size == 1_000_000 else [])]
+    against = f"merely reading (pyarrow.csv, {floor})"
+    return compare("analyze", taken[f"analyze {size}"], against, taken[f"{floor} {size}"], size, *goals)
+
+
+def readers(shop: Workshop) -> list[dict[str, str]]:
+    """Read the trace of the smallest profile in every way, ours with imports as the others."""
+    _, trace = files(shop.profile(min(shop.sizes)))
+    arguments = {name: (str(HERE / "readers.py"), key, "--trace") for name, (key, *_) in TRACE_READERS.items()}
+    commands = {name: python(*given, str(trace)) for name, given in arguments.items()}
+    ours = [("npuperf", ROOT), *([("npuperf before", shop.before)] if shop.before else [])]
+    for name, checkout in ours:
+        environment = shop.environment | {"PYTHONPATH": str(checkout)}
+        commands[name] = Command([sys.executable, "-c", OURS, str(trace)], environment)
+    taken = in_turn(commands, shop.rounds)
+    megabytes = trace.stat().st_size / 1e6
+    facts = {name: tuple(rest) for name, (_, *rest) in TRACE_READERS.items()}
+    rows = []
+    for name, used in taken.items():
+        exact, salvages = facts.get(name, ("int64 ns", "event by event"))
+        cpu = Spread.of([u.cpu for u in used])
+        rows.append(
+            {
+                "reader": name,
+                f"CPU s for {megabytes:.0f} MB": f"{short(cpu.median)} [{short(cpu.least)}–{short(cpu.greatest)}]",
+                "peak MB": f"{Spread.of([u.peak for u in used]).median:.0f}",
+                "exact times": exact,
+                "salvages damaged files": salvages,
+            }
+        )
+    return rows
+
+
+def stages(shop: Workshop) -> list[dict[str, str]]:
+    """Take CPU time stage by stage, at the smallest and the largest size, each the least of the rounds."""
+    versions = {"before": shop.before, "now": ROOT} if shop.before else {"now": ROOT}
+    columns = {}
+    for size in sorted({min(shop.sizes), max(shop.sizes)}):
+        laps: dict[str, list[dict[str, float]]] = {version: [] for version in versions}
+        for _ in range(shop.rounds):
+            for version, checkout in versions.items():
+                laps[version].append(_stages(shop, shop.profile(size), checkout))
+        for version, runs in laps.items():
+            columns[f"{spaced(size)}: {version}"] = {name: min(run[name] for run in runs) for name in runs[0]}
+    names = next(iter(columns.values()))
+    return [{"stage": name, **{key: f"{laps[name]:.2f}" for key, laps in columns.items()}} for name in names]
+
+
+def _stages(shop: Workshop, profile: Path, checkout: Path | None) -> dict[str, float]:
+    environment = os.environ | shop.environment | {"PYTHONPATH": str(checkout), "NPUPERF_NO_CACHE": "1"}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    command = [sys.executable, str(HERE / "stages.py"), str(profile)]
+    laps = json.loads(subprocess.run(command, check=True, capture_output=True, env=environment).stdout)
+    assert isinstance(laps, dict)
+    return laps
+
+
+def cores(shop: Workshop) -> list[Row]:
+    """Bind the whole command to one core."""
+    size = max(shop.sizes)
+    profile = shop.profile(size)
+    every = f"analyze on {len(os.sched_getaffinity(0))} cores"
+    one = shop.analyze(profile, one_core=True)
+    taken = in_turn({"analyze on one core": one, every: shop.analyze(profile)}, shop.rounds)
+    goal = Goal("wall", "≥", 1.5)
+    return [compare("analyze on one core", taken["analyze on one core"], every, taken[every], size, goal)]
+
+
+def cache(shop: Workshop) -> list[Row]:
+    """Analyze with an empty cache, then again; and a question that was not asked before, from the cached columns."""
+    rows = []
+    for size in sorted({min(shop.sizes), max(shop.sizes)}):
+        profile = shop.profile(size)
+        again = shop.analyze(profile, cached=True)
+        asked = Command([*again.arguments, "--what-if", "host*0.7"], again.environment)
+        commands = {
+            "without": shop.analyze(profile),
+            "first": shop.analyze(profile, cached=True, before=shop.forget),
+            "second": again,
+            "other": asked,
+        }
+        taken = in_turn(commands, shop.rounds, ordered=True)
+        goals = (Goal("cpu", "≤", 0.1), *([Goal("seconds", "≤", 0.5)] if size == 100_000 else []))
+        rows.append(compare("second analyze", taken["second"], "first analyze", taken["first"], size, *goals))
+        rows.append(compare("analyze with another --what-if", taken["other"], "first analyze", taken["first"], size))
+        rows.append(compare("first analyze", taken["first"], "analyze --no-cache", taken["without"], size))
+    shop.forget()
+    return rows
+
+
+def small(shop: Workshop) -> list[Row]:
+    """Compare what is mostly start-up with what must be imported."""
+    libraries, typer = '`python -c "import numpy, pyarrow.csv"`', '`python -c "import typer"`'
+    helped = Command([sys.executable, "-m", "npuperf", "--help"], shop.environment | {"PYTHONPATH": str(ROOT)})
+    commands = {
+        "sample": shop.analyze(SAMPLE),
+        "libraries": python("-c", "import numpy, pyarrow.csv"),
+        "help": helped,
+        "typer": python("-c", "import typer"),
+    }
+    taken = in_turn(commands, SHORT_ROUNDS * shop.rounds)
+    goals = (Goal("cpu", "≤", 3), Goal("seconds", "≤", 0.5))
+    return [
+        compare("analyze of the sample", taken["sample"], libraries, taken["libraries"], 156, *goals),
+        compare("`npuperf --help`", taken["help"], typer, taken["typer"], None, Goal("cpu", "≤", 1.5)),
+    ]
+
+
+def db(shop: Workshop) -> list[Row]:
+    """Compare a database with the text files that it was made of, by the tests' converter."""
+    size = min(shop.sizes)
+    text = shop.profile(size)
+    made = shop.data / "db" / text.name
+    if not made.exists():
+        shutil.rmtree(made.parent, ignore_errors=True)
+        code = "import sys; from pathlib import Path; from conversion import to_db; to_db(*map(Path, sys.argv[1:]))"
+        environment = os.environ | {"PYTHONPATH": str(ROOT / "tests")}
+        subprocess.run([sys.executable, "-c", code, str(text), str(made.parent)], check=True, env=environment)
+    taken = in_turn({"db": shop.analyze(made), "text": shop.analyze(text)}, shop.rounds)
+    goals = (Goal("cpu", "≤", 1), Goal("memory", "≤", 1))
+    return [compare("analyze of a .db", taken["db"], "analyze of the same run as text", taken["text"], size, *goals)]
+
+
+def gz(shop: Workshop) -> list[Row]:
+    """Compare a packed trace alone with gunzip, and with the plain trace plus gunzip."""
+    size = min(shop.sizes)
+    _, trace = files(shop.profile(size))
+    packed = shop.data / f"trace_{size}.json.gz"
+    if not packed.exists():
+        with trace.open("rb") as source, gzip.open(packed, "wb", compresslevel=6) as target:
+            shutil.copyfileobj(source, target, 1 << 20)
+    commands = {
+        "packed": shop.analyze(packed),
+        "plain": shop.analyze(trace),
+        "gunzip": Command(["gzip", "-dc", str(packed)]),
+    }
+    taken = in_turn(commands, shop.rounds)
+    both = [one + other for one, other in zip(taken["gunzip"], taken["plain"], strict=True)]
+    name = "analyze of a trace as .json.gz"
+    goal = Goal("wall", "≤", 1)
+    return [
+        compare(name, taken["packed"], "`gzip -dc`, then analyze of the unpacked trace", both, size, goal),
+        compare(name, taken["packed"], "`gzip -dc` alone", taken["gunzip"], size),
+    ]
+
+
+def advise(shop: Workshop) -> list[Row]:
+    """Compare with msprof-analyze on the same profile."""
+    program = advisor.install(shop.data / "msprof-analyze")
+    name = f"`msprof-analyze advisor all` {advisor.version(program)}"
+    rows = []
+    for size in shop.advisor_sizes:
+        profile = shop.profile(size)
+        out = shop.data / "advised"
+        commands = {name: advisor.advise(program, profile, out), "analyze": shop.analyze(profile)}
+        taken = in_turn(commands, shop.rounds)
+        goals = (Goal("cpu", "≥", 50), Goal("memory", "≥", 10))
+        rows.append(compare(name, taken[name], "analyze", taken["analyze"], size, *goals))
+    return rows
+
+
+Part = Callable[[Workshop], Iterable[Any]]
+PARTS: dict[str, tuple[str, Part]] = {
+    "reading": ("Against merely reading the same files", reading),
+    "readers": ("Readers of a trace", readers),
+    "stages": ("CPU seconds of the stages", stages),
+    "cores": ("One core and all", cores),
+    "cache": ("The second time", cache),
+    "small": ("Small profiles and --help", small),
+    "db": ("Databases", db),
+    "gz": ("Packed traces", gz),
+    "advisor": ("Against msprof-analyze", advise),
+}
+
+
+def where() -> str:
+    """Say on what was measured."""
+    commit = subprocess.run(
+        ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    ).stdout.strip()
+    cores = len(os.sched_getaffinity(0))
+    today = datetime.now(timezone.utc).strftime("%Y-%m-%d")
+    return f"{today}, commit {commit or '?'}, {cores} cores, {platform.machine()}, Python {platform.python_version()}"
+
+
+def measured(shop: Workshop, names: Iterable[str]) -> dict[str, Any]:
+    """Measure these parts."""
+    found = {}
+    for name in names:
+        title, part = PARTS[name]
+        print(title, file=sys.stderr, flush=True)
+        rows = [*part(shop)]
+        found[name] = {"title": title, "where": where(), "rows": kept(rows) if isinstance(rows[0], Row) else rows}
+    return found
+
+
+def keep(found: Mapping[str, Any]) -> None:
+    """Put figures beside those of earlier runs, and into the pages."""
+    earlier = json.loads(FILE.read_text("utf-8")) if FILE.exists() else {}
+    every = {name: (earlier | found)[name] for name in PARTS if name in earlier | found}
+    FILE.write_text(json.dumps(every, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    fill(ROOT / "docs" / "performance.md", "figures", tables(every))
+    fill(ROOT / "README.md", "speed", summary(every))
+
+
+def numbers(text: str) -> list[int]:
+    """Read a list of sizes."""
+    return [int(part) for part in text.split(",")]
 
 
 def main() -> None:
-    """Generate the profile if there is none, then measure."""
+    """Measure what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kernels", type=int, default=1_000_000)
-    parser.add_argument("--data", type=Path, help="a generated profile to use (or to make)")
-    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("parts", nargs="*", metavar="PART", choices=[*PARTS, []], help="default: all")
+    parser.add_argument("--sizes", type=numbers, default=[100_000, 300_000, 1_000_000], help="kernels, with commas")
+    parser.add_argument("--advisor-sizes", type=numbers, default=[100_000, 300_000])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--data", type=Path, help="a folder for profiles, databases and environments; kept")
+    parser.add_argument("--before", type=Path, help="a checkout of an earlier version, for readers and stages")
+    parser.add_argument("--json", type=Path, help="write the figures here")
+    parser.add_argument("--update-docs", action="store_true")
     options = parser.parse_args()
-    bench_help(10)
     with tempfile.TemporaryDirectory() as scratch:
-        data = options.data or Path(scratch) / "bench_ascend_pt"
-        if not data.exists():
-            command = [sys.executable, str(HERE / "simulate.py"), str(data), "--kernels", str(options.kernels)]
-            subprocess.run([*command, "--preset", "bench"], check=True, stdout=subprocess.DEVNULL)
-        bench_analyze(data, options.repeat)
+        data = (options.data or Path(scratch)).resolve()
+        shop = Workshop(data, options.sizes, options.rounds, options.advisor_sizes, options.before)
+        found = measured(shop, options.parts or PARTS)
+    print(tables(found))
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    if options.update_docs:
+        keep(found)
 
 
 if __name__ == "__main__":
