@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from msgspec import structs
 from rich.console import RenderableType
 from rich.text import Text
 
 from npuperf.documents.analysis import Device, Operator, Partition, Result
-from npuperf.documents.cluster import Cluster
 from npuperf.messages import Message, chain, say
 from npuperf.render import View
 from npuperf.render.analysis_page import PARTITION_TABLE, apart_line, check_line, partition_rows
 from npuperf.render.analysis_tables import DEVICES, LONG, OPERATORS, STEPS, TABLES
-from npuperf.render.cluster_text import ROOMS, Room, job_parts, roots_shown
-from npuperf.render.cluster_words import job_line
 from npuperf.render.core_text import core_lines, gate_parts
 from npuperf.render.dependency_text import dependency_lines
 from npuperf.render.finding_text import finding_lines, footer, what_if_lines
@@ -27,13 +23,11 @@ from npuperf.render.scope_text import scope_sections
 from npuperf.render.tables import Cell, Column, Table, fill, filled
 from npuperf.render.terminal import BOUNDS, Fitted, line, line_text, print_all, rows_of, section
 from npuperf.render.terminal import render_text as render_page
-from npuperf.render.words import BOUND, outside_lines, steps_line, sure, verdict_of
+from npuperf.render.words import BOUND, steps_line, sure, verdict_of
 
 #: The field's short names, to leave room for the code line.
 _CORES: Final = {"AI_CORE": "AIC", "AI_VECTOR_CORE": "AIV", "COMMUNICATION": "COMM"}
 _DEVICES, _OPERATORS, _STEPS = 16, 8, 5
-#: A job's screen has no more lines, whatever the number of ranks.
-_LINES: Final = 45
 
 
 def render_text(result: Result, view: View) -> str:
@@ -42,39 +36,22 @@ def render_text(result: Result, view: View) -> str:
         return render_page(result, view)
     if result.cluster is None:
         return print_all(_screen(result, view), view)
-    if view.full or view.top is not None:
-        return print_all(_job_screen(result, result.cluster, view, ROOMS[0]), view)
-    screens = (print_all(_job_screen(result, result.cluster, view, room), view) for room in ROOMS)
-    return next((screen for screen in screens if screen.count("\n") <= _LINES), None) or print_all(
-        _job_screen(result, result.cluster, view, ROOMS[-1]), view
-    )
+    from npuperf.render.job_screen import render_job  # much that one device has no use for
+
+    return render_job(result, result.cluster, view)
 
 
 def _screen(result: Result, view: View) -> Iterator[RenderableType]:
-    yield from _head(result, steps_line(result), view)
-    yield from _devices(result, view)
+    yield from head(result, steps_line(result), view)
+    yield from devices(result, view)
     yield from finding_lines(result, view)
     if view.full:
-        yield from _all_tables(result, view)
+        yield from all_tables(result, view)
     yield from footer(result, view)
 
 
-def _job_screen(result: Result, cluster: Cluster, view: View, room: Room) -> Iterator[RenderableType]:
-    """Show what the ranks tell together; what each of them does follows where everything is wanted."""
-    yield from _head(result, chain(job_line(cluster), *outside_lines(result.devices), by=" · "), view)
-    yield from job_parts(cluster, view, room)
-    said = {root.title for root in roots_shown(cluster, view, room)}
-    more = structs.replace(result, findings=[f for f in result.findings if f.title not in said])
-    yield from finding_lines(more, view, room.findings, brief=room.brief and not view.full)
-    if view.full:
-        yield from _devices(result, view)
-        yield from _all_tables(result, view)
-    else:
-        yield from what_if_lines(result, view, room.changes)
-    yield from footer(result, view, room.notes)
-
-
-def _head(result: Result, steps: Message, view: View) -> Iterator[RenderableType]:
+def head(result: Result, steps: Message, view: View) -> Iterator[RenderableType]:
+    """Yield what every screen begins with: what was analyzed, and the verdict."""
     yield _header(result)
     yield line(steps, "bold")
     yield _verdict(result)
@@ -82,7 +59,8 @@ def _head(result: Result, steps: Message, view: View) -> Iterator[RenderableType
     yield from gate_parts(result, view)
 
 
-def _devices(result: Result, view: View) -> Iterator[RenderableType]:
+def devices(result: Result, view: View) -> Iterator[RenderableType]:
+    """Yield where the time of the devices goes."""
     if len(result.devices) == 1:
         yield _partition(result, view)
     elif result.devices:
@@ -195,7 +173,8 @@ def _compact(table: Table, result: Result, view: View, rows: int) -> Iterator[Re
         yield section(found.title, Fitted(found, one_line=True))
 
 
-def _all_tables(result: Result, view: View) -> Iterator[RenderableType]:
+def all_tables(result: Result, view: View) -> Iterator[RenderableType]:
+    """Yield every table that is not on the screen anyway."""
     alone = len(result.devices) == 1 and result.devices[0].window == result.devices[0].partition
     shown_before = {"findings", *LONG, *(("devices",) if alone else ())}
     for table in TABLES:
