@@ -18,14 +18,15 @@ import pyarrow.compute as pc
 
 from npuperf.messages import say_n
 from npuperf.model.columns import NULLS, UNSET_INTS
-from npuperf.model.labels import F32, I64, Labels, Mask
+from npuperf.model.labels import F32, I32, I64, Labels, Mask
 from npuperf.model.tasks import NO_TIME, UNKNOWN
 from npuperf.readers.log import ReadLog
+from npuperf.units import NS_PER_US
 
 #: Times in µs with picoseconds: 16 digits of an epoch stay exact.
 TIME_TYPE: Final = pa.decimal128(30, 6)
 #: Times beyond this many ns (the year 2096) are damage; differences of sane ones fit into 64 bits.
-_LATEST: Final = decimal.Decimal(4 * 10**18)
+LATEST_NS: Final = 4 * 10**18
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,44 +62,50 @@ def _cast(text: pa.ChunkedArray, kind: pa.DataType, cells: Cells | None) -> pa.C
         return pc.struct_field(digits, "n").cast(kind)
 
 
-def as_times(column: pa.ChunkedArray, scale: int | None, cells: Cells) -> I64:
-    """Convert to whole nanoseconds; a header without unit is told by magnitude (epoch ns are ~1e18)."""
-    if column.type == pa.string():
-        column = _cast(column, TIME_TYPE, cells)
-    if scale is None:
-        largest = pc.max(column).as_py()
-        scale = 1 if largest is not None and largest >= 10**17 else 1000
-    ns = pc.round(pc.multiply(column, pa.scalar(scale, pa.decimal128(7, 0))), ndigits=0)
-    sane = pc.less(pc.abs(ns), pa.scalar(_LATEST, pa.decimal128(38, 6)))
+def as_times(text: pa.ChunkedArray, scale: int | None, cells: Cells) -> I64:
+    """Convert text to whole nanoseconds; a header without unit is told by magnitude."""
+    column = _cast(text, TIME_TYPE, cells)
+    return exact_times(column, scale_of(column) if scale is None else scale)
+
+
+def scale_of(column: pa.ChunkedArray | pa.Array) -> int:
+    """Tell the ns per unit of times by their magnitude (epoch ns are ~1e18)."""
+    largest = pc.max(column).as_py()
+    return 1 if largest is not None and largest >= 10**17 else NS_PER_US
+
+
+def exact_times(column: pa.ChunkedArray | pa.Array, scale: int) -> I64:
+    """Convert decimals of ``scale`` ns to whole nanoseconds."""
+    if scale >= 10**7:  # a product with more digits than the smaller type has
+        column = column.cast(pa.decimal256(30, 6))
+    ns = pc.round(pc.multiply(column, pa.scalar(decimal.Decimal(scale))), ndigits=0)
+    sane = pc.less(pc.abs(ns), pa.scalar(decimal.Decimal(LATEST_NS)))
     return _numpy(pc.if_else(sane, ns, None).cast(pa.int64(), safe=False), NO_TIME)
 
 
-def as_integers(column: pa.ChunkedArray, cells: Cells) -> I64:
-    """Convert to integers; unset-marker values count as not recorded."""
-    if column.type == pa.string():
-        column = pc.round(_cast(column, TIME_TYPE, cells)).cast(pa.int64(), safe=False)
+def as_integers(text: pa.ChunkedArray, cells: Cells) -> I64:
+    """Convert text to integers; unset-marker values count as not recorded."""
+    column = pc.round(_cast(text, TIME_TYPE, cells)).cast(pa.int64(), safe=False)
     values = _numpy(column, UNKNOWN)
     return np.where(np.isin(values, UNSET_INTS[:2]), UNKNOWN, values)
 
 
-def as_floats(column: pa.ChunkedArray) -> F32:
-    """Convert to numbers; what is unreadable or not recorded is NaN."""
-    if column.type == pa.string():
-        column = _cast(column, TIME_TYPE, None).cast(pa.float32())
-    return np.asarray(column.to_numpy(), np.float32)
+def as_floats(text: pa.ChunkedArray) -> F32:
+    """Convert text to numbers; what is unreadable or not recorded is NaN."""
+    return np.asarray(_cast(text, pa.float32(), None).to_numpy(), np.float32)
 
 
 def _numpy(column: pa.ChunkedArray, missing: int) -> I64:
     return np.asarray(pc.fill_null(column, missing).to_numpy(), np.int64)
 
 
-def first_text(columns: list[pa.ChunkedArray], size: int) -> Labels:
+def first_text(columns: list[Labels], size: int) -> Labels:
     """Take each row's text from the first column that has one."""
     if not columns:
         return Labels.missing(size)
-    result = labels(columns[0])
+    result = columns[0]
     for column in columns[1:]:
-        result = result.fill(labels(column))
+        result = result.fill(column)
     return result
 
 
@@ -112,8 +119,13 @@ def labels(column: pa.ChunkedArray | pa.Array) -> Labels:
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     codes = np.asarray(pc.fill_null(column.indices, -1).to_numpy(zero_copy_only=False), np.int32)
-    values = [None if v is None else v.strip().strip('"').strip() for v in column.dictionary.to_pylist()]
-    tidy = Labels.of([None if v in NULLS else v for v in values])
+    return tidy_labels(codes, column.dictionary.to_pylist())
+
+
+def tidy_labels(codes: I32, values: list[str | None]) -> Labels:
+    """Return a text column; cells lose outer space and quotes, null words become "not recorded"."""
+    stripped = [None if v is None else v.strip().strip('"').strip() for v in values]
+    tidy = Labels.of([None if v in NULLS else v for v in stripped])
     moved = np.append(tidy.codes, np.int32(-1))
     return Labels(moved[codes].astype(np.int32), tidy.names)
 

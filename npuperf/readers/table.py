@@ -1,8 +1,8 @@
 """CSV files of any version and condition to exact columns.
 
-Healthy files take the fast path, which reads every byte once: pyarrow with explicit types, so that 16-digit epochs
-stay exact. When a cell does not fit its type the file is read again as text and each cell is judged alone. When rows
-are broken it is read line by line, and every whole row is kept.
+Healthy files take the fast path, which reads every byte once, in batches, with explicit types. When a cell does not fit
+its type the file is read again as text and each cell is judged alone. When rows are broken it is read line by line, and
+every whole row is kept.
 """
 
 from __future__ import annotations
@@ -25,18 +25,25 @@ from npuperf.messages import say, say_n, series
 from npuperf.model.columns import NULLS, ColumnNames, Kind, Place, locate, pmu_name
 from npuperf.model.labels import F32, I64, Labels
 from npuperf.model.tasks import NO_TIME, UNKNOWN
-from npuperf.readers.cells import TIME_TYPE, Cells, as_floats, as_integers, as_times, coalesce, first_text
+from npuperf.readers.cells import Cells, as_floats, as_integers, as_times, coalesce, first_text, labels
+from npuperf.readers.growing import growing
 from npuperf.readers.lines import Form, plain, read_lines
 from npuperf.readers.log import ReadLog
 from npuperf.readers.unpack import HEAD_BYTES, sniff
 
+Column = I64 | F32 | Labels
+
+#: Times stay text: so they are exact, and faster to convert than decimals are to parse.
 _TYPES: Final = {
-    Kind.TIME: TIME_TYPE,
+    Kind.TIME: pa.string(),
     Kind.INT: pa.int64(),
     Kind.FLOAT: pa.float32(),
     Kind.TEXT: pa.dictionary(pa.int32(), pa.string()),
 }
+#: Blocks that fit into a processor's cache are parsed fastest; rows longer than one are left to the second path.
+_BATCH_BYTES: Final = 1 << 20
 _BLOCK_BYTES: Final = 8 << 20
+_ROWS_EXPECTED: Final = 1 << 21
 #: Headers named in the message that one is missing.
 _HEADERS_NAMED: Final = 8
 
@@ -67,10 +74,10 @@ class _Layout:
     kinds: dict[str, Kind]
     pmu: dict[str, int]
 
-    def wanted(self) -> dict[int, Kind]:
-        """Return the positions to read and how."""
-        wanted = {p.index: self.kinds[name] for name, places in self.places.items() for p in places}
-        return wanted | dict.fromkeys(self.pmu.values(), Kind.FLOAT)
+    def wanted(self) -> dict[int, tuple[Kind, int | None]]:
+        """Return the positions to read and how: the kind, and of times the ns per unit."""
+        wanted = {p.index: (self.kinds[name], p.scale) for name, places in self.places.items() for p in places}
+        return wanted | dict.fromkeys(self.pmu.values(), (Kind.FLOAT, None))
 
 
 def read_table(
@@ -85,20 +92,22 @@ def read_table(
         layout = _layout(path, head, columns, pmu)
         _check(path, layout, [c.headers[0] for c in columns if c.name in required and not layout.places[c.name]])
         _warn_duplicates(path, layout, log)
-        arrow = _read_fast(_Stream(file, head), layout, typed=True)
-    if arrow is None:  # a cell does not fit its type
+        found = _read_batches(_Stream(file, head), layout, _expected_rows(head, path))
+    text = None
+    if found is None:  # a cell does not fit its type
         with _opened(path) as file:
-            arrow = _read_fast(_Stream(file), layout, typed=False)
-    if arrow is None:
-        arrow = read_lines(path, layout.form, list(layout.wanted()), log)
+            text = _read_text(_Stream(file), layout)
+        if text is None:
+            text = read_lines(path, layout.form, list(layout.wanted()), log)
     if not _ends_with_newline(path):
         log.warn(
             say("{path}: the last row has no line end; it was kept, but the file may be cut short", path=str(path))
         )
-    table = _to_table(path, arrow, layout, log)
-    del arrow
+    if text is not None:
+        found = _judged(path, text, layout, log)
+    del text
     pa.default_memory_pool().release_unused()
-    return table
+    return _to_table(found or {}, layout)
 
 
 @contextmanager
@@ -190,10 +199,10 @@ class _Stream:
         return block
 
 
-def _options(layout: _Layout, types: dict[str, pa.DataType]) -> dict[str, Any]:
+def _options(layout: _Layout, types: dict[str, pa.DataType], block: int, *, newlines: bool) -> dict[str, Any]:
     names = [f"c{i}" for i in range(len(layout.headers))]
     return {
-        "parse_options": pv.ParseOptions(newlines_in_values=True, delimiter=layout.form.delimiter),
+        "parse_options": pv.ParseOptions(newlines_in_values=newlines, delimiter=layout.form.delimiter),
         "convert_options": pv.ConvertOptions(
             column_types=types,
             include_columns=list(types),
@@ -201,17 +210,41 @@ def _options(layout: _Layout, types: dict[str, pa.DataType]) -> dict[str, Any]:
             strings_can_be_null=True,
             quoted_strings_can_be_null=True,
         ),
-        "read_options": pv.ReadOptions(column_names=names, skip_rows=1, block_size=_BLOCK_BYTES),
+        "read_options": pv.ReadOptions(column_names=names, skip_rows=1, block_size=block),
     }
 
 
-def _read_fast(stream: _Stream, layout: _Layout, *, typed: bool) -> pa.Table | None:
-    """Read in one go; None where a row or (``typed``) a cell does not fit, or rows hide in one another's cells."""
+def _expected_rows(head: bytes, path: Path) -> int:
+    """Estimate the number of rows from those in the file's head: rather too many, but never absurdly many."""
+    return min(path.stat().st_size * (head.count(b"\n") + 1) * 9 // (len(head) * 8), _ROWS_EXPECTED)
+
+
+def _read_batches(stream: _Stream, layout: _Layout, rows: int) -> dict[int, Column] | None:
+    """Read in one go; None where a row or a cell does not fit, or rows hide in one another's cells."""
     if layout.form.encoding != "utf-8":
         return None
-    types = {f"c{i}": _TYPES[kind] if typed else pa.string() for i, kind in layout.wanted().items()}
+    wanted = layout.wanted()
+    columns = {i: growing(kind, scale, rows) for i, (kind, scale) in wanted.items()}
+    types = {f"c{i}": _TYPES[kind] for i, (kind, _) in wanted.items()}
+    read = 0
     try:
-        table = pv.read_csv(stream, **_options(layout, types))
+        with pv.open_csv(stream, **_options(layout, types, _BATCH_BYTES, newlines=False)) as batches:
+            for batch in batches:
+                read += batch.num_rows
+                if not all(column.add(cells) for column, cells in zip(columns.values(), batch.columns, strict=True)):
+                    return None
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError):
+        return None
+    return {i: column.whole() for i, column in columns.items()} if stream.newlines <= read + 1 else None
+
+
+def _read_text(stream: _Stream, layout: _Layout) -> pa.Table | None:
+    """Read as text in one go; None where a row does not fit, or rows hide in one another's cells."""
+    if layout.form.encoding != "utf-8":
+        return None
+    types = {f"c{i}": pa.string() for i in layout.wanted()}
+    try:
+        table = pv.read_csv(stream, **_options(layout, types, _BLOCK_BYTES, newlines=True))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError) as error:
         if "Could not skip initial" not in str(error):
             return None
@@ -227,20 +260,41 @@ def _ends_with_newline(path: Path) -> bool:
         return file.read(1) in (b"\n", b"\r", b"\x00")
 
 
-def _to_table(path: Path, arrow: pa.Table, layout: _Layout, log: ReadLog) -> RowTable:
+def _judged(path: Path, text: pa.Table, layout: _Layout, log: ReadLog) -> dict[int, Column]:
+    """Convert columns of text cell by cell."""
+    columns: dict[int, Column] = {}
+    for i, (kind, scale) in layout.wanted().items():
+        cells = Cells(path, layout.headers[i], log)
+        column = text.column(f"c{i}")
+        if kind is Kind.TEXT:
+            columns[i] = labels(column)
+        elif kind is Kind.TIME:
+            columns[i] = as_times(column, scale, cells)
+        else:
+            columns[i] = as_integers(column, cells) if kind is Kind.INT else as_floats(column)
+    return columns
+
+
+def _to_table(columns: dict[int, Any], layout: _Layout) -> RowTable:
+    """Put columns under our names; where several mean the same, each cell is that of the first that has one."""
+    rows = max(map(len, columns.values()), default=0)
     times: dict[str, I64] = {}
     ints: dict[str, I64] = {}
     texts: dict[str, Labels] = {}
     for name, places in layout.places.items():
         kind = layout.kinds[name]
-        columns = [(arrow.column(f"c{p.index}"), p) for p in places]
+        parts = [columns[p.index] for p in places]
         if kind is Kind.TEXT:
-            texts[name] = first_text([c for c, _ in columns], arrow.num_rows)
+            texts[name] = first_text(parts, rows)
         elif kind is Kind.TIME:
-            parts = [as_times(c, p.scale, Cells(path, layout.headers[p.index], log)) for c, p in columns]
-            times[name] = coalesce(parts, NO_TIME, arrow.num_rows)
+            times[name] = coalesce(parts, NO_TIME, rows)
         else:
-            parts = [as_integers(c, Cells(path, layout.headers[p.index], log)) for c, p in columns]
-            ints[name] = coalesce(parts, UNKNOWN, arrow.num_rows)
-    pmu = {name: as_floats(arrow.column(f"c{i}")) for name, i in layout.pmu.items()}
+            ints[name] = coalesce(parts, UNKNOWN, rows)
+    pmu = {name: _finite(columns[i]) for name, i in layout.pmu.items()}
     return RowTable(times, ints, texts, {k: v for k, v in pmu.items() if not np.isnan(v).all()})
+
+
+def _finite(values: F32) -> F32:
+    """No counter is infinite: such a cell tells nothing."""
+    endless = np.isinf(values)
+    return np.where(endless, np.float32(np.nan), values) if endless.any() else values

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
+from decimal import ROUND_HALF_EVEN, Decimal
 from pathlib import Path
 
+import numpy as np
 import pytest
 from build import EPOCH, HEADER, us
 from hypothesis import given, settings
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from npuperf.errors import InputError
 from npuperf.model.columns import KERNEL_COLUMNS, KERNEL_REQUIRED
+from npuperf.model.tasks import NO_TIME
 from npuperf.readers.log import ReadLog
 from npuperf.readers.recording import open_recording
 from npuperf.readers.table import RowTable, read_table
@@ -132,3 +134,79 @@ def test_times_are_exact(tmp_path_factory: pytest.TempPathFactory, times: list[t
     exact = [int(Decimal(us(EPOCH + s)) * 1000) for s, _ in times]
     assert table.times["start"].tolist() == exact
     assert table.times["dur"].tolist() == [d for _, d in times]
+
+
+def exact(cell: str, ns_per_unit: int) -> int:
+    """What a cell says, in ns: of its digits the first six behind the point count, halves go to the even number."""
+    whole, _, rest = cell.partition(".")
+    return int((Decimal(f"{whole}.{rest[:6] or 0}") * ns_per_unit).quantize(Decimal(1), ROUND_HALF_EVEN))
+
+
+DIGITS = st.integers(0, 10**9).flatmap(
+    lambda whole: st.integers(0, 9).flatmap(
+        lambda places: st.integers(0, 10**places - 1).map(
+            lambda rest: f"{whole}.{rest:0{places}d}" if places else str(whole)
+        )
+    )
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 10**12), st.booleans(), DIGITS), min_size=1, max_size=12),
+    st.sampled_from([("us", 10**3), ("ns", 1), ("ms", 10**6), ("s", 10**9)]),
+    st.booleans(),
+)
+def test_the_path_of_clean_tables_and_that_of_others_give_what_stands_there(
+    tmp_path_factory: pytest.TempPathFactory,
+    rows: list[tuple[int, bool, str]],
+    unit: tuple[str, int],
+    bad: bool,
+) -> None:
+    """An unreadable cell in another column sends the whole table down the other path."""
+    starts = [us(EPOCH + s).rstrip("0").rstrip(".") if short else us(EPOCH + s) for s, short, _ in rows]
+    lines = [f"{start},{dur},{'x' if bad else 7},0.1\n" for start, (_, _, dur) in zip(starts, rows, strict=True)]
+    text = f"Start Time(us),Duration({unit[0]}),Block Dim,aic_mac_ratio\n{''.join(lines)}"
+    table, _ = read(tmp_path_factory.mktemp("paths") / "k.csv", text)
+    assert table.times["start"].tolist() == [exact(s, 1000) for s in starts]
+    durations = [exact(dur, unit[1]) for _, _, dur in rows]
+    assert table.times["dur"].tolist() == [NO_TIME if d >= 4 * 10**18 else d for d in durations]
+    assert table.ints["block"].tolist() == [-1 if bad else 7] * len(rows)
+    assert table.pmu["aic_mac_ratio"].tolist() == [np.float32("0.1")] * len(rows)
+
+
+def test_columns_that_come_in_many_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred bytes at a time: names of one batch are found again in another, the last row lacks what others have."""
+    monkeypatch.setattr("npuperf.readers.table._BATCH_BYTES", 100)
+    monkeypatch.setattr("npuperf.readers.table._ROWS_EXPECTED", 1)
+    rows = "".join(f"{i}.250,{i % 7}.5,{i % 3},{'ABC'[i % 3]},{i}.5\n" for i in range(100)) + "100.250,1,N/A,N/A,\n"
+    table, log = read(tmp_path / "k.csv", f"Start Time(us),Duration(us),Block Dim,Name,aic_mac_ratio\n{rows}")
+    assert table.times["start"].tolist() == [1000 * i + 250 for i in range(101)]
+    assert table.times["dur"].tolist() == [1000 * (i % 7) + 500 for i in range(100)] + [1000]
+    assert table.ints["block"].tolist() == [i % 3 for i in range(100)] + [-1]
+    assert [table.texts["name"][i] for i in range(101)] == ["ABC"[i % 3] for i in range(100)] + [None]
+    assert table.pmu["aic_mac_ratio"][:100].tolist() == [i + 0.5 for i in range(100)]
+    assert np.isnan(table.pmu["aic_mac_ratio"][100]) and not log.warnings
+
+
+def test_times_without_unit_are_judged_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first batches hold small numbers only; the last row shows that all of them are ns."""
+    monkeypatch.setattr("npuperf.readers.table._BATCH_BYTES", 100)
+    rows = "".join(f"{i},1\n" for i in range(100)) + f"{T1},1\n"
+    table, _ = read(tmp_path / "k.csv", f"Task Start Time,Duration(us)\n{rows}")
+    assert table.times["start"].tolist() == [*range(100), T1]
+
+
+def test_cells_over_several_lines_at_the_seam_of_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("npuperf.readers.table._BATCH_BYTES", 100)
+    rows = "".join(f'{i}.5,1,"a\nb"\n' for i in range(60))
+    table, log = read(tmp_path / "k.csv", f"Start Time(us),Duration(us),Name\n{rows}")
+    assert table.times["start"].tolist() == [1000 * i + 500 for i in range(60)]
+    assert table.texts["name"].names == ("a\nb",) and not log.lost
+
+
+def test_an_infinite_counter_is_none(tmp_path: Path) -> None:
+    for other in ("7", "x"):
+        text = f"Start Time(us),Duration(us),Block Dim,aic_mac_ratio\n1,1,{other},inf\n2,1,1,0.5\n"
+        table, _ = read(tmp_path / "k.csv", text)
+        np.testing.assert_array_equal(table.pmu["aic_mac_ratio"], np.array([np.nan, 0.5], np.float32))
