@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from npuperf.model.chip import Cores
-from npuperf.scopes.expect import Expectation
-from npuperf.scopes.splits import Split
+if TYPE_CHECKING:  # an answer that is known needs nothing of what works it out
+    from npuperf.model.chip import Cores
+    from npuperf.scopes.expect import Expectation
+    from npuperf.scopes.splits import Split
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """``npuperf analyze``."""
 
 # Annotations are values here, not text: typer would evaluate every text four times.
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from npuperf.documents.analysis import Result
     from npuperf.model.chip import Cores
     from npuperf.readers.recording import Recording
+    from npuperf.scopes.expect import Expectation
 
 NAME: Final = "analyze"
 SUMMARY: Final = say("Show where the time goes, what limits it, and what to look at first.")
@@ -253,13 +254,12 @@ def _request(
     cores: str | None,
     soc: str | None,
     plog: Path | None,
-    cores_of: Iterable[str],
-    expect_cores: Iterable[str],
+    cores_of: Sequence[str],
+    expect_cores: Sequence[str],
 ) -> "AnalyzeRequest":
     with loading():
         from npuperf.analyze.request import AnalyzeRequest
         from npuperf.model.ranks import rank_list
-        from npuperf.scopes.expect import parse_expectation
 
     used = chosen(ctx)
     if plog is None and ctx.params["before"] is not None:
@@ -273,14 +273,25 @@ def _request(
         cores=_cores(cores, soc),
         plog=plog,
         cores_of=_cores_of(cores_of),
-        expect=tuple(parse_expectation("--expect-cores", text) for text in expect_cores),
+        expect=_expected(expect_cores),
         rules=used.rules if used else (),
         thresholds=used.thresholds if used else {},
     )
 
 
-def _cores_of(texts: Iterable[str]) -> dict[int, tuple[int, int]]:
+def _expected(texts: Sequence[str]) -> "tuple[Expectation, ...]":
+    """Read limits that kernels must obey."""
+    if not texts:
+        return ()
+    from npuperf.scopes.expect import parse_expectation
+
+    return tuple(parse_expectation("--expect-cores", text) for text in texts)
+
+
+def _cores_of(texts: Sequence[str]) -> dict[int, tuple[int, int]]:
     """Read limits of streams."""
+    if not texts:
+        return {}
     from npuperf.scopes.expect import parse_expectation
 
     found: dict[int, tuple[int, int]] = {}
