@@ -135,8 +135,10 @@ def _rows_missing(tasks: Tasks, wait: I64) -> bool:
 
     Half of all gaps (at least 4, longer than 1 µs beyond the wait) must contradict it.
     """
-    order = np.lexsort((tasks.end, tasks.start))
-    start, end, wait = tasks.start[order], tasks.end[order], wait[order]
+    start, end = tasks.start, tasks.end
+    if not (start[1:] > start[:-1]).all():
+        order = np.lexsort((end, start))
+        start, end, wait = start[order], end[order], wait[order]
     gap = start[1:] - np.maximum.accumulate(end)[:-1]
     judged = (gap > NS_PER_US) & (wait[1:] != NO_TIME)
     false = judged & (gap > 2 * wait[1:] + NS_PER_US)
