@@ -30,7 +30,8 @@ T = TypeVar("T")
 
 _MAGIC: Final = b"npuperf cache 1\n"
 _DIGEST: Final = "sha256"
-_SIGNATURE: Final = 32
+#: Bytes before the line.
+_HEAD: Final = len(_MAGIC) + 32
 #: Beyond this a line is none of ours.
 _LINE: Final = 64 << 10
 _ENTRY: Final = re.compile(r"[0-9a-f]{64}\.entry")
@@ -136,9 +137,8 @@ def _signed(pieces: list[memoryview], key: EntryKey) -> list[bytes | memoryview]
 
 def _verified(content: memoryview, key: EntryKey) -> list[memoryview]:
     """Return the pieces of an entry. Raises ValueError unless this user wrote it, for this key."""
-    begin = len(_MAGIC) + _SIGNATURE
-    body = content[begin:]
-    if not hmac.compare_digest(_signature((body,)), content[len(_MAGIC) : begin]):
+    magic, signature, body = content[: len(_MAGIC)], content[len(_MAGIC) : _HEAD], content[_HEAD:]
+    if magic != _MAGIC or not hmac.compare_digest(_signature((body,)), signature):
         raise ValueError("not signed by this user")
     about, at = _line(bytes(body[:_LINE]))
     if (about["root"], about["key"]) != (key.root, key.digest):
@@ -167,7 +167,7 @@ def _root(path: Path) -> str | None:
     """Return what an entry says it is about; good enough to remove it."""
     try:
         with path.open("rb") as file:
-            about, _ = _line(file.read(len(_MAGIC) + _SIGNATURE + _LINE)[len(_MAGIC) + _SIGNATURE :])
+            about, _ = _line(file.read(_HEAD + _LINE)[_HEAD:])
         return str(about["root"])
     except (OSError, ValueError, LookupError, TypeError):
         return None

@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
@@ -103,6 +102,8 @@ def _state() -> str:
 
 
 def _version(library: str) -> str:
+    from importlib import metadata
+
     try:
         return metadata.version(library)
     except metadata.PackageNotFoundError:

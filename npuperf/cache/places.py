@@ -7,11 +7,13 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from npuperf.cache.entries import Cache
 from npuperf.cache.owner import own_folder
 from npuperf.files import MANIFEST
+
+if TYPE_CHECKING:
+    from npuperf.cache.entries import Cache
 
 #: Set, nothing is kept and nothing that was kept is used.
 _OFF: Final = "NPUPERF_NO_CACHE"
@@ -26,12 +28,16 @@ def cache_of(path: Path, files: Iterable[Path]) -> Cache | None:
     """Return the cache for what lies at a path, or None where there is none or it would not pay for these files."""
     if os.environ.get(_OFF) or _bytes(files) < _WORTH_KEEPING:
         return None
+    from npuperf.cache.entries import Cache  # of no use to a small recording
+
     folder = next(_folders(path), None)
     return Cache(folder, _limit()) if folder else None
 
 
 def clear(path: Path) -> tuple[int, int]:
     """Remove all entries about a path and what lies below it; return how many, and their bytes."""
+    from npuperf.cache.entries import Cache
+
     cleared = [Cache(folder, _limit()).clear(path) for folder in _folders(path)]
     return sum(number for number, _ in cleared), sum(size for _, size in cleared)
 
