@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import resources
+from pathlib import Path
 from typing import Any, Final
 
 import yaml
@@ -13,4 +13,4 @@ _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 def load_shipped(name: str) -> Any:
     """Read a file of this folder."""
-    return yaml.load((resources.files("npuperf.advise") / name).read_text("utf-8"), Loader=_LOADER)
+    return yaml.load(Path(__file__).with_name(name).read_text("utf-8"), Loader=_LOADER)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from npuperf.analyze.request import AnalyzeRequest
-from npuperf.cache.entries import Cache
 from npuperf.cache.fingerprint import EntryKey, paths_of
 from npuperf.cache.places import cache_of
 from npuperf.documents.analysis import Result
@@ -16,7 +15,8 @@ from npuperf.errors import InputError
 from npuperf.messages import Message
 from npuperf.readers.find import Source, find
 
-if TYPE_CHECKING:  # loaded where nothing is known yet
+if TYPE_CHECKING:  # loaded where something may be known, and where nothing is
+    from npuperf.cache.entries import Cache
     from npuperf.readers.recording import Recording
 
 
