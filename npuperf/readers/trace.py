@@ -7,29 +7,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import numpy as np
 
 from npuperf.errors import InputError
 from npuperf.messages import say
-from npuperf.model.frames import frame_cause
-from npuperf.model.host import is_user_frame
 from npuperf.model.labels import I32, I64, Labels, Mask
-from npuperf.readers.cells import integer, nanoseconds
+from npuperf.readers.cells import integer
 from npuperf.readers.join import match
 from npuperf.readers.log import ReadLog
-from npuperf.readers.pieces import Args, Event, FilePieces, RawEvent
-from npuperf.readers.trace_columns import Verdicts, Words, durations, flow_ids, integers, joined, nothing, number_ids
-
-_PIECES_TO_JOIN: Final = 64
-#: Flow categories that tie layers together; the others repeat what events say themselves.
-_ARROWS: Final = frozenset({"HostToDevice", "async_npu", "async_task_queue", "fwdbwd"})
-_NO_ARGS: Final = Args()
-_SLICE_INTS: Final = (
-    "start", "end", "pid", "tid", "connection", "correlation", "external", "stream", "device",
-)  # fmt: skip
-_SLICE_TEXTS: Final = ("name", "cat", "task_type", "stack", "operation")
+from npuperf.readers.pieces import Args, FilePieces
+from npuperf.readers.trace_columns import is_nothing, joined, number_ids
+from npuperf.readers.trace_gather import SLICE_INTS, SLICE_TEXTS, Gathered, Gatherer
 
 
 class _Numbers:
@@ -104,8 +94,8 @@ class Slices:
 def _taken(column: I64 | Labels, index: I64) -> I64 | Labels:
     if isinstance(column, Labels):
         return column.take(index)
-    if column.strides == (0,):
-        return nothing(len(index))
+    if is_nothing(column):
+        return np.broadcast_to(np.int64(-1), len(index))
     return column[index].astype(np.int64, copy=False)
 
 
@@ -162,21 +152,22 @@ def read_trace(paths: Sequence[Path], log: ReadLog, progress: Callable[[int], No
 
     ``progress`` gets the number of bytes just read. Raises InputError when no event can be read.
     """
-    builder = _Builder()
+    gatherer = Gatherer()
     header: dict[str, Any] = {}
     with _no_gc():
         for path in paths:
             pieces = FilePieces(path, log, progress)
             for events in pieces:
-                untimed = builder.add(events)
+                untimed = gatherer.add(events)
                 if untimed:
                     log.lose(path, untimed, say("events without a readable time"))
             header |= pieces.header
-    if not builder.events:
+    found = [gatherer.found]
+    if not any(part.events for part in found):
         what = say("{path}: no trace event could be read", path=str(paths[0]))
         raise InputError(what, hint=say("export the profile again"))
-    log.events = builder.complete
-    return builder.trace(header)
+    log.events = sum(part.complete for part in found)
+    return _trace(found, header)
 
 
 @contextmanager
@@ -191,145 +182,47 @@ def _no_gc() -> Iterator[None]:
             gc.enable()
 
 
-class _Builder:
-    """Collects decoded events as columns, piece by piece."""
-
-    def __init__(self) -> None:
-        self.events = 0
-        self.complete = 0
-        self._slices: list[dict[str, Any]] = []
-        self._flows: list[dict[str, Any]] = []
-        self._meta: list[Event] = []
-        self._words = {name: Words() for name in _SLICE_TEXTS}
-        self._arrows = Words()
-        self._python = Verdicts(self._words["cat"], lambda name: name == "python_function")
-        self._telling = Verdicts(self._words["name"], _is_telling)
-        self._copies = Verdicts(self._words["name"], lambda name: "MEMCPY" in name)
-
-    def add(self, events: list[Event]) -> int:
-        """Take what matters of one piece; return how many events had no readable time.
-
-        Counters and instants are left behind.
-        """
-        self.events += len(events)
-        complete = [e for e in events if e.ph == "X"]
-        others = [e for e in events if e.ph != "X"]
-        self._meta += [e for e in others if e.ph == "M"]
-        self._add_flows([e for e in others if e.cat in _ARROWS and e.ph in ("s", "f")])
-        return self._add_slices(complete) if complete else 0
-
-    def _add_slices(self, events: list[Event]) -> int:
-        self.complete += len(events)
-        words = self._words
-        start, length = nanoseconds([e.ts for e in events]), durations([e.dur for e in events])
-        name, cat = words["name"].codes([e.name for e in events]), words["cat"].codes([e.cat for e in events])
-        part: dict[str, Any] = {"start": start, "end": start + np.maximum(length, 0), "name": name, "cat": cat}
-        part["pid"], part["tid"] = integers([e.pid for e in events]), integers([e.tid for e in events])
-        args = [_NO_ARGS if e.args is None else e.args for e in events]
-        part |= _numbers(args, isinstance(events[0], RawEvent))
-        part["task_type"] = words["task_type"].codes([a.task_type for a in args])
-        part["stack"] = words["stack"].codes([a.stack for a in args])
-        part["operation"] = self._operations(name, args)
-        timed = (start >= 0) & (length >= 0)
-        keep = (~self._python.of(cat) | self._telling.of(name)) & timed
-        if not keep.all():
-            part = {name: column[keep] for name, column in part.items()}
-        _append(self._slices, part)
-        return int(np.count_nonzero(~timed))
-
-    def _operations(self, name: I32, args: list[Args]) -> I32:
-        """Return the direction of copies, which only their events have."""
-        copies = np.flatnonzero(self._copies.of(name))
-        codes = np.full(len(args), -1, np.int32)
-        codes[copies] = self._words["operation"].codes([args[i].operation for i in copies.tolist()])
-        return codes
-
-    def _add_flows(self, events: list[Event]) -> None:
-        if not events:
-            return
-        part = {
-            "cat": self._arrows.codes([e.cat for e in events]),
-            "id": flow_ids([e.id for e in events]),
-            "start": np.fromiter([e.ph == "s" for e in events], np.bool_, len(events)),
-            "pid": integers([e.pid for e in events]),
-            "tid": integers([e.tid for e in events]),
-            "time": nanoseconds([e.ts for e in events]),
-        }
-        _append(self._flows, part)
-
-    def trace(self, header: dict[str, Any]) -> Trace:
-        """Assemble everything."""
-        base = header.get("baseTimeNanoseconds", 0)  # newer Kineto traces count from a base time, in epoch ns
-        base = base if isinstance(base, int) else 0
-        trace = Trace(self._all_slices(base), self._all_flows(base), header=header)
-        for event in self._meta:
-            pid, tid = integer(event.pid), integer(event.tid)
-            args = event.args or _NO_ARGS
-            if event.name == "process_name" and args.label is not None:
-                trace.processes[pid] = str(args.label)
-            elif event.name == "process_labels" and args.labels is not None:
-                trace.process_labels[pid] = str(args.labels)
-            elif event.name == "process_sort_index" and args.sort_index is not None:
-                trace.process_order[pid] = integer(args.sort_index)
-            elif event.name == "thread_name" and args.label is not None:
-                trace.threads[pid, tid] = str(args.label)
-        return trace
-
-    def _all_slices(self, base: int) -> Slices:
-        columns: dict[str, Any] = {name: joined(_pop(self._slices, name)) for name in _SLICE_INTS}
-        for name in ("start", "end"):
-            columns[name] += base
-        columns |= {name: self._words[name].labels(_codes(_pop(self._slices, name))) for name in _SLICE_TEXTS}
-        return Slices(columns)
-
-    def _all_flows(self, base: int) -> Flows:
-        """Match the arrows: what they leave is a third of what they are."""
-        columns = {name: joined(_pop(self._flows, name)) for name in ("start", "pid", "tid", "time")}
-        columns["time"] += base
-        columns["id_"] = number_ids(_pop(self._flows, "id"))
-        category = self._arrows.labels(_codes(_pop(self._flows, "cat")))
-        links = {}
-        for code, name in enumerate(category.names):
-            mine = np.flatnonzero(category.codes == code)
-            links[name] = Links.matched(**{name: column[mine] for name, column in columns.items()})
-        return Flows(links, len(category))
+def _trace(found: list[Gathered], header: dict[str, Any]) -> Trace:
+    """Put together what was gathered, in the order of the file."""
+    base = header.get("baseTimeNanoseconds", 0)  # newer Kineto traces count from a base time, in epoch ns
+    base = base if isinstance(base, int) else 0
+    flows = _flows(found, base)  # first: what they leave is less than what they are
+    trace = Trace(_slices(found, base), flows, header=header)
+    for event in (event for part in found for event in part.meta):
+        pid, tid = integer(event.pid), integer(event.tid)
+        args = event.args or Args()
+        if event.name == "process_name" and args.label is not None:
+            trace.processes[pid] = str(args.label)
+        elif event.name == "process_labels" and args.labels is not None:
+            trace.process_labels[pid] = str(args.labels)
+        elif event.name == "process_sort_index" and args.sort_index is not None:
+            trace.process_order[pid] = integer(args.sort_index)
+        elif event.name == "thread_name" and args.label is not None:
+            trace.threads[pid, tid] = str(args.label)
+    return trace
 
 
-def _numbers(args: list[Args], kineto: bool) -> dict[str, I32 | I64]:
-    """Return the arguments that are numbers. Ascend's traces, whose times are text, have but one of use."""
-    part = {"connection": integers([a.connection for a in args])}
-    if not kineto:
-        return part | dict.fromkeys(("correlation", "external", "stream", "device"), nothing(len(args)))
-    part["correlation"] = integers([a.correlation for a in args])
-    part["external"] = integers([a.external for a in args])
-    part["stream"] = integers([a.stream for a in args])
-    part["device"] = integers([a.device for a in args])
-    return part
+def _slices(found: list[Gathered], base: int) -> Slices:
+    columns: dict[str, Any] = {name: joined([part.slices.pop(name) for part in found]) for name in SLICE_INTS}
+    columns |= {name: columns[name] + base for name in ("start", "end") if base}
+    columns |= {name: _labels(found, name, [part.slices.pop(name) for part in found]) for name in SLICE_TEXTS}
+    return Slices(columns)
 
 
-def _is_telling(name: str) -> bool:
-    """Tell Python functions worth keeping, of the user or telling a cause; the rest are most of a trace with stacks."""
-    return is_user_frame(name) or name.startswith("nn.Module") or frame_cause(name) != "python"
+def _flows(found: list[Gathered], base: int) -> Flows:
+    category = _labels(found, "arrow", [part.flows.pop("arrow") for part in found])
+    if not len(category):
+        return Flows()
+    columns = {name: joined([part.flows.pop(name) for part in found]) for name in ("start", "pid", "tid", "time")}
+    columns["time"] = columns["time"] + base if base else columns["time"]
+    columns["id_"] = number_ids(joined([part.flows.pop("id") for part in found]))
+    links = {}
+    for code, name in enumerate(category.names):
+        mine = np.flatnonzero(category.codes == code)
+        links[name] = Links.matched(**{name: column[mine] for name, column in columns.items()})
+    return Flows(links, len(category))
 
 
-def _codes(parts: list[I32]) -> I32:
-    return joined(parts) if parts else np.empty(0, np.int32)
-
-
-def _append(parts: list[dict[str, Any]], part: dict[str, Any]) -> None:
-    """Add a piece's columns; every so often the last pieces become one.
-
-    Many small arrays would stay in the process's heap when they are freed; large ones go back to the system.
-    """
-    parts.append(part)
-    small = [p for p in parts if "pieces" not in p]
-    if len(small) < _PIECES_TO_JOIN:
-        return
-    del parts[-len(small) :]
-    one: dict[str, Any] = {name: joined([p[name] for p in small]) for name in part}
-    parts.append(one | {"pieces": len(small)})
-
-
-def _pop(parts: list[dict[str, Any]], name: str) -> list[Any]:
-    """Take a column out of all parts, so that its pieces can be freed once they are joined."""
-    return [part.pop(name) for part in parts]
+def _labels(found: list[Gathered], name: str, codes: list[I32]) -> Labels:
+    parts = [Labels(codes, tuple(part.names[name])) for part, codes in zip(found, codes, strict=True)]
+    return parts[0] if len(parts) == 1 else Labels.concat(parts)

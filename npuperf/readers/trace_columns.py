@@ -43,6 +43,8 @@ class Words(dict[Any, int]):
 
     def codes(self, values: Sequence[Any]) -> I32:
         """Return each value's number."""
+        if values[0] is None and values.count(None) == len(values):
+            return nothing(len(values))
         return np.fromiter(map(self.__getitem__, values), np.int32, len(values))
 
     def labels(self, codes: I32) -> Labels:
@@ -92,9 +94,14 @@ def _narrow(numbers: I64) -> I32 | I64:
     return numbers.astype(np.int32) if fits else numbers
 
 
-def nothing(size: int) -> I64:
+def nothing(size: int) -> I32:
     """Return a column without values, that takes no memory."""
-    return np.broadcast_to(np.int64(-1), size)
+    return np.broadcast_to(np.int32(-1), size)
+
+
+def is_nothing(column: Any) -> bool:
+    """Tell whether a column is one of :func:`nothing`."""
+    return isinstance(column, np.ndarray) and column.strides == (0,)
 
 
 def durations(values: Sequence[Any]) -> I64:
@@ -113,21 +120,21 @@ def flow_ids(values: Sequence[Any]) -> pa.Array:
         return pa.array([str(v) for v in values], pa.string())
 
 
-def number_ids(parts: Sequence[pa.Array]) -> I64:
+def number_ids(ids: pa.Array) -> I64:
     """Number the ids so that equal ids get equal numbers."""
-    if all(p.type == pa.int64() for p in parts):
-        return np.concatenate([np.empty(0, np.int64), *(p.to_numpy() for p in parts)])
-    texts = pa.chunked_array([p.cast(pa.string()) for p in parts], pa.string())
-    return np.asarray(texts.combine_chunks().dictionary_encode().indices.to_numpy(), np.int64)
+    if ids.type == pa.int64():
+        return np.asarray(ids.to_numpy(), np.int64)
+    return np.asarray(ids.dictionary_encode().indices.to_numpy(), np.int64)
 
 
 def joined(parts: Sequence[Any]) -> Any:
-    """Join columns; those that hold one repeated value everywhere stay a view of it."""
+    """Join columns; those that hold nothing anywhere stay a view of it."""
+    parts = [p for p in parts if len(p)]
     if not parts:
-        return np.empty(0, np.int64)
+        return np.empty(0, np.int32)
+    if len(parts) == 1:
+        return parts[0]
     if isinstance(parts[0], pa.Array):
         kinds = {p.type for p in parts}
         return pa.concat_arrays(parts if len(kinds) == 1 else [p.cast(pa.string()) for p in parts])
-    if all(p.strides == (0,) for p in parts):
-        return np.broadcast_to(parts[0].base if parts[0].base is not None else parts[0], sum(map(len, parts)))
-    return np.concatenate(parts)
+    return nothing(sum(map(len, parts))) if all(map(is_nothing, parts)) else np.concatenate(parts)

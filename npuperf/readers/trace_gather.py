@@ -1,0 +1,152 @@
+"""Decoded events gathered as columns, piece by piece: what is to be kept of a trace, wherever it is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from npuperf.model.frames import frame_cause
+from npuperf.model.host import is_user_frame
+from npuperf.model.labels import I32, I64, Mask
+from npuperf.readers.cells import nanoseconds
+from npuperf.readers.pieces import Args, Event, RawEvent
+from npuperf.readers.trace_columns import Verdicts, Words, durations, flow_ids, integers, is_nothing, joined, nothing
+
+SLICE_INTS: Final = (
+    "start", "end", "pid", "tid", "connection", "correlation", "external", "stream", "device",
+)  # fmt: skip
+SLICE_TEXTS: Final = ("name", "cat", "task_type", "stack", "operation")
+#: Flow categories that tie layers together; the others repeat what events say themselves.
+_ARROWS: Final = frozenset({"HostToDevice", "async_npu", "async_task_queue", "fwdbwd"})
+_PIECES_TO_JOIN: Final = 64
+_NO_ARGS: Final = Args()
+
+
+class PiecedColumns:
+    """Columns in pieces; one that a piece lacks is -1 there.
+
+    Every so often the last pieces become one: many small arrays would stay in the process's heap when they are freed;
+    large ones go back to the system.
+    """
+
+    def __init__(self) -> None:
+        self._large: list[tuple[int, dict[str, Any]]] = []
+        self._small: list[tuple[int, dict[str, Any]]] = []
+
+    def add(self, columns: dict[str, Any], keep: Mask | None = None) -> None:
+        """Append the rows where ``keep`` holds."""
+        size = len(next(iter(columns.values()))) if keep is None else int(np.count_nonzero(keep))
+        kept = {name: c if keep is None else c[keep] for name, c in columns.items() if not is_nothing(c)}
+        self._small.append((size, kept))
+        if len(self._small) == _PIECES_TO_JOIN:
+            self._large.append(self._joined())
+
+    def _joined(self) -> tuple[int, dict[str, Any]]:
+        small, self._small = self._small, []
+        names = dict.fromkeys(name for _, columns in small for name in columns)
+        return sum(size for size, _ in small), {name: joined(_pop(small, name)) for name in names}
+
+    def pop(self, name: str) -> Any:
+        """Take a column, freeing its pieces."""
+        return joined(_pop(self._large, name) + _pop(self._small, name))
+
+
+def _pop(pieces: list[tuple[int, dict[str, Any]]], name: str) -> list[Any]:
+    return [columns.pop(name) if name in columns else nothing(size) for size, columns in pieces]
+
+
+@dataclass(slots=True)
+class Gathered:
+    """What is kept of a trace, or of a stretch of one. ``names``: what the codes of its text columns stand for.
+
+    ``events``: how many were read, of any kind; ``complete``: how many with a duration; ``meta``: who is who.
+    ``slices`` has the columns of :class:`Slices`, ``flows`` category, id, whether it is a start, process, thread, time.
+    """
+
+    slices: PiecedColumns = field(default_factory=PiecedColumns)
+    flows: PiecedColumns = field(default_factory=PiecedColumns)
+    names: dict[str, list[str]] = field(default_factory=dict)
+    meta: list[Event] = field(default_factory=list)
+    events: int = 0
+    complete: int = 0
+
+
+class Gatherer:
+    """Collects decoded events as columns, piece by piece."""
+
+    def __init__(self) -> None:
+        self._words = {name: Words() for name in (*SLICE_TEXTS, "arrow")}
+        self.found = Gathered(names={name: words.names for name, words in self._words.items()})
+        self._python = Verdicts(self._words["cat"], lambda name: name == "python_function")
+        self._telling = Verdicts(self._words["name"], _is_telling)
+        self._copies = Verdicts(self._words["name"], lambda name: "MEMCPY" in name)
+
+    def add(self, events: list[Event]) -> int:
+        """Take what matters of one piece; return how many events had no readable time.
+
+        Counters and instants are left behind.
+        """
+        self.found.events += len(events)
+        complete = [e for e in events if e.ph == "X"]
+        others = [e for e in events if e.ph != "X"]
+        self.found.meta += [e for e in others if e.ph == "M"]
+        self._add_flows([e for e in others if e.cat in _ARROWS and e.ph in ("s", "f")])
+        return self._add_slices(complete) if complete else 0
+
+    def _add_slices(self, events: list[Event]) -> int:
+        self.found.complete += len(events)
+        words = self._words
+        start, length = nanoseconds([e.ts for e in events]), durations([e.dur for e in events])
+        name, cat = words["name"].codes([e.name for e in events]), words["cat"].codes([e.cat for e in events])
+        part: dict[str, Any] = {"start": start, "end": start + np.maximum(length, 0), "name": name, "cat": cat}
+        part["pid"], part["tid"] = integers([e.pid for e in events]), integers([e.tid for e in events])
+        args = [_NO_ARGS if e.args is None else e.args for e in events]
+        part |= _numbers(args, isinstance(events[0], RawEvent))
+        part["task_type"] = words["task_type"].codes([a.task_type for a in args])
+        part["stack"] = words["stack"].codes([a.stack for a in args])
+        part["operation"] = self._operations(name, args)
+        timed = (start >= 0) & (length >= 0)
+        keep = (~self._python.of(cat) | self._telling.of(name)) & timed
+        self.found.slices.add(part, None if keep.all() else keep)
+        return int(np.count_nonzero(~timed))
+
+    def _operations(self, name: I32, args: list[Args]) -> I32 | I64:
+        """Return the direction of copies, which only their events have."""
+        copies = np.flatnonzero(self._copies.of(name))
+        if not len(copies):
+            return nothing(len(args))
+        codes = np.full(len(args), -1, np.int32)
+        codes[copies] = self._words["operation"].codes([args[i].operation for i in copies.tolist()])
+        return codes
+
+    def _add_flows(self, events: list[Event]) -> None:
+        if not events:
+            return
+        part = {
+            "arrow": self._words["arrow"].codes([e.cat for e in events]),
+            "id": flow_ids([e.id for e in events]),
+            "start": np.fromiter([e.ph == "s" for e in events], np.bool_, len(events)),
+            "pid": integers([e.pid for e in events]),
+            "tid": integers([e.tid for e in events]),
+            "time": nanoseconds([e.ts for e in events]),
+        }
+        self.found.flows.add(part)
+
+
+def _numbers(args: list[Args], kineto: bool) -> dict[str, I32 | I64]:
+    """Return the arguments that are numbers. Ascend's traces, whose times are text, have but one of use."""
+    part = {"connection": integers([a.connection for a in args])}
+    if not kineto:
+        return part
+    part["correlation"] = integers([a.correlation for a in args])
+    part["external"] = integers([a.external for a in args])
+    part["stream"] = integers([a.stream for a in args])
+    part["device"] = integers([a.device for a in args])
+    return part
+
+
+def _is_telling(name: str) -> bool:
+    """Tell Python functions worth keeping, of the user or telling a cause; the rest are most of a trace with stacks."""
+    return is_user_frame(name) or name.startswith("nn.Module") or frame_cause(name) != "python"
