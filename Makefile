@@ -1,7 +1,7 @@
 # One command for everything: make check
 PYTHON ?= .venv/bin/python
 
-.PHONY: check lint test bench schema messages
+.PHONY: check lint test bench costs schema messages
 check: lint test
 lint:
 	$(PYTHON) -m ruff check . && $(PYTHON) -m ruff format --check . && $(PYTHON) -m mypy
@@ -9,6 +9,8 @@ test:
 	$(PYTHON) -m pytest -n auto --dist worksteal
 bench:
 	$(PYTHON) benchmarks/bench_analyze.py
+costs:
+	$(PYTHON) -m pytest tests/test_costs.py --update
 schema:
 	$(PYTHON) -m npuperf.documents.schema
 messages:
