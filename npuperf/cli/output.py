@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 import typer
+from msgspec import Struct
 
 from npuperf.cli.progress import tell, tell_line
 from npuperf.documents.analysis import Result
@@ -20,8 +20,7 @@ from npuperf.messages import say
 from npuperf.render import View, check, render
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(Struct, frozen=True):
     """Where a document goes, and how it is shown there. ``force``: a file that exists may be replaced."""
 
     format: str = "text"

@@ -10,9 +10,10 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final, Literal
+
+from msgspec import Struct
 
 from npuperf.documents.base import Model
 from npuperf.errors import UsageError
@@ -64,8 +65,7 @@ class Gate(Model, frozen=True, kw_only=True):
     over: tuple[OverLimit, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(Struct, frozen=True):
     """What a metric found. ``value`` None: it cannot be told, for a ``reason``; ``at_least``: there may be more."""
 
     value: float | None
@@ -73,8 +73,7 @@ class Measured:
     at_least: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
+class Metric(Struct, frozen=True):
     """Something that documents of one type are held against. ``measure`` takes such a document."""
 
     name: str
@@ -92,8 +91,7 @@ def register(*metrics: Metric) -> None:
     METRICS.update({metric.name: metric for metric in metrics})
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(Struct, frozen=True):
     """A gate as it was asked for. ``limit`` is in percent, ns or things, as its metric counts."""
 
     expr: str

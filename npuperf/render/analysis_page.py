@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Final
+
+from msgspec import Struct
 
 from npuperf.documents.analysis import Clock, Device, Finding, Partition, Result
 from npuperf.documents.cluster import Cluster
@@ -125,8 +126,7 @@ def _calibration(result: Result) -> Message:
     return say("none")
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """One row: its name, its time, its share of the span, and a bar as long as that."""
 
     title: Message

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Final
+
+from msgspec import Struct
 
 from npuperf.documents.cluster import Cluster, ClusterRank, Root
 
@@ -16,8 +17,7 @@ _LEAST: Final = 3
 _DIGITS: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(Struct, frozen=True):
     """Where the time of a rank goes, as shares of it; of several ranks, their means. What is not known is None.
 
     ``waits``: exposed waiting by kind of group; ``idle`` includes ``host``. ``rank`` is None for all ranks together.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from npuperf.documents.analysis import Result
 from npuperf.documents.cluster import ClusterRank
@@ -21,8 +22,7 @@ def _ranks(result: Result) -> Iterator[Row]:
     return ((rank,) for rank in (outliers_first(result.cluster) if result.cluster else ()))
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(Struct, frozen=True):
     """One rank in a collective: how long it waited, and how long after the first it came."""
 
     rank: int

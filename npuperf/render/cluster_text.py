@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import Final
 
+from msgspec import Struct
 from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
@@ -54,8 +54,7 @@ _SIGNS: Final = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
+class Room(Struct, frozen=True):
     """How much of each there is room for on a screen.
 
     ``detailed``: causes with the operators that take the time, and with next steps that wrap; ``brief``: findings

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
+from msgspec import Struct
 from rich.console import RenderableType
 
 from npuperf.documents.analysis import Dependency, Device
@@ -32,8 +32,7 @@ _WHAT: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class WaitedFor:
+class WaitedFor(Struct, frozen=True):
     """All waits of one kind, and the line of it that took longest."""
 
     ns: int

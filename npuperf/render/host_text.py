@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
+from msgspec import Struct
 from rich.console import RenderableType
 from rich.text import Text
 
@@ -26,8 +26,7 @@ WORTH: Final = 0.02
 _PHASES, _ODD, _CAUSES, _SYNCS = 5, 3, 3, 2
 
 
-@dataclass(frozen=True, slots=True)
-class Stretch:
+class Stretch(Struct, frozen=True):
     """A phase of the typical step, or of the window: from and to, ns, of ``span`` ns."""
 
     bound: Bound
@@ -118,8 +117,7 @@ def _odd_lines(odd: list[OddStep], top: int | None) -> Iterator[Text]:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
+class Cause(Struct, frozen=True):
     """All that the host did for one cause, and the line of it that took longest."""
 
     cause: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from npuperf.documents.document import Document
 from npuperf.documents.gates import Gate, quantity
@@ -15,8 +16,7 @@ from npuperf.render.tables import Filled, fill, table_named, tables_of
 from npuperf.render.words import GATE
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Struct, frozen=True):
     """One line of a page. ``label`` stands before it, in its style; without one the whole line has it.
 
     Styles: bold, dim, good, bad, warning, or code, which is to be pasted and never wrapped.
@@ -27,16 +27,14 @@ class Line:
     label: Message | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(Struct, frozen=True):
     """Lines under a title, in Markdown a list."""
 
     title: Message
     lines: list[Line]
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(Struct, frozen=True):
     """What a document says to people, in the order in which it is shown."""
 
     title: Message = NOTHING

@@ -7,8 +7,10 @@ them, while CSV writes them unchanged.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from npuperf.messages import Message, chain, say
 from npuperf.render import nearest, unknown
@@ -32,8 +34,7 @@ Row = tuple[Any, ...]
 _WRITTEN: Final = ("text", "word", "message", "bar", "kernel")
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Struct, frozen=True):
     """One column: its name in CSV, its header, its unit, and how its cell is got from a row.
 
     ``get`` is a function of the row's parts, or the path of an attribute, without which it is ``key``: of the row's
@@ -129,8 +130,7 @@ def _word(value: str) -> str:
     return text(WORDS.get(known, known)) + value[len(known) :]
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Struct, frozen=True):
     """Columns, and how their rows are found in a document. ``name`` is what ``--table`` takes.
 
     ``usual``: the table that CSV shows unless told otherwise.
@@ -156,8 +156,7 @@ class Table:
         return ([column.cell(row) for column in self.columns] for row in self.rows(document))
 
 
-@dataclass(frozen=True, slots=True)
-class Filled:
+class Filled(Struct, frozen=True):
     """A table with a document's rows; of ``total`` rows those kept."""
 
     table: Table

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import io
 import re
 
@@ -130,7 +129,7 @@ def test_shares_are_of_all_steps() -> None:
 
 
 def test_no_bar_is_longer_than_its_room() -> None:
-    odd = dataclasses.replace(slice_of(slow_rank_job().ranks[0], 10), compute=0.9, transfer=0.4, host=0.5)
+    odd = replace(slice_of(slow_rank_job().ranks[0], 10), compute=0.9, transfer=0.4, host=0.5)
     assert len(draw(odd, 20)) == 20
 
 
