@@ -39,7 +39,7 @@ from npuperf.timeline.partition import lay_out, window
 from npuperf.timeline.phases import join_alike, segment, shortest_phase
 from npuperf.timeline.typical import typical_step
 from npuperf.timeline.vendor import compare
-from npuperf.timeline.verdict import WINDOW, Pace, judge, paces
+from npuperf.timeline.verdict import WINDOW, Pace, PaceSums, judge
 
 #: Names of a blame list beyond this one are summed by cause.
 _NAMES: Final = 12
@@ -61,12 +61,14 @@ def describe(
 ) -> tuple[Pace, Device]:
     """Describe the window that is judged: everything but what rules and proposals say of it."""
     profile, launches, origin = study.profile, study.launches, study.timeline.span[0]
-    mine, pace, verdict = _judge_windows(study, window(*span), thresholds, _STEP if len(study.steps) else WINDOW)[0]
-    steps = [s for s in _steps(study, thresholds) if request.step in (None, s.step)]
+    sums = PaceSums.of(profile.tasks, launches, thresholds)
+    what = _STEP if len(study.steps) else WINDOW
+    mine, pace, verdict = _judge_windows(study, sums, window(*span), thresholds, what)[0]
+    steps = [s for s in _steps(study, sums, thresholds) if request.step in (None, s.step)]
     whole = mine if request.step is not None else study.timeline.whole()
     judged = _judged(study, steps, span, mine, whole)
     shortest = shortest_phase(study.timeline.span[1] - origin, study.steps, thresholds)
-    phases = _phases(study, span, shortest, thresholds)
+    phases = _phases(study, sums, span, shortest, thresholds)
     report = Device(
         rank=profile.rank,
         device=profile.device,
@@ -129,17 +131,11 @@ def _clock(launches: Launches, tasks: int) -> Clock:
 
 
 def _judge_windows(
-    study: Study, windows: Intervals, thresholds: Thresholds, what: Message
+    study: Study, sums: PaceSums, windows: Intervals, thresholds: Thresholds, what: Message
 ) -> list[tuple[Partition, Pace, Verdict]]:
     """Split and judge each window; ``what``: how to call one."""
-    tasks, launches = study.profile.tasks, study.launches
-    rows = zip(
-        study.timeline.partition(windows),
-        paces(tasks, launches, windows, thresholds),
-        study.elasticity(windows),
-        strict=True,
-    )
-    excerpt = study.profile.excerpt
+    launches, excerpt = study.launches, study.profile.excerpt
+    rows = zip(study.timeline.partition(windows), sums.of_windows(windows), study.elasticity(windows), strict=True)
     known = launches.untold is None or not launches.known.any()
     return [
         (p, pace, judge(p, pace, thresholds, elasticity=e, excerpt=excerpt, what=what, latency_known=known))
@@ -147,8 +143,8 @@ def _judge_windows(
     ]
 
 
-def _steps(study: Study, thresholds: Thresholds) -> list[Step]:
-    judged = _judge_windows(study, study.steps, thresholds, _STEP)
+def _steps(study: Study, sums: PaceSums, thresholds: Thresholds) -> list[Step]:
+    judged = _judge_windows(study, sums, study.steps, thresholds, _STEP)
     starts = (study.steps.start - study.timeline.span[0]).tolist()
     host = study.profile.host_steps
     lengths = dict(zip(host.number.tolist(), (host.end - host.start).tolist(), strict=True))
@@ -167,14 +163,14 @@ def _steps(study: Study, thresholds: Thresholds) -> list[Step]:
     ]
 
 
-def _phases(study: Study, span: tuple[int, int], shortest: int, thresholds: Thresholds) -> list[Phase]:
+def _phases(study: Study, sums: PaceSums, span: tuple[int, int], shortest: int, thresholds: Thresholds) -> list[Phase]:
     """Cut the window into phases, judge each, and join neighbours of one verdict."""
     if study.profile.excerpt:
         return []
     cuts = segment(study.profile.tasks, study.launches, study.timeline, span, shortest, thresholds)
-    bounds = [verdict.bound for _, _, verdict in _judge_windows(study, cuts, thresholds, _PHASE)]
+    bounds = [verdict.bound for _, _, verdict in _judge_windows(study, sums, cuts, thresholds, _PHASE)]
     windows = join_alike(cuts, bounds, shortest)
-    judged = _judge_windows(study, windows, thresholds, _PHASE)
+    judged = _judge_windows(study, sums, windows, thresholds, _PHASE)
     tasks = study.profile.tasks
     weight = np.where(tasks.work != Work.CONTROL, tasks.dur, 0)
     return [

@@ -27,7 +27,7 @@ from npuperf.model.chip import Cores
 from npuperf.model.device import DeviceProfile, HostSteps
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
-from npuperf.operators.sums import Key, OperatorSum, longest_kernels, sum_operators, type_labels
+from npuperf.operators.sums import Key, OperatorSum, longest_kernels, sum_operators
 from npuperf.readers.log import ReadLog
 from npuperf.replay.study import Study
 from npuperf.replay.whatif import Predicted, Scene, is_all_communication, parse, pattern, predict, with_communication
@@ -134,7 +134,7 @@ def _examined(
     pace, report = describe(
         study, plain, span, request, scene, core_use(plain, cores, span[1] - span[0], use), thresholds
     )
-    types = type_labels(plain)
+    types = study.types if inside.all() else study.types.filter(inside)
     summary = summarise(study, plain, types, span, report, thresholds)
     if summary is not None:
         report = structs.replace(report, communication=bounds_alone(summary, report.window.comm_exposed_ns))
@@ -159,7 +159,7 @@ def _examined(
         pace=pace,
         excerpt=profile.excerpt,
         summary=summary,
-        operators=sum_operators(profile, listed, cores, origin),
+        operators=sum_operators(profile, listed, study.types if request.step is None else types, cores, origin),
         kernels=longest_kernels(profile, recorded.tasks, origin, request.top),
         findings=advise(view, request.rules, summary),
         what_if=_replay_changes(view, tuple(e for e in request.what_if if not names_ranks(e))),

@@ -31,16 +31,17 @@ class Blocks:
 
 def blocks(tasks: Tasks) -> Blocks:
     """Return how many blocks each kernel runs on cube and on vector cores."""
-
-    def is_core(name: str) -> Mask:
-        return tasks.core.flag([c == name for c in tasks.core.names])
-
-    cube = np.where(is_core("AI_CORE") | is_core("MIX_AIC"), tasks.block, 0)
-    vector = np.where(is_core("AI_VECTOR_CORE") | is_core("MIX_AIV"), tasks.block, 0)
     return Blocks(
-        cube=np.where(is_core("MIX_AIV"), tasks.mix_block, cube),
-        vector=np.where(is_core("MIX_AIC"), tasks.mix_block, vector),
+        cube=_blocks_on(tasks, CUBE_CORES, "MIX_AIV"),
+        vector=_blocks_on(tasks, VECTOR_CORES, "MIX_AIC"),
     )
+
+
+def _blocks_on(tasks: Tasks, cores: tuple[str, ...], beside: str) -> I64:
+    """Return the blocks on one side: Block Dim of its own core types, Mix Block Dim of that which uses it beside."""
+    names = tasks.core.names
+    own = np.where(tasks.core.flag([c in cores for c in names]), tasks.block, 0)
+    return np.where(tasks.core.flag([c == beside for c in names]), tasks.mix_block, own) if beside in names else own
 
 
 def on_cores(tasks: Tasks) -> Mask:
@@ -65,19 +66,18 @@ def core_use(tasks: Tasks, cores: Cores, span: int, over_time: CoresOverTime | N
         vector=_side(kernels, known.vector, cores.vector, span, over_time.vector if over_time else None),
         by_type=[found for name in (*CUBE_CORES, *VECTOR_CORES) if (found := _core_type(kernels, name, cores)).kernels],
         most_idle=_most_idle(kernels, cores),
-        reason=_reason(kernels, cores),
+        reason=_reason(kernels, known, cores),
         over_time=over_time,
     )
 
 
-def _reason(kernels: Tasks, cores: Cores) -> Message | None:
+def _reason(kernels: Tasks, used: Blocks, cores: Cores) -> Message | None:
     """Say what is missing for core figures."""
     if not len(kernels):
         return say("no kernels")
     if not on_cores(kernels).any():
         return say("no kernel says which cores it runs on")
     if cores.cube is None:
-        used = blocks(kernels)
         unknown = say(
             "core counts are unknown: there is no info.json.N with the data; give --cores CUBE,VECTOR or --soc NAME"
         )
@@ -111,26 +111,28 @@ def _own_cores(core: str, cores: Cores) -> int | None:
 
 
 def _core_type(kernels: Tasks, core: str, cores: Cores) -> CoreType:
-    mine = kernels.filter(kernels.core.flag([c == core for c in kernels.core.names]))
-    counted = mine.filter(mine.block > 0)
-    mix = mine.mix_block[mine.mix_block > 0] if core.startswith("MIX") else mine.mix_block[:0]
+    mine = np.flatnonzero(kernels.core.flag([c == core for c in kernels.core.names]))
+    total = kernels.dur[mine]
+    known = kernels.block[mine] > 0
+    block, dur = kernels.block[mine][known], total[known]
+    mix = kernels.mix_block[mine] if core.startswith("MIX") else np.empty(0, np.int64)
+    mix = mix[mix > 0]
     own = _own_cores(core, cores)
-    dur = counted.dur
     weigh = bool(own) and bool(dur.sum())
-    waves = -(-counted.block // own) if own else counted.block
+    waves = -(-block // own) if own else block
     return CoreType(
         core=core,
         kernels=len(mine),
-        total_ns=int(mine.dur.sum()),
-        blocks_unknown=len(mine) - len(counted),
-        block_min=int(counted.block.min()) if len(counted) else None,
-        block_median=float(np.median(counted.block)) if len(counted) else None,
-        block_max=int(counted.block.max()) if len(counted) else None,
+        total_ns=int(total.sum()),
+        blocks_unknown=len(mine) - len(block),
+        block_min=int(block.min()) if len(block) else None,
+        block_median=float(np.median(block)) if len(block) else None,
+        block_max=int(block.max()) if len(block) else None,
         mix_block_min=int(mix.min()) if len(mix) else None,
         mix_block_max=int(mix.max()) if len(mix) else None,
-        occupancy=float(np.sum(occupancy(counted.block, own) * dur) / dur.sum()) if weigh else None,
-        waves_max=int(waves.max()) if own and len(counted) else None,
-        tail=float(np.sum((1 - counted.block / (waves * (own or 1))) * dur) / dur.sum()) if weigh else None,
+        occupancy=float(np.sum(occupancy(block, own) * dur) / dur.sum()) if weigh else None,
+        waves_max=int(waves.max()) if own and len(block) else None,
+        tail=float(np.sum((1 - block / (waves * (own or 1))) * dur) / dur.sum()) if weigh else None,
     )
 
 
@@ -141,22 +143,22 @@ def _most_idle(kernels: Tasks, cores: Cores) -> list[IdleKernel]:
     """
     side = [_own_cores(c, cores) if c in (*CUBE_CORES, *VECTOR_CORES) else None for c in kernels.core.names]
     own = np.array([*(s or 0 for s in side), 0], np.int64)[kernels.core.codes]
-    counted = kernels.filter((own > 0) & (kernels.block > 0))
-    own = own[(own > 0) & (kernels.block > 0)]
-    if not len(counted):
+    rows = np.flatnonzero((own > 0) & (kernels.block > 0))
+    if not len(rows):
         return []
-    waves = -(-counted.block // own)
-    unused = (waves * own - counted.block) * counted.dur // waves
-    keys = (counted.type.codes.astype(np.int64), counted.core.codes.astype(np.int64), counted.block)
+    own, block = own[rows], kernels.block[rows]
+    waves = -(-block // own)
+    unused = (waves * own - block) * kernels.dur[rows] // waves
+    keys = (kernels.type.codes[rows].astype(np.int64), kernels.core.codes[rows].astype(np.int64), block)
     groups = group_sums(keys, unused)
     best = np.argsort(-groups.total, kind="stable")[:MOST_IDLE]
     return [
         IdleKernel(
-            name=counted.name[first] or "",
-            type=counted.type[first],
-            core=counted.core[first] or "",
+            name=kernels.name[row] or "",
+            type=kernels.type[row],
+            core=kernels.core[row] or "",
             count=int(groups.count[g]),
-            block_dim=int(counted.block[first]),
+            block_dim=int(block[first]),
             cores=int(own[first]),
             idle_core_ns=int(groups.total[g]) if waves[first] == 1 else 0,
             waves=int(waves[first]),
@@ -165,4 +167,5 @@ def _most_idle(kernels: Tasks, cores: Cores) -> list[IdleKernel]:
         for g in best.tolist()
         if groups.total[g] > 0
         for first in [int(groups.largest[g])]
+        for row in [int(rows[first])]
     ]

@@ -42,22 +42,59 @@ def distinct(values: I64) -> I64:
     return ordered[fresh]
 
 
-def group_sums(keys: tuple[I64, ...], values: I64) -> Groups:
-    """Group by ``keys``; at least one row is needed. ``smallest``/``largest`` are row numbers by value."""
-    order = np.lexsort((values, *reversed(keys)))
+def sorted_rows(*keys: I64) -> I64:
+    """Return the rows ordered by the keys, the first being the most important; equal rows stay in their order.
+
+    What numpy's lexsort returns, several times as fast on millions of rows: where keys and row number fit into one
+    integer, integers are sorted, and no row is compared.
+    """
+    bits = (len(keys[0]) - 1).bit_length() if len(keys[0]) else 0
+    packed = _packed(keys, 62 - bits)
+    if packed is None:
+        return np.lexsort(keys[::-1])
+    packed <<= bits
+    packed |= np.arange(len(packed))
+    packed.sort()
+    packed &= (1 << bits) - 1
+    return packed
+
+
+def _packed(keys: tuple[I64, ...], bits: int) -> I64 | None:
+    """Fold columns into one that orders rows as they do, if ``bits`` are enough."""
+    if not len(keys[0]):
+        return None
+    lows = [int(key.min()) for key in keys]
+    widths = [(int(key.max()) - low).bit_length() for key, low in zip(keys, lows, strict=True)]
+    if sum(widths) > bits:
+        return None
+    packed = np.subtract(keys[0], lows[0], dtype=np.int64)
+    for key, low, width in zip(keys[1:], lows[1:], widths[1:], strict=True):
+        packed <<= width
+        packed += key
+        packed -= low
+    return packed
+
+
+def group_sums(keys: tuple[I64, ...], values: I64, rows: I64 | None = None) -> Groups:
+    """Group by ``keys``; at least one row is needed. ``smallest``/``largest`` are row numbers by value.
+
+    ``rows``: those that are grouped, of all that the columns have.
+    """
+    if rows is not None:
+        keys, values = tuple(key[rows] for key in keys), values[rows]
+    order = sorted_rows(*keys, values)
     fresh = np.zeros(len(order), np.bool_)
     fresh[0] = True
     for key in keys:
-        fresh[1:] |= key[order][1:] != key[order][:-1]
+        ordered = key[order]
+        fresh[1:] |= ordered[1:] != ordered[:-1]
     first = np.flatnonzero(fresh)
     last = np.append(first[1:], len(order)) - 1
+    total = np.add.reduceat(values[order], first)
+    if rows is not None:
+        order = rows[order]
     return Groups(
-        order=order,
-        first=first,
-        count=last - first + 1,
-        total=np.add.reduceat(values[order], first),
-        smallest=order[first],
-        largest=order[last],
+        order=order, first=first, count=last - first + 1, total=total, smallest=order[first], largest=order[last]
     )
 
 

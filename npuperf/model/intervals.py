@@ -41,10 +41,17 @@ class Intervals:
         """Return for each time how much of the set lies before it, ns."""
         if not len(self):
             return np.zeros(len(time), np.int64)
-        covered = np.concatenate([[0], np.cumsum(self.end - self.start)])
+        idle = self.start.copy()  # what of the time before each interval ends is not of the set
+        idle[1:] -= np.cumsum((self.end - self.start)[:-1])
         i = np.searchsorted(self.start, time, side="right") - 1
-        inside = np.minimum(time, self.end[i]) - self.start[i]
-        return np.where(i >= 0, covered[i] + inside, 0)
+        before = np.minimum(time, self.end[i])
+        before -= idle[i]
+        before[i < 0] = 0
+        return before
+
+    def between(self, times: I64) -> I64:
+        """Return for each two neighbouring times how much of the set lies between them, ns."""
+        return np.diff(self.before(times))
 
     def within(self, windows: Intervals) -> I64:
         """Return for each window how much of the set lies in it, ns."""

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from npuperf.model.groups import sorted_rows
 from npuperf.model.labels import F32, I64, Labels, Mask
 
 #: "No such time" in a column of int64 nanoseconds.
@@ -196,7 +197,10 @@ class Tasks:
 
     def filter(self, mask: Mask) -> Tasks:
         """Return the tasks where ``mask`` holds."""
-        return self if mask.all() else self.take(np.flatnonzero(mask).astype(np.int64))
+        if mask.all():
+            return self
+        index = np.flatnonzero(mask)
+        return self._map(lambda column: column[index], lambda labels: Labels(labels.codes[index], labels.names))
 
     def only(self, work: Work) -> Tasks:
         """Return the tasks of one kind of work."""
@@ -206,7 +210,7 @@ class Tasks:
         """Return the tasks ordered by start, then end."""
         if len(self) < 2 or bool(np.all(self.start[1:] > self.start[:-1])):
             return self
-        return self.take(np.lexsort((self.end, self.start)).astype(np.int64))
+        return self.take(sorted_rows(self.start, self.end))
 
     def without_counters(self) -> Tasks:
         """Return the same tasks without hardware counters, which are most of a table's memory."""

@@ -57,24 +57,26 @@ def core_labels(tasks: Tasks) -> Labels:
     return comm.fill(tasks.core)
 
 
-def sum_operators(profile: DeviceProfile, tasks: Tasks, cores: Cores, origin: int) -> dict[Key, OperatorSum]:
-    """Sum the compute and communication tasks of a window by type and core."""
-    rows = tasks.filter((tasks.work == Work.COMPUTE) | (tasks.work == Work.COMMUNICATION))
+def sum_operators(
+    profile: DeviceProfile, tasks: Tasks, types: Labels, cores: Cores, origin: int
+) -> dict[Key, OperatorSum]:
+    """Sum the compute and communication tasks of a window by type and core; ``types``: of the tasks."""
+    rows = _kernels(tasks)
     if not len(rows):
         return {}
-    types, core, dur = type_labels(rows), core_labels(rows), rows.dur
-    groups = group_sums((types.codes.astype(np.int64), core.codes.astype(np.int64)), dur)
+    core, dur = core_labels(tasks), tasks.dur
+    groups = group_sums((types.codes.astype(np.int64), core.codes.astype(np.int64)), dur, rows)
     weigh = _Weigh(groups, dur[groups.order])
-    used = blocks(rows)
+    used = blocks(tasks)
     cube, vector = (weigh(occupancy(*side)) for side in ((used.cube, cores.cube), (used.vector, cores.vector)))
-    pmu = {name: weigh(values) for name, values in rows.pmu.items()}
-    block, mix = _ranges(groups, rows.block), _ranges(groups, rows.mix_block)
-    first, last = (groups.min(rows.start) - origin).tolist(), (groups.max(rows.start) - origin).tolist()
+    pmu = {name: weigh(values) for name, values in tasks.pmu.items()}
+    block, mix = _ranges(groups, tasks.block), _ranges(groups, tasks.mix_block)
+    first, last = (groups.min(tasks.start) - origin).tolist(), (groups.max(tasks.start) - origin).tolist()
     count, total = groups.count.tolist(), groups.total.tolist()
     shortest, longest = dur[groups.smallest].tolist(), dur[groups.largest].tolist()
     keys = zip(types.take(groups.largest).texts(), core.take(groups.largest).texts(), strict=True)
     sums: dict[Key, OperatorSum] = {}
-    for g, ((type_, core_), op) in enumerate(zip(keys, _origins(profile, groups, rows.op), strict=True)):
+    for g, ((type_, core_), op) in enumerate(zip(keys, _origins(profile, groups, tasks.op), strict=True)):
         sums[type_ or "N/A", core_] = OperatorSum(
             count=count[g],
             total=total[g],
@@ -145,27 +147,38 @@ def list_operators(sums: dict[Key, OperatorSum], thresholds: Thresholds) -> list
 
 def longest_kernels(profile: DeviceProfile, tasks: Tasks, origin: int, top: int) -> list[Kernel]:
     """Return the kernels that take longest on their own, with their place in time and code."""
-    rows = tasks.filter((tasks.work == Work.COMPUTE) | (tasks.work == Work.COMMUNICATION))
-    core = core_labels(rows)
-    chosen = np.lexsort((rows.start, -rows.dur))[:top]
+    rows = _kernels(tasks)
+    if len(rows) > top:
+        dur = tasks.dur[rows]
+        rows = rows[dur >= np.partition(dur, -max(top, 1))[-max(top, 1)]]
+    longest = tasks.take(rows)
+    longest = longest.take(np.lexsort((longest.start, -longest.dur))[:top])
+    columns = zip(
+        longest.name.texts(), longest.type.texts(), core_labels(longest).texts(), longest.op.tolist(), strict=True
+    )
     return [
         Kernel(
             rank=profile.rank,
             device=profile.device,
-            name=rows.name[i],
-            type=rows.type[i],
-            core=core[i],
-            stream=_or_none(rows.stream[i]),
-            step=_or_none(rows.step[i]),
-            start_ns=int(rows.start[i]) - origin,
-            dur_ns=int(rows.dur[i]),
-            block_dim=_or_none(rows.block[i]),
-            mix_block_dim=_or_none(rows.mix_block[i]),
-            torch_op=profile.host.torch_op(int(rows.op[i])),
-            where=profile.host.code_line(int(rows.op[i])),
+            name=name,
+            type=type_,
+            core=core,
+            stream=_or_none(longest.stream[i]),
+            step=_or_none(longest.step[i]),
+            start_ns=int(longest.start[i]) - origin,
+            dur_ns=int(longest.dur[i]),
+            block_dim=_or_none(longest.block[i]),
+            mix_block_dim=_or_none(longest.mix_block[i]),
+            torch_op=profile.host.torch_op(op),
+            where=profile.host.code_line(op),
         )
-        for i in chosen.tolist()
+        for i, (name, type_, core, op) in enumerate(columns)
     ]
+
+
+def _kernels(tasks: Tasks) -> I64:
+    """Return the rows of compute and communication."""
+    return np.flatnonzero((tasks.work == Work.COMPUTE) | (tasks.work == Work.COMMUNICATION))
 
 
 def _or_none(value: np.int64) -> int | None:

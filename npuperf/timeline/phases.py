@@ -66,20 +66,19 @@ def _cells(
     starts = tasks.start[tasks.work != Work.CONTROL]
     borders = np.concatenate([starts, timeline.compute.end, timeline.active.end])
     borders = distinct(np.concatenate([borders[(borders > span[0]) & (borders < span[1])], span]))
-    cells = Intervals(borders[:-1], borders[1:])
-    compute = timeline.compute.within(cells)
-    communication = timeline.compute_comm.within(cells) - compute
+    compute = timeline.compute.between(borders)
+    communication = timeline.compute_comm.between(borders) - compute
     # Without launches, gaps are all there is to go by.
-    waits = _waits_for_launches(timeline, launches).within(cells) + timeline.idle.unattributed.within(cells)
-    turn = np.searchsorted(starts, cells.start, side="right")  # one for the time between two starts
+    waits = _waits_for_launches(timeline, launches).between(borders) + timeline.idle.unattributed.between(borders)
+    turn = np.searchsorted(starts, borders[:-1], side="right")  # one for the time between two starts
     waited = np.bincount(turn, weights=waits)
     worked = np.bincount(turn, weights=compute)
     paced = (waited > 0) & (waited >= thresholds.idle_share * (waited + worked))
-    weights = np.zeros((len(cells), len(KINDS)))
+    weights = np.zeros((len(turn), len(KINDS)))
     weights[:, _HOST] = waits + np.where(paced[turn], compute, 0)
     weights[:, _COMPUTE] = np.where(paced[turn], 0, compute)
     weights[:, _COMMUNICATION] = communication
-    weights[:, _UNKNOWN] = cells.end - cells.start - waits - compute - communication
+    weights[:, _UNKNOWN] = np.diff(borders) - waits - compute - communication
     return borders, weights
 
 

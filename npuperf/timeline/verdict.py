@@ -16,6 +16,7 @@ import numpy as np
 from npuperf.documents.analysis import Bound, Elasticity, Partition, Verdict
 from npuperf.messages import Message, Quantity, chain, ns, say, say_n, series, share
 from npuperf.model.intervals import Intervals
+from npuperf.model.labels import I64, Mask
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
 from npuperf.timeline.launches import Launches, busy_until, lead
@@ -51,30 +52,44 @@ _NAME: Final = {"host": say("host"), "compute": say("compute"), "communication":
 WINDOW: Final = say("the window")
 
 
-def paces(tasks: Tasks, launches: Launches, windows: Intervals, thresholds: Thresholds) -> list[Pace]:
-    """Gather the evidence for each window; a kernel belongs to the window it starts in.
+@dataclass(frozen=True, slots=True)
+class PaceSums:
+    """Running sums of the evidence over a device's tasks, in the order of their ``start``, for any window."""
 
-    Where launches of some kernels are known, the others that follow at once upon what ran before are known not to have
-    waited for theirs: in the middle of a graph.
-    """
-    compute = tasks.work == Work.COMPUTE
-    behind = compute & launches.known & (lead(tasks, launches) < thresholds.lead_ns)
-    gap = compute & (tasks.start - busy_until(tasks) >= thresholds.gap_ns)
-    follows = compute & ~launches.known & ~gap
-    sums = {
-        "follows": np.where(follows, tasks.dur, 0),
-        "compute": np.where(compute, tasks.dur, 0),
-        "known": np.where(compute & launches.known, tasks.dur, 0),
-        "paced": np.where(behind, tasks.dur, 0),
-        "kernels": compute.astype(np.int64),
-        "after_gap": gap.astype(np.int64),
-    }
-    first, last = np.searchsorted(tasks.start, windows.start), np.searchsorted(tasks.start, windows.end)
-    totals = {name: np.concatenate([[0], np.cumsum(values)]) for name, values in sums.items()}
-    return [
-        _pace({name: int(total[b] - total[a]) for name, total in totals.items()})
-        for a, b in zip(first.tolist(), last.tolist(), strict=True)
-    ]
+    start: I64
+    totals: dict[str, I64]
+
+    @classmethod
+    def of(cls, tasks: Tasks, launches: Launches, thresholds: Thresholds) -> PaceSums:
+        """Gather the evidence.
+
+        Where launches of some kernels are known, the others that follow at once upon what ran before are known not to
+        have waited for theirs: in the middle of a graph.
+        """
+        compute, known, dur = tasks.work == Work.COMPUTE, launches.known, tasks.dur
+        behind = compute & known & (lead(tasks, launches) < thresholds.lead_ns)
+        gap = compute & (tasks.start - busy_until(tasks) >= thresholds.gap_ns)
+        counted = {
+            "follows": compute & ~known & ~gap,
+            "compute": compute,
+            "known": compute & known,
+            "paced": behind,
+        }
+        totals = {name: _running(dur * chosen) for name, chosen in counted.items()}
+        return cls(tasks.start, totals | {"kernels": _running(compute), "after_gap": _running(gap)})
+
+    def of_windows(self, windows: Intervals) -> list[Pace]:
+        """Return the evidence of each window; a kernel belongs to the window it starts in."""
+        first, last = np.searchsorted(self.start, windows.start), np.searchsorted(self.start, windows.end)
+        sums = {name: (total[last] - total[first]).tolist() for name, total in self.totals.items()}
+        return [_pace(dict(zip(sums, row, strict=True))) for row in zip(*sums.values(), strict=True)]
+
+
+def _running(values: I64 | Mask) -> I64:
+    """Return the sums of the first 0, 1, 2 … values."""
+    total = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(values, out=total[1:])
+    return total
 
 
 def _pace(sums: dict[str, int]) -> Pace:

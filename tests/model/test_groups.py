@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from npuperf.model.groups import rows_of_each, tally
+from npuperf.model.groups import group_sums, rows_of_each, sorted_rows, tally
 
 
 @pytest.mark.parametrize("spread", [3, 40, 10**12])
@@ -26,3 +26,28 @@ def test_tallies_and_rows_are_those_that_counting_finds(spread: int, size: int) 
     assert total == [sums[key] for key in found]
     rows = {key: own.tolist() for key, own in rows_of_each(np.array(keys, np.int64))}
     assert rows == {key: [i for i, k in enumerate(keys) if k == key] for key in sorted(set(keys))}
+
+
+@pytest.mark.parametrize("reach", [2, 1000, 2**40, 2**62])
+def test_rows_are_ordered_as_numpy_orders_them(reach: int) -> None:
+    rng = random.Random(reach)
+    for size in (0, 1, 2, 50):
+        keys = [np.array([rng.randrange(-reach, reach) for _ in range(size)], np.int64) for _ in range(3)]
+        keys[0] %= 3
+        assert sorted_rows(*keys).tolist() == np.lexsort(keys[::-1]).tolist()
+        assert sorted_rows(keys[1]).tolist() == np.argsort(keys[1], kind="stable").tolist()
+
+
+def test_groups_of_chosen_rows_are_those_of_a_table_of_these() -> None:
+    rng = np.random.default_rng(2)
+    keys, values = rng.integers(0, 4, (2, 60)), rng.integers(0, 9, 60)
+    rows = np.flatnonzero(rng.random(60) < 0.6)
+    groups = group_sums((keys[0], keys[1]), values, rows)
+    for g, total in enumerate(groups.total.tolist()):
+        mine = groups.members(g)
+        pairs = {(int(keys[0][i]), int(keys[1][i])) for i in mine}
+        ((a, b),) = pairs
+        assert sorted(mine.tolist()) == [i for i in rows.tolist() if (keys[0][i], keys[1][i]) == (a, b)]
+        assert total == sum(int(values[i]) for i in mine)
+        assert values[mine].tolist() == sorted(values[mine].tolist())
+        assert (groups.smallest[g], groups.largest[g]) == (mine[0], mine[-1])
