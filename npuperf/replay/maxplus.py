@@ -9,7 +9,7 @@ The number of numpy calls grows with the square root of the program, not with it
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -69,7 +69,11 @@ class Times:
     end: I64
 
 
-_COLUMNS: Final = tuple(f.name for f in fields(Program) if f.name != "initial")
+#: Columns that name clocks, and columns of delays, both in the order in which :func:`_step` takes them.
+_ROWS: Final = ("pred", "waited", "host", "stream", "other", "save")
+_DELAYS: Final = ("host_ns", "waited_ns", "launch_ns", "gap_ns", "other_ns", "extra_ns", "dur_ns", "overlap_ns")
+#: How much longer than one instruction of all blocks it takes to bring the state past one block: numpy's calls.
+_BALANCE: Final = 8
 
 
 def run(program: Program) -> Times:
@@ -78,54 +82,58 @@ def run(program: Program) -> Times:
     if not n:
         none = np.empty(0, np.int64)
         return Times(none, none, none)
-    blocks = max(1, int(np.sqrt(n * 2)))
+    blocks = max(1, int(np.sqrt(n * _BALANCE)))
     length = -(-n // blocks)
     blocks = -(-n // length)
-    columns = {name: _cut(getattr(program, name), blocks, length, program.trash) for name in _COLUMNS}
+    clock = _cut(program, _ROWS, blocks, length) * blocks + np.arange(blocks)
+    delay = _cut(program, _DELAYS, blocks, length)
     states = np.empty((blocks, rows), np.int64)
     states[0] = program.initial
     if blocks > 1:
-        change = np.full((blocks, rows, rows), NEVER, np.int64)
-        change[:, np.arange(rows), np.arange(rows)] = 0
+        change = np.full((rows, rows, blocks), NEVER, np.int64)
+        change[np.arange(rows), np.arange(rows)] = 0
         for step in range(length):
-            _step({k: v[step] for k, v in columns.items()}, change)
+            _step(clock[step], delay[step], change.reshape(rows, -1))
+        changes = np.ascontiguousarray(change.transpose(2, 1, 0))
         for b in range(blocks - 1):
-            np.max(change[b] + states[b], axis=1, out=states[b + 1])
-    out = np.empty((3, length, blocks), np.int64)
-    state = states[:, :, None]
+            np.max(changes[b] + states[b], axis=1, out=states[b + 1])
+    out = np.empty((3, blocks, length), np.int64)
+    state = states.T.reshape(-1)
     for step in range(length):
-        out[:, step] = [x[:, 0] for x in _step({k: v[step] for k, v in columns.items()}, state)]
-    host, start, end = out.transpose(0, 2, 1).reshape(3, -1)[:, :n]
+        out[0, :, step], out[1, :, step], out[2, :, step] = _step(clock[step], delay[step], state)
+    host, start, end = out.reshape(3, -1)[:, :n]
     return Times(host, start, end)
 
 
-def _cut(column: I64, blocks: int, length: int, trash: int) -> I64:
-    """Lay a column out as [step in block, block]; padding does nothing: all its rows are the trash row."""
-    padded = np.full(blocks * length, trash, np.int64)
-    padded[: len(column)] = column
-    return np.ascontiguousarray(padded.reshape(blocks, length).T)
+def _cut(program: Program, names: tuple[str, ...], blocks: int, length: int) -> I64:
+    """Lay columns out as [step in block, column, block]; padding does nothing: all its rows are the trash row."""
+    cut = np.full((len(names), blocks * length), program.trash, np.int64)
+    for column, name in zip(cut, names, strict=True):
+        column[: len(program)] = getattr(program, name)
+    return np.ascontiguousarray(cut.reshape(len(names), blocks, length).transpose(2, 0, 1))
 
 
-def _step(op: dict[str, I64], state: I64) -> tuple[I64, I64, I64]:
-    """Execute one instruction of every block on ``state`` [block, row, column], in place."""
-    block = np.arange(len(state))
-    host = state[block, op["pred"]]
-    host += op["host_ns"][:, None]
-    waited = state[block, op["waited"]]
-    waited += op["waited_ns"][:, None]
-    np.maximum(host, waited, out=host)
-    state[block, op["host"]] = host
-    start = host + op["launch_ns"][:, None]
-    before = state[block, op["stream"]]
-    np.maximum(start, before + op["gap_ns"][:, None], out=start)
-    other = state[block, op["other"]]
-    other += op["other_ns"][:, None]
-    np.maximum(start, other, out=start)
-    start += op["extra_ns"][:, None]
-    end = start + op["dur_ns"][:, None]
-    before += op["overlap_ns"][:, None]
+def _step(clock: I64, delay: I64, state: I64) -> tuple[I64, I64, I64]:
+    """Execute one instruction of every block on ``state`` [column (if several), row · blocks + block], in place."""
+    pred, waited, own, stream, other, save = clock
+    host_ns, waited_ns, launch_ns, gap_ns, other_ns, extra_ns, dur_ns, overlap_ns = delay
+    host = state.take(pred, axis=-1, mode="clip")
+    host += host_ns
+    late = state.take(waited, axis=-1, mode="clip")
+    late += waited_ns
+    np.maximum(host, late, out=host)
+    state.T[own] = host.T
+    start = host + launch_ns
+    before = state.take(stream, axis=-1, mode="clip")
+    np.maximum(start, np.add(before, gap_ns, out=late), out=start)
+    late = state.take(other, axis=-1, mode="clip")
+    late += other_ns
+    np.maximum(start, late, out=start)
+    start += extra_ns
+    end = start + dur_ns
+    before += overlap_ns
     np.maximum(end, before, out=end)
     np.maximum(end, NEVER, out=end)  # sums of NEVER must not run away
-    state[block, op["stream"]] = end
-    state[block, op["save"]] = end
+    state.T[stream] = end.T
+    state.T[save] = end.T
     return host, start, end

@@ -32,7 +32,8 @@ from npuperf.replay.arms import (
     ordered_after,
     sync_arms,
 )
-from npuperf.replay.maxplus import NEVER, Program, run
+from npuperf.replay.maxplus import NEVER, Program
+from npuperf.replay.shortcut import Shortcut
 from npuperf.timeline.launches import Launches
 from npuperf.units import NS_PER_US
 
@@ -50,7 +51,7 @@ class TaskTimes:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """The program, and where each measured thing is in it.
+    """The program, its ``shortcut``, and where each measured thing is in it.
 
     ``active`` are the replayed tasks (indices, by start) and ``awaited`` the one each waited for (index into
     ``active``, NONE). ``task`` and ``sync`` give the instruction of each. Between ``since`` and ``until`` (device
@@ -64,6 +65,7 @@ class Replay:
     """
 
     program: Program
+    shortcut: Shortcut
     base: TaskTimes
     active: I64
     awaited: I64
@@ -124,8 +126,9 @@ class Replay:
 
     def times(self, program: Program) -> TaskTimes:
         """Run a changed program; return start and end of the active tasks, by their order."""
-        times = run(program)
-        return TaskTimes(times.start[self.task] + self.origin, times.end[self.task] + self.origin)
+        shortcut = self.shortcut if self.shortcut.fit(program) else Shortcut.of(program)
+        start, end = shortcut.run(program)
+        return TaskTimes(start[self.task] + self.origin, end[self.task] + self.origin)
 
     def usable(self, thresholds: Thresholds) -> bool:
         """Tell whether modelled figures may be given."""
@@ -188,11 +191,13 @@ def build(
     rows = _Rows(chain.threads, len(streams), int(registers.max(initial=NONE)) + 1)
     program = _assemble(order, chain, device, waits, registers, stream, end - start, rows)
     span = (int(start.min()), int(end.max()))
-    own = run(program)
-    base = TaskTimes(own.start[task] + origin, own.end[task] + origin)
+    shortcut = Shortcut.of(program)
+    own_start, own_end = shortcut.run(program)
+    base = TaskTimes(own_start[task] + origin, own_end[task] + origin)
     replayed = int(base.end.max() - base.start.min())
     return Replay(
         program=program,
+        shortcut=shortcut,
         base=base,
         active=active,
         awaited=device.awaited,

@@ -23,6 +23,7 @@ from npuperf.model.tasks import Tasks
 from npuperf.model.thresholds import Thresholds
 from npuperf.replay.maxplus import NEVER, Program
 from npuperf.replay.replay import TaskTimes
+from npuperf.replay.shortcut import Shortcut
 from npuperf.replay.whatif import Scene, gains_of, saved
 from npuperf.scopes.contention import Waits
 
@@ -260,9 +261,11 @@ def _excerpt(bench: Bench) -> Bench:
     scene, replay, count = bench.scene, bench.scene.replay, _reach(bench)
     until = int(replay.task[:count].max()) + 1
     columns = {f.name: getattr(replay.program, f.name)[:until] for f in fields(Program) if f.name != "initial"}
+    program = replay.program.with_columns(**columns)
     part = replace(
         replay,
-        program=replay.program.with_columns(**columns),
+        program=program,
+        shortcut=Shortcut.of(program),
         base=TaskTimes(replay.base.start[:count], replay.base.end[:count]),
         **{name: getattr(replay, name)[:count] for name in ("active", "awaited", "task", "assumed_gap", "loose")},
     )

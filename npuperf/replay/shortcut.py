@@ -1,0 +1,329 @@
+"""Run a program stretch by stretch: most instructions only follow the one before them, on their thread and stream.
+
+On the host such instructions add up; on a stream ``end = max(end before + step, host + launch)``, which unrolls to
+running sums and maxima. So a stretch of them, whose first may also wait for another stream, is a single instruction.
+The short program of stretches, and of what has to stay by itself, is executed; its times are those between stretches,
+from which the times within them follow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from npuperf.host.nesting import NONE
+from npuperf.model.labels import I64, Mask
+from npuperf.replay.maxplus import NEVER, Program, Times, run
+
+#: Columns that say which clocks are read and written, and those that say which arms are on.
+_WIRES: Final = ("pred", "waited", "host", "stream", "other", "save", "initial")
+_ARMS: Final = ("waited_ns", "other_ns", "gap_ns", "overlap_ns")
+#: Longer than any run, ns: a clock that was never set counts as this much before the end of its first stretch.
+_LONGEST: Final = 1 << 50
+
+
+@dataclass(frozen=True, slots=True)
+class Shortcut:
+    """How a program is shortened; programs with the same clocks may share it.
+
+    ``kinds``: what instructions are. ``by_host``: all of them, host clock by host clock; ``setters``: the places in it
+    at which a clock is set anew. ``alone``: instructions that the short program has as they are; ``moved`` and
+    ``behind``: how far their own host clock, and the one that they follow, have moved. ``plain``: the others that
+    occupy a stream, stream by stream; ``place``: theirs in ``by_host``. Of each stretch: ``first``, an index into
+    ``plain``; ``since``, the place where its host clock was set. ``short``: the wires of the short program, in which
+    ``of_alone`` and ``of_stretch`` are the instructions; ``before`` and ``awaited``: those in it that set last the
+    clock of each stretch's stream, and the other clock that its first instruction awaits.
+    """
+
+    program: Program
+    kinds: _Kinds
+    by_host: I64
+    setters: I64
+    alone: I64
+    moved: _Moved
+    behind: _Moved
+    plain: I64
+    place: I64
+    first: I64
+    since: I64
+    short: dict[str, I64]
+    of_alone: I64
+    of_stretch: I64
+    before: I64
+    awaited: I64
+
+    @classmethod
+    def of(cls, program: Program) -> Shortcut:
+        """Find the stretches: O(instructions)."""
+        kinds = _Kinds.of(program)
+        by_host = _clock_by_clock(program.host)
+        place = np.empty_like(by_host)
+        place[by_host] = np.arange(len(by_host))
+        begins = kinds.sets[by_host] | _differs(program.host[by_host])
+        since = np.maximum.accumulate(np.where(begins, np.arange(len(begins)), 0))
+        alone = np.flatnonzero(kinds.alone)
+        plain = np.flatnonzero(~kinds.alone & (program.stream != program.trash))
+        plain = plain[_clock_by_clock(program.stream[plain])]
+        plain_place = place[plain]
+        first = np.flatnonzero(_breaks(program, kinds, plain, since[plain_place]))
+        heads = plain[first]
+        order = np.argsort(np.concatenate([alone, heads]), kind="stable")
+        short = np.empty_like(order)
+        short[order] = np.arange(len(order))
+        of_alone, of_stretch = np.split(short, [len(alone)])
+        wires = _wires(program, kinds, alone, heads, order)
+        own, behind = place[alone], _behind(program, by_host, alone)
+        return cls(
+            program=program,
+            kinds=kinds,
+            by_host=by_host,
+            setters=np.flatnonzero(kinds.sets[by_host]),
+            alone=alone,
+            moved=_Moved(own, since[own]),
+            behind=_Moved(behind, np.where(behind >= 0, since[behind], NONE) if len(behind) else behind),
+            plain=plain,
+            place=plain_place,
+            first=first,
+            since=since[plain_place[first]],
+            short=wires,
+            of_alone=of_alone,
+            of_stretch=of_stretch,
+            before=_last_set(wires, program.stream[heads], of_stretch),
+            awaited=_last_set(wires, program.other[heads], of_stretch),
+        )
+
+    def fit(self, program: Program) -> bool:
+        """Tell whether a program can be run by these stretches: the same clocks, and nothing more that is awaited."""
+
+        def same(names: tuple[str, ...]) -> bool:
+            return all(getattr(program, name) is getattr(self.program, name) for name in names)
+
+        return same(_WIRES) and (same(_ARMS) or self.kinds.cover(_Kinds.of(program)))
+
+    def run(self, program: Program) -> tuple[I64, I64]:
+        """Execute a program that fits; return start and end of its instructions, NEVER where they occupy no stream.
+
+        O(instructions), and what :func:`npuperf.replay.maxplus.run` needs for the short program.
+        """
+        clocks = _Clocks.of(program.host_ns[self.by_host], self.setters)
+        tracks = _Tracks.of(program, self, clocks)
+        done = run(self._shortened(program, clocks, tracks))
+        start, end = (np.full(len(program), NEVER) for _ in range(2))
+        start[self.plain], end[self.plain] = tracks.times(program, self, done)
+        start[self.alone], end[self.alone] = done.start[self.of_alone], done.end[self.of_alone]
+        return start, end
+
+    def _shortened(self, program: Program, clocks: _Clocks, tracks: _Tracks) -> Program:
+        """Return the short program."""
+        alone = self.alone
+        own = program.host_ns[alone] + clocks.moved(self.behind)
+        of_alone = {name: getattr(program, name)[alone] for name in (*_ARMS, "launch_ns", "extra_ns", "dur_ns")}
+        of_alone["host_ns"] = np.where(self.kinds.sets[alone], own, clocks.moved(self.moved))
+        of_stretch = {"launch_ns": tracks.launch_ns, "gap_ns": tracks.gap_ns, "other_ns": tracks.other_ns}
+        nothing = {"waited_ns": NEVER, "overlap_ns": NEVER}
+        columns = {}
+        for name, values in of_alone.items():
+            columns[name] = np.empty(len(self.short["pred"]), np.int64)
+            columns[name][self.of_alone] = values
+            columns[name][self.of_stretch] = of_stretch.get(name, nothing.get(name, 0))
+        return Program(**columns, **self.short)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kinds:
+    """What instructions are: ``alone`` in the short program, setting a host clock anew, awaiting another device clock.
+
+    A host clock is set anew by what waits for the device, and by what goes on from another thread.
+    """
+
+    alone: Mask
+    sets: Mask
+    awaits: Mask
+
+    @classmethod
+    def of(cls, program: Program) -> _Kinds:
+        if not _tidy(program):
+            everything = np.ones(len(program), np.bool_)
+            return cls(everything, everything, everything)
+        sets = (program.pred != program.host) | (program.waited_ns > NEVER)
+        unfollowed = (program.gap_ns == NEVER) & (program.overlap_ns == NEVER) & (program.stream != program.trash)
+        return cls(sets | unfollowed | (program.save != program.trash), sets, program.other_ns > NEVER)
+
+    def cover(self, other: _Kinds) -> bool:
+        """Tell whether stretches made for these kinds of instructions suit others, too."""
+        more = other.alone & ~self.alone | other.sets & ~self.sets | other.awaits & ~(self.awaits | self.alone)
+        return not more.any()
+
+
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    """How far host clocks have moved: since when, and until when (both places in ``by_host``; NONE: not at all)."""
+
+    until: I64
+    since: I64
+
+
+@dataclass(frozen=True, slots=True)
+class _Clocks:
+    """Host clocks one after the other: by how much each instruction moves its clock, and the running sum, ns."""
+
+    step: I64
+    total: I64
+
+    @classmethod
+    def of(cls, host_ns: I64, setters: I64) -> _Clocks:
+        host_ns[setters] = 0
+        return cls(host_ns, np.cumsum(host_ns))
+
+    def moved(self, which: _Moved) -> I64:
+        """Return how far clocks have moved, ns."""
+        if not len(self.total):
+            return which.until
+        return np.where(which.until >= 0, self.total[which.until] - self.begun(which.since), 0)
+
+    def begun(self, since: I64) -> I64:
+        """Return what the running sum is at places, without their own step, ns."""
+        return np.asarray(self.total[since] - self.step[since])
+
+
+@dataclass(frozen=True, slots=True)
+class _Tracks:
+    """Plain instructions, stream by stream. ``total``: the running sum of their steps from end to end, ns.
+
+    ``launched``: by the running sum of host clocks, ns; ``work``: from the start of one to its end, ns. Of each
+    stretch: ``base`` and ``begun``, the sums before it and when its host clock was set; and how long it takes from that
+    clock, from the end of what is before it on its stream, and from the end of what its first instruction awaits, ns.
+    """
+
+    total: I64
+    launched: I64
+    gap: I64
+    work: I64
+    base: I64
+    begun: I64
+    launch_ns: I64
+    gap_ns: I64
+    other_ns: I64
+
+    @classmethod
+    def of(cls, program: Program, shortcut: Shortcut, clocks: _Clocks) -> _Tracks:
+        plain, first = shortcut.plain, shortcut.first
+        gap = program.gap_ns[plain]
+        work = program.extra_ns[plain] + program.dur_ns[plain]
+        step = np.maximum(gap + work, program.overlap_ns[plain])
+        total = np.cumsum(step)
+        launched = clocks.total[shortcut.place] + program.launch_ns[plain]
+        whole = total[_last(first, plain)]
+        latest = np.maximum.reduceat(launched + work - total, first) if len(first) else first
+        other_ns = program.other_ns[plain[first]] + work[first] + whole - total[first]
+        base, begun = total[first] - step[first], clocks.begun(shortcut.since)
+        return cls(total, launched, gap, work, base, begun, latest - begun + whole, whole - base, other_ns)
+
+    def times(self, program: Program, shortcut: Shortcut, done: Times) -> tuple[I64, I64]:
+        """Return start and end of the plain instructions; ``done`` are the times of the short program."""
+        plain, first = shortcut.plain, shortcut.first
+        if not len(plain):
+            return plain, plain
+        heads, count = plain[first], np.diff(first, append=len(plain))
+        launched = self.launched + np.repeat(done.host[shortcut.of_stretch] - self.begun, count)
+        before = _set(done, shortcut.before, program.initial[program.stream[heads]])
+        awaited = _set(done, shortcut.awaited, program.initial[program.other[heads]]) + program.other_ns[heads]
+        low = np.maximum(before - self.base, awaited + self.work[first] - self.total[first])
+        high = done.end[shortcut.of_stretch] - self.total[_last(first, plain)]
+        low = np.maximum(low, high - _LONGEST)
+        # One running maximum over all stretches: each is lifted so that it begins where the one before it ends.
+        lift = np.cumsum(np.append(0, high[:-1] - low[1:]))
+        late = np.maximum(launched + self.work - self.total, np.repeat(low, count)) + np.repeat(lift, count)
+        end = np.maximum.accumulate(late) - np.repeat(lift, count) + self.total
+        free = np.append(0, end[:-1])
+        free[first] = before
+        start = np.maximum(launched, free + self.gap)
+        start[first] = np.maximum(start[first], awaited)
+        return start + program.extra_ns[plain], end
+
+
+def _tidy(program: Program) -> bool:
+    """Tell whether clocks of hosts, of streams, and those that are saved are different ones."""
+
+    def rows(*columns: I64) -> Mask:
+        used = np.zeros(len(program.initial), np.bool_)
+        for column in columns:
+            used[column] = True
+        used[program.trash] = False
+        return used
+
+    waited, other = program.waited[program.waited_ns > NEVER], program.other[program.other_ns > NEVER]
+    hosts, streams, saved = rows(program.pred, program.host), rows(program.stream), rows(program.save)
+    return not (hosts & (streams | saved | rows(waited, other)) | (streams & saved)).any()
+
+
+def _clock_by_clock(row: I64) -> I64:
+    """Return the order of instructions, clock by clock."""
+    return np.argsort(row.astype(np.int16) if row.max(initial=0) < 1 << 15 else row, kind="stable")
+
+
+def _differs(values: I64) -> Mask:
+    """True where a value is not that before it; the first is."""
+    return np.concatenate([np.ones(min(len(values), 1), np.bool_), values[1:] != values[:-1]])
+
+
+def _last(first: I64, plain: I64) -> I64:
+    """Return the last index of each stretch."""
+    return np.append(first[1:], len(plain))[: len(first)] - 1
+
+
+def _breaks(program: Program, kinds: _Kinds, plain: I64, since: I64) -> Mask:
+    """True for plain instructions that begin a stretch.
+
+    They are on another stream, or count from another moment of a host clock, or await something, or their stream's
+    clock is looked at before them: by whoever waits for it, and whoever goes on on it.
+    """
+    begins = _differs(program.stream[plain]) | _differs(since) | kinds.awaits[plain]
+    n = len(program)
+    place = program.stream[plain] * n + plain
+    alone, sets = np.flatnonzero(kinds.alone), np.flatnonzero(kinds.sets)
+    awaiting = np.flatnonzero(kinds.awaits)
+    for row, seen in ((program.stream, alone), (program.waited, sets), (program.other, awaiting)):
+        at = np.searchsorted(place, row[seen] * n + seen)
+        begins[at[at < len(plain)]] = True
+    return begins
+
+
+def _behind(program: Program, by_host: I64, alone: I64) -> I64:
+    """Return what last moved the host clock that each instruction alone follows (place in ``by_host``), or NONE."""
+    n = len(program)
+    row = program.pred[alone]
+    at = np.searchsorted(program.host[by_host] * n + by_host, row * n + alone) - 1
+    return np.where((at >= 0) & (program.host[by_host[at]] == row), at, NONE) if n else alone
+
+
+def _wires(program: Program, kinds: _Kinds, alone: I64, heads: I64, order: I64) -> dict[str, I64]:
+    """Return which clocks the short program reads and writes; ``heads`` are the first instructions of stretches."""
+    unused = np.full(len(heads), program.trash)
+    pairs = {
+        "pred": (program.pred[alone], program.host[heads]),
+        "waited": (program.waited[alone], unused),
+        "host": (np.where(kinds.sets[alone], program.host[alone], program.trash), unused),
+        "stream": (program.stream[alone], program.stream[heads]),
+        "other": (program.other[alone], program.other[heads]),
+        "save": (program.save[alone], unused),
+    }
+    return {name: np.concatenate(pair)[order] for name, pair in pairs.items()} | {"initial": program.initial}
+
+
+def _last_set(wires: dict[str, I64], row: I64, at: I64) -> I64:
+    """Return which short instruction before ``at`` set a device clock last, NONE if none did."""
+    m = len(wires["stream"])
+    if not m:
+        return at
+    number = np.arange(m)
+    sets = np.unique(np.concatenate([wires["stream"] * m + number, wires["save"] * m + number]))
+    last = np.searchsorted(sets, row * m + at) - 1
+    return np.where((last >= 0) & (sets[last] // m == row), sets[last] % m, NONE)
+
+
+def _set(done: Times, setter: I64, initial: I64) -> I64:
+    """Return what device clocks stand at after what set them, or initially."""
+    return np.where(setter >= 0, done.end[setter], initial) if len(setter) else initial
