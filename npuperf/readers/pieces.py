@@ -21,7 +21,7 @@ from npuperf.readers.unpack import Gunzip, open_unpacked
 
 #: Small enough that a piece stays in the processor's cache while its columns are taken out one by one.
 PIECE_BYTES: Final = 1 << 20
-_GAP: Final = re.compile(rb"\}\s*,\s*\{")
+GAP: Final = re.compile(rb"\}\s*,\s*\{")
 _NAN: Final = re.compile(rb"([:\[,]\s*)-?(?:NaN|nan|Infinity|inf)\b")
 _HEAD: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
 
@@ -70,7 +70,10 @@ _ANY_TIMES: Final = msgspec.json.Decoder(list[RawEvent])
 
 
 class FilePieces:
-    """Iterate over a file's events, a decoded list per piece; ``header`` holds the other top-level keys."""
+    """Iterate over a file's events, a decoded list per piece; ``header`` holds the other top-level keys.
+
+    ``any_times``: some time was no text, and from there on all are read as they stand.
+    """
 
     def __init__(self, path: Path, log: ReadLog, progress: Callable[[int], None] | None) -> None:
         self.path = path
@@ -78,7 +81,7 @@ class FilePieces:
         self._name = str(path)
         self.progress = progress
         self.header: dict[str, Any] = {}
-        self._decode = _TEXT_TIMES.decode
+        self.any_times = False
         self._offset = 0
 
     def __iter__(self) -> Iterator[list[Event]]:
@@ -95,8 +98,11 @@ class FilePieces:
                 self._offset += cut
             yield self._last(rest)
 
+    def _block(self, file: BinaryIO | Gunzip) -> bytes:
+        return file.read(PIECE_BYTES)
+
     def _read(self, file: BinaryIO | Gunzip) -> bytes:
-        block = file.read(PIECE_BYTES)
+        block = self._block(file)
         if isinstance(file, Gunzip):
             if not block and file.damage:
                 self.log.warn(say("{path}: the compressed file is damaged: {why}", path=self._name, why=file.damage))
@@ -145,13 +151,22 @@ class FilePieces:
         return cut[1], self._salvage_all(buffer[: cut[0] + 1])
 
     def _try(self, body: bytes) -> list[Event] | None:
-        text = b"[" + body.strip(b" \t\r\n,") + b"]"
+        text = b"".join((b"[", body.strip(b" \t\r\n,"), b"]"))
         try:
             return self._decode(text)
         except msgspec.ValidationError:
-            self._decode = _ANY_TIMES.decode  # type: ignore[assignment]
+            self.any_times = True
         except (msgspec.DecodeError, UnicodeDecodeError):
             pass
+        return self._forgiving(text)
+
+    def _decode(self, text: bytes) -> list[Event]:
+        decoder: msgspec.json.Decoder[Any] = _ANY_TIMES if self.any_times else _TEXT_TIMES
+        events: list[Event] = decoder.decode(text)
+        return events
+
+    def _forgiving(self, text: bytes) -> list[Event] | None:
+        """Decode with any kind of time, and numbers that JSON does not have."""
         try:
             return self._decode(text)
         except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -163,11 +178,11 @@ class FilePieces:
 
     def _salvage_all(self, body: bytes) -> list[Event]:
         """Salvage a piece with the decoder that takes any kind of time, so that all its events are of one kind."""
-        decode, self._decode = self._decode, _ANY_TIMES.decode  # type: ignore[assignment]
+        before, self.any_times = self.any_times, True
         try:
             return self._salvage(body, self._offset)
         finally:
-            self._decode = decode
+            self.any_times = before
 
     def _salvage(self, body: bytes, offset: int) -> list[Event]:
         """Decode what can be decoded, halving around the damage; one loss per event that cannot."""
@@ -229,7 +244,7 @@ def _last_gap(buffer: bytes, end: int) -> tuple[int, int] | None:
     """Find the last ``}, {`` before ``end``: the position of the brace and that of the next event."""
     at = end
     while (brace := buffer.rfind(b"}", 0, at)) >= 0:
-        found = _GAP.match(buffer, brace, end)
+        found = GAP.match(buffer, brace, end)
         if found:
             return brace, found.end() - 1
         at = brace
@@ -240,7 +255,7 @@ def _last_gap(buffer: bytes, end: int) -> tuple[int, int] | None:
 
 def _middle_gap(body: bytes) -> tuple[int, int] | None:
     """Find the ``}, {`` nearest behind the middle, else before it."""
-    found = _GAP.search(body, len(body) // 2)
+    found = GAP.search(body, len(body) // 2)
     if found is None:
         return _last_gap(body, len(body))
     return found.start(), found.end() - 1

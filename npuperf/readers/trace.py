@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -18,8 +16,9 @@ from npuperf.readers.cells import integer
 from npuperf.readers.join import match
 from npuperf.readers.log import ReadLog
 from npuperf.readers.pieces import Args, FilePieces
+from npuperf.readers.trace_beside import StretchFound, Told, read_stretches, spare_workers
 from npuperf.readers.trace_columns import is_nothing, joined, number_ids
-from npuperf.readers.trace_gather import SLICE_INTS, SLICE_TEXTS, Gathered, Gatherer
+from npuperf.readers.trace_gather import SLICE_INTS, SLICE_TEXTS, Gathered, Gatherer, no_gc
 
 
 class _Numbers:
@@ -152,17 +151,13 @@ def read_trace(paths: Sequence[Path], log: ReadLog, progress: Callable[[int], No
 
     ``progress`` gets the number of bytes just read. Raises InputError when no event can be read.
     """
-    gatherer = Gatherer()
+    found: list[Gathered] = []
     header: dict[str, Any] = {}
-    with _no_gc():
+    with no_gc():
         for path in paths:
-            pieces = FilePieces(path, log, progress)
-            for events in pieces:
-                untimed = gatherer.add(events)
-                if untimed:
-                    log.lose(path, untimed, say("events without a readable time"))
-            header |= pieces.header
-    found = [gatherer.found]
+            for part in _read_file(path, log, progress):
+                found.append(part.gathered)
+                header |= part.header
     if not any(part.events for part in found):
         what = say("{path}: no trace event could be read", path=str(paths[0]))
         raise InputError(what, hint=say("export the profile again"))
@@ -170,16 +165,22 @@ def read_trace(paths: Sequence[Path], log: ReadLog, progress: Callable[[int], No
     return _trace(found, header)
 
 
-@contextmanager
-def _no_gc() -> Iterator[None]:
-    """Hold the garbage collector: it would walk millions of fresh events for nothing."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
+def _read_file(path: Path, log: ReadLog, progress: Callable[[int], None] | None) -> list[StretchFound]:
+    """Read a file on several cores where that is worth it, and it is as it should be; else piece by piece."""
+    workers = spare_workers(path)
+    if workers:
+        told = Told(progress)
+        parts = read_stretches(path, workers, told.tell)
+        if parts is not None:
+            return parts
+        progress = told.again
+    gatherer = Gatherer()
+    pieces = FilePieces(path, log, progress)
+    for events in pieces:
+        untimed = gatherer.add(events)
+        if untimed:
+            log.lose(path, untimed, say("events without a readable time"))
+    return [StretchFound(gatherer.found, pieces.header)]
 
 
 def _trace(found: list[Gathered], header: dict[str, Any]) -> Trace:

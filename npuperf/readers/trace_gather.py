@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -41,12 +44,13 @@ class PiecedColumns:
         kept = {name: c if keep is None else c[keep] for name, c in columns.items() if not is_nothing(c)}
         self._small.append((size, kept))
         if len(self._small) == _PIECES_TO_JOIN:
-            self._large.append(self._joined())
+            self.close()
 
-    def _joined(self) -> tuple[int, dict[str, Any]]:
+    def close(self) -> None:
+        """Join the last pieces."""
         small, self._small = self._small, []
         names = dict.fromkeys(name for _, columns in small for name in columns)
-        return sum(size for size, _ in small), {name: joined(_pop(small, name)) for name in names}
+        self._large.append((sum(size for size, _ in small), {name: joined(_pop(small, name)) for name in names}))
 
     def pop(self, name: str) -> Any:
         """Take a column, freeing its pieces."""
@@ -71,6 +75,23 @@ class Gathered:
     meta: list[Event] = field(default_factory=list)
     events: int = 0
     complete: int = 0
+
+    def close(self) -> None:
+        """Join pieces: nothing more will come."""
+        self.slices.close()
+        self.flows.close()
+
+
+@contextmanager
+def no_gc() -> Iterator[None]:
+    """Hold the garbage collector: it would walk millions of fresh events for nothing."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 class Gatherer:

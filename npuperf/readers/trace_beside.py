@@ -1,0 +1,229 @@
+"""Large traces on several cores: workers decode stretches from the end of the file, this process from its start.
+
+Decoding holds the interpreter lock, so that threads would wait for each other. A stretch ends behind an event, and is
+read only if everything in it is as it should be: all else is left to whoever reads the file as a whole.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import pickle
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from threading import Lock, current_thread, main_thread
+from typing import Any, BinaryIO, Final
+
+from npuperf.errors import InputError
+from npuperf.parallel import cores
+from npuperf.readers.log import ReadLog
+from npuperf.readers.pieces import GAP, PIECE_BYTES, Event, FilePieces
+from npuperf.readers.trace_gather import Gathered, Gatherer, no_gc
+from npuperf.readers.unpack import Gunzip
+
+#: Below this many bytes a worker takes longer to start than it saves.
+WORTH_WORKERS: Final = 256 << 20
+#: Bytes of a stretch: few enough that nobody waits long for the last one.
+STRETCH_BYTES: Final = 32 << 20
+#: More workers would wait for this process, which takes in what they find.
+_MOST: Final = 3
+
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Bytes of a file, from the start of an event to behind another. ``any_times``: how its times are read."""
+
+    path: Path
+    start: int
+    stop: int
+    last: bool
+    any_times: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StretchFound:
+    """What a stretch told; ``header``: the file's other keys, where it has the file's start or end."""
+
+    gathered: Gathered
+    header: dict[str, Any]
+
+
+class Told:
+    """Bytes that were told as read; those that are read once more are not told again."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+        self._told = 0
+        self._lock = Lock()
+
+    def tell(self, size: int) -> None:
+        """Tell that bytes were read."""
+        with self._lock:
+            self._told += size
+        if self._progress:
+            self._progress(size)
+
+    def again(self, size: int) -> None:
+        """Tell of bytes read from the start only what is beyond those told before."""
+        known = min(size, self._told)
+        self._told -= known
+        if self._progress and size > known:
+            self._progress(size - known)
+
+
+class OddStretchError(Exception):
+    """Something in a stretch is not as it should be."""
+
+
+def read_stretches(path: Path, workers: int, progress: Progress | None) -> list[StretchFound] | None:
+    """Read a file in stretches; None where something is odd: then it is to be read as a whole."""
+    try:
+        waiting = deque(enumerate(_stretches(path)))
+        found: dict[int, StretchFound] = {}
+        with ThreadPoolExecutor(max(workers, 1)) as pool, _cleared(waiting):
+            helpers = [pool.submit(_help, waiting, found, progress) for _ in range(workers)]
+            while waiting:
+                at, stretch = waiting.popleft()
+                found[at] = read_stretch(stretch, progress)
+            for helper in helpers:
+                helper.result()
+    except (OddStretchError, InputError, OSError, MemoryError):
+        return None
+    return [found[at] for at in sorted(found)]
+
+
+def spare_workers(path: Path) -> int:
+    """Return how many workers may help with a file: none with a small or packed one, or where others work as well.
+
+    A worker loads the main module once more. Only of our own command is it known that this does nothing else.
+    """
+    from multiprocessing import parent_process
+
+    main = sys.modules["__main__"]
+    name = main.__spec__.name if main.__spec__ else Path(getattr(main, "__file__", None) or "").name
+    ours = name in ("npuperf", "npuperf.__main__") and parent_process() is None
+    if not ours or current_thread() is not main_thread() or not hasattr(os, "memfd_create"):
+        return 0
+    try:
+        with path.open("rb") as file:
+            large = os.fstat(file.fileno()).st_size >= WORTH_WORKERS and file.read(2) != b"\x1f\x8b"
+    except OSError:
+        return 0
+    return min(cores() - 1, _MOST) if large else 0
+
+
+def read_stretch(stretch: Stretch, progress: Progress | None = None) -> StretchFound:
+    """Read a stretch. Raises OddStretchError where it is not as it should be."""
+    gatherer = Gatherer()
+    pieces = _StretchPieces(stretch, progress)
+    with no_gc():
+        for events in pieces:
+            if gatherer.add(events):  # events without a time
+                raise OddStretchError
+    if pieces.log.lost or pieces.log.warnings or pieces.any_times != stretch.any_times:
+        raise OddStretchError
+    gatherer.found.close()
+    return StretchFound(gatherer.found, pieces.header)
+
+
+class _StretchPieces(FilePieces):
+    """The events of a stretch. Raises OddStretchError where reading would begin to try things."""
+
+    def __init__(self, stretch: Stretch, progress: Progress | None) -> None:
+        super().__init__(stretch.path, ReadLog(), progress)
+        self.any_times = stretch.any_times and stretch.start > 0  # at the start it is found out
+        self._stretch = stretch
+        self._left = stretch.stop - stretch.start
+
+    def _start(self, file: BinaryIO | Gunzip) -> bytes:
+        if not self._stretch.start:
+            return super()._start(file)
+        assert not isinstance(file, Gunzip)
+        file.seek(self._stretch.start)
+        return b""
+
+    def _block(self, file: BinaryIO | Gunzip) -> bytes:
+        block = file.read(min(PIECE_BYTES, self._left))
+        self._left -= len(block)
+        return block
+
+    def _forgiving(self, text: bytes) -> list[Event] | None:
+        return None
+
+    def _salvage_all(self, body: bytes) -> list[Event]:
+        raise OddStretchError
+
+    def _last(self, rest: bytes) -> list[Event]:
+        events = super()._last(rest) if self._stretch.last else self._try(rest)
+        if events is None:
+            raise OddStretchError
+        return events
+
+
+def _stretches(path: Path) -> Iterator[Stretch]:
+    """Cut a file behind events, as far as can be told without reading what is before; a wrong cut leaves odd ends."""
+    size = path.stat().st_size
+    cuts = [(0, 0)]
+    with path.open("rb") as file:
+        for at in range(STRETCH_BYTES, size - PIECE_BYTES, STRETCH_BYTES):
+            file.seek(at)
+            gap = GAP.search(file.read(PIECE_BYTES))
+            if gap is not None:
+                cuts.append((at + gap.start() + 1, at + gap.end() - 1))
+    first = FilePieces(path, ReadLog(), None)
+    next(iter(first), None)
+    for (_, start), (stop, _) in pairwise([*cuts, (size, size)]):
+        yield Stretch(path, start, stop, stop == size, first.any_times)
+
+
+@contextmanager
+def _cleared(waiting: deque[tuple[int, Stretch]]) -> Iterator[None]:
+    """Let helpers find nothing more to do, whatever happens."""
+    try:
+        yield
+    finally:
+        waiting.clear()
+
+
+def _help(waiting: deque[tuple[int, Stretch]], found: dict[int, StretchFound], progress: Progress | None) -> None:
+    """Have a worker read stretches from the end, as long as there are any."""
+    from npuperf.process import Worker, WorkerDiedError
+
+    with os.fdopen(os.memfd_create("npuperf"), "rb") as store, _cleared(waiting):
+        worker = Worker(_read_into)
+        try:
+            while waiting:
+                at, stretch = waiting.pop()
+                worker.hand((stretch, Path(f"/proc/{os.getpid()}/fd/{store.fileno()}")))
+                size = worker.answer()()
+                with mmap.mmap(store.fileno(), size, prot=mmap.PROT_READ) as stored:
+                    found[at] = pickle.loads(stored)
+                if progress:
+                    progress(stretch.stop - stretch.start)
+        except WorkerDiedError as died:
+            raise OddStretchError from died
+        finally:
+            worker.end()
+
+
+def _read_into(task: tuple[Stretch, Path]) -> int:
+    """Read a stretch in a worker and store what it told; return the size of that.
+
+    A pipe takes little at a time, and for each bit of it this process would wait for the other's interpreter lock.
+    """
+    from npuperf.readers.arrow_alone import spare_pandas
+
+    spare_pandas()
+    stretch, store = task
+    found = read_stretch(stretch)
+    with store.open("wb") as file:
+        pickle.dump(found, file, pickle.HIGHEST_PROTOCOL)
+        return file.tell()
