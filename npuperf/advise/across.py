@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from npuperf.advise.rule import MATCHED, Detected, severity, within
 from npuperf.cluster.packets import PacketCost, What
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
     from npuperf.cluster.judge import JobStudy
 
 
-@dataclass(frozen=True, slots=True)
-class JobSteps:
+class JobSteps(Struct, frozen=True):
     """The job's step and how many of them sums are over; ``devices``: the device of each rank."""
 
     step_ns: int
@@ -51,8 +51,7 @@ def by_costs(
     return ask
 
 
-@dataclass(frozen=True, slots=True)
-class Dearest:
+class Dearest(Struct, frozen=True):
     """The costliest of several costs of one cause; ``gain``: what its worst rank gains if it has none of them."""
 
     cost: PacketCost

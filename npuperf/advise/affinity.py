@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
 import numpy as np
+from msgspec import Struct
 
 from npuperf.advise.outermost import TorchCalls, outermost
 from npuperf.advise.shipped import load_shipped
@@ -26,8 +26,7 @@ _OTHER: Final = "\ue000"
 _CHECKED: Final = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Replacement:
+class Replacement(Struct, frozen=True):
     """One entry of affinity.yaml."""
 
     api: str
@@ -40,8 +39,7 @@ class Replacement:
     requires: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """Where a run has the sequences of one entry: how many, and which tasks they launch."""
 
     replacement: Replacement

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from npuperf.advise.needs import CALLS_AND_OPERATORS
 from npuperf.advise.rule import Answer, Detected, Rule, blames

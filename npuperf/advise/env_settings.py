@@ -8,8 +8,9 @@ TASK_QUEUE_ENABLE, MAX_RUNTIME_CORE_NUMBER) are not among them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from npuperf.advise.needs import Need
 from npuperf.advise.rule import Answer, Detected, Rule
@@ -27,8 +28,7 @@ SOURCE = _CANN
 _ACLNN_ENTRIES: Final = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
+class Fact(Struct, frozen=True):
     """A variable: which values slow a run down, in which runs that matters, what it does, and what to do."""
 
     name: str

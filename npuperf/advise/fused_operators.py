@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, TypedDict
 
 import numpy as np
+from msgspec import Struct
 
 from npuperf.advise.affinity import Found, by_kernels, by_operators
 from npuperf.advise.needs import see_where
@@ -35,8 +35,7 @@ class ReplacedRow(TypedDict):
     where: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class _Replaced:
+class _Replaced(Struct, frozen=True):
     row: ReplacedRow
     option: Option
 

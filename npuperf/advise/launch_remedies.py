@@ -7,10 +7,10 @@ random numbers; torch_npu's own NPUGraph is for training, too, where shapes are 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from npuperf.advise.optimizers import NOT_FUSED, NOT_REPLACEABLE, ONE_BY_ONE, fused_optimizer
 from npuperf.advise.requirements import (

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from npuperf.documents.analysis import Precondition
 from npuperf.host.mode import no_launches
@@ -14,8 +15,7 @@ from npuperf.model.labels import Mask
 from npuperf.scopes.view import DeviceView
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(Struct, frozen=True):
     """One kind of data, ``what`` as users call it.
 
     ``recorded``: the part of it that is, 0 (none) to 1 (all that matters); ``supply``: what is missing, and how to get

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+from msgspec import Struct
 
 from npuperf.advise.blocking_copies import HOST_CALLS
 from npuperf.advise.requirements import ON_NPU, Option, Requirement
@@ -31,8 +31,7 @@ _CONVOLUTION: Final = re.compile(r"^(Depthwise)?Conv\d?D|^DepthwiseConv")
 _SHOWN: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Calls:
+class Calls(Struct, frozen=True):
     """Calls of aclopCompileAndExecute, ordered by start.
 
     ``dur``: ns; ``compile``: ns in opCompile inside, -1 where none is recorded; ``recurs``: 1 where an earlier call was

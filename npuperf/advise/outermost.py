@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from npuperf.model.host import HostOps, Spans
 from npuperf.model.labels import I64, Mask
@@ -15,8 +15,7 @@ _OPERATOR: Final = re.compile(r"^(?!autograd::|torch::|c10d::|record_param)\w+::
 _APART: Final = re.compile(r"^autograd::engine::evaluate_function|^Optimizer\.(step|zero_grad)#|^c10d::")
 
 
-@dataclass(frozen=True, slots=True)
-class TorchCalls:
+class TorchCalls(Struct, frozen=True):
     """Outermost operators, ordered by thread and start: ``op`` is their place among the host's operators.
 
     ``breaks``: where another thread or other work begins, with the end; ``starts`` and ``ends`` of each call.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from npuperf.documents.analysis import Excluded, Precondition
 from npuperf.host.traits import Version
@@ -13,8 +14,7 @@ from npuperf.messages import Message, say, series
 from npuperf.scopes.view import DeviceView
 
 
-@dataclass(frozen=True, slots=True)
-class Requirement:
+class Requirement(Struct, frozen=True):
     """A presupposition: ``test`` gives None where the profile does not tell.
 
     ``evident``: advice need not name it then, as "set X" presupposes that X is not set.
@@ -29,8 +29,7 @@ class Requirement:
         return Precondition(what=self.what, holds=self.test(view))
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(Struct, frozen=True):
     """A piece of advice with what it presupposes and where that is documented."""
 
     text: Message
@@ -38,8 +37,7 @@ class Option:
     requires: tuple[Requirement, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """The advice that applies, what it presupposes, what does not apply and why, and where each is documented."""
 
     next: Message | None

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 import numpy as np
+from msgspec import Struct, field
 
 from npuperf.advise.needs import OPERATIONS, WHOLE_TABLE, Need, first_missing, first_scarce
 from npuperf.advise.requirements import Choice, Option, Requirement, choose
@@ -31,8 +31,7 @@ class TypeRow(TypedDict):
     total_ns: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Detected:
+class Detected(Struct, frozen=True, kw_only=True):
     """What takes time. ``refute``: what would show that this is not the cause; ``gain``: ns per step, min and max.
 
     ``next``: what to do, or options in the order of preference, of which those are advised that fit the run;
@@ -48,8 +47,7 @@ class Detected:
     severity: Severity | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Untold:
+class Untold(Struct, frozen=True):
     """Why a rule cannot tell: what is missing, and how to get it."""
 
     needs: Message
@@ -60,8 +58,7 @@ class Untold:
 Answer = Detected | Untold | None
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """A question to the data of one device: ``judge`` is asked only where something of all ``needs`` is recorded.
 
     That there is no problem is said only where enough of it is. ``requires``: in runs of another kind the problem
@@ -96,8 +93,7 @@ class Rule:
 MATCHED: Final = Precondition(what=say("operations of several ranks that are one and the same"), holds=True)
 
 
-@dataclass(frozen=True, slots=True)
-class RankRule:
+class RankRule(Struct, frozen=True):
     """A question to several ranks of one job: findings only where there is a problem.
 
     ``alone``: the question to one device, whose answers stand only where no job was found; None: it needs several.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from npuperf.advise.needs import HOST_DOINGS, RUNTIME_CALLS, to_rule_out, where_host_bound
 from npuperf.advise.requirements import Option
@@ -30,8 +31,7 @@ GRAPH_RUN: Final = "TorchNpuGraphBase::Run"
 _CALLS: Final = to_rule_out(RUNTIME_CALLS)
 
 
-@dataclass(frozen=True, slots=True)
-class Costly:
+class Costly(Struct, frozen=True):
     """A place whose waits cost something, and how much per step (ns, least and most)."""
 
     site: SyncSite

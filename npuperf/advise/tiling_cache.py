@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from npuperf.advise.needs import HOST_DOINGS, SHAPES, where_host_bound
 from npuperf.advise.requirements import DYNAMIC_GRAPH
@@ -19,8 +19,7 @@ TITLE = say("tiling cache")
 SOURCE = say("GE: the tiling cache keeps 120 entries per operator, on by default; data-dependent inputs bypass it")
 
 
-@dataclass(frozen=True, slots=True)
-class _Nodes:
+class _Nodes(Struct, frozen=True):
     """Per node of the graph that is named: how often it was launched, and with how many different shapes."""
 
     launches: I64

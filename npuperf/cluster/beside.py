@@ -6,9 +6,8 @@ wholly beside communication are held against those wholly without; what overlaps
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from npuperf.cluster.alike import alike, medians
 from npuperf.model.intervals import Intervals
@@ -18,8 +17,7 @@ from npuperf.model.thresholds import Thresholds
 from npuperf.operators.sums import type_labels
 
 
-@dataclass(frozen=True, slots=True)
-class Slowed:
+class Slowed(Struct, frozen=True):
     """Equal kernels that are slower beside communication: medians of both, and what the slower ones lose, ns.
 
     ``total_ns``: of the ``beside`` kernels that run beside communication; ``alone``: kernels that do not.

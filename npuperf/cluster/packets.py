@@ -7,10 +7,11 @@ not add up. Sums are over the analysed steps.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from npuperf.cluster.alike import alike, class_text, medians, size_class
 from npuperf.cluster.beside import Slowed
@@ -25,8 +26,7 @@ _LATENCY: Final = 1_000
 _SHOWN: Final = 5
 
 
-@dataclass(frozen=True, slots=True)
-class PacketCost:
+class PacketCost(Struct, frozen=True):
     """What one cause costs the worst of ``ranks`` in one kind of operation over one transport.
 
     ``count``: packets, operations or kernels concerned, ``bytes`` and ``time_ns`` of them. ``lost_ns``: beyond what
@@ -46,8 +46,7 @@ class PacketCost:
     evidence: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class _Packets:
+class _Packets(Struct, frozen=True):
     """The packets of one rank: a row for each operation, transport and size. ``rate``: GB/s."""
 
     op: I64

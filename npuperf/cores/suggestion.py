@@ -4,10 +4,10 @@ blocks as it has cores. A suggestion with its reason, never a figure that anythi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from npuperf.messages import Message, chain, say, say_n
 from npuperf.model.chip import known_core_counts
@@ -17,8 +17,7 @@ from npuperf.model.labels import I64
 _AT_LEAST: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
-class _Side:
+class _Side(Struct, frozen=True):
     """One side of a chip held against the kernels: how many start exactly as many blocks as it has ``cores``, and how
     many start more.
     """

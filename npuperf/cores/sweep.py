@@ -6,11 +6,11 @@ kernel (its share of something measured per piece) is a difference of two runnin
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from npuperf.cores.blocks import blocks
 from npuperf.documents.analysis import CoresOverTime, CoreTime, IdleType, StreamPair, StreamSet
@@ -29,8 +29,7 @@ _SLICES: Final = 32
 _NOTABLE: Final = 0.02
 
 
-@dataclass(frozen=True, slots=True)
-class Sweep:
+class Sweep(Struct, frozen=True):
     """Pieces of time, cut wherever a kernel starts or ends.
 
     Swept are the kernels with known blocks, clipped to the window; ``index`` is their place among the tasks, ``cube``

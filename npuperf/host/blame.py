@@ -7,10 +7,10 @@ operator) passes the blame on: to the thread of the torch operator behind the ke
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from npuperf.documents.analysis import Blame
 from npuperf.host.causes import BUSY, CAUSES, CODE, flag_causes
@@ -27,8 +27,7 @@ OTHERS: Final = "others"
 _CANDIDATES = 4
 
 
-@dataclass(frozen=True, slots=True)
-class HostThreads:
+class HostThreads(Struct, frozen=True):
     """Who may be to blame: per task its launching thread and its torch operator's, and the main thread."""
 
     launch: I64
@@ -43,8 +42,7 @@ class HostThreads:
         return cls(tasks.launch_thread, np.where(tasks.op >= 0, host.ops.thread[tasks.op], -1), main)
 
 
-@dataclass(frozen=True, slots=True)
-class Blamed:
+class Blamed(Struct, frozen=True):
     """Host wait in pieces, ordered by time: device clock (ns), the event to blame (NONE: nothing recorded), cause."""
 
     start: I64

@@ -13,10 +13,11 @@ The most direct evidence comes first, and every nanosecond has one answer:
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields, replace
 from typing import Final, get_args
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from npuperf.documents.analysis import DependencyKind
 from npuperf.host.blame import HostThreads
@@ -45,8 +46,7 @@ _RECORD: Final = re.compile(r"(event|notify).?record|record.?(event|notify)", re
 _HOLDING: Final = re.compile(r"AscendCL@aclrt(Malloc|Free)(Host)?$|^(cuda|hip)(Malloc|Free|HostAlloc|FreeHost)$")
 
 
-@dataclass(frozen=True, slots=True)
-class Dependencies:
+class Dependencies(Struct, frozen=True):
     """Dependency wait in pieces, ordered by time: device clock (ns), the task that waited, and what for.
 
     ``source`` is the task waited for (or the row of the wait, of kind event), ``event`` the host event, ``stream`` the
@@ -69,19 +69,18 @@ class Dependencies:
     def within(self, start: int, end: int) -> Dependencies:
         """Return the pieces inside a window, cut at its borders."""
         a, b = np.searchsorted(self.end, start, side="right"), np.searchsorted(self.start, end)
-        inside = Dependencies(*(getattr(self, f.name)[int(a) : int(b)] for f in fields(self)))
+        inside = Dependencies(*(getattr(self, name)[int(a) : int(b)] for name in self.__struct_fields__))
         return replace(inside, start=np.maximum(inside.start, start), end=np.minimum(inside.end, end))
 
     @classmethod
     def join(cls, parts: list[Dependencies]) -> Dependencies:
         """Append pieces and order them by time."""
-        columns = [np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(cls)]
+        columns = [np.concatenate([getattr(p, name) for p in parts]) for name in cls.__struct_fields__]
         order = np.argsort(columns[0], kind="stable")
         return cls(*(column[order] for column in columns))
 
 
-@dataclass(frozen=True, slots=True)
-class _Open:
+class _Open(Struct, frozen=True):
     """Parts of waits that are not explained yet: the gap, from and to."""
 
     gap: I64
@@ -142,8 +141,7 @@ def find_dependencies(
     return Dependencies.join([*found, *host.explain(rest, task, follower.between)])
 
 
-@dataclass(frozen=True, slots=True)
-class _Followers:
+class _Followers(Struct, frozen=True):
     """Per gap, of the task that ends it: its stream, and what the device's rows say of its start.
 
     ``awaited``: the task of another stream that it began after; ``behind``: its stream had to wait for an event
@@ -217,8 +215,7 @@ def _streams_of(tasks: Tasks, task: I64) -> I64:
     return np.where((stream < 0) & begins, tasks.stream[parts[at]], stream)
 
 
-@dataclass(frozen=True, slots=True)
-class _Waits:
+class _Waits(Struct, frozen=True):
     """Rows with which streams wait for events or notifications, ordered by stream, then start; none overlap."""
 
     row: I64
@@ -301,8 +298,7 @@ def _without(open_: _Open, gap: I64, begin: I64, finish: I64) -> _Open:
     return _Open(open_.gap[owner], opens, closes).filter(closes > opens)
 
 
-@dataclass(frozen=True, slots=True)
-class _Host:
+class _Host(Struct, frozen=True):
     """What the host's events say of waits that the device's rows do not explain."""
 
     nesting: Nesting

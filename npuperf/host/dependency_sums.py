@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from npuperf.documents.analysis import Dependency, DependencyKind
 from npuperf.host.blame import NOTHING, OTHERS
@@ -24,8 +24,7 @@ _OWN = tuple(KINDS.index(kind) for kind in ("launch", "switch"))
 _EVENT = KINDS.index("event")
 
 
-@dataclass(frozen=True, slots=True)
-class Namer:
+class Namer(Struct, frozen=True):
     """Names what a device waited for; ``types`` of all ``tasks``."""
 
     tasks: Tasks

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from npuperf.host.blame import Blamed
 from npuperf.host.pauses import paused
@@ -13,8 +12,7 @@ from npuperf.model.labels import I64
 from npuperf.timeline.partition import Gaps
 
 
-@dataclass(frozen=True, slots=True)
-class IdleAfter:
+class IdleAfter(Struct, frozen=True):
     """Idle time by the waits of the host in which it began, ready to be summed for any of them.
 
     ``so_far``: the idle time, ns, of the gaps before each one, but for pauses of the host: they have nothing to do with

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from npuperf.host.causes import (
     CODE,
@@ -25,8 +25,7 @@ from npuperf.model.labels import I64, U8, Mask
 NONE: Final = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Pieces:
+class Pieces(Struct, frozen=True):
     """Parts of intervals with the event that covers each: ``owner`` indexes the interval, ``event`` may be NONE."""
 
     owner: I64
@@ -54,8 +53,7 @@ class Pieces:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Nesting:
+class Nesting(Struct, frozen=True):
     """The events of all host threads with their parents, and per thread which one is innermost when.
 
     ``parent`` indexes ``events``, NONE at the top. Segment i says that from ``time[i]`` to the next segment

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from npuperf.host.causes import BUSY, flag_causes
 from npuperf.host.nesting import NONE, Nesting
@@ -14,8 +13,7 @@ from npuperf.model.labels import I64, Mask
 UNORDERED = np.iinfo(np.int64).min
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(Struct, frozen=True):
     """All instructions in the order of execution: ``task`` or ``sync`` number, NONE for the other kind."""
 
     task: I64
@@ -78,8 +76,7 @@ def merge(key: I64, launch_thread: I64, known: Mask, syncs: Syncs, drained: I64,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Chain:
+class Chain(Struct, frozen=True):
     """Host clocks: each instruction's own row, the row it follows, how long after and since when (ns)."""
 
     threads: int

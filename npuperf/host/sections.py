@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from npuperf.host.causes import CODE
 from npuperf.host.nesting import NONE, Nesting
@@ -26,8 +26,7 @@ _MAIN_SHARE: Final = 0.6
 _PART_SHARE: Final = 0.2
 
 
-@dataclass(frozen=True, slots=True)
-class Sections:
+class Sections(Struct, frozen=True):
     """Per task: the part of training it belongs to, and the user's range or module around its launch."""
 
     part: Labels

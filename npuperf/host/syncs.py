@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from npuperf.documents.analysis import WaitKind, WaitPurpose
 from npuperf.host.causes import READING, WAITING
@@ -17,8 +16,7 @@ from npuperf.model.labels import I64, Labels, Mask
 from npuperf.model.tasks import Tasks
 
 
-@dataclass(frozen=True, slots=True)
-class Syncs:
+class Syncs(Struct, frozen=True):
     """Calls in which a host thread waits for the device, ordered by start. Host clock, ns; ``event`` per call."""
 
     thread: I64
@@ -30,8 +28,7 @@ class Syncs:
         return len(self.start)
 
 
-@dataclass(frozen=True, slots=True)
-class SyncPoint:
+class SyncPoint(Struct, frozen=True):
     """Calls that wait for the same at the same place: the call, the torch operator around it, the code line.
 
     ``pinned``: whether the copied host memory is, None where it is not recorded; ``purpose``: whose wait it is, or what

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from typing import Final, Literal
 
 import numpy as np
+from msgspec import Struct, field
 
 from npuperf.host.mode import Mode, mode_of
 from npuperf.model.device import DeviceProfile
@@ -30,8 +30,7 @@ _RANDOM: Final = re.compile(
 _COMPILED: Final = re.compile(r"^Torch-Compiled Region\b|^## Call CompiledFxGraph\b")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Traits:
+class Traits(Struct, frozen=True, kw_only=True):
     """The run, as far as it can be told; None: what would tell was not recorded.
 
     ``training``: a backward pass or an optimizer's update is recorded; ``random``: operators that draw random numbers

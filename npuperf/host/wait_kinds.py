@@ -7,10 +7,10 @@ a method that has only one direction (``.item()``, ``.cpu()``). Where neither is
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final, get_args
 
 import numpy as np
+from msgspec import Struct
 
 from npuperf.documents.analysis import WaitKind
 from npuperf.host.causes import READERS
@@ -48,8 +48,7 @@ _METHODS: Final[tuple[tuple[WaitKind, re.Pattern[str]], ...]] = (
 _COPYING: Final = re.compile(r"^aten::(to|_to_copy|copy_|_copy_from|_copy_from_and_resize)$|^npu::\w*copy\w*$")
 
 
-@dataclass(frozen=True, slots=True)
-class WaitKinds:
+class WaitKinds(Struct, frozen=True):
     """Per waiting call: its kind as an index into KINDS, and whether the copied host memory is pinned (-1 unknown)."""
 
     kind: U8
@@ -93,8 +92,7 @@ def _first(patterns: tuple[tuple[WaitKind, re.Pattern[str]], ...], names: tuple[
     return codes
 
 
-@dataclass(frozen=True, slots=True)
-class Copies:
+class Copies(Struct, frozen=True):
     """Recorded copies by the thread and time of their submission, ordered by both; ``pinned`` -1 where unknown."""
 
     thread: I64

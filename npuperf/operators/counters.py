@@ -9,8 +9,9 @@ are reported without a verdict: their peak is not in the profile.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from npuperf.documents.pmu import CoreSide, CounterPattern, Pmu, PmuSide, UnitShare
 from npuperf.messages import Message, Series, chain, say, series, share
@@ -57,8 +58,7 @@ _DUTIES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Counter:
+class Counter(Struct, frozen=True):
     """Σ value·duration and Σ duration (ns) of one counter over the kernels that have it."""
 
     weighted: float

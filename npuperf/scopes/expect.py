@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from npuperf.cores.blocks import blocks, on_cores
 from npuperf.documents.gates import Gate, OverLimit
@@ -26,8 +26,7 @@ _UNCHECKED: Final = say(
 _COLLECTIVE: Final = re.compile(r"aivkernel|hcom|hccl|allreduce|allgather|reducescatter|alltoall", re.I)
 
 
-@dataclass(frozen=True, slots=True)
-class Expectation:
+class Expectation(Struct, frozen=True):
     """``where``: a stream's number, ``FIRST..LAST`` (names of operators) or a name with wildcards."""
 
     expr: str
@@ -67,8 +66,7 @@ def refuse_beyond(option: str, given: str, limit: tuple[int, int], chip: tuple[i
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(Struct, frozen=True):
     """One device's kernels held against a limit: how many, how many with unknown blocks, and those above it.
 
     ``half_unknown``: those of the unknown of which only the secondary side is not recorded. ``unchecked``: the chip's

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from npuperf.documents.analysis import Basis, SuperKernelCheck
 from npuperf.documents.comparison import Compared, Outcome, outcome
@@ -31,8 +31,7 @@ _SHOWN: Final = 4
 _A_KERNEL: Final = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class _Replaced:
+class _Replaced(Struct, frozen=True):
     """Where in the earlier profile the kernels of a SuperKernel ran: elapsed time and gaps per run (ns)."""
 
     kernels: int

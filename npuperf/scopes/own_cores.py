@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from npuperf.cores.blocks import blocks, on_cores
 from npuperf.messages import Message, say, series
@@ -26,8 +26,7 @@ _SET: Final = re.compile(r"set_?stream_?(res_?)?limit|limit_core_num|StreamResLi
 _AT_LEAST: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Owned:
+class Owned(Struct, frozen=True):
     """``free``: the profile shows that no stream has cores of its own; ``reason``: what speaks for it or is missing."""
 
     free: bool

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from npuperf.cores.blocks import blocks, on_cores
 from npuperf.host.nesting import NONE
@@ -31,8 +31,7 @@ _FUSED_COMMUNICATION: Final = re.compile(r"all_?reduce|(reduce_?scatter|all_?gat
 _LOOK: Final = 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class KernelSequence:
+class KernelSequence(Struct, frozen=True):
     """A sequence and every time it runs: ``runs[i, j]`` is the task at place j of run i.
 
     ``segments``: first and last place (inclusive) of what can be fused; ``gaps``: the time between the kernels of

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from npuperf.messages import Message, say
 from npuperf.model.labels import I64, Mask
@@ -27,8 +28,7 @@ _NO_CALLS: Final = say(
 _NO_SAMPLES: Final = say("no kernel was launched while the device was idle")
 
 
-@dataclass(frozen=True, slots=True)
-class Launches:
+class Launches(Struct, frozen=True):
     """Host launch of each task, moved onto the device's clock.
 
     ``end``: end of the launch call per task, ``NO_TIME`` where unknown (ns). ``latency``: the calibrated
@@ -62,8 +62,7 @@ class Launches:
         return replace(self, end=self.end[index])
 
 
-@dataclass(frozen=True, slots=True)
-class Returns:
+class Returns(Struct, frozen=True):
     """Calls in which the host waits for the device (host clock, ns): for all of it, or for ``one_stream`` of it."""
 
     start: I64

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from npuperf.documents.analysis import Partition
 from npuperf.model.intervals import Intervals
@@ -23,8 +22,7 @@ _PARTS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Gaps:
+class Gaps(Struct, frozen=True):
     """Idle stretches ``[start, end)`` of one device, each ended by a task, in parts that add up.
 
     Until ``submitted`` (the launch of ``task`` returned) the device waited for the host, until ``ready`` for the
@@ -61,8 +59,7 @@ class Gaps:
         return _pick(self.start, self.end, ~self.known)
 
 
-@dataclass(frozen=True, slots=True)
-class Timeline:
+class Timeline(Struct, frozen=True):
     """Where the device's time goes; any window of it can be summed exactly."""
 
     span: tuple[int, int]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from npuperf.documents.analysis import Bound, OddStep, Phase, Spread, Step, TypicalPhase, TypicalStep
 from npuperf.messages import Message, chain, ns, say
@@ -26,8 +26,7 @@ _BOUND: Final[dict[Bound, Message]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(Struct, frozen=True):
     """What a phase covers of one step, counted from the step's start, ns."""
 
     bound: Bound

@@ -258,7 +258,8 @@ def test_a_rule_across_ranks_is_added_with_one_call(tmp_path: Path, monkeypatch:
 def test_a_gpu_gets_no_advice_for_an_npu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kineto traces name no HCCL operation: rules that speak of its ports and packets are not asked."""
     asked: list[str] = []
-    rules = [put(r, judge=lambda *_, name=r.name: asked.append(name) or []) for r in RULES if isinstance(r, RankRule)]
+    across = [r for r in RULES if isinstance(r, RankRule)]
+    rules = [replace(r, judge=lambda *_, name=r.name: asked.append(name) or []) for r in across]
     monkeypatch.setattr("npuperf.advise.RULES", rules)
     from npuperf.advise import advise_job
 

@@ -7,13 +7,14 @@ import importlib
 import json
 import pkgutil
 from collections.abc import Callable
-from dataclasses import MISSING, fields, replace
+from dataclasses import fields, replace
 from importlib import resources
 from pathlib import Path
 
 import pytest
 import yaml
 from build import K, ascend_pt, kernel_details
+from msgspec import structs
 from situations import analyzed, answer, assert_complete, assert_whole, beside, busy, placeholders, starved
 
 from npuperf import advise
@@ -91,7 +92,7 @@ def test_every_sentence_is_a_literal_whose_placeholders_are_its_parameters(call:
 
 def test_every_problem_says_why_how_to_refute_it_and_what_next() -> None:
     """Problem has no defaults for them; whatever a rule leaves out would not even be made."""
-    asked = {name: field for name, field in Detected.__dataclass_fields__.items() if field.default is MISSING}
+    asked = {field.name for field in structs.fields(Detected) if field.required}
     assert set(asked) == {"title", "refute", "next", "evidence"}
 
 
@@ -144,7 +145,7 @@ def test_a_rule_is_added_with_one_call(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("own_rules")
 def test_two_rules_of_one_name_are_refused() -> None:
     with pytest.raises(ValueError, match="ai_cpu"):
-        advise.register(replace(MADE_UP, name="ai_cpu"))
+        advise.register(structs.replace(MADE_UP, name="ai_cpu"))
 
 
 # --- thresholds ----------------------------------------------------------------------------------------------------
