@@ -7,7 +7,7 @@ Parts (all of them, unless some are named):
     reading   analyze against merely reading the same files (readers.py), at every size; how time grows with the size
     readers   what each reader needs for the trace alone, and ours
     stages    where the time goes, and where it went in another checkout (--before)
-    cores     analyze on one core against all
+    cores     analyze on one core against all, of one profile and of several ranks
     cache     the second analyze of the same files against the first
     small     the sample against importing numpy and pyarrow; --help against importing typer
     db        a database against the same run as text files
@@ -44,6 +44,9 @@ HERE = Path(__file__).resolve().parent
 SAMPLE = ROOT / "samples" / "transformer_ascend_pt"
 OUTPUT = "ASCEND_PROFILER_OUTPUT"
 SHORT_ROUNDS = 3  # times as many for commands of less than a second
+RANKS, RANK_KERNELS = 8, 40_000
+#: Peak memory in MB by kernels.
+ROOM = {1_000_000: 700, 10_000_000: 3_000}
 READERS = ("duckdb", "msgspec")
 TRACE_READERS = {
     "DuckDB, `read_json`": ("duckdb", "as text", "no"),
@@ -81,6 +84,17 @@ class Workshop:
             command = [sys.executable, str(HERE / "simulate.py"), str(unfinished), "--kernels", str(kernels)]
             subprocess.run([*command, "--preset", "bench"], check=True, stdout=subprocess.DEVNULL)
             unfinished.rename(out)
+        return out
+
+    def job(self) -> Path:
+        """Return a generated job of several ranks; make it if it is not there yet."""
+        out = self.data / f"ranks_{RANKS}"
+        if not out.exists():
+            code = f"from pathlib import Path; from cluster_files import big; big(Path('job'), {RANKS}, {RANK_KERNELS})"
+            environment = os.environ | {"PYTHONPATH": str(HERE)}
+            shutil.rmtree(self.data / "job", ignore_errors=True)
+            subprocess.run([sys.executable, "-c", code], check=True, cwd=self.data, env=environment)
+            (self.data / "job").rename(out)
         return out
 
     def analyze(self, path: Path, checkout: Path = ROOT, *, cached: bool = False, **more: Any) -> Command:
@@ -125,7 +139,7 @@ def reading(shop: Workshop) -> list[Row]:
 
 def _against_floor(taken: Mapping[str, list[Usage]], size: int) -> Row:
     floor = min(READERS, key=lambda reader: Spread.of([u.cpu for u in taken[f"{reader} {size}"]]).median)
-    goals = [Goal("cpu", "≤", 1.5), *([Goal("megabytes", "≤", 700)] if size == 1_000_000 else [])]
+    goals = [Goal("cpu", "≤", 1.5), *([Goal("megabytes", "≤", ROOM[size])] if size in ROOM else [])]
     against = f"merely reading (pyarrow.csv, {floor})"
     return compare("analyze", taken[f"analyze {size}"], against, taken[f"{floor} {size}"], size, *goals)
 
@@ -183,14 +197,16 @@ def _stages(shop: Workshop, profile: Path, checkout: Path | None) -> dict[str, f
 
 
 def cores(shop: Workshop) -> list[Row]:
-    """Bind the whole command to one core."""
+    """Bind the whole command to one core: one large profile, and a job of several ranks."""
     size = max(shop.sizes)
-    profile = shop.profile(size)
-    every = f"analyze on {len(os.sched_getaffinity(0))} cores"
-    one = shop.analyze(profile, one_core=True)
-    taken = in_turn({"analyze on one core": one, every: shop.analyze(profile)}, shop.rounds)
-    goal = Goal("wall", "≥", 1.5)
-    return [compare("analyze on one core", taken["analyze on one core"], every, taken[every], size, goal)]
+    profiles = {"analyze": (shop.profile(size), size), f"analyze of {RANKS} ranks": (shop.job(), RANKS * RANK_KERNELS)}
+    rows = []
+    for name, (profile, kernels) in profiles.items():
+        one, every = f"{name} on one core", f"on {len(os.sched_getaffinity(0))} cores"
+        commands = {one: shop.analyze(profile, one_core=True), every: shop.analyze(profile)}
+        taken = in_turn(commands, shop.rounds)
+        rows.append(compare(one, taken[one], every, taken[every], kernels, Goal("wall", "≥", 1.5)))
+    return rows
 
 
 def cache(shop: Workshop) -> list[Row]:
