@@ -7,6 +7,7 @@ each table.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,8 @@ from npuperf.readers.comm_db import DbCommunication, read_communication_db
 from npuperf.readers.comm_sums import read_sums
 from npuperf.readers.join import match, pick
 from npuperf.readers.log import ReadLog
-from npuperf.readers.sqlite import Database, open_database
+from npuperf.readers.sqlite import Database, bulk_numbers, numbers, open_database
+from npuperf.readers.sqlite_arrow import NotInBulkError
 from npuperf.readers.timeline import VAGUE, TraceTimeline
 from npuperf.readers.torch_db import TorchEvents, host_times, joined, read_torch
 from npuperf.units import NS_PER_US
@@ -277,20 +279,40 @@ def _pmu(db: Database, tasks: I64) -> dict[str, F32]:
     if not db.has("TASK_PMU_INFO"):
         return {}
     ids, rows = np.unique(tasks, return_inverse=True)
-    metrics: dict[int, F32] = {}
     query = "SELECT name, globalTaskId, value FROM TASK_PMU_INFO WHERE name IS NOT NULL AND globalTaskId IS NOT NULL"
-    for batch in db.rows("TASK_PMU_INFO", query):
-        names, task, values = zip(*batch, strict=True)
-        name = np.array(names, np.int64)
-        value = np.array([np.nan if v is None else float(v) for v in values], np.float32)
-        place = match(np.array(task, np.int64), ids)
-        for metric in np.unique(name).tolist():
-            column = metrics.setdefault(metric, np.full(len(ids), np.nan, np.float32))
-            mine = np.flatnonzero((name == metric) & (place >= 0) & ~np.isnan(value))[::-1]  # of several the first
+    try:
+        columns = _long_to_wide(db, map(bulk_numbers, db.bulk(query)), ids)
+    except NotInBulkError:
+        columns = _long_to_wide(db, map(numbers, db.rows("TASK_PMU_INFO", query)), ids)
+    return {name: column[rows] for name, column in columns.values()}
+
+
+def _long_to_wide(db: Database, batches: Iterable[tuple[I64, I64, F32]], ids: I64) -> dict[int, tuple[str, F32]]:
+    """Return per counter its name and its values at the tasks ``ids``, in order; batches: metrics, tasks, values."""
+    counters: dict[int, tuple[str, F32]] = {}
+    for metric, task, value in batches:
+        place = _places(task, ids)
+        usable = (place >= 0) & np.isfinite(value)
+        for number in np.unique(metric).tolist():
+            text: object = db.strings.get(number)
+            name = pmu_name(text) if isinstance(text, str) else None
+            if name is None:
+                continue
+            _, column = counters.setdefault(number, (name, np.full(len(ids), np.nan, np.float32)))
+            mine = np.flatnonzero((metric == number) & usable)[::-1]  # of several the first
             mine = mine[np.isnan(column[place[mine]])]
             column[place[mine]] = value[mine]
-    named = ((pmu_name(db.strings.get(metric, "")), column) for metric, column in metrics.items())
-    return {name: column[rows] for name, column in named if name is not None}
+    return counters
+
+
+def _places(keys: I64, ordered: I64) -> I64:
+    """Find keys in a sorted table, -1 where absent; neighbours that are equal are looked up once."""
+    if not len(keys) or not len(ordered):
+        return np.full(len(keys), -1, np.int64)
+    first = np.flatnonzero(np.append(True, keys[1:] != keys[:-1]))
+    at = np.minimum(np.searchsorted(ordered, keys[first]), len(ordered) - 1)
+    at[ordered[at] != keys[first]] = -1
+    return np.repeat(at, np.diff(np.append(first, len(keys))))
 
 
 def _events(db: Database, calls: _Calls, torch: TorchEvents) -> Spans:

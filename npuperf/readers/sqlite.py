@@ -14,13 +14,15 @@ from typing import Any, Final
 from urllib.parse import quote
 
 import numpy as np
+import pyarrow as pa
 
 from npuperf.errors import InputError
 from npuperf.messages import say, say_n
-from npuperf.model.labels import I64, Labels
+from npuperf.model.labels import F32, F64, I64, Labels
 from npuperf.model.tasks import UNKNOWN
 from npuperf.readers.cells import integer
 from npuperf.readers.log import ReadLog
+from npuperf.readers.sqlite_arrow import ArrowConnection, NotInBulkError, open_arrow
 
 _BATCH: Final = 100_000
 #: Of SQLite's file format: the header's size, and where in it the number of pages stands.
@@ -29,12 +31,13 @@ _HEADER_BYTES, _PAGE_COUNT = 100, 28
 
 @dataclass(slots=True)
 class Database:
-    """An open database with its string table."""
+    """An open database with its string table. ``arrow``: the same for bulk reading, None where that does not pay."""
 
     path: Path
     connection: sqlite3.Connection
     log: ReadLog
     strings: dict[int, str]
+    arrow: ArrowConnection | None = None
 
     def has(self, table: str) -> set[str]:
         """Return the columns of a table, none if it does not exist."""
@@ -48,10 +51,20 @@ class Database:
     def columns(self, table: str, wanted: dict[str, str], where: str = "") -> dict[str, I64]:
         """Read integer columns: our name → SQL expression; NULL becomes -1. Missing table: no rows."""
         expressions = ", ".join(f"IFNULL({expression}, {UNKNOWN})" for expression in wanted.values())
-        parts = [_integers(batch) for batch in self.rows(table, f'SELECT {expressions} FROM "{table}" {where}')]
+        query = f'SELECT {expressions} FROM "{table}" {where}'
+        try:
+            parts = [_bulk_integers(batch) for batch in self.bulk(query)]
+        except NotInBulkError:
+            parts = [_integers(batch) for batch in self.rows(table, query)]
         if not parts:
             return {name: np.empty(0, np.int64) for name in wanted}
         return {name: np.concatenate([p[i] for p in parts]) for i, name in enumerate(wanted)}
+
+    def bulk(self, query: str) -> Iterator[Any]:
+        """Yield record batches. Raises NotInBulkError, maybe after some: then :meth:`rows` gives all that there is."""
+        if self.arrow is None:
+            raise NotInBulkError
+        yield from self.arrow.batches(query, _BATCH)
 
     def rows(self, table: str, query: str) -> Iterator[list[tuple[Any, ...]]]:
         """Yield rows in batches; where the file is damaged, those before the damage."""
@@ -93,20 +106,58 @@ def open_database(path: Path, log: ReadLog) -> Iterator[Database]:
     """Open read-only; ``immutable`` keeps SQLite from leaving files beside the user's."""
     with ExitStack() as stack:
         try:
+            arrow = None
             try:
                 connection = stack.enter_context(closing(_connect(path)))
+                arrow = open_arrow(path, stack)
             except sqlite3.DatabaseError:
                 copy = stack.enter_context(_without_page_count(path))
                 connection = stack.enter_context(closing(_connect(copy, tolerant=True)))
                 log.warn(say("{path}: the database is damaged or cut short; the unreadable part is lost",
                              path=str(path)))  # fmt: skip
-            db = Database(path, connection, log, {})
+            db = Database(path, connection, log, {}, arrow)
             for batch in db.rows("STRING_IDS", "SELECT id, value FROM STRING_IDS"):
                 db.strings.update(batch)
             yield db
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             what = say("{path}: not a readable SQLite database: {why}", path=str(path), why=str(error))
             raise InputError(what) from error
+
+
+def _bulk_integers(batch: Any) -> list[I64]:
+    """Return columns of integers. Raises NotInBulkError where a cell is something else."""
+    if any(column.type != pa.int64() or column.null_count for column in batch.columns):
+        raise NotInBulkError
+    return [column.to_numpy() for column in batch.columns]
+
+
+def bulk_numbers(batch: Any) -> tuple[I64, I64, F32]:
+    """Return two columns of integers, and one of numbers with NaN for NULL. Raises NotInBulkError for other cells."""
+    *integers, numbers = batch.columns
+    first, second = _bulk_integers(pa.record_batch(integers, ["", ""]))
+    if not (pa.types.is_integer(numbers.type) or pa.types.is_floating(numbers.type)):
+        raise NotInBulkError
+    return first, second, _single(numbers.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False))
+
+
+def numbers(rows: list[tuple[Any, ...]]) -> tuple[I64, I64, F32]:
+    """Return two columns of integers, -1 for what is none, and one of numbers with NaN for what is none."""
+    first, second, values = zip(*rows, strict=True)
+    integers = _integers(list(zip(first, second, strict=True)))
+    return integers[0], integers[1], _single(np.array([_number(v) for v in values], np.float64))
+
+
+def _single(values: F64) -> F32:
+    """Return numbers in single precision, infinite where they are too large for it."""
+    with np.errstate(over="ignore"):
+        return values.astype(np.float32)
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return float("nan")
 
 
 def _integers(rows: list[tuple[Any, ...]]) -> list[I64]:

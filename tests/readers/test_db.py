@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import sqlite3
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 from build import EPOCH, H, ascend_pt
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from inputs import KERNELS, database
 
 from npuperf.errors import InputError
 from npuperf.model.device import DeviceProfile
+from npuperf.readers.log import ReadLog
 from npuperf.readers.recording import open_recording
+from npuperf.readers.sqlite import open_database
 
 STEPS = {11: (-10_000, 30_000), 12: (30_000, 90_000)}
 
@@ -124,3 +130,81 @@ def test_the_exporter_s_split_of_steps(tmp_path: Path) -> None:
     assert [(s.step, s.compute, s.comm_exposed, s.free, s.span) for s in steps] == [
         (3, 10_500, 2_250, 1_000, 13_750), (4, 9_000, 0, 500, 9_500)
     ]  # fmt: skip
+
+
+#: What a cell of a column without a type may hold.
+CELLS = st.one_of(
+    st.integers(0, 4), st.integers(-(1 << 63), (1 << 63) - 1), st.none(), st.floats(allow_nan=False, width=32),
+    st.sampled_from(["3", "x", "", "99999999999999999999", b"", b"\xff\x00", 0.5, 2.0]),
+)  # fmt: skip
+
+
+def by_cells(rows: list[tuple[object, ...]], columns: int) -> list[list[int]]:
+    """Integers as they stand there, -1 for what is none."""
+
+    def told(cell: object) -> int:
+        try:
+            number = int(cell)  # type: ignore[call-overload]
+        except (TypeError, ValueError, OverflowError):
+            return -1
+        return number if -(1 << 63) < number < 1 << 63 else -1
+
+    return [[told(row[i]) for row in rows] for i in range(columns)]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 9), CELLS), max_size=12),
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=4),
+)
+def test_columns_in_bulk_and_by_row_hold_what_the_cells_do(
+    tmp_path_factory: pytest.TempPathFactory, odd: list[tuple[object, ...]], plain: list[tuple[object, ...]]
+) -> None:
+    """Three rows at a time, so that what does not fit comes before and after the bulk reader knows the types."""
+    path, rows = tmp_path_factory.mktemp("cells") / "x.db", plain + odd
+    add(path, "CREATE TABLE T(a, b); CREATE TABLE STRING_IDS(id, value);", **({"T": rows} if rows else {}))
+    found = []
+    for large in (0, 1 << 40):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("npuperf.readers.sqlite._BATCH", 3)
+            patch.setattr("npuperf.readers.sqlite_arrow._LARGE_BYTES", large)
+            with open_database(path, ReadLog()) as db:
+                assert (db.arrow is None) == (large > 0)
+                found.append([column.tolist() for column in db.columns("T", {"a": "a", "b": "b"}).values()])
+    assert found[0] == found[1] == by_cells(rows, 2)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(88, 91), CELLS), min_size=1, max_size=20), st.integers(1, 5))
+def test_counters_in_bulk_and_by_row_are_the_first_number_of_each_task(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[object, ...]], batch: int
+) -> None:
+    """Kernels 0, 1 and 3 are tasks; metrics 89 and 90 are counters."""
+    path = database(tmp_path_factory.mktemp("counters") / "ascend_pytorch_profiler_4.db", KERNELS, "blockDim")
+    names = {89: "aic_mac_ratio", 90: "aiv_vec_ratio"}
+    add(path, "CREATE TABLE TASK_PMU_INFO(globalTaskId, name, value);",
+        STRING_IDS=list(names.items()), TASK_PMU_INFO=rows)  # fmt: skip
+    expected: dict[str, list[float]] = {}
+    for task, metric, value in rows:
+        if metric in names:
+            column = expected.setdefault(names[metric], [np.nan] * 4)
+            with suppress(TypeError, ValueError):
+                number = float(value)  # type: ignore[arg-type]
+                if np.isnan(column[task]) and np.isfinite(number) and task != 2:  # that is the collective
+                    column[task] = number
+    for large in (0, 1 << 40):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("npuperf.readers.sqlite._BATCH", batch)
+            patch.setattr("npuperf.readers.sqlite_arrow._LARGE_BYTES", large)
+            pmu = only(path).tasks.pmu
+        assert pmu.keys() == expected.keys()
+        for name, column in expected.items():
+            np.testing.assert_array_equal(pmu[name], np.array(column, np.float32))
+
+
+def test_without_the_driver_rows_are_read_one_by_one(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("npuperf.readers.sqlite_arrow._LARGE_BYTES", 0)
+    monkeypatch.setitem(sys.modules, "adbc_driver_sqlite", None)
+    with open_database(db, ReadLog()) as opened:
+        assert opened.arrow is None
+    assert len(only(db).tasks) == len(KERNELS)
