@@ -8,6 +8,7 @@ rounds, from the least to the greatest.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -23,7 +24,7 @@ SAMPLE_SECONDS = 0.02
 
 @dataclass(frozen=True)
 class Usage:
-    """What a command took: CPU seconds of it and its children, wall seconds, peak memory in MB."""
+    """What a command took: CPU seconds of it and its children, wall seconds, peak memory of all of them in MB."""
 
     cpu: float
     wall: float
@@ -110,11 +111,14 @@ def _on_cores(*, one: bool) -> Iterator[None]:
 
 
 class _Memory:
-    """Watches a process: its resident memory, and files that it keeps in memory, which no other figure counts."""
+    """Watches a process and those that it starts, because the system tells only how large the largest one was.
+
+    Files that they keep in memory are counted, too; what all of them map from disk, programs and libraries, once.
+    """
 
     def __init__(self, pid: int) -> None:
-        self._process = Path("/proc", str(pid))
-        self._peak = 0.0
+        self._pid = pid
+        self._peak = 0
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
@@ -123,22 +127,43 @@ class _Memory:
         """Stop watching; return the peak in MB."""
         self._done.set()
         self._thread.join()
-        return self._peak
+        return self._peak / 2**20
 
     def _watch(self) -> None:
-        page = os.sysconf("SC_PAGE_SIZE")
         while not self._done.wait(SAMPLE_SECONDS):
-            with suppress(OSError, ValueError, IndexError):
-                resident = int((self._process / "statm").read_text().split()[1]) * page
-                self._peak = max(self._peak, (resident + self._in_memory_files()) / 2**20)
+            self._peak = max(self._peak, _memory_of([*_with_children(Path("/proc", str(self._pid)))]))
 
-    def _in_memory_files(self) -> int:
-        total = 0
-        for file in (self._process / "fd").iterdir():
+
+def _with_children(process: Path) -> Iterator[Path]:
+    """Yield the folder of a process in /proc, and those of all below it, as far as they are still there."""
+    yield process
+    with suppress(OSError):
+        for thread in (process / "task").iterdir():
             with suppress(OSError):
+                for child in (thread / "children").read_text().split():
+                    yield from _with_children(Path("/proc", child))
+
+
+def _memory_of(processes: Sequence[Path]) -> int:
+    """Return the bytes of memory that processes take together."""
+    own, mapped = 0, [0]
+    stored: dict[int, int] = {}
+    for process in processes:
+        with suppress(OSError):
+            status = (process / "status").read_text()
+            own += _kilobytes(status, "RssAnon")
+            mapped.append(_kilobytes(status, "RssFile"))
+            for file in (process / "fd").iterdir():
                 if "memfd:" in str(file.readlink()):
-                    total += file.stat().st_blocks * 512
-        return total
+                    found = file.stat()
+                    stored[found.st_ino] = found.st_blocks * 512
+    return (own + max(mapped)) * 1024 + sum(stored.values())
+
+
+def _kilobytes(status: str, name: str) -> int:
+    """Read a figure of a process's status, which it lacks when it has just ended."""
+    found = re.search(rf"^{name}:\s*(\d+) kB$", status, re.MULTILINE)
+    return int(found[1]) if found else 0
 
 
 def ratios(of: Sequence[Usage], against: Sequence[Usage], what: str) -> Spread:
