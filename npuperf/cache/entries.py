@@ -67,10 +67,14 @@ class Cache:
                 self._make_room()
 
     def clear(self, root: Path) -> tuple[int, int]:
-        """Remove the entries about a path and what lies below it; return how many, and their bytes."""
+        """Remove the entries about a path and what lies below it; return how many, and their bytes.
+
+        Those that lie there themselves are, whatever it was called when they were written.
+        """
         wanted = os.path.realpath(root)
-        about = [(path, size) for path, size, _ in self._entries() if _is_below(_root(path), wanted)]
-        removed = [size for path, size in about if _remove(path)]
+        every = _is_below(os.path.realpath(self.folder), wanted)
+        found = list(self._entries())
+        removed = [size for path, size, _ in found if (every or _is_below(_root(path), wanted)) and _remove(path)]
         with suppress(OSError):
             self.folder.rmdir()  # if nothing else is there
         return len(removed), sum(removed)

@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 from build import H, K, ascend_pt
 from conversion import to_db
+from hypothesis import given
+from hypothesis import strategies as st
 from inputs import KERNELS, database, op_summary
 
 from npuperf.cache.codec import pack, unpack
@@ -72,6 +74,18 @@ def assert_same(a: Any, b: Any, where: str = "") -> None:
     ],
 )  # fmt: skip
 def test_values(value: object) -> None:
+    assert_same(back(value), value)
+
+
+SCALARS = st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 63) - 1) | st.floats() | st.text()
+ANYTHING = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner) | st.lists(inner).map(tuple) | st.dictionaries(st.integers(-9, 9) | st.text(), inner),
+)
+
+
+@given(ANYTHING)
+def test_values_of_any_shape(value: object) -> None:
     assert_same(back(value), value)
 
 

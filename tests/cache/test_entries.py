@@ -315,5 +315,6 @@ def test_clearing_removes_what_is_about_a_path_and_below_it(tmp_path: Path, home
     (run / MANIFEST).write_text("{}")
     own = Cache(run / ".cache", 1 << 20)
     own.put(EntryKey(str(run), f"{5:064x}"), value())
-    assert clear(run)[0] == 1
+    own.put(EntryKey("/where/it/was/recorded", f"{6:064x}"), value())
+    assert clear(run)[0] == 2
     assert not own.folder.exists()
