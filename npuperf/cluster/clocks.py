@@ -112,15 +112,18 @@ def _estimate(matched: Matched, ranks: int, chosen: Mask, wrong: Mask) -> Clocks
 
 def _parts(ends: _Ends, ranks: int) -> I64:
     """Number the sets of ranks that operations tie together; the number is the first rank's place."""
-    from scipy.sparse import coo_matrix
-    from scipy.sparse.csgraph import connected_components
-
-    count = len(ends.number)
-    shape = (ranks + count, ranks + count)
-    graph = coo_matrix((np.ones(len(ends.rank)), (ends.rank, ranks + ends.instance)), shape=shape)
-    _, label = connected_components(graph, directed=False)
-    first = {int(v): i for i, v in reversed([*enumerate(label[:ranks])])}
-    return np.array([first[int(v)] for v in label[:ranks]], np.int64)
+    lowest = np.full(len(ends.number), ranks)
+    np.minimum.at(lowest, ends.instance, ends.rank)
+    tied = np.unique(np.stack([ends.rank, lowest[ends.instance]]), axis=1)  # each rank to the first one it meets
+    part = np.arange(ranks)
+    while True:
+        least = part.copy()
+        for one, other in (tied, tied[::-1]):
+            np.minimum.at(least, one, part[other])
+        least = least[least]
+        if (least == part).all():
+            return part
+        part = least
 
 
 def _fit(ends: _Ends, ranks: int, part: I64) -> tuple[F64, F64]:
@@ -174,19 +177,24 @@ def _guess(ends: _Ends, ranks: int) -> tuple[F64, F64]:
 
 def _line(own: F64, target: F64) -> tuple[float, float]:
     """Return offset and drift that bring ``own`` times to ``target``; the drift only where it pays."""
-    from scipy.stats import theilslopes
-
     apart = target - own
     middle = float(np.median(apart))
-    if len(own) < _SLOPE_LEAST or np.ptp(own) <= 0:
-        return middle, 0.0
     chosen = np.unique(np.linspace(0, len(own) - 1, min(len(own), _SLOPE_MOST)).astype(np.int64))
-    slope, intercept, *_ = theilslopes(apart[chosen], own[chosen])
+    if len(own) < _SLOPE_LEAST or np.ptp(own[chosen]) <= 0:
+        return middle, 0.0
+    slope, intercept = _theil_sen(own[chosen], apart[chosen])
     before = float(np.median(np.abs(apart - middle)))
     after = float(np.median(np.abs(apart - slope * own - intercept)))
     if after > _SLOPE_GAIN * before:
         return middle, 0.0
-    return float(intercept), float(slope)
+    return intercept, slope
+
+
+def _theil_sen(x: F64, y: F64) -> tuple[float, float]:
+    """Return the median of the slopes between all pairs of points, and the intercept to it (Sen 1968)."""
+    run, rise = x[:, np.newaxis] - x, y[:, np.newaxis] - y
+    slope = np.median(rise[run > 0] / run[run > 0])
+    return float(slope), float(np.median(y) - slope * np.median(x))
 
 
 def _distance(ends: _Ends, offset: F64, drift: F64) -> F64:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
+from statistics import median
 
 import numpy as np
 import pytest
 from ranks import MS, US, group, operations, summary
 
-from npuperf.cluster.clocks import Clocks, align
+from npuperf.cluster.clocks import Clocks, _Ends, _line, _parts, _theil_sen, align
 from npuperf.cluster.match import Matched, match
 from npuperf.cluster.summary import RankSummary
 
@@ -176,3 +179,38 @@ def test_planted_offsets_of_many_ranks_come_back(seed: int) -> None:
     clocks = align(seen(dials, meetings, [*rows, *columns]), 12)
     assert np.abs(clocks.offset - (true[0] - true)).max() < 1_500
     assert (clocks.low <= clocks.offset).all() and (clocks.offset <= clocks.high).all()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_ranks_are_tied_by_whom_they_meet(seed: int) -> None:
+    """Held against merging the sets of ranks one operation after the other."""
+    rng = random.Random(seed)
+    ranks, operations_ = rng.randint(1, 30), rng.randint(0, 25)
+    met = sorted({(rng.randrange(ranks), op) for op in range(operations_) for _ in range(rng.randint(1, 3))})
+    sets = [{rank} for rank in range(ranks)]
+    for op in range(operations_):
+        there = {rank for rank, other in met if other == op}
+        together = set().union(*(s for s in sets if s & there))
+        sets = [s for s in sets if not s & there] + ([together] if together else [])
+    first = {rank: min(s) for s in sets for rank in s}
+    rank, instance = np.array(met, np.int64).reshape(-1, 2).T
+    times = np.zeros(len(met))
+    ends = _Ends(rank, instance, times, times, np.arange(operations_))
+    assert _parts(ends, ranks).tolist() == [first[r] for r in range(ranks)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_slope_is_the_median_over_all_pairs(seed: int) -> None:
+    rng = random.Random(seed)
+    points = [(float(rng.randint(0, 40)), rng.uniform(-9, 9)) for _ in range(rng.randint(6, 30))]
+    slopes = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in combinations(points, 2) if a[0] != b[0]]
+    slope, intercept = _theil_sen(*np.array(points).T)
+    x, y = zip(*points, strict=True)
+    assert slope == pytest.approx(median(slopes))
+    assert intercept == pytest.approx(median(y) - median(slopes) * median(x))
+
+
+def test_points_at_one_time_have_no_slope() -> None:
+    """As where a device's timer stands still: the offset alone is told."""
+    own, target = np.full(8, 5.0), np.arange(8.0)
+    assert _line(own, target) == (-1.5, 0.0)
