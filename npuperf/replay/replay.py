@@ -126,9 +126,22 @@ class Replay:
 
     def times(self, program: Program) -> TaskTimes:
         """Run a changed program; return start and end of the active tasks, by their order."""
-        shortcut = self.shortcut if self.shortcut.fit(program) else Shortcut.of(program)
-        start, end = shortcut.run(program)
+        start, end = self._shortcut(program).run(program)
         return TaskTimes(start[self.task] + self.origin, end[self.task] + self.origin)
+
+    def length(self, program: Program, first: int, last: int) -> int:
+        """Run a changed program; return the length of one window as :func:`window_length` does, ns."""
+        if last <= first:
+            return 0
+        borders = self.task[[i for i in (first, last) if i < len(self.task)]]
+        found = self._shortcut(program).run_to(program, borders)
+        if found is None:
+            return int(window_length(self.times(program), np.array([first]), np.array([last]))[0])
+        start, _, end = found
+        return int(start[1] if len(start) > 1 else end) - int(start[0])
+
+    def _shortcut(self, program: Program) -> Shortcut:
+        return self.shortcut if self.shortcut.fit(program) else Shortcut.of(program)
 
     def usable(self, thresholds: Thresholds) -> bool:
         """Tell whether modelled figures may be given."""

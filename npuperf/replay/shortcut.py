@@ -20,6 +20,8 @@ from npuperf.replay.maxplus import NEVER, Program, Times, run
 #: Columns that say which clocks are read and written, and those that say which arms are on.
 _WIRES: Final = ("pred", "waited", "host", "stream", "other", "save", "initial")
 _ARMS: Final = ("waited_ns", "other_ns", "gap_ns", "overlap_ns")
+#: Columns that say how one instruction follows another on its stream.
+_STEPS: Final = ("gap_ns", "extra_ns", "dur_ns", "overlap_ns")
 #: Longer than any run, ns: a clock that was never set counts as this much before the end of its first stretch.
 _LONGEST: Final = 1 << 50
 
@@ -34,7 +36,8 @@ class Shortcut:
     occupy a stream, stream by stream; ``place``: theirs in ``by_host``. Of each stretch: ``first``, an index into
     ``plain``; ``since``, the place where its host clock was set. ``short``: the wires of the short program, in which
     ``of_alone`` and ``of_stretch`` are the instructions; ``before`` and ``awaited``: those in it that set last the
-    clock of each stretch's stream, and the other clock that its first instruction awaits.
+    clock of each stretch's stream, and the other clock that its first instruction awaits. ``clocks`` and ``steps`` are
+    those of the program itself, which many a changed one leaves as they are.
     """
 
     program: Program
@@ -53,6 +56,8 @@ class Shortcut:
     of_stretch: I64
     before: I64
     awaited: I64
+    clocks: _Clocks
+    steps: _Steps
 
     @classmethod
     def of(cls, program: Program) -> Shortcut:
@@ -75,11 +80,12 @@ class Shortcut:
         of_alone, of_stretch = np.split(short, [len(alone)])
         wires = _wires(program, kinds, alone, heads, order)
         own, behind = place[alone], _behind(program, by_host, alone)
+        setters = np.flatnonzero(kinds.sets[by_host])
         return cls(
             program=program,
             kinds=kinds,
             by_host=by_host,
-            setters=np.flatnonzero(kinds.sets[by_host]),
+            setters=setters,
             alone=alone,
             moved=_Moved(own, since[own]),
             behind=_Moved(behind, np.where(behind >= 0, since[behind], NONE) if len(behind) else behind),
@@ -92,36 +98,80 @@ class Shortcut:
             of_stretch=of_stretch,
             before=_last_set(wires, program.stream[heads], of_stretch),
             awaited=_last_set(wires, program.other[heads], of_stretch),
+            clocks=_Clocks.of(program, by_host, setters),
+            steps=_Steps.of(program, plain, first),
         )
 
     def fit(self, program: Program) -> bool:
         """Tell whether a program can be run by these stretches: the same clocks, and nothing more that is awaited."""
+        return self._shares(program, _WIRES) and (self._shares(program, _ARMS) or self.kinds.cover(_Kinds.of(program)))
 
-        def same(names: tuple[str, ...]) -> bool:
-            return all(getattr(program, name) is getattr(self.program, name) for name in names)
-
-        return same(_WIRES) and (same(_ARMS) or self.kinds.cover(_Kinds.of(program)))
+    def _shares(self, program: Program, names: tuple[str, ...]) -> bool:
+        return all(getattr(program, name) is getattr(self.program, name) for name in names)
 
     def run(self, program: Program) -> tuple[I64, I64]:
         """Execute a program that fits; return start and end of its instructions, NEVER where they occupy no stream.
 
         O(instructions), and what :func:`npuperf.replay.maxplus.run` needs for the short program.
         """
-        clocks = _Clocks.of(program.host_ns[self.by_host], self.setters)
-        tracks = _Tracks.of(program, self, clocks)
-        done = run(self._shortened(program, clocks, tracks))
+        tracks, done = self._run_short(program)
         start, end = (np.full(len(program), NEVER) for _ in range(2))
-        start[self.plain], end[self.plain] = tracks.times(program, self, done)
+        start[self.plain], end[self.plain] = tracks.times()
         start[self.alone], end[self.alone] = done.start[self.of_alone], done.end[self.of_alone]
         return start, end
 
-    def _shortened(self, program: Program, clocks: _Clocks, tracks: _Tracks) -> Program:
-        """Return the short program."""
-        alone = self.alone
+    def run_to(self, program: Program, asked: I64) -> tuple[I64, I64, int] | None:
+        """Execute a program that fits; return start and end of a few instructions that occupy a stream.
+
+        The last number is when all have ended. None where streams could go back, so that each would have to be seen.
+        """
+        tracks, done = self._run_short(program)
+        if not tracks.steps.forward:
+            return None
+        found = np.array([self._times_of(i, tracks, done) for i in asked.tolist()], np.int64).reshape(-1, 2)
+        occupied = self.short["stream"] != self.program.trash
+        return found[:, 0], found[:, 1], int(done.end[occupied].max(initial=NEVER))
+
+    def _times_of(self, instruction: int, tracks: _Tracks, done: Times) -> tuple[int, int]:
+        if self.kinds.alone[instruction]:
+            at = self.of_alone[np.searchsorted(self.alone, instruction)]
+            return int(done.start[at]), int(done.end[at])
+        return tracks.times_at(int(np.flatnonzero(self.plain == instruction)[0]))
+
+    def _run_short(self, program: Program) -> tuple[_Tracks, Times]:
+        """Execute the short program; return the plain instructions, put in between its times, and these."""
+        same = self._shares(program, ("host_ns",))
+        clocks = self.clocks if same else _Clocks.of(program, self.by_host, self.setters)
+        steps = self.steps if self._shares(program, _STEPS) else _Steps.of(program, self.plain, self.first)
+        launched = clocks.total[self.place] + program.launch_ns[self.plain]
+        done = run(self._shortened(program, clocks, steps, launched))
+        heads = self.plain[self.first]
+        awaited = _set(done, self.awaited, program.initial[program.other[heads]]) + program.other_ns[heads]
+        tracks = _Tracks(
+            steps=steps,
+            launched=launched,
+            extra_ns=program.extra_ns,
+            plain=self.plain,
+            clock=done.host[self.of_stretch] - clocks.begun(self.since),
+            before=_set(done, self.before, program.initial[program.stream[heads]]),
+            awaited=awaited,
+            end=done.end[self.of_stretch],
+        )
+        return tracks, done
+
+    def _shortened(self, program: Program, clocks: _Clocks, steps: _Steps, launched: I64) -> Program:
+        """Return the short program; ``launched``: of plain instructions, by the running sum of host clocks, ns."""
+        alone, first = self.alone, self.first
         own = program.host_ns[alone] + clocks.moved(self.behind)
         of_alone = {name: getattr(program, name)[alone] for name in (*_ARMS, "launch_ns", "extra_ns", "dur_ns")}
         of_alone["host_ns"] = np.where(self.kinds.sets[alone], own, clocks.moved(self.moved))
-        of_stretch = {"launch_ns": tracks.launch_ns, "gap_ns": tracks.gap_ns, "other_ns": tracks.other_ns}
+        latest = np.maximum.reduceat(launched + steps.work - steps.total, first) if len(first) else first
+        awaited_ns = program.other_ns[self.plain[first]] + steps.work[first] - steps.total[first]
+        of_stretch = {
+            "launch_ns": latest - clocks.begun(self.since) + steps.whole,
+            "gap_ns": steps.whole - steps.base,
+            "other_ns": awaited_ns + steps.whole,
+        }
         nothing = {"waited_ns": NEVER, "overlap_ns": NEVER}
         columns = {}
         for name, values in of_alone.items():
@@ -173,9 +223,10 @@ class _Clocks:
     total: I64
 
     @classmethod
-    def of(cls, host_ns: I64, setters: I64) -> _Clocks:
-        host_ns[setters] = 0
-        return cls(host_ns, np.cumsum(host_ns))
+    def of(cls, program: Program, by_host: I64, setters: I64) -> _Clocks:
+        step = program.host_ns[by_host]
+        step[setters] = 0
+        return cls(step, np.cumsum(step))
 
     def moved(self, which: _Moved) -> I64:
         """Return how far clocks have moved, ns."""
@@ -189,59 +240,95 @@ class _Clocks:
 
 
 @dataclass(frozen=True, slots=True)
-class _Tracks:
-    """Plain instructions, stream by stream. ``total``: the running sum of their steps from end to end, ns.
+class _Steps:
+    """Plain instructions, stream by stream: from the start of each to its end (``work``), all in ns.
 
-    ``launched``: by the running sum of host clocks, ns; ``work``: from the start of one to its end, ns. Of each
-    stretch: ``base`` and ``begun``, the sums before it and when its host clock was set; and how long it takes from that
-    clock, from the end of what is before it on its stream, and from the end of what its first instruction awaits, ns.
+    ``total``: the running sum of their steps from end to end; ``base`` and ``whole``: before and after each stretch.
+    ``forward``: no instruction ends before the one before it.
     """
 
-    total: I64
-    launched: I64
+    first: I64
     gap: I64
     work: I64
+    total: I64
     base: I64
-    begun: I64
-    launch_ns: I64
-    gap_ns: I64
-    other_ns: I64
+    whole: I64
+    forward: bool
 
     @classmethod
-    def of(cls, program: Program, shortcut: Shortcut, clocks: _Clocks) -> _Tracks:
-        plain, first = shortcut.plain, shortcut.first
+    def of(cls, program: Program, plain: I64, first: I64) -> _Steps:
         gap = program.gap_ns[plain]
-        work = program.extra_ns[plain] + program.dur_ns[plain]
-        step = np.maximum(gap + work, program.overlap_ns[plain])
+        work = program.extra_ns[plain]
+        work += program.dur_ns[plain]
+        step = gap + work
+        np.maximum(step, program.overlap_ns[plain], out=step)
         total = np.cumsum(step)
-        launched = clocks.total[shortcut.place] + program.launch_ns[plain]
-        whole = total[_last(first, plain)]
-        latest = np.maximum.reduceat(launched + work - total, first) if len(first) else first
-        other_ns = program.other_ns[plain[first]] + work[first] + whole - total[first]
-        base, begun = total[first] - step[first], clocks.begun(shortcut.since)
-        return cls(total, launched, gap, work, base, begun, latest - begun + whole, whole - base, other_ns)
+        whole = total[np.append(first[1:], len(plain))[: len(first)] - 1]
+        return cls(first, gap, work, total, total[first] - step[first], whole, bool(step.min(initial=0) >= 0))
 
-    def times(self, program: Program, shortcut: Shortcut, done: Times) -> tuple[I64, I64]:
-        """Return start and end of the plain instructions; ``done`` are the times of the short program."""
-        plain, first = shortcut.plain, shortcut.first
-        if not len(plain):
-            return plain, plain
-        heads, count = plain[first], np.diff(first, append=len(plain))
-        launched = self.launched + np.repeat(done.host[shortcut.of_stretch] - self.begun, count)
-        before = _set(done, shortcut.before, program.initial[program.stream[heads]])
-        awaited = _set(done, shortcut.awaited, program.initial[program.other[heads]]) + program.other_ns[heads]
-        low = np.maximum(before - self.base, awaited + self.work[first] - self.total[first])
-        high = done.end[shortcut.of_stretch] - self.total[_last(first, plain)]
-        low = np.maximum(low, high - _LONGEST)
+
+@dataclass(frozen=True, slots=True)
+class _Tracks:
+    """Plain instructions between the times of the short program, ns.
+
+    ``launched``: of each, by the running sum of host clocks. Of each stretch: ``clock``, by how much its host clock is
+    ahead of that sum; when what is ``before`` it on its stream, and what its first instruction ``awaited``, ended; its
+    end.
+    """
+
+    steps: _Steps
+    launched: I64
+    extra_ns: I64
+    plain: I64
+    clock: I64
+    before: I64
+    awaited: I64
+    end: I64
+
+    def _bounds(self) -> tuple[I64, I64]:
+        """Return for each stretch the least and the most that ends exceed the running sum of steps, ns."""
+        steps, first = self.steps, self.steps.first
+        low = np.maximum(self.before - steps.base, self.awaited + steps.work[first] - steps.total[first])
+        high = self.end - steps.whole
+        return np.maximum(low, high - _LONGEST), high
+
+    def times(self) -> tuple[I64, I64]:
+        """Return start and end of the plain instructions."""
+        steps, first = self.steps, self.steps.first
+        if not len(first):
+            return first, first
+        count = np.diff(first, append=len(self.plain))
+        launched = self.launched + np.repeat(self.clock, count)
+        low, high = self._bounds()
         # One running maximum over all stretches: each is lifted so that it begins where the one before it ends.
-        lift = np.cumsum(np.append(0, high[:-1] - low[1:]))
-        late = np.maximum(launched + self.work - self.total, np.repeat(low, count)) + np.repeat(lift, count)
-        end = np.maximum.accumulate(late) - np.repeat(lift, count) + self.total
+        lift = np.repeat(np.cumsum(np.append(0, high[:-1] - low[1:])), count)
+        end = launched + steps.work
+        end -= steps.total
+        np.maximum(end, np.repeat(low, count), out=end)
+        end += lift
+        np.maximum.accumulate(end, out=end)
+        end -= lift
+        end += steps.total
         free = np.append(0, end[:-1])
-        free[first] = before
-        start = np.maximum(launched, free + self.gap)
-        start[first] = np.maximum(start[first], awaited)
-        return start + program.extra_ns[plain], end
+        free[first] = self.before
+        free += steps.gap
+        np.maximum(launched, free, out=launched)
+        launched[first] = np.maximum(launched[first], self.awaited)
+        launched += self.extra_ns[self.plain]
+        return launched, end
+
+    def times_at(self, at: int) -> tuple[int, int]:
+        """Return start and end of one plain instruction."""
+        steps = self.steps
+        stretch = int(np.searchsorted(steps.first, at, side="right")) - 1
+        begin, clock, low = int(steps.first[stretch]), int(self.clock[stretch]), int(self._bounds()[0][stretch])
+        late = self.launched[begin : at + 1] + steps.work[begin : at + 1] - steps.total[begin : at + 1] + clock
+        if at == begin:
+            free, awaited = int(self.before[stretch]), int(self.awaited[stretch])
+        else:
+            free, awaited = max(low, int(late[:-1].max())) + int(steps.total[at - 1]), NEVER
+        start = max(int(self.launched[at]) + clock, free + int(steps.gap[at]), awaited)
+        return start + int(self.extra_ns[self.plain[at]]), max(low, int(late.max())) + int(steps.total[at])
 
 
 def _tidy(program: Program) -> bool:
@@ -267,11 +354,6 @@ def _clock_by_clock(row: I64) -> I64:
 def _differs(values: I64) -> Mask:
     """True where a value is not that before it; the first is."""
     return np.concatenate([np.ones(min(len(values), 1), np.bool_), values[1:] != values[:-1]])
-
-
-def _last(first: I64, plain: I64) -> I64:
-    """Return the last index of each stretch."""
-    return np.append(first[1:], len(plain))[: len(first)] - 1
 
 
 def _breaks(program: Program, kinds: _Kinds, plain: I64, since: I64) -> Mask:

@@ -101,7 +101,8 @@ class Scene:
     ``work`` and ``types`` are of the replay's active tasks. The window begins with active task ``first`` and ends with
     the start of ``last`` (or the end of everything); where it ends with the end of a step instead, that is when the
     tasks of ``ending`` have ended. ``measured``: its length; ``error``: by how much the replay misses it, or the steps
-    in it, ns. ``known``: what was replayed already; ``times``: what host time is for, once it was asked for.
+    in it, ns. ``known``: what was replayed already; ``times`` and ``lengths``: what host time is for, and the window's
+    length without unexplained waits (ns), once they were asked for.
     """
 
     study: Study
@@ -115,6 +116,7 @@ class Scene:
     error: int
     known: dict[str, Predicted] = field(default_factory=dict)
     times: list[HostTimes] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
 
     @property
     def host_times(self) -> HostTimes:
@@ -122,6 +124,13 @@ class Scene:
         if not self.times:
             self.times.append(HostTimes.of(self.study, self.replay))
         return self.times[0]
+
+    @property
+    def explained(self) -> int:
+        """The length of the window, as the replay gives it, without waits that nothing in the data explains (ns)."""
+        if not self.lengths:
+            self.lengths.append(_explained(self, self.replay.program))
+        return self.lengths[0]
 
     @classmethod
     def of(cls, study: Study, replay: Replay, span: tuple[int, int]) -> Scene:
@@ -188,7 +197,7 @@ def _predict(scene: Scene, expression: str) -> Predicted:
     gains = gains_of(scene, changed)
     if any(c.target == "launches" for c in changes):
         generous, _ = _apply(scene, base, changes, generous=True)
-        gains.append(before - _length(scene, scene.replay.times(generous)))
+        gains.append(saved(scene, generous))
     if any(c.target == "sync" for c in changes):
         gains.append(saved(scene, scene.replay.ordered(changed)))
     return _sure(scene, Predicted(expression, before, before - gains[0], min(gains), max(gains), matched), changes)
@@ -206,23 +215,38 @@ def _sure(scene: Scene, found: Predicted, changes: list[Change]) -> Predicted:
 
 def gains_of(scene: Scene, changed: Program) -> list[int]:
     """Replay a changed program: what it saves of the window (ns), then what it saves where the model is open."""
-    times = scene.replay.times(changed)
-    gains = [scene.before - _length(scene, times)]
+    gains, tight = _gain(scene, changed)
     if scene.replay.unexplained_ns:
-        none = np.zeros_like(changed.extra_ns)
-        free, changed_free = (
-            scene.replay.times(p.with_columns(extra_ns=none)) for p in (scene.replay.program, changed)
-        )
-        gains.append(_length(scene, free) - _length(scene, changed_free))
-    if _tight_gaps(scene, times) > _NOTABLE * scene.before:
-        wider = scene.before - _length(scene, scene.replay.times(_with_wider_gaps(scene, changed)))
+        gains.append(scene.explained - _explained(scene, changed))
+    if tight:
+        wider = saved(scene, _with_wider_gaps(scene, changed))
         gains += [wider, 2 * gains[0] - wider]
     return gains
 
 
+def _gain(scene: Scene, changed: Program) -> tuple[list[int], bool]:
+    """Replay a changed program: what it saves, ns, and whether gaps that are assumed have a notable part in it."""
+    if not scene.replay.assumed_gap.any():
+        return [saved(scene, changed)], False
+    times = scene.replay.times(changed)
+    return [scene.before - _length(scene, times)], _tight_gaps(scene, times) > _NOTABLE * scene.before
+
+
 def saved(scene: Scene, changed: Program) -> int:
     """Replay a changed program: what it saves of the window, ns."""
-    return scene.before - _length(scene, scene.replay.times(changed))
+    return scene.before - _replayed(scene, changed)
+
+
+def _explained(scene: Scene, program: Program) -> int:
+    """Replay a program without waits that nothing in the data explains; return the window's length, ns."""
+    return _replayed(scene, program.with_columns(extra_ns=np.zeros_like(program.extra_ns)))
+
+
+def _replayed(scene: Scene, program: Program) -> int:
+    """Replay a program; return the window's length, ns."""
+    if len(scene.ending):
+        return _length(scene, scene.replay.times(program))
+    return scene.replay.length(program, scene.first, scene.last)
 
 
 def _length(scene: Scene, times: TaskTimes) -> int:

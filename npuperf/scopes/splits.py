@@ -276,6 +276,7 @@ def _excerpt(bench: Bench) -> Bench:
         work=scene.work[:count],
         types=scene.types.take(np.arange(count)),
         ending=scene.ending[:0],
+        lengths=[],
     )
     of_tasks = ("stream", "dur", "cube", "vector", "undisturbed", "held", "crowd", "certain")
     return replace(bench, scene=shorter, used={}, tried={}, **{name: getattr(bench, name)[:count] for name in of_tasks})

@@ -103,6 +103,24 @@ def test_stretch_by_stretch_equals_a_plain_loop(program: Program) -> None:
 
 
 @settings(max_examples=200, deadline=None)
+@given(programs())
+def test_a_few_times_equal_a_plain_loop(program: Program) -> None:
+    """Asked for by themselves, they are the same; streams of these programs never go back but where nothing follows."""
+    occupies = np.flatnonzero(program.stream != program.trash)
+    found = Shortcut.of(program).run_to(program, occupies[::3])
+    assert found is not None
+    assert list(zip(*found[:2], strict=True)) == expected(program)[::3]
+    assert found[2] == max((end for _, end in expected(program)), default=NEVER)
+
+
+def test_streams_that_go_back_are_run_as_a_whole() -> None:
+    program = in_turns(64)
+    gap = program.gap_ns.copy()
+    gap[30] = -100
+    assert Shortcut.of(program).run_to(program.with_columns(gap_ns=gap), np.array([3])) is None
+
+
+@settings(max_examples=200, deadline=None)
 @given(programs(), st.integers(0, 10_000))
 def test_changed_programs_share_stretches(program: Program, seed: int) -> None:
     """Other delays, and arms that are off now, need no other stretches."""
