@@ -1,6 +1,12 @@
-"""``python -m npuperf``."""
+"""``npuperf`` and ``python -m npuperf``."""
 
-from npuperf.cli import main
+
+def main() -> None:
+    """Run the program."""
+    from npuperf.cli import main as run  # not where this is loaded: workers load it again, and have no command line
+
+    run()
+
 
 if __name__ == "__main__":
     main()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterable
-from difflib import get_close_matches
 from typing import Any, Final, Literal
 
 from msgspec import Struct
@@ -111,6 +110,8 @@ def parse_condition(text: str, document: type) -> Condition:
         raise UsageError(say("--fail-on {text}: cannot be read", text=repr(text)), hint=hint)
     metric = known.get(found["metric"])
     if metric is None:
+        from difflib import get_close_matches
+
         near = get_close_matches(found["metric"], known, n=1)
         did_you_mean = say("did you mean {name}?", name=near[0]) if near else None
         hint = chain(did_you_mean, say("known: {names}", names=series(known)), by=" ")

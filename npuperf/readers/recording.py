@@ -24,6 +24,7 @@ from npuperf.model.chip import Cores, cores_of_soc
 from npuperf.model.device import Context, DeviceProfile, VendorStep
 from npuperf.model.tasks import Tasks
 from npuperf.parallel import Engine, map_ranks
+from npuperf.readers.arrow_alone import spare_pandas
 from npuperf.readers.comm_read import CommunicationFiles
 from npuperf.readers.context import (
     RecordedMachine,
@@ -326,6 +327,7 @@ class Recording:
         sizes = [_bytes(source.data_files()) for source in self.sources]
         fitted = engine.fitted(sizes)
         here = fitted.name == "serial"
+        there = _read_alone if fitted.name == "processes" else _read_there
 
         def report(at: int) -> None:
             if progress is not None and not here:
@@ -336,7 +338,7 @@ class Recording:
         return map_ranks(
             partial(_read_and, work, progress=progress, cache=self.cache)
             if here
-            else partial(_read_there, work, cache=self.cache),
+            else partial(there, work, cache=self.cache),
             self.sources,
             fitted,
             sizes=sizes,
@@ -398,6 +400,12 @@ def _read_there(work: Callable[[Reading], R], source: Source, cache: Cache | Non
     what = say("{path}: cannot be seen on {host}, which was to read it", path=str(unseen), host=gethostname())
     hint = say("use a file system that all machines share, or copy the files that are read (docs/cluster.md)")
     return work(Reading(source, ReadLog(), error=InputError(what, hint=hint)))
+
+
+def _read_alone(work: Callable[[Reading], R], source: Source, cache: Cache | None) -> R:
+    """Read a source and reduce it in a process that does nothing else."""
+    spare_pandas()
+    return _read_there(work, source, cache)
 
 
 def _lost(source: Source, why: InputError) -> Reading:
