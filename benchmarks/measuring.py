@@ -76,14 +76,15 @@ def in_turn(commands: Mapping[str, Command], rounds: int, *, ordered: bool = Fal
 def measure(command: Command) -> Usage:
     """Run one command. Raises SystemExit when it fails.
 
-    This process stays small: what a child inherits counts as its own peak.
+    This process stays small: what a child inherits counts as its own peak. Children start in no checkout's folder,
+    because Python looks for modules there before it looks where it is told to.
     """
     command.before()
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"} | command.environment
     with _on_cores(one=command.one_core):
         start = perf_counter()
         child = subprocess.Popen(
-            command.arguments, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            command.arguments, env=environment, cwd=os.sep, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
         )  # fmt: skip
     memory = _Memory(child.pid)
