@@ -17,7 +17,7 @@ from npuperf.readers.join import match
 from npuperf.readers.log import ReadLog
 from npuperf.readers.pieces import Args, FilePieces
 from npuperf.readers.trace_beside import StretchFound, Told, read_stretches, spare_workers
-from npuperf.readers.trace_columns import is_nothing, joined, number_ids
+from npuperf.readers.trace_columns import give_back, is_nothing, joined, number_ids
 from npuperf.readers.trace_gather import SLICE_INTS, SLICE_TEXTS, Gathered, Gatherer, no_gc
 
 
@@ -107,7 +107,8 @@ class Flows:
 
     def link(self, category: str) -> Links:
         """Return the arrows of a category: a row per finish whose start was recorded; they may share a start."""
-        return self.links.get(category) or Links(*[np.empty(0, np.int64)] * 5)
+        links = self.links.get(category)
+        return links.wide() if links else Links(*[np.empty(0, np.int64)] * 5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +122,16 @@ class Links:
     to_time: I64
 
     @classmethod
-    def matched(cls, id_: I64, start: Mask, pid: I64, tid: I64, time: I64) -> Links:
-        """Match every finish with the start of the same id, among the ends of arrows of one category."""
-        s, f = np.flatnonzero(start), np.flatnonzero(~start)
-        which = match(id_[f], id_[s])
-        f, s = f[which >= 0], s[which[which >= 0]]
-        return cls(*(column.astype(np.int64, copy=False) for column in (tid[s], time[s], pid[f], tid[f], time[f])))
+    def matched(cls, starts: I64, finishes: I64, id_: I64, pid: I64, tid: I64, time: I64) -> Links:
+        """Match every finish with the start of the same id, both given by their places in the columns."""
+        which = match(id_[finishes], id_[starts])
+        f, s = finishes[which >= 0], starts[which[which >= 0]]
+        return cls(tid[s], time[s], pid[f], tid[f], time[f])
+
+    def wide(self) -> Links:
+        """Return the same as integers of 64 bits."""
+        columns = (self.from_tid, self.from_time, self.to_pid, self.to_tid, self.to_time)
+        return Links(*(column.astype(np.int64, copy=False) for column in columns))
 
 
 @dataclass(slots=True)
@@ -187,8 +192,10 @@ def _trace(found: list[Gathered], header: dict[str, Any]) -> Trace:
     """Put together what was gathered, in the order of the file."""
     base = header.get("baseTimeNanoseconds", 0)  # newer Kineto traces count from a base time, in epoch ns
     base = base if isinstance(base, int) else 0
+    give_back()
     flows = _flows(found, base)  # first: what they leave is less than what they are
     trace = Trace(_slices(found, base), flows, header=header)
+    give_back()
     for event in (event for part in found for event in part.meta):
         pid, tid = integer(event.pid), integer(event.tid)
         args = event.args or Args()
@@ -214,13 +221,14 @@ def _flows(found: list[Gathered], base: int) -> Flows:
     category = _labels(found, "arrow", [part.flows.pop("arrow") for part in found])
     if not len(category):
         return Flows()
-    columns = {name: joined([part.flows.pop(name) for part in found]) for name in ("start", "pid", "tid", "time")}
+    columns = {name: joined([part.flows.pop(name) for part in found]) for name in ("pid", "tid", "time")}
+    start = joined([part.flows.pop("start") for part in found])
     columns["time"] = columns["time"] + base if base else columns["time"]
     columns["id_"] = number_ids(joined([part.flows.pop("id") for part in found]))
     links = {}
     for code, name in enumerate(category.names):
-        mine = np.flatnonzero(category.codes == code)
-        links[name] = Links.matched(**{name: column[mine] for name, column in columns.items()})
+        mine = category.codes == code
+        links[name] = Links.matched(np.flatnonzero(mine & start), np.flatnonzero(mine & ~start), **columns)
     return Flows(links, len(category))
 
 

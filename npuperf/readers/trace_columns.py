@@ -6,8 +6,10 @@ A trace repeats few texts millions of times: each is looked up once where it fir
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -17,6 +19,9 @@ import pyarrow.compute as pc
 from npuperf.model.columns import NULLS
 from npuperf.model.labels import I32, I64, Labels, Mask
 from npuperf.readers.cells import integer, nanoseconds
+
+#: An array of so many bytes is memory of its own, whatever was freed before (glibc's threshold grows to 32 MB).
+_LARGE_BYTES: Final = 48 << 20
 
 
 class Words(dict[Any, int]):
@@ -112,29 +117,82 @@ def durations(values: Sequence[Any]) -> I64:
     return np.asarray(np.rint(np.where(np.isnan(array), -0.001, array) * 1000), np.int64)
 
 
-def flow_ids(values: Sequence[Any]) -> pa.Array:
-    """Convert flow ids: whole numbers where they fit, else text (some exporters use more than 64 bits)."""
-    try:
-        return pa.array(list(map(int, values)), pa.int64())
-    except (pa.ArrowInvalid, OverflowError, ValueError, TypeError):
-        return pa.array([str(v) for v in values], pa.string())
+def flow_ids(values: Sequence[Any]) -> Any:
+    """Convert flow ids: whole numbers where they fit, else Arrow's text (some exporters use more than 64 bits)."""
+    with contextlib.suppress(OverflowError, ValueError, TypeError):
+        return np.fromiter(map(int, values), np.int64, len(values))
+    return pa.array([str(v) for v in values], pa.string())
 
 
-def number_ids(ids: pa.Array) -> I64:
+def number_ids(ids: Any) -> I64:
     """Number the ids so that equal ids get equal numbers."""
-    if ids.type == pa.int64():
-        return np.asarray(ids.to_numpy(), np.int64)
-    return np.asarray(ids.dictionary_encode().indices.to_numpy(), np.int64)
+    if isinstance(ids, pa.Array):
+        return np.asarray(ids.dictionary_encode().indices.to_numpy(), np.int64)
+    return np.asarray(ids, np.int64)
 
 
 def joined(parts: Sequence[Any]) -> Any:
-    """Join columns; those that hold nothing anywhere stay a view of it."""
+    """Join columns; those that hold nothing anywhere stay a view of it, and numbers beside texts become texts."""
     parts = [p for p in parts if len(p)]
     if not parts:
         return np.empty(0, np.int32)
     if len(parts) == 1:
         return parts[0]
-    if isinstance(parts[0], pa.Array):
-        kinds = {p.type for p in parts}
-        return pa.concat_arrays(parts if len(kinds) == 1 else [p.cast(pa.string()) for p in parts])
+    if any(isinstance(p, pa.Array) for p in parts):
+        return pa.concat_arrays([pa.array(p).cast(pa.string()) for p in parts])
     return nothing(sum(map(len, parts))) if all(map(is_nothing, parts)) else np.concatenate(parts)
+
+
+def give_back() -> None:
+    """Give memory that was freed back to the system, where the C library can."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim:
+        trim(0)
+
+
+class GrowingColumn:
+    """A column that is appended to, in arrays so large that they come from the system and go back to it.
+
+    What of them is not used yet takes no memory. A first part stays as it is until there is a second.
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[Any] = []
+        self._open: Any = nothing(0)
+        self._used = 0
+
+    def append(self, part: Any) -> None:
+        """Append rows."""
+        if not len(part):
+            return
+        if isinstance(part, pa.Array) or is_nothing(part):
+            self._close()
+            self._parts.append(part)
+        elif not self._parts and not self._used:
+            self._open, self._used = part, len(part)
+        else:
+            self._fill(part)
+
+    def _fill(self, part: Any) -> None:
+        if self._open.nbytes < _LARGE_BYTES and self._open.dtype == part.dtype and not is_nothing(self._open):
+            first, self._used = self._open, 0
+            self._open = np.empty(_LARGE_BYTES // part.itemsize, part.dtype)
+            self._fill(first)
+        while len(part):
+            if part.dtype != self._open.dtype or self._used == len(self._open):
+                self._close()
+                self._open = np.empty(_LARGE_BYTES // part.itemsize, part.dtype)
+            size = min(len(part), len(self._open) - self._used)
+            self._open[self._used : self._used + size] = part[:size]
+            self._used += size
+            part = part[size:]
+
+    def _close(self) -> None:
+        self._parts.append(self._open[: self._used])
+        self._open, self._used = nothing(0), 0
+
+    def whole(self) -> Any:
+        """Return the column; afterwards it is gone."""
+        self._close()
+        parts, self._parts = self._parts, []
+        return joined(parts)

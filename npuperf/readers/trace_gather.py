@@ -15,7 +15,17 @@ from npuperf.model.host import is_user_frame
 from npuperf.model.labels import I32, I64, Mask
 from npuperf.readers.cells import nanoseconds
 from npuperf.readers.pieces import Args, Event, RawEvent
-from npuperf.readers.trace_columns import Verdicts, Words, durations, flow_ids, integers, is_nothing, joined, nothing
+from npuperf.readers.trace_columns import (
+    GrowingColumn,
+    Verdicts,
+    Words,
+    durations,
+    flow_ids,
+    integers,
+    is_nothing,
+    joined,
+    nothing,
+)
 
 SLICE_INTS: Final = (
     "start", "end", "pid", "tid", "connection", "correlation", "external", "stream", "device",
@@ -28,15 +38,16 @@ _NO_ARGS: Final = Args()
 
 
 class PiecedColumns:
-    """Columns in pieces; one that a piece lacks is -1 there.
+    """Columns that grow by pieces; one that a piece lacks is -1 there.
 
-    Every so often the last pieces become one: many small arrays would stay in the process's heap when they are freed;
-    large ones go back to the system.
+    Many small arrays would stay in the process's heap when they are freed, so they move to large ones, which go back
+    to the system.
     """
 
     def __init__(self) -> None:
-        self._large: list[tuple[int, dict[str, Any]]] = []
+        self._columns: dict[str, GrowingColumn] = {}
         self._small: list[tuple[int, dict[str, Any]]] = []
+        self._rows = 0
 
     def add(self, columns: dict[str, Any], keep: Mask | None = None) -> None:
         """Append the rows where ``keep`` holds."""
@@ -48,17 +59,20 @@ class PiecedColumns:
 
     def close(self) -> None:
         """Join the last pieces."""
-        small, self._small = self._small, []
-        names = dict.fromkeys(name for _, columns in small for name in columns)
-        self._large.append((sum(size for size, _ in small), {name: joined(_pop(small, name)) for name in names}))
+        for name in dict.fromkeys(name for _, columns in self._small for name in columns):
+            if name not in self._columns:
+                self._columns[name] = GrowingColumn()
+                self._columns[name].append(nothing(self._rows))
+        for name, column in self._columns.items():
+            column.append(joined([columns.get(name, nothing(size)) for size, columns in self._small]))
+        self._rows += sum(size for size, _ in self._small)
+        self._small = []
 
     def pop(self, name: str) -> Any:
-        """Take a column, freeing its pieces."""
-        return joined(_pop(self._large, name) + _pop(self._small, name))
-
-
-def _pop(pieces: list[tuple[int, dict[str, Any]]], name: str) -> list[Any]:
-    return [columns.pop(name) if name in columns else nothing(size) for size, columns in pieces]
+        """Take a column; afterwards it is gone."""
+        if self._small:
+            self.close()
+        return self._columns.pop(name).whole() if name in self._columns else nothing(self._rows)
 
 
 @dataclass(slots=True)
