@@ -120,11 +120,11 @@ def _examined(
     Operators and kernels are listed of all that was recorded, unless a step was asked for.
     """
     profile, timeline = study.profile, study.timeline
-    inside = np.ones(len(profile.tasks), np.bool_)
+    inside = slice(0, len(profile.tasks))
     if span != timeline.span:
-        inside = (profile.tasks.start >= span[0]) & (profile.tasks.start < span[1])
-    plain = profile.tasks.filter(inside).without_counters()
-    listed = profile.tasks if request.step is None else profile.tasks.filter(inside)
+        inside = slice(*np.searchsorted(profile.tasks.start, span).tolist())
+    plain = profile.tasks.without_counters().part(inside)
+    listed = profile.tasks if request.step is None else profile.tasks.part(inside)
     cores = request.cores or profile.cores
     origin = timeline.span[0]
     scene = None
@@ -134,7 +134,7 @@ def _examined(
     pace, report = describe(
         study, plain, span, request, scene, core_use(plain, cores, span[1] - span[0], use), thresholds
     )
-    types = study.types if inside.all() else study.types.filter(inside)
+    types = study.types.filter(inside)
     summary = summarise(study, plain, types, span, report, thresholds)
     if summary is not None:
         report = structs.replace(report, communication=bounds_alone(summary, report.window.comm_exposed_ns))
@@ -142,7 +142,7 @@ def _examined(
         study=study,
         tasks=plain,
         types=types,
-        launches=study.launches.filter(inside),
+        launches=study.launches.take(inside),
         waits=timeline.host_waits(len(profile.tasks))[inside],
         held=held[inside],
         paused=paused(study.blamed, timeline.idle, thresholds.pause_ns).within(*span),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -18,8 +17,10 @@ from npuperf.host.causes import (
     cause_codes,
     flag_causes,
 )
+from npuperf.model.groups import distinct
 from npuperf.model.host import Spans
-from npuperf.model.labels import I64, U8, Mask
+from npuperf.model.labels import I32, I64, U8, Mask
+from npuperf.model.runs import ThreadRows
 
 #: "No event".
 NONE: Final = -1
@@ -40,6 +41,8 @@ class Pieces(Struct, frozen=True):
 
     def filter(self, chosen: Mask) -> Pieces:
         """Return the pieces where ``chosen`` holds."""
+        if chosen.all():
+            return self
         return Pieces(self.owner[chosen], self.start[chosen], self.end[chosen], self.event[chosen])
 
     @classmethod
@@ -57,63 +60,53 @@ class Nesting(Struct, frozen=True):
     """The events of all host threads with their parents, and per thread which one is innermost when.
 
     ``parent`` indexes ``events``, NONE at the top. Segment i says that from ``time[i]`` to the next segment
-    of the same ``thread`` the innermost event is ``inner[i]``. Segments are ordered by thread, then time.
+    of the same thread the innermost event is ``inner[i]``. ``threads`` says where the events of each thread are,
+    ``segments`` where its segments are.
     ``causes``: what each event is about by itself, ``blamed``: what time in it is blamed on, as indices into CAUSES.
     """
 
     events: Spans
-    parent: I64
-    thread: I64
+    parent: I32
+    threads: ThreadRows
+    segments: ThreadRows
     time: I64
-    inner: I64
+    inner: I32
     causes: U8
     blamed: U8
 
     @classmethod
     def build(cls, events: Spans) -> Nesting:
         """Find parents and segments; ``events`` are ordered by thread, start, and the longer first."""
-        parent = _parents(events)
-        thread = np.concatenate([events.thread, events.thread])
-        time = np.concatenate([events.start, events.end])
-        order = np.lexsort((time, thread))
-        thread, time = thread[order], time[order]
-        last = np.ones(len(time), np.bool_)  # of several borders at one time the last one counts
-        last[:-1] = (time[1:] != time[:-1]) | (thread[1:] != thread[:-1])
-        thread, time = thread[last], time[last]
+        parent, threads = _parents(events), ThreadRows.of(events.thread)
+        segments, time = _borders(events, threads)
         waits = events.name.flag([bool(WAITING.search(n)) for n in events.name.names])
         causes = _causes(events, parent, waits)
-        inner = _innermost(events, parent, thread, time)
-        return cls(events, parent, thread, time, inner, causes, _blamed(causes, parent, waits))
+        inner = _innermost(events, parent, threads, segments, time)
+        return cls(events, parent, threads, segments, time, inner, causes, _blamed(causes, parent, waits))
 
     def at(self, thread: I64, time: I64) -> I64:
         """Return the innermost event on each thread at each time, NONE if nothing was recorded."""
-        return _innermost(self.events, self.parent, thread, time)
+        last, first = self.threads.last_before(self.events.start, thread, time)
+        return _climb(self.events, self.parent, np.where(last >= first, last, NONE), time)
 
     def pieces(self, thread: I64, start: I64, end: I64) -> Pieces:
         """Cut the intervals ``[start, end)`` of the given threads wherever the innermost event changes."""
-        first, last = self._segment(thread, start), self._segment(thread, end)
-        counts = np.where(end > start, last - first + 1, 0)
-        owner = np.repeat(np.arange(len(start)), counts)
-        offset = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
-        segment = first[owner] + offset
-        at = np.clip(segment, 0, max(len(self.time) - 1, 0))
-        if len(self.time):
-            mine = (segment >= 0) & (self.thread[at] == thread[owner])
-            event = np.where(mine, self.inner[at], NONE)
-            begin = np.where(mine & (offset > 0), self.time[at], start[owner])
-        else:
-            event, begin = np.full(len(owner), NONE), start[owner]
-        finish = np.append(begin[1:], 0)
-        closing = np.append(owner[1:] != owner[:-1], True) if len(owner) else np.empty(0, np.bool_)
-        finish = np.where(closing, end[owner], finish)
-        real = finish > begin
-        return Pieces(owner[real], begin[real], finish[real], event[real])
+        real = np.flatnonzero(end > start)
+        thread, start, end = thread[real], start[real], end[real]
+        first, least = self.segments.last_before(self.time, thread, start)
+        count = self.segments.last_before(self.time, thread, end)[0] - first + 1
+        opening = np.cumsum(count) - count  # where the pieces of each interval begin
+        segment = np.arange(int(count.sum()))
+        segment += np.repeat(first - opening, count)
+        begin, event = (self.time[segment], self.inner[segment].astype(np.int64)) if len(self.time) else _none(segment)
+        begin[opening] = start
+        event[opening[first < least]] = NONE
+        finish = np.empty_like(begin)
+        finish[:-1] = begin[1:]
+        finish[opening + count - 1] = end
+        return Pieces(np.repeat(real, count), begin, finish, event).filter(finish > begin)
 
-    def _segment(self, thread: I64, time: I64) -> I64:
-        """Return the index of the last segment of ``thread`` at or before ``time``, or one before its first."""
-        return _last_before(self.thread, self.time, thread, time)
-
-    def nearest(self, event: I64, marked: Mask) -> I64:
+    def nearest(self, event: I32 | I64, marked: Mask) -> I64:
         """Return for each event the innermost marked event among itself and those around it, NONE if none."""
         return _nearest(self.parent, event, marked)
 
@@ -135,8 +128,13 @@ class Nesting(Struct, frozen=True):
         return leaf
 
 
-def _nearest(parent: I64, event: I64, marked: Mask) -> I64:
-    at = event.copy()
+def _none(segment: I64) -> tuple[I64, I64]:
+    """Return times that are to be filled in, and no events."""
+    return np.zeros(len(segment), np.int64), np.full(len(segment), NONE)
+
+
+def _nearest(parent: I32, event: I32 | I64, marked: Mask) -> I64:
+    at = event.astype(np.int64)
     searching = np.flatnonzero(at >= 0)
     while len(searching):
         searching = searching[~marked[at[searching]]]
@@ -145,7 +143,7 @@ def _nearest(parent: I64, event: I64, marked: Mask) -> I64:
     return at
 
 
-def _causes(events: Spans, parent: I64, waits: Mask) -> U8:
+def _causes(events: Spans, parent: I32, waits: Mask) -> U8:
     """Return what each event is about by itself.
 
     A range has something in it: an event of no known name that holds nothing is an operator of its own. Whatever a
@@ -165,7 +163,7 @@ def _causes(events: Spans, parent: I64, waits: Mask) -> U8:
     return np.where(own, np.uint8(CODE["torch_op"]), codes)
 
 
-def _blamed(causes: U8, parent: I64, waits: Mask) -> U8:
+def _blamed(causes: U8, parent: I32, waits: Mask) -> U8:
     """Return what time in each event is blamed on: the innermost event around it that says what happens.
 
     Inside of a compilation, a garbage collection or a runtime's wait everything is part of it; of several the first
@@ -180,7 +178,7 @@ def _blamed(causes: U8, parent: I64, waits: Mask) -> U8:
     return np.where(causes == CODE["profiler"], causes, found).astype(np.uint8)
 
 
-def _inherited(causes: U8, parent: I64, marked: Mask, otherwise: U8) -> U8:
+def _inherited(causes: U8, parent: I32, marked: Mask, otherwise: U8) -> U8:
     """Return the cause of the innermost marked event around each event (or of itself), where there is one."""
     if not marked.any():
         return otherwise
@@ -188,7 +186,7 @@ def _inherited(causes: U8, parent: I64, marked: Mask, otherwise: U8) -> U8:
     return np.where(at >= 0, causes[at], otherwise).astype(np.uint8)
 
 
-def _around(parent: I64, marked: Mask) -> I64:
+def _around(parent: I32, marked: Mask) -> I64:
     """Return for every event the innermost marked one among itself and those around it; pointers double their reach."""
     at = np.where(marked, np.arange(len(parent)), parent)
     while len(open_ := np.flatnonzero((at >= 0) & ~marked[at])):
@@ -196,7 +194,7 @@ def _around(parent: I64, marked: Mask) -> I64:
     return at
 
 
-def _without(parent: I64, outer: Mask, inner: Mask) -> Mask:
+def _without(parent: I32, outer: Mask, inner: Mask) -> Mask:
     """Return which of the ``outer`` events hold none of the ``inner`` ones."""
     empty = outer.copy()
     at = _nearest(parent, parent[inner], outer)
@@ -206,7 +204,7 @@ def _without(parent: I64, outer: Mask, inner: Mask) -> Mask:
     return empty
 
 
-def _parents(events: Spans) -> I64:
+def _parents(events: Spans) -> I32:
     """Find the latest earlier event of the thread that reaches beyond the middle of each one.
 
     Clocks of different layers are rounded differently, so neighbours may overlap a little without being nested.
@@ -214,7 +212,7 @@ def _parents(events: Spans) -> I64:
     outlasts the candidate: pointers double their reach every round.
     """
     n = len(events)
-    candidate = np.arange(-1, n - 1)
+    candidate = np.arange(-1, n - 1, dtype=np.int32)
     if not n:
         return candidate
     first = np.append(True, events.thread[1:] != events.thread[:-1])
@@ -229,32 +227,27 @@ def _parents(events: Spans) -> I64:
     return candidate
 
 
-def _innermost(events: Spans, parent: I64, thread: I64, time: I64) -> I64:
-    at = _last_before(events.thread, events.start, thread, time)
-    at = np.maximum(at, NONE)
-    if len(events):
-        at = np.where((at >= 0) & (events.thread[at] == thread), at, NONE)
+def _borders(events: Spans, threads: ThreadRows) -> tuple[ThreadRows, I64]:
+    """Return the different times at which events of each thread begin or end, in order, and where each thread's are."""
+    times = [distinct(np.concatenate([events.start[rows], events.end[rows]])) for _, rows in threads]
+    end = np.cumsum([len(own) for own in times], dtype=np.int64)
+    return ThreadRows(threads.thread, np.append(0, end)[:-1], end), np.concatenate([np.empty(0, np.int64), *times])
+
+
+def _innermost(events: Spans, parent: I32, threads: ThreadRows, segments: ThreadRows, time: I64) -> I32:
+    """Return the innermost event of the same thread at the beginning of each segment."""
+    inner = np.empty(len(time), np.int32)
+    for (_, rows), (_, own) in zip(threads, segments, strict=True):
+        last = rows.start + np.searchsorted(events.start[rows], time[own], side="right") - 1
+        inner[own] = _climb(events, parent, last, time[own])
+    return inner
+
+
+def _climb(events: Spans, parent: I32, at: I64, time: I64) -> I64:
+    """Return the innermost event around each time, of the last that began before it (``at``) and those around that."""
     searching = np.flatnonzero(at >= 0)
     while len(searching):
         searching = searching[events.end[at[searching]] <= time[searching]]
         at[searching] = parent[at[searching]]
         searching = searching[at[searching] >= 0]
     return at
-
-
-def _last_before(groups: I64, times: I64, group: I64, time: I64) -> I64:
-    """Return the last index with the same group and a time at or before the given one.
-
-    ``groups`` and ``times`` are ordered by group, then time. Where there is none, an index of another group
-    (or -1) is returned.
-    """
-    if not len(groups) or not len(group):
-        return np.full(len(group), NONE)
-    first = np.flatnonzero(np.append(True, groups[1:] != groups[:-1]))
-    bounds = np.append(first, len(groups)).tolist()
-    place = np.full(len(group), NONE)
-    for number, (low, high) in zip(groups[first].tolist(), pairwise(bounds), strict=True):
-        mine = np.flatnonzero(group == number)
-        if len(mine):
-            place[mine] = low + np.searchsorted(times[low:high], time[mine], side="right") - 1
-    return place

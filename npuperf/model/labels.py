@@ -54,8 +54,8 @@ class Labels:
             return Labels.missing(len(index))
         return Labels(np.where(index < 0, np.int32(-1), self.codes[index]), self.names)
 
-    def filter(self, mask: Mask) -> Labels:
-        """Return the cells where ``mask`` holds."""
+    def filter(self, mask: Mask | slice) -> Labels:
+        """Return the cells where ``mask`` holds, or a stretch of them."""
         return Labels(self.codes[mask], self.names)
 
     def compact(self) -> Labels:

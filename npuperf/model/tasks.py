@@ -202,6 +202,10 @@ class Tasks:
         index = np.flatnonzero(mask)
         return self._map(lambda column: column[index], lambda labels: Labels(labels.codes[index], labels.names))
 
+    def part(self, chosen: slice) -> Tasks:
+        """Return a stretch of the tasks, without a copy."""
+        return self._map(lambda column: column[chosen], lambda labels: labels.filter(chosen))
+
     def only(self, work: Work) -> Tasks:
         """Return the tasks of one kind of work."""
         return self.filter(self.work == work)

@@ -57,8 +57,8 @@ class Launches(Struct, frozen=True):
         """Return the launches of some of the tasks."""
         return self.take(np.flatnonzero(chosen))
 
-    def take(self, index: I64) -> Launches:
-        """Return the launches of the tasks at ``index``."""
+    def take(self, index: I64 | slice) -> Launches:
+        """Return the launches of the tasks at ``index``, or of a stretch of them."""
         return replace(self, end=self.end[index])
 
 

@@ -1,0 +1,46 @@
+"""Where the rows of each thread lie in a table that is ordered by thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from npuperf.model.labels import I64
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadRows:
+    """Per thread where its rows begin, ``first``, and end, ``end`` (exclusive)."""
+
+    thread: I64
+    first: I64
+    end: I64
+
+    @classmethod
+    def of(cls, thread: I64) -> ThreadRows:
+        """Find the rows of each thread; equal ones stand together."""
+        fresh = np.ones(len(thread), np.bool_)
+        np.not_equal(thread[1:], thread[:-1], out=fresh[1:])
+        first = np.flatnonzero(fresh)
+        return cls(thread[first], first, np.append(first[1:], len(thread))[: len(first)])
+
+    def __iter__(self) -> Iterator[tuple[int, slice]]:
+        """Yield each thread with its rows."""
+        for thread, first, end in zip(self.thread.tolist(), self.first.tolist(), self.end.tolist(), strict=True):
+            yield thread, slice(first, end)
+
+    def last_before(self, times: I64, thread: I64, time: I64) -> tuple[I64, I64]:
+        """Return the last row of each thread at or before a time, and the first row of that thread.
+
+        ``times``: those of all rows, in order within each thread. Where no row is as early the one before the thread's
+        first is returned, and -1 (and 0) for a thread without rows.
+        """
+        last, first = np.full(len(thread), -1), np.zeros(len(thread), np.int64)
+        for number, rows in self:
+            mine = np.flatnonzero(thread == number)
+            if len(mine):
+                last[mine] = rows.start + np.searchsorted(times[rows], time[mine], side="right") - 1
+                first[mine] = rows.start
+        return last, first
