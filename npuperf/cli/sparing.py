@@ -49,12 +49,13 @@ def _right(value: Any, param: Any) -> Any:
     """Return a value that certainly suits a parameter, else _NOT_SURE."""
     wanted = param.type_descriptor.annotation
     if wanted == list[str]:
-        return list(value) if isinstance(value, list | tuple) and all(map(_is_text, value)) else _NOT_SURE
+        texts = isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
+        return list(value) if texts else _NOT_SURE
     if wanted is int and isinstance(value, str):
         return _number(value, param.min, param.max)
-    if wanted is Path and (isinstance(value, Path) or _is_text(value)):
+    if wanted is Path and isinstance(value, str | Path):
         return Path(value) if not os.path.exists(value) or os.access(value, os.R_OK) else _NOT_SURE  # noqa: PTH110
-    return value if type(value) is wanted and (wanted is not str or _is_text(value)) else _NOT_SURE
+    return value if type(value) is wanted else _NOT_SURE
 
 
 def _number(text: str, least: float | None, most: float | None) -> Any:
@@ -62,14 +63,3 @@ def _number(text: str, least: float | None, most: float | None) -> Any:
         return _NOT_SURE
     number = int(text)
     return number if (least is None or least <= number) and (most is None or number <= most) else _NOT_SURE
-
-
-def _is_text(value: Any) -> bool:
-    """Tell whether a value is a string without bytes that no character has (from a file's name)."""
-    if type(value) is not str:
-        return False
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
