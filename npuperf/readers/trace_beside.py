@@ -88,16 +88,18 @@ def read_stretches(path: Path, workers: int, progress: Progress | None) -> list[
     try:
         waiting = deque(enumerate(_stretches(path)))
         found: dict[int, StretchFound] = {}
+        gatherer = Gatherer()
+        header: dict[str, Any] = {}
         with ThreadPoolExecutor(max(workers, 1)) as pool, _cleared(waiting):
             helpers = [pool.submit(_help, waiting, found, progress) for _ in range(workers)]
             while waiting:
-                at, stretch = waiting.popleft()
-                found[at] = read_stretch(stretch, progress)
+                _, stretch = waiting.popleft()
+                header |= read_stretch(stretch, gatherer, progress)
             for helper in helpers:
                 helper.result()
     except (OddStretchError, InputError, OSError, MemoryError):
         return None
-    return [found[at] for at in sorted(found)]
+    return [StretchFound(gatherer.found, header), *(found[at] for at in sorted(found))]
 
 
 def spare_workers(path: Path) -> int:
@@ -105,33 +107,32 @@ def spare_workers(path: Path) -> int:
 
     A worker loads the main module once more. Only of our own command is it known that this does nothing else.
     """
-    from multiprocessing import parent_process
-
     main = sys.modules["__main__"]
     name = main.__spec__.name if main.__spec__ else Path(getattr(main, "__file__", None) or "").name
-    ours = name in ("npuperf", "npuperf.__main__") and parent_process() is None
-    if not ours or current_thread() is not main_thread() or not hasattr(os, "memfd_create"):
+    ours = name in ("npuperf", "npuperf.__main__") and current_thread() is main_thread()
+    if not ours or not hasattr(os, "memfd_create"):
         return 0
     try:
         with path.open("rb") as file:
             large = os.fstat(file.fileno()).st_size >= WORTH_WORKERS and file.read(2) != b"\x1f\x8b"
     except OSError:
         return 0
-    return min(cores() - 1, _MOST) if large else 0
+    if not large:
+        return 0
+    from multiprocessing import parent_process  # only now: a small file is read before this is loaded
+
+    return min(cores() - 1, _MOST) if parent_process() is None else 0
 
 
-def read_stretch(stretch: Stretch, progress: Progress | None = None) -> StretchFound:
-    """Read a stretch. Raises OddStretchError where it is not as it should be."""
-    gatherer = Gatherer()
+def read_stretch(stretch: Stretch, gatherer: Gatherer, progress: Progress | None = None) -> dict[str, Any]:
+    """Gather a stretch; return what it has of the header. Raises OddStretchError where it is not as it should be."""
     pieces = _StretchPieces(stretch, progress)
-    with no_gc():
-        for events in pieces:
-            if gatherer.add(events):  # events without a time
-                raise OddStretchError
+    for events in pieces:
+        if gatherer.add(events):  # some have no time
+            raise OddStretchError
     if pieces.log.lost or pieces.log.warnings or pieces.any_times != stretch.any_times:
         raise OddStretchError
-    gatherer.found.close()
-    return StretchFound(gatherer.found, pieces.header)
+    return pieces.header
 
 
 class _StretchPieces(FilePieces):
@@ -223,7 +224,11 @@ def _read_into(task: tuple[Stretch, Path]) -> int:
 
     spare_pandas()
     stretch, store = task
-    found = read_stretch(stretch)
+    gatherer = Gatherer()
+    with no_gc():
+        header = read_stretch(stretch, gatherer)
+    gatherer.found.close()
+    found = StretchFound(gatherer.found, header)
     with store.open("wb") as file:
         pickle.dump(found, file, pickle.HIGHEST_PROTOCOL)
         return file.tell()
