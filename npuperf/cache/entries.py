@@ -142,7 +142,7 @@ def _signed(pieces: list[memoryview], key: EntryKey) -> list[bytes | memoryview]
 def _verified(content: memoryview, key: EntryKey) -> list[memoryview]:
     """Return the pieces of an entry. Raises ValueError unless this user wrote it, for this key."""
     magic, signature, body = content[: len(_MAGIC)], content[len(_MAGIC) : _HEAD], content[_HEAD:]
-    if magic != _MAGIC or not hmac.compare_digest(_signature((body,)), signature):
+    if bytes(magic) != _MAGIC or not hmac.compare_digest(_signature((body,)), signature):
         raise ValueError("not signed by this user")
     about, at = _line(bytes(body[:_LINE]))
     if (about["root"], about["key"]) != (key.root, key.digest):

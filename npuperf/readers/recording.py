@@ -376,7 +376,10 @@ def _bytes(files: Iterable[Path]) -> int:
 
 
 def _read_and(work: Callable[[Reading], R], source: Source, progress: Progress | None, cache: Cache | None) -> R:
-    """Read a source, or recall it, and reduce it. What is new to the cache is put there meanwhile."""
+    """Read a source, or recall it, and reduce it.
+
+    What is new to the cache is put there at the end: on its way it takes memory, of which the work needs most.
+    """
     key = EntryKey.of(source.root, paths_of(source), source) if cache else None
     if cache is None or key is None:
         return work(_reading(source, progress))
@@ -386,10 +389,10 @@ def _read_and(work: Callable[[Reading], R], source: Source, progress: Progress |
             progress(_bytes(_told_of(source)))
         return work(Reading(source, kept.log, kept.profiles))
     reading = _reading(source, progress)
-    with ThreadPoolExecutor(1) as beside:
-        if reading.error is None:  # else it may be another one the next time
-            beside.submit(cache.put, key, _Kept(reading.log, reading.profiles))
-        return work(reading)
+    reduced = work(reading)
+    if reading.error is None:  # else it may be another one the next time
+        cache.put(key, _Kept(reading.log, reading.profiles))
+    return reduced
 
 
 def _read_there(work: Callable[[Reading], R], source: Source, cache: Cache | None) -> R:
