@@ -1,0 +1,125 @@
+"""What each command loads: of a short command, loading modules is most of the time.
+
+A new name here is a decision: every module is paid for on every start.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+import pytest
+from conversion import to_db
+
+ROOT = Path(__file__).resolve().parent.parent
+SAMPLES = ROOT / "samples"
+#: What typer, whichever release, and the interpreter's own packages bring along.
+TYPER = {"typer", "click", "annotated_doc", "shellingham", "typing_extensions", "colorama"}
+#: And Arrow: cloudpickle and dateutil it looks for, and takes where they are.
+READING = {"msgspec", "numpy", "pyarrow", "yaml", "cloudpickle", "cython_runtime", "dateutil", "six"}
+#: Modules of ours that only a job of several ranks has a use for.
+JOB = {
+    *(f"npuperf.cluster.{name}" for name in ("judge", "match", "clocks", "job_replay", "root_causes", "report")),
+    *("npuperf.analyze.whole_job", "npuperf.render.job_screen", "npuperf.render.cluster_text"),
+}
+#: Of the standard library, what takes long and is not needed for it.
+SLOW = {"email", "importlib.metadata", "zipfile", "multiprocessing.context", "unittest", "xml", "http", "asyncio"}
+SHOW = """
+import atexit, json, sys
+before = set(sys.modules)
+atexit.register(lambda: print(json.dumps(sorted(set(sys.modules) - before)), file=sys.stderr))
+sys.argv = ["npuperf", *sys.argv[1:]]
+from npuperf.__main__ import main
+main()
+"""
+
+
+@cache
+def loaded(*arguments: str, status: int = 0) -> frozenset[str]:
+    """The modules that a command has loaded by its end."""
+    done = subprocess.run([sys.executable, "-c", SHOW, *arguments], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == status, done.stderr
+    return frozenset(json.loads(done.stderr.splitlines()[-1]))
+
+
+def ours(modules: frozenset[str]) -> set[str]:
+    return {name for name in modules if name.split(".")[0] == "npuperf"}
+
+
+def others(modules: frozenset[str]) -> set[str]:
+    """The packages that are neither ours nor the standard library's nor parts of one of those."""
+    top = {name.split(".")[0] for name in modules} - {"npuperf"} - set(sys.stdlib_module_names)
+    return {name for name in top if not name.startswith("_")}
+
+
+def rooms(modules: frozenset[str]) -> set[str]:
+    return {name.split(".")[1] for name in ours(modules) if "." in name}
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], *([v, "--help"] for v in ("profile", "analyze", "tune"))]
+)
+def test_help_loads_declarations_only(arguments: list[str]) -> None:
+    modules = loaded(*arguments)
+    assert others(modules) <= TYPER
+    assert rooms(modules) <= {"__main__", "cli", "errors", "messages", "render", "units"}
+    assert len(ours(modules)) <= 18
+    assert not modules & SLOW
+
+
+def test_the_tables_are_listed_without_reading_anything() -> None:
+    modules = loaded("analyze", "--table", "help")
+    assert others(modules) <= TYPER | {"msgspec"}
+    assert len(ours(modules)) <= 34
+
+
+@pytest.mark.parametrize("asked", [[], ["--step", "12", "--top", "3"], ["--format", "json"]])
+def test_one_device_loads_nothing_for_others(asked: list[str]) -> None:
+    modules = loaded("analyze", str(SAMPLES / "transformer_ascend_pt"), "--no-cache", *asked)
+    assert others(modules) <= TYPER | READING | (set() if "json" in asked else {"rich"})
+    assert not modules & (JOB | SLOW | {"sqlite3.dump", "pyarrow.parquet", "pyarrow.dataset"})
+    assert not rooms(modules) & {"tune", "profile", "process", "agent", "api"}
+    assert len(ours(modules)) <= 240
+
+
+def test_a_database_loads_no_more(tmp_path: Path) -> None:
+    folder = to_db(SAMPLES / "transformer_ascend_pt", tmp_path / "db")
+    modules = loaded("analyze", str(folder), "--no-cache")
+    assert "sqlite3" in modules
+    assert others(modules) <= TYPER | READING | {"rich"}
+    assert not modules & (JOB | SLOW)
+    assert len(ours(modules)) <= 240
+
+
+def test_a_job_in_one_process() -> None:
+    modules = loaded("analyze", str(SAMPLES / "pipeline_job"), "--engine", "serial", "--no-cache")
+    assert modules >= JOB
+    assert others(modules) <= TYPER | READING | {"rich"}
+
+
+def test_other_verbs_load_nothing_of_an_analysis() -> None:
+    for arguments, status in ((("tune", "--from", "nowhere"), 3), (("profile", "--dry-run", "nowhere.py"), 2)):
+        modules = loaded(*arguments, status=status)
+        assert others(modules) <= TYPER | READING | {"psutil", "rich"}
+        assert not rooms(modules) & {"advise", "analyze", "cluster", "scopes", "replay"}, arguments
+
+
+def test_workers_load_neither_pandas_nor_what_shows(tmp_path: Path) -> None:
+    """Started as a shell starts it: workers load the script that their parent was started with once more."""
+    assert 'npuperf = "npuperf.__main__:main"' in (ROOT / "pyproject.toml").read_text()
+    script = tmp_path / "npuperf"
+    script.write_text("from npuperf.__main__ import main\nif __name__ == '__main__':\n    main()\n")
+    command = [sys.executable, "-X", "importtime", str(script), "analyze", str(SAMPLES / "pipeline_job")]
+    command += ["--no-cache", "--engine", "processes", "--workers", "2"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0
+    times = Counter(re.findall(r"^import time: .*\| +([\w.]+)$", done.stderr, re.MULTILINE))
+    assert times["npuperf.readers.recording"] == 3  # in two workers and their parent
+    for name in ("npuperf.cli", "npuperf.render", "typer", "rich.console", *JOB):
+        assert times[name] == 1, name
+    assert not any(name.startswith(("pandas.", "scipy.", "dask.", "torch.")) for name in times)
