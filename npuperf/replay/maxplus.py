@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from npuperf.model.labels import I64
+from npuperf.model.labels import I32, I64
 
 #: Earlier than everything, with room for sums.
 NEVER: Final = -(1 << 60)
@@ -22,7 +22,7 @@ NEVER: Final = -(1 << 60)
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Instructions in order. All columns are int64, rows are indices into the state, delays and times in ns.
+    """Instructions in order. Columns of the first kind are rows, indices into the state; delays and times are in ns.
 
     Each instruction first moves a host clock:
     ``host = max(pred + host_ns, waited + waited_ns)``, written to row ``host``;
@@ -31,20 +31,20 @@ class Program:
     Delays of NEVER switch an arm off; ``trash`` is a row nobody reads. ``initial`` is the state before.
     """
 
-    pred: I64
+    pred: I32
     host_ns: I64
-    waited: I64
+    waited: I32
     waited_ns: I64
-    host: I64
+    host: I32
     launch_ns: I64
-    stream: I64
+    stream: I32
     gap_ns: I64
-    other: I64
+    other: I32
     other_ns: I64
     extra_ns: I64
     dur_ns: I64
     overlap_ns: I64
-    save: I64
+    save: I32
     initial: I64
 
     def __len__(self) -> int:

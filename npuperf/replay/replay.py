@@ -10,7 +10,7 @@ kept as they are and summed, so that a reader knows how much of the window the m
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from npuperf.host.order import UNORDERED, Chain, Order, drained_at, host_chain, 
 from npuperf.host.syncs import Syncs
 from npuperf.messages import Message, say, share
 from npuperf.model.intervals import Intervals
-from npuperf.model.labels import I64, Mask
+from npuperf.model.labels import I32, I64, Mask
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
 from npuperf.replay.arms import (
@@ -37,6 +37,7 @@ from npuperf.replay.shortcut import Shortcut
 from npuperf.timeline.launches import Launches
 from npuperf.units import NS_PER_US
 
+_Column = TypeVar("_Column", I32, I64)
 #: Columns that order the device.
 _DEVICE: Final = ("stream", "gap_ns", "other", "other_ns", "overlap_ns")
 
@@ -204,6 +205,10 @@ def build(
     rows = _Rows(chain.threads, len(streams), int(registers.max(initial=NONE)) + 1)
     program = _assemble(order, chain, device, waits, registers, stream, end - start, rows)
     span = (int(start.min()), int(end.max()))
+    since, until, thread = chain.since + origin, order.begin + origin, order.thread
+    unexplained = idle_within(start, end, device.unexplained_ns)
+    awaited, assumed, loose = device.awaited, device.assumed, device.loose
+    del start, end, launch, key, stream, drained, order, chain, ordered, device, waits, registers  # much memory
     shortcut = Shortcut.of(program)
     own_start, own_end = shortcut.run(program)
     base = TaskTimes(own_start[task] + origin, own_end[task] + origin)
@@ -213,19 +218,19 @@ def build(
         shortcut=shortcut,
         base=base,
         active=active,
-        awaited=device.awaited,
+        awaited=awaited,
         task=task,
         sync=sync,
-        thread=order.thread,
-        since=chain.since + origin,
-        until=order.begin + origin,
+        thread=thread,
+        since=since,
+        until=until,
         origin=origin,
         span=span,
-        unexplained_ns=idle_within(start, end, device.unexplained_ns),
+        unexplained_ns=unexplained,
         launched=float(np.count_nonzero(known) / max(len(known), 1)),
         error=abs(replayed - (span[1] - span[0])) / max(span[1] - span[0], 1),
-        assumed_gap=device.assumed,
-        loose=device.loose,
+        assumed_gap=assumed,
+        loose=loose,
     )
 
 
@@ -241,15 +246,16 @@ def _assemble(
 ) -> Program:
     """Put all arms into one program, in the order of execution."""
     is_task, launched = order.task >= 0, order.thread >= 0
+    task, sync = order.task[is_task], order.sync[~is_task]
 
     def of_tasks(values: I64, default: int) -> I64:
-        column = np.full(len(order.task), default, np.int64)
-        column[is_task] = values[order.task[is_task]]
+        column = np.full(len(is_task), default, np.int64)
+        column[is_task] = values[task]
         return column
 
     def of_syncs(values: I64, default: int) -> I64:
-        column = np.full(len(order.task), default, np.int64)
-        column[~is_task] = values[order.sync[~is_task]]
+        column = np.full(len(is_task), default, np.int64)
+        column[~is_task] = values[sync]
         return column
 
     waiting = device.awaited >= 0
@@ -260,22 +266,32 @@ def _assemble(
     initial[: rows.threads] = chain.begin
     initial[rows.fixed] = 0
     return Program(
-        pred=np.where(launched, chain.pred, rows.trash),
+        pred=_rows(np.where(launched, chain.pred, rows.trash)),
         host_ns=chain.host_ns + of_syncs(waits.own_ns, 0),
-        waited=of_syncs(rows.stream(0) + waits.stream, rows.trash),
-        waited_ns=of_syncs(waits.back_ns, NEVER),
-        host=np.where(launched, chain.own, rows.trash),
+        waited=_rows(of_syncs(rows.stream(0) + waits.stream, rows.trash)),
+        waited_ns=_once(of_syncs(waits.back_ns, NEVER)),
+        host=_rows(np.where(launched, chain.own, rows.trash)),
         launch_ns=of_tasks(device.launch_ns, NEVER),
-        stream=of_tasks(rows.stream(0) + stream, rows.trash),
+        stream=_rows(of_tasks(rows.stream(0) + stream, rows.trash)),
         gap_ns=of_tasks(device.gap_ns, NEVER),
-        other=of_tasks(np.where(waiting, other, rows.fixed), rows.trash),
-        other_ns=of_tasks(device.other_ns, NEVER),
-        extra_ns=of_tasks(device.extra_ns, 0),
+        other=_rows(of_tasks(np.where(waiting, other, rows.fixed), rows.trash)),
+        other_ns=_once(of_tasks(device.other_ns, NEVER)),
+        extra_ns=_once(of_tasks(device.extra_ns, 0)),
         dur_ns=of_tasks(dur, 0),
-        overlap_ns=of_tasks(device.overlap_ns, NEVER),
-        save=of_tasks(save, rows.trash),
+        overlap_ns=_once(of_tasks(device.overlap_ns, NEVER)),
+        save=_rows(of_tasks(save, rows.trash)),
         initial=initial,
     )
+
+
+def _rows(column: I64) -> I32:
+    """Return a column of rows in little memory."""
+    return _once(column.astype(np.int32))
+
+
+def _once(column: _Column) -> _Column:
+    """Return a column of one value only as that value, repeated; it takes no memory and cannot be written to."""
+    return np.broadcast_to(column[:1], column.shape) if bool((column == column[:1]).all()) else column
 
 
 @dataclass(frozen=True, slots=True)

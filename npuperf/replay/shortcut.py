@@ -9,12 +9,12 @@ from which the times within them follow.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from npuperf.host.nesting import NONE
-from npuperf.model.labels import I64, Mask
+from npuperf.model.labels import I32, I64, Mask
 from npuperf.replay.maxplus import NEVER, Program, Times, run
 
 #: Columns that say which clocks are read and written, and those that say which arms are on.
@@ -42,16 +42,16 @@ class Shortcut:
 
     program: Program
     kinds: _Kinds
-    by_host: I64
+    by_host: I32
     setters: I64
     alone: I64
     moved: _Moved
     behind: _Moved
-    plain: I64
-    place: I64
+    plain: I32
+    place: I32
     first: I64
     since: I64
-    short: dict[str, I64]
+    short: dict[str, I32]
     of_alone: I64
     of_stretch: I64
     before: I64
@@ -69,7 +69,7 @@ class Shortcut:
         begins = kinds.sets[by_host] | _differs(program.host[by_host])
         since = np.maximum.accumulate(np.where(begins, np.arange(len(begins)), 0))
         alone = np.flatnonzero(kinds.alone)
-        plain = np.flatnonzero(~kinds.alone & (program.stream != program.trash))
+        plain = np.flatnonzero(~kinds.alone & (program.stream != program.trash)).astype(np.int32)
         plain = plain[_clock_by_clock(program.stream[plain])]
         plain_place = place[plain]
         first = np.flatnonzero(_breaks(program, kinds, plain, since[plain_place]))
@@ -79,7 +79,7 @@ class Shortcut:
         short[order] = np.arange(len(order))
         of_alone, of_stretch = np.split(short, [len(alone)])
         wires = _wires(program, kinds, alone, heads, order)
-        own, behind = place[alone], _behind(program, by_host, alone)
+        own, behind = place[alone].astype(np.int64), _behind(program, by_host, alone)
         setters = np.flatnonzero(kinds.sets[by_host])
         return cls(
             program=program,
@@ -148,10 +148,10 @@ class Shortcut:
         heads = self.plain[self.first]
         awaited = _set(done, self.awaited, program.initial[program.other[heads]]) + program.other_ns[heads]
         tracks = _Tracks(
+            program=program,
+            plain=self.plain,
             steps=steps,
             launched=launched,
-            extra_ns=program.extra_ns,
-            plain=self.plain,
             clock=done.host[self.of_stretch] - clocks.begun(self.since),
             before=_set(done, self.before, program.initial[program.stream[heads]]),
             awaited=awaited,
@@ -173,12 +173,12 @@ class Shortcut:
             "other_ns": awaited_ns + steps.whole,
         }
         nothing = {"waited_ns": NEVER, "overlap_ns": NEVER}
-        columns = {}
+        columns: dict[str, Any] = dict(self.short)
         for name, values in of_alone.items():
             columns[name] = np.empty(len(self.short["pred"]), np.int64)
             columns[name][self.of_alone] = values
             columns[name][self.of_stretch] = of_stretch.get(name, nothing.get(name, 0))
-        return Program(**columns, **self.short)
+        return Program(**columns, initial=program.initial)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,16 +217,15 @@ class _Moved:
 
 @dataclass(frozen=True, slots=True)
 class _Clocks:
-    """Host clocks one after the other: by how much each instruction moves its clock, and the running sum, ns."""
+    """Host clocks one after the other: the running sum of how much each instruction moves its clock, ns."""
 
-    step: I64
     total: I64
 
     @classmethod
-    def of(cls, program: Program, by_host: I64, setters: I64) -> _Clocks:
-        step = program.host_ns[by_host]
-        step[setters] = 0
-        return cls(step, np.cumsum(step))
+    def of(cls, program: Program, by_host: I32, setters: I64) -> _Clocks:
+        total = program.host_ns[by_host]
+        total[setters] = 0
+        return cls(np.cumsum(total, out=total))
 
     def moved(self, which: _Moved) -> I64:
         """Return how far clocks have moved, ns."""
@@ -235,8 +234,8 @@ class _Clocks:
         return np.where(which.until >= 0, self.total[which.until] - self.begun(which.since), 0)
 
     def begun(self, since: I64) -> I64:
-        """Return what the running sum is at places, without their own step, ns."""
-        return np.asarray(self.total[since] - self.step[since])
+        """Return what the running sum is before places."""
+        return np.where(since > 0, self.total[np.maximum(since, 1) - 1], 0) if len(self.total) else since
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +247,6 @@ class _Steps:
     """
 
     first: I64
-    gap: I64
     work: I64
     total: I64
     base: I64
@@ -256,15 +254,16 @@ class _Steps:
     forward: bool
 
     @classmethod
-    def of(cls, program: Program, plain: I64, first: I64) -> _Steps:
-        gap = program.gap_ns[plain]
+    def of(cls, program: Program, plain: I32, first: I64) -> _Steps:
         work = program.extra_ns[plain]
         work += program.dur_ns[plain]
-        step = gap + work
-        np.maximum(step, program.overlap_ns[plain], out=step)
-        total = np.cumsum(step)
+        total = program.gap_ns[plain]
+        total += work
+        np.maximum(total, program.overlap_ns[plain], out=total)
+        forward, step = bool(total.min(initial=0) >= 0), total[first]
+        np.cumsum(total, out=total)
         whole = total[np.append(first[1:], len(plain))[: len(first)] - 1]
-        return cls(first, gap, work, total, total[first] - step[first], whole, bool(step.min(initial=0) >= 0))
+        return cls(first, work, total, total[first] - step, whole, forward)
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,10 +275,10 @@ class _Tracks:
     end.
     """
 
+    program: Program
+    plain: I32
     steps: _Steps
     launched: I64
-    extra_ns: I64
-    plain: I64
     clock: I64
     before: I64
     awaited: I64
@@ -311,10 +310,10 @@ class _Tracks:
         end += steps.total
         free = np.append(0, end[:-1])
         free[first] = self.before
-        free += steps.gap
+        free += self.program.gap_ns[self.plain]
         np.maximum(launched, free, out=launched)
         launched[first] = np.maximum(launched[first], self.awaited)
-        launched += self.extra_ns[self.plain]
+        launched += self.program.extra_ns[self.plain]
         return launched, end
 
     def times_at(self, at: int) -> tuple[int, int]:
@@ -327,14 +326,15 @@ class _Tracks:
             free, awaited = int(self.before[stretch]), int(self.awaited[stretch])
         else:
             free, awaited = max(low, int(late[:-1].max())) + int(steps.total[at - 1]), NEVER
-        start = max(int(self.launched[at]) + clock, free + int(steps.gap[at]), awaited)
-        return start + int(self.extra_ns[self.plain[at]]), max(low, int(late.max())) + int(steps.total[at])
+        program, instruction = self.program, int(self.plain[at])
+        start = max(int(self.launched[at]) + clock, free + int(program.gap_ns[instruction]), awaited)
+        return start + int(program.extra_ns[instruction]), max(low, int(late.max())) + int(steps.total[at])
 
 
 def _tidy(program: Program) -> bool:
     """Tell whether clocks of hosts, of streams, and those that are saved are different ones."""
 
-    def rows(*columns: I64) -> Mask:
+    def rows(*columns: I32) -> Mask:
         used = np.zeros(len(program.initial), np.bool_)
         for column in columns:
             used[column] = True
@@ -346,63 +346,70 @@ def _tidy(program: Program) -> bool:
     return not (hosts & (streams | saved | rows(waited, other)) | (streams & saved)).any()
 
 
-def _clock_by_clock(row: I64) -> I64:
+def _clock_by_clock(row: I32) -> I32:
     """Return the order of instructions, clock by clock."""
-    return np.argsort(row.astype(np.int16) if row.max(initial=0) < 1 << 15 else row, kind="stable")
+    order = np.argsort(row.astype(np.int16) if row.max(initial=0) < 1 << 15 else row, kind="stable")
+    return order.astype(np.int32)
 
 
-def _differs(values: I64) -> Mask:
+def _differs(values: I32 | I64) -> Mask:
     """True where a value is not that before it; the first is."""
     return np.concatenate([np.ones(min(len(values), 1), np.bool_), values[1:] != values[:-1]])
 
 
-def _breaks(program: Program, kinds: _Kinds, plain: I64, since: I64) -> Mask:
+def _breaks(program: Program, kinds: _Kinds, plain: I32, since: I64) -> Mask:
     """True for plain instructions that begin a stretch.
 
     They are on another stream, or count from another moment of a host clock, or await something, or their stream's
     clock is looked at before them: by whoever waits for it, and whoever goes on on it.
     """
     begins = _differs(program.stream[plain]) | _differs(since) | kinds.awaits[plain]
-    n = len(program)
-    place = program.stream[plain] * n + plain
+    place = _key(program.stream[plain], plain, len(program))
     alone, sets = np.flatnonzero(kinds.alone), np.flatnonzero(kinds.sets)
     awaiting = np.flatnonzero(kinds.awaits)
     for row, seen in ((program.stream, alone), (program.waited, sets), (program.other, awaiting)):
-        at = np.searchsorted(place, row[seen] * n + seen)
+        at = np.searchsorted(place, _key(row[seen], seen, len(program)))
         begins[at[at < len(plain)]] = True
     return begins
 
 
-def _behind(program: Program, by_host: I64, alone: I64) -> I64:
+def _key(row: I32, number: I32 | I64, count: int) -> I64:
+    """Return numbers that order instructions by a row, then by their own number below ``count``."""
+    return row.astype(np.int64) * count + number
+
+
+def _behind(program: Program, by_host: I32, alone: I64) -> I64:
     """Return what last moved the host clock that each instruction alone follows (place in ``by_host``), or NONE."""
     n = len(program)
+    if not n:
+        return alone
     row = program.pred[alone]
-    at = np.searchsorted(program.host[by_host] * n + by_host, row * n + alone) - 1
-    return np.where((at >= 0) & (program.host[by_host[at]] == row), at, NONE) if n else alone
+    at = np.searchsorted(_key(program.host[by_host], by_host, n), _key(row, alone, n)) - 1
+    return np.where((at >= 0) & (program.host[by_host[at]] == row), at, NONE)
 
 
-def _wires(program: Program, kinds: _Kinds, alone: I64, heads: I64, order: I64) -> dict[str, I64]:
+def _wires(program: Program, kinds: _Kinds, alone: I64, heads: I32, order: I64) -> dict[str, I32]:
     """Return which clocks the short program reads and writes; ``heads`` are the first instructions of stretches."""
-    unused = np.full(len(heads), program.trash)
+    unused = np.full(len(heads), program.trash, np.int32)
     pairs = {
         "pred": (program.pred[alone], program.host[heads]),
         "waited": (program.waited[alone], unused),
-        "host": (np.where(kinds.sets[alone], program.host[alone], program.trash), unused),
+        "host": (np.where(kinds.sets[alone], program.host[alone], np.int32(program.trash)), unused),
         "stream": (program.stream[alone], program.stream[heads]),
         "other": (program.other[alone], program.other[heads]),
         "save": (program.save[alone], unused),
     }
-    return {name: np.concatenate(pair)[order] for name, pair in pairs.items()} | {"initial": program.initial}
+    return {name: np.concatenate(pair)[order] for name, pair in pairs.items()}
 
 
-def _last_set(wires: dict[str, I64], row: I64, at: I64) -> I64:
+def _last_set(wires: dict[str, I32], row: I32, at: I64) -> I64:
     """Return which short instruction before ``at`` set a device clock last, NONE if none did."""
     m = len(wires["stream"])
     if not m:
         return at
     number = np.arange(m)
-    sets = np.unique(np.concatenate([wires["stream"] * m + number, wires["save"] * m + number]))
-    last = np.searchsorted(sets, row * m + at) - 1
+    sets = np.unique(np.concatenate([_key(wires[name], number, m) for name in ("stream", "save")]))
+    last = np.searchsorted(sets, _key(row, at, m)) - 1
     return np.where((last >= 0) & (sets[last] // m == row), sets[last] % m, NONE)
 
 

@@ -398,13 +398,13 @@ def _launching(scene: Scene, change: Change) -> Mask:
 
 def _sync(scene: Scene, program: Program, change: Change) -> tuple[Program, bool]:
     """Let the host go on where it waited."""
-    waited, host = program.waited_ns.copy(), program.host_ns.copy()
+    waited = program.waited_ns.copy()
     found = False
     for point in scene.study.points:
         if change.name is None or any(fnmatchcase(name, change.name) for name in places(point)):
             waited[scene.replay.sync[point.calls]] = NEVER
             found = True
-    return program.with_columns(waited_ns=waited, host_ns=host), found
+    return program.with_columns(waited_ns=waited), found
 
 
 def _overlap(scene: Scene, program: Program, change: Change) -> tuple[Program, bool]:
