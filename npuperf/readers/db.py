@@ -129,32 +129,35 @@ def _tasks(db: Database, calls: _Calls, torch: TorchEvents) -> tuple[Tasks, I64]
         "WHERE startNs IS NOT NULL AND endNs >= startNs",
     )
     compute = _compute_info(db)
-    row = match(task["id"], compute["id"])
+    row = match(task["id"], compute.pop("id"))
     no_block = compute["block"] == 0  # a kernel runs on at least one core
-    runtime = db.text(task["type"])
+    texts = {name: db.text(compute.pop(name)) for name in compute.keys() - {"block", "mix_block"}}
+    runtime = db.text(task.pop("type"))
     named = Labels.of([None if n in VAGUE else RUNTIME_CORES.get(n, n) for n in runtime.names])
     cores = named.take(runtime.codes.astype(np.int64))
-    name, core = db.text(compute["name"]).take(row), db.text(compute["core"]).take(row)
+    name, core = texts.pop("name").take(row), texts.pop("core").take(row)
     is_row = row >= 0
     work = np.where(is_row, work_of_rows(core, name), work_of_tasks(cores, runtime))
     # Kernel-typed tasks without an operator record are FFTS+ parents of others: timelines leave them out as well.
     # Where no operator is recorded at all, only those of collectives can be told.
     collective = db.columns("COMMUNICATION_OP", {"connection": "connectionId"})["connection"]
     parent = ~is_row & (work == Work.COMPUTE) & (is_row.any() | np.isin(task["connection"], collective))
-    launch_start, launch_end, launch_thread, op = _launches(calls, torch, task["connection"])
+    at = np.flatnonzero(~parent)
+    task, row = {name: task.pop(name)[at] for name in tuple(task)}, row[at]
+    launch_start, launch_end, launch_thread, op = _launches(calls, torch, task.pop("connection"))
     tasks = Tasks.build(
         task["start"],
         task["end"],
-        work,
+        work[at],
         stream=task["stream"],
-        block=pick(np.where(no_block, UNKNOWN, compute["block"]), row),
-        mix_block=pick(np.where(no_block, UNKNOWN, compute["mix_block"]), row),
-        name=name.fill(runtime),
-        type=db.text(compute["type"]).take(row),
-        core=core.fill(cores),
-        state=db.text(compute["state"]).take(row),
-        shapes=db.text(compute["shapes"]).take(row),
-        operands=operand_labels(*(db.text(compute[name]) for name in OPERAND_COLUMNS)).take(row),
+        block=pick(np.where(no_block, UNKNOWN, compute.pop("block")), row),
+        mix_block=pick(np.where(no_block, UNKNOWN, compute.pop("mix_block")), row),
+        name=name.fill(runtime).take(at),
+        type=texts["type"].take(row),
+        core=core.fill(cores).take(at).compact(),
+        state=texts["state"].take(row),
+        shapes=texts["shapes"].take(row),
+        operands=operand_labels(*(texts.pop(name) for name in OPERAND_COLUMNS)).take(row),
         copy=_copies(db, task["id"]),
         launch_start=launch_start,
         launch_end=launch_end,
@@ -162,8 +165,7 @@ def _tasks(db: Database, calls: _Calls, torch: TorchEvents) -> tuple[Tasks, I64]
         op=op,
         pmu=_pmu(db, task["id"]),
     )
-    tasks = tasks.filter(~parent)
-    return tasks.with_columns(core=tasks.core.compact()), task["device"][~parent]
+    return tasks, task["device"]
 
 
 def _copies(db: Database, tasks: I64) -> Labels:
@@ -298,7 +300,9 @@ def _long_to_wide(db: Database, batches: Iterable[tuple[I64, I64, F32]], ids: I6
             name = pmu_name(text) if isinstance(text, str) else None
             if name is None:
                 continue
-            _, column = counters.setdefault(number, (name, np.full(len(ids), np.nan, np.float32)))
+            if number not in counters:
+                counters[number] = name, np.full(len(ids), np.nan, np.float32)
+            column = counters[number][1]
             mine = np.flatnonzero((metric == number) & usable)[::-1]  # of several the first
             mine = mine[np.isnan(column[place[mine]])]
             column[place[mine]] = value[mine]

@@ -58,7 +58,7 @@ class Database:
             parts = [_integers(batch) for batch in self.rows(table, query)]
         if not parts:
             return {name: np.empty(0, np.int64) for name in wanted}
-        return {name: np.concatenate([p[i] for p in parts]) for i, name in enumerate(wanted)}
+        return {name: np.concatenate([part.pop(0) for part in parts]) for name in wanted}  # one by one they go
 
     def bulk(self, query: str) -> Iterator[Any]:
         """Yield record batches. Raises NotInBulkError, maybe after some: then :meth:`rows` gives all that there is."""
