@@ -17,7 +17,7 @@ import msgspec
 from npuperf.errors import InputError
 from npuperf.messages import say
 from npuperf.readers.log import ReadLog
-from npuperf.readers.unpack import Gunzip, open_unpacked
+from npuperf.readers.unpack import Ahead, open_unpacked, read_ahead
 
 #: Small enough that a piece stays in the processor's cache while its columns are taken out one by one.
 PIECE_BYTES: Final = 1 << 20
@@ -85,7 +85,7 @@ class FilePieces:
         self._offset = 0
 
     def __iter__(self) -> Iterator[list[Event]]:
-        with open_unpacked(self.path) as file:
+        with open_unpacked(self.path) as unpacked, read_ahead(unpacked, PIECE_BYTES) as file:
             rest = self._start(file)
             while block := self._read(file):
                 buffer = rest + block
@@ -98,19 +98,19 @@ class FilePieces:
                 self._offset += cut
             yield self._last(rest)
 
-    def _block(self, file: BinaryIO | Gunzip) -> bytes:
+    def _block(self, file: BinaryIO | Ahead) -> bytes:
         return file.read(PIECE_BYTES)
 
-    def _read(self, file: BinaryIO | Gunzip) -> bytes:
+    def _read(self, file: BinaryIO | Ahead) -> bytes:
         block = self._block(file)
-        if isinstance(file, Gunzip):
-            if not block and file.damage:
-                self.log.warn(say("{path}: the compressed file is damaged: {why}", path=self._name, why=file.damage))
+        if isinstance(file, Ahead):
+            if not block and (damage := file.file.damage):
+                self.log.warn(say("{path}: the compressed file is damaged: {why}", path=self._name, why=damage))
         elif self.progress:
             self.progress(len(block))
         return block
 
-    def _start(self, file: BinaryIO | Gunzip) -> bytes:
+    def _start(self, file: BinaryIO | Ahead) -> bytes:
         """Step over what stands before the first event."""
         block = self._read(file).lstrip(b"\xef\xbb\xbf \t\r\n")
         if block.startswith(b"["):

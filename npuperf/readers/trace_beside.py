@@ -25,7 +25,7 @@ from npuperf.parallel import cores
 from npuperf.readers.log import ReadLog
 from npuperf.readers.pieces import GAP, PIECE_BYTES, Event, FilePieces
 from npuperf.readers.trace_gather import Gathered, Gatherer, no_gc
-from npuperf.readers.unpack import Gunzip
+from npuperf.readers.unpack import Ahead
 
 #: Below this many bytes a worker takes longer to start than it saves.
 WORTH_WORKERS: Final = 256 << 20
@@ -144,14 +144,14 @@ class _StretchPieces(FilePieces):
         self._stretch = stretch
         self._left = stretch.stop - stretch.start
 
-    def _start(self, file: BinaryIO | Gunzip) -> bytes:
+    def _start(self, file: BinaryIO | Ahead) -> bytes:
         if not self._stretch.start:
             return super()._start(file)
-        assert not isinstance(file, Gunzip)
+        assert not isinstance(file, Ahead)
         file.seek(self._stretch.start)
         return b""
 
-    def _block(self, file: BinaryIO | Gunzip) -> bytes:
+    def _block(self, file: BinaryIO | Ahead) -> bytes:
         block = file.read(min(PIECE_BYTES, self._left))
         self._left -= len(block)
         return block

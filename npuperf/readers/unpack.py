@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import zlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -55,6 +57,32 @@ class Gunzip:
             if block:
                 return block
         return b""
+
+
+class Ahead:
+    """Reads a packed file one block ahead, on a thread of its own: unpacking needs no interpreter lock."""
+
+    def __init__(self, file: Gunzip, thread: Executor, size: int) -> None:
+        self.file = file
+        self._ahead = partial(thread.submit, partial(file.read, size))
+        self._next = self._ahead()
+
+    def read(self, size: int) -> bytes:
+        """Return the next block, whatever its size; nothing at the end or at the damage."""
+        block = self._next.result()
+        if block:
+            self._next = self._ahead()
+        return block
+
+
+@contextlib.contextmanager
+def read_ahead(file: BinaryIO | Gunzip, size: int) -> Iterator[BinaryIO | Ahead]:
+    """Read blocks of ``size`` bytes of a packed file ahead; what is not packed is read when it is asked for."""
+    if not isinstance(file, Gunzip):
+        yield file
+        return
+    with ThreadPoolExecutor(1) as thread:
+        yield Ahead(file, thread, size)
 
 
 def _up_to_damage(unpack: Any, packed: bytes) -> bytes:
