@@ -104,6 +104,11 @@ def no_times(size: int) -> I64:
     return np.full(size, NO_TIME, np.int64)
 
 
+def in_order(start: I64) -> bool:
+    """Tell whether every time is later than the one before."""
+    return bool((start[1:] > start[:-1]).all())
+
+
 @dataclass(frozen=True, slots=True)
 class Tasks:
     """Tasks of one device, ordered by start. One entry per task; times are epoch nanoseconds.
@@ -212,7 +217,7 @@ class Tasks:
 
     def sorted(self) -> Tasks:
         """Return the tasks ordered by start, then end."""
-        if len(self) < 2 or bool(np.all(self.start[1:] > self.start[:-1])):
+        if in_order(self.start):
             return self
         return self.take(sorted_rows(self.start, self.end))
 
@@ -257,16 +262,24 @@ class Tasks:
         parts = [p for p in parts if len(p)]
         if len(parts) < 2:
             return parts[0].sorted() if parts else cls.empty()
+        start, end = (np.concatenate([getattr(p, name) for p in parts]) for name in ("start", "end"))
+        order = None if in_order(start) else sorted_rows(start, end)
+
+        def joined(columns: list[Any]) -> Any:  # and ordered at once: two whole tables are enough in memory
+            whole = np.concatenate(columns)
+            return whole if order is None else whole[order]
+
         new: dict[str, Any] = {}
         for f in fields(cls):
             values = [getattr(p, f.name) for p in parts]
             if f.name == "pmu":
                 names = dict.fromkeys(n for v in values for n in v)
                 new["pmu"] = {
-                    n: np.concatenate([p.pmu.get(n, np.full(len(p), np.nan, np.float32)) for p in parts]) for n in names
+                    n: joined([p.pmu.get(n, np.full(len(p), np.nan, np.float32)) for p in parts]) for n in names
                 }
             elif isinstance(values[0], Labels):
-                new[f.name] = Labels.concat(values)
+                texts = Labels.concat(values)
+                new[f.name] = texts if order is None else Labels(texts.codes[order], texts.names)
             else:
-                new[f.name] = np.concatenate(values)
-        return cls(**new).sorted()
+                new[f.name] = joined(values)
+        return cls(**new)

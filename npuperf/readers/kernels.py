@@ -13,9 +13,10 @@ import numpy as np
 from npuperf.errors import InputError
 from npuperf.messages import Message, say, say_n
 from npuperf.model.columns import KERNEL_COLUMNS, KERNEL_REQUIRED
+from npuperf.model.groups import sorted_rows
 from npuperf.model.labels import I64, Labels
 from npuperf.model.operands import OPERAND_COLUMNS, operand_labels
-from npuperf.model.tasks import NO_TIME, UNKNOWN, Tasks, Work, work_of_rows
+from npuperf.model.tasks import NO_TIME, UNKNOWN, Tasks, Work, in_order, work_of_rows
 from npuperf.readers.find import Source
 from npuperf.readers.join import match, match_keys, pack, pick
 from npuperf.readers.log import ReadLog
@@ -136,8 +137,8 @@ def _rows_missing(tasks: Tasks, wait: I64) -> bool:
     Half of all gaps (at least 4, longer than 1 µs beyond the wait) must contradict it.
     """
     start, end = tasks.start, tasks.end
-    if not (start[1:] > start[:-1]).all():
-        order = np.lexsort((end, start))
+    if not in_order(start):
+        order = sorted_rows(start, end)
         start, end, wait = start[order], end[order], wait[order]
     gap = start[1:] - np.maximum.accumulate(end)[:-1]
     judged = (gap > NS_PER_US) & (wait[1:] != NO_TIME)
