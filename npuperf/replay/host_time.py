@@ -9,15 +9,14 @@ from typing import Final
 import numpy as np
 
 from npuperf.host.blame import blame, event_causes
-from npuperf.host.causes import CODE, LAUNCHING, NOT_LAUNCHING, flag_causes
+from npuperf.host.causes import BETWEEN, CAUSES, CODE, LAUNCHING, NOT_LAUNCHING
 from npuperf.host.nesting import Pieces
-from npuperf.host.pauses import pauses
-from npuperf.model.labels import I64, U8, Mask
+from npuperf.model.labels import I64, U8
 from npuperf.replay.replay import Replay
 from npuperf.replay.study import Study
 
 #: Instructions whose host time is split by cause at a time: bounds the memory of the pieces.
-_CHUNK: Final = 200_000
+_CHUNK: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,31 +44,31 @@ class HostTimes:
         """Tell what the host time of each instruction is for."""
         calls, pause, kept = (np.zeros(len(replay.since), np.int64) for _ in range(3))
         spent: dict[int, list[tuple[I64, I64]]] = {}
-        for first, pieces, cause in _pieces(study, replay):
-            paused = pauses(pieces.owner, pieces.length, cause, _CHUNK, study.pause_ns)
-            for sums, chosen in (
-                (calls, flag_causes(cause, LAUNCHING)),
-                (pause, paused),
-                (kept, paused | flag_causes(cause, NOT_LAUNCHING)),
-            ):
-                np.add.at(sums, first + pieces.owner[chosen], pieces.length[chosen])
-            for code in np.flatnonzero(np.bincount(cause)).tolist():
-                instruction, ns = _by_owner(pieces, cause == code)
-                spent.setdefault(code, []).append((first + instruction, ns))
+        for part, pieces, cause in _pieces(study, replay):
+            times = _by_cause(pieces, cause, part.stop - part.start)
+            between = _together(times, BETWEEN)
+            calls[part] = _together(times, LAUNCHING)
+            pause[part] = np.where(between >= study.pause_ns, between, 0)  # as npuperf.host.pauses has it
+            kept[part] = pause[part] + _together(times, NOT_LAUNCHING)
+            for code in np.flatnonzero(times.any(axis=1)).tolist():
+                some = np.flatnonzero(times[code])
+                spent.setdefault(code, []).append((part.start + some, times[code][some]))
         return cls(calls, pause, kept, spent)
 
 
-def _by_owner(pieces: Pieces, chosen: Mask) -> tuple[I64, I64]:
-    """Return the owners of the chosen pieces, each once, and how long their pieces are together."""
-    owner = pieces.owner[chosen]
-    total = np.zeros(int(owner.max(initial=-1)) + 1, np.int64)
-    np.add.at(total, owner, pieces.length[chosen])
-    some = np.flatnonzero(total).astype(np.int64)
-    return some, total[some]
+def _by_cause(pieces: Pieces, cause: U8, count: int) -> I64:
+    """Return how long the pieces of each of ``count`` owners are together, by cause [cause, owner], ns."""
+    kind = cause * np.int64(count) + pieces.owner
+    total = np.bincount(kind, weights=pieces.length, minlength=len(CAUSES) * count)
+    return total.astype(np.int64).reshape(len(CAUSES), count)
 
 
-def _pieces(study: Study, replay: Replay) -> Iterator[tuple[int, Pieces, U8]]:
-    """Cut the host time of instructions by what it is blamed on: the first instruction, its pieces, their causes."""
+def _together(times: I64, causes: tuple[str, ...]) -> I64:
+    return np.asarray(times[[CODE[name] for name in causes]].sum(axis=0))
+
+
+def _pieces(study: Study, replay: Replay) -> Iterator[tuple[slice, Pieces, U8]]:
+    """Cut the host time of instructions by what it is blamed on: which instructions, their pieces, and causes."""
     threads, skew = study.threads, study.launches.skew
     n = len(replay.since)
     op = np.full(n, -1)
@@ -79,4 +78,4 @@ def _pieces(study: Study, replay: Replay) -> Iterator[tuple[int, Pieces, U8]]:
         part = slice(first, min(first + _CHUNK, n))
         chain = (replay.thread[part], op[part], main[part])
         pieces = blame(chain, replay.since[part] + skew, replay.until[part] + skew, study.nesting)
-        yield first, pieces, event_causes(pieces.event, study.nesting)
+        yield part, pieces, event_causes(pieces.event, study.nesting)
