@@ -1,0 +1,91 @@
+"""The benchmarks compare what they say they compare, and the pages show what was measured."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import bench_analyze
+from figures import FILE, Goal, compare, filled, kept, summary, tables
+from measuring import Command, Usage, in_turn, measure
+from readers import TRACES, read_table
+
+PAGES = {"docs/performance.md": ("figures", tables), "README.md": ("speed", summary)}
+HOARD = (
+    "import os, time; os.write(os.memfd_create('x'), bytes({stored} << 20)); kept = b'1' * ({own} << 20); time.sleep(1)"
+)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_pages_show_what_was_measured(page: str) -> None:
+    mark, render = PAGES[page]
+    text = (ROOT / page).read_text("utf-8")
+    assert filled(text, mark, render(json.loads(FILE.read_text("utf-8")))) == text, "bench_analyze.py --update-docs"
+
+
+def test_every_part_is_in_the_help() -> None:
+    assert bench_analyze.__doc__
+    listed = bench_analyze.__doc__.split("named):\n")[1].split("\n\nData")[0].splitlines()
+    assert [line.split()[0] for line in listed if line] == list(bench_analyze.PARTS)
+
+
+def test_ratios_are_those_of_rounds() -> None:
+    """Medians and ratios by hand: rounds of 2:1, 9:3 and 4:4, in CPU seconds."""
+    own = [Usage(2, 10, 300), Usage(9, 10, 200), Usage(4, 10, 100)]
+    other = [Usage(1, 5, 100), Usage(3, 5, 100), Usage(4, 5, 100)]
+    row = compare("a", own, "b", other, 1_500_000, Goal("cpu", "≤", 1.5), Goal("megabytes", "≤", 200))
+    assert (row.cpu.median, row.cpu.least, row.cpu.greatest) == (2, 1, 3)
+    assert (row.own.cpu, row.own.peak, row.other.wall, row.rounds) == (4, 200, 5, 3)
+    (line,) = [
+        line for line in tables({"p": {"title": "T", "where": "W", "rows": kept([row])}}).splitlines() if "a |" in line
+    ]
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    assert cells == [
+        "a", "b", "1 500 000", "3", "4.00 : 3.00", "2.00× [1.00–3.00]", "10.0 : 5.00", "2.00× [2.00–2.00]",
+        "200 : 100", "CPU ≤ 1.5×: **missed**; ≤ 200 MB",
+    ]  # fmt: skip
+
+
+def test_commands_take_turns(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    write = f"import sys; open({str(log)!r}, 'a').write(sys.argv[1])"
+    commands = {name: Command([sys.executable, "-c", write, name]) for name in "abc"}
+    taken = in_turn(commands, 3)
+    assert log.read_text() == "abccbaabc"
+    assert {name: len(used) for name, used in taken.items()} == dict.fromkeys("abc", 3)
+    log.unlink()
+    in_turn(commands, 2, ordered=True)
+    assert log.read_text() == "abcabc"
+
+
+def test_a_command_that_fails_is_no_measurement() -> None:
+    with pytest.raises(SystemExit, match="no such thing"):
+        measure(Command([sys.executable, "-c", "raise SystemExit('no such thing')"]))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_memory_of_children_and_of_files_in_memory_adds_up() -> None:
+    """Two children of 30 MB that keep 20 MB each in files without a name: 100 MB, and what Python itself takes."""
+    child = HOARD.format(own=30, stored=20)
+    start = f"subprocess.Popen([sys.executable, '-c', {child!r}])"
+    both = f"import subprocess, sys; [c.wait() for c in ({start}, {start})]"
+    alone = measure(Command([sys.executable, "-c", "import time; time.sleep(1)"])).peak
+    assert 100 <= measure(Command([sys.executable, "-c", both])).peak <= 100 + 5 * alone
+
+
+@pytest.mark.parametrize("reader", TRACES)
+def test_frozen_readers_read_everything(reader: str, sample: Path) -> None:
+    output = sample / "ASCEND_PROFILER_OUTPUT"
+    events = json.loads((output / "trace_view.json").read_text("utf-8"))
+    if reader == "duckdb":
+        pytest.importorskip("duckdb")
+    assert TRACES[reader](output / "trace_view.json") == len(events)
+    assert (
+        read_table(output / "kernel_details.csv") == len((output / "kernel_details.csv").read_bytes().splitlines()) - 1
+    )
