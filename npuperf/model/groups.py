@@ -45,34 +45,45 @@ def distinct(values: I64) -> I64:
 def sorted_rows(*keys: I64) -> I64:
     """Return the rows ordered by the keys, the first being the most important; equal rows stay in their order.
 
-    What numpy's lexsort returns, several times as fast on millions of rows: where keys and row number fit into one
-    integer, integers are sorted, and no row is compared.
+    What numpy's lexsort returns, several times as fast on millions of rows: the keys that fit into one integer with the
+    row's number are sorted as such, and only rows that are equal in them are told apart by the others.
     """
     bits = (len(keys[0]) - 1).bit_length() if len(keys[0]) else 0
-    packed = _packed(keys, 62 - bits)
-    if packed is None:
+    packed, used = _packed(keys, 62 - bits)
+    if not used:
         return np.lexsort(keys[::-1])
     packed <<= bits
     packed |= np.arange(len(packed))
     packed.sort()
-    packed &= (1 << bits) - 1
-    return packed
+    order = packed & ((1 << bits) - 1)
+    if used < len(keys):
+        packed >>= bits
+        _settle(order, packed, keys[used:])
+    return order
 
 
-def _packed(keys: tuple[I64, ...], bits: int) -> I64 | None:
-    """Fold columns into one that orders rows as they do, if ``bits`` are enough."""
-    if not len(keys[0]):
-        return None
-    lows = [int(key.min()) for key in keys]
-    widths = [(int(key.max()) - low).bit_length() for key, low in zip(keys, lows, strict=True)]
-    if sum(widths) > bits:
-        return None
-    packed = np.subtract(keys[0], lows[0], dtype=np.int64)
-    for key, low, width in zip(keys[1:], lows[1:], widths[1:], strict=True):
+def _packed(keys: tuple[I64, ...], bits: int) -> tuple[I64, int]:
+    """Fold the first keys into one that orders rows as they do, as many as ``bits`` hold, and tell how many."""
+    packed, used = np.zeros(len(keys[0]), np.int64), 0
+    for key in keys if len(keys[0]) else ():
+        low = int(key.min())
+        width = (int(key.max()) - low).bit_length()
+        if width > bits:
+            break
+        bits -= width
         packed <<= width
-        packed += key
-        packed -= low
-    return packed
+        packed += np.subtract(key, low, dtype=np.int64)
+        used += 1
+    return packed, used
+
+
+def _settle(order: I64, ordered: I64, rest: tuple[I64, ...]) -> None:
+    """Bring rows that are equal so far, as ``ordered`` tells, into the order of the rest of the keys, in place."""
+    same = ordered[1:] == ordered[:-1]
+    tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
+    if len(tied):
+        rows = order[tied]
+        order[tied] = rows[np.lexsort((*(key[rows] for key in reversed(rest)), ordered[tied]))]
 
 
 def group_sums(keys: tuple[I64, ...], values: I64, rows: I64 | None = None) -> Groups:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from npuperf.model.groups import sorted_rows
+from npuperf.model.groups import distinct, sorted_rows
 from npuperf.model.labels import F32, I64, Labels, Mask
 
 #: "No such time" in a column of int64 nanoseconds.
@@ -72,7 +72,7 @@ def work_of_tasks(task_type: Labels, name: Labels) -> npt.NDArray[np.uint8]:
     """
     by_type = [_work_of_text(t) for t in task_type.names]
     work = np.array([255 if w is None else w for w in by_type] + [255], np.uint8)[task_type.codes]
-    open_names = np.unique(name.codes[(work == 255) & name.known()])
+    open_names = distinct(name.codes[(work == 255) & name.known()])
     by_name = np.full(len(name.names) + 1, Work.COMPUTE, np.uint8)
     for code in open_names.tolist():
         text = name.names[code]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from npuperf.model.groups import sorted_rows
 from npuperf.model.labels import I64
 
 
@@ -11,7 +12,7 @@ def match(wanted: I64, table: I64) -> I64:
     """Return for each key its index in ``table`` (first of equals), -1 where absent."""
     if not len(table) or not len(wanted):
         return np.full(len(wanted), -1, np.int64)
-    order = np.argsort(table, kind="stable")
+    order = sorted_rows(table)
     ordered = table[order]
     at = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1)
     return np.where(ordered[at] == wanted, order[at], -1)
@@ -24,21 +25,31 @@ def pick(values: I64, at: I64, missing: int = -1) -> I64:
 
 def pack(left: tuple[I64, ...], right: tuple[I64, ...]) -> tuple[I64, I64]:
     """Fold several key columns into one, the same way on both sides: equal keys stay equal."""
-    size = len(left[0])
-    keys = np.zeros(size + len(right[0]), np.int64)
+    wanted, table = (np.zeros(len(side[0]), np.int64) for side in (left, right))
+    reach = 1  # keys are below it so far
     for a, b in zip(left, right, strict=True):
-        both = np.concatenate([a, b])
-        if not len(both):
+        some = [x for x in (a, b) if len(x)]
+        if not some:
             break
-        low = int(both.min())
-        spread = int(both.max()) - low + 1
-        if (int(keys.max()) + 1) * spread < 1 << 62:
-            keys = keys * spread + (both - low)
-        else:  # far apart: number the distinct values first
-            values, codes = np.unique(both, return_inverse=True)
-            _, keys = np.unique(keys, return_inverse=True)
-            keys = keys * len(values) + codes
-    return keys[:size], keys[size:]
+        low, high = min(int(x.min()) for x in some), max(int(x.max()) for x in some)
+        if reach * (high - low + 1) >= 1 << 62:  # far apart: number the distinct values first
+            wanted, table, _ = _numbered(wanted, table)
+            a, b, spread = _numbered(a, b)
+            low, reach = 0, len(wanted) + len(table)
+        else:
+            spread = high - low + 1
+        for keys, column in ((wanted, a), (table, b)):
+            keys *= spread
+            keys += column
+            keys -= low
+        reach *= spread
+    return wanted, table
+
+
+def _numbered(left: I64, right: I64) -> tuple[I64, I64, int]:
+    """Number the different values of two columns in order, and return how many there are."""
+    values, codes = np.unique(np.concatenate([left, right]), return_inverse=True)
+    return codes[: len(left)], codes[len(left) :], len(values)
 
 
 def match_keys(wanted: tuple[I64, ...], table: tuple[I64, ...]) -> I64:
@@ -55,7 +66,7 @@ def enclosing(group: I64, time: I64, spans_group: I64, start: I64, end: I64, sla
     if not len(start) or not len(time):
         return np.full(len(time), -1, np.int64)
     wanted, table = pack((group, time), (spans_group, start))
-    order = np.argsort(table, kind="stable")
+    order = sorted_rows(table)
     i = order[np.maximum(np.searchsorted(table[order], wanted, side="right") - 1, 0)]
     inside = (spans_group[i] == group) & (start[i] <= time) & (time <= end[i] + slack)
     return np.where(inside, i, -1)

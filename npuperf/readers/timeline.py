@@ -14,6 +14,7 @@ import numpy as np
 
 from npuperf.model.communication import Operations
 from npuperf.model.device import HostSteps
+from npuperf.model.groups import sorted_rows
 from npuperf.model.host import Arrows, HostOps, Spans, is_user_frame
 from npuperf.model.labels import I64, U8, Labels, Mask
 from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, Tasks, Work, work_of_tasks
@@ -109,19 +110,22 @@ def _ascend(trace: Trace) -> TraceTimeline:
     slices = trace.slices
     hardware = slices.filter(_in(slices.pid, trace.pids("Ascend Hardware")))
     collective = slices.filter(_communication_ops(trace))
-    ops = slices.filter(_category(slices, "cpu_op")).by_thread()
-    host = _host_ops(trace, ops, slices.filter(~_in(slices.pid, _device_pids(trace))))
+    operators = slices.filter(_category(slices, "cpu_op")).by_thread()
+    ops = _spans(operators)
     parts = [
         (hardware, work_of_tasks(hardware.task_type, hardware.name)),
         (collective, np.full(len(collective), Work.COMMUNICATION, np.uint8)),
     ]
     found: dict[int | None, list[Tasks]] = {}
     for chosen, work in parts:
-        tasks = _ascend_tasks(trace, chosen, work, host)
+        tasks = _ascend_tasks(trace, chosen, work, ops)
         for pid in np.unique(chosen.pid).tolist():
             found.setdefault(_device_of(trace, pid), []).append(tasks.filter(chosen.pid == pid))
-    devices = {d: Tasks.concat(p) for d, p in found.items()}
-    return TraceTimeline(devices, host, _host_steps(slices), named=named_operations(trace, collective))
+    named = named_operations(trace, collective)
+    del parts, chosen, tasks, hardware, collective  # what the host did comes last, as it takes most memory
+    devices = {d: Tasks.concat(found.pop(d)) for d in [*found]}
+    host = _host_ops(trace, ops, operators.stack, slices.filter(~_in(slices.pid, _device_pids(trace))))
+    return TraceTimeline(devices, host, _host_steps(slices), named=named)
 
 
 def _device_pids(trace: Trace) -> list[int]:
@@ -142,7 +146,7 @@ def _communication_ops(trace: Trace) -> Mask:
     return mine & (match_keys((slices.pid, slices.tid), (pid, tid)) >= 0)
 
 
-def _ascend_tasks(trace: Trace, slices: Slices, work: U8, host: HostOps) -> Tasks:
+def _ascend_tasks(trace: Trace, slices: Slices, work: U8, ops: Spans) -> Tasks:
     launch_start, launch_end, launch_thread = _ascend_launches(trace, slices)
     is_comm = work == Work.COMMUNICATION
     return Tasks.build(
@@ -156,7 +160,7 @@ def _ascend_tasks(trace: Trace, slices: Slices, work: U8, host: HostOps) -> Task
         launch_start=launch_start,
         launch_end=launch_end,
         launch_thread=launch_thread,
-        op=behind_launches(host.ops, _queue(trace), launch_thread, launch_start, _launching_ops(trace, slices, host)),
+        op=behind_launches(ops, _queue(trace), launch_thread, launch_start, _launching_ops(trace, slices, ops)),
     )
 
 
@@ -209,14 +213,14 @@ def _shared(trace: Trace, links: Links, connection: I64, by_id: I64) -> I64:
     return np.where(missing, match(connection, np.where(ids < 0, -2, ids)), -1)
 
 
-def _launching_ops(trace: Trace, tasks: Slices, host: HostOps) -> I64:
+def _launching_ops(trace: Trace, tasks: Slices, ops: Spans) -> I64:
     """Find the torch operator behind each task, through torch_npu's own arrows.
 
     They name only the first task of a launch, so tasks of the same connection share the answer.
     """
     links = trace.flows.link("async_npu")
     arrow = match_keys((tasks.pid, tasks.tid, tasks.start), (links.to_pid, links.to_tid, links.to_time))
-    op = pick(match_keys((links.from_tid, links.from_time), (host.ops.thread, host.ops.start)), arrow)
+    op = pick(match_keys((links.from_tid, links.from_time), (ops.thread, ops.start)), arrow)
     known = np.flatnonzero((op >= 0) & (tasks.connection >= 0))
     shared = match(tasks.connection, tasks.connection[known])
     return np.where((op < 0) & (tasks.connection >= 0), pick(op[known], shared), op)
@@ -230,14 +234,15 @@ def _queue(trace: Trace) -> Queue:
     return Queue(taken.tid, taken.start, taken.end, pick(links.from_tid, arrow), pick(links.from_time, arrow))
 
 
-def _host_ops(trace: Trace, ops: Slices, events: Slices) -> HostOps:
+def _host_ops(trace: Trace, ops: Spans, stacks: Labels, events: Slices) -> HostOps:
+    """Put together what the host did; ``events``: everything of its threads, ``stacks``: of the operators."""
     ours = events.name.flag(list(map(is_user_frame, events.name.names)))
     python = _category(events, "python_function")
     frames = _spans(events.filter(python & ours).by_thread())
     links = trace.flows.link("fwdbwd")
     arrows = Arrows.build(links.to_tid, links.to_time, links.from_tid, links.from_time)
-    frames = user_frames(frames, _spans(events.filter(python)), ops.stack)
-    return HostOps(_spans(ops), ops.stack, frames, arrows, _host_events(trace, events))
+    frames = user_frames(frames, _spans(events.filter(python)), stacks)
+    return HostOps(ops, stacks, frames, arrows, _host_events(trace, events))
 
 
 def _host_events(trace: Trace, events: Slices) -> Spans:
@@ -247,7 +252,7 @@ def _host_events(trace: Trace, events: Slices) -> Spans:
     thread = events.tid
     if collector.any() and steps.any():
         thread = np.where(collector, events.tid[np.flatnonzero(steps)[0]], thread)
-    order = np.lexsort((-events.end, events.start, thread))
+    order = sorted_rows(thread, events.start, -events.end)
     return Spans(events.start[order], events.end[order], thread[order], events.name.take(order).compact())
 
 
@@ -270,7 +275,7 @@ def _kineto(trace: Trace) -> TraceTimeline:
     is_runtime = slices.cat.flag([bool(_RUNTIME.search(c)) for c in slices.cat.names])
     runtime = slices.filter(is_runtime)
     of_host = is_runtime | _category(slices, "cpu_op", "user_annotation", "python_function")
-    host = _host_ops(trace, ops, slices.filter(of_host))
+    host = _host_ops(trace, _spans(ops), ops.stack, slices.filter(of_host))
     launch = np.where(gpu.correlation > 0, match(gpu.correlation, runtime.correlation), -1)
     tasks = Tasks.build(
         gpu.start,

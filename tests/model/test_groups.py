@@ -32,8 +32,13 @@ def test_tallies_and_rows_are_those_that_counting_finds(spread: int, size: int) 
 def test_rows_are_ordered_as_numpy_orders_them(reach: int) -> None:
     rng = random.Random(reach)
     for size in (0, 1, 2, 50):
-        keys = [np.array([rng.randrange(-reach, reach) for _ in range(size)], np.int64) for _ in range(3)]
-        keys[0] %= 3
+        few = [rng.randrange(-reach, reach) for _ in range(3)]
+        columns = (
+            rng.choices(few, k=size),
+            rng.choices(few, k=size),
+            [rng.randrange(-reach, reach) for _ in range(size)],
+        )
+        keys = [np.array(column, np.int64) for column in columns]
         assert sorted_rows(*keys).tolist() == np.lexsort(keys[::-1]).tolist()
         assert sorted_rows(keys[1]).tolist() == np.argsort(keys[1], kind="stable").tolist()
 
