@@ -13,7 +13,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -22,8 +22,9 @@ from typing import Any, BinaryIO, Final
 
 from npuperf.errors import InputError
 from npuperf.parallel import cores
+from npuperf.readers import pieces
 from npuperf.readers.log import ReadLog
-from npuperf.readers.pieces import GAP, PIECE_BYTES, Event, FilePieces
+from npuperf.readers.pieces import GAP, Event, FilePieces
 from npuperf.readers.trace_gather import Gathered, Gatherer, no_gc
 from npuperf.readers.unpack import Ahead
 
@@ -39,7 +40,7 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Bytes of a file, from the start of an event to behind another. ``any_times``: how its times are read."""
+    """Bytes of a file, from the start of an event to that of another. ``any_times``: how its times are read."""
 
     path: Path
     start: int
@@ -103,36 +104,36 @@ def read_stretches(path: Path, workers: int, progress: Progress | None) -> list[
 
 
 def spare_workers(path: Path) -> int:
-    """Return how many workers may help with a file: none with a small or packed one, or where others work as well.
+    """Return how many workers may help with a file: none with a small or packed one, or where others work as well."""
+    workers = min(_spare_cores(), _MOST)
+    with suppress(OSError), path.open("rb") as file:
+        if workers and os.fstat(file.fileno()).st_size >= WORTH_WORKERS and file.read(2) != b"\x1f\x8b":
+            return workers
+    return 0
+
+
+def _spare_cores() -> int:
+    """Return how many cores are free for workers.
 
     A worker loads the main module once more. Only of our own command is it known that this does nothing else.
     """
+    from multiprocessing import parent_process
+
     main = sys.modules["__main__"]
     name = main.__spec__.name if main.__spec__ else Path(getattr(main, "__file__", None) or "").name
-    ours = name in ("npuperf", "npuperf.__main__") and current_thread() is main_thread()
-    if not ours or not hasattr(os, "memfd_create"):
-        return 0
-    try:
-        with path.open("rb") as file:
-            large = os.fstat(file.fileno()).st_size >= WORTH_WORKERS and file.read(2) != b"\x1f\x8b"
-    except OSError:
-        return 0
-    if not large:
-        return 0
-    from multiprocessing import parent_process  # only now: a small file is read before this is loaded
-
-    return min(cores() - 1, _MOST) if parent_process() is None else 0
+    ours = name in ("npuperf", "npuperf.__main__") and parent_process() is None
+    return cores() - 1 if ours and current_thread() is main_thread() and hasattr(os, "memfd_create") else 0
 
 
 def read_stretch(stretch: Stretch, gatherer: Gatherer, progress: Progress | None = None) -> dict[str, Any]:
     """Gather a stretch; return what it has of the header. Raises OddStretchError where it is not as it should be."""
-    pieces = _StretchPieces(stretch, progress)
-    for events in pieces:
+    stretched = _StretchPieces(stretch, progress)
+    for events in stretched:
         if gatherer.add(events):  # some have no time
             raise OddStretchError
-    if pieces.log.lost or pieces.log.warnings or pieces.any_times != stretch.any_times:
+    if stretched.log.lost or stretched.log.warnings or stretched.any_times != stretch.any_times:
         raise OddStretchError
-    return pieces.header
+    return stretched.header
 
 
 class _StretchPieces(FilePieces):
@@ -152,7 +153,7 @@ class _StretchPieces(FilePieces):
         return b""
 
     def _block(self, file: BinaryIO | Ahead) -> bytes:
-        block = file.read(min(PIECE_BYTES, self._left))
+        block = file.read(min(pieces.PIECE_BYTES, self._left))
         self._left -= len(block)
         return block
 
@@ -172,16 +173,16 @@ class _StretchPieces(FilePieces):
 def _stretches(path: Path) -> Iterator[Stretch]:
     """Cut a file behind events, as far as can be told without reading what is before; a wrong cut leaves odd ends."""
     size = path.stat().st_size
-    cuts = [(0, 0)]
+    starts = [0]
     with path.open("rb") as file:
-        for at in range(STRETCH_BYTES, size - PIECE_BYTES, STRETCH_BYTES):
+        for at in range(STRETCH_BYTES, size, STRETCH_BYTES):
             file.seek(at)
-            gap = GAP.search(file.read(PIECE_BYTES))
+            gap = GAP.search(file.read(pieces.PIECE_BYTES))
             if gap is not None:
-                cuts.append((at + gap.start() + 1, at + gap.end() - 1))
+                starts.append(at + gap.end() - 1)
     first = FilePieces(path, ReadLog(), None)
     next(iter(first), None)
-    for (_, start), (stop, _) in pairwise([*cuts, (size, size)]):
+    for start, stop in pairwise([*starts, size]):
         yield Stretch(path, start, stop, stop == size, first.any_times)
 
 

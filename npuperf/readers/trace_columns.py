@@ -158,28 +158,24 @@ class GrowingColumn:
 
     def __init__(self) -> None:
         self._parts: list[Any] = []
-        self._open: Any = nothing(0)
+        self._open: Any = None
         self._used = 0
 
     def append(self, part: Any) -> None:
         """Append rows."""
         if not len(part):
             return
-        if isinstance(part, pa.Array) or is_nothing(part):
+        if not _grows(part) or (not self._parts and self._open is None):
             self._close()
             self._parts.append(part)
-        elif not self._parts and not self._used:
-            self._open, self._used = part, len(part)
-        else:
-            self._fill(part)
+            return
+        if self._open is None and len(self._parts) == 1 and _grows(self._parts[0]):
+            self._fill(self._parts.pop())
+        self._fill(part)
 
     def _fill(self, part: Any) -> None:
-        if self._open.nbytes < _LARGE_BYTES and self._open.dtype == part.dtype and not is_nothing(self._open):
-            first, self._used = self._open, 0
-            self._open = np.empty(_LARGE_BYTES // part.itemsize, part.dtype)
-            self._fill(first)
         while len(part):
-            if part.dtype != self._open.dtype or self._used == len(self._open):
+            if self._open is None or part.dtype != self._open.dtype or self._used == len(self._open):
                 self._close()
                 self._open = np.empty(_LARGE_BYTES // part.itemsize, part.dtype)
             size = min(len(part), len(self._open) - self._used)
@@ -188,11 +184,16 @@ class GrowingColumn:
             part = part[size:]
 
     def _close(self) -> None:
-        self._parts.append(self._open[: self._used])
-        self._open, self._used = nothing(0), 0
+        if self._open is not None:
+            self._parts.append(self._open[: self._used])
+        self._open, self._used = None, 0
 
     def whole(self) -> Any:
         """Return the column; afterwards it is gone."""
         self._close()
         parts, self._parts = self._parts, []
         return joined(parts)
+
+
+def _grows(part: Any) -> bool:
+    return isinstance(part, np.ndarray) and not is_nothing(part)

@@ -16,6 +16,8 @@ from npuperf.errors import InputError
 from npuperf.model.tasks import Work
 from npuperf.readers.recording import Reading, open_recording
 
+pytestmark = pytest.mark.usefixtures("each_way")
+
 
 def read(path: Path) -> Reading:
     (reading,) = open_recording(path).map(lambda reading: reading)

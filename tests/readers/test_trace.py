@@ -15,6 +15,8 @@ from npuperf.readers import pieces
 from npuperf.readers.log import ReadLog
 from npuperf.readers.trace import read_trace
 
+pytestmark = pytest.mark.usefixtures("each_way")
+
 
 def test_a_trace_cut_anywhere_keeps_its_whole_events(tmp_path: Path) -> None:
     kernels = [K(i * 10_000, 2_500, f"k{i}", launch=i * 10_000 - 5_000) for i in range(3)]

@@ -1,0 +1,64 @@
+"""The two ways of reading a trace: as a whole, and in stretches, some of them by a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from npuperf import process
+from npuperf.errors import InputError
+from npuperf.model.labels import Labels
+from npuperf.readers import arrow_alone, trace_beside
+from npuperf.readers.log import ReadLog
+from npuperf.readers.trace import read_trace
+from npuperf.readers.trace_gather import SLICE_INTS, SLICE_TEXTS
+
+ARROWS = ("HostToDevice", "async_npu", "async_task_queue", "fwdbwd")
+
+
+class WorkerHere:
+    """A worker that works in this process."""
+
+    def __init__(self, work: Callable[[Any], Any]) -> None:
+        self._work = work
+
+    def hand(self, item: Any) -> None:
+        self._item = item
+
+    def answer(self) -> Callable[[], Any]:
+        return lambda: self._work(self._item)
+
+    def end(self) -> None:
+        pass
+
+
+def in_stretches(patch: pytest.MonkeyPatch, size: int = 700) -> None:
+    """Have every file that is not packed read in stretches of about ``size`` bytes."""
+    patch.setattr(trace_beside, "WORTH_WORKERS", 0)
+    patch.setattr(trace_beside, "STRETCH_BYTES", size)
+    patch.setattr(trace_beside, "_spare_cores", lambda: 1)
+    patch.setattr(process, "Worker", WorkerHere)
+    patch.setattr(arrow_alone, "spare_pandas", lambda: None)
+
+
+def told(path: Path) -> list[Any]:
+    """Everything that reading a trace tells, to be compared."""
+    log = ReadLog()
+    try:
+        trace = read_trace([path], log)
+    except InputError as error:
+        return [str(error), log]
+    columns = {name: np.asarray(getattr(trace.slices, name), np.int64).tolist() for name in SLICE_INTS}
+    texts: dict[str, Labels] = {name: getattr(trace.slices, name) for name in SLICE_TEXTS}
+    codes = {name: (labels.codes.tolist(), labels.names) for name, labels in texts.items()}
+    links = {name: trace.flows.link(name).wide() for name in ARROWS}
+    arrows = {
+        name: [x.tolist() for x in (k.from_tid, k.from_time, k.to_pid, k.to_tid, k.to_time)]
+        for name, k in links.items()
+    }
+    who = [trace.processes, trace.process_labels, trace.process_order, trace.threads, trace.header]
+    return [columns, codes, arrows, trace.flows.events, set(trace.flows.links), who, log]
