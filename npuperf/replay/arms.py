@@ -11,6 +11,7 @@ import numpy as np
 from npuperf.host.nesting import NONE
 from npuperf.host.order import previous_same
 from npuperf.host.syncs import Syncs
+from npuperf.model.groups import distinct
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I64, Mask
 from npuperf.model.tasks import Tasks, Work
@@ -153,7 +154,7 @@ def _behind_event_wait(tasks: Tasks, active: I64, stream: I64) -> Mask:
     if not is_wait.any():
         return behind
     numbers = tasks.stream[active]
-    for number in np.unique(tasks.stream[is_wait]).tolist():
+    for number in distinct(tasks.stream[is_wait]).tolist():
         mine = np.flatnonzero(numbers == number)
         waits = tasks.start[is_wait & (tasks.stream == number)]
         before = np.append(np.iinfo(np.int64).min, tasks.start[active][mine][:-1]) if len(mine) else waits[:0]
@@ -186,7 +187,7 @@ def sync_arms(syncs: Syncs, began: I64, place: I64, end: I64, stream: I64, posit
     m = len(syncs)
     waited, latest = np.zeros(m, np.int64), np.full(m, NEVER)
     start, done = began, syncs.end - to_host
-    for s in np.unique(stream).tolist():
+    for s in distinct(stream).tolist():
         mine = np.flatnonzero(stream == s)
         mine = mine[np.argsort(position[mine])]
         at = np.searchsorted(position[mine], place) - 1

@@ -74,6 +74,8 @@ _ROWS: Final = ("pred", "waited", "host", "stream", "other", "save")
 _DELAYS: Final = ("host_ns", "waited_ns", "launch_ns", "gap_ns", "other_ns", "extra_ns", "dur_ns", "overlap_ns")
 #: How much longer than one instruction of all blocks it takes to bring the state past one block: numpy's calls.
 _BALANCE: Final = 8
+#: Most numbers that say what blocks do to states: bounds the memory where there are many clocks.
+_MOST: Final = 1 << 22
 
 
 def run(program: Program) -> Times:
@@ -82,7 +84,7 @@ def run(program: Program) -> Times:
     if not n:
         none = np.empty(0, np.int64)
         return Times(none, none, none)
-    blocks = max(1, int(np.sqrt(n * _BALANCE)))
+    blocks = max(1, min(int(np.sqrt(n * _BALANCE)), _MOST // rows**2))
     length = -(-n // blocks)
     blocks = -(-n // length)
     clock = _cut(program, _ROWS, blocks, length) * blocks + np.arange(blocks)

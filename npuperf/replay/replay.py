@@ -205,7 +205,7 @@ def build(
     rows = _Rows(chain.threads, len(streams), int(registers.max(initial=NONE)) + 1)
     program = _assemble(order, chain, device, waits, registers, stream, end - start, rows)
     span = (int(start.min()), int(end.max()))
-    since, until, thread = chain.since + origin, order.begin + origin, order.thread
+    since, until, thread = chain.since + origin, order.begin + origin, _once(order.thread)
     unexplained = idle_within(start, end, device.unexplained_ns)
     awaited, assumed, loose = device.awaited, device.assumed, device.loose
     del start, end, launch, key, stream, drained, order, chain, ordered, device, waits, registers  # much memory

@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from npuperf.host.nesting import NONE
+from npuperf.model.groups import distinct
 from npuperf.model.labels import I32, I64, Mask
 from npuperf.replay.maxplus import NEVER, Program, Times, run
 
@@ -408,7 +409,7 @@ def _last_set(wires: dict[str, I32], row: I32, at: I64) -> I64:
     if not m:
         return at
     number = np.arange(m)
-    sets = np.unique(np.concatenate([_key(wires[name], number, m) for name in ("stream", "save")]))
+    sets = distinct(np.concatenate([_key(wires[name], number, m) for name in ("stream", "save")]))
     last = np.searchsorted(sets, _key(row, at, m)) - 1
     return np.where((last >= 0) & (sets[last] // m == row), sets[last] % m, NONE)
 

@@ -96,6 +96,14 @@ def test_the_machine_equals_a_plain_loop(program: Program) -> None:
     assert times.host[launched].tolist() == [plain(program)[i][0] for i in launched.tolist()]
 
 
+@pytest.mark.parametrize("most", [1, 60, 200])
+def test_many_clocks_mean_longer_blocks(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = in_turns(400)
+    monkeypatch.setattr(maxplus, "_MOST", most)
+    times = run(program)
+    assert on_streams(program, times.start, times.end) == expected(program)
+
+
 @settings(max_examples=300, deadline=None)
 @given(programs())
 def test_stretch_by_stretch_equals_a_plain_loop(program: Program) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import combinations_with_replacement
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -10,7 +12,10 @@ from build import H, K, analyze_path, ascend_pt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from npuperf.advise import load_thresholds
 from npuperf.errors import UsageError
+from npuperf.readers.recording import open_recording
+from npuperf.replay.study import Study
 from npuperf.replay.whatif import Change, parse
 
 # --- grammar -------------------------------------------------------------------------------------------------------
@@ -84,6 +89,20 @@ def test_gains_by_hand(tmp_path: Path, expression: str, saved: int) -> None:
     assert found.span_ns == span - saved
     assert found.gain_pct == pytest.approx(100 * saved / span)
     assert found.gain_ns_per_step == (saved, saved)
+
+
+def test_the_length_of_a_window_needs_its_borders_only(tmp_path: Path) -> None:
+    """The same as from the times of all tasks, also where a kernel waits for another stream."""
+    made = [replace(k, stream=5 if i % 7 == 3 else 2, dur=6_000 + 11_000 * (i % 5)) for i, k in enumerate(paced(20))]
+    (reading,) = open_recording(ascend_pt(tmp_path, made)).map(lambda reading: reading)
+    replay = Study.of(reading.profiles[0], load_thresholds()).replay
+    assert replay is not None
+    changed = replay.program.with_columns(host_ns=replay.program.host_ns // 3, dur_ns=replay.program.dur_ns * 2)
+    times = replay.times(changed)
+    for first, last in combinations_with_replacement(range(21), 2):
+        whole = int(times.end.max() if last == 20 else times.start[last])
+        expected = whole - int(times.start[first]) if last > first else 0
+        assert replay.length(changed, first, last) == expected
 
 
 def test_nothing_matches_is_said(tmp_path: Path) -> None:
