@@ -29,6 +29,7 @@ from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
 from npuperf.operators.sums import Key, OperatorSum, longest_kernels, sum_operators
 from npuperf.readers.log import ReadLog
+from npuperf.readers.trace_columns import give_back
 from npuperf.replay.study import Study
 from npuperf.replay.whatif import Predicted, Scene, is_all_communication, parse, pattern, predict, with_communication
 from npuperf.scopes import core_limits, fusion
@@ -82,7 +83,9 @@ def examine(
         )
         none = np.full(len(profile.tasks), -1, profile.tasks.step.dtype)
         profile = replace(profile, tasks=profile.tasks.with_columns(step=none), host_steps=HostSteps.empty())
+    give_back()  # what reading needed, and below what the study did
     study = Study.of(profile, thresholds)
+    give_back()
     _warn(study, request.cores, log)
     span = study.judged if request.step is None else study.step_span(request.step)
     return _examined(study, span, request, thresholds, earlier)
@@ -131,6 +134,7 @@ def _examined(
     if study.replay is not None and study.elasticities is not None:
         scene = Scene.of(study, study.replay, span)
     use, held, bench = study_cores(study, cores, span, scene, thresholds, request.cores_of)
+    give_back()
     pace, report = describe(
         study, plain, span, request, scene, core_use(plain, cores, span[1] - span[0], use), thresholds
     )

@@ -15,7 +15,7 @@ from npuperf.documents.analysis import CoreSide, CoresOverTime, CoreTime, CoreTy
 from npuperf.messages import Message, chain, say
 from npuperf.model.chip import CUBE_CORES, VECTOR_CORES, Cores
 from npuperf.model.groups import group_sums
-from npuperf.model.labels import F64, I64, Mask
+from npuperf.model.labels import F64, I64, Labels, Mask
 from npuperf.model.tasks import Tasks, Work
 
 MOST_IDLE = 10
@@ -58,7 +58,8 @@ def occupancy(blocks: I64, cores: int | None) -> F64:
 
 def core_use(tasks: Tasks, cores: Cores, span: int, over_time: CoresOverTime | None = None) -> CoreUse:
     """Summarise a window's kernels. ``tasks``: those of the window; ``span``: its length, ns."""
-    kernels = tasks.only(Work.COMPUTE)
+    compute = tasks.work == Work.COMPUTE
+    kernels = _on_no_cores(tasks, ~compute)
     known = blocks(kernels)
     return CoreUse(
         source=cores.source,
@@ -66,15 +67,20 @@ def core_use(tasks: Tasks, cores: Cores, span: int, over_time: CoresOverTime | N
         vector=_side(kernels, known.vector, cores.vector, span, over_time.vector if over_time else None),
         by_type=[found for name in (*CUBE_CORES, *VECTOR_CORES) if (found := _core_type(kernels, name, cores)).kernels],
         most_idle=_most_idle(kernels, cores),
-        reason=_reason(kernels, known, cores),
+        reason=_reason(kernels, known, cores) if compute.any() else say("no kernels"),
         over_time=over_time,
     )
 
 
+def _on_no_cores(tasks: Tasks, others: Mask) -> Tasks:
+    """Take the cores and blocks from some of the tasks, so that they count nowhere; a filter would copy the table."""
+    codes = np.where(others, np.int32(-1), tasks.core.codes)
+    block, mix = (np.where(others, 0, column) for column in (tasks.block, tasks.mix_block))
+    return tasks.with_columns(core=Labels(codes, tasks.core.names), block=block, mix_block=mix)
+
+
 def _reason(kernels: Tasks, used: Blocks, cores: Cores) -> Message | None:
     """Say what is missing for core figures."""
-    if not len(kernels):
-        return say("no kernels")
     if not on_cores(kernels).any():
         return say("no kernel says which cores it runs on")
     if cores.cube is None:
