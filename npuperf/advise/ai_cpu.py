@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-import numpy as np
-
 from npuperf.advise.needs import ALL_ROWS, CORE_TYPES
 from npuperf.advise.requirements import Option, Requirement
 from npuperf.advise.rule import Answer, Detected, Rule, quote, top_types
 from npuperf.messages import say, series
+from npuperf.model.groups import distinct
 from npuperf.model.labels import Mask
 from npuperf.model.operands import Operands
 from npuperf.scopes.view import DeviceView
@@ -40,7 +39,7 @@ def judge(view: DeviceView) -> Answer:
 
 def _dtypes(view: DeviceView, chosen: Mask) -> list[str]:
     """Return the dtypes of their inputs, as far as they are recorded."""
-    codes = np.unique(view.tasks.operands.codes[chosen])
+    codes = distinct(view.tasks.operands.codes[chosen])
     texts = [view.tasks.operands.names[c] for c in codes.tolist() if c >= 0]
     return sorted({dtype for text in texts for dtype in Operands.parse(text).dtypes if dtype})
 

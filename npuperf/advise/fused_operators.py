@@ -15,6 +15,7 @@ from npuperf.advise.requirements import EAGER, INFERENCE, TRAINING, Option, Requ
 from npuperf.advise.rule import Answer, Detected, Rule, Untold
 from npuperf.host.mode import is_graph
 from npuperf.messages import Message, chain, say, series, share
+from npuperf.model.groups import distinct
 from npuperf.model.labels import Mask
 from npuperf.model.operands import Operands
 from npuperf.scopes.view import DeviceView
@@ -107,7 +108,7 @@ def _advice(view: DeviceView, row: ReplacedRow) -> Message:
 
 def _of_dtypes(dtypes: tuple[str, ...], tasks: Mask) -> Requirement:
     def test(view: DeviceView) -> bool | None:
-        codes = np.unique(view.tasks.operands.codes[tasks])
+        codes = distinct(view.tasks.operands.codes[tasks])
         texts = [view.tasks.operands.names[c] for c in codes.tolist() if c >= 0]
         floats = {d for t in texts for d in Operands.parse(t).dtypes[:1] if "FLOAT" in d or d == "BF16"}
         return floats <= set(dtypes) if floats else None

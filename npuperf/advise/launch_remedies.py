@@ -32,6 +32,7 @@ from npuperf.advise.requirements import (
 from npuperf.host.mode import ACLOP_CALL, is_compiled
 from npuperf.messages import say
 from npuperf.model.chip import product_of_soc
+from npuperf.model.groups import distinct
 from npuperf.scopes.view import DeviceView
 
 _TORCHAIR: Final = say("TorchAir, overview and reduce-overhead: constraints")
@@ -56,7 +57,7 @@ def _recurring(view: DeviceView) -> bool | None:
     kind = tasks.name.codes[chosen].astype(np.int64) * (len(tasks.shapes.names) + 1) + tasks.shapes.codes[chosen]
     _, kind = np.unique(kind, return_inverse=True)
     _, step = np.unique(tasks.step[chosen], return_inverse=True)
-    once = np.unique(kind * len(view.steps) + step)
+    once = distinct(kind * len(view.steps) + step)
     steps = np.bincount(once // len(view.steps))
     return float((steps[kind] == len(view.steps)).mean()) >= view.thresholds.enough_data
 

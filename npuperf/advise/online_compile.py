@@ -15,6 +15,7 @@ from npuperf.host.causes import CODE
 from npuperf.host.nesting import NONE
 from npuperf.messages import Message, Series, chain, ns, say, series
 from npuperf.model.chip import product_of_soc
+from npuperf.model.groups import distinct
 from npuperf.model.labels import I64, Labels, Mask
 from npuperf.model.tasks import Work
 from npuperf.scopes.view import DeviceView
@@ -249,7 +250,7 @@ _WITH_SHAPES: Final = say("record with npuperf profile --level 1 --shapes, which
 
 
 def _names(calls: Calls) -> list[str]:
-    return [calls.type.names[code] for code in np.unique(calls.type.codes[calls.type.known()]).tolist()]
+    return [calls.type.names[code] for code in distinct(calls.type.codes[calls.type.known()]).tolist()]
 
 
 def _untold(calls: Calls) -> bool:

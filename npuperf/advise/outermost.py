@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
+from npuperf.model.groups import distinct
 from npuperf.model.host import HostOps, Spans
 from npuperf.model.labels import I64, Mask
 
@@ -61,7 +62,7 @@ def outermost(host: HostOps) -> TorchCalls:
 def _within(ops: Spans, outer: Mask) -> Mask:
     """Return True for events that begin within one of ``outer`` before them on their thread."""
     inside = np.zeros(len(ops), np.bool_)
-    for thread in np.unique(ops.thread).tolist():
+    for thread in distinct(ops.thread).tolist():
         first, last = np.searchsorted(ops.thread, [thread, thread + 1]).tolist()
         ends = np.where(outer[first:last], ops.end[first:last], np.iinfo(np.int64).min)
         latest = np.maximum.accumulate(ends)

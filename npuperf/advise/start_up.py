@@ -10,6 +10,7 @@ import numpy as np
 from npuperf.advise.needs import HOST_EVENTS, HOST_WAITS, RUNTIME_CALLS, Need, where_host_bound
 from npuperf.advise.rule import Answer, Detected, Rule, notable_wait
 from npuperf.messages import Message, ns, say, series, share
+from npuperf.model.groups import distinct
 from npuperf.model.host import Spans
 from npuperf.model.labels import I64
 from npuperf.model.thresholds import Thresholds
@@ -89,7 +90,7 @@ def one_time(events: Spans, thresholds: Thresholds) -> I64:
     once = long & events.name.flag([bool(_ONCE.match(n)) for n in names])
     if first_of_all >= 0 and names[events.name.codes[first_of_all]] in _CONTEXT:
         once[first_of_all] |= bool(long[first_of_all])
-    for code in np.unique(events.name.codes[long]).tolist():
+    for code in distinct(events.name.codes[long]).tolist():
         once[_first_calls(events, dur, code, thresholds)] = True
     return np.flatnonzero(once & long)
 

@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 
 from npuperf.cluster.match import Matched
+from npuperf.model.groups import distinct
 from npuperf.model.labels import F64, I64, Mask
 
 #: Operations per group that the estimate rests on at most: more do not make it better.
@@ -71,7 +72,7 @@ def _chosen(matched: Matched) -> Mask:
     Ranks that were not loaded do not matter: those that were leave together all the same.
     """
     usable = matched.together.copy()
-    for group in np.unique(matched.instance_group[usable]).tolist():
+    for group in distinct(matched.instance_group[usable]).tolist():
         mine = np.flatnonzero(usable & (matched.instance_group == group))
         if len(mine) > _MOST:
             usable[mine] = False
@@ -165,7 +166,7 @@ def _guess(ends: _Ends, ranks: int) -> tuple[F64, F64]:
             fresh = rows[np.isnan(known[ends.instance[rows]])]
             known[ends.instance[fresh]] = ends.end[fresh] * (1 + drift[rank]) + offset[rank]
             met = [members[i] for i in ends.instance[fresh].tolist()]
-            others = np.unique(ends.rank[np.concatenate([none, *met])])
+            others = distinct(ends.rank[np.concatenate([none, *met])])
             for other in others[~seen[others]].tolist():
                 theirs = of_rank[other]
                 there = theirs[~np.isnan(known[ends.instance[theirs]])]
@@ -179,7 +180,7 @@ def _line(own: F64, target: F64) -> tuple[float, float]:
     """Return offset and drift that bring ``own`` times to ``target``; the drift only where it pays."""
     apart = target - own
     middle = float(np.median(apart))
-    chosen = np.unique(np.linspace(0, len(own) - 1, min(len(own), _SLOPE_MOST)).astype(np.int64))
+    chosen = distinct(np.linspace(0, len(own) - 1, min(len(own), _SLOPE_MOST)).astype(np.int64))
     if len(own) < _SLOPE_LEAST or np.ptp(own[chosen]) <= 0:
         return middle, 0.0
     slope, intercept = _theil_sen(own[chosen], apart[chosen])
@@ -256,7 +257,7 @@ def _bounds(ends: _Ends, drift: F64, ranks: int, part: I64) -> tuple[F64, F64]:
         upper[box] = np.minimum(upper[box], end[rows][:, None] - start[rows][None, :])
     np.fill_diagonal(upper, 0.0)
     low, high = np.full(ranks, np.nan), np.full(ranks, np.nan)
-    for root in np.unique(part).tolist():
+    for root in distinct(part).tolist():
         mine = np.flatnonzero(part == root)
         if len(mine) < 2:
             continue

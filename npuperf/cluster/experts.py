@@ -12,6 +12,7 @@ import numpy as np
 from npuperf.cluster.summary import ExpertTimes, RankSummary
 from npuperf.documents.cluster import Experts
 from npuperf.model.communication import ProcessGroup
+from npuperf.model.groups import distinct
 from npuperf.model.labels import I64, Labels
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
@@ -77,7 +78,7 @@ def _layers(group: ProcessGroup, ranks: Sequence[RankSummary]) -> list[Experts]:
     where = layer[inside]
     return [
         _layer(group, [s.rank for s, _, _ in same], n, times[:, where == n], tokens[:, where == n])
-        for n in np.unique(where).tolist()
+        for n in distinct(where).tolist()
     ]
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from npuperf.cluster.summary import RankSummary
 from npuperf.model.communication import ProcessGroup
+from npuperf.model.groups import distinct
 from npuperf.model.labels import I64, Labels, Mask
 
 #: Operations that nobody can leave before the last has begun.
@@ -149,7 +150,7 @@ def _keys(rank: RankSummary, seen: dict[str, int]) -> I64:
     named = np.array([seen.setdefault(name, len(seen)) for name in operations.name.names] + [-1], np.int64)
     key = named[operations.name.codes]
     numbered = operations.p2p & (operations.index >= 0)
-    for index in np.unique(operations.index[numbered]).tolist():
+    for index in distinct(operations.index[numbered]).tolist():
         key[numbered & (operations.index == index)] = seen.setdefault(f"point to point {index}", len(seen))
     return key
 
@@ -237,7 +238,7 @@ def _groups(ranks: Sequence[RankSummary], world: int | None) -> tuple[I64, list[
         if (mine < 0).any():
             nameless.append(i)
         codes.append(mine)
-        for code in np.unique(mine[mine >= 0]).tolist():
+        for code in distinct(mine[mine >= 0]).tolist():
             holders[code].add(i)
     everybody = world is not None and len(ranks) >= world
     groups = []

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from npuperf.cluster.alike import alike, class_text, medians, size_class
 from npuperf.cluster.beside import Slowed
 from npuperf.cluster.summary import RankSummary
+from npuperf.model.groups import distinct
 from npuperf.model.labels import F64, I64, Labels, Mask
 from npuperf.model.thresholds import Thresholds
 
@@ -229,7 +230,7 @@ def _flagged(what: Literal["retry", "relay"], rank: RankSummary, flag: I64, thre
     beyond = np.maximum(operations.stay - usual[key], 0)  # NaN stays NaN
     return [
         _flagged_kind(what, rank, np.flatnonzero(odd & (operations.type.codes == code)), moved, beyond)
-        for code in np.unique(operations.type.codes[odd]).tolist()
+        for code in distinct(operations.type.codes[odd]).tolist()
     ]
 
 

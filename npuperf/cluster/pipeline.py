@@ -13,6 +13,7 @@ from npuperf.cluster.match import Matched
 from npuperf.cluster.repair import Inside, calmed, level_all, scaled
 from npuperf.cluster.summary import RankSummary
 from npuperf.cluster.waits import JobWaits
+from npuperf.model.groups import distinct
 from npuperf.model.labels import F64, I64, Mask
 
 #: Part of a stretch from which on its host sets the pace: waiting for it; where that is not recorded, any gaps.
@@ -82,7 +83,7 @@ def find_windows(
     found = []
     for place, summary in enumerate(ranks):
         mine = np.arange(matched.first[place], matched.first[place + 1])
-        for step in np.unique(matched.step[mine]).tolist():
+        for step in distinct(matched.step[mine]).tolist():
             here = mine[matched.step[mine] == step]
             p2p = here[across[here] & matched.p2p[here]]
             if not len(p2p):
@@ -133,7 +134,7 @@ def count_micro_batches(stages: PipelineStages, ranks: Sequence[RankSummary]) ->
     for place, more in ((int(first[0]), stages.count - 1), (int(last[0]), 1)):
         own = ranks[place].operations
         both = own.p2p & own.type.flag([t == "batchSendRecv" for t in own.type.names])
-        steps = max(len(np.unique(own.step)), 1)
+        steps = max(len(distinct(own.step)), 1)
         if not both.any() or np.count_nonzero(both) % steps:
             return None
         counts.append(int(np.count_nonzero(both)) // steps - more)

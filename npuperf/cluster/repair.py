@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from npuperf.cluster.job_replay import JobChange, JobProgram, Stretches
+from npuperf.model.groups import distinct
 from npuperf.model.labels import F64, I64, Mask
 
 _PARTS = ("to_block", "tail", "to_start")
@@ -56,7 +57,7 @@ def calmed(job: JobProgram, stage: I64, on: JobChange | None = None, ranks: I64 
     For stages with one rank, which has no peers; ``ranks``: only these.
     """
     totals = track_totals(job)
-    stages = [np.flatnonzero(stage == s) for s in np.unique(stage)]
+    stages = [np.flatnonzero(stage == s) for s in distinct(stage)]
     usual = np.sort([np.sort(totals[own], axis=0)[(len(own) - 1) // 2] for own in stages], axis=0)
     pace = usual[(len(stages) - 1) // 2]
     factors = np.minimum(np.divide(pace, totals, out=np.ones_like(totals), where=totals > pace), 1.0)
@@ -69,7 +70,7 @@ def calmed(job: JobProgram, stage: I64, on: JobChange | None = None, ranks: I64 
 
 def level_all(job: JobProgram, stage: I64) -> JobChange:
     """Return the job with all ranks of a stage alike: every stretch as long as the lower median of theirs."""
-    return _levelled(job, [(np.flatnonzero(stage == s), np.flatnonzero(stage == s)) for s in np.unique(stage)])
+    return _levelled(job, [(np.flatnonzero(stage == s), np.flatnonzero(stage == s)) for s in distinct(stage)])
 
 
 def level_rank(job: JobProgram, rank: int, peers: I64) -> JobChange:

@@ -13,7 +13,7 @@ from npuperf.cluster.summary import LocalTime, OperatorTime, RankSummary
 from npuperf.documents.analysis import Device, Phase
 from npuperf.model.communication import Communication, Operations
 from npuperf.model.device import DeviceProfile, VendorStep
-from npuperf.model.groups import group_sums
+from npuperf.model.groups import distinct, group_sums
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import F64, I64, Labels, Mask
 from npuperf.model.tasks import Tasks, Work
@@ -364,7 +364,7 @@ def _predecessors(operations: Operations, since: I64, inside: Mask) -> I64:
 
 def _owners(operations: Operations, exposed: Intervals) -> tuple[I64, Intervals]:
     """Cut exposed stretches so that each piece belongs to the operation that began first, and name it."""
-    cuts = np.unique(np.concatenate([exposed.start, exposed.end, operations.start, operations.end]))
+    cuts = distinct(np.concatenate([exposed.start, exposed.end, operations.start, operations.end]))
     if len(cuts) < 2 or not len(exposed):
         return np.empty(0, np.int64), exposed
     pieces = Intervals(cuts[:-1], cuts[1:])

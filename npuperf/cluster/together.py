@@ -14,6 +14,7 @@ import numpy as np
 
 from npuperf.cluster.job_replay import JobProgram
 from npuperf.cluster.repair import track_totals
+from npuperf.model.groups import distinct
 from npuperf.model.labels import F64, I64, Mask
 
 #: Ranks are slow alike that spend at least this part of what the slowest one spends beyond the usual.
@@ -54,7 +55,7 @@ def delayed_stages(job: JobProgram, stage: I64, least: float) -> list[SlowRanks]
 
     Their compute differs by design, and moving work makes it equal; their delays do not.
     """
-    totals, numbers = track_totals(job), np.unique(stage)
+    totals, numbers = track_totals(job), distinct(stage)
     own = [np.flatnonzero(stage == number) for number in numbers]
     if len(numbers) < 2:
         return []
@@ -69,7 +70,7 @@ def peers_of(places: Sequence[int], stage: I64) -> tuple[tuple[I64, I64], ...]:
     """Return for each stage that has some of the ranks these, and the other ranks of the stage; never without any."""
     chosen = np.array(places, np.int64)
     tasks = []
-    for number in np.unique(stage[chosen]).tolist():
+    for number in distinct(stage[chosen]).tolist():
         members = np.flatnonzero(stage == number)
         tasks.append((np.intersect1d(members, chosen), np.setdiff1d(members, chosen)))
     return tuple((own, peers) for own, peers in tasks if len(peers))
@@ -78,7 +79,7 @@ def peers_of(places: Sequence[int], stage: I64) -> tuple[tuple[I64, I64], ...]:
 def _beyond(totals: F64, stage: I64) -> F64:
     """Return what each rank has beyond the lower median of its stage; ranks come first."""
     excess = np.zeros_like(totals)
-    for number in np.unique(stage).tolist():
+    for number in distinct(stage).tolist():
         own = np.flatnonzero(stage == number)
         excess[own] = totals[own] - np.sort(totals[own], axis=0)[(len(own) - 1) // 2]
     return excess
@@ -117,7 +118,7 @@ def _steady(values: F64) -> Mask:
 
 def _local(job: JobProgram) -> F64:
     """Return what each rank's own track took in each step until it was blocked, ns."""
-    numbers = np.unique(job.matched.step)
+    numbers = distinct(job.matched.step)
     step = np.searchsorted(numbers, job.matched.step[job.until])
     place = job.to_block.rank * len(numbers) + step
     spent = np.bincount(place, weights=job.to_block.length, minlength=job.ranks * len(numbers))

@@ -24,6 +24,7 @@ from npuperf.host.blame import HostThreads
 from npuperf.host.causes import BLOCKING_COPY, BUSY, WAITING, flag_causes
 from npuperf.host.nesting import NONE, Nesting
 from npuperf.host.order import previous_same
+from npuperf.model.groups import distinct
 from npuperf.model.labels import I64, U8, Mask
 from npuperf.model.tasks import NO_TIME, Tasks, Work
 from npuperf.model.thresholds import Thresholds
@@ -239,7 +240,7 @@ class _Waits(Struct, frozen=True):
     def between(self, stream: I64, start: I64, end: I64) -> Mask:
         """True where a wait on the stream began within [start, end]."""
         found = np.zeros(len(stream), np.bool_)
-        for number in np.unique(self.stream).tolist():
+        for number in distinct(self.stream).tolist():
             mine, begins = stream == number, self.start[self.stream == number]
             last = np.searchsorted(begins, end[mine], side="right") - 1
             found[mine] = (last >= 0) & (begins[np.maximum(last, 0)] >= start[mine])
@@ -262,7 +263,7 @@ class _Waits(Struct, frozen=True):
     def _meeting(self, open_: _Open, stream: I64) -> tuple[I64, I64]:
         """Pair open parts with the waits of their stream that they overlap."""
         first, last = np.zeros(len(open_.gap), np.int64), np.zeros(len(open_.gap), np.int64)
-        for number in np.unique(self.stream).tolist():
+        for number in distinct(self.stream).tolist():
             mine = stream[open_.gap] == number
             at = int(np.searchsorted(self.stream, number))
             own = self.stream == number
@@ -388,8 +389,8 @@ class _Host(Struct, frozen=True):
         tasks, never = self.tasks, np.iinfo(np.int64).max
         found = np.full(len(time), never)
         known = tasks.launched
-        for number in np.unique(thread).tolist():
+        for number in distinct(thread).tolist():
             mine = thread == number
-            starts = np.append(np.unique(tasks.launch_start[known & (tasks.launch_thread == number)]), never)
+            starts = np.append(distinct(tasks.launch_start[known & (tasks.launch_thread == number)]), never)
             found[mine] = starts[np.searchsorted(starts, time[mine], side="right")]
         return found

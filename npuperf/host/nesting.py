@@ -200,7 +200,7 @@ def _without(parent: I32, outer: Mask, inner: Mask) -> Mask:
     at = _nearest(parent, parent[inner], outer)
     while (at := at[at >= 0]).size:
         empty[at] = False
-        at = _nearest(parent, parent[np.unique(at)], outer)
+        at = _nearest(parent, parent[distinct(at)], outer)
     return empty
 
 

@@ -8,6 +8,7 @@ from msgspec import Struct
 from npuperf.host.causes import BUSY, flag_causes
 from npuperf.host.nesting import NONE, Nesting
 from npuperf.host.syncs import Syncs
+from npuperf.model.groups import distinct
 from npuperf.model.labels import I64, Mask
 
 UNORDERED = np.iinfo(np.int64).min
@@ -46,7 +47,7 @@ def drained_at(syncs: Syncs, enqueued_by: I64, key: I64, to_host: int) -> I64:
     ``enqueued_by``: the thread behind each task that another thread launched, NONE elsewhere.
     """
     begin, done = syncs.start - to_host, syncs.end - to_host
-    for thread in np.unique(syncs.thread).tolist():
+    for thread in distinct(syncs.thread).tolist():
         mine = np.flatnonzero(syncs.thread == thread)
         launches = np.sort(key[enqueued_by == thread])
         at = np.searchsorted(launches, done[mine]) - 1

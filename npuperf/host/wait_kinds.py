@@ -15,6 +15,7 @@ from msgspec import Struct
 from npuperf.documents.analysis import WaitKind
 from npuperf.host.causes import READERS
 from npuperf.host.nesting import NONE, Nesting
+from npuperf.model.groups import distinct
 from npuperf.model.host import HostOps
 from npuperf.model.labels import I64, U8, Mask
 from npuperf.model.tasks import Tasks
@@ -123,7 +124,7 @@ class Copies(Struct, frozen=True):
     def last(self, thread: I64, start: I64, end: I64) -> I64:
         """Return the last copy that each thread submitted between two times, -1 where there is none."""
         found = np.full(len(thread), NONE)
-        for number in np.unique(thread).tolist() if len(self.time) else ():
+        for number in distinct(thread).tolist() if len(self.time) else ():
             low, high = np.searchsorted(self.thread, [number, number + 1]).tolist()
             mine = np.flatnonzero(thread == number)
             at = low + np.searchsorted(self.time[low:high], end[mine], side="right") - 1

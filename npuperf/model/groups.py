@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from npuperf.model.labels import I32, I64
+
+N = TypeVar("N", bound=np.integer)  # integers of any size
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +38,11 @@ class Groups:
         return np.maximum.reduceat(values[self.order], self.first)
 
 
-def distinct(values: I64) -> I64:
-    """Return the different values in order; on millions of times several times as fast as numpy's unique."""
+def distinct(values: NDArray[N]) -> NDArray[N]:
+    """Return the different values in order; on millions of times several times as fast as numpy's unique.
+
+    Which also loads ``numpy.ma``, and that is a twentieth of what a small recording takes.
+    """
     ordered = np.sort(values)
     fresh = np.ones(len(ordered), np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=fresh[1:])

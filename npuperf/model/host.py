@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from npuperf.model.groups import distinct
 from npuperf.model.labels import I64, Labels
 
 _NESTED: Final = 16
@@ -109,7 +110,7 @@ class Spans:
         """
         at = np.full(len(time), -1, np.int64)
         first = np.zeros(len(time), np.int64)
-        for one in np.unique(thread).tolist():
+        for one in distinct(thread).tolist():
             mine = np.flatnonzero(thread == one)
             begin, end = np.searchsorted(self.thread, [one, one + 1]).tolist()
             at[mine] = begin + np.searchsorted(self.start[begin:end], time[mine], side="right") - 1

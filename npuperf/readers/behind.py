@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from npuperf.model.groups import distinct
 from npuperf.model.host import Spans, is_profiler_frame
 from npuperf.model.labels import I64, Labels, Mask
 from npuperf.model.tasks import NO_TIME
@@ -81,7 +82,7 @@ def _open_at_start(frames: Spans, others: Spans) -> Mask:
     """Tell the frames that the tracer found open: outer ones that begin with a profiler's first frame of a thread."""
     opened = np.zeros(len(frames), np.bool_)
     profiler = others.name.flag([is_profiler_frame(n) for n in others.name.names])
-    for thread in np.unique(others.thread[profiler]).tolist():
+    for thread in distinct(others.thread[profiler]).tolist():
         mine = np.flatnonzero(profiler & (others.thread == thread))
         first = mine[np.argmin(others.start[mine])]
         begin, end = int(others.start[first]), int(others.end[first])

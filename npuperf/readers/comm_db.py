@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from npuperf.model.communication import Bandwidth, Communication, LinkUse
+from npuperf.model.groups import distinct
 from npuperf.model.labels import I64, Labels, Mask
 from npuperf.readers.comm_groups import GroupBook, book_of_texts, group_hash
 from npuperf.readers.comm_names import operations
@@ -44,9 +45,7 @@ def read_communication_db(db: Database) -> DbCommunication:
     return DbCommunication(
         {
             device: replace(_of_device(db, op, groups, transfers, op["device"] == device), host=host)
-            for device in np.unique(
-                np.append(op["device"], [] if len(op["device"]) else [-1]).astype(np.int64)
-            ).tolist()
+            for device in distinct(np.append(op["device"], [] if len(op["device"]) else [-1]).astype(np.int64)).tolist()
         },
         _book(db),
     )

@@ -18,6 +18,7 @@ from msgspec import Raw
 from npuperf.errors import unreadable
 from npuperf.messages import say, say_n
 from npuperf.model.communication import LinkUse, Operations
+from npuperf.model.groups import distinct
 from npuperf.model.labels import I64, Labels
 from npuperf.readers.comm_groups import GroupBook
 from npuperf.readers.comm_json import DAMAGED, objects_in, step_number
@@ -203,4 +204,4 @@ def _typed(links: LinkUse, ops: Operations) -> Labels:
 
 def _groups_with(ops: Operations, type_: str) -> set[str]:
     mine = ops.type.flag([t == type_ for t in ops.type.names])
-    return {ops.group.names[c] for c in np.unique(ops.group.codes[mine]).tolist() if c >= 0}
+    return {ops.group.names[c] for c in distinct(ops.group.codes[mine]).tolist() if c >= 0}

@@ -13,7 +13,7 @@ import numpy as np
 from npuperf.errors import InputError
 from npuperf.messages import Message, say, say_n
 from npuperf.model.columns import KERNEL_COLUMNS, KERNEL_REQUIRED
-from npuperf.model.groups import sorted_rows
+from npuperf.model.groups import distinct, sorted_rows
 from npuperf.model.labels import I64, Labels
 from npuperf.model.operands import OPERAND_COLUMNS, operand_labels
 from npuperf.model.tasks import NO_TIME, UNKNOWN, Tasks, Work, in_order, work_of_rows
@@ -44,7 +44,7 @@ def read_kernels(source: Source, log: ReadLog) -> Kernels:
         table = read_table(path, KERNEL_COLUMNS, KERNEL_REQUIRED, log, pmu=True)
         log.use(path)
         tasks, device, wait = _rows(table, str(path), log)
-        for number in np.unique(device).tolist():
+        for number in distinct(device).tolist():
             key = number if number >= 0 else source.device
             here = tasks.filter(device == number)
             parts.setdefault(key, []).append(here)

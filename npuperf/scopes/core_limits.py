@@ -11,6 +11,7 @@ from npuperf.documents.analysis import CoreLimit, CoreSplit, Held, RuleCheck
 from npuperf.errors import UsageError
 from npuperf.messages import Message, chain, say, say_n, series
 from npuperf.model.chip import product_of_soc
+from npuperf.model.groups import distinct
 from npuperf.model.tasks import Work
 from npuperf.scopes.expect import refuse_beyond
 from npuperf.scopes.limit_code import code_of
@@ -139,7 +140,7 @@ def _rules(view: DeviceView, bench: Bench, split: Split) -> Iterator[RuleCheck]:
     )
     yield RuleCheck(rule=say("knowledge base"), status="unknown", detail=detail)
     yield from _stream_level_rules(view, split)
-    small = sorted({int(s) for s in np.unique(bench.stream[(bench.cube > 0) | (bench.vector > 0)])} - split.keys())
+    small = sorted({int(s) for s in distinct(bench.stream[(bench.cube > 0) | (bench.vector > 0)])} - split.keys())
     if small:
         detail = say(
             "streams {streams} get no core limit: each has under two percent of the kernel time", streams=series(small)
@@ -243,4 +244,4 @@ def _launch_threads(view: DeviceView, split: Split) -> int:
     """Return how many threads launch on the busiest of the limited streams, 0 unknown."""
     tasks = view.tasks
     known = tasks.launched & (tasks.launch_thread >= 0)
-    return max((len(np.unique(tasks.launch_thread[known & (tasks.stream == stream)])) for stream in split), default=0)
+    return max((len(distinct(tasks.launch_thread[known & (tasks.stream == stream)])) for stream in split), default=0)

@@ -16,6 +16,7 @@ from npuperf.errors import UsageError
 from npuperf.messages import Message, chain, say, say_n, series
 from npuperf.model.chip import Cores
 from npuperf.model.device import DeviceProfile
+from npuperf.model.groups import distinct
 from npuperf.model.labels import Mask
 from npuperf.model.tasks import Tasks, Work
 
@@ -98,7 +99,7 @@ def check(profile: DeviceProfile, limit: Expectation, cores: Cores) -> Checked:
         kernels=int(mine.sum()),
         unknown=int((unknown & ~over).sum()),
         over=_rows(profile, mine, over),
-        streams=np.unique(tasks.stream[tasks.stream >= 0]).tolist(),
+        streams=distinct(tasks.stream[tasks.stream >= 0]).tolist(),
         half_unknown=int((unknown & ~over & (tasks.block > 0)).sum()),
         unchecked=cores.cube is None,
     )
@@ -118,7 +119,7 @@ def _between(tasks: Tasks, first: str, last: str) -> Mask:
     begins = tasks.name.flag([fnmatchcase(n, first) for n in tasks.name.names])
     ends = tasks.name.flag([fnmatchcase(n, last) for n in tasks.name.names])
     inside = np.zeros(len(tasks), np.bool_)
-    for stream in np.unique(tasks.stream[begins]).tolist():
+    for stream in distinct(tasks.stream[begins]).tolist():
         mine = np.flatnonzero(tasks.stream == stream)
         opened, closed = np.flatnonzero(begins[mine]), np.flatnonzero(ends[mine])
         at = np.searchsorted(closed, opened)

@@ -13,6 +13,7 @@ from msgspec import Struct
 from npuperf.documents.analysis import Basis, SuperKernelCheck
 from npuperf.documents.comparison import Compared, Outcome, outcome
 from npuperf.messages import Message, chain, ns, say, series
+from npuperf.model.groups import distinct
 from npuperf.model.labels import I64, Mask
 from npuperf.model.noise import noise_of
 from npuperf.model.tasks import Tasks, Work
@@ -181,7 +182,7 @@ def _find(name: str, before: Tasks) -> _Replaced | None:
     if not last.any():  # the number at the end may be the SuperKernel's own
         last = _named(before, _NUMBER.sub("", match["last"]))
     elapsed, gaps, kernels, found = [], [], 0, np.empty(0, np.int64)
-    for stream in np.unique(before.stream[first]).tolist():
+    for stream in distinct(before.stream[first]).tolist():
         mine = np.flatnonzero((before.stream == stream) & (before.work == Work.COMPUTE))
         begins, ends = np.flatnonzero(first[mine]), np.flatnonzero(last[mine])
         for begin, after in zip(begins.tolist(), [*begins[1:].tolist(), len(mine)], strict=True):
@@ -220,7 +221,7 @@ def _by_disappearance(found: I64, before: Tasks, after: Tasks, log: Sequence[str
     came = {name: now[0].mean() - sides[0].get(name, none)[0].mean() for name, now in sides[1].items()}
     others = [name for name, n in came.items() if n > _A_KERNEL]
     now = round(float(fused[1].mean()))
-    parts = len(np.unique(after.name.codes[found]))
+    parts = len(distinct(after.name.codes[found]))
     answer = partial(_check, UNNAMED, log=log, count=len(found), parts=parts, new_ns=now, basis="inferred")
     if not gone:
         return answer(say("no kernels disappeared with which they could be compared"))
@@ -257,7 +258,7 @@ def _of_type(tasks: Tasks, name: str) -> I64:
 
 def _per_step(tasks: Tasks, rows: I64) -> I64:
     """Return in row 0 how many of these tasks each step has, and in row 1 how long they take (ns)."""
-    steps = np.unique(tasks.step[tasks.step >= 0])
+    steps = distinct(tasks.step[tasks.step >= 0])
     rows = rows[tasks.step[rows] >= 0]
     place = np.searchsorted(steps, tasks.step[rows])
     count, time = (np.bincount(place, weights, len(steps)) for weights in (None, tasks.dur[rows]))

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from npuperf.cores.blocks import blocks, on_cores
 from npuperf.host.nesting import NONE
+from npuperf.model.groups import distinct
 from npuperf.model.labels import I64, Mask
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
@@ -61,7 +62,7 @@ def find_sequences(
     fusible = kernel | can_fuse_communication(tasks) if communication else kernel
     code = (tasks.type.codes.astype(np.int64) * (len(tasks.core.names) + 1) + tasks.core.codes) * 2 + fusible
     found: dict[tuple[int, bytes], list[I64]] = {}
-    for stream in np.unique(tasks.stream[kernel]).tolist():
+    for stream in distinct(tasks.stream[kernel]).tolist():
         for chain in _chains(tasks, np.flatnonzero(tasks.stream == stream), waits, thresholds):
             if dynamic[chain].any():
                 continue
@@ -196,5 +197,5 @@ def streams_within(tasks: Tasks, sequence: KernelSequence) -> list[int]:
     compute = np.flatnonzero(tasks.work == Work.COMPUTE)
     at = np.searchsorted(start[order], tasks.start[compute], side="right") - 1
     inside = (at >= 0) & (tasks.start[compute] < end[order][np.maximum(at, 0)])
-    found: list[int] = np.unique(tasks.stream[compute[inside]]).tolist()
+    found: list[int] = distinct(tasks.stream[compute[inside]]).tolist()
     return found

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from npuperf.messages import Message, say
+from npuperf.model.groups import distinct
 from npuperf.model.labels import I64, Mask
 from npuperf.model.tasks import NO_TIME, Tasks, Work
 from npuperf.model.thresholds import Thresholds
@@ -149,7 +150,7 @@ def _skew_most(tasks: Tasks, plausible: Mask, returns: Returns) -> int | None:
         return None
     never = np.iinfo(np.int64).min
     latest, first = np.full(len(returns.end), never), np.full(len(returns.end), np.iinfo(np.int64).max)
-    for stream in np.unique(tasks.stream[counted]).tolist():
+    for stream in distinct(tasks.stream[counted]).tolist():
         mine = np.flatnonzero(counted & (tasks.stream == stream))
         mine = mine[np.argsort(tasks.launch_end[mine], kind="stable")]
         reach = np.maximum.accumulate(tasks.end[mine])
