@@ -14,7 +14,7 @@ import numpy as np
 
 from npuperf.model.communication import Operations
 from npuperf.model.device import HostSteps
-from npuperf.model.groups import sorted_rows
+from npuperf.model.groups import distinct, sorted_rows
 from npuperf.model.host import Arrows, HostOps, Spans, is_user_frame
 from npuperf.model.labels import I64, U8, Labels, Mask
 from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, Tasks, Work, work_of_tasks
@@ -119,7 +119,7 @@ def _ascend(trace: Trace) -> TraceTimeline:
     found: dict[int | None, list[Tasks]] = {}
     for chosen, work in parts:
         tasks = _ascend_tasks(trace, chosen, work, ops)
-        for pid in np.unique(chosen.pid).tolist():
+        for pid in distinct(chosen.pid).tolist():
             found.setdefault(_device_of(trace, pid), []).append(tasks.filter(chosen.pid == pid))
     named = named_operations(trace, collective)
     del parts, chosen, tasks, hardware, collective  # what the host did comes last, as it takes most memory
@@ -207,7 +207,7 @@ def _shared(trace: Trace, links: Links, connection: I64, by_id: I64) -> I64:
     missing = (connection >= 0) & (by_id < 0)
     if not missing.any() or not len(links.to_time):
         return np.full(len(connection), -1, np.int64)
-    tasks = trace.slices.filter(_in(trace.slices.pid, np.unique(links.to_pid).tolist()))
+    tasks = trace.slices.filter(_in(trace.slices.pid, distinct(links.to_pid).tolist()))
     there = match_keys((links.to_pid, links.to_tid, links.to_time), (tasks.pid, tasks.tid, tasks.start))
     ids = pick(tasks.connection, there)
     return np.where(missing, match(connection, np.where(ids < 0, -2, ids)), -1)
@@ -291,7 +291,7 @@ def _kineto(trace: Trace) -> TraceTimeline:
         op=_kineto_ops(gpu, ops),
     )
     numbers = np.where(gpu.device >= 0, gpu.device, gpu.pid)
-    devices: dict[int | None, Tasks] = {d: tasks.filter(numbers == d).sorted() for d in np.unique(numbers).tolist()}
+    devices: dict[int | None, Tasks] = {d: tasks.filter(numbers == d).sorted() for d in distinct(numbers).tolist()}
     properties = trace.header.get("deviceProperties") or [{}]
     info = trace.header.get("distributedInfo") or {}
     return TraceTimeline(
