@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from npuperf.host.nesting import NONE
 from npuperf.host.order import previous_same
@@ -24,8 +24,7 @@ _EVENT: Final = re.compile(r"event|notify", re.I)
 _EVENT_WAIT: Final = re.compile(r"event.?wait|wait.?event|notify.?wait", re.I)
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceArms:
+class DeviceArms(Struct, frozen=True):
     """Delays of each task (by start): after launch, after its stream, after another task, kept as measured.
 
     Where a task awaits no other, ``other_ns`` counts from time 0: the start of tasks that nothing else fixes.
@@ -173,8 +172,7 @@ def _waited_for(last: I64, start: I64, end: I64, stream: I64, position: I64, lat
     return np.where(fits, last, NONE)
 
 
-@dataclass(frozen=True, slots=True)
-class SyncArms:
+class SyncArms(Struct, frozen=True):
     """Per sync: the stream it waits for, how long after that it returns, and its own host time (ns)."""
 
     stream: I64

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from npuperf.documents.analysis import Elasticity
 from npuperf.model.intervals import Intervals
@@ -17,8 +17,7 @@ from npuperf.replay.replay import Replay, TaskTimes
 STEP: Final = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class Elasticities:
+class Elasticities(Struct, frozen=True):
     """Start and end of all replayed tasks, as measured and with each resource ten percent faster.
 
     ``by_end``: the tasks ordered by their end.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from npuperf.host.blame import blame, event_causes
 from npuperf.host.causes import BETWEEN, CAUSES, CODE, LAUNCHING, NOT_LAUNCHING
@@ -19,8 +19,7 @@ from npuperf.replay.study import Study
 _CHUNK: Final = 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class HostTimes:
+class HostTimes(Struct, frozen=True):
     """For each instruction, how much of its host time was spent on what, ns.
 
     ``calls``: calls that launch; ``pause``: pauses; ``kept``: pauses and all else that launching has no part in.

@@ -9,10 +9,11 @@ The number of numpy calls grows with the square root of the program, not with it
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from npuperf.model.labels import I32, I64
 
@@ -20,8 +21,7 @@ from npuperf.model.labels import I32, I64
 NEVER: Final = -(1 << 60)
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(Struct, frozen=True):
     """Instructions in order. Columns of the first kind are rows, indices into the state; delays and times are in ns.
 
     Each instruction first moves a host clock:
@@ -60,8 +60,7 @@ class Program:
         return replace(self, **columns)
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
+class Times(Struct, frozen=True):
     """When each instruction's device task started and ended, and when its host part was done (ns)."""
 
     host: I64

@@ -9,10 +9,11 @@ kept as they are and summed, so that a reader knows how much of the window the m
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from npuperf.host.blame import HostThreads
 from npuperf.host.nesting import NONE, Nesting
@@ -42,16 +43,14 @@ _Column = TypeVar("_Column", I32, I64)
 _DEVICE: Final = ("stream", "gap_ns", "other", "other_ns", "overlap_ns")
 
 
-@dataclass(frozen=True, slots=True)
-class TaskTimes:
+class TaskTimes(Struct, frozen=True):
     """When each active task starts and ends (device clock, ns)."""
 
     start: I64
     end: I64
 
 
-@dataclass(frozen=True, slots=True)
-class Replay:
+class Replay(Struct, frozen=True):
     """The program, its ``shortcut``, and where each measured thing is in it.
 
     ``active`` are the replayed tasks (indices, by start) and ``awaited`` the one each waited for (index into
@@ -294,8 +293,7 @@ def _once(column: _Column) -> _Column:
     return np.broadcast_to(column[:1], column.shape) if bool((column == column[:1]).all()) else column
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
+class _Rows(Struct, frozen=True):
     """Layout of the state: threads, streams, registers, a clock that stands at 0, a row that nobody reads."""
 
     threads: int

@@ -8,10 +8,10 @@ from which the times within them follow.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+from msgspec import Struct
 
 from npuperf.host.nesting import NONE
 from npuperf.model.groups import distinct
@@ -27,8 +27,7 @@ _STEPS: Final = ("gap_ns", "extra_ns", "dur_ns", "overlap_ns")
 _LONGEST: Final = 1 << 50
 
 
-@dataclass(frozen=True, slots=True)
-class Shortcut:
+class Shortcut(Struct, frozen=True):
     """How a program is shortened; programs with the same clocks may share it.
 
     ``kinds``: what instructions are. ``by_host``: all of them, host clock by host clock; ``setters``: the places in it
@@ -182,8 +181,7 @@ class Shortcut:
         return Program(**columns, initial=program.initial)
 
 
-@dataclass(frozen=True, slots=True)
-class _Kinds:
+class _Kinds(Struct, frozen=True):
     """What instructions are: ``alone`` in the short program, setting a host clock anew, awaiting another device clock.
 
     A host clock is set anew by what waits for the device, and by what goes on from another thread.
@@ -208,16 +206,14 @@ class _Kinds:
         return not more.any()
 
 
-@dataclass(frozen=True, slots=True)
-class _Moved:
+class _Moved(Struct, frozen=True):
     """How far host clocks have moved: since when, and until when (both places in ``by_host``; NONE: not at all)."""
 
     until: I64
     since: I64
 
 
-@dataclass(frozen=True, slots=True)
-class _Clocks:
+class _Clocks(Struct, frozen=True):
     """Host clocks one after the other: the running sum of how much each instruction moves its clock, ns."""
 
     total: I64
@@ -239,8 +235,7 @@ class _Clocks:
         return np.where(since > 0, self.total[np.maximum(since, 1) - 1], 0) if len(self.total) else since
 
 
-@dataclass(frozen=True, slots=True)
-class _Steps:
+class _Steps(Struct, frozen=True):
     """Plain instructions, stream by stream: from the start of each to its end (``work``), all in ns.
 
     ``total``: the running sum of their steps from end to end; ``base`` and ``whole``: before and after each stretch.
@@ -267,8 +262,7 @@ class _Steps:
         return cls(first, work, total, total[first] - step, whole, forward)
 
 
-@dataclass(frozen=True, slots=True)
-class _Tracks:
+class _Tracks(Struct, frozen=True):
     """Plain instructions between the times of the short program, ns.
 
     ``launched``: of each, by the running sum of host clocks. Of each stretch: ``clock``, by how much its host clock is

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from npuperf.documents.analysis import Elasticity
 from npuperf.host.blame import Blamed, HostThreads, blame_waits, main_thread
@@ -26,8 +25,7 @@ from npuperf.timeline.partition import Timeline, lay_out
 from npuperf.timeline.steps import judged_window, step_windows, whole_steps
 
 
-@dataclass(frozen=True, slots=True)
-class Study:
+class Study(Struct, frozen=True):
     """What is known of one device. ``replay`` is None where no launch is known or rows are missing.
 
     ``types``: of all tasks; ``whole``: which of the steps were recorded from beginning to end; ``pause_ns``: from when

@@ -14,11 +14,12 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final
 
 import numpy as np
+from msgspec import Struct, field, structs
 
 from npuperf.errors import UsageError
 from npuperf.host.causes import CAUSES
@@ -53,8 +54,7 @@ GRAMMAR: Final = say(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """One change of an expression."""
 
     target: str
@@ -94,8 +94,7 @@ def _wrong(target: str, name: str | None, factor: float) -> tuple[Message | None
     return None, GRAMMAR
 
 
-@dataclass(frozen=True, slots=True)
-class Scene:
+class Scene(Struct, frozen=True):
     """What expressions are replayed on: a replay, and the window judged.
 
     ``work`` and ``types`` are of the replay's active tasks. The window begins with active task ``first`` and ends with
@@ -144,7 +143,7 @@ class Scene:
         ending = inside[kernels & (end[inside] <= span[1])]
         measured = span[1] - span[0]
         scene = cls(study, replay, first, last, work, study.types.take(active), ending, measured, 0)
-        return dataclasses.replace(scene, error=_error(scene, span))
+        return structs.replace(scene, error=_error(scene, span))
 
     @property
     def before(self) -> int:

@@ -8,11 +8,11 @@ records events and no wait stands there.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
 from typing import Final
 
 import numpy as np
-from msgspec.structs import replace
+from msgspec import Struct
+from msgspec.structs import astuple, replace
 
 from npuperf.cores.sweep import Sweep
 from npuperf.documents.analysis import Contention, CoresOverTime
@@ -34,8 +34,7 @@ NO_EVENTS: Final = say("no events are recorded, so any of these waits may be for
 _PORTION: Final = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Waits:
+class Waits(Struct, frozen=True):
     """Waits for cores: kernel ``kernel`` (an index into the sweep's kernels) of task ``task`` was ready at ``since``.
 
     Until ``until`` (its start) there were too few free cores for it during ``short_ns``, and none on a side that it
@@ -54,7 +53,7 @@ class Waits:
 
     def filter(self, chosen: Mask) -> Waits:
         """Return some of the waits."""
-        return Waits(*(getattr(self, f.name)[chosen] for f in fields(self)))
+        return Waits(*(values[chosen] for values in astuple(self)))
 
 
 def find_waits(tasks: Tasks, launches: Launches, sweep: Sweep, thresholds: Thresholds, *, graph: bool) -> Waits:

@@ -8,11 +8,12 @@ limits together fit the chip do not wait for each other's cores any more.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
 from itertools import combinations
 from typing import Final
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from npuperf.cores.blocks import blocks
 from npuperf.cores.sweep import Sweep
@@ -41,8 +42,7 @@ _ROUNDS: Final = 3
 _FINAL: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Bench:
+class Bench(Struct, frozen=True):
     """What splits are tried on. Columns are of the replay's active tasks; ``cube`` and ``vector`` are their blocks.
 
     ``undisturbed``: durations had no kernel shared cores (ns). ``held``: for how long a task waited for cores,
@@ -192,8 +192,7 @@ def most_possible(bench: Bench) -> int:
     return saved(bench.scene, _changed(bench, bench.undisturbed, bench.held > 0))
 
 
-@dataclass(frozen=True, slots=True)
-class Search:
+class Search(Struct, frozen=True):
     """What a search has found: the best split, if any gains; how many were tried, on how many kernels.
 
     ``most_ns``: what none of them exceeds at its best; None where it was searched on a part of the profile only.
@@ -260,7 +259,7 @@ def _excerpt(bench: Bench) -> Bench:
         return bench
     scene, replay, count = bench.scene, bench.scene.replay, _reach(bench)
     until = int(replay.task[:count].max()) + 1
-    columns = {f.name: getattr(replay.program, f.name)[:until] for f in fields(Program) if f.name != "initial"}
+    columns = {name: getattr(replay.program, name)[:until] for name in Program.__struct_fields__ if name != "initial"}
     program = replay.program.with_columns(**columns)
     part = replace(
         replay,

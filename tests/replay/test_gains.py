@@ -11,6 +11,7 @@ import pytest
 from build import H, K, analyze_path, ascend_pt
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 from test_replay import hosts, kernels
 
 from npuperf.advise import load_thresholds
@@ -92,7 +93,7 @@ def test_the_lower_end_is_less_what_the_replay_misses(tmp_path: Path) -> None:
     )
     late = np.where(np.arange(20) >= 11, 3 * US, 0)
     base = TaskTimes(study.replay.base.start + late, study.replay.base.end + late)
-    wrong = replace(study.replay, base=base)
+    wrong = structs.replace(study.replay, base=base)
     held = wrong.held_against(study.profile.tasks, study.steps)
     assert held.error == pytest.approx(3 * US / study.steps.total())
     scene = Scene.of(study, held, study.judged)
@@ -109,7 +110,7 @@ def test_errors_of_steps_do_not_cancel(tmp_path: Path) -> None:
     study = Study.of(reading.profiles[0], LIMITS)
     assert study.replay is not None
     late = np.where(np.arange(30) == 10, 4 * US, 0)
-    wrong = replace(study.replay, base=TaskTimes(study.replay.base.start + late, study.replay.base.end + late))
+    wrong = structs.replace(study.replay, base=TaskTimes(study.replay.base.start + late, study.replay.base.end + late))
     span = study.judged
     assert wrong.held_against(study.profile.tasks, study.steps).error == pytest.approx(8 * US / (span[1] - span[0]))
     assert Scene.of(study, wrong, span).error == 8 * US
