@@ -21,7 +21,7 @@ SOURCE = say(
 def _calls_where_waited(view: DeviceView) -> float:
     """Ask for the runtime's calls wherever the device notably waits for the host, whatever bounds the run."""
     waits = view.partition.host_wait_ns >= view.thresholds.cause_share * view.partition.span_ns
-    return RUNTIME_CALLS.recorded(view) if waits else 1.0
+    return view.part(RUNTIME_CALLS.recorded) if waits else 1.0
 
 
 #: What rules need that look for single calls of the runtime.

@@ -30,17 +30,17 @@ class Need(Struct, frozen=True):
 
     def missing(self, view: DeviceView) -> Message | None:
         """Say what is missing where nothing is recorded without which there is nothing to find."""
-        return None if not self.vital or self.recorded(view) > 0 else self.supply(view)
+        return None if not self.vital or view.part(self.recorded) > 0 else self.supply(view)
 
     def check(self, view: DeviceView) -> Precondition:
         """Tell whether it is recorded; in part, that is not told."""
-        part = self.recorded(view)
+        part = view.part(self.recorded)
         holds = True if part >= view.thresholds.enough_data else None if part > 0 else False
         return Precondition(what=say("recorded: {data}", data=self.what), holds=holds)
 
     def scarce(self, view: DeviceView) -> Message | None:
         """Say what is missing where too little is recorded to rule a problem out."""
-        part = self.recorded(view)
+        part = view.part(self.recorded)
         if part >= view.thresholds.enough_data:
             return None
         return chain(
@@ -60,7 +60,7 @@ def to_rule_out(*needs: Need) -> tuple[Need, ...]:
 
 
 def _if_host_bound(need: Need) -> Callable[[DeviceView], float]:
-    return lambda view: need.recorded(view) if view.host_bound else 1.0
+    return lambda view: view.part(need.recorded) if view.host_bound else 1.0
 
 
 def first_missing(needs: Sequence[Need], view: DeviceView) -> Message | None:

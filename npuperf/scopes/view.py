@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -52,6 +53,13 @@ class DeviceView:
     scene: Scene | None
     bench: Bench | Message
     thresholds: Thresholds
+    _asked: dict[Callable[[DeviceView], float], float] = field(default_factory=dict, init=False)
+
+    def part(self, recorded: Callable[[DeviceView], float]) -> float:
+        """Return which part of some data is recorded; many rules ask, it is looked up once."""
+        if recorded not in self._asked:
+            self._asked[recorded] = recorded(self)
+        return self._asked[recorded]
 
     @property
     def profile(self) -> DeviceProfile:
