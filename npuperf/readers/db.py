@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from npuperf.messages import say
 from npuperf.model.columns import pmu_name
 from npuperf.model.communication import Communication
 from npuperf.model.device import HostSteps, VendorStep
+from npuperf.model.groups import distinct
 from npuperf.model.host import HostOps, Spans
 from npuperf.model.labels import F32, I64, Labels, Mask
 from npuperf.model.operands import OPERAND_COLUMNS, operand_labels
@@ -29,7 +31,7 @@ from npuperf.readers.comm_db import DbCommunication, read_communication_db
 from npuperf.readers.comm_sums import read_sums
 from npuperf.readers.join import match, pick
 from npuperf.readers.log import ReadLog
-from npuperf.readers.sqlite import Database, bulk_numbers, numbers, open_database
+from npuperf.readers.sqlite import Database, bulk_integers, bulk_numbers, numbers, open_database
 from npuperf.readers.sqlite_arrow import NotInBulkError
 from npuperf.readers.timeline import VAGUE, TraceTimeline
 from npuperf.readers.torch_db import TorchEvents, host_times, joined, read_torch
@@ -38,6 +40,12 @@ from npuperf.units import NS_PER_US
 _NODE: Final = 10000
 #: CANN_API.type → the layer's name in timelines.
 _LAYERS: Final = {5000: "Runtime", 5500: "Hccl", 10000: "Node", 15000: "Model", 20000: "AscendCL"}
+#: Hardware counters: one row per task and metric.
+_LONG_FORM: Final = (
+    "SELECT name, globalTaskId, value FROM TASK_PMU_INFO WHERE name IS NOT NULL AND globalTaskId IS NOT NULL"
+)
+#: The tasks' ids, sorted, and by metric its name and its values at these tasks.
+_Counters = Future[tuple[I64, dict[int, tuple[str, F32]]]]
 _INVALID: Final = (4294967295, -1)
 
 
@@ -46,16 +54,18 @@ def read_db(path: Path, log: ReadLog) -> tuple[TraceTimeline, dict[int, int], Db
 
     Raises InputError when the file is no database or has no device tasks.
     """
-    with open_database(path, log) as db:
+    with open_database(path, log) as db, ThreadPoolExecutor(1) as beside:
         if not db.has("TASK"):
             raise InputError(
                 say("{path}: no table TASK, so no device tasks in this database", path=str(path)),
                 hint=say("give ascend_pytorch_profiler_*.db or msprof_*.db"),
             )
+        # most rows of a large database are counters: they are read without the interpreter lock
+        counters = beside.submit(_counters_in_bulk, db) if db.has("TASK_PMU_INFO") else None
         calls = _calls(db)
         torch = read_torch(db, calls.connection[calls.launching()])
         host = HostOps(torch.ops, torch.stack, torch.frames, torch.arrows, _events(db, calls, torch))
-        tasks, device = _tasks(db, calls, torch)
+        tasks, device = _tasks(db, calls, torch, counters)
         collective, comm_device = _communication(db, calls, torch, device)
         if not len(tasks) and not len(collective):
             raise InputError(
@@ -63,7 +73,7 @@ def read_db(path: Path, log: ReadLog) -> tuple[TraceTimeline, dict[int, int], Db
             )
         devices: dict[int | None, Tasks] = {
             d: Tasks.concat([tasks.filter(device == d), collective.filter(comm_device == d)])
-            for d in np.unique(np.concatenate([device, comm_device])).tolist()
+            for d in distinct(np.concatenate([device, comm_device])).tolist()
         }
         steps = db.columns("STEP_TIME", {"number": "id", "start": "startNs", "end": "endNs"})
         ranks = db.columns("RANK_DEVICE_MAP", {"rank": "rankId", "device": "deviceId"})
@@ -114,7 +124,7 @@ def _environment(db: Database) -> dict[str, str]:
     return {}
 
 
-def _tasks(db: Database, calls: _Calls, torch: TorchEvents) -> tuple[Tasks, I64]:
+def _tasks(db: Database, calls: _Calls, torch: TorchEvents, counters: _Counters | None) -> tuple[Tasks, I64]:
     task = db.columns(
         "TASK",
         {
@@ -163,7 +173,7 @@ def _tasks(db: Database, calls: _Calls, torch: TorchEvents) -> tuple[Tasks, I64]
         launch_end=launch_end,
         launch_thread=launch_thread,
         op=op,
-        pmu=_pmu(db, task["id"]),
+        pmu=_pmu(db, task["id"], counters),
     )
     return tasks, task["device"]
 
@@ -276,17 +286,28 @@ def _communication(db: Database, calls: _Calls, torch: TorchEvents, devices: I64
     return tasks, op["device"][op["device"] >= 0]
 
 
-def _pmu(db: Database, tasks: I64) -> dict[str, F32]:
-    """Turn the long form (one row per task and metric) into one column per metric."""
-    if not db.has("TASK_PMU_INFO"):
+def _pmu(db: Database, tasks: I64, beside: _Counters | None) -> dict[str, F32]:
+    """Turn the long form (one row per task and metric) into one column per metric. ``beside``: it, being read."""
+    if beside is None:
         return {}
-    ids, rows = np.unique(tasks, return_inverse=True)
-    query = "SELECT name, globalTaskId, value FROM TASK_PMU_INFO WHERE name IS NOT NULL AND globalTaskId IS NOT NULL"
     try:
-        columns = _long_to_wide(db, map(bulk_numbers, db.bulk(query)), ids)
+        ids, columns = beside.result()
     except NotInBulkError:
-        columns = _long_to_wide(db, map(numbers, db.rows("TASK_PMU_INFO", query)), ids)
-    return {name: column[rows] for name, column in columns.values()}
+        ids = distinct(tasks)
+        columns = _long_to_wide(db, map(numbers, db.rows("TASK_PMU_INFO", _LONG_FORM)), ids)
+    at = _places(tasks, ids)
+    found = {}
+    for metric in tuple(columns):
+        name, column = columns.pop(metric)
+        found[name] = column[at]
+    return found
+
+
+def _counters_in_bulk(db: Database) -> tuple[I64, dict[int, tuple[str, F32]]]:
+    """Return the ids of all tasks, sorted, and what :func:`_long_to_wide` does. Raises NotInBulkError."""
+    tasks = db.bulk(f"SELECT IFNULL(globalTaskId, {UNKNOWN}) FROM TASK", bulk_integers)
+    ids = distinct(np.concatenate([np.empty(0, np.int64), *(batch[0] for batch in tasks)]))
+    return ids, _long_to_wide(db, db.bulk(_LONG_FORM, bulk_numbers), ids)
 
 
 def _long_to_wide(db: Database, batches: Iterable[tuple[I64, I64, F32]], ids: I64) -> dict[int, tuple[str, F32]]:
@@ -295,7 +316,7 @@ def _long_to_wide(db: Database, batches: Iterable[tuple[I64, I64, F32]], ids: I6
     for metric, task, value in batches:
         place = _places(task, ids)
         usable = (place >= 0) & np.isfinite(value)
-        for number in np.unique(metric).tolist():
+        for number in distinct(metric).tolist():
             text: object = db.strings.get(number)
             name = pmu_name(text) if isinstance(text, str) else None
             if name is None:

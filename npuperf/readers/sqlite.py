@@ -5,12 +5,12 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 import numpy as np
@@ -22,7 +22,9 @@ from npuperf.model.labels import F32, F64, I64, Labels
 from npuperf.model.tasks import UNKNOWN
 from npuperf.readers.cells import integer
 from npuperf.readers.log import ReadLog
-from npuperf.readers.sqlite_arrow import ArrowConnection, NotInBulkError, open_arrow
+from npuperf.readers.sqlite_arrow import ArrowDatabase, NotInBulkError, open_arrow
+
+T = TypeVar("T")
 
 _BATCH: Final = 100_000
 #: Of SQLite's file format: the header's size, and where in it the number of pages stands.
@@ -37,7 +39,7 @@ class Database:
     connection: sqlite3.Connection
     log: ReadLog
     strings: dict[int, str]
-    arrow: ArrowConnection | None = None
+    arrow: ArrowDatabase | None = None
 
     def has(self, table: str) -> set[str]:
         """Return the columns of a table, none if it does not exist."""
@@ -53,18 +55,21 @@ class Database:
         expressions = ", ".join(f"IFNULL({expression}, {UNKNOWN})" for expression in wanted.values())
         query = f'SELECT {expressions} FROM "{table}" {where}'
         try:
-            parts = [_bulk_integers(batch) for batch in self.bulk(query)]
+            parts = list(self.bulk(query, bulk_integers))
         except NotInBulkError:
             parts = [_integers(batch) for batch in self.rows(table, query)]
         if not parts:
             return {name: np.empty(0, np.int64) for name in wanted}
         return {name: np.concatenate([part.pop(0) for part in parts]) for name in wanted}  # one by one they go
 
-    def bulk(self, query: str) -> Iterator[Any]:
-        """Yield record batches. Raises NotInBulkError, maybe after some: then :meth:`rows` gives all that there is."""
+    def bulk(self, query: str, convert: Callable[[Any], T]) -> Iterator[T]:
+        """Yield record batches, converted, in any thread.
+
+        Raises NotInBulkError, maybe after some: then :meth:`rows` gives all that there is.
+        """
         if self.arrow is None:
             raise NotInBulkError
-        yield from self.arrow.batches(query, _BATCH)
+        yield from self.arrow.batches(query, _BATCH, convert)
 
     def rows(self, table: str, query: str) -> Iterator[list[tuple[Any, ...]]]:
         """Yield rows in batches; where the file is damaged, those before the damage."""
@@ -124,7 +129,7 @@ def open_database(path: Path, log: ReadLog) -> Iterator[Database]:
             raise InputError(what) from error
 
 
-def _bulk_integers(batch: Any) -> list[I64]:
+def bulk_integers(batch: Any) -> list[I64]:
     """Return columns of integers. Raises NotInBulkError where a cell is something else."""
     if any(column.type != pa.int64() or column.null_count for column in batch.columns):
         raise NotInBulkError
@@ -134,7 +139,7 @@ def _bulk_integers(batch: Any) -> list[I64]:
 def bulk_numbers(batch: Any) -> tuple[I64, I64, F32]:
     """Return two columns of integers, and one of numbers with NaN for NULL. Raises NotInBulkError for other cells."""
     *integers, numbers = batch.columns
-    first, second = _bulk_integers(pa.record_batch(integers, ["", ""]))
+    first, second = bulk_integers(pa.record_batch(integers, ["", ""]))
     if not (pa.types.is_integer(numbers.type) or pa.types.is_floating(numbers.type)):
         raise NotInBulkError
     return first, second, _single(numbers.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False))

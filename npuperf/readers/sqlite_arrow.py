@@ -6,13 +6,15 @@ cells to no type, and what the driver cannot put into a column of one it refuses
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 import pyarrow as pa
+
+T = TypeVar("T")
 
 #: A smaller file is read before the driver is loaded.
 _LARGE_BYTES: Final = 4 << 20
@@ -22,8 +24,8 @@ class NotInBulkError(Exception):
     """Arrow does not hold these rows, or not all of them; what came before is not to be used."""
 
 
-class ArrowConnection:
-    """An open database."""
+class ArrowDatabase:
+    """An open database, for several threads."""
 
     def __init__(self, path: Path, stack: ExitStack) -> None:
         """Open read-only, until ``stack`` closes. Raises ImportError without the driver, OSError where it cannot."""
@@ -33,27 +35,27 @@ class ArrowConnection:
         self._manager = adbc_driver_manager
         uri = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"
         try:
-            database = stack.enter_context(adbc_driver_sqlite.connect(uri))
-            self._connection = stack.enter_context(adbc_driver_manager.AdbcConnection(database))
+            self._database = stack.enter_context(adbc_driver_sqlite.connect(uri))
         except adbc_driver_manager.Error as error:
             raise OSError(str(error)) from error
 
-    def batches(self, query: str, rows: int) -> Iterator[Any]:
-        """Yield record batches of so many rows. Raises NotInBulkError, maybe after some."""
+    def batches(self, query: str, rows: int, convert: Callable[[Any], T]) -> Iterator[T]:
+        """Yield record batches of so many rows, converted. Raises NotInBulkError, as ``convert`` may, after some."""
+        manager = self._manager
         try:
-            with self._manager.AdbcStatement(self._connection) as statement:
+            with manager.AdbcConnection(self._database) as connection, manager.AdbcStatement(connection) as statement:
                 statement.set_options(**{"adbc.sqlite.query.batch_rows": str(rows)})
                 statement.set_sql_query(query)
                 stream, _ = statement.execute_query()
                 with pa.RecordBatchReader.from_stream(stream) as reader:
-                    yield from reader
-        except (self._manager.Error, pa.ArrowException, OSError) as error:
+                    yield from map(convert, reader)
+        except (manager.Error, pa.ArrowException, OSError) as error:
             raise NotInBulkError(str(error)) from error
 
 
-def open_arrow(path: Path, stack: ExitStack) -> ArrowConnection | None:
+def open_arrow(path: Path, stack: ExitStack) -> ArrowDatabase | None:
     """Open a database for reading in bulk, until ``stack`` closes; None where that cannot be, or does not pay."""
     with suppress(ImportError, OSError):
         if path.stat().st_size >= _LARGE_BYTES:
-            return ArrowConnection(path, stack)
+            return ArrowDatabase(path, stack)
     return None
