@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 import sys
@@ -11,9 +10,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from npuperf import __version__
+
+if TYPE_CHECKING:
+    import hashlib
 
 #: Files up to this many bytes are read whole; of others head and tail, and samples evenly in between.
 _WHOLE: Final = 256 << 10
@@ -44,7 +46,7 @@ class EntryKey:
         except (OSError, ValueError):
             return None
         what = repr((_answerer(), prints, question))
-        digest = hashlib.sha256(what.encode("utf-8", "surrogatepass")).hexdigest()
+        digest = _sha256(what.encode("utf-8", "surrogatepass")).hexdigest()
         return cls(os.path.realpath(root), digest)
 
 
@@ -57,6 +59,12 @@ def paths_of(found: Any) -> Iterator[Path]:
                 yield item
 
 
+def _sha256(begin: bytes = b"") -> hashlib._Hash:
+    import hashlib  # a small recording has no key
+
+    return hashlib.sha256(begin)
+
+
 def _fingerprint(path: Path) -> tuple[str, int, int, str]:
     """Return where a file is, its size, the time of its last change (ns), and a hash of samples."""
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would be waited for
@@ -64,7 +72,7 @@ def _fingerprint(path: Path) -> tuple[str, int, int, str]:
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode) or found.st_mtime_ns > time.time_ns() - _FRESH:
             raise ValueError(f"{path}: not a file that stays as it is")
-        seen = hashlib.sha256()
+        seen = _sha256()
         for start, size in _samples(found.st_size):
             seen.update(os.pread(handle, size, start))
     finally:
@@ -91,7 +99,7 @@ def _answerer() -> tuple[object, ...]:
 
 def _state() -> str:
     """Hash path, size and time of change of the package's own files, so that who edits them sees no stale answer."""
-    seen = hashlib.sha256()
+    seen = _sha256()
     for folder, folders, names in os.walk(_PACKAGE):
         folders[:] = sorted(name for name in folders if name != "__pycache__")
         for name in sorted(names):

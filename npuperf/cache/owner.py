@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 import tempfile
 from contextlib import suppress
@@ -22,7 +21,7 @@ def secret() -> bytes:
         return _read(path)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent) as file:  # which only its owner may read
-        file.write(secrets.token_bytes(_BYTES))
+        file.write(os.urandom(_BYTES))
         file.flush()
         with suppress(FileExistsError):  # made by another process at the same time
             path.hardlink_to(file.name)

@@ -105,10 +105,9 @@ def read_stretches(path: Path, workers: int, progress: Progress | None) -> list[
 
 def spare_workers(path: Path) -> int:
     """Return how many workers may help with a file: none with a small or packed one, or where others work as well."""
-    workers = min(_spare_cores(), _MOST)
     with suppress(OSError), path.open("rb") as file:
-        if workers and os.fstat(file.fileno()).st_size >= WORTH_WORKERS and file.read(2) != b"\x1f\x8b":
-            return workers
+        if os.fstat(file.fileno()).st_size >= WORTH_WORKERS and file.read(2) != b"\x1f\x8b":
+            return min(_spare_cores(), _MOST)
     return 0
 
 
@@ -117,7 +116,7 @@ def _spare_cores() -> int:
 
     A worker loads the main module once more. Only of our own command is it known that this does nothing else.
     """
-    from multiprocessing import parent_process
+    from multiprocessing import parent_process  # a small file is read before this is loaded
 
     main = sys.modules["__main__"]
     name = main.__spec__.name if main.__spec__ else Path(getattr(main, "__file__", None) or "").name
