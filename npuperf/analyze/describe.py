@@ -27,7 +27,7 @@ from npuperf.host.blame import sum_blame
 from npuperf.host.idle_after import IdleAfter
 from npuperf.host.syncs import in_steps, place
 from npuperf.messages import Message, say
-from npuperf.model.groups import rows_of_each, tally
+from npuperf.model.groups import largest, rows_of_each, tally
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I64, Labels
 from npuperf.model.tasks import Tasks, Work
@@ -191,7 +191,7 @@ def _phase(study: Study, weight: I64, start: int, end: int, partition: Partition
     blame = sum_blame(study.blamed.within(start, end), host, study.nesting, _NAMES)
     where = next((b.where for b in blame if b.where), None) if verdict.bound == "host" else None
     if where is None:
-        longest = first + np.argsort(-weight[first:last], kind="stable")[:_NAMES]
+        longest = first + largest(weight[first:last], _NAMES)
         where = next((line for i in longest.tolist() if (line := host.code_line(int(tasks.op[i])))), None)
     return Phase(
         start_ns=start - origin,

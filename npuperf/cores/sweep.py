@@ -15,7 +15,7 @@ from msgspec import Struct
 from npuperf.cores.blocks import blocks
 from npuperf.documents.analysis import CoresOverTime, CoreTime, IdleType, StreamPair, StreamSet
 from npuperf.model.chip import Cores
-from npuperf.model.groups import distinct
+from npuperf.model.groups import distinct, numbered
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import F64, I32, I64, Labels
 from npuperf.model.tasks import Tasks, Work
@@ -134,8 +134,9 @@ class Sweep(Struct, frozen=True):
 
 def _streams_of(stream: I64, start: I64, end: I64, border: I64) -> tuple[tuple[int, ...], I64]:
     """Return the stream numbers, and for each piece between borders the streams that run kernels, as bits."""
-    numbers, place, count = np.unique(stream, return_inverse=True, return_counts=True)
+    numbers, place = numbered(stream)
     if len(numbers) > _BITS:
+        count = np.bincount(place)
         keep = np.sort(np.argsort(-count, kind="stable")[: _BITS - 1])
         bit = np.full(len(numbers), _BITS - 1)
         bit[keep] = np.arange(_BITS - 1)
@@ -201,7 +202,10 @@ def _idle(sweep: Sweep) -> tuple[I64, I64]:
 
 def _by_type(sweep: Sweep) -> list[IdleType]:
     key = sweep.type.codes.astype(np.int64) * (len(sweep.core.names) + 1) + sweep.core.codes
-    _, first, group, count = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
+    group = numbered(key)[1]
+    count = np.bincount(group)
+    first = np.empty(len(count), np.int64)
+    first[group[::-1]] = np.arange(len(group))[::-1]  # the last one written stays
     sums = []
     for idle in _idle(sweep):
         total = np.zeros(len(first), np.int64)

@@ -15,6 +15,7 @@ from msgspec import Struct
 from npuperf.documents.analysis import Blame
 from npuperf.host.causes import BUSY, CAUSES, CODE, flag_causes
 from npuperf.host.nesting import NONE, Nesting, Pieces
+from npuperf.model.groups import largest, numbered
 from npuperf.model.host import HostOps
 from npuperf.model.labels import I64, U8
 from npuperf.model.tasks import Tasks
@@ -118,7 +119,7 @@ def sum_blame(blamed: Blamed, host: HostOps, nesting: Nesting, top: int) -> list
     code = np.where(blamed.event >= 0, names.codes[blamed.event], -1) if len(names) else np.full(len(length), -1)
     code = np.where(blamed.cause == CODE["unrecorded"], -1, code)
     key = blamed.cause.astype(np.int64) * (len(names.names) + 1) + code + 1
-    groups, which = np.unique(key, return_inverse=True)
+    groups, which = numbered(key)
     total = np.bincount(which, weights=length, minlength=len(groups)).astype(np.int64)
     count = np.bincount(which, minlength=len(groups))
     rows: list[Blame] = []
@@ -139,7 +140,7 @@ def sum_blame(blamed: Blamed, host: HostOps, nesting: Nesting, top: int) -> list
 
 def _where(blamed: Blamed, members: I64, length: I64, host: HostOps, nesting: Nesting) -> str | None:
     """Return the code line of the longest pieces for which one was recorded."""
-    longest = members[np.argsort(-length[members], kind="stable")[:_CANDIDATES]]
+    longest = members[largest(length[members], _CANDIDATES)]
     for event in blamed.event[longest].tolist():
         if event >= 0 and (line := host.line_at(int(nesting.events.thread[event]), int(nesting.events.start[event]))):
             return line

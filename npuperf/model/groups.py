@@ -116,19 +116,31 @@ def group_sums(keys: tuple[I64, ...], values: I64, rows: I64 | None = None) -> G
     )
 
 
+def numbered(keys: I32 | I64) -> tuple[I64, I64]:
+    """Return the different keys in order, and which of them each row has; numpy's unique would sort, or hash."""
+    low = int(keys.min()) if len(keys) else 0
+    if not len(keys) or int(keys.max()) - low >= 2 * len(keys):
+        values, place = np.unique(keys, return_inverse=True)
+        return values.astype(np.int64), place
+    offset = np.subtract(keys, low, dtype=np.int64)
+    there = np.zeros(int(offset.max()) + 1, np.bool_)
+    there[offset] = True
+    return np.flatnonzero(there) + low, (np.cumsum(there) - 1)[offset]
+
+
 def tally(keys: I32 | I64, weight: I64) -> tuple[I64, I64, I64]:
     """Return the different keys in order, how many rows of each weigh anything, and their sums (exact below 2**53)."""
-    if not len(keys):
-        return (np.empty(0, np.int64),) * 3
-    low = int(keys.min())
-    if int(keys.max()) - low < 2 * len(keys):  # dense: no need to sort
-        place, found = keys - low, None
-    else:
-        found, place = np.unique(keys, return_inverse=True)
-    rows = np.bincount(place)
-    there = np.flatnonzero(rows)
-    count, total = (np.bincount(place, weights=w, minlength=len(rows))[there] for w in (weight > 0, weight))
-    return (there + low if found is None else found).astype(np.int64), count.astype(np.int64), total.astype(np.int64)
+    found, place = numbered(keys)
+    count, total = (np.bincount(place, weights=w, minlength=len(found)) for w in (weight > 0, weight))
+    return found, count.astype(np.int64), total.astype(np.int64)
+
+
+def largest(values: I64, count: int) -> I64:
+    """Return the rows of the largest values, the largest first, and of equal ones the earlier."""
+    rows = np.arange(len(values))
+    if len(values) > count > 0:
+        rows = np.flatnonzero(values >= np.partition(values, -count)[-count])
+    return rows[np.argsort(-values[rows], kind="stable")][:count]
 
 
 def rows_of_each(keys: I64) -> Iterator[tuple[int, I64]]:

@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from npuperf.model.groups import numbered
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I64, Mask
 from npuperf.model.tasks import Tasks, Work
@@ -29,7 +30,7 @@ def step_windows(tasks: Tasks) -> tuple[I64, Intervals]:
     if not counted.any():
         none = np.empty(0, np.int64)
         return none, Intervals(none, none)
-    numbers, which = np.unique(tasks.step[counted], return_inverse=True)
+    numbers, which = numbered(tasks.step[counted])
     first = np.full(len(numbers), np.iinfo(np.int64).max)
     np.minimum.at(first, which, tasks.start[counted])
     last = np.full(len(numbers), np.iinfo(np.int64).min)

@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from npuperf.model.groups import group_sums, rows_of_each, sorted_rows, tally
+from npuperf.model.groups import group_sums, largest, rows_of_each, sorted_rows, tally
 
 
 @pytest.mark.parametrize("spread", [3, 40, 10**12])
@@ -56,3 +56,12 @@ def test_groups_of_chosen_rows_are_those_of_a_table_of_these() -> None:
         assert total == sum(int(values[i]) for i in mine)
         assert values[mine].tolist() == sorted(values[mine].tolist())
         assert (groups.smallest[g], groups.largest[g]) == (mine[0], mine[-1])
+
+
+def test_the_largest_come_first_and_of_equal_ones_the_earlier() -> None:
+    rng = random.Random(4)
+    for size in (0, 1, 5, 40):
+        values = [rng.randrange(6) for _ in range(size)]
+        ranked = sorted(range(size), key=lambda i: (-values[i], i))
+        for count in (0, 1, 4, 50):
+            assert largest(np.array(values, np.int64), count).tolist() == ranked[:count]
