@@ -44,7 +44,7 @@ HERE = Path(__file__).resolve().parent
 SAMPLE = ROOT / "samples" / "transformer_ascend_pt"
 OUTPUT = "ASCEND_PROFILER_OUTPUT"
 SHORT_ROUNDS = 3  # times as many for commands of less than a second
-RANKS, RANK_KERNELS = 8, 40_000
+RANKS, RANK_KERNELS = 4, 100_000
 #: Peak memory in MB by kernels.
 ROOM = {1_000_000: 700, 10_000_000: 3_000}
 READERS = ("duckdb", "msgspec")
@@ -78,24 +78,30 @@ class Workshop:
         """Return a generated profile; make it if it is not there yet."""
         out = self.data / f"kernels_{kernels}_ascend_pt"
         if not out.exists():
-            print(f"  generating {out.name}", file=sys.stderr, flush=True)
-            unfinished = out.with_name("unfinished")
-            shutil.rmtree(unfinished, ignore_errors=True)
-            command = [sys.executable, str(HERE / "simulate.py"), str(unfinished), "--kernels", str(kernels)]
-            subprocess.run([*command, "--preset", "bench"], check=True, stdout=subprocess.DEVNULL)
-            unfinished.rename(out)
+            self._simulate(out, kernels)
         return out
 
     def job(self) -> Path:
         """Return a generated job of several ranks; make it if it is not there yet."""
-        out = self.data / f"ranks_{RANKS}"
-        if not out.exists():
-            code = f"from pathlib import Path; from cluster_files import big; big(Path('job'), {RANKS}, {RANK_KERNELS})"
-            environment = os.environ | {"PYTHONPATH": str(HERE)}
-            shutil.rmtree(self.data / "job", ignore_errors=True)
-            subprocess.run([sys.executable, "-c", code], check=True, cwd=self.data, env=environment)
-            (self.data / "job").rename(out)
-        return out
+        job = self.data / f"ranks_{RANKS}"
+        for rank in range(RANKS):
+            out = job / f"rank_{rank}_ascend_pt"
+            if not out.exists():
+                self._simulate(out, RANK_KERNELS, rank)
+        return job
+
+    def _simulate(self, out: Path, kernels: int, rank: int = 0) -> None:
+        print(f"  generating {out.name}", file=sys.stderr, flush=True)
+        unfinished = self.data / "unfinished"
+        shutil.rmtree(unfinished, ignore_errors=True)
+        command = [sys.executable, str(HERE / "simulate.py"), str(unfinished), "--preset", "bench"]
+        command += ["--kernels", str(kernels), "--seed", str(rank)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        info = unfinished / "profiler_info_0.json"
+        told = json.loads(info.read_text("utf-8")) | {"rank_id": rank}
+        info.rename(info.with_name(f"profiler_info_{rank}.json")).write_text(json.dumps(told), "utf-8")
+        out.parent.mkdir(exist_ok=True)
+        unfinished.rename(out)
 
     def analyze(self, path: Path, checkout: Path = ROOT, *, cached: bool = False, **more: Any) -> Command:
         """Return the command, without a cache unless ``cached``."""
