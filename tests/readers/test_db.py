@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import sys
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,7 @@ from npuperf.errors import InputError
 from npuperf.model.device import DeviceProfile
 from npuperf.readers.log import ReadLog
 from npuperf.readers.recording import open_recording
-from npuperf.readers.sqlite import open_database
+from npuperf.readers.sqlite import Database, open_database
 
 STEPS = {11: (-10_000, 30_000), 12: (30_000, 90_000)}
 
@@ -208,3 +208,11 @@ def test_without_the_driver_rows_are_read_one_by_one(db: Path, monkeypatch: pyte
     with open_database(db, ReadLog()) as opened:
         assert opened.arrow is None
     assert len(only(db).tasks) == len(KERNELS)
+
+
+@given(st.lists(st.integers(-1, 9) | st.integers(-(1 << 63), (1 << 63) - 1), max_size=8))
+def test_texts_of_ids_near_each_other_and_far_apart(ids: list[int]) -> None:
+    texts = {number: f"text {number}" for number in ids if number % 2} | {3: "N/A"}
+    with closing(sqlite3.connect(":memory:")) as connection:
+        labels = Database(Path(), connection, ReadLog(), texts).text(np.array(ids, np.int64))
+    assert [labels[i] for i in range(len(ids))] == [texts[n] if n % 2 and n != 3 else None for n in ids]
