@@ -13,9 +13,8 @@ from functools import partial
 from pathlib import Path
 from socket import gethostname
 from threading import Lock
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from npuperf.cache.entries import Cache
 from npuperf.cache.fingerprint import EntryKey, paths_of
 from npuperf.cache.places import cache_of
 from npuperf.errors import InputError
@@ -40,6 +39,9 @@ from npuperf.readers.kernels import Kernels, merge, read_kernels
 from npuperf.readers.log import ReadLog
 from npuperf.readers.timeline import TraceTimeline, assign_steps, interpret
 from npuperf.readers.trace import read_trace
+
+if TYPE_CHECKING:
+    from npuperf.cache.entries import Cache
 
 Progress = Callable[[int], None]
 
