@@ -211,20 +211,20 @@ def _parents(events: Spans) -> I32:
     What a candidate's own candidate skips ended before the candidate's middle, hence before any later event that
     outlasts the candidate: pointers double their reach every round.
     """
-    n = len(events)
-    candidate = np.arange(-1, n - 1, dtype=np.int32)
-    if not n:
-        return candidate
-    first = np.append(True, events.thread[1:] != events.thread[:-1])
-    candidate[first] = NONE
-    middle = events.start + (events.end - events.start) // 2
+    candidate = np.arange(-1, len(events) - 1)
+    fresh = np.ones(len(events), np.bool_)
+    np.not_equal(events.thread[1:], events.thread[:-1], out=fresh[1:])
+    candidate[fresh] = NONE
+    least = events.start + np.maximum((events.end - events.start) >> 1, 1)  # where a parent reaches to
     open_ = np.flatnonzero(candidate >= 0)
+    at = candidate[open_]
     while len(open_):
-        at = candidate[open_]
-        open_ = open_[(events.end[at] < middle[open_]) | (events.end[at] <= events.start[open_])]
-        candidate[open_] = candidate[candidate[open_]]
-        open_ = open_[candidate[open_] >= 0]
-    return candidate
+        short = events.end[at] < least[open_]
+        open_, at = open_[short], candidate[at[short]]
+        candidate[open_] = at
+        inside = at >= 0
+        open_, at = open_[inside], at[inside]
+    return candidate.astype(np.int32)
 
 
 def _borders(events: Spans, threads: ThreadRows) -> tuple[ThreadRows, I64]:

@@ -145,9 +145,7 @@ def largest(values: I64, count: int) -> I64:
 
 def rows_of_each(keys: I64) -> Iterator[tuple[int, I64]]:
     """Yield the different keys in order, each with its rows, in order."""
-    if not len(keys):
-        return
-    order = np.argsort(keys, kind="stable")
-    ordered = keys[order]
-    first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
-    yield from zip(ordered[first].tolist(), np.split(order, first[1:]), strict=True)
+    found, place = numbered(keys)
+    order = np.argsort(place.astype(np.min_scalar_type(len(found))), kind="stable")  # small numbers need no comparing
+    if len(keys):
+        yield from zip(found.tolist(), np.split(order, np.cumsum(np.bincount(place))[:-1]), strict=True)
