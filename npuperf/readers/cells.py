@@ -1,5 +1,5 @@
 """Columns to exact numbers and labels: cells of tables, where what is unreadable costs one cell and is told, and
-attributes of events, without a loop over them.
+times of events.
 """
 
 from __future__ import annotations
@@ -7,7 +7,6 @@ from __future__ import annotations
 import decimal
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -140,63 +139,6 @@ def coalesce(parts: list[I64], missing: int, size: int) -> I64:
     return result
 
 
-def column(items: Sequence[Any], name: str) -> list[Any]:
-    """Return one attribute of many objects, at the speed of C."""
-    return list(map(attrgetter(name), items))
-
-
-def concat(parts: list[Any]) -> Any:
-    """Join columns; those that hold one repeated value everywhere stay a view of it."""
-    if not parts:
-        return np.empty(0, np.int64)
-    if all(p.strides == (0,) for p in parts):
-        return np.broadcast_to(parts[0].base if parts[0].base is not None else parts[0], sum(map(len, parts)))
-    return np.concatenate(parts)
-
-
-def flow_ids(values: list[Any]) -> pa.Array:
-    """Convert flow ids: whole numbers where they fit, else text (some exporters use more than 64 bits)."""
-    try:
-        return pa.array(list(map(int, values)), pa.int64())
-    except (pa.ArrowInvalid, OverflowError, ValueError, TypeError):
-        return pa.array([str(v) for v in values], pa.string())
-
-
-def number_ids(parts: list[pa.Array]) -> I64:
-    """Number the ids so that equal ids get equal numbers."""
-    if all(p.type == pa.int64() for p in parts):
-        return np.asarray(concat([pc.fill_null(p, -1).to_numpy(zero_copy_only=False) for p in parts]), np.int64)
-    texts = pa.chunked_array([p.cast(pa.string()) for p in parts], pa.string())
-    return np.asarray(texts.combine_chunks().dictionary_encode().indices.to_numpy(), np.int64)
-
-
-def nothing(size: int) -> I64:
-    """Return a column without values, that takes no memory."""
-    return np.broadcast_to(np.int64(-1), size)
-
-
-def text(values: list[Any]) -> Labels:
-    """Convert to labels; what is no text becomes its text."""
-    if not values or (values[0] is None and values.count(None) == len(values)):
-        return Labels.missing(len(values))
-    try:
-        array = pa.array(values, pa.string())
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
-        array = pa.array([None if v is None else str(v) for v in values], pa.string())
-    return labels(array)
-
-
-def integers(values: list[Any]) -> I64:
-    """Convert to integers; anything else is -1 (Kineto has processes called "Spans")."""
-    if values[0] is None and values.count(None) == len(values):
-        return nothing(len(values))
-    try:
-        array = pa.array(values, pa.int64())
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-        array = pa.array([integer(v) for v in values], pa.int64())
-    return np.asarray(pc.fill_null(array, -1).to_numpy(zero_copy_only=False), np.int64)
-
-
 def integer(value: Any) -> int:
     """Convert one value; what is no 64-bit integer is -1."""
     try:
@@ -208,10 +150,14 @@ def integer(value: Any) -> int:
 
 def nanoseconds(values: Sequence[Any]) -> I64:
     """Convert µs (text or raw JSON) to exact ns; unreadable times become -1."""
+    if not len(values):
+        return np.empty(0, np.int64)
     texts = _texts(values)
     fast = _ns_of_equal_length(texts)
     if fast is not None:
         return fast
+    if not isinstance(values[0], msgspec.Raw):
+        texts = pc.utf8_trim_whitespace(texts)
     try:
         exact = texts.cast(pa.decimal128(30, 6))
     except pa.ArrowInvalid:
@@ -241,17 +187,9 @@ def _ns_of_equal_length(texts: pa.Array) -> I64 | None:
     return ns
 
 
-def durations(values: Sequence[Any]) -> I64:
-    """Convert durations in µs to ns; JSON floats are exact enough for anything shorter than a month."""
-    if values and isinstance(values[0], msgspec.Raw):
-        return nanoseconds(values)
-    array = np.array(values, np.float64)
-    return np.asarray(np.rint(np.where(np.isnan(array), -0.001, array) * 1000), np.int64)
-
-
 def _texts(values: Sequence[Any]) -> pa.Array:
-    if not values or not isinstance(values[0], msgspec.Raw):
-        return pc.utf8_trim_whitespace(pa.array(values, pa.string()))
+    if not isinstance(values[0], msgspec.Raw):
+        return pa.array(values, pa.string())
     raw = list(map(bytes, values))
     try:
         text = pa.array(raw, pa.binary()).cast(pa.string())
