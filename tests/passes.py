@@ -27,6 +27,7 @@ from npuperf.readers.log import ReadLog
 from npuperf.readers.recording import open_recording, read_source
 from npuperf.readers.timeline import interpret
 from npuperf.readers.trace import read_trace
+from npuperf.readers.trace_beside import read_stretches
 from npuperf.render import render
 from npuperf.replay.study import Study
 
@@ -41,6 +42,8 @@ def passes(folder: Path) -> Iterator[tuple[str, Callable[[], object]]]:
     request, thresholds = AnalyzeRequest(path=text), load_thresholds()
     (source,), (stored,) = open_recording(text).sources, open_recording(database).sources
     yield "trace", lambda: read_trace(source.timeline, ReadLog())
+    yield "trace in stretches", lambda: read_stretches(source.timeline[0], 0, None)
+    yield "damaged trace", lambda: read_trace([folder / "damaged.json"], ReadLog())
     trace = read_trace(source.timeline, ReadLog())
     yield "timeline", lambda: interpret(trace, source.timeline)
     yield "table", lambda: read_kernels(source, ReadLog())

@@ -41,12 +41,15 @@ void stop(void) { CALLGRIND_STOP_INSTRUMENTATION; CALLGRIND_DUMP_STATS; }
 
 @pytest.fixture(scope="module")
 def made_up(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One run as text files and as a database."""
+    """One run as text files and as a database, and its trace with a byte gone in the middle and its end missing."""
     folder = tmp_path_factory.mktemp("costs")
     text = folder / "text_ascend_pt"
     simulate = [sys.executable, str(ROOT / "benchmarks" / "simulate.py"), str(text), "--preset", "bench"]
     subprocess.run([*simulate, "--kernels", str(KERNELS)], check=True)
     to_db(text, folder / "db")
+    trace = bytearray((text / "ASCEND_PROFILER_OUTPUT" / "trace_view.json").read_bytes())
+    del trace[trace.index(b":", len(trace) // 2)]
+    (folder / "damaged.json").write_bytes(trace[:-100])
     return folder
 
 
