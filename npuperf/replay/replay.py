@@ -199,13 +199,13 @@ def build(
     chain = host_chain(order, nesting, to_host)
     ordered = ordered_after(tasks, active, stream, task)
     device = device_arms(start, end, key, known, stream, task, ordered, launches.latency, thresholds, anchor=anchor)
+    unexplained = idle_within(start, end, device.unexplained_ns)
     waits = sync_arms(syncs, drained, sync, end, stream, task, to_host)
     registers = give_registers(device.awaited, stream, task)
     rows = _Rows(chain.threads, len(streams), int(registers.max(initial=NONE)) + 1)
     program = _assemble(order, chain, device, waits, registers, stream, end - start, rows)
     span = (int(start.min()), int(end.max()))
     since, until, thread = chain.since + origin, order.begin + origin, _once(order.thread)
-    unexplained = idle_within(start, end, device.unexplained_ns)
     awaited, assumed, loose = device.awaited, device.assumed, device.loose
     del start, end, launch, key, stream, drained, order, chain, ordered, device, waits, registers  # much memory
     shortcut = Shortcut.of(program)
