@@ -8,6 +8,7 @@ from which the times within them follow.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -25,6 +26,8 @@ _ARMS: Final = ("waited_ns", "other_ns", "gap_ns", "overlap_ns")
 _STEPS: Final = ("gap_ns", "extra_ns", "dur_ns", "overlap_ns")
 #: Longer than any run, ns: a clock that was never set counts as this much before the end of its first stretch.
 _LONGEST: Final = 1 << 50
+#: Instructions that are worked on at once.
+_PORTION: Final = 1 << 14
 
 
 class Shortcut(Struct, frozen=True):
@@ -116,7 +119,10 @@ class Shortcut(Struct, frozen=True):
         """
         tracks, done = self._run_short(program)
         start, end = (np.full(len(program), NEVER) for _ in range(2))
-        start[self.plain], end[self.plain] = tracks.times()
+        own_start, own_end = tracks.times()
+        for part in _portions(len(self.plain)):
+            which = self.plain[part]
+            start[which], end[which] = own_start[part], own_end[part]
         start[self.alone], end[self.alone] = done.start[self.of_alone], done.end[self.of_alone]
         return start, end
 
@@ -143,8 +149,11 @@ class Shortcut(Struct, frozen=True):
         same = self._shares(program, ("host_ns",))
         clocks = self.clocks if same else _Clocks.of(program, self.by_host, self.setters)
         steps = self.steps if self._shares(program, _STEPS) else _Steps.of(program, self.plain, self.first)
-        launched = clocks.total[self.place] + program.launch_ns[self.plain]
-        done = run(self._shortened(program, clocks, steps, launched))
+        launched, late = np.empty_like(steps.total), np.empty_like(steps.total)
+        for part in _portions(len(self.plain)):
+            launched[part] = clocks.total[self.place[part]] + program.launch_ns[self.plain[part]]
+            late[part] = launched[part] + steps.work[part] - steps.total[part]
+        done = run(self._shortened(program, clocks, steps, late))
         heads = self.plain[self.first]
         awaited = _set(done, self.awaited, program.initial[program.other[heads]]) + program.other_ns[heads]
         tracks = _Tracks(
@@ -159,13 +168,13 @@ class Shortcut(Struct, frozen=True):
         )
         return tracks, done
 
-    def _shortened(self, program: Program, clocks: _Clocks, steps: _Steps, launched: I64) -> Program:
-        """Return the short program; ``launched``: of plain instructions, by the running sum of host clocks, ns."""
+    def _shortened(self, program: Program, clocks: _Clocks, steps: _Steps, late: I64) -> Program:
+        """Return the short program; ``late``: by how much each launch alone would have ends exceed the sum of steps."""
         alone, first = self.alone, self.first
         own = program.host_ns[alone] + clocks.moved(self.behind)
         of_alone = {name: getattr(program, name)[alone] for name in (*_ARMS, "launch_ns", "extra_ns", "dur_ns")}
         of_alone["host_ns"] = np.where(self.kinds.sets[alone], own, clocks.moved(self.moved))
-        latest = np.maximum.reduceat(launched + steps.work - steps.total, first) if len(first) else first
+        latest = np.maximum.reduceat(late, first) if len(first) else first
         awaited_ns = program.other_ns[self.plain[first]] + steps.work[first] - steps.total[first]
         of_stretch = {
             "launch_ns": latest - clocks.begun(self.since) + steps.whole,
@@ -220,7 +229,9 @@ class _Clocks(Struct, frozen=True):
 
     @classmethod
     def of(cls, program: Program, by_host: I32, setters: I64) -> _Clocks:
-        total = program.host_ns[by_host]
+        total = np.empty(len(program), np.int64)
+        for part in _portions(len(total)):
+            total[part] = program.host_ns[by_host[part]]
         total[setters] = 0
         return cls(np.cumsum(total, out=total))
 
@@ -251,11 +262,11 @@ class _Steps(Struct, frozen=True):
 
     @classmethod
     def of(cls, program: Program, plain: I32, first: I64) -> _Steps:
-        work = program.extra_ns[plain]
-        work += program.dur_ns[plain]
-        total = program.gap_ns[plain]
-        total += work
-        np.maximum(total, program.overlap_ns[plain], out=total)
+        work, total = np.empty(len(plain), np.int64), np.empty(len(plain), np.int64)
+        for part in _portions(len(plain)):
+            which = plain[part]
+            work[part] = program.extra_ns[which] + program.dur_ns[which]
+            total[part] = np.maximum(program.gap_ns[which] + work[part], program.overlap_ns[which])
         forward, step = bool(total.min(initial=0) >= 0), total[first]
         np.cumsum(total, out=total)
         whole = total[np.append(first[1:], len(plain))[: len(first)] - 1]
@@ -289,27 +300,30 @@ class _Tracks(Struct, frozen=True):
     def times(self) -> tuple[I64, I64]:
         """Return start and end of the plain instructions."""
         steps, first = self.steps, self.steps.first
+        start, end = np.empty_like(steps.total), np.empty_like(steps.total)
         if not len(first):
-            return first, first
-        count = np.diff(first, append=len(self.plain))
-        launched = self.launched + np.repeat(self.clock, count)
+            return start, end
         low, high = self._bounds()
         # One running maximum over all stretches: each is lifted so that it begins where the one before it ends.
-        lift = np.repeat(np.cumsum(np.append(0, high[:-1] - low[1:])), count)
-        end = launched + steps.work
-        end -= steps.total
-        np.maximum(end, np.repeat(low, count), out=end)
-        end += lift
-        np.maximum.accumulate(end, out=end)
-        end -= lift
-        end += steps.total
-        free = np.append(0, end[:-1])
-        free[first] = self.before
-        free += self.program.gap_ns[self.plain]
-        np.maximum(launched, free, out=launched)
-        launched[first] = np.maximum(launched[first], self.awaited)
-        launched += self.program.extra_ns[self.plain]
-        return launched, end
+        lift = np.cumsum(np.append(0, high[:-1] - low[1:]))
+        reached = NEVER
+        for part in _portions(len(self.plain)):
+            heads = slice(*np.searchsorted(first, (part.start, part.stop)).tolist())
+            begins = first[heads] - part.start
+            stretch = _numbered(begins, part, heads.start - 1)
+            which = self.plain[part]
+            launched = self.launched[part] + self.clock[stretch]
+            late = np.maximum(launched + steps.work[part] - steps.total[part], low[stretch]) + lift[stretch]
+            late[0] = max(int(late[0]), reached)
+            np.maximum.accumulate(late, out=late)
+            reached = int(late[-1])
+            end[part] = late - lift[stretch] + steps.total[part]
+            free = np.append(end[max(part.start - 1, 0)], end[part][:-1])
+            free[begins] = self.before[heads]
+            start[part] = np.maximum(launched, free + self.program.gap_ns[which])
+            start[part][begins] = np.maximum(start[part][begins], self.awaited[heads])
+            start[part] += self.program.extra_ns[which]
+        return start, end
 
     def times_at(self, at: int) -> tuple[int, int]:
         """Return start and end of one plain instruction."""
@@ -324,6 +338,18 @@ class _Tracks(Struct, frozen=True):
         program, instruction = self.program, int(self.plain[at])
         start = max(int(self.launched[at]) + clock, free + int(program.gap_ns[instruction]), awaited)
         return start + int(program.extra_ns[instruction]), max(low, int(late.max())) + int(steps.total[at])
+
+
+def _portions(count: int) -> Iterator[slice]:
+    """Cut indices into portions that caches hold: what is worked out on the way takes no time to get memory for."""
+    return (slice(begin, min(begin + _PORTION, count)) for begin in range(0, count, _PORTION))
+
+
+def _numbered(begins: I64, part: slice, before: int) -> I64:
+    """Return the stretch of each instruction of a portion: those that begin in it follow the one ``before``."""
+    number = np.zeros(part.stop - part.start, np.int64)
+    number[begins] = 1
+    return np.cumsum(number, out=number) + before
 
 
 def _tidy(program: Program) -> bool:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npuperf.replay import maxplus
+from npuperf.replay import maxplus, shortcut
 from npuperf.replay.maxplus import NEVER, Program, run
 from npuperf.replay.shortcut import Shortcut
 
@@ -105,9 +105,11 @@ def test_many_clocks_mean_longer_blocks(most: int, monkeypatch: pytest.MonkeyPat
 
 
 @settings(max_examples=300, deadline=None)
-@given(programs())
-def test_stretch_by_stretch_equals_a_plain_loop(program: Program) -> None:
-    assert on_streams(program, *Shortcut.of(program).run(program)) == expected(program)
+@given(programs(), st.sampled_from([1, 7, 1 << 14]))
+def test_stretch_by_stretch_equals_a_plain_loop(program: Program, portion: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shortcut, "_PORTION", portion)
+        assert on_streams(program, *Shortcut.of(program).run(program)) == expected(program)
 
 
 @settings(max_examples=200, deadline=None)
