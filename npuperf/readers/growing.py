@@ -25,7 +25,7 @@ _NEAR_HALF: Final = 0.498
 _LONGEST: Final = 20
 
 
-class GrowingColumn(Protocol):
+class CleanColumn(Protocol):
     """A column that takes batches; ``add`` tells whether it could."""
 
     def add(self, batch: pa.Array) -> bool:
@@ -35,7 +35,7 @@ class GrowingColumn(Protocol):
         """Return what was added."""
 
 
-def growing(kind: Kind, scale: int | None, rows: int) -> GrowingColumn:
+def growing(kind: Kind, scale: int | None, rows: int) -> CleanColumn:
     """Return an empty column of a kind with room for about so many rows.
 
     ``scale``: ns per unit of a time, None: told by magnitude.
