@@ -39,7 +39,7 @@ Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class TraceStretch:
     """Bytes of a file, from the start of an event to that of another. ``any_times``: how its times are read."""
 
     path: Path
@@ -124,7 +124,7 @@ def _spare_cores() -> int:
     return cores() - 1 if ours and current_thread() is main_thread() and hasattr(os, "memfd_create") else 0
 
 
-def read_stretch(stretch: Stretch, gatherer: Gatherer, progress: Progress | None = None) -> dict[str, Any]:
+def read_stretch(stretch: TraceStretch, gatherer: Gatherer, progress: Progress | None = None) -> dict[str, Any]:
     """Gather a stretch; return what it has of the header. Raises OddStretchError where it is not as it should be."""
     stretched = _StretchPieces(stretch, progress)
     for events in stretched:
@@ -138,7 +138,7 @@ def read_stretch(stretch: Stretch, gatherer: Gatherer, progress: Progress | None
 class _StretchPieces(FilePieces):
     """The events of a stretch. Raises OddStretchError where reading would begin to try things."""
 
-    def __init__(self, stretch: Stretch, progress: Progress | None) -> None:
+    def __init__(self, stretch: TraceStretch, progress: Progress | None) -> None:
         super().__init__(stretch.path, ReadLog(), progress)
         self.any_times = stretch.any_times and stretch.start > 0  # at the start it is found out
         self._stretch = stretch
@@ -169,7 +169,7 @@ class _StretchPieces(FilePieces):
         return events
 
 
-def _stretches(path: Path) -> Iterator[Stretch]:
+def _stretches(path: Path) -> Iterator[TraceStretch]:
     """Cut a file behind events, as far as can be told without reading what is before; a wrong cut leaves odd ends."""
     size = path.stat().st_size
     starts = [0]
@@ -182,11 +182,11 @@ def _stretches(path: Path) -> Iterator[Stretch]:
     first = FilePieces(path, ReadLog(), None)
     next(iter(first), None)
     for start, stop in pairwise([*starts, size]):
-        yield Stretch(path, start, stop, stop == size, first.any_times)
+        yield TraceStretch(path, start, stop, stop == size, first.any_times)
 
 
 @contextmanager
-def _cleared(waiting: deque[tuple[int, Stretch]]) -> Iterator[None]:
+def _cleared(waiting: deque[tuple[int, TraceStretch]]) -> Iterator[None]:
     """Let helpers find nothing more to do, whatever happens."""
     try:
         yield
@@ -194,7 +194,7 @@ def _cleared(waiting: deque[tuple[int, Stretch]]) -> Iterator[None]:
         waiting.clear()
 
 
-def _help(waiting: deque[tuple[int, Stretch]], found: dict[int, StretchFound], progress: Progress | None) -> None:
+def _help(waiting: deque[tuple[int, TraceStretch]], found: dict[int, StretchFound], progress: Progress | None) -> None:
     """Have a worker read stretches from the end, as long as there are any."""
     from npuperf.process import Worker, WorkerDiedError
 
@@ -215,7 +215,7 @@ def _help(waiting: deque[tuple[int, Stretch]], found: dict[int, StretchFound], p
             worker.end()
 
 
-def _read_into(task: tuple[Stretch, Path]) -> int:
+def _read_into(task: tuple[TraceStretch, Path]) -> int:
     """Read a stretch in a worker and store what it told; return the size of that.
 
     A pipe takes little at a time, and for each bit of it this process would wait for the other's interpreter lock.

@@ -15,7 +15,7 @@ from npuperf.process import Worker
 from npuperf.readers import pieces, trace_beside
 from npuperf.readers.log import ReadLog
 from npuperf.readers.trace import read_trace
-from npuperf.readers.trace_beside import Stretch, Told, read_stretches, spare_workers
+from npuperf.readers.trace_beside import TraceStretch, Told, read_stretches, spare_workers
 
 ROOT = Path(__file__).resolve().parents[2]
 REAL = ROOT.parent / "shared" / "data"
@@ -132,7 +132,7 @@ def test_a_worker_of_its_own_reads_a_stretch(tmp_path: Path) -> None:
     store = tmp_path / "store"
     worker = Worker(trace_beside._read_into)
     try:
-        worker.hand((Stretch(path, 0, path.stat().st_size, True, False), store))
+        worker.hand((TraceStretch(path, 0, path.stat().st_size, True, False), store))
         assert worker.answer()() == store.stat().st_size > 0
     finally:
         worker.end()
