@@ -11,14 +11,14 @@ import os
 import pickle
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from threading import Lock, current_thread, main_thread
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final
 
 from npuperf.errors import InputError
 from npuperf.parallel import cores
@@ -54,7 +54,7 @@ class StretchFound:
     """What a stretch told; ``header``: the file's other keys, where it has the file's start or end."""
 
     gathered: Gathered
-    header: dict[str, Any]
+    header: Mapping[str, object]
 
 
 class Told:
@@ -90,7 +90,7 @@ def read_stretches(path: Path, workers: int, progress: Progress | None) -> list[
         waiting = deque(enumerate(_stretches(path)))
         found: dict[int, StretchFound] = {}
         gatherer = Gatherer()
-        header: dict[str, Any] = {}
+        header: dict[str, object] = {}
         with ThreadPoolExecutor(max(workers, 1)) as pool, _cleared(waiting):
             helpers = [pool.submit(_help, waiting, found, progress) for _ in range(workers)]
             while waiting:
@@ -114,17 +114,16 @@ def spare_workers(path: Path) -> int:
 def _spare_cores() -> int:
     """Return how many cores are free for workers.
 
-    A worker loads the main module once more. Only of our own command is it known that this does nothing else.
+    A worker loads the main module once more, under another name. Only of our own command is it known that this does
+    nothing else.
     """
-    from multiprocessing import parent_process  # a small file is read before this is loaded
-
     main = sys.modules["__main__"]
     name = main.__spec__.name if main.__spec__ else Path(getattr(main, "__file__", None) or "").name
-    ours = name in ("npuperf", "npuperf.__main__") and parent_process() is None
+    ours = name in ("npuperf", "npuperf.__main__") and "__mp_main__" not in sys.modules
     return cores() - 1 if ours and current_thread() is main_thread() and hasattr(os, "memfd_create") else 0
 
 
-def read_stretch(stretch: TraceStretch, gatherer: Gatherer, progress: Progress | None = None) -> dict[str, Any]:
+def read_stretch(stretch: TraceStretch, gatherer: Gatherer, progress: Progress | None = None) -> Mapping[str, object]:
     """Gather a stretch; return what it has of the header. Raises OddStretchError where it is not as it should be."""
     stretched = _StretchPieces(stretch, progress)
     for events in stretched:

@@ -15,7 +15,7 @@ from npuperf.process import Worker
 from npuperf.readers import pieces, trace_beside
 from npuperf.readers.log import ReadLog
 from npuperf.readers.trace import read_trace
-from npuperf.readers.trace_beside import TraceStretch, Told, read_stretches, spare_workers
+from npuperf.readers.trace_beside import Told, TraceStretch, read_stretches, spare_workers
 
 ROOT = Path(__file__).resolve().parents[2]
 REAL = ROOT.parent / "shared" / "data"
