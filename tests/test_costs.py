@@ -26,7 +26,7 @@ RECORD = ROOT / "tests" / "costs.json"
 #: Repeated on one machine, calls are equal and instructions differ by 1 %.
 TOLERANCE = 0.10
 KERNELS = 1_500
-LIBRARIES = ("duckdb", "msgspec", "numpy", "pyarrow")
+LIBRARIES = ("msgspec", "numpy", "pyarrow")
 #: Nothing runs beside what is counted, and nothing depends on chance.
 STEADY = {
     "PYTHONHASHSEED": "0", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
