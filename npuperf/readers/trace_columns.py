@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,6 +21,8 @@ from npuperf.model.columns import NULLS
 from npuperf.model.labels import I32, I64, Labels, Mask
 from npuperf.readers.cells import integer, nanoseconds
 
+#: Numbers, codes of words, answers, or ids that are Arrow's texts.
+Column = npt.NDArray[Any] | pa.Array
 #: An array of so many bytes is memory of its own, whatever was freed before (glibc's threshold grows to 32 MB).
 _LARGE_BYTES: Final = 48 << 20
 

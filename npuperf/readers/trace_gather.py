@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -16,6 +16,7 @@ from npuperf.model.labels import I32, I64, Mask
 from npuperf.readers.cells import nanoseconds
 from npuperf.readers.pieces import Args, Event, RawEvent
 from npuperf.readers.trace_columns import (
+    Column,
     GrowingColumn,
     Verdicts,
     Words,
@@ -49,7 +50,7 @@ class PiecedColumns:
         self._small: list[tuple[int, dict[str, Any]]] = []
         self._rows = 0
 
-    def add(self, columns: dict[str, Any], keep: Mask | None = None) -> None:
+    def add(self, columns: Mapping[str, Column], keep: Mask | None = None) -> None:
         """Append the rows where ``keep`` holds."""
         size = len(next(iter(columns.values()))) if keep is None else int(np.count_nonzero(keep))
         kept = {name: c if keep is None else c[keep] for name, c in columns.items() if not is_nothing(c)}
