@@ -8,6 +8,7 @@ import io
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -31,6 +32,10 @@ hypothesis.settings.load_profile("same")
 
 # Tests leave nothing behind in the user's folders, and nothing there decides what they see.
 os.environ["NPUPERF_NO_CACHE"] = "1"
+
+# A shell that runs us in the background has us ignore Ctrl-C, and all that we start would ignore it, too.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parent.parent
 STUB = ROOT / "tests" / "cann_stub"
