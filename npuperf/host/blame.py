@@ -13,8 +13,8 @@ import numpy as np
 from msgspec import Struct
 
 from npuperf.documents.analysis import Blame
-from npuperf.host.causes import BUSY, CAUSES, CODE, flag_causes
-from npuperf.host.nesting import NONE, Nesting, Pieces
+from npuperf.host.causes import CAUSES, CODE
+from npuperf.host.nesting import Nesting, Pieces
 from npuperf.model.groups import largest, numbered
 from npuperf.model.host import HostOps
 from npuperf.model.labels import I64, U8
@@ -87,14 +87,14 @@ def blame(chain: tuple[I64, ...], start: I64, end: I64, nesting: Nesting) -> Pie
 
     The last answer counts where no thread of the chain was busy: the frame or range it was in, or NONE.
     """
-    busy = flag_causes(nesting.causes, BUSY)
+    busy = np.append(nesting.busy, False)  # the last place is that of NONE
     owner, done = np.arange(len(start)), []
     for level, thread in enumerate(chain):
         pieces = nesting.pieces(thread[owner], start, end)
         if level == len(chain) - 1:
             done.append(Pieces(owner[pieces.owner], pieces.start, pieces.end, pieces.event))
             break
-        active = nesting.nearest(pieces.event, busy) != NONE if len(busy) else np.zeros(len(pieces.event), np.bool_)
+        active = busy[pieces.event]
         mine = pieces.filter(active)
         done.append(Pieces(owner[mine.owner], mine.start, mine.end, mine.event))
         rest = pieces.filter(~active)

@@ -87,4 +87,4 @@ def cause_codes(names: Labels) -> U8:
 
 def flag_causes(codes: U8, causes: frozenset[str] | tuple[str, ...]) -> Mask:
     """True where the cause is one of ``causes``."""
-    return np.array([c in causes for c in CAUSES], np.bool_)[codes]
+    return np.array([c in causes for c in CAUSES], np.bool_).take(codes)

@@ -8,6 +8,7 @@ import numpy as np
 from msgspec import Struct
 
 from npuperf.host.causes import (
+    BUSY,
     CODE,
     COVERING,
     DECIDED,
@@ -62,7 +63,8 @@ class Nesting(Struct, frozen=True):
     ``parent`` indexes ``events``, NONE at the top. Segment i says that from ``time[i]`` to the next segment
     of the same thread the innermost event is ``inner[i]``. ``threads`` says where the events of each thread are,
     ``segments`` where its segments are.
-    ``causes``: what each event is about by itself, ``blamed``: what time in it is blamed on, as indices into CAUSES.
+    ``causes``: what each event is about by itself, ``blamed``: what time in it is blamed on, as indices into CAUSES;
+    ``busy``: whether its thread has something of its own to do in it, because of it or of one around it.
     """
 
     events: Spans
@@ -73,6 +75,7 @@ class Nesting(Struct, frozen=True):
     inner: I32
     causes: U8
     blamed: U8
+    busy: Mask
 
     @classmethod
     def build(cls, events: Spans) -> Nesting:
@@ -82,7 +85,8 @@ class Nesting(Struct, frozen=True):
         waits = events.name.flag([bool(WAITING.search(n)) for n in events.name.names])
         causes = _causes(events, parent, waits)
         inner = _innermost(events, parent, threads, segments, time)
-        return cls(events, parent, threads, segments, time, inner, causes, _blamed(causes, parent, waits))
+        busy = _around(parent, flag_causes(causes, BUSY)) >= 0
+        return cls(events, parent, threads, segments, time, inner, causes, _blamed(causes, parent, waits), busy)
 
     def at(self, thread: I64, time: I64) -> I64:
         """Return the innermost event on each thread at each time, NONE if nothing was recorded."""
@@ -94,7 +98,7 @@ class Nesting(Struct, frozen=True):
         real = np.flatnonzero(end > start)
         thread, start, end = thread[real], start[real], end[real]
         first, least = self.segments.last_before(self.time, thread, start)
-        count = self.segments.last_before(self.time, thread, end)[0] - first + 1
+        count = self.segments.last_before(self.time, thread, end - 1)[0] - first + 1
         opening = np.cumsum(count) - count  # where the pieces of each interval begin
         segment = np.arange(int(count.sum()))
         segment += np.repeat(first - opening, count)
@@ -104,7 +108,7 @@ class Nesting(Struct, frozen=True):
         finish = np.empty_like(begin)
         finish[:-1] = begin[1:]
         finish[opening + count - 1] = end
-        return Pieces(np.repeat(real, count), begin, finish, event).filter(finish > begin)
+        return Pieces(np.repeat(real, count), begin, finish, event)
 
     def nearest(self, event: I32 | I64, marked: Mask) -> I64:
         """Return for each event the innermost marked event among itself and those around it, NONE if none."""
@@ -134,6 +138,8 @@ def _none(segment: I64) -> tuple[I64, I64]:
 
 
 def _nearest(parent: I32, event: I32 | I64, marked: Mask) -> I64:
+    if not marked.any():
+        return np.full(len(event), NONE)
     at = event.astype(np.int64)
     searching = np.flatnonzero(at >= 0)
     while len(searching):

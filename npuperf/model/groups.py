@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from npuperf.model.labels import I32, I64
+from npuperf.model.labels import I32, I64, U8
 
+#: A table of so many places costs nothing.
+_SMALL: Final = 1 << 10
 N = TypeVar("N", bound=np.integer)  # integers of any size
 
 
@@ -116,10 +118,10 @@ def group_sums(keys: tuple[I64, ...], values: I64, rows: I64 | None = None) -> G
     )
 
 
-def numbered(keys: I32 | I64) -> tuple[I64, I64]:
+def numbered(keys: U8 | I32 | I64) -> tuple[I64, I64]:
     """Return the different keys in order, and which of them each row has; numpy's unique would sort, or hash."""
     low = int(keys.min()) if len(keys) else 0
-    if not len(keys) or int(keys.max()) - low >= 2 * len(keys):
+    if not len(keys) or int(keys.max()) - low >= max(2 * len(keys), _SMALL):
         values, place = np.unique(keys, return_inverse=True)
         return values.astype(np.int64), place
     offset = np.subtract(keys, low, dtype=np.int64)

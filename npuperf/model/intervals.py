@@ -55,7 +55,15 @@ class Intervals:
 
     def within(self, windows: Intervals) -> I64:
         """Return for each window how much of the set lies in it, ns."""
-        return self.before(windows.end) - self.before(windows.start)
+        if not len(self) or not len(windows):
+            return np.zeros(len(windows), np.int64)
+        first = np.searchsorted(self.end, windows.start, side="right")
+        stop = np.searchsorted(self.start, windows.end)
+        length = np.append(self.end - self.start, 0)
+        inside = np.add.reduceat(length, np.stack([first, stop], axis=1).ravel())[::2]
+        inside -= np.maximum(windows.start - self.start.take(first, mode="clip"), 0)
+        inside -= np.maximum(self.end[stop - 1] - windows.end, 0)
+        return np.where(first < stop, inside, 0)
 
     def gaps(self, start: int, end: int) -> Intervals:
         """Return what of ``[start, end)`` the set does not cover."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from itertools import compress
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,9 @@ F64 = npt.NDArray[np.float64]
 U8 = npt.NDArray[np.uint8]
 Mask = npt.NDArray[np.bool_]
 
+#: Names that are looked for one by one.
+_FEW: Final = 8
+
 
 @dataclass(frozen=True, slots=True)
 class Labels:
@@ -26,8 +30,8 @@ class Labels:
 
     @classmethod
     def missing(cls, size: int) -> Labels:
-        """Return a column of ``size`` cells with nothing recorded."""
-        return cls(np.full(size, -1, np.int32), ())
+        """Return a column of ``size`` cells with nothing recorded; it takes no memory and cannot be written to."""
+        return cls(np.broadcast_to(np.int32(-1), size), ())
 
     @classmethod
     def of(cls, values: list[str | None]) -> Labels:
@@ -50,7 +54,7 @@ class Labels:
 
     def take(self, index: I64) -> Labels:
         """Return the cells at ``index``; -1 gives "not recorded"."""
-        if not len(self.codes):
+        if not len(self.codes) or not self.names:
             return Labels.missing(len(index))
         return Labels(np.where(index < 0, np.int32(-1), self.codes[index]), self.names)
 
@@ -79,7 +83,13 @@ class Labels:
 
     def flag(self, per_name: list[bool], default: bool = False) -> Mask:
         """Spread one answer per distinct name over the column."""
-        return np.array([*per_name, default], np.bool_)[self.codes]
+        chosen = [code for code, yes in enumerate(per_name) if yes]
+        if default or len(chosen) > _FEW:
+            return np.array([*per_name, default], np.bool_).take(self.codes, mode="wrap")  # -1 is the last place
+        found = np.zeros(len(self.codes), np.bool_)
+        for code in chosen:  # looking for few numbers is faster than looking up every cell
+            found |= self.codes == code
+        return found
 
     def fill(self, other: Labels) -> Labels:
         """Return this column with its gaps filled from ``other``."""
@@ -102,9 +112,11 @@ class Labels:
     @classmethod
     def concat(cls, parts: list[Labels]) -> Labels:
         """Append columns, sharing their names."""
+        if not any(part.names for part in parts):
+            return cls.missing(sum(map(len, parts)))
         names: dict[str, int] = {}
         codes = []
         for part in parts:
             moved = np.array([*(names.setdefault(n, len(names)) for n in part.names), -1], np.int32)
             codes.append(moved[part.codes])
-        return cls(np.concatenate(codes) if codes else np.empty(0, np.int32), tuple(names))
+        return cls(np.concatenate(codes), tuple(names))

@@ -39,8 +39,9 @@ class ThreadRows:
         """
         last, first = np.full(len(thread), -1), np.zeros(len(thread), np.int64)
         for number, rows in self:
-            mine = np.flatnonzero(thread == number)
-            if len(mine):
+            of_thread = thread == number
+            mine = slice(None) if of_thread.all() else np.flatnonzero(of_thread)
+            if of_thread.any():
                 last[mine] = rows.start + np.searchsorted(times[rows], time[mine], side="right") - 1
                 first[mine] = rows.start
         return last, first

@@ -9,8 +9,9 @@ import numpy as np
 from msgspec import Struct
 
 from npuperf.host.blame import blame, event_causes
-from npuperf.host.causes import BETWEEN, CAUSES, CODE, LAUNCHING, NOT_LAUNCHING
+from npuperf.host.causes import BETWEEN, CODE, LAUNCHING, NOT_LAUNCHING
 from npuperf.host.nesting import Pieces
+from npuperf.model.groups import numbered
 from npuperf.model.labels import I64, U8
 from npuperf.replay.replay import Replay
 from npuperf.replay.study import Study
@@ -49,21 +50,21 @@ class HostTimes(Struct, frozen=True):
             calls[part] = _together(times, LAUNCHING)
             pause[part] = np.where(between >= study.pause_ns, between, 0)  # as npuperf.host.pauses has it
             kept[part] = pause[part] + _together(times, NOT_LAUNCHING)
-            for code in np.flatnonzero(times.any(axis=1)).tolist():
-                some = np.flatnonzero(times[code])
-                spent.setdefault(code, []).append((part.start + some, times[code][some]))
+            for code, each in times.items():
+                some = np.flatnonzero(each)
+                spent.setdefault(code, []).append((part.start + some, each[some]))
         return cls(calls, pause, kept, spent)
 
 
-def _by_cause(pieces: Pieces, cause: U8, count: int) -> I64:
-    """Return how long the pieces of each of ``count`` owners are together, by cause [cause, owner], ns."""
-    kind = cause * np.int64(count) + pieces.owner
-    total = np.bincount(kind, weights=pieces.length, minlength=len(CAUSES) * count)
-    return total.astype(np.int64).reshape(len(CAUSES), count)
+def _by_cause(pieces: Pieces, cause: U8, count: int) -> dict[int, I64]:
+    """Return how long the pieces of each of ``count`` owners are together, by the causes that there are, ns."""
+    codes, place = numbered(cause)
+    total = np.bincount(place * count + pieces.owner, weights=pieces.length, minlength=len(codes) * count)
+    return dict(zip(codes.tolist(), total.astype(np.int64).reshape(len(codes), count), strict=True))
 
 
-def _together(times: I64, causes: tuple[str, ...]) -> I64:
-    return np.asarray(times[[CODE[name] for name in causes]].sum(axis=0))
+def _together(times: dict[int, I64], causes: tuple[str, ...]) -> I64 | int:
+    return sum(times[code] for name in causes if (code := CODE[name]) in times)
 
 
 def _pieces(study: Study, replay: Replay) -> Iterator[tuple[slice, Pieces, U8]]:

@@ -99,9 +99,9 @@ class Scene(Struct, frozen=True):
 
     ``work`` and ``types`` are of the replay's active tasks. The window begins with active task ``first`` and ends with
     the start of ``last`` (or the end of everything); where it ends with the end of a step instead, that is when the
-    tasks of ``ending`` have ended. ``measured``: its length; ``error``: by how much the replay misses it, or the steps
-    in it, ns. ``known``: what was replayed already; ``times`` and ``lengths``: what host time is for, and the window's
-    length without unexplained waits (ns), once they were asked for.
+    tasks of ``ending`` have ended. ``measured``: its length; ``before``: that as the replay gives it; ``error``: by how
+    much the replay misses it, or the steps in it, ns. ``known``: what was replayed already; ``times`` and ``lengths``:
+    what host time is for, and the window's length without unexplained waits (ns), once they were asked for.
     """
 
     study: Study
@@ -112,6 +112,7 @@ class Scene(Struct, frozen=True):
     types: Labels
     ending: I64
     measured: int
+    before: int
     error: int
     known: dict[str, Predicted] = field(default_factory=dict)
     times: list[HostTimes] = field(default_factory=list)
@@ -142,13 +143,9 @@ class Scene(Struct, frozen=True):
         kernels = (work[inside] == Work.COMPUTE) | (work[inside] == Work.COMMUNICATION)
         ending = inside[kernels & (end[inside] <= span[1])]
         measured = span[1] - span[0]
-        scene = cls(study, replay, first, last, work, study.types.take(active), ending, measured, 0)
+        scene = cls(study, replay, first, last, work, study.types.take(active), ending, measured, 0, 0)
+        scene = structs.replace(scene, before=_length(scene, replay.base))
         return structs.replace(scene, error=_error(scene, span))
-
-    @property
-    def before(self) -> int:
-        """The measured length of the window, as the replay gives it (ns)."""
-        return _length(self, self.replay.base)
 
 
 def _error(scene: Scene, span: tuple[int, int]) -> int:

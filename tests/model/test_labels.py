@@ -1,10 +1,11 @@
-"""Text columns: names that no cell uses are left out, and nothing else changes."""
+"""Text columns: names that no cell uses are left out, and answers per name are spread over the cells."""
 
 from __future__ import annotations
 
 import random
 
 import numpy as np
+import pytest
 
 from npuperf.model.labels import Labels
 
@@ -37,3 +38,14 @@ def test_compact_keeps_every_cell_and_the_order_of_names() -> None:
         compact = Labels(np.array(column, np.int32), names).compact()
         assert cells(compact) == [None if c < 0 else names[c] for c in column]
         assert compact.names == tuple(n for i, n in enumerate(names) if i in column)
+
+
+@pytest.mark.parametrize("chosen", [0, 1, 7, 12, 20])
+@pytest.mark.parametrize("default", [False, True])
+def test_one_answer_per_name_is_spread_over_the_cells(chosen: int, default: bool) -> None:
+    rng = np.random.default_rng(chosen)
+    names = tuple(f"name {i}" for i in range(20))
+    labels = Labels(rng.integers(-1, 20, 300).astype(np.int32), names)
+    yes = set(names[:chosen])
+    expected = [default if text is None else text in yes for text in labels.texts()]
+    assert labels.flag([name in yes for name in names], default).tolist() == expected

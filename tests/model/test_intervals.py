@@ -1,0 +1,57 @@
+"""Sets of time intervals, against counting every nanosecond."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from npuperf.model.intervals import Intervals
+
+_END = 60
+
+
+def _intervals(rng: np.random.Generator, most: int) -> Intervals:
+    start = rng.integers(0, _END - 10, rng.integers(0, most))
+    return Intervals.union(start, start + rng.integers(0, 10, len(start)))
+
+
+def _covered(these: Intervals) -> list[bool]:
+    """Tell of each nanosecond whether the set covers it."""
+    pairs = [*zip(these.start.tolist(), these.end.tolist(), strict=True)]
+    return [any(start <= ns < end for start, end in pairs) for ns in range(_END)]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_lies_in_windows_before_times_and_between_them(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    these = _intervals(rng, 9)
+    covered = _covered(these)
+    begin = np.sort(rng.integers(0, _END, rng.integers(0, 6)))  # windows may overlap, and be empty
+    windows = Intervals(begin, np.minimum(begin + rng.integers(0, 25, len(begin)), _END))
+    pairs = zip(windows.start.tolist(), windows.end.tolist(), strict=True)
+    assert these.within(windows).tolist() == [sum(covered[start:end]) for start, end in pairs]
+    times = np.sort(rng.integers(0, _END, 7))
+    assert these.before(times).tolist() == [sum(covered[:time]) for time in times.tolist()]
+    assert these.between(times).tolist() == [sum(covered[a:b]) for a, b in zip(times[:-1], times[1:], strict=True)]
+    assert these.total() == sum(covered)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_union_covers_what_its_parts_cover_and_keeps_them_apart(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    start = rng.integers(0, _END - 10, rng.integers(0, 12))
+    start = np.sort(start) if seed % 2 else start
+    end = start + rng.integers(0 if seed % 3 else 1, 10, len(start))
+    pairs = [*zip(start.tolist(), end.tolist(), strict=True)]
+    union = Intervals.union(start, end)
+    assert _covered(union) == [any(a <= ns < b for a, b in pairs) for ns in range(_END)]
+    assert (union.end > union.start).all()
+    assert (union.start[1:] > union.end[:-1]).all()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_gaps_are_what_is_not_covered(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    these = _intervals(rng, 7)
+    gaps = these.gaps(5, _END - 5)
+    assert _covered(gaps) == [5 <= ns < _END - 5 and not covered for ns, covered in enumerate(_covered(these))]
