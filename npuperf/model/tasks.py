@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ import numpy.typing as npt
 from npuperf.model.groups import distinct, sorted_rows
 from npuperf.model.labels import F32, I64, Labels, Mask
 
+_Cell = TypeVar("_Cell", bound=np.generic)
 #: "No such time" in a column of int64 nanoseconds.
 NO_TIME: Final = np.iinfo(np.int64).min
 #: "Not recorded" in the other integer columns.
@@ -95,13 +96,32 @@ def work_of_rows(core: Labels, name: Labels) -> npt.NDArray[np.uint8]:
 
 
 def unknown(size: int) -> I64:
-    """Return an integer column in which nothing is recorded."""
-    return np.full(size, UNKNOWN, np.int64)
+    """Return an integer column in which nothing is recorded; it takes no memory and cannot be written to."""
+    return np.broadcast_to(np.int64(UNKNOWN), size)
 
 
 def no_times(size: int) -> I64:
-    """Return a time column in which nothing is recorded."""
-    return np.full(size, NO_TIME, np.int64)
+    """Return a time column in which nothing is recorded; it takes no memory and cannot be written to."""
+    return np.broadcast_to(np.int64(NO_TIME), size)
+
+
+def _one_value(column: npt.NDArray[Any]) -> bool:
+    """Tell a column of one value, repeated without taking memory."""
+    return column.strides == (0,) and len(column) > 0
+
+
+def _at(column: npt.NDArray[_Cell], index: I64) -> npt.NDArray[_Cell]:
+    """Return the cells at ``index``."""
+    return np.broadcast_to(column[0], len(index)) if _one_value(column) else column[index]
+
+
+def _joined(columns: list[npt.NDArray[_Cell]], order: I64 | None) -> npt.NDArray[_Cell]:
+    """Append columns and order them, at once: two whole tables are enough in memory."""
+    first = columns[0]
+    if all(map(_one_value, columns)) and all(column[0] == first[0] for column in columns):
+        return np.broadcast_to(first[0], sum(map(len, columns)))
+    whole = np.concatenate(columns)
+    return whole if order is None else whole[order]
 
 
 def in_order(start: I64) -> bool:
@@ -198,14 +218,16 @@ class Tasks:
 
     def take(self, index: I64) -> Tasks:
         """Return the tasks at ``index``, in that order."""
-        return self._map(lambda column: column[index], lambda labels: labels.take(index))
+        return self._map(lambda column: _at(column, index), lambda labels: labels.take(index))
 
     def filter(self, mask: Mask) -> Tasks:
         """Return the tasks where ``mask`` holds."""
         if mask.all():
             return self
         index = np.flatnonzero(mask)
-        return self._map(lambda column: column[index], lambda labels: Labels(labels.codes[index], labels.names))
+        return self._map(
+            lambda column: _at(column, index), lambda labels: Labels(_at(labels.codes, index), labels.names)
+        )
 
     def part(self, chosen: slice) -> Tasks:
         """Return a stretch of the tasks, without a copy."""
@@ -264,22 +286,17 @@ class Tasks:
             return parts[0].sorted() if parts else cls.empty()
         start, end = (np.concatenate([getattr(p, name) for p in parts]) for name in ("start", "end"))
         order = None if in_order(start) else sorted_rows(start, end)
-
-        def joined(columns: list[Any]) -> Any:  # and ordered at once: two whole tables are enough in memory
-            whole = np.concatenate(columns)
-            return whole if order is None else whole[order]
-
         new: dict[str, Any] = {}
         for f in fields(cls):
             values = [getattr(p, f.name) for p in parts]
             if f.name == "pmu":
                 names = dict.fromkeys(n for v in values for n in v)
                 new["pmu"] = {
-                    n: joined([p.pmu.get(n, np.full(len(p), np.nan, np.float32)) for p in parts]) for n in names
+                    n: _joined([p.pmu.get(n, np.full(len(p), np.nan, np.float32)) for p in parts], order) for n in names
                 }
             elif isinstance(values[0], Labels):
                 texts = Labels.concat(values)
-                new[f.name] = texts if order is None else Labels(texts.codes[order], texts.names)
+                new[f.name] = texts if order is None else Labels(_at(texts.codes, order), texts.names)
             else:
-                new[f.name] = joined(values)
+                new[f.name] = _joined(values, order)
         return cls(**new)

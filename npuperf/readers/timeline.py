@@ -123,8 +123,11 @@ def _ascend(trace: Trace) -> TraceTimeline:
             found.setdefault(_device_of(trace, pid), []).append(tasks.filter(chosen.pid == pid))
     named = named_operations(trace, collective)
     del parts, chosen, tasks, hardware, collective  # what the host did comes last, as it takes most memory
+    trace.flows = trace.flows.only("fwdbwd")
     devices = {d: Tasks.concat(found.pop(d)) for d in [*found]}
-    host = _host_ops(trace, ops, operators.stack, slices.filter(~_in(slices.pid, _device_pids(trace))))
+    stacks = operators.stack
+    del operators
+    host = _host_ops(trace, ops, stacks, slices.filter(~_in(slices.pid, _device_pids(trace))))
     return TraceTimeline(devices, host, _host_steps(slices), named=named)
 
 
@@ -242,7 +245,7 @@ def _host_ops(trace: Trace, ops: Spans, stacks: Labels, events: Slices) -> HostO
     links = trace.flows.link("fwdbwd")
     arrows = Arrows.build(links.to_tid, links.to_time, links.from_tid, links.from_time)
     frames = user_frames(frames, _spans(events.filter(python)), stacks)
-    return HostOps(ops, stacks, frames, arrows, _host_events(trace, events))
+    return HostOps(ops, stacks, frames, arrows, _host_events(trace, events.afresh()))
 
 
 def _host_events(trace: Trace, events: Slices) -> Spans:
@@ -253,7 +256,8 @@ def _host_events(trace: Trace, events: Slices) -> Spans:
     if collector.any() and steps.any():
         thread = np.where(collector, events.tid[np.flatnonzero(steps)[0]], thread)
     order = sorted_rows(thread, events.start, -events.end)
-    return Spans(events.start[order], events.end[order], thread[order], events.name.take(order).compact())
+    thread, events = thread[order], events.take(order)  # of which columns are made anew: those in the old order may go
+    return Spans(events.start, events.end, thread, events.name.compact())
 
 
 def _spans(slices: Slices) -> Spans:

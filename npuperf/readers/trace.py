@@ -82,6 +82,10 @@ class Slices:
         """Return the events at ``index``, in that order."""
         return Slices(self._columns, index if self._index is None else self._index[index])
 
+    def afresh(self) -> Slices:
+        """Return the same selection without the columns that were made of it."""
+        return Slices(self._columns, self._index)
+
     def column(self, name: str) -> I64 | Labels:
         """Return a column of the selection; that of all events may be of a smaller type."""
         if name not in self._chosen:
@@ -109,6 +113,10 @@ class Flows:
         """Return the arrows of a category: a row per finish whose start was recorded; they may share a start."""
         links = self.links.get(category)
         return links.wide() if links else Links(*[np.empty(0, np.int64)] * 5)
+
+    def only(self, category: str) -> Flows:
+        """Return the arrows of one category only."""
+        return Flows({name: links for name, links in self.links.items() if name == category}, self.events)
 
 
 @dataclass(frozen=True, slots=True)
