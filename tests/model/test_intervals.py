@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -32,7 +34,7 @@ def test_what_lies_in_windows_before_times_and_between_them(seed: int) -> None:
     assert these.within(windows).tolist() == [sum(covered[start:end]) for start, end in pairs]
     times = np.sort(rng.integers(0, _END, 7))
     assert these.before(times).tolist() == [sum(covered[:time]) for time in times.tolist()]
-    assert these.between(times).tolist() == [sum(covered[a:b]) for a, b in zip(times[:-1], times[1:], strict=True)]
+    assert these.between(times).tolist() == [sum(covered[a:b]) for a, b in pairwise(times.tolist())]
     assert these.total() == sum(covered)
 
 
