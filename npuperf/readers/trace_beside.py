@@ -93,12 +93,11 @@ def read_stretches(path: Path, workers: int, progress: Progress | None) -> list[
         header: dict[str, object] = {}
         with ThreadPoolExecutor(max(workers, 1)) as pool, _cleared(waiting):
             helpers = [pool.submit(_help, waiting, found, progress) for _ in range(workers)]
-            while waiting:
-                _, stretch = waiting.popleft()
+            for _, stretch in _taken(waiting.popleft):
                 header |= read_stretch(stretch, gatherer, progress)
             for helper in helpers:
                 helper.result()
-    except (OddStretchError, InputError, OSError, MemoryError):
+    except (OddStretchError, InputError, OSError, MemoryError, RuntimeError):  # the last: no thread can be started
         return None
     return [StretchFound(gatherer.found, header), *(found[at] for at in sorted(found))]
 
@@ -162,6 +161,8 @@ class _StretchPieces(FilePieces):
         raise OddStretchError
 
     def _last(self, rest: bytes) -> list[Event]:
+        if self._left:  # the file became shorter
+            raise OddStretchError
         events = super()._last(rest) if self._stretch.last else self._try(rest)
         if events is None:
             raise OddStretchError
@@ -184,6 +185,13 @@ def _stretches(path: Path) -> Iterator[TraceStretch]:
         yield TraceStretch(path, start, stop, stop == size, first.any_times)
 
 
+def _taken(take: Callable[[], tuple[int, TraceStretch]]) -> Iterator[tuple[int, TraceStretch]]:
+    """Take stretches until there are none; to look first whether there are is no use, with others taking, too."""
+    with suppress(IndexError):
+        while True:
+            yield take()
+
+
 @contextmanager
 def _cleared(waiting: deque[tuple[int, TraceStretch]]) -> Iterator[None]:
     """Let helpers find nothing more to do, whatever happens."""
@@ -200,8 +208,7 @@ def _help(waiting: deque[tuple[int, TraceStretch]], found: dict[int, StretchFoun
     with os.fdopen(os.memfd_create("npuperf"), "rb") as store, _cleared(waiting):
         worker = Worker(_read_into)
         try:
-            while waiting:
-                at, stretch = waiting.pop()
+            for at, stretch in _taken(waiting.pop):
                 worker.hand((stretch, Path(f"/proc/{os.getpid()}/fd/{store.fileno()}")))
                 size = worker.answer()()
                 with mmap.mmap(store.fileno(), size, prot=mmap.PROT_READ) as stored:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from build import K, events
@@ -150,6 +152,35 @@ def _died(worker: object) -> None:
     from npuperf.process import WorkerDiedError
 
     raise WorkerDiedError(-9)
+
+
+def test_a_file_cut_behind_an_event_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [json.dumps(e) for e in events(KERNELS)]
+    path = write(tmp_path / "trace.json", f"[{', '.join(made)}]")
+    cut_stretches = trace_beside._stretches
+
+    def cutting(path: Path) -> list[TraceStretch]:
+        found = list(cut_stretches(path))
+        os.truncate(path, len("[" + ", ".join(made[:200])))
+        return found
+
+    with monkeypatch.context() as patch:
+        in_stretches(patch, 3_000)
+        patch.setattr(trace_beside, "_stretches", cutting)
+        stretched = told(path)
+    assert stretched == told(path)
+    assert "the list of events is not closed" in str(stretched[-1])
+
+
+def test_no_threads_to_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(thread: Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    path = write(tmp_path / "trace.json", json.dumps(events(KERNELS)))
+    whole = told(path)
+    in_stretches(monkeypatch)
+    monkeypatch.setattr(Thread, "start", refused)
+    assert told(path) == whole
 
 
 def test_progress_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
