@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import mmap
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -23,8 +24,8 @@ from npuperf.readers.cells import integer, nanoseconds
 
 #: Numbers, codes of words, answers, or ids that are Arrow's texts.
 Column = npt.NDArray[Any] | pa.Array
-#: An array of so many bytes is memory of its own, whatever was freed before (glibc's threshold grows to 32 MB).
-_LARGE_BYTES: Final = 48 << 20
+#: Bytes by which a growing column grows.
+_GROWTH_BYTES: Final = 4 << 20
 
 
 class Words(dict[Any, int]):
@@ -154,7 +155,7 @@ def give_back() -> None:
 
 
 class GrowingColumn:
-    """A column that is appended to, in arrays so large that they come from the system and go back to it.
+    """A column that is appended to, in memory that comes from the system and goes back to it.
 
     What of them is not used yet takes no memory. A first part stays as it is until there is a second.
     """
@@ -180,7 +181,7 @@ class GrowingColumn:
         while len(part):
             if self._open is None or part.dtype != self._open.dtype or self._used == len(self._open):
                 self._close()
-                self._open = np.empty(_LARGE_BYTES // part.itemsize, part.dtype)
+                self._open = _fresh(part.dtype)
             size = min(len(part), len(self._open) - self._used)
             self._open[self._used : self._used + size] = part[:size]
             self._used += size
@@ -196,6 +197,15 @@ class GrowingColumn:
         self._close()
         parts, self._parts = self._parts, []
         return joined(parts)
+
+
+def _fresh(dtype: np.dtype[Any]) -> Any:
+    """Return an array in memory of its own: what malloc has of that size may stay in the heap when it is freed."""
+    try:
+        memory = mmap.mmap(-1, _GROWTH_BYTES, access=mmap.ACCESS_COPY)  # nobody else's
+    except OSError as error:
+        raise MemoryError from error
+    return np.frombuffer(memory, dtype, _GROWTH_BYTES // dtype.itemsize)
 
 
 def _grows(part: Any) -> bool:

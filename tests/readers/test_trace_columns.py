@@ -60,7 +60,7 @@ def test_ids_are_equal_where_they_were() -> None:
 @pytest.mark.parametrize("seed", range(30))
 def test_columns_in_pieces_are_the_same_as_at_once(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     source = random.Random(seed)
-    monkeypatch.setattr(trace_columns, "_LARGE_BYTES", source.choice([8, 100, 1_000]))
+    monkeypatch.setattr(trace_columns, "_GROWTH_BYTES", source.choice([8, 100, 1_000]))
     monkeypatch.setattr(trace_gather, "_PIECES_TO_JOIN", source.choice([1, 3, 64]))
     columns = PiecedColumns()
     expected: dict[str, list[int]] = {"a": [], "b": [], "c": []}
