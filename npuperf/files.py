@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +20,15 @@ MANIFEST: Final = "npuperf.json"
 def shown(path: str | Path) -> str:
     """Return how to call a path in a message or a command: relative where that is shorter."""
     return min(str(path), os.path.relpath(path), key=len)
+
+
+def total_bytes(files: Iterable[Path]) -> int:
+    """Return how large files are together; reading those that cannot be asked says why."""
+    total = 0
+    for file in files:
+        with suppress(OSError):
+            total += file.stat().st_size
+    return total
 
 
 def read_object(path: Path) -> dict[str, Any]:

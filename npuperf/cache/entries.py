@@ -65,6 +65,7 @@ class Cache:
             if sum(map(len, pieces)) <= self.limit:
                 self._write(self._path(key), pieces)
                 self._make_room()
+                self._tidy()
 
     def clear(self, root: Path) -> tuple[int, int]:
         """Remove the entries about a path and what lies below it; return how many, and their bytes.
@@ -75,6 +76,7 @@ class Cache:
         every = _is_below(os.path.realpath(self.folder), wanted)
         found = list(self._entries())
         removed = [size for path, size, _ in found if (every or _is_below(_root(path), wanted)) and _remove(path)]
+        self._tidy()
         with suppress(OSError):
             self.folder.rmdir()  # if nothing else is there
         return len(removed), sum(removed)
@@ -97,12 +99,15 @@ class Cache:
             raise
 
     def _make_room(self) -> None:
-        """Remove the entries that were longest not asked for, and what was begun and never ended."""
+        """Remove the entries that were longest not asked for."""
         room = self.limit
         for path, size, _ in sorted(self._entries(), key=lambda entry: -entry[2]):
             room -= size
             if room < 0:
                 _remove(path)
+
+    def _tidy(self) -> None:
+        """Remove what was begun and never ended."""
         for path in self.folder.glob(f"{_BEGUN}*"):
             with suppress(OSError):
                 if path.lstat().st_mtime < time.time() - _LEFT_BEHIND:

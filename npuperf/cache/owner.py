@@ -23,6 +23,7 @@ def secret() -> bytes:
     with tempfile.NamedTemporaryFile(dir=path.parent) as file:  # which only its owner may read
         file.write(os.urandom(_BYTES))
         file.flush()
+        os.fsync(file.fileno())  # a secret that is empty after a crash would be the end of the cache
         with suppress(FileExistsError):  # made by another process at the same time
             path.hardlink_to(file.name)
     return _read(path)
@@ -35,6 +36,8 @@ def own_folder(variable: str, usual: str) -> Path:
         base = Path(given) if Path(given).is_absolute() else Path.home() / usual
     except RuntimeError as error:
         raise ValueError("no home") from error
+    if not base.is_absolute():
+        raise ValueError("a home that depends on where a command is started")
     return base / "npuperf"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from npuperf.cache.owner import own_folder
-from npuperf.files import MANIFEST
+from npuperf.files import MANIFEST, total_bytes
 
 if TYPE_CHECKING:
     from npuperf.cache.entries import Cache
@@ -26,7 +26,7 @@ _WORTH_KEEPING: Final = 4 << 20
 
 def cache_of(path: Path, files: Iterable[Path]) -> Cache | None:
     """Return the cache for what lies at a path, or None where there is none or it would not pay for these files."""
-    if os.environ.get(_OFF) or _bytes(files) < _WORTH_KEEPING:
+    if os.environ.get(_OFF) or total_bytes(files) < _WORTH_KEEPING:
         return None
     from npuperf.cache.entries import Cache  # of no use to a small recording
 
@@ -38,8 +38,16 @@ def clear(path: Path) -> tuple[int, int]:
     """Remove all entries about a path and what lies below it; return how many, and their bytes."""
     from npuperf.cache.entries import Cache
 
-    cleared = [Cache(folder, _limit()).clear(path) for folder in _folders(path)]
+    runs = (folder for run in _runs_below(path) for folder in _folders(run))
+    cleared = [Cache(folder, _limit()).clear(path) for folder in dict.fromkeys((*_folders(path), *runs))]
     return sum(number for number, _ in cleared), sum(size for _, size in cleared)
+
+
+def _runs_below(path: Path) -> Iterator[Path]:
+    """Yield the run directories below a path."""
+    for folder, _, names in os.walk(path):
+        if MANIFEST in names:
+            yield Path(folder)
 
 
 def _folders(path: Path) -> Iterator[Path]:
@@ -54,13 +62,5 @@ def _folders(path: Path) -> Iterator[Path]:
 
 
 def _limit() -> int:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)", os.environ.get(_SIZE, "").strip().upper())
+    found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,15})?)([KMGT]?)", os.environ.get(_SIZE, "").strip().upper())
     return int(float(found[1]) * 1024 ** " KMGT".index(found[2] or " ")) if found else _USUAL_SIZE
-
-
-def _bytes(files: Iterable[Path]) -> int:
-    total = 0
-    for file in files:
-        with suppress(OSError):  # reading it says why
-            total += file.stat().st_size
-    return total

@@ -5,9 +5,9 @@ Tables and timelines of a source are joined to device profiles, exact data befor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from npuperf.cache.fingerprint import EntryKey, paths_of
 from npuperf.cache.places import cache_of
 from npuperf.errors import InputError
+from npuperf.files import total_bytes
 from npuperf.messages import Message, say
 from npuperf.model.chip import Cores, cores_of_soc
 from npuperf.model.device import Context, DeviceProfile, VendorStep
@@ -298,7 +299,7 @@ class Recording:
     @property
     def timeline_bytes(self) -> int:
         """How many bytes the progress of reading adds up to."""
-        return _bytes({file for source in self.sources for file in _told_of(source)})
+        return total_bytes({file for source in self.sources for file in _told_of(source)})
 
     @property
     def profiles(self) -> list[DeviceProfile]:
@@ -326,14 +327,14 @@ class Recording:
         told = (lambda _: finished()) if finished else None
         if self.keep or engine is None:
             return map_ranks(partial(self._read_and, work, progress=progress), self._slots, finished=told)
-        sizes = [_bytes(source.data_files()) for source in self.sources]
+        sizes = [total_bytes(source.data_files()) for source in self.sources]
         fitted = engine.fitted(sizes)
         here = fitted.name == "serial"
         there = _read_alone if fitted.name == "processes" else _read_there
 
         def report(at: int) -> None:
             if progress is not None and not here:
-                progress(_bytes(_told_of(self.sources[at])))
+                progress(total_bytes(_told_of(self.sources[at])))
             if finished is not None:
                 finished()
 
@@ -369,14 +370,6 @@ def _told_of(source: Source) -> list[Path]:
     return [file for file in source.timeline if file.suffix != ".gz"]
 
 
-def _bytes(files: Iterable[Path]) -> int:
-    total = 0
-    for file in files:
-        with suppress(OSError):  # reading it says why
-            total += file.stat().st_size
-    return total
-
-
 def _read_and(work: Callable[[Reading], R], source: Source, progress: Progress | None, cache: Cache | None) -> R:
     """Read a source, or recall it, and reduce it.
 
@@ -388,7 +381,7 @@ def _read_and(work: Callable[[Reading], R], source: Source, progress: Progress |
     kept = cache.get(key, _Kept)
     if kept is not None:
         if progress is not None:
-            progress(_bytes(_told_of(source)))
+            progress(total_bytes(_told_of(source)))
         return work(Reading(source, kept.log, kept.profiles))
     reading = _reading(source, progress)
     reduced = work(reading)

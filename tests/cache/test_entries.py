@@ -262,6 +262,13 @@ def test_without_a_home_there_is_no_cache(tmp_path: Path, monkeypatch: pytest.Mo
     assert clear(tmp_path) == (0, 0)
 
 
+@pytest.mark.parametrize("given", ["a", "./a"])
+def test_a_home_that_is_relative_is_none(given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", given)
+    assert cache_of(tmp_path, [big_file(tmp_path)]) is None
+
+
 def big_file(folder: Path) -> Path:
     path = folder / "big.csv"
     with path.open("wb") as file:
@@ -288,7 +295,16 @@ def test_where_entries_lie(tmp_path: Path, home: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize(
     ("given", "limit"),
-    [("500", 500), ("1k", 1024), ("1.5M", 3 << 19), ("3G", 3 << 30), ("0", 0), ("lots", 2 << 30), ("-1", 2 << 30)],
+    [
+        ("500", 500),
+        ("1k", 1024),
+        ("1.5M", 3 << 19),
+        ("3G", 3 << 30),
+        ("0", 0),
+        ("lots", 2 << 30),
+        ("-1", 2 << 30),
+        ("9" * 400, 2 << 30),
+    ],
 )
 def test_how_much_there_may_be(given: str, limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NPUPERF_CACHE_SIZE", given)
@@ -316,5 +332,19 @@ def test_clearing_removes_what_is_about_a_path_and_below_it(tmp_path: Path, home
     own = Cache(run / ".cache", 1 << 20)
     own.put(EntryKey(str(run), f"{5:064x}"), value())
     own.put(EntryKey("/where/it/was/recorded", f"{6:064x}"), value())
+    abandoned = own.folder / ".begun-by-who-was-killed"
+    abandoned.touch()
+    os.utime(abandoned, (1_700_000_000, 1_700_000_000))
     assert clear(run)[0] == 2
     assert not own.folder.exists()
+
+
+def test_clearing_reaches_the_run_directories_below(tmp_path: Path) -> None:
+    run, other = tmp_path / "all" / "run", tmp_path / "run"
+    for folder in (run, other):
+        folder.mkdir(parents=True)
+        (folder / MANIFEST).write_text("{}")
+        Cache(folder / ".cache", 1 << 20).put(EntryKey(str(folder), "ab" * 32), value())
+    assert clear(tmp_path / "all")[0] == 1
+    assert not (run / ".cache").exists()
+    assert (other / ".cache").exists()
