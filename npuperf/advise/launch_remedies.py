@@ -32,7 +32,7 @@ from npuperf.advise.requirements import (
 from npuperf.host.mode import ACLOP_CALL, is_compiled
 from npuperf.messages import say
 from npuperf.model.chip import product_of_soc
-from npuperf.model.groups import distinct
+from npuperf.model.groups import distinct, numbered
 from npuperf.scopes.view import DeviceView
 
 _TORCHAIR: Final = say("TorchAir, overview and reduce-overhead: constraints")
@@ -50,16 +50,23 @@ _LAUNCHES: Final = say("every launch costs the host its time, however much work 
 
 def _recurring(view: DeviceView) -> bool | None:
     """Tell whether kernels come with the same input shapes in every step."""
+    share = view.part(_recurring_share)
+    return None if np.isnan(share) else share >= view.thresholds.enough_data
+
+
+def _recurring_share(view: DeviceView) -> float:
+    """Return the share of kernels that come with the same input shapes in every step, NaN where that is not known."""
     tasks = view.tasks
     chosen = view.compute & tasks.shapes.known() & np.isin(tasks.step, view.steps)
     if len(view.steps) < 2 or not chosen.any():
-        return None
-    kind = tasks.name.codes[chosen].astype(np.int64) * (len(tasks.shapes.names) + 1) + tasks.shapes.codes[chosen]
-    _, kind = np.unique(kind, return_inverse=True)
-    _, step = np.unique(tasks.step[chosen], return_inverse=True)
+        return np.nan
+    _, kind = numbered(
+        tasks.name.codes[chosen].astype(np.int64) * (len(tasks.shapes.names) + 1) + tasks.shapes.codes[chosen]
+    )
+    _, step = numbered(tasks.step[chosen])
     once = distinct(kind * len(view.steps) + step)
     steps = np.bincount(once // len(view.steps))
-    return float((steps[kind] == len(view.steps)).mean()) >= view.thresholds.enough_data
+    return float((steps[kind] == len(view.steps)).mean())
 
 
 def _captures(view: DeviceView) -> bool | None:

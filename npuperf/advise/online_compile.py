@@ -56,7 +56,7 @@ class Calls(Struct, frozen=True):
         call = call[np.argsort(events.start[call], kind="stable")]
         number = np.full(len(events), NONE)
         number[call] = np.arange(len(call))
-        launched = np.flatnonzero(tasks.launched & (tasks.work == Work.COMPUTE))
+        launched = np.flatnonzero(tasks.launched & (tasks.work == Work.COMPUTE)) if len(call) else call
         at = nesting.nearest(nesting.at(tasks.launch_thread[launched], tasks.launch_start[launched]), is_call)
         launched, owner = launched[at >= 0], number[at[at >= 0]]
         main = _longest(owner, launched, tasks.dur, len(call))

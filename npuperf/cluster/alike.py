@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from npuperf.model.groups import numbered, sorted_rows
 from npuperf.model.labels import F64, I64
 
 
@@ -14,8 +15,8 @@ def alike(*keys: npt.NDArray[Any]) -> I64:
     """Number the rows so that those have the same number, 0, 1, …, that are equal in every key."""
     number = np.zeros(len(keys[0]), np.int64)
     for key in keys:
-        values, place = np.unique(key, return_inverse=True)
-        number = np.unique(number * max(len(values), 1) + place.reshape(-1), return_inverse=True)[1].reshape(-1)
+        values, place = numbered(key)
+        number = numbered(number * max(len(values), 1) + place)[1]
     return number
 
 
@@ -55,7 +56,8 @@ def class_text(power: int) -> str | None:
 def _by_kind(kind: I64, values: npt.NDArray[Any], kinds: int) -> tuple[F64, I64, I64]:
     """Return the values ordered within their kinds, where each kind begins, and how many it has."""
     count = np.bincount(kind, minlength=kinds)
-    return values[np.lexsort((values, kind))].astype(np.float64), np.cumsum(count) - count, count
+    order = np.lexsort((values, kind)) if values.dtype.kind == "f" else sorted_rows(kind, values)
+    return values[order].astype(np.float64), np.cumsum(count) - count, count
 
 
 def _mean_of(ordered: F64, low: I64, high: I64, there: npt.NDArray[np.bool_]) -> F64:

@@ -20,11 +20,14 @@ class Intervals:
     def union(cls, start: I64, end: I64) -> Intervals:
         """Merge any intervals; overlapping and touching ones become one, empty ones vanish."""
         real = end > start
-        start, end = start[real], end[real]
+        if not real.all():
+            start, end = start[real], end[real]
         if not len(start):
             return cls(start, end)
-        order = np.argsort(start, kind="stable")
-        start, reach = start[order], np.maximum.accumulate(end[order])
+        if (start[1:] < start[:-1]).any():
+            order = np.argsort(start, kind="stable")
+            start, end = start[order], end[order]
+        reach = np.maximum.accumulate(end)
         fresh = np.append(True, start[1:] > reach[:-1])
         first = np.flatnonzero(fresh)
         last = np.append(first[1:], len(start)) - 1
