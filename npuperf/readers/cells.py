@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -25,7 +26,9 @@ from npuperf.units import NS_PER_US
 #: Times in µs with picoseconds: 16 digits of an epoch stay exact.
 TIME_TYPE: Final = pa.decimal128(30, 6)
 #: Times beyond this many ns (the year 2096) are damage; differences of sane ones fit into 64 bits.
-LATEST_NS: Final = 4 * 10**18
+_LATEST_NS: Final = 4 * 10**18
+#: Characters of a time that fits 64 bits, the point included.
+_LONGEST: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,7 @@ def exact_times(column: pa.ChunkedArray | pa.Array, scale: int) -> I64:
     if scale >= 10**7:  # a product with more digits than the smaller type has
         column = column.cast(pa.decimal256(30, 6))
     ns = pc.round(pc.multiply(column, pa.scalar(decimal.Decimal(scale))), ndigits=0)
-    sane = pc.less(pc.abs(ns), pa.scalar(decimal.Decimal(LATEST_NS)))
+    sane = pc.less(pc.abs(ns), pa.scalar(decimal.Decimal(_LATEST_NS)))
     return _numpy(pc.if_else(sane, ns, None).cast(pa.int64(), safe=False), NO_TIME)
 
 
@@ -153,7 +156,7 @@ def nanoseconds(values: Sequence[Any]) -> I64:
     if not len(values):
         return np.empty(0, np.int64)
     texts = _texts(values)
-    fast = _ns_of_equal_length(texts)
+    fast = times_by_position(texts)
     if fast is not None:
         return fast
     if not isinstance(values[0], msgspec.Raw):
@@ -168,23 +171,35 @@ def nanoseconds(values: Sequence[Any]) -> I64:
     return np.asarray(pc.fill_null(whole.cast(pa.int64(), safe=False), -1).to_numpy(), np.int64)
 
 
-def _ns_of_equal_length(texts: pa.Array) -> I64 | None:
-    """Convert times that all look like ``1736413971558972.912``, as exporters write them: digits by position."""
-    if texts.null_count or not len(texts):
+def times_by_position(text: pa.Array) -> I64 | None:
+    """Convert µs that all look like ``1736413971558972.912``, with a tab behind or without."""
+    if text.null_count or not len(text):
         return None
-    offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    offsets, data = characters(text)
     width = int(offsets[1] - offsets[0])
-    if not 5 <= width <= 20 or (np.diff(offsets) != width).any():
+    if not 5 <= width <= _LONGEST + 1 or (np.diff(offsets) != width).any():
         return None
-    characters = np.frombuffer(texts.buffers()[2], np.uint8)[offsets[0] : offsets[-1]].reshape(-1, width)
-    digits = np.delete(characters, width - 4, axis=1) - np.uint8(ord("0"))
-    if (characters[:, width - 4] != ord(".")).any() or (digits > 9).any():
+    cells = data.reshape(-1, width)
+    if (cells[:, -1] == ord("\t")).all():
+        width -= 1
+    point = width - 4
+    digits = cells[:, :width] - np.uint8(ord("0"))
+    if not 1 <= point <= _LONGEST - 4 or (cells[:, point] != ord(".")).any():
         return None
-    ns = np.zeros(len(texts), np.int64)
-    for place in range(width - 1):
-        ns *= 10
+    if np.count_nonzero(digits > 9) != len(text):  # the points
+        return None
+    ns = np.zeros(len(text), np.uint64)
+    for place in (*range(point), *range(point + 1, width)):
+        ns *= np.uint64(10)
         ns += digits[:, place]
-    return ns
+    return ns.astype(np.int64) if (ns < _LATEST_NS).all() else None
+
+
+def characters(text: pa.Array) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
+    """Return where the cells begin and end, from 0, and their characters."""
+    _, offsets, data = text.buffers()
+    places = np.frombuffer(offsets, np.int32)[text.offset : text.offset + len(text) + 1]
+    return places - places[0], np.frombuffer(data or b"", np.uint8)[places[0] : places[-1]]
 
 
 def _texts(values: Sequence[Any]) -> pa.Array:

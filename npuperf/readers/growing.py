@@ -15,14 +15,19 @@ import pyarrow.compute as pc
 from npuperf.model.columns import UNSET_INTS, Kind
 from npuperf.model.labels import F32, I64, Labels
 from npuperf.model.tasks import NO_TIME, UNKNOWN
-from npuperf.readers.cells import LATEST_NS, TIME_TYPE, exact_times, scale_of, tidy_labels
+from npuperf.readers.cells import (
+    TIME_TYPE,
+    characters,
+    exact_times,
+    scale_of,
+    tidy_labels,
+    times_by_position,
+)
 from npuperf.units import NS_PER_US
 
 #: Below so many ns a float of µs is right to a thousandth of a ns, as long as it is not about to be rounded.
 _FLOAT_NS: Final = 1 << 42
 _NEAR_HALF: Final = 0.498
-#: Characters of a time that fits 64 bits, the point included.
-_LONGEST: Final = 20
 
 
 class CleanColumn(Protocol):
@@ -138,7 +143,7 @@ def _clean_times(text: pa.Array, scale: int | None) -> tuple[I64, int] | None:
     Exporters write epochs in one length and durations in few digits: neither needs exact decimals.
     """
     if scale == NS_PER_US:
-        ns = _by_position(text)
+        ns = times_by_position(text)
         ns = _by_float(text) if ns is None else ns
         if ns is not None:
             return ns, scale
@@ -150,33 +155,9 @@ def _clean_times(text: pa.Array, scale: int | None) -> tuple[I64, int] | None:
     return exact_times(exact, scale), scale
 
 
-def _by_position(text: pa.Array) -> I64 | None:
-    """Convert µs that all look like ``1736413971558972.912``, with a tab behind or without."""
-    if text.null_count or not len(text):
-        return None
-    offsets, data = _buffers(text)
-    width = int(offsets[1] - offsets[0])
-    if not 5 <= width <= _LONGEST + 1 or (np.diff(offsets) != width).any():
-        return None
-    cells = data.reshape(-1, width)
-    if (cells[:, -1] == ord("\t")).all():
-        width -= 1
-    point = width - 4
-    digits = cells[:, :width] - np.uint8(ord("0"))
-    if not 1 <= point <= _LONGEST - 4 or (cells[:, point] != ord(".")).any():
-        return None
-    if np.count_nonzero(digits > 9) != len(text):  # the points
-        return None
-    ns = np.zeros(len(text), np.uint64)
-    for place in (*range(point), *range(point + 1, width)):
-        ns *= np.uint64(10)
-        ns += digits[:, place]
-    return ns.astype(np.int64) if (ns < LATEST_NS).all() else None
-
-
 def _by_float(text: pa.Array) -> I64 | None:
     """Convert µs by way of floats, where that is exact: plain, short numbers that are not about to be rounded."""
-    if not len(text) or (_buffers(text)[1] > ord("9")).any():
+    if not len(text) or (characters(text)[1] > ord("9")).any():
         return None
     try:
         us = text.cast(pa.float64())
@@ -188,10 +169,3 @@ def _by_float(text: pa.Array) -> I64 | None:
     if np.count_nonzero(exact) != len(ns) - us.null_count:
         return None
     return np.where(np.isnan(ns), NO_TIME, whole).astype(np.int64)
-
-
-def _buffers(text: pa.Array) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
-    """Return where the cells begin and end, from 0, and their characters."""
-    _, offsets, data = text.buffers()
-    places = np.frombuffer(offsets, np.int32)[text.offset : text.offset + len(text) + 1]
-    return places - places[0], np.frombuffer(data or b"", np.uint8)[places[0] : places[-1]]

@@ -15,10 +15,10 @@ from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from npuperf.errors import InputError
 from npuperf.messages import say, say_n
+from npuperf.model.groups import numbered
 from npuperf.model.labels import F32, F64, I64, Labels
 from npuperf.model.tasks import UNKNOWN
 from npuperf.readers.cells import integer
@@ -28,8 +28,6 @@ from npuperf.readers.sqlite_arrow import ArrowDatabase, NotInBulkError, open_arr
 T = TypeVar("T")
 
 _BATCH: Final = 100_000
-#: Ids that lie further apart are sorted, rather than looked up in a table.
-_DENSE: Final = 1 << 22
 #: Of SQLite's file format: the header's size, and where in it the number of pages stands.
 _HEADER_BYTES, _PAGE_COUNT = 100, 28
 
@@ -103,21 +101,10 @@ class Database:
 
     def text(self, ids: I64) -> Labels:
         """Turn string ids into labels; unknown ids and "N/A" become "not recorded"."""
-        values, codes = _numbered(ids)
+        values, codes = numbered(ids)
         names = [self.strings.get(int(v)) for v in values]
         tidy = Labels.of([None if n in (None, "", "N/A") else n for n in names])
         return Labels(tidy.codes[codes].astype(np.int32), tidy.names)
-
-
-def _numbered(ids: I64) -> tuple[I64, NDArray[np.integer]]:
-    """Return the different ids in order, and each id's place among them; in sound files ids are small."""
-    low = int(ids.min()) if len(ids) else 0
-    spread = int(ids.max()) - low + 1 if len(ids) else 0
-    if spread > _DENSE:
-        return np.unique(ids, return_inverse=True)
-    there = np.zeros(spread, np.bool_)
-    there[ids - low] = True
-    return np.flatnonzero(there) + low, (np.cumsum(there, dtype=np.int32) - 1)[ids - low]
 
 
 @contextmanager
