@@ -61,9 +61,9 @@ def run(
     """Analyze everything at the request's path, or a recording of it that is open already.
 
     ``progress`` gets the number of bytes read since its last call; ``finished`` is called after each rank; ``settled``
-    gets the result if it would be the same again: no source failed, as one does whose worker dies. Raises InputError
-    when nothing can be read, UsageError when the rank, device or step asked for is not there, or an expression or
-    engine cannot be.
+    gets the result if it would be the same again: no source failed, as one does whose worker dies, and no file that
+    the system may let us read another time. Raises InputError when nothing can be read, UsageError when the rank,
+    device or step asked for is not there, or an expression or engine cannot be.
     """
     for expression in request.what_if:
         (check if names_ranks(expression) else parse)(expression)
@@ -86,7 +86,7 @@ def run(
     result = _result(request, recording, sources, context, thresholds)
     gates = [judge_cores(e, [x.checked[i] for x in examined if x.checked]) for i, e in enumerate(request.expect)]
     judged = structs.replace(result, gates=(*gates, *(judge_gate(condition, result) for condition in conditions)))
-    if settled is not None and not errors:
+    if settled is not None and not errors and all(log.settled for log in (context, *(s.log for s in sources))):
         settled(judged)
     return judged
 

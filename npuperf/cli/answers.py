@@ -34,17 +34,16 @@ class Question:
     def of(cls, request: AnalyzeRequest, *, cached: bool) -> Question:
         """Look for files at the request's path. Raises InputError when nothing is there that could be read."""
         sources, notes = find(request.path)
-        files = [file for source in sources for file in paths_of(source)]
-        cache = cache_of(request.path, files) if cached else None
-        return cls(request, sources, notes, cache, _key(request, sources, notes, files) if cache else None)
+        cache = cache_of(request.path, _files(sources)) if cached else None
+        return cls(request, sources, notes, cache, _key(request, sources, notes) if cache else None)
 
     def answer(self) -> Result | None:
         """Return the answer, if it is known."""
         return self.cache.get(self.key, Result) if self.cache and self.key else None
 
     def keep(self, result: Result) -> None:
-        """Remember the answer."""
-        if self.cache and self.key:
+        """Remember the answer, unless files changed meanwhile: then who knows what was read."""
+        if self.cache and self.key and self.key == _key(self.request, self.sources, self.notes):
             self.cache.put(self.key, result)
 
     def open(self) -> Recording:
@@ -54,14 +53,18 @@ class Question:
         return Recording(self.request.path, self.sources, self.notes, keep=False, cache=self.cache)
 
 
-def _key(request: AnalyzeRequest, sources: list[Source], notes: list[Message], files: list[Path]) -> EntryKey | None:
+def _key(request: AnalyzeRequest, sources: list[Source], notes: list[Message]) -> EntryKey | None:
     """Return the key of the answer, which also depends on the files that this profile is held against."""
     try:
         beside = find(request.before)[0] if request.before else []
     except InputError:  # whoever reads them says why
         return None
-    more = [file for source in beside for file in paths_of(source)]
-    return EntryKey.of(request.path, (*files, *more, *_logs(request.plog)), request, sources, notes, beside)
+    files = (*_files(sources), *_files(beside), *_logs(request.plog))
+    return EntryKey.of(request.path, files, request, sources, notes, beside)
+
+
+def _files(sources: list[Source]) -> Iterator[Path]:
+    return (file for source in sources for file in paths_of(source))
 
 
 def _logs(plog: Path | None) -> Iterator[Path]:

@@ -13,6 +13,7 @@ class ReadLog:
     """Notes of one reading. Each message of ``missing`` has the parameters ``what`` and ``consequence``.
 
     ``events``: how many events with a duration the timeline has, of the host too; ``kineto``: which dialect it is in.
+    ``settled``: no file failed in a way that may be over the next time.
     """
 
     files: list[str] = field(default_factory=list)
@@ -21,6 +22,7 @@ class ReadLog:
     missing: list[Message] = field(default_factory=list)
     kineto: bool = False
     events: int = 0
+    settled: bool = True
 
     def use(self, *files: object) -> None:
         """Record files that were read."""
@@ -40,5 +42,6 @@ class ReadLog:
         self.files += other.files
         self.lost += other.lost
         self.missing += other.missing
+        self.settled &= other.settled
         for message in other.warnings:
             self.warn(message)

@@ -160,6 +160,7 @@ def read_source(source: Source, log: ReadLog, progress: Progress | None = None) 
         raise found.failure()
     for failure in found.failures:
         log.warn(say("{failure}; the other files were used", failure=failure.what))
+        log.settled &= not isinstance(failure.__cause__, OSError)  # else the file itself is at fault
     log.missing += _missing(found)
     devices = merge(kernels, timeline, source, log)
     if not devices and timeline is None and not vendor and not recorded and found.failures:
@@ -375,7 +376,7 @@ def _read_and(work: Callable[[Reading], R], source: Source, progress: Progress |
 
     What is new to the cache is put there at the end: on its way it takes memory, of which the work needs most.
     """
-    key = EntryKey.of(source.root, paths_of(source), source) if cache else None
+    key = _key(source) if cache else None
     if cache is None or key is None:
         return work(_reading(source, progress))
     kept = cache.get(key, _Kept)
@@ -385,9 +386,14 @@ def _read_and(work: Callable[[Reading], R], source: Source, progress: Progress |
         return work(Reading(source, kept.log, kept.profiles))
     reading = _reading(source, progress)
     reduced = work(reading)
-    if reading.error is None:  # else it may be another one the next time
+    settled = reading.error is None and reading.log.settled  # else it may be another one the next time
+    if settled and key == _key(source):  # else who knows what was read
         cache.put(key, _Kept(reading.log, reading.profiles))
     return reduced
+
+
+def _key(source: Source) -> EntryKey | None:
+    return EntryKey.of(source.root, paths_of(source), source)
 
 
 def _read_there(work: Callable[[Reading], R], source: Source, cache: Cache | None) -> R:

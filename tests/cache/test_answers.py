@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -15,7 +16,13 @@ from conftest import run_cli
 
 from npuperf.cache import places
 from npuperf.cache.owner import secret
+from npuperf.errors import unreadable
 from npuperf.files import MANIFEST
+from npuperf.model.device import DeviceProfile
+from npuperf.readers.find import Source
+from npuperf.readers.kernels import Kernels
+from npuperf.readers.log import ReadLog
+from npuperf.readers.recording import read_source
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = ROOT / "samples"
@@ -160,6 +167,42 @@ def test_a_source_that_failed_is_read_again(tmp_path: Path) -> None:
     assert first == second == said(path, "--format", "json", "--no-cache")
     assert str(output) in str(json.loads(first)["input"]["warnings"])
     assert kept(tmp_path) == 3  # the columns of the other ranks, and no result
+
+
+def test_a_file_that_the_system_did_not_let_us_read_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = copied("transformer_ascend_pt", tmp_path)
+
+    def broken(source: Source, log: ReadLog) -> Kernels:
+        raise unreadable(source.kernels[0], OSError(errno.EIO, "Input/output error")) from OSError()
+
+    with monkeypatch.context() as patched:
+        patched.setattr("npuperf.readers.recording.read_kernels", broken)
+        assert "Input/output error" in said(path, "--full")
+    assert kept(tmp_path) == 0
+    assert said(path) == said(path, "--no-cache")
+    assert kept(tmp_path) == 2
+
+
+def test_what_changes_while_it_is_read_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = copied("transformer_ascend_pt", tmp_path)
+    fresh = said(path, "--no-cache")
+    table = min(path.rglob("kernel_details.csv"))
+    whole = table.read_bytes()
+
+    def reading(source: Source, log: ReadLog, progress: None) -> list[DeviceProfile]:
+        table.write_bytes(b"".join(whole.splitlines(keepends=True)[:-20]))
+        os.utime(table, (1_700_000_100, 1_700_000_100))
+        return read_source(source, log, progress)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("npuperf.readers.recording.read_source", reading)
+        assert said(path, "--engine", "serial") != fresh
+    assert kept(tmp_path) == 0
+    table.write_bytes(whole)
+    os.utime(table, (1_700_000_000, 1_700_000_000))
+    assert said(path, "--engine", "serial") == fresh
 
 
 def test_a_run_directory_keeps_its_own_and_is_not_read_for_it(tmp_path: Path, home: Path) -> None:
