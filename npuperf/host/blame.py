@@ -85,20 +85,22 @@ def blame_waits(gaps: Gaps, threads: HostThreads, nesting: Nesting, skew: int) -
 def blame(chain: tuple[I64, ...], start: I64, end: I64, nesting: Nesting) -> Pieces:
     """Cut intervals (host clock) into pieces by innermost event, passing idle time on along the chain of threads.
 
-    The last answer counts where no thread of the chain was busy: the frame or range it was in, or NONE.
+    The last answer counts where no thread of the chain was busy: the frame or range it was in, or NONE. A thread that
+    stands in the chain several times in a row, to its end, is asked once.
     """
     busy = np.append(nesting.busy, False)  # the last place is that of NONE
     owner, done = np.arange(len(start)), []
     for level, thread in enumerate(chain):
         pieces = nesting.pieces(thread[owner], start, end)
-        if level == len(chain) - 1:
-            done.append(Pieces(owner[pieces.owner], pieces.start, pieces.end, pieces.event))
-            break
-        active = busy[pieces.event]
-        mine = pieces.filter(active)
+        others = np.zeros(len(thread), np.bool_)
+        for later in chain[level + 1 :]:
+            others |= later != thread
+        passed = others[owner][pieces.owner] & ~busy[pieces.event]
+        mine, rest = pieces.filter(~passed), pieces.filter(passed)
         done.append(Pieces(owner[mine.owner], mine.start, mine.end, mine.event))
-        rest = pieces.filter(~active)
         owner, start, end = owner[rest.owner], rest.start, rest.end
+        if not len(owner):
+            break
     return Pieces.join(done)
 
 

@@ -49,6 +49,8 @@ class Pieces(Struct, frozen=True):
     @classmethod
     def join(cls, parts: list[Pieces]) -> Pieces:
         """Append pieces."""
+        if len(parts) == 1:
+            return parts[0]
         return cls(
             np.concatenate([p.owner for p in parts]),
             np.concatenate([p.start for p in parts]),

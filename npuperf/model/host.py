@@ -15,6 +15,8 @@ from npuperf.model.groups import distinct
 from npuperf.model.labels import I64, Labels
 
 _NESTED: Final = 16
+#: Events that are looked through at once for those around a time.
+_BLOCK: Final = 256
 #: Events that ended before a time, inside the same outer one, stepped over to find what is around it.
 _NEAR: Final = 64
 _FRAME = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): (?P<function>.*)$")
@@ -83,21 +85,28 @@ class Spans:
             if self.end[at] >= time:
                 yield at
                 at -= 1
-            else:  # whatever ended no later than this one is not around the time, either
-                at = int(self._outlasting[at])
+            else:
+                at = self._reaching(first, at, time)
+
+    def _reaching(self, first: int, stop: int, time: int) -> int:
+        """Return the latest event from ``first`` to before ``stop`` that ends at ``time`` or later, less if none does.
+
+        First of the block of ``stop``, then of the latest one in which any event does.
+        """
+        block = stop // _BLOCK
+        found = np.flatnonzero(self.end[block * _BLOCK : stop] >= time)
+        if not len(found):
+            blocks = np.flatnonzero(self._block_ends[first // _BLOCK : block] >= time)
+            if not len(blocks):
+                return -1
+            block = first // _BLOCK + int(blocks[-1])
+            found = np.flatnonzero(self.end[block * _BLOCK : (block + 1) * _BLOCK] >= time)
+        return block * _BLOCK + int(found[-1])
 
     @cached_property
-    def _outlasting(self) -> I64:
-        """For each event the latest one before it (of any thread) that ends later, -1 where there is none.
-
-        What a candidate's own candidate skips ends no later than the candidate: pointers double their reach.
-        """
-        before = np.arange(-1, len(self) - 1)
-        open_ = np.flatnonzero(before >= 0)
-        while len(open_ := open_[self.end[before[open_]] <= self.end[open_]]):
-            before[open_] = before[before[open_]]
-            open_ = open_[before[open_] >= 0]
-        return before
+    def _block_ends(self) -> I64:
+        """When the last event of each block of the table ends, ns."""
+        return np.maximum.reduceat(self.end, np.arange(0, len(self), _BLOCK))
 
     def innermost(self, thread: int, time: int) -> int:
         """Return the index of the innermost event around ``time`` on ``thread``, or -1."""
