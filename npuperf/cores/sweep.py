@@ -7,22 +7,25 @@ kernel (its share of something measured per piece) is a difference of two runnin
 from __future__ import annotations
 
 from itertools import combinations
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 from msgspec import Struct
 
-from npuperf.cores.blocks import blocks
+from npuperf.cores.blocks import Blocks, blocks
 from npuperf.documents.analysis import CoresOverTime, CoreTime, IdleType, StreamPair, StreamSet
 from npuperf.model.chip import Cores
 from npuperf.model.groups import distinct, numbered
 from npuperf.model.intervals import Intervals
-from npuperf.model.labels import F64, I32, I64, Labels
+from npuperf.model.labels import F64, I32, I64, Mask
+from npuperf.model.narrow import narrow
 from npuperf.model.tasks import Tasks, Work
 
 #: Streams told apart: one bit each. The last bit stands for all others.
 _BITS: Final = 62
 _OTHERS: Final = -2
+#: Numbers below it, and differences between them and the cores of a chip, are of 16 bits.
+_FEW: Final = 1 << 14
 _FEW_BITS: Final = 10
 _SLICES: Final = 32
 #: Share of the kernel time from which a stream matters.
@@ -32,23 +35,20 @@ _NOTABLE: Final = 0.02
 class Sweep(Struct, frozen=True):
     """Pieces of time, cut wherever a kernel starts or ends.
 
-    Swept are the kernels with known blocks, clipped to the window; ``index`` is their place among the tasks, ``cube``
-    and ``vector`` the cores each of them can keep busy at a time; it runs in the pieces ``first`` to ``last``
-    (exclusive). Per piece: ``length`` (ns), how many kernels are ``running``, how many cores they ask for together
+    Swept are the kernels with known blocks, clipped to the window; ``index`` is their place among the ``tasks``,
+    ``cube`` and ``vector`` the cores each of them can keep busy at a time; it runs in the pieces ``first`` to ``last``
+    (exclusive) between borders (ns). Per piece: how many kernels are ``running``, how many cores they ask for together
     on each side, and which ``streams`` they are on (bit i: ``numbers[i]``).
+    Millions of pieces are kept as small numbers; what follows from them is made when it is asked for.
     """
 
+    tasks: Tasks
     index: I64
-    dur: I64
-    stream: I64
-    type: Labels
-    core: Labels
     cube: I32
     vector: I32
     first: I32
     last: I32
     border: I64
-    length: I64
     running: I32
     wanted_cube: I32
     wanted_vector: I32
@@ -62,35 +62,34 @@ class Sweep(Struct, frozen=True):
         if not cores.cube:
             return None
         used = blocks(tasks)
-        cube = np.clip(used.cube, 0, cores.cube).astype(np.int32)
-        vector = np.clip(used.vector, 0, cores.vector or 0).astype(np.int32)
-        start, end = np.clip(tasks.start, *span), np.clip(tasks.end, *span)
-        index = np.flatnonzero((tasks.work == Work.COMPUTE) & ((cube > 0) | (vector > 0)) & (end > start))
+        inside = np.minimum(tasks.end, span[1]) > np.maximum(tasks.start, span[0])
+        index = np.flatnonzero((tasks.work == Work.COMPUTE) & _on_any(used, cores) & inside)
         if not len(index):
             return None
-        start, end, cube, vector = start[index], end[index], cube[index], vector[index]
+        cube = np.clip(used.cube[index], 0, cores.cube).astype(np.int32)
+        vector = np.clip(used.vector[index], 0, cores.vector or 0).astype(np.int32)
+        del used, inside  # much memory, here and below
+        start, end = np.maximum(tasks.start[index], span[0]), np.minimum(tasks.end[index], span[1])
         border = distinct(np.concatenate([start, end]))
         first, last = (np.searchsorted(border, times).astype(np.int32) for times in (start, end))
-        stream = tasks.stream[index]
-        numbers, streams = _streams_of(stream, start, end, border)
+        numbers, streams = _streams_of(tasks.stream[index], start, end, border)
+        del start, end
 
         def together(amount: I32) -> I32:
             change = np.bincount(first, amount, len(border))
             change -= np.bincount(last, amount, len(border))
-            return np.cumsum(change, out=change)[:-1].astype(np.int32)
+            sums = np.cumsum(change, out=change)[:-1]
+            few = max(int(sums.max()), cores.cube or 0, cores.vector or 0) < _FEW
+            return cast(I32, sums.astype(np.int16 if few else np.int32))
 
         return cls(
-            index=index,
-            dur=end - start,
-            stream=stream,
-            type=tasks.type.take(index),
-            core=tasks.core.take(index),
+            tasks=tasks,
+            index=narrow(index),
             cube=cube,
             vector=vector,
             first=first,
             last=last,
             border=border,
-            length=np.diff(border),
             running=together(np.ones(len(index), np.int32)),
             wanted_cube=together(cube),
             wanted_vector=together(vector),
@@ -102,6 +101,21 @@ class Sweep(Struct, frozen=True):
     def covers(self, span: tuple[int, int]) -> bool:
         """Tell whether everything swept lies within a window."""
         return span[0] <= int(self.border[0]) and int(self.border[-1]) <= span[1]
+
+    @property
+    def stream(self) -> I64:
+        """The stream of each kernel."""
+        return self.tasks.stream[self.index]
+
+    @property
+    def dur(self) -> I64:
+        """How long each kernel runs within the window, ns."""
+        return self.border[self.last] - self.border[self.first]
+
+    @property
+    def length(self) -> I64:
+        """How long each piece is, ns."""
+        return np.diff(self.border)
 
     @property
     def sides(self) -> tuple[tuple[int, I32], tuple[int, I32]]:
@@ -126,10 +140,15 @@ class Sweep(Struct, frozen=True):
         lost: I64 = np.zeros(len(self.index), np.int64)
         for used, (cores, wanted) in zip((self.cube, self.vector), self.sides, strict=True):
             if cores:
-                share: F64 = np.maximum(wanted - cores, 0) / np.maximum(wanted, 1)
+                share: F64 = np.divide(np.maximum(wanted - cores, 0), np.maximum(wanted, 1), dtype=np.float64)
                 mine = self.per_kernel(np.rint(self.length * share).astype(np.int64))
                 lost = np.maximum(lost, np.where(used > 0, mine, 0))
         return self.dur - lost
+
+
+def _on_any(used: Blocks, cores: Cores) -> Mask:
+    """True for kernels on cores of a side whose number is known; that of the cube cores is."""
+    return (used.cube > 0) | (used.vector > 0) if cores.vector else used.cube > 0
 
 
 def _streams_of(stream: I64, start: I64, end: I64, border: I64) -> tuple[tuple[int, ...], I64]:
@@ -147,7 +166,9 @@ def _streams_of(stream: I64, start: I64, end: I64, border: I64) -> tuple[tuple[i
         busy = Intervals.union(start[mine], end[mine])
         change[np.searchsorted(border, busy.start)] += 1 << i
         change[np.searchsorted(border, busy.end)] -= 1 << i
-    return tuple(numbers.tolist()), np.cumsum(change)[:-1]
+    bits = np.cumsum(change, out=change)[:-1]
+    few = next(kind for kind in (np.uint8, np.uint16, np.uint32, np.int64) if len(numbers) <= np.iinfo(kind).bits)
+    return tuple(numbers.tolist()), cast(I64, bits.astype(few, copy=False))
 
 
 def cores_over_time(sweep: Sweep) -> CoresOverTime:
@@ -201,7 +222,8 @@ def _idle(sweep: Sweep) -> tuple[I64, I64]:
 
 
 def _by_type(sweep: Sweep) -> list[IdleType]:
-    key = sweep.type.codes.astype(np.int64) * (len(sweep.core.names) + 1) + sweep.core.codes
+    type_, core = (labels.take(sweep.index) for labels in (sweep.tasks.type, sweep.tasks.core))
+    key = type_.codes.astype(np.int64) * (len(core.names) + 1) + core.codes
     group = numbered(key)[1]
     count = np.bincount(group)
     first = np.empty(len(count), np.int64)
@@ -213,8 +235,8 @@ def _by_type(sweep: Sweep) -> list[IdleType]:
         sums.append(total.tolist())
     rows = [
         IdleType(
-            type=sweep.type[i],
-            core=sweep.core[i] or "",
+            type=type_[i],
+            core=core[i] or "",
             kernels=n,
             idle_cube_core_ns=cube,
             idle_vector_core_ns=vector,

@@ -137,6 +137,7 @@ class Tasks:
     ``op`` indexes the launching torch operator in :class:`npuperf.model.host.HostOps`, -1 unknown; ``operands``: see
     :class:`npuperf.model.operands.Operands`; ``copy``: the direction of a copy ("host to device") where it is recorded.
     ``pmu`` maps hardware-counter names to float columns, NaN where absent.
+    Columns of one value may take no memory; they cannot be written to.
     """
 
     start: I64

@@ -9,7 +9,7 @@ kept as they are and summed, so that a reader knows how much of the window the m
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 import numpy as np
 from msgspec import Struct
@@ -22,6 +22,7 @@ from npuperf.host.syncs import Syncs
 from npuperf.messages import Message, say, share
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I32, I64, Mask
+from npuperf.model.narrow import narrow
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
 from npuperf.replay.arms import (
@@ -183,7 +184,7 @@ def build(
 
     At least one task must occupy the device; ``anchor``: see :func:`npuperf.replay.arms.device_arms`.
     """
-    active = np.flatnonzero((tasks.work != Work.CONTROL) & ~_parts_of_collectives(tasks))
+    active = narrow(np.flatnonzero((tasks.work != Work.CONTROL) & ~_parts_of_collectives(tasks)))
     origin = int(tasks.start[active[0]])  # small numbers leave room for "never"
     to_host = launches.skew + origin
     start, end = tasks.start[active] - origin, tasks.end[active] - origin
@@ -206,7 +207,8 @@ def build(
     program = _assemble(order, chain, device, waits, registers, stream, end - start, rows)
     span = (int(start.min()), int(end.max()))
     since, until, thread = chain.since + origin, order.begin + origin, _once(order.thread)
-    awaited, assumed, loose = device.awaited, device.assumed, device.loose
+    task, sync = narrow(task), narrow(sync)
+    awaited, assumed, loose = narrow(device.awaited), device.assumed, device.loose
     del start, end, launch, key, stream, drained, order, chain, ordered, device, waits, registers  # much memory
     shortcut = Shortcut.of(program)
     own_start, own_end = shortcut.run(program)
@@ -265,27 +267,27 @@ def _assemble(
     initial[: rows.threads] = chain.begin
     initial[rows.fixed] = 0
     return Program(
-        pred=_rows(np.where(launched, chain.pred, rows.trash)),
+        pred=_little(np.where(launched, chain.pred, rows.trash), rows),
         host_ns=chain.host_ns + of_syncs(waits.own_ns, 0),
-        waited=_rows(of_syncs(rows.stream(0) + waits.stream, rows.trash)),
+        waited=_little(of_syncs(rows.stream(0) + waits.stream, rows.trash), rows),
         waited_ns=_once(of_syncs(waits.back_ns, NEVER)),
-        host=_rows(np.where(launched, chain.own, rows.trash)),
+        host=_little(np.where(launched, chain.own, rows.trash), rows),
         launch_ns=of_tasks(device.launch_ns, NEVER),
-        stream=_rows(of_tasks(rows.stream(0) + stream, rows.trash)),
+        stream=_little(of_tasks(rows.stream(0) + stream, rows.trash), rows),
         gap_ns=of_tasks(device.gap_ns, NEVER),
-        other=_rows(of_tasks(np.where(waiting, other, rows.fixed), rows.trash)),
+        other=_little(of_tasks(np.where(waiting, other, rows.fixed), rows.trash), rows),
         other_ns=_once(of_tasks(device.other_ns, NEVER)),
         extra_ns=_once(of_tasks(device.extra_ns, 0)),
         dur_ns=of_tasks(dur, 0),
         overlap_ns=_once(of_tasks(device.overlap_ns, NEVER)),
-        save=_rows(of_tasks(save, rows.trash)),
+        save=_little(of_tasks(save, rows.trash), rows),
         initial=initial,
     )
 
 
-def _rows(column: I64) -> I32:
+def _little(column: I64, rows: _Rows) -> I32:
     """Return a column of rows in little memory."""
-    return _once(column.astype(np.int32))
+    return _once(cast(I32, column.astype(np.int16 if rows.total <= 1 << 15 else np.int32)))
 
 
 def _once(column: _Column) -> _Column:

@@ -20,6 +20,7 @@ from npuperf.cores.sweep import Sweep
 from npuperf.documents.analysis import SlowerKernel
 from npuperf.host.nesting import NONE
 from npuperf.model.labels import F64, I64, Mask
+from npuperf.model.narrow import narrow
 from npuperf.model.tasks import Tasks
 from npuperf.model.thresholds import Thresholds
 from npuperf.replay.maxplus import NEVER, Program
@@ -85,13 +86,13 @@ class Bench(Struct, frozen=True):
         return cls(
             scene=scene,
             chip=(sweep.cores.cube or 0, sweep.cores.vector or 0),
-            stream=tasks.stream[active],
+            stream=narrow(tasks.stream[active]),
             dur=tasks.dur[active],
-            cube=np.maximum(used.cube[active], 0),
-            vector=np.maximum(used.vector[active], 0),
+            cube=narrow(np.maximum(used.cube[active], 0)),
+            vector=narrow(np.maximum(used.vector[active], 0)),
             undisturbed=undisturbed[active],
             held=held,
-            crowd=crowd,
+            crowd=narrow(crowd),
             certain=certain,
             crowds=tuple((stream, *sweep.names(bits)) for stream, bits in number),
             streams=_main_streams(sweep, thresholds),
