@@ -25,7 +25,8 @@ from npuperf.analyze.request import AnalyzeRequest
 from npuperf.analyze.run import run
 from npuperf.readers.kernels import merge, read_kernels
 from npuperf.readers.log import ReadLog
-from npuperf.readers.recording import open_recording, read_source
+from npuperf.readers.recording import open_recording
+from npuperf.readers.source import read_source
 from npuperf.readers.timeline import interpret
 from npuperf.readers.trace import read_trace
 from npuperf.readers.trace_beside import read_stretches

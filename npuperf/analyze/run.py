@@ -28,8 +28,8 @@ from npuperf.model.thresholds import Thresholds
 from npuperf.operators.sums import list_operators, merge
 from npuperf.parallel import Engine
 from npuperf.readers.context import read_plog
-from npuperf.readers.log import ReadLog
-from npuperf.readers.recording import Progress, Reading, Recording, open_recording
+from npuperf.readers.log import Progress, ReadLog
+from npuperf.readers.recording import Reading, Recording, open_recording
 from npuperf.replay.whatif import parse
 from npuperf.scopes.expect import judge_cores
 from npuperf.timeline.steps import step_windows

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from npuperf.documents.analysis import Lost
 from npuperf.messages import Message
+
+#: Is told how many bytes were read since the last call.
+Progress = Callable[[int], None]
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ from typing import BinaryIO, Final
 from npuperf.errors import InputError
 from npuperf.parallel import cores
 from npuperf.readers import pieces
-from npuperf.readers.log import ReadLog
+from npuperf.readers.log import Progress, ReadLog
 from npuperf.readers.pieces import GAP, Event, FilePieces
 from npuperf.readers.trace_gather import Gathered, Gatherer, no_gc
 from npuperf.readers.unpack import Ahead
@@ -34,8 +34,6 @@ WORTH_WORKERS: Final = 256 << 20
 STRETCH_BYTES: Final = 32 << 20
 #: More workers would wait for this process, which takes in what they find.
 _MOST: Final = 3
-
-Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,8 @@ from npuperf.analyze.request import AnalyzeRequest
 from npuperf.analyze.run import run
 from npuperf.model.device import DeviceProfile
 from npuperf.readers.log import ReadLog
-from npuperf.readers.recording import open_recording, read_source
+from npuperf.readers.recording import open_recording
+from npuperf.readers.source import read_source
 from npuperf.render import render
 
 SIZE, TIMES, MOST = 300, 4, 4.5

@@ -22,7 +22,7 @@ from npuperf.model.device import DeviceProfile
 from npuperf.readers.find import Source
 from npuperf.readers.kernels import Kernels
 from npuperf.readers.log import ReadLog
-from npuperf.readers.recording import read_source
+from npuperf.readers.source import read_source
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = ROOT / "samples"
@@ -178,7 +178,7 @@ def test_a_file_that_the_system_did_not_let_us_read_is_read_again(
         raise unreadable(source.kernels[0], OSError(errno.EIO, "Input/output error")) from OSError()
 
     with monkeypatch.context() as patched:
-        patched.setattr("npuperf.readers.recording.read_kernels", broken)
+        patched.setattr("npuperf.readers.source.read_kernels", broken)
         assert "Input/output error" in said(path, "--full")
     assert kept(tmp_path) == 0
     assert said(path) == said(path, "--no-cache")

@@ -19,7 +19,8 @@ from npuperf.errors import InputError
 from npuperf.readers import recording
 from npuperf.readers.find import Source
 from npuperf.readers.log import ReadLog
-from npuperf.readers.recording import Reading, open_recording, read_source
+from npuperf.readers.recording import Reading, open_recording
+from npuperf.readers.source import read_source
 
 
 def same(reading: Reading) -> Reading:
