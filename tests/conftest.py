@@ -73,6 +73,16 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
+@pytest.fixture(params=["whole", "stretches"])
+def each_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Read traces either way; not in a conftest.py of the readers, which would take this one's name."""
+    if request.param == "stretches":
+        from ways import in_stretches
+
+        in_stretches(monkeypatch)
+    return str(request.param)
+
+
 @pytest.fixture(scope="session")
 def everything() -> Iterator[dict[str, Document]]:
     """Documents of every kind, made where the samples' paths are short."""
