@@ -133,11 +133,11 @@ def _examined(
     scene = None
     if study.replay is not None and study.elasticities is not None:
         scene = Scene.of(study, study.replay, span)
-    use, held, bench = study_cores(study, cores, span, scene, thresholds, request.cores_of)
+    over_time, held, bench = study_cores(study, cores, span, scene, thresholds, request.cores_of)
+    use = core_use(plain, cores, span[1] - span[0], over_time)
     give_back()
-    pace, report = describe(
-        study, plain, span, request, scene, core_use(plain, cores, span[1] - span[0], use), thresholds
-    )
+    pace, report = describe(study, plain, span, request, scene, use, thresholds)
+    give_back()
     types = study.types.filter(inside)
     summary = summarise(study, plain, types, span, report, thresholds)
     if summary is not None:

@@ -20,6 +20,7 @@ from npuperf.host.nesting import NONE, Nesting
 from npuperf.host.order import UNORDERED, Chain, Order, drained_at, host_chain, merge, stream_order
 from npuperf.host.syncs import Syncs
 from npuperf.messages import Message, say, share
+from npuperf.model.groups import numbered
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I32, I64, Mask
 from npuperf.model.narrow import narrow
@@ -190,7 +191,8 @@ def build(
     start, end = tasks.start[active] - origin, tasks.end[active] - origin
     known = launches.known[active]
     launch = np.where(known, launches.end[active] - origin, UNORDERED)
-    streams, stream = np.unique(tasks.stream[active], return_inverse=True)
+    streams, stream = numbered(tasks.stream[active])
+    stream = narrow(stream)
     key = stream_order(launch, start, stream, len(streams))
     launcher = tasks.launch_thread[active]
     queued = known & (threads.op[active] >= 0) & (threads.op[active] != launcher)
@@ -204,12 +206,13 @@ def build(
     waits = sync_arms(syncs, drained, sync, end, stream, task, to_host)
     registers = give_registers(device.awaited, stream, task)
     rows = _Rows(chain.threads, len(streams), int(registers.max(initial=NONE)) + 1)
-    program = _assemble(order, chain, device, waits, registers, stream, end - start, rows)
-    span = (int(start.min()), int(end.max()))
+    span, dur = (int(start.min()), int(end.max())), end - start
+    del start, end, launch, key, drained, ordered  # much memory, here and below
+    program = _assemble(order, chain, device, waits, registers, stream, dur, rows)
     since, until, thread = chain.since + origin, order.begin + origin, _once(order.thread)
     task, sync = narrow(task), narrow(sync)
     awaited, assumed, loose = narrow(device.awaited), device.assumed, device.loose
-    del start, end, launch, key, stream, drained, order, chain, ordered, device, waits, registers  # much memory
+    del stream, dur, order, chain, device, waits, registers
     shortcut = Shortcut.of(program)
     own_start, own_end = shortcut.run(program)
     base = TaskTimes(own_start[task] + origin, own_end[task] + origin)
