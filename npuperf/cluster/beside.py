@@ -11,10 +11,9 @@ from msgspec import Struct
 
 from npuperf.cluster.alike import alike, medians
 from npuperf.model.intervals import Intervals
-from npuperf.model.labels import F64, I64, Mask
+from npuperf.model.labels import F64, I64, Labels, Mask
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
-from npuperf.operators.sums import type_labels
 
 
 class Slowed(Struct, frozen=True):
@@ -38,29 +37,31 @@ class Slowed(Struct, frozen=True):
         return self.beside_ns / self.alone_ns
 
 
-def slowed(tasks: Tasks, thresholds: Thresholds) -> tuple[Slowed, ...]:
+def slowed(tasks: Tasks, types: Labels, thresholds: Thresholds) -> tuple[Slowed, ...]:
     """Return the kinds of kernels of a device that communication slows down, the costliest first."""
-    communication = tasks.only(Work.COMMUNICATION)
-    kernels = tasks.filter((tasks.work == Work.COMPUTE) & tasks.shapes.known() & (tasks.dur > 0))
-    if not len(communication) or not len(kernels):
+    communication = tasks.work == Work.COMMUNICATION
+    chosen = np.flatnonzero((tasks.work == Work.COMPUTE) & tasks.shapes.known() & (tasks.dur > 0))
+    if not communication.any() or not len(chosen):
         return ()
-    covered = Intervals.union(communication.start, communication.end).within(Intervals(kernels.start, kernels.end))
-    beside, alone = covered == kernels.dur, covered == 0
+    start, end = tasks.start, tasks.end
+    busy = Intervals.union(start[communication], end[communication])
+    start, end, types, shapes = start[chosen], end[chosen], types.take(chosen), tasks.shapes.take(chosen)
+    dur, covered = end - start, busy.within(Intervals(start, end))
+    beside, alone = covered == dur, covered == 0
     if not beside.any():
         return ()
-    types = type_labels(kernels)
-    kind = alike(types.codes, kernels.shapes.codes)
-    usual, under, lost = _compare(kind, kernels.dur, beside, alone)
+    kind = alike(types.codes, shapes.codes)
+    usual, under, lost = _compare(kind, dur, beside, alone)
     kinds = len(usual)
     counts = [np.bincount(kind[mask], minlength=kinds) for mask in (beside, alone)]
     enough = np.minimum(*counts) >= thresholds.beside_kernels_least
-    chosen = np.flatnonzero(enough & (under >= thresholds.beside_ratio * usual) & (lost > 0))
-    total = np.bincount(kind[beside], weights=kernels.dur[beside], minlength=kinds)
+    slower = np.flatnonzero(enough & (under >= thresholds.beside_ratio * usual) & (lost > 0))
+    total = np.bincount(kind[beside], weights=dur[beside], minlength=kinds)
     first = np.unique(kind, return_index=True)[1]
     return tuple(
         Slowed(
             type=types[first[k]] or "",
-            shapes=kernels.shapes[first[k]] or "",
+            shapes=shapes[first[k]] or "",
             beside=int(counts[0][k]),
             alone=int(counts[1][k]),
             beside_ns=int(under[k]),
@@ -68,7 +69,7 @@ def slowed(tasks: Tasks, thresholds: Thresholds) -> tuple[Slowed, ...]:
             total_ns=int(total[k]),
             lost_ns=int(lost[k]),
         )
-        for k in chosen[np.argsort(-lost[chosen], kind="stable")].tolist()
+        for k in slower[np.argsort(-lost[slower], kind="stable")].tolist()
     )
 
 

@@ -61,7 +61,7 @@ def summarise(
         host_ns=host_ns if known else None,
         operators=_operators(study, tasks),
         experts=expert_times(tasks, types),
-        slowed=slowed(tasks, thresholds)[:_OPERATORS],
+        slowed=slowed(tasks, types, thresholds)[:_OPERATORS],
         kineto=profile.kineto,
         where=longest.where if longest else None,
         vendor_bubble_ns=_bubble(profile.vendor_steps),
@@ -388,15 +388,15 @@ def _first_running(operations: Operations, time: I64) -> I64:
 
 def _operators(study: Study, tasks: Tasks) -> tuple[OperatorTime, ...]:
     """Return the types and shapes with most time."""
-    chosen = tasks.filter(tasks.work == Work.COMPUTE)
-    if not len(chosen):
+    rows = np.flatnonzero(tasks.work == Work.COMPUTE)
+    if not len(rows):
         return ()
-    types = chosen.type if chosen.type.known().any() else chosen.name
-    sums = group_sums((types.codes.astype(np.int64), chosen.shapes.codes.astype(np.int64)), chosen.dur)
+    types = tasks.type if (tasks.type.codes[rows] >= 0).any() else tasks.name
+    sums = group_sums((types.codes.astype(np.int64), tasks.shapes.codes.astype(np.int64)), tasks.dur, rows)
     order = np.argsort(-sums.total, kind="stable")[:_OPERATORS]
-    rows = sums.largest[order]
+    longest = sums.largest[order]
     return tuple(
-        OperatorTime(types[int(row)] or "N/A", chosen.shapes[int(row)], int(count), int(total),
-                     study.profile.host.code_line(int(chosen.op[int(row)])))
-        for row, count, total in zip(rows, sums.count[order], sums.total[order], strict=True)
+        OperatorTime(types[int(row)] or "N/A", tasks.shapes[int(row)], int(count), int(total),
+                     study.profile.host.code_line(int(tasks.op[int(row)])))
+        for row, count, total in zip(longest, sums.count[order], sums.total[order], strict=True)
     )  # fmt: skip

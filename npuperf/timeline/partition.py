@@ -6,6 +6,7 @@ import numpy as np
 from msgspec import Struct
 
 from npuperf.documents.analysis import Partition
+from npuperf.model.groups import sorted_rows
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I64, Mask
 from npuperf.model.tasks import Tasks, Work
@@ -134,7 +135,7 @@ def _split(gaps: Intervals, starts: I64, active: I64, launches: Launches) -> Gap
     """Split every gap by the launch of the task that ends it (of several, the one launched first)."""
     never = np.iinfo(np.int64).max
     launch = np.where(launches.known[active], launches.end[active], never)
-    order = active[np.lexsort((launch, starts[active]))]
+    order = active[sorted_rows(starts[active], launch)]
     if not len(order):
         return Gaps(gaps.start, gaps.end, gaps.end, gaps.end, np.full(len(gaps), -1), np.zeros(len(gaps), np.bool_))
     first = order[np.minimum(np.searchsorted(starts[order], gaps.end), len(order) - 1)]

@@ -23,8 +23,8 @@ def run(kernels: Sequence[Kernel], communication: Sequence[tuple[int, int]]) -> 
     work = np.array([Work.COMPUTE] * len(kernels) + [Work.COMMUNICATION] * len(communication), np.uint8)
     tasks = Tasks.build(
         start, start + dur, work, type=Labels.of([r[0] for r in rows]), shapes=Labels.of([r[1] for r in rows])
-    )
-    return slowed(tasks.sorted(), load_thresholds())
+    ).sorted()
+    return slowed(tasks, tasks.type, load_thresholds())
 
 
 def series(first: int, durations: Sequence[int], kind: str = "MatMulV2", shapes: str | None = "8,8") -> list[Kernel]:
