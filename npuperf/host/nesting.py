@@ -197,7 +197,8 @@ def _inherited(causes: U8, parent: I32, marked: Mask, otherwise: U8) -> U8:
 def _around(parent: I32, marked: Mask) -> I64:
     """Return for every event the innermost marked one among itself and those around it; pointers double their reach."""
     at = np.where(marked, np.arange(len(parent)), parent)
-    while len(open_ := np.flatnonzero((at >= 0) & ~marked[at])):
+    open_ = np.flatnonzero(~marked)
+    while len(open_ := open_[at[open_] >= 0]) and len(open_ := open_[~marked[at[open_]]]):
         at[open_] = at[at[open_]]
     return at
 
