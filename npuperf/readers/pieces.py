@@ -87,7 +87,7 @@ class FilePieces:
     def __iter__(self) -> Iterator[list[Event]]:
         with open_unpacked(self.path) as unpacked, read_ahead(unpacked, PIECE_BYTES) as file:
             rest = self._start(file)
-            while block := self._read(file):
+            while block := self._more(file, len(rest)):
                 buffer = rest + block
                 cut, events = self._whole_events(buffer)
                 if cut < 0:  # no event ends here: a very large event, or damage
@@ -97,6 +97,13 @@ class FilePieces:
                 rest = buffer[cut:]
                 self._offset += cut
             yield self._last(rest)
+
+    def _more(self, file: BinaryIO | Ahead, size: int) -> bytes:
+        """Read a block; where no event ended in ``size`` bytes, as many again: else they would be copied with each."""
+        blocks, read = [self._read(file)], 0
+        while blocks[-1] and (read := read + len(blocks[-1])) < size:
+            blocks.append(self._read(file))
+        return b"".join(blocks)
 
     def _block(self, file: BinaryIO | Ahead) -> bytes:
         return file.read(PIECE_BYTES)
@@ -248,8 +255,6 @@ def _last_gap(buffer: bytes, end: int) -> tuple[int, int] | None:
         if found:
             return brace, found.end() - 1
         at = brace
-        if end - brace > PIECE_BYTES:
-            break
     return None
 
 

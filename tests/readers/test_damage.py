@@ -14,7 +14,10 @@ from inputs import database
 
 from npuperf.errors import InputError
 from npuperf.model.tasks import Work
+from npuperf.readers import pieces
+from npuperf.readers.log import ReadLog
 from npuperf.readers.recording import Reading, open_recording
+from npuperf.readers.trace import read_trace
 
 pytestmark = pytest.mark.usefixtures("each_way")
 
@@ -54,6 +57,28 @@ def test_one_garbled_event_costs_one_event(tmp_path: Path) -> None:
     reading = read(path)
     assert kernels(reading) == 29
     assert [x.rows for x in reading.log.lost] == [1]
+
+
+def test_zeros_behind_the_first_events_cost_one_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a disk leaves them. Each byte is looked at a few times, however many there are, and not with each block."""
+    looked = []
+    last_gap = pieces._last_gap
+
+    def counted(buffer: bytes, end: int) -> tuple[int, int] | None:
+        looked.append(end)
+        return last_gap(buffer, end)
+
+    made = b", ".join(json.dumps(e).encode() for e in events([K(i * 10_000, 2_500, f"k{i}") for i in range(6)]))
+    monkeypatch.setattr(pieces, "PIECE_BYTES", len(made) + len(b"["))
+    monkeypatch.setattr(pieces, "_last_gap", counted)
+    path = tmp_path / "trace_view.json"
+    for blocks in (20, 200):
+        looked.clear()
+        path.write_bytes(b"[" + made + bytes(blocks * len(made)))
+        log = ReadLog()
+        assert len(read_trace([path], log).slices) == 5
+        assert [x.rows for x in log.lost] == [1]
+        assert sum(looked) <= 12 * path.stat().st_size  # twice, where stretches are tried first
 
 
 def mutate(source: random.Random, data: bytes) -> bytes:
