@@ -42,7 +42,7 @@ def segment(
     if len(borders) < 2:
         return Intervals(np.array([span[0]]), np.array([span[1]]))
     first = _runs(weights, borders, shortest)
-    weights = np.add.reduceat(weights, first, axis=0)
+    weights = np.add.reduceat(weights, first, axis=1).T
     borders = np.append(borders[first], borders[-1])
     state = _cheapest(weights, np.diff(borders), shortest / 2)
     change = np.flatnonzero(np.append(True, state[1:] != state[:-1]))
@@ -62,23 +62,28 @@ def join_alike(windows: Intervals, bounds: list[Bound], shortest: int) -> Interv
 def _cells(
     tasks: Tasks, launches: Launches, timeline: Timeline, span: tuple[int, int], thresholds: Thresholds
 ) -> tuple[I64, F64]:
-    """Return the borders of the cells and, for each cell, how many ns speak for each kind."""
+    """Return the borders of the cells and, by kind, how many ns of each cell speak for it [kind, cell].
+
+    There may be millions of cells: what is worked out stands where it is to stay.
+    """
     starts = tasks.start[tasks.work != Work.CONTROL]
     borders = np.concatenate([starts, timeline.compute.end, timeline.active.end])
     borders = distinct(np.concatenate([borders[(borders > span[0]) & (borders < span[1])], span]))
-    compute = timeline.compute.between(borders)
-    communication = timeline.compute_comm.between(borders) - compute
+    weights = np.empty((len(KINDS), len(borders) - 1))
+    host, compute, communication, unknown = weights
+    compute[:] = timeline.compute.between(borders)
+    np.subtract(timeline.compute_comm.between(borders), compute, out=communication)
     # Without launches, gaps are all there is to go by.
-    waits = _waits_for_launches(timeline, launches).between(borders) + timeline.idle.unattributed.between(borders)
+    host[:] = _waits_for_launches(timeline, launches).between(borders)
+    host += timeline.idle.unattributed.between(borders)
+    unknown[:] = np.diff(borders)
+    for known in (host, compute, communication):
+        unknown -= known
     turn = np.searchsorted(starts, borders[:-1], side="right")  # one for the time between two starts
-    waited = np.bincount(turn, weights=waits)
-    worked = np.bincount(turn, weights=compute)
-    paced = (waited > 0) & (waited >= thresholds.idle_share * (waited + worked))
-    weights = np.zeros((len(turn), len(KINDS)))
-    weights[:, _HOST] = waits + np.where(paced[turn], compute, 0)
-    weights[:, _COMPUTE] = np.where(paced[turn], 0, compute)
-    weights[:, _COMMUNICATION] = communication
-    weights[:, _UNKNOWN] = np.diff(borders) - waits - compute - communication
+    waited, worked = (np.bincount(turn, weights=times) for times in (host, compute))
+    paced = ((waited > 0) & (waited >= thresholds.idle_share * (waited + worked)))[turn]
+    np.add(host, compute, out=host, where=paced)
+    compute[paced] = 0
     return borders, weights
 
 
@@ -94,7 +99,10 @@ def _waits_for_launches(timeline: Timeline, launches: Launches) -> Intervals:
 
 def _runs(weights: F64, borders: I64, shortest: int) -> I64:
     """Return where runs of cells of one kind begin; of very many runs, where their pools begin."""
-    kind = np.argmax(weights, axis=1)
+    kind, most = np.zeros(weights.shape[1], np.uint8), weights[0].copy()
+    for code, weight in enumerate(weights[1:], 1):  # numpy's argmax would copy all of them
+        kind[weight > most] = code
+        np.maximum(most, weight, out=most)
     first = np.flatnonzero(np.append(True, kind[1:] != kind[:-1]))
     if len(first) > _MANY:
         pool = (borders[first] - borders[0]) // max(shortest // 8, 1)
