@@ -103,9 +103,9 @@ class Workshop:
         out.parent.mkdir(exist_ok=True)
         unfinished.rename(out)
 
-    def analyze(self, path: Path, checkout: Path = ROOT, *, cached: bool = False, **more: Any) -> Command:
+    def analyze(self, path: Path, *, cached: bool = False, **more: Any) -> Command:
         """Return the command, without a cache unless ``cached``."""
-        environment = self.environment | {"PYTHONPATH": str(checkout)} | ({} if cached else {"NPUPERF_NO_CACHE": "1"})
+        environment = self.environment | {"PYTHONPATH": str(ROOT)} | ({} if cached else {"NPUPERF_NO_CACHE": "1"})
         return Command([sys.executable, "-m", "npuperf", "analyze", str(path)], environment, **more)
 
     def forget(self) -> None:
