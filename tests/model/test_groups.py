@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from npuperf.model.groups import group_sums, largest, rows_of_each, sorted_rows, tally
+from npuperf.model.groups import group_sums, largest, numbered, rows_of_each, sorted_rows, tally
 
 
 @pytest.mark.parametrize("spread", [3, 40, 10**12])
@@ -65,3 +65,12 @@ def test_the_largest_come_first_and_of_equal_ones_the_earlier() -> None:
         ranked = sorted(range(size), key=lambda i: (-values[i], i))
         for count in (0, 1, 4, 50):
             assert largest(np.array(values, np.int64), count).tolist() == ranked[:count]
+
+
+@pytest.mark.parametrize("most", [1, 9, 1 << 10, 1 << 40])
+@pytest.mark.parametrize("count", [0, 1, 5, 3000])
+def test_numbered_keys_are_the_different_ones_in_order(most: int, count: int) -> None:
+    keys = np.random.default_rng(count).integers(-most, most, count)
+    found, place = numbered(keys)
+    assert found.tolist() == sorted(set(keys.tolist()))
+    assert [found[i] for i in place.tolist()] == keys.tolist()
