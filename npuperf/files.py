@@ -41,9 +41,15 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write ``text`` so that ``path`` never holds half of it; raises InputError when it cannot be written."""
+    """Write ``text`` so that ``path`` never holds half of it; raises InputError when it cannot be written.
+
+    What is no file is written to as it is: root would replace a device such as /dev/null by a file.
+    """
     temporary = None
     try:
+        if path.exists() and not path.is_file():
+            path.write_text(text, "utf-8")
+            return
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, delete=False) as file:
             temporary = Path(file.name)
