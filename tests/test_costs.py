@@ -2,7 +2,7 @@
 
 ``costs.json`` has what was counted last. Whoever changes a pass by more than the tolerance, in either direction, looks
 why and records it anew: ``make costs``. Calls of our own functions are the same on every machine; instructions are
-compared where Python, its libraries and the processor's kind are those of the record.
+compared where Python (the very build), its libraries and the processor's kind are those of the record.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def passes(what: str) -> tuple[str, ...]:
 def here() -> dict[str, str]:
     """On what instructions depend."""
     libraries = {name: ".".join(version(name).split(".")[:2]) for name in LIBRARIES}
-    return {"python": ".".join(platform.python_version_tuple()[:2]), "machine": platform.machine(), **libraries}
+    return {"python": sys.version, "machine": platform.machine(), **libraries}
 
 
 def hold(kind: str, found: dict[str, int], request: pytest.FixtureRequest) -> None:
