@@ -226,7 +226,7 @@ def _vendor_only(profile: DeviceProfile, request: AnalyzeRequest, thresholds: Th
         else structs.replace(report, communication=bounds_alone(summary, whole.comm_exposed_ns)),
         NO_PACE,
         summary=summary,
-        what_if=[_unanswered(expr, report, reason) for expr in request.what_if if not names_ranks(expr)],
+        what_if=[unanswered(expr, reason, device=report) for expr in request.what_if if not names_ranks(expr)],
     )
 
 
@@ -245,38 +245,40 @@ def _replay_changes(view: DeviceView, asked: tuple[str, ...]) -> list[WhatIf]:
     """Replay the user's expressions, then the changes that every report shows."""
     scene, report = view.scene, view.report
     if scene is None:
-        return [_unanswered(expr, report, _why_no_model(view)) for expr in asked]
+        return [unanswered(expr, _why_no_model(view), device=report) for expr in asked]
     own = [_answered(expr, None, scene, report) for expr in asked]
     shown = at_own_pace(_standard(view, scene), view.traits, view.thresholds)
     standard = [_answered(expr, title, scene, report) for expr, title in shown if expr not in asked]
     return [*own, *(w for w in standard if w.reason is None)]
 
 
-def _unanswered(expression: str, report: Device, reason: Message | None, title: Message | None = None) -> WhatIf:
-    """Say why a change cannot be replayed."""
+def unanswered(
+    expression: str, reason: Message | None, title: Message | None = None, device: Device | None = None
+) -> WhatIf:
+    """Return a what-if without figures, and why it has none: of a device, or of the whole job."""
     return WhatIf(
         expr=expression,
         span_ns=None,
         gain_pct=None,
         gain_ns_per_step=None,
         gain_pct_interval=None,
-        gain_per="step" if report.steps else "window",
+        gain_per="step" if device is None or device.steps else "window",
         title=title,
         asked=title is None,
         reason=reason,
-        rank=report.rank,
-        device=report.device,
+        rank=None if device is None else device.rank,
+        device=None if device is None else device.device,
     )
 
 
 def _answered(expression: str, title: Message | None, scene: Scene, report: Device) -> WhatIf:
     found = predict(scene, expression)
     if not found.matched:
-        return _unanswered(expression, report, _unmatched(expression, scene), title)
+        return unanswered(expression, _unmatched(expression, scene), title, report)
     found = _certain(found, scene, report)
     before, per = max(scene.measured, 1), max(report.step_count, 1)
     return structs.replace(
-        _unanswered(expression, report, None, title),
+        unanswered(expression, None, title, report),
         span_ns=found.after,
         gain_pct=min(100 * (found.before - found.after) / before, 100.0),
         gain_ns_per_step=(found.least // per, found.most // per),

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from npuperf.advise import without_alone
-from npuperf.analyze.examine import Examined
+from npuperf.analyze.examine import Examined, unanswered
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.cluster.job_grammar import names_ranks
 from npuperf.cluster.pace import may_bring_nothing
 from npuperf.documents.analysis import Device, Finding, WhatIf
 from npuperf.documents.cluster import Cluster
-from npuperf.messages import Message, say
+from npuperf.messages import say
 from npuperf.model.thresholds import Thresholds
 
 if TYPE_CHECKING:
@@ -71,20 +71,3 @@ def waited(study: JobStudy, device: Device) -> int:
 def place_of(study: JobStudy, device: Device) -> int:
     """Return where a device stands among the ranks of the job; negative: it is none of them."""
     return study.places.get((device.source, device.device), -1)
-
-
-def unanswered(expression: str, reason: Message | None, title: Message | None = None) -> WhatIf:
-    """Return a what-if of the whole job, without figures."""
-    return WhatIf(
-        expr=expression,
-        span_ns=None,
-        gain_pct=None,
-        gain_ns_per_step=None,
-        gain_pct_interval=None,
-        gain_per="step",
-        title=title,
-        asked=title is None,
-        reason=reason,
-        rank=None,
-        device=None,
-    )

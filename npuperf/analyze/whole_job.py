@@ -9,9 +9,9 @@ import numpy as np
 from msgspec import structs
 
 from npuperf.advise import advise_job
-from npuperf.analyze.examine import Examined
+from npuperf.analyze.examine import Examined, unanswered
 from npuperf.analyze.request import AnalyzeRequest
-from npuperf.analyze.side_by_side import Across, place_of, unanswered, waited
+from npuperf.analyze.side_by_side import Across, place_of, waited
 from npuperf.cluster.changes import predict
 from npuperf.cluster.job_grammar import answers
 from npuperf.cluster.judge import JobStudy, study_job
