@@ -25,11 +25,11 @@ from npuperf.host.pauses import paused
 from npuperf.messages import Message, chain, say, say_n, series
 from npuperf.model.chip import Cores
 from npuperf.model.device import DeviceProfile, HostSteps
+from npuperf.model.memory import give_back
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
 from npuperf.operators.sums import Key, OperatorSum, longest_kernels, sum_operators
 from npuperf.readers.log import ReadLog
-from npuperf.readers.trace_columns import give_back
 from npuperf.replay.study import Study
 from npuperf.replay.whatif import Predicted, Scene, is_all_communication, parse, pattern, predict, with_communication
 from npuperf.scopes import core_limits, fusion

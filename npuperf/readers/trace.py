@@ -12,12 +12,13 @@ import numpy as np
 from npuperf.errors import InputError
 from npuperf.messages import say
 from npuperf.model.labels import I32, I64, Labels, Mask
+from npuperf.model.memory import give_back
 from npuperf.readers.cells import integer
 from npuperf.readers.join import match
 from npuperf.readers.log import ReadLog
 from npuperf.readers.pieces import Args, FilePieces
 from npuperf.readers.trace_beside import StretchFound, Told, read_stretches, spare_workers
-from npuperf.readers.trace_columns import give_back, is_nothing, joined, number_ids
+from npuperf.readers.trace_columns import is_nothing, joined, number_ids
 from npuperf.readers.trace_gather import SLICE_INTS, SLICE_TEXTS, Gathered, Gatherer, no_gc
 
 

@@ -6,9 +6,7 @@ A trace repeats few texts millions of times: each is looked up once where it fir
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import mmap
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -145,13 +143,6 @@ def joined(parts: Sequence[Any]) -> Any:
     if any(isinstance(p, pa.Array) for p in parts):
         return pa.concat_arrays([pa.array(p).cast(pa.string()) for p in parts])
     return nothing(sum(map(len, parts))) if all(map(is_nothing, parts)) else np.concatenate(parts)
-
-
-def give_back() -> None:
-    """Give memory that was freed back to the system, where the C library can."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-    if trim:
-        trim(0)
 
 
 class GrowingColumn:
