@@ -1,20 +1,82 @@
-"""Files: how they are called, notes of our own, and writing them whole or not at all."""
+"""Files: the one door for reading what others wrote, how files are called, and writing them whole or not at all."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import stat
 import tempfile
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from npuperf.errors import InputError
-from npuperf.messages import say
+from npuperf.errors import InputError, unreadable
+from npuperf.messages import Message, say
 
 #: What ``npuperf profile`` writes about a run, in its run directory.
 MANIFEST: Final = "npuperf.json"
+
+
+@contextmanager
+def open_input(path: str | Path) -> Iterator[io.FileIO]:
+    """Open a file that others wrote, to read its bytes, unbuffered: the door that every reader takes.
+
+    Only files are opened: a pipe would be waited for, and a device may do something as soon as it is opened. Raises
+    InputError where this is none, and where the system fails to open or to read it.
+    """
+    try:
+        with _opened(path) as file:
+            yield file
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def read_input(path: str | Path) -> bytes:
+    """Return the bytes of a file that others wrote. Raises InputError as :func:`open_input` does."""
+    with open_input(path) as file:
+        return file.readall()
+
+
+def check_input(path: str | Path) -> None:
+    """Raise InputError where :func:`open_input` would, for who hands a path on to a library that opens it by itself."""
+    with open_input(path):
+        pass
+
+
+def _opened(path: str | Path) -> io.FileIO:
+    try:
+        return io.FileIO(path, opener=_open_file)
+    except ValueError as error:  # a path that no file can have
+        raise InputError(say("{path}: cannot be read: {why}", path=str(path), why=str(error))) from error
+
+
+def _open_file(path: str, flags: int) -> int:
+    """Return the handle of a file. It is looked at before it is opened, and after: it may have become another one."""
+    _refuse_special(path, os.stat(path).st_mode)  # noqa: PTH116 - a path as the opener gets it
+    handle = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
+    try:
+        _refuse_special(path, os.fstat(handle).st_mode)
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def _refuse_special(path: str, mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        what = say("{path}: {kind}, not a file; it was not opened", path=str(path), kind=_kind(mode))
+        raise InputError(what, hint=None if stat.S_ISDIR(mode) else say("save what it gives to a file, and name that"))
+
+
+def _kind(mode: int) -> Message:
+    """Return what something is called that is no file."""
+    if stat.S_ISDIR(mode):
+        return say("a folder")
+    if stat.S_ISFIFO(mode):
+        return say("a pipe")
+    return say("a socket") if stat.S_ISSOCK(mode) else say("a device")
 
 
 def shown(path: str | Path) -> str:
@@ -34,8 +96,8 @@ def total_bytes(files: Iterable[Path]) -> int:
 def read_object(path: Path) -> dict[str, Any]:
     """Read a JSON object that may be missing or damaged: it is empty then."""
     try:
-        found = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
+        found = json.loads(read_input(path).decode())
+    except (InputError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
 

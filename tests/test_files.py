@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import socket
 import stat
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Thread
 
 import pytest
 
 from npuperf.errors import InputError
-from npuperf.files import write_atomically
+from npuperf.files import open_input, read_input, write_atomically
 
 
 def test_a_file_is_replaced(tmp_path: Path) -> None:
@@ -38,3 +42,70 @@ def test_what_is_no_file_stays_what_it_is(tmp_path: Path) -> None:
 def test_a_folder_is_not_written_to(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be written"):
         write_atomically(tmp_path, "after")
+
+
+def test_the_door_gives_what_a_file_has(tmp_path: Path) -> None:
+    (tmp_path / "in").write_bytes(b"\x00\xffab\n")
+    (tmp_path / "link").symlink_to("in")
+    for name in ("in", "link"):
+        assert read_input(tmp_path / name) == b"\x00\xffab\n"
+        with open_input(str(tmp_path / name)) as file:
+            assert (file.read(2), file.read(), file.read()) == (b"\x00\xff", b"ab\n", b"")
+        assert file.closed
+
+
+def special(folder: Path, kind: str) -> Path:
+    """Something that is no file."""
+    path = folder / kind
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(str(path))
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.mkdir()
+    return path
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="only POSIX has these")
+@pytest.mark.parametrize("kind", ["pipe", "socket", "device", "folder"])
+def test_the_door_opens_only_files(short_path: Path, kind: str) -> None:
+    path = special(short_path, kind)
+    with pytest.raises(InputError) as refused:
+        read_input(path)
+    assert refused.value.what.parameters["path"] == str(path)
+    assert str(refused.value.what).endswith(f": a {kind}, not a file; it was not opened")
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A folder whose sockets' paths are not too long."""
+    with TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+def test_what_became_a_pipe_meanwhile_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    before = (tmp_path / "file").stat()
+    os.mkfifo(tmp_path / "pipe")
+    monkeypatch.setattr(os, "stat", lambda _: before)
+    with pytest.raises(InputError, match="a pipe, not a file"):
+        read_input(tmp_path / "pipe")
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("missing", "No such file"), ("n" * 300, "File name too long"), ("a\0b", "null"), ("loop", "symbolic links")],
+)
+def test_paths_that_lead_nowhere(tmp_path: Path, name: str, why: str) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(InputError, match=why):
+        read_input(tmp_path / name)
+
+
+def test_a_disk_that_fails_while_a_file_is_read(tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("some")
+    with pytest.raises(InputError, match=r"in: cannot be read: Input/output error"), open_input(tmp_path / "in"):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
