@@ -20,6 +20,7 @@ from npuperf.model.tasks import NO_TIME, UNKNOWN, Tasks, Work, in_order, work_of
 from npuperf.readers.find import Source
 from npuperf.readers.join import match, match_keys, pack, pick
 from npuperf.readers.log import ReadLog
+from npuperf.readers.outliers import FAR_OFF, far_off
 from npuperf.readers.table import RowTable, read_table
 from npuperf.readers.timeline import TraceTimeline, assign_steps
 from npuperf.units import NS_PER_MS, NS_PER_S, NS_PER_US
@@ -90,7 +91,7 @@ def _once(tasks: Tasks, source: Source, log: ReadLog) -> Tasks:
 def _rows(table: RowTable, path: str, log: ReadLog) -> tuple[Tasks, I64, I64]:
     """Turn the rows of a kernel table into tasks, their devices and wait times.
 
-    Rows without start or duration are lost, and said so.
+    Rows without start or duration, or far away from all others, are lost, and said so.
     """
     start, dur = table.times["start"], table.times["dur"]
     usable = (start != NO_TIME) & (dur != NO_TIME) & (dur >= 0)
@@ -115,7 +116,13 @@ def _rows(table: RowTable, path: str, log: ReadLog) -> tuple[Tasks, I64, I64]:
         mix_block=np.where(no_block, UNKNOWN, table.ints["mix_block"]),
         pmu=table.pmu,
     )
-    return tasks.filter(usable), table.ints["device"][usable], table.times["wait"][usable]
+    tasks = tasks.filter(usable)
+    far = far_off(tasks.start, tasks.end)
+    if far.any():
+        rows = np.flatnonzero(usable)[far]
+        log.lose(path, len(rows), say("{why}; first in row {row}", why=FAR_OFF, row=int(rows[0]) + 2))
+        tasks, usable[rows] = tasks.filter(~far), False
+    return tasks, table.ints["device"][usable], table.times["wait"][usable]
 
 
 def _doubt(tasks: Tasks, wait: I64, *, alone: bool) -> Message | None:

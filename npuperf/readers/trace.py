@@ -11,11 +11,13 @@ import numpy as np
 
 from npuperf.errors import InputError
 from npuperf.messages import say
+from npuperf.model.groups import rows_of_each
 from npuperf.model.labels import I32, I64, Labels, Mask
 from npuperf.model.memory import give_back
 from npuperf.readers.cells import integer
 from npuperf.readers.join import match
 from npuperf.readers.log import ReadLog
+from npuperf.readers.outliers import FAR_OFF, far_off, spans_days
 from npuperf.readers.pieces import Args, FilePieces
 from npuperf.readers.trace_beside import StretchFound, Told, read_stretches, spare_workers
 from npuperf.readers.trace_columns import is_nothing, joined, number_ids
@@ -176,7 +178,21 @@ def read_trace(paths: Sequence[Path], log: ReadLog, progress: Callable[[int], No
         what = say("{path}: no trace event could be read", path=str(paths[0]))
         raise InputError(what, hint=say("export the profile again"))
     log.events = sum(part.complete for part in found)
-    return _trace(found, header)
+    trace = _trace(found, header)
+    far = _far_off(trace.slices)
+    if far.any():
+        log.lose(paths[0], int(np.count_nonzero(far)), FAR_OFF)
+        trace.slices = trace.slices.filter(~far)
+    return trace
+
+
+def _far_off(slices: Slices) -> Mask:
+    """Tell which events are absurdly far from those of their process: processes may have clocks of their own."""
+    far = np.zeros(len(slices), np.bool_)
+    if spans_days(slices.start, slices.end):
+        for _, rows in rows_of_each(slices.pid):
+            far[rows] = far_off(slices.start[rows], slices.end[rows])
+    return far
 
 
 def _read_file(path: Path, log: ReadLog, progress: Callable[[int], None] | None) -> list[StretchFound]:

@@ -1,0 +1,82 @@
+"""Times absurdly far from all others are set aside and counted; pauses and long recordings stay."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from build import EPOCH, K, events, kernel_details
+
+from npuperf.readers.outliers import far_off
+from npuperf.readers.recording import Reading, open_recording
+
+SECOND, HOUR, DAY = 10**9, 3600 * 10**9, 24 * 3600 * 10**9
+
+
+def far(starts: list[int], ends: list[int] | None = None) -> list[int]:
+    start = np.array(starts, np.int64)
+    end = start + 1000 if ends is None else np.array(ends, np.int64)
+    return np.flatnonzero(far_off(start, end)).tolist()
+
+
+def test_one_time_near_zero_and_one_far_in_the_future_are_far_off() -> None:
+    kernels = [EPOCH + i * SECOND for i in range(30)]
+    assert far([1000, *kernels]) == [0]
+    assert far([*kernels[:5], EPOCH + 40_000 * DAY, *kernels[5:]]) == [5]
+    assert far([1000, *kernels, 4 * 10**18]) == [0, 31]
+    assert far([-(4 * 10**18), *kernels], [4 * 10**18, *(k + 1000 for k in kernels)]) == [0]
+
+
+def test_one_that_never_ends_is_far_off() -> None:
+    kernels = [EPOCH + i * SECOND for i in range(30)]
+    assert far(kernels, [kernels[0] + 30 * 365 * DAY, *(k + 1000 for k in kernels[1:])]) == [0]
+
+
+@pytest.mark.parametrize(
+    "starts",
+    [
+        [EPOCH, *(EPOCH + 23 * HOUR + i * 1000 for i in range(50))],  # a pause of most of a day
+        [EPOCH + i * 6 * HOUR for i in range(200)],  # weeks, evenly
+        [EPOCH, *(EPOCH + 3 * DAY + i * 60 * SECOND for i in range(200))],  # three days before hours of work
+        [*(EPOCH + i for i in range(10)), *(EPOCH + 365 * DAY + i for i in range(10))],  # two halves: who is right?
+        [1000, EPOCH],
+    ],
+)
+def test_pauses_and_long_recordings_stay(starts: list[int]) -> None:
+    assert far(starts) == []
+
+
+def read(path: Path) -> Reading:
+    (reading,) = open_recording(path).map(lambda reading: reading)
+    assert reading.error is None
+    return reading
+
+
+def test_a_row_fifty_years_away_is_lost_and_told(tmp_path: Path) -> None:
+    made = [K(i * 10_000, 2_500, f"k{i}") for i in range(20)]
+    path = kernel_details(tmp_path / "kernel_details.csv", made)
+    path.write_text(path.read_text().replace("1736413971000060.000", "1.000"))
+    reading = read(path)
+    assert len(reading.profiles[0].tasks) == 19
+    assert [(x.rows, x.reason.parameters["row"]) for x in reading.log.lost] == [(1, 8)]
+
+
+def test_an_event_fifty_years_away_is_lost_whatever_clock_others_have(tmp_path: Path) -> None:
+    """The host's events count from an epoch, those of the device from its start: that is no damage."""
+    made = events([K(i * 10_000 + 5_000, 2_500, f"k{i}", launch=i * 10_000) for i in range(20)])
+    hardware = next(e["pid"] for e in made if e["name"] == "process_name" and e["args"]["name"] == "Ascend Hardware")
+    of_device = [e for e in made if e["pid"] == hardware and e["ph"] == "X"]
+    of_device[3]["ts"] = "1.000"
+    path = tmp_path / "trace_view.json"
+    path.write_text(json.dumps(made))
+    reading = read(path)
+    assert len(reading.profiles[0].tasks) == 19
+    assert [x.rows for x in reading.log.lost] == [1]
+    for event in of_device:
+        event["ts"] = event["ts"].removeprefix("173641397")
+    path.write_text(json.dumps(made))
+    reading = read(path)
+    assert len(reading.profiles[0].tasks) == 20
+    assert not reading.log.lost
