@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 from npuperf.errors import InputError, unreadable
 from npuperf.messages import Message, say
@@ -37,6 +37,16 @@ def read_input(path: str | Path) -> bytes:
     """Return the bytes of a file that others wrote. Raises InputError as :func:`open_input` does."""
     with open_input(path) as file:
         return file.readall()
+
+
+@contextmanager
+def open_lines(path: str | Path, encoding: str = "utf-8") -> Iterator[TextIO]:
+    """Open a text that others wrote, for its lines; what is no character is replaced. Raises as :func:`open_input`."""
+    with (
+        open_input(path) as file,
+        io.TextIOWrapper(io.BufferedReader(file), encoding, errors="replace", newline="\n") as lines,
+    ):
+        yield lines
 
 
 def check_input(path: str | Path) -> None:

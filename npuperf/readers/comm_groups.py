@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from npuperf.errors import InputError
+from npuperf.files import read_input
 from npuperf.messages import say
 from npuperf.model.communication import ProcessGroup
 from npuperf.readers.log import ReadLog
@@ -131,7 +132,10 @@ def read_groups(paths: Iterable[Path], log: ReadLog) -> GroupBook:
     for path in paths:
         try:
             read = _READERS[path.name](path, log)
-        except (OSError, ValueError, RecursionError, InputError, msgspec.MsgspecError) as error:
+        except InputError as error:
+            log.warn(say("{failure}; the ranks of its groups are unknown", failure=error.what))
+            continue
+        except (ValueError, RecursionError, msgspec.MsgspecError) as error:
             log.warn(
                 say("{path}: cannot be read ({why}); the ranks of its groups are unknown",
                     path=str(path), why=str(error))
@@ -145,7 +149,7 @@ def read_groups(paths: Iterable[Path], log: ReadLog) -> GroupBook:
 def _group_file(path: Path, _: ReadLog) -> GroupBook:
     """Read sets of ranks, and in newer files the groups they belong to."""
     book = GroupBook()
-    value = json.loads(path.read_text("utf-8-sig", errors="replace"))
+    value = json.loads(read_input(path).decode("utf-8-sig", "replace"))
     if not isinstance(value, dict):
         return book
     for kind in ("collective", "p2p"):
@@ -174,7 +178,7 @@ def _cluster_db(path: Path, log: ReadLog) -> GroupBook:
 def _cluster_file(path: Path, _: ReadLog) -> GroupBook:
     """Read only the keys of cluster_communication.json: ranks → step → operation@group."""
     book = GroupBook()
-    found = msgspec.json.decode(path.read_bytes(), type=dict[str, dict[str, dict[str, msgspec.Raw]]])
+    found = msgspec.json.decode(read_input(path), type=dict[str, dict[str, dict[str, msgspec.Raw]]])
     for ranks, steps in found.items():
         names = {name.rpartition("@")[2] for ops in steps.values() for name in ops if "@" in name}
         for id_ in sorted(names):

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from msgspec import Raw
 
-from npuperf.errors import unreadable
+from npuperf.files import read_input
 from npuperf.messages import say, say_n
 from npuperf.model.communication import Bandwidth, Communication, VendorTimes
 from npuperf.model.labels import I64, Labels
@@ -163,10 +163,7 @@ def read_communication_json(path: Path, log: ReadLog) -> Communication:
 
     Where a start or a length is not readable, it is -1. Raises InputError when the file cannot be opened.
     """
-    try:
-        data = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
-    except OSError as error:
-        raise unreadable(path, error) from error
+    data = read_input(path).removeprefix(b"\xef\xbb\xbf")
     found = _Columns()
     try:
         _decode(data, found)

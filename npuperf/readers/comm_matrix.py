@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from msgspec import Raw
 
-from npuperf.errors import unreadable
+from npuperf.files import read_input
 from npuperf.messages import say, say_n
 from npuperf.model.communication import LinkUse, Operations
 from npuperf.model.groups import distinct
@@ -64,10 +64,7 @@ _LIST: Final = msgspec.json.Decoder(list[_Listed])
 
 def read_matrix(path: Path, log: ReadLog) -> LinkUse:
     """Read the links, with ranks inside of their groups. Raises InputError when the file cannot be opened."""
-    try:
-        data = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
-    except OSError as error:
-        raise unreadable(path, error) from error
+    data = read_input(path).removeprefix(b"\xef\xbb\xbf")
     try:
         rows = list(_listed(data) if data.lstrip()[:1] == b"[" else _nested(data))
     except DAMAGED as error:

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from npuperf.errors import InputError, unreadable
-from npuperf.files import MANIFEST
+from npuperf.errors import InputError
+from npuperf.files import MANIFEST, open_lines, read_input
 from npuperf.messages import say
 from npuperf.model.chip import Cores
 from npuperf.model.columns import STEP_COLUMNS, STEP_REQUIRED
@@ -177,8 +177,11 @@ def _known(column: I64, row: int) -> int | None:
 def _json(path: Path, log: ReadLog) -> dict[str, Any]:
     """Read a small JSON object; what cannot be read is said and treated as absent."""
     try:
-        value = json.loads(path.read_text("utf-8-sig", errors="replace"))
-    except (OSError, ValueError) as error:
+        value = json.loads(read_input(path).decode("utf-8-sig", "replace"))
+    except InputError as error:
+        log.warn(say("{failure}; what it describes is unknown", failure=error.what))
+        return {}
+    except ValueError as error:
         log.warn(say("{path}: cannot be read ({why}); what it describes is unknown", path=str(path), why=str(error)))
         return {}
     return value if isinstance(value, dict) else {}
@@ -216,13 +219,10 @@ def read_plog(folder: Path) -> tuple[list[str], list[str]]:
         raise InputError(say("{path}: no plog-*.log there", path=str(folder)), hint=hint)
     found: dict[str, None] = {}
     for file in files:
-        try:
-            with file.open(encoding="utf-8", errors="replace") as lines:
-                for line in lines:
-                    if _ABOUT.search(line) and _LEVEL.search(line):
-                        found.setdefault(_message(line))
-        except OSError as error:
-            raise unreadable(file, error) from error
+        with open_lines(file) as lines:
+            for line in lines:
+                if _ABOUT.search(line) and _LEVEL.search(line):
+                    found.setdefault(_message(line))
     return list(found)[:_MOST], [str(f) for f in files]
 
 

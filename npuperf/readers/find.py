@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from npuperf.documents.analysis import InputKind
-from npuperf.errors import InputError, unreadable
-from npuperf.files import MANIFEST
+from npuperf.errors import InputError
+from npuperf.files import MANIFEST, open_input
 from npuperf.messages import Message, say
 from npuperf.model.columns import STEP_COLUMNS, STEP_REQUIRED, locate
 from npuperf.readers.comm_groups import CLUSTER_FILES
@@ -325,11 +325,8 @@ def _file_source(path: Path) -> Source:
     if name.endswith(".csv"):
         steps = all(locate(sniff_headers(path), STEP_COLUMNS)[column] for column in STEP_REQUIRED)
         return _named(replace(context, steps=path) if steps else replace(context, kernels=(path,)))
-    try:
-        with path.open("rb", buffering=0) as file:
-            head = file.read(16)
-    except OSError as error:
-        raise unreadable(path, error) from error
+    with open_input(path) as file:
+        head = file.read(16)
     if head.startswith(b"SQLite format 3") or name.endswith(".db"):
         return _named(replace(context, kind="db", db=path))
     if _KINETO.search(name) or head[:2] == b"\x1f\x8b" or head.lstrip()[:1] in (b"[", b"{"):

@@ -11,6 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from npuperf.files import open_lines
 from npuperf.messages import Message, say
 from npuperf.readers.log import ReadLog
 
@@ -78,7 +79,7 @@ def _rows(path: Path, form: Form, losses: _Losses) -> Iterator[list[str]]:
     width = form.width
     pending: list[str] = []
     first = 0
-    with path.open(encoding=form.encoding, errors="replace", newline="\n") as lines:
+    with open_lines(path, form.encoding) as lines:
         next(lines, None)
         for number, line in enumerate(map(plain, lines), 2):
             cells = _cells(line, form)

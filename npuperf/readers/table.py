@@ -10,8 +10,6 @@ from __future__ import annotations
 import codecs
 import csv
 import io
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -20,7 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pv
 
-from npuperf.errors import InputError, unreadable
+from npuperf.errors import InputError
+from npuperf.files import open_input
 from npuperf.messages import say, say_n, series
 from npuperf.model.columns import NULLS, ColumnNames, Kind, Place, locate, pmu_name
 from npuperf.model.labels import F32, I64, Labels
@@ -87,7 +86,7 @@ def read_table(
 
     Raises InputError when the file cannot be opened, is empty, or lacks a required column.
     """
-    with _opened(path) as file:
+    with open_input(path) as file:
         head = file.read(HEAD_BYTES)
         layout = _layout(path, head, columns, pmu)
         _check(path, layout, [c.headers[0] for c in columns if c.name in required and not layout.places[c.name]])
@@ -95,7 +94,7 @@ def read_table(
         found = _read_batches(_Stream(file, head), layout, _expected_rows(head, path))
     text = None
     if found is None:  # a cell does not fit its type
-        with _opened(path) as file:
+        with open_input(path) as file:
             text = _read_text(_Stream(file), layout)
         if text is None:
             text = read_lines(path, layout.form, list(layout.wanted()), log)
@@ -108,15 +107,6 @@ def read_table(
     del text
     pa.default_memory_pool().release_unused()
     return _to_table(found or {}, layout)
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
-    try:
-        with path.open("rb") as file:
-            yield file
-    except OSError as error:
-        raise unreadable(path, error) from error
 
 
 def sniff_headers(path: Path) -> list[str]:
@@ -253,7 +243,7 @@ def _read_text(stream: _Stream, layout: _Layout) -> pa.Table | None:
 
 
 def _ends_with_newline(path: Path) -> bool:
-    with path.open("rb", buffering=0) as file:
+    with open_input(path) as file:
         if file.seek(0, io.SEEK_END) == 0:
             return True
         file.seek(-1, io.SEEK_END)

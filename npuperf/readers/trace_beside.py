@@ -21,6 +21,7 @@ from threading import Lock, current_thread, main_thread
 from typing import BinaryIO, Final
 
 from npuperf.errors import InputError
+from npuperf.files import open_input
 from npuperf.parallel import cores
 from npuperf.readers import pieces
 from npuperf.readers.log import Progress, ReadLog
@@ -102,7 +103,7 @@ def read_stretches(path: Path, workers: int, progress: Progress | None) -> list[
 
 def spare_workers(path: Path) -> int:
     """Return how many workers may help with a file: none with a small or packed one, or where others work as well."""
-    with suppress(OSError), path.open("rb") as file:
+    with suppress(InputError), open_input(path) as file:
         if os.fstat(file.fileno()).st_size >= WORTH_WORKERS and file.read(2) != b"\x1f\x8b":
             return min(_spare_cores(), _MOST)
     return 0
@@ -169,9 +170,9 @@ class _StretchPieces(FilePieces):
 
 def _stretches(path: Path) -> Iterator[TraceStretch]:
     """Cut a file behind events, as far as can be told without reading what is before; a wrong cut leaves odd ends."""
-    size = path.stat().st_size
     starts = [0]
-    with path.open("rb") as file:
+    with open_input(path) as file:
+        size = os.fstat(file.fileno()).st_size
         for at in range(STRETCH_BYTES, size, STRETCH_BYTES):
             file.seek(at)
             gap = GAP.search(file.read(pieces.PIECE_BYTES))

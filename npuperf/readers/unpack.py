@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from npuperf.errors import unreadable
+from npuperf.files import open_input
 from npuperf.messages import Message, say
 
 #: A file's kind and its header show within so many bytes, mostly within the first few.
@@ -97,10 +97,7 @@ def _up_to_damage(unpack: Any, packed: bytes) -> bytes:
 @contextlib.contextmanager
 def open_unpacked(path: Path) -> Iterator[BinaryIO | Gunzip]:
     """Open a file, and unpack it on the way if it is packed; raises InputError when it cannot be read."""
-    try:
-        with path.open("rb", buffering=0) as file:
-            packed = file.read(2) == b"\x1f\x8b"
-            file.seek(0)
-            yield Gunzip(file) if packed else file
-    except OSError as error:
-        raise unreadable(path, error) from error
+    with open_input(path) as file:
+        packed = file.read(2) == b"\x1f\x8b"
+        file.seek(0)
+        yield Gunzip(file) if packed else file
