@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from npuperf.errors import InputError
+from npuperf.files import check_input, open_input
 from npuperf.messages import say, say_n
 from npuperf.model.groups import numbered
 from npuperf.model.labels import F32, F64, I64, Labels
@@ -110,6 +111,7 @@ class Database:
 @contextmanager
 def open_database(path: Path, log: ReadLog) -> Iterator[Database]:
     """Open read-only; ``immutable`` keeps SQLite from leaving files beside the user's."""
+    check_input(path)
     with ExitStack() as stack:
         try:
             arrow = None
@@ -199,7 +201,8 @@ def _without_page_count(path: Path) -> Iterator[Path]:
     """Yield a copy whose header leaves the number of pages open, so that SQLite takes what is there."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "copy.db"
-        shutil.copyfile(path, copy)
+        with open_input(path) as file, copy.open("wb") as copied:
+            shutil.copyfileobj(file, copied)
         if copy.stat().st_size >= _HEADER_BYTES:
             with copy.open("r+b") as file:
                 file.seek(_PAGE_COUNT)
