@@ -17,7 +17,8 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from npuperf.documents.tuning import BankChange, BankChangeKind, BankDiff, FieldChange, Tuning
-from npuperf.errors import InputError, unreadable
+from npuperf.errors import InputError
+from npuperf.files import read_input
 from npuperf.messages import Message, Parameter, say, say_n, series
 
 _NAME: Final = re.compile(r"^(?P<soc>.+?)_(?P<cores>\d+)_AiCore_(?P<op>.+)_runtime_kb\.json$")
@@ -164,9 +165,9 @@ def _read_file(file: Path, bank: Bank) -> None:
     assert name is not None
     bank.files.append(str(file))
     try:
-        text = file.read_text("utf-8-sig", "replace")
-    except OSError as error:
-        bank.unread.append(unreadable(file, error).what)
+        text = read_input(file).decode("utf-8-sig", "replace")
+    except InputError as error:
+        bank.unread.append(error.what)
         return
     for row, line in enumerate(text.split("\n"), 1):  # a text inside of a record may hold other separators
         record = _record(line)

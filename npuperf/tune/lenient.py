@@ -18,7 +18,8 @@ Members = list[tuple[str, Any]]
 
 _SPACE: Final = re.compile(r"[\s\ufeff]*")
 _STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
-_SCALAR: Final = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null|NaN|-?Infinity")
+#: A number, or a word, up to what must follow it: one that breaks off ("58." of 58.781) or ends the text may be half.
+_SCALAR: Final = re.compile(r"(?:-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null|NaN|-?Infinity)(?=[\s,\]}])")
 _MOST_FAULTS: Final = 50
 _FILLER: Final = re.compile(r"[.…]+")
 _TOO_DEEP: Final = say("nested too deeply")
@@ -34,6 +35,10 @@ class Object:
     def get(self, *names: str) -> Any:
         """Return the first member with one of these names, None if there is none."""
         return next((value for key, value in self.members if key in names), None)
+
+
+class CutList(list[Any]):
+    """The items of a JSON array that breaks off: there were more."""
 
 
 @dataclass(slots=True)
@@ -123,7 +128,7 @@ class _Reader:
             self.at += 1
             return self._array()
         found = (_STRING if first == '"' else _SCALAR).match(self.text, self.at)
-        if not found or (first != '"' and found.end() == len(self.text)):  # a number at the very end may be half
+        if not found:
             raise _CutError
         self.at = found.end()
         try:
@@ -158,7 +163,7 @@ class _Reader:
             first = self._separated("]", bool(items))
             if not first:
                 self._fault(_BREAKS_OFF)
-                return items
+                return CutList(items)
             if first == "]":
                 self.at += 1
                 return items
@@ -169,7 +174,7 @@ class _Reader:
                 items.append(self._value())
             except _CutError:
                 if not self._skip():
-                    return items
+                    return CutList(items)
 
     def _separated(self, end: str, after_value: bool) -> str:
         """Step over the comma between two values, and say where it is missing; return what follows."""

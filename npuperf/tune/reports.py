@@ -7,17 +7,23 @@ of CANN 6.0 to 9.0.
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from npuperf.documents.tuning import Change, Entry, Kind, Mode, Status, Summary
 from npuperf.messages import Message, number, say
-from npuperf.tune.lenient import Object
+from npuperf.tune.lenient import CutList, Object
 
 _US: Final = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
+#: No operator and no model takes longer, µs, and no tuning, s: what is more, or less than 0, was not measured.
+_LONGEST_US: Final = 1e13
+_LONGEST_S: Final = 1e9
+#: Below this, no clock measures anything, µs.
+_SHORTEST_US: Final = 1e-6
+#: Counts beyond it are damage.
+_MOST_COUNTED: Final = 1 << 53
 _MODEL_TIMES: Final = {"before": "model_baseline_performance", "after": "model_result_performance"}
 _SECTIONS: Final[dict[str, Mode]] = {"OPAT": "op", "SGAT": "subgraph"}
 #: The file rounds (OPAT) or truncates (SGAT) to two decimals.
@@ -44,6 +50,26 @@ class Report:
     status: Status | None = None
     modes: set[Mode] = field(default_factory=set)
     warnings: list[Message] = field(default_factory=list)
+
+
+def without_section(reports: Sequence[Report], asked: Mode | None) -> None:
+    """Judge the reports without a section of results: operators had nothing to tune, subgraphs failed (the guide).
+
+    ``asked``: what was to be tuned, None where only the other reports of the run can tell.
+    """
+    known = set().union(*(report.modes for report in reports)) or {asked}
+    for report in reports:
+        if report.modes:
+            continue
+        if known == {"subgraph"}:
+            report.status = "failed"
+            report.warnings.append(say("no section SGAT: the tuning of subgraphs failed; the log tells why"))
+        elif known == {"op"}:
+            report.warnings.append(say("no section OPAT: no operator could be tuned"))
+        else:
+            report.warnings.append(
+                say("neither OPAT nor SGAT: nothing was tunable, or (subgraphs) the tuning failed; the log tells which")
+            )
 
 
 def read_reports(document: Any) -> Iterator[Report]:
@@ -77,7 +103,7 @@ def _report(name: str, sections: Iterable[tuple[str, Any]]) -> Report:
         if not isinstance(value, Object):
             continue
         if key == "basic":
-            report.seconds = _number(value.get("tuning_time(s)"))
+            report.seconds = _number(value.get("tuning_time(s)"), _LONGEST_S)
         elif key in _SECTIONS:
             report.modes.add(_SECTIONS[key])
             _read_section(report, key, value)
@@ -85,6 +111,8 @@ def _report(name: str, sections: Iterable[tuple[str, Any]]) -> Report:
         elif key == "repo_summary":  # one version closes the section before it
             summary = value
     report.summary = _summary(summary)
+    if isinstance(summary, Object) and report.summary is None:
+        report.warnings.append(say("the summary lacks counts, so none of them is used"))
     report.status = _status(report)
     # Where the file contradicts itself:
     report.warnings += filter(None, map(_improvement_check, report.entries))
@@ -143,7 +171,7 @@ def _entry(
     name: str | None = None,
 ) -> Entry:
     before, after = (_microseconds(item, times[when]) for when in ("before", "after"))
-    ratio = before / after if before and after and min(before, after) > 0 else None  # 0: not measured
+    ratio = before / after if before and after and min(before, after) > _SHORTEST_US else None  # 0: not measured
     key = item.get("repo_key")
     return Entry(
         kind=kind,
@@ -164,30 +192,30 @@ def _microseconds(item: Object, stem: str) -> float | None:
     """Return a time; its unit is part of its key: ``performance_after_tune(us)``."""
     for key, value in item.members:
         unit = re.fullmatch(re.escape(stem) + r"\((\w+)\)", key)
-        number = _number(value)
-        if unit and unit[1] in _US and number is not None:
-            return number * _US[unit[1]]
+        if unit and unit[1] in _US:
+            number = _number(value, _LONGEST_US / _US[unit[1]])
+            if number is not None:
+                return number * _US[unit[1]]
     return None
 
 
 def _types(value: Any) -> tuple[str, ...]:
-    """Read ``"A"``, ``"[A, B]"`` or a list."""
+    """Read ``"A"``, ``"[A, B]"`` or a list; part of a list is none."""
+    if isinstance(value, CutList):
+        return ()
     parts = value if isinstance(value, list) else str(value or "").strip().strip("[]").split(",")
     return tuple(str(part).strip() for part in parts if str(part).strip())
 
 
-def _number(value: Any) -> float | None:
+def _number(value: Any, most: float) -> float | None:
+    """Return a number from 0 to ``most``; anything else is none."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None
+    return float(value) if 0 <= value <= most else None  # nor what is no number at all
 
 
 def _percent(value: Any) -> float | None:
-    found = re.fullmatch(r"\s*(-?\d+(?:\.\d+)?)\s*%?\s*", str(value))
+    found = re.fullmatch(r"\s*(-?\d{1,12}(?:\.\d+)?)\s*%?\s*", str(value))
     return float(found[1]) if found else None
 
 
@@ -195,7 +223,9 @@ def _summary(value: Any) -> Summary | None:
     if not isinstance(value, Object):
         return None
     counts = {name: value.get(key) for name, key in _COUNTS.items()}
-    return Summary(**{name: count for name, count in counts.items() if isinstance(count, int)})
+    if not all(type(count) is int and 0 <= count < _MOST_COUNTED for count in counts.values()):
+        return None
+    return Summary(**counts)
 
 
 def _status_of(text: str) -> Status:
@@ -212,9 +242,6 @@ _STATUS_WORDS: Final[dict[str, Status]] = {"success": "successful", "fail": "fai
 def _status(report: Report) -> Status:
     """Complete what the file says: subgraphs have no status, and an interrupted run has no tuning time."""
     if not report.modes:
-        report.warnings.append(
-            say("neither OPAT nor SGAT: nothing was tunable, or (subgraphs) the tuning failed; the log tells which")
-        )
         return "nothing_to_tune" if report.seconds is not None else "incomplete"
     if report.seconds is None:
         report.warnings.append(
@@ -240,7 +267,7 @@ def _improvement_check(entry: Entry) -> Message | None:
                name=entry.name, said=number(said), own=number(own))  # fmt: skip
 
 
-def _count_checks(s: Summary, entries: Iterable[Entry]) -> Iterator[Message]:
+def _count_checks(s: Summary, entries: Sequence[Entry]) -> Iterator[Message]:
     if s.hit != s.reserved + s.updated:
         yield say("the summary does not add up: {hit} hits, but {reserved} reserved and {updated} updated",
                   hit=s.hit, reserved=s.reserved, updated=s.updated)  # fmt: skip
@@ -248,7 +275,8 @@ def _count_checks(s: Summary, entries: Iterable[Entry]) -> Iterator[Message]:
         yield say("the summary does not add up: a total of {total}, but {added} added, {hit} hit and "
 "{unsatisfied} unsatisfied",
                   total=s.total, added=s.added, hit=s.hit, unsatisfied=s.unsatisfied)  # fmt: skip
-    added, updated = (len({(e.name, e.repo_key) for e in entries if e.change == c}) for c in ("added", "updated"))
+    # Strategies are counted, not operators: one operator may have several.
+    added, updated = (sum(entry.change == change for entry in entries) for change in ("added", "updated"))
     if added != s.added:
         yield say("{said} added in the summary, but {listed} listed", said=s.added, listed=added)
     if updated != s.updated:

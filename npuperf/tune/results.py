@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
 
 from npuperf.documents.comparison import Change, Compared, Comparison
-from npuperf.documents.tuning import Entry, Status, Summary, Tuning
-from npuperf.errors import InputError, unreadable
+from npuperf.documents.tuning import Entry, Mode, Status, Summary, Tuning
+from npuperf.errors import InputError
+from npuperf.files import read_input
 from npuperf.messages import Message, say, say_n
 from npuperf.tune.lenient import parse
-from npuperf.tune.reports import Report, read_reports
+from npuperf.tune.reports import Report, read_reports, without_section
 from npuperf.units import NS_PER_US
 
 PATTERN: Final = "aoe_result_*.json"
+#: Seconds between two files of one process that do something else than tune.
+_PAUSE: Final = 60
 _NAME: Final = re.compile(r"aoe_result_(?P<kind>[a-z]+)_(?P<stamp>.+)_(?:pid)?(?P<pid>\d+)\.json$")
 
 
@@ -36,7 +40,12 @@ def result_files(path: Path) -> list[Path]:
             "none, AOE did not get far"
         )
         raise InputError(say("{path}: no {pattern} below it", path=str(path), pattern=PATTERN), hint=hint)
-    return newest_run(found)
+    return of_one_process(newest_run(found))
+
+
+def count_results(path: Path) -> int:
+    """Return how many result files lie at or below a path."""
+    return sum(1 for _ in path.rglob(PATTERN)) if path.is_dir() else 1
 
 
 def newest_run(files: Iterable[Path]) -> list[Path]:
@@ -48,8 +57,46 @@ def newest_run(files: Iterable[Path]) -> list[Path]:
     return max(runs.values(), key=lambda found: max(f.name.split("_", 3)[-1] for f in found), default=[])
 
 
-def read_results(files: Sequence[Path]) -> Tuning:
-    """Read the files of one run into one document. Raises InputError when none of them can be read."""
+def of_one_process(files: Sequence[Path]) -> list[Path]:
+    """Return the last of these files, oldest first, with those before it that the same process can have written.
+
+    Containers give the same number to every run. A process goes on from one file to the next: the one before says how
+    long it took (or it ended there), and the next begins by then.
+    """
+    kept = list(files[-1:])
+    for earlier in reversed(files[:-1]):
+        begun, next_begun = _begun(earlier), _begun(kept[0])
+        seconds = _seconds(earlier)
+        if begun is None or next_begun is None or seconds is None or next_begun - begun > seconds + _PAUSE:
+            break
+        kept.insert(0, earlier)
+    return kept
+
+
+def _begun(file: Path) -> float | None:
+    """Return when a file was begun by the digits of its name (year to millisecond), in seconds; None if not told."""
+    name = _NAME.search(file.name)
+    digits = re.sub(r"\D", "", name["stamp"]) if name else ""
+    try:
+        return datetime.strptime(digits[:14], "%Y%m%d%H%M%S").replace(tzinfo=timezone.utc).timestamp()
+    except ValueError:
+        return None
+
+
+def _seconds(file: Path) -> float | None:
+    """Return how long the reports of a file took in all; None unless all of them got to their end."""
+    try:
+        seconds = [report.seconds for report in _read(file)[0]]
+    except InputError:
+        return None
+    return None if None in seconds else sum(s for s in seconds if s is not None)
+
+
+def read_results(files: Sequence[Path], asked: Mode | None = None) -> Tuning:
+    """Read the files of one run into one document; ``asked``: what it was to tune, where that is known.
+
+    Raises InputError when none of them can be read.
+    """
     reports: list[Report] = []
     warnings: list[Message] = []
     unread: list[InputError] = []
@@ -65,6 +112,7 @@ def read_results(files: Sequence[Path]) -> Tuning:
         warnings += [say("{name}: {fault}", name=file.name, fault=fault) for fault in faults]
     if unread and not reports:
         raise unread[0]
+    without_section(reports, asked)
     warnings += [error.what for error in unread]
     recovered = recovered or bool(unread)
     warnings += [say("{name}: {fault}", name=r.name, fault=fault) for r in reports for fault in r.warnings]
@@ -120,10 +168,7 @@ def _tuned_ns(entry: Entry | None) -> int | None:
 
 
 def _read(file: Path) -> tuple[list[Report], tuple[Message, ...]]:
-    try:
-        data = file.read_bytes()
-    except OSError as error:
-        raise unreadable(file, error) from error
+    data = read_input(file)
     if not data.strip():
         hint = say("AOE was stopped before it had a result; look at its log, and start it again")
         raise InputError(say("{file}: empty", file=str(file)), hint=hint)

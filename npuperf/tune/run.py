@@ -12,13 +12,13 @@ from npuperf.documents.document import Document
 from npuperf.documents.gates import judge_gate, parse_condition
 from npuperf.documents.tuning import BankChanges, ResultChanges, RolledBack, Tuning
 from npuperf.errors import InputError, UsageError
-from npuperf.messages import say
+from npuperf.messages import say, say_n
 from npuperf.profile.folder import RunFolder
 from npuperf.tune import store
 from npuperf.tune.bank import add_bank, compare, read_bank
 from npuperf.tune.drive import Keep, carry_out
 from npuperf.tune.request import TuneRequest
-from npuperf.tune.results import PATTERN, compare_results, read_results, result_files
+from npuperf.tune.results import PATTERN, compare_results, count_results, read_results, result_files
 from npuperf.tune.state import is_run, last_run, newest_of, read_state, recorded, refuse_busy, survivor
 from npuperf.tune.supervise import Tell, partial
 from npuperf.tune.tuning_plan import draw_plan
@@ -86,7 +86,15 @@ def _read(request: TuneRequest, path: Path, tell: Tell) -> Tuning:
 def _results_of(path: Path) -> Tuning:
     """Read a result file, a folder of them, or a tuning run with what its earlier processes left."""
     found = partial(path) if is_run(path) else None
-    return found or read_results(result_files(path))
+    if found is not None:
+        return found
+    files = result_files(path)
+    found, others = read_results(files), count_results(path) - len(files)
+    if others <= 0:
+        return found
+    left = say_n("{n} other result file there is of an earlier run, and was not read",
+                 "{n} other result files there are of earlier runs, and were not read", others)  # fmt: skip
+    return replace(found, warnings=(*found.warnings, left))
 
 
 def _difference(paths: tuple[Path, Path]) -> ResultChanges | BankChanges:

@@ -6,19 +6,20 @@ import json
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import msgspec
 import psutil
 from msgspec.structs import fields, replace
 
 from npuperf.errors import InputError, UsageError
-from npuperf.files import read_object, write_atomically
+from npuperf.files import write_atomically
 from npuperf.messages import say
+from npuperf.notes import read_object
 from npuperf.process import Detached
 from npuperf.profile.folder import RunFolder
 from npuperf.profile.manifest import Manifest, read
-from npuperf.tune.job import TuningJob
+from npuperf.tune.job import JobMode, TuningJob
 
 STATE: Final = "state.json"
 
@@ -49,6 +50,11 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     keeper: Detached | None = None
     exit_status: int | None = None
     problem: str | None = None
+
+    @property
+    def job_mode(self) -> JobMode | None:
+        """What kind of tuning it is, None where it does not say."""
+        return next((mode for mode in get_args(JobMode) if mode == self.mode), None)
 
 
 def is_run(folder: Path) -> bool:

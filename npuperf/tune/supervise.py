@@ -16,7 +16,7 @@ from npuperf.messages import Message, factor, say, say_n
 from npuperf.process import Detached, run_logged
 from npuperf.tune.job import ADAPTER_FINISHED, FINISHED, TuningProgram
 from npuperf.tune.results import PATTERN, newest_run, read_results
-from npuperf.tune.state import note
+from npuperf.tune.state import note, read_state
 
 _TICK: Final = 0.2
 #: What the log says where a program begins.
@@ -140,9 +140,10 @@ def partial(folder: Path) -> Tuning | None:
     """
     found: Tuning | None = None
     unread: list[Message] = []
+    asked = read_state(folder).job_mode
     for files in _processes(folder):
         try:
-            read = read_results(files)
+            read = read_results(files, asked)
         except InputError as error:
             unread.append(error.what)
             continue

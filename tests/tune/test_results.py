@@ -18,6 +18,7 @@ from workplace import bank, record
 from npuperf.documents.schema import shipped_schema
 from npuperf.documents.tuning import Tuning
 from npuperf.errors import InputError
+from npuperf.render import render
 from npuperf.tune.results import compare_results, read_results, result_files
 
 
@@ -116,13 +117,67 @@ def test_one_file_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
 
 
 def test_the_files_of_one_run(tmp_path: Path) -> None:
-    """Those of the newest process belong together."""
-    for name in ("opat_20260101120000000_pid7", "opat_20260101130000000_pid8", "opat_20260101140000000_pid8"):
+    """Those of the newest process belong together: each took 44 s, so what begins within a minute after that does."""
+    for name in ("opat_20260101120000000_pid7", "opat_20260101130000000_pid8", "opat_20260101130130000_pid8"):
         (tmp_path / f"aoe_result_{name}.json").write_text(json.dumps(LISTED))
     assert [f.name[-8:-5] for f in result_files(tmp_path)] == ["id8", "id8"]
     assert len(read_results(result_files(tmp_path)).entries) == 6
     with pytest.raises(InputError, match="no aoe_result"):
         result_files(_empty(tmp_path))
+
+
+def test_two_runs_with_one_process_number_are_not_added_up(tmp_path: Path) -> None:
+    """As in containers, where every run is process 12; the first took 44 s and was over long before, or crashed."""
+    crashed = json.loads(json.dumps(LISTED))
+    del crashed["report_20260101_1"][0]["basic"]["tuning_time(s)"]
+    for stamp, content in (
+        ("20260101120000000", LISTED),
+        ("20260101120030000", crashed),
+        ("20260101120031000", LISTED),
+    ):
+        (tmp_path / f"aoe_result_opat_{stamp}_pid12.json").write_text(json.dumps(content))
+    (newest,) = result_files(tmp_path)
+    assert "20260101120031000" in newest.name
+    done = json.loads(tune("--from", tmp_path, "--format", "json").stdout)
+    assert (done["summary"]["added"], len(done["entries"])) == (2, 3)
+    assert any("2 other result files there are of earlier runs" in w for w in done["warnings"])
+
+
+def test_counts_are_of_strategies_not_of_names(tmp_path: Path) -> None:
+    """One operator with two new strategies counts twice, as the guide defines the counts."""
+    both = {"Schedule": times(12, 10, "20.00%", update_mode="add"), "Impl": times(10, 8, "25.00%", update_mode="add")}
+    one = {"op_name": "a", "op_type": "T", "tune_performance": both}
+    found = read(tmp_path, changed(LISTED, repo_modified_operators=[one], repo_summary=summary(2, 0, 0, 0)))
+    assert found.warnings == ()
+    short = read(tmp_path, changed(LISTED, repo_modified_operators=[one], repo_summary=summary(1, 0, 0, 0)))
+    assert "1 added in the summary, but 2 listed" in str(short.warnings[0])
+
+
+def test_a_subgraph_run_without_its_section_has_failed(tmp_path: Path) -> None:
+    """The guide: a failed tuning of subgraphs has none. Operators without one had nothing to tune."""
+    nothing = {"report_1": [BASIC]}
+    assert read(tmp_path, nothing).status == "nothing_to_tune"
+    file = tmp_path / "aoe_result_opat_20260101120000000_pid7.json"
+    assert read_results([file], "op").status == "nothing_to_tune"
+    failed = read_results([file], "subgraph")
+    assert failed.status == "failed" and "the tuning of subgraphs failed" in str(failed.warnings[0])
+    assert read(tmp_path, {**SUBGRAPHS, **nothing}).status == "failed"  # its other report tells what was tuned
+
+
+@pytest.mark.parametrize("number", [-1, -0.5, 1e300, 10**400, float("inf"), float("nan"), True, "5", None])
+def test_numbers_that_no_clock_and_no_count_gave(tmp_path: Path, number: object) -> None:
+    """They are not given, and the document can be written and read."""
+    wrong = changed(LISTED, repo_summary={**summary(2, 1, 7, 3), "repo_add_num": number})
+    for times_ in (wrong["report_20260101_1"][1]["OPAT"]["repo_modified_operators"][0]["tune_performance"]["Format"],):
+        times_["performance_after_tune(us)"] = number
+    wrong["report_20260101_1"][0]["basic"] = {"tuning_time(s)": number}
+    found = read(tmp_path, wrong)
+    first = found.entries[0]
+    assert (first.before_us, first.after_us, first.speedup) == (80.0, None, None)
+    assert found.tuning_time_s is None and found.summary is None
+    assert any("the summary lacks counts" in str(w) for w in found.warnings)
+    schema = shipped_schema("tuning")
+    jsonschema.validate(json.loads(render(found, "json")), schema)
 
 
 def _empty(folder: Path) -> Path:
