@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import stat
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Final, TextIO
 
 from npuperf.errors import InputError, unreadable
 from npuperf.messages import Message, say
@@ -94,6 +93,11 @@ def shown(path: str | Path) -> str:
     return min(str(path), os.path.relpath(path), key=len)
 
 
+def is_file(path: Path) -> bool:
+    """Tell whether there is a file; what the system does not let us see is none."""
+    return os.path.isfile(path)  # noqa: PTH113 - Path.is_file() may raise
+
+
 def total_bytes(files: Iterable[Path]) -> int:
     """Return how large files are together; reading those that cannot be asked says why."""
     total = 0
@@ -101,15 +105,6 @@ def total_bytes(files: Iterable[Path]) -> int:
         with suppress(OSError):
             total += file.stat().st_size
     return total
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON object that may be missing or damaged: it is empty then."""
-    try:
-        found = json.loads(read_input(path).decode())
-    except (InputError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def write_atomically(path: Path, text: str) -> None:

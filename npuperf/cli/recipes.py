@@ -7,16 +7,16 @@ ask) and ``thresholds`` (numbers that judge) for analyze.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
 from npuperf.cli.options import HOW, option
-from npuperf.errors import InputError, UsageError
+from npuperf.errors import UsageError
 from npuperf.messages import Message, chain, say, say_n, series
 
 _SECTIONS: Final = ("profile", "analyze", "tune")
@@ -27,6 +27,10 @@ _NOT_HERE: Final = (
     *("help", "recipe", "output", "force", "debug", "dry-run", "module"),
     *("before", "from", "diff", "merge", "into", "rollback", "verify", "resume"),
 )
+#: Characters of a value that are shown.
+_SHOWN: Final = 60
+#: No threshold is larger; this is many years in ns.
+_MOST: Final = 1e18
 _PACKAGE: Final = Path(__file__).resolve().parents[1]
 
 
@@ -80,8 +84,10 @@ def _apply(ctx: typer.Context, name: str | None) -> str | None:
     """
     if name is None or ctx.resilient_parsing:
         return name
+    from npuperf.notes import read_yaml
+
     path = find_recipe(name)
-    recipe = _read(path)
+    recipe = read_yaml(path)
     _check(ctx, path, recipe)
     section = str(ctx.command.name)
     wanted = {**(recipe.get("output") or {} if section != "profile" else {}), **(recipe.get(section) or {})}
@@ -110,7 +116,7 @@ RecipeOption = Annotated[
 def find_recipe(name: str) -> Path:
     """Return the file of a recipe, given by name or by path."""
     if Path(name).suffix in (".yaml", ".yml") or "/" in name:
-        if not Path(name).is_file():
+        if not os.path.isfile(name):  # noqa: PTH113 - which takes any name, longer than those of files as well
             raise UsageError(say("--recipe {name}: no such file", name=name))
         return Path(name)
     folder = _PACKAGE / "recipes"
@@ -121,20 +127,6 @@ def find_recipe(name: str) -> Path:
         listed = say("known: {names}; or give the path of a .yaml file", names=series(sorted(shipped)))
         raise UsageError(say("--recipe {name}: no such recipe", name=repr(name)), hint=_near(name, shipped, listed))
     return shipped[name]
-
-
-def _read(path: Path) -> dict[str, Any]:
-    import yaml
-
-    try:
-        recipe = yaml.safe_load(path.read_text("utf-8-sig"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        why = " ".join(str(error).split())
-        raise InputError(say("{path}: cannot be read as YAML: {why}", path=str(path), why=why)) from error
-    if not isinstance(recipe, dict):
-        hint = say("keys: {keys}", keys=series(_KEYS))
-        raise InputError(say("{path}: not a recipe: its top level is not a mapping", path=str(path)), hint=hint)
-    return recipe
 
 
 def _check(ctx: typer.Context, path: Path, recipe: Mapping[str, Any]) -> None:
@@ -155,7 +147,7 @@ def _check(ctx: typer.Context, path: Path, recipe: Mapping[str, Any]) -> None:
     thresholds = _mapping(where, recipe, "thresholds")
     _known(_within(where, "thresholds"), thresholds, load_thresholds().as_dict())
     for key, value in thresholds.items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _MOST:
             what = say("{where}: thresholds: {key}: {value} is not a number", where=where, key=key, value=repr(value))
             raise UsageError(what)
 
@@ -197,15 +189,27 @@ def _options_of(ctx: typer.Context, section: str) -> dict[str, Any]:
     return options
 
 
+def _is_single(value: Any) -> bool:
+    return value is not None and not isinstance(value, dict | list | set | bytes)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+
+
 def _converted(ctx: typer.Context, where: Message, key: str, declared: Any, value: Any) -> Any:
     """Return a value as the command line takes it. Raises UsageError where it would not."""
     if declared.is_flag and not isinstance(value, bool):
         what = say("{where}: {key}: {value} is neither true nor false", where=where, key=key, value=repr(value))
         raise UsageError(what)
-    if f"--{key}" in declared.secondary_opts:
-        value = not value
     if declared.multiple and not isinstance(value, list):
         value = [value]
+    if not declared.is_flag and not all(map(_is_single, value if declared.multiple else [value])):
+        what = say("{where}: {key}: {value} is not a single value", where=where, key=key, value=_short(value))
+        raise UsageError(what)
+    if f"--{key}" in declared.secondary_opts:
+        value = not value
     if not declared.is_flag:
         value = [str(v) for v in value] if declared.multiple else str(value)
     try:

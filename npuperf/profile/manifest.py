@@ -18,8 +18,9 @@ from npuperf import __version__
 from npuperf.cann import cann_version
 from npuperf.documents.base import SCHEMA_VERSION, Model, Tool
 from npuperf.documents.recorded import Exported, Overhead, ProcessStatus, Proof, Recorded
-from npuperf.files import read_object, write_atomically
+from npuperf.files import write_atomically
 from npuperf.messages import Message
+from npuperf.notes import read_object
 from npuperf.process import run_quietly
 from npuperf.profile.folder import RunFolder
 from npuperf.profile.processes import as_message
@@ -52,9 +53,13 @@ class InputFile(Model, frozen=True, kw_only=True):
 
 
 class RunStage(Model, frozen=True, kw_only=True, omit_defaults=True):
-    """How the program ended."""
+    """How the program ended. ``stopped``: npuperf asked it to, as it had recorded everything.
 
-    status: Literal["running", "done", "failed"]
+    *running* with nobody at work in the run directory means: interrupted, by what nobody can handle.
+    """
+
+    status: Literal["running", "done", "failed", "interrupted"]
+    stopped: bool = False
     exit_status: int | None = None
     seconds: float | None = None
 

@@ -5,7 +5,6 @@ Operations name a group by the hash of its id, or by the last three digits of th
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from npuperf.errors import InputError
 from npuperf.files import read_input
 from npuperf.messages import say
 from npuperf.model.communication import ProcessGroup
+from npuperf.notes import parse_note, read_note
 from npuperf.readers.log import ReadLog
 from npuperf.readers.sqlite import open_database
 
@@ -120,8 +120,8 @@ def book_of_texts(texts: Mapping[str, str]) -> GroupBook:
     found: dict[str, object] = {}
     for name in ("distributed_args", "parallel_group_info"):
         try:
-            found[name] = json.loads(texts.get(name, "null"))
-        except ValueError:
+            found[name] = parse_note(texts.get(name, "null"))
+        except (ValueError, RecursionError):
             continue
     return book_of(found)
 
@@ -149,9 +149,7 @@ def read_groups(paths: Iterable[Path], log: ReadLog) -> GroupBook:
 def _group_file(path: Path, _: ReadLog) -> GroupBook:
     """Read sets of ranks, and in newer files the groups they belong to."""
     book = GroupBook()
-    value = json.loads(read_input(path).decode("utf-8-sig", "replace"))
-    if not isinstance(value, dict):
-        return book
+    value = read_note(path)
     for kind in ("collective", "p2p"):
         sets = value.get(kind)
         ranks = map(_ranks, sets if isinstance(sets, list) else ())

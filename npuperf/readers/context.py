@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from npuperf.errors import InputError
-from npuperf.files import MANIFEST, open_lines, read_input
+from npuperf.files import open_lines
 from npuperf.messages import say
 from npuperf.model.chip import Cores
 from npuperf.model.columns import STEP_COLUMNS, STEP_REQUIRED
@@ -19,9 +18,17 @@ from npuperf.model.device import Context, VendorStep
 from npuperf.model.environment import Environment
 from npuperf.model.labels import I64
 from npuperf.model.tasks import NO_TIME
+from npuperf.notes import read_note
 from npuperf.readers.comm_groups import GroupBook, book_of
 from npuperf.readers.log import ReadLog
 from npuperf.readers.table import RowTable, read_table
+from npuperf.units import NS_PER_S, NS_PER_US
+
+#: More cores than this no chip has.
+_MOST_CORES: Final = 1024
+#: Parts of a step that are longer (ns: a year) or below zero by more than rounding are damage.
+_LONGEST_PART: Final = 366 * 24 * 3600 * NS_PER_S
+_ROUNDING: Final = NS_PER_US
 
 
 def read_cores(infos: tuple[Path, ...], log: ReadLog) -> dict[int, Cores]:
@@ -34,10 +41,22 @@ def read_cores(infos: tuple[Path, ...], log: ReadLog) -> dict[int, Cores]:
         number = _int(device.get("id"))
         if number is None:
             number = int(path.name.rsplit(".", 1)[1])
-        if cube:
-            found[number] = Cores(cube, vector, say("{file}", file=path.name))
+        cores = _cores(cube, vector, path, log)
+        if cores:
+            found[number] = cores
             log.use(path)
     return found
+
+
+def _cores(cube: int | None, vector: int | None, path: Path, log: ReadLog) -> Cores | None:
+    """Return core counts as a file has them; None where it has none, or what no chip has."""
+    if not cube:
+        return None
+    if max(cube, vector or 0) > _MOST_CORES:
+        log.warn(say("{path}: {n} cores on a chip cannot be; core counts are unknown",
+                     path=str(path), n=max(cube, vector or 0)))  # fmt: skip
+        return None
+    return Cores(cube, vector, say("{file}", file=path.name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +77,7 @@ def read_machine(manifest: Path | None, log: ReadLog) -> RecordedMachine:
     return RecordedMachine(
         soc=_text(found.get("soc")),
         context=_recorded_by_us(found),
-        cores=Cores(cube, vector, say("{file}", file=MANIFEST)) if cube else None,
+        cores=_cores(cube, vector, manifest, log) if manifest else None,
     )
 
 
@@ -136,12 +155,12 @@ def read_context(
 
 def read_vendor_steps(path: Path, log: ReadLog) -> list[VendorStep]:
     """Read step_trace_time.csv (µs, no unit in its header): the exporter's own split of each step."""
-    return vendor_steps(read_table(path, STEP_COLUMNS, STEP_REQUIRED, log))
+    return vendor_steps(_step_table(path, log))
 
 
 def read_cluster_steps(path: Path, log: ReadLog) -> dict[int, list[VendorStep]]:
     """Read cluster_step_trace_time.csv: one list of steps per rank (rows of type ``rank``)."""
-    table = read_table(path, STEP_COLUMNS, STEP_REQUIRED, log)
+    table = _step_table(path, log)
     ranks: dict[int, list[VendorStep]] = {}
     steps = vendor_steps(table)
     for i, step in enumerate(steps):
@@ -151,9 +170,24 @@ def read_cluster_steps(path: Path, log: ReadLog) -> dict[int, list[VendorStep]]:
     return ranks
 
 
+def _step_table(path: Path, log: ReadLog) -> RowTable:
+    """Read the rows of a step table whose parts can be times; the others are told."""
+    table = read_table(path, STEP_COLUMNS, STEP_REQUIRED, log)
+    sound = np.ones(len(table), np.bool_)
+    for part in ("compute", "comm_exposed", "free"):
+        ns = table.times[part]
+        sound &= (ns == NO_TIME) | ((ns >= -_ROUNDING) & (ns <= _LONGEST_PART))
+    if sound.all():
+        return table
+    rows = np.flatnonzero(~sound) + 2
+    log.lose(path, len(rows), say("steps with a part below zero, or longer than a year; first in row {row}",
+                                  row=int(rows[0])))  # fmt: skip
+    return table.filter(sound)
+
+
 def vendor_steps(table: RowTable) -> list[VendorStep]:
     """Convert rows; the window is the sum of the parts, because the stage column leaves the bubble out."""
-    times = {k: np.where(v == NO_TIME, 0, v).tolist() for k, v in table.times.items()}
+    times = {k: np.maximum(v, 0).tolist() for k, v in table.times.items()}
     device = table.ints["device"].tolist()
     return [
         VendorStep(
@@ -171,20 +205,16 @@ def vendor_steps(table: RowTable) -> list[VendorStep]:
 
 
 def _known(column: I64, row: int) -> int | None:
-    return None if column[row] == NO_TIME else int(column[row])
+    return int(column[row]) if column[row] >= 0 else None
 
 
 def _json(path: Path, log: ReadLog) -> dict[str, Any]:
     """Read a small JSON object; what cannot be read is said and treated as absent."""
     try:
-        value = json.loads(read_input(path).decode("utf-8-sig", "replace"))
+        return read_note(path)
     except InputError as error:
         log.warn(say("{failure}; what it describes is unknown", failure=error.what))
         return {}
-    except ValueError as error:
-        log.warn(say("{path}: cannot be read ({why}); what it describes is unknown", path=str(path), why=str(error)))
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _object(value: dict[str, Any], key: str) -> dict[str, Any]:
@@ -198,7 +228,7 @@ def _text(value: object) -> str | None:
 
 
 def _int(value: object) -> int | None:
-    found = re.fullmatch(r"\s*(?:step)?\s*(\d+)(?:\.0)?\s*", str(value))
+    found = re.fullmatch(r"\s*(?:step)?\s*(\d{1,18})(?:\.0)?\s*", str(value))
     return int(found.group(1)) if found else None
 
 

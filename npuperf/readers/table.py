@@ -22,7 +22,7 @@ from npuperf.errors import InputError
 from npuperf.files import open_input
 from npuperf.messages import say, say_n, series
 from npuperf.model.columns import NULLS, ColumnNames, Kind, Place, locate, pmu_name
-from npuperf.model.labels import F32, I64, Labels
+from npuperf.model.labels import F32, I64, Labels, Mask
 from npuperf.model.tasks import NO_TIME, UNKNOWN
 from npuperf.readers.cells import Cells, as_floats, as_integers, as_times, coalesce, first_text, labels
 from npuperf.readers.growing import growing
@@ -61,6 +61,12 @@ class RowTable:
             for column in columns.values():
                 return len(column)
         return 0
+
+    def filter(self, mask: Mask) -> RowTable:
+        """Return the rows where ``mask`` holds."""
+        rows = np.flatnonzero(mask)
+        times, ints, pmu = ({k: v[rows] for k, v in c.items()} for c in (self.times, self.ints, self.pmu))
+        return RowTable(times, ints, {k: v.take(rows) for k, v in self.texts.items()}, pmu)
 
 
 @dataclass(frozen=True, slots=True)

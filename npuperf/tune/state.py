@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, get_args
@@ -12,11 +13,12 @@ import msgspec
 import psutil
 from msgspec.structs import fields, replace
 
+from npuperf.cache import made
 from npuperf.errors import InputError, UsageError
 from npuperf.files import write_atomically
-from npuperf.messages import say
+from npuperf.messages import Message, say
 from npuperf.notes import read_object
-from npuperf.process import Detached
+from npuperf.process import Detached, carriers
 from npuperf.profile.folder import RunFolder
 from npuperf.profile.manifest import Manifest, read
 from npuperf.tune.job import JobMode, TuningJob
@@ -50,6 +52,11 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     keeper: Detached | None = None
     exit_status: int | None = None
     problem: str | None = None
+
+    @property
+    def tuned(self) -> bool:
+        """Tell whether it got as far as tuning: the programs before the last one only dump operators."""
+        return self.step >= len(self.programs) - 1
 
     @property
     def job_mode(self) -> JobMode | None:
@@ -92,27 +99,49 @@ def keep(folder: Path) -> None:
 
 
 def survivor(folder: Path) -> Detached | None:
-    """Return the program of a run if it still runs; None for a run that has not begun."""
-    found = read_state(folder).program
-    return found if found and found.alive() else None
+    """Return the program of a run if it still runs; None for a run that has not begun.
+
+    Where npuperf was killed before it could note the program down, it is known by what it carries (see supervise).
+    """
+    state = read_state(folder)
+    if state.program is None and state.status == "running":
+        return next(iter(started_for(folder)), None)
+    return state.program if state.program and state.program.alive() else None
 
 
-def last_run(run: Path, *, unfinished: bool = False) -> Path:
-    """Return the newest tuning run below a run directory. Raises InputError if there is none."""
-    folders = sorted(f for f in (run / "tune").glob("*") if is_run(f))
-    if unfinished:
-        folders = [f for f in folders if read_state(f).status != "done"]
+#: Every program that a tuning run starts, and what that starts, has the run's folder in this variable.
+MARK: Final = "NPUPERF_TUNING"
+
+
+def started_for(folder: Path) -> list[Detached]:
+    """Return the processes that were started for a run and still run, the oldest first."""
+    return carriers(MARK, str(folder.absolute()))
+
+
+def last_run(run: Path, wanted: Callable[[Path], bool] = lambda folder: True) -> Path:
+    """Return the newest tuning run below a run directory that is ``wanted``, else the newest.
+
+    Raises InputError if there is none.
+    """
+    folders = _runs(run)
     if not folders:
-        what = say("{folder}: no tuning run there", folder=str(run / "tune"))
-        if unfinished:
-            what = say("{folder}: no unfinished tuning run there", folder=str(run / "tune"))
-        raise InputError(what, hint=say("npuperf tune --mode op starts one"))
-    return folders[-1]
+        raise InputError(say("{folder}: no tuning run there", folder=str(run / "tune")), hint=_STARTS)
+    return next((folder for folder in reversed(folders) if wanted(folder)), folders[-1])
+
+
+_STARTS: Final = say("npuperf tune --mode op starts one")
+
+
+def _runs(run: Path) -> list[Path]:
+    return sorted(f for f in (run / "tune").glob("*") if is_run(f))
 
 
 def unfinished_run(run: Path, mode: str | None) -> tuple[Path, TuningJob | None]:
     """Return the newest run to go on with, and what it was asked for. Raises UsageError if it is of another kind."""
-    folder = last_run(run, unfinished=True)
+    unfinished = [folder for folder in _runs(run) if read_state(folder).status != "done"]
+    if not unfinished:
+        raise InputError(say("{folder}: no unfinished tuning run there", folder=str(run / "tune")), hint=_STARTS)
+    folder = unfinished[-1]
     refuse_busy(folder, "--resume")
     state = read_state(folder)
     if mode not in (None, state.mode):
@@ -121,9 +150,34 @@ def unfinished_run(run: Path, mode: str | None) -> tuple[Path, TuningJob | None]
     return folder, state.job
 
 
-def newest_of(path: Path) -> Path:
-    """Return the newest tuning run of a run directory; anything else as it is."""
-    return last_run(path) if any(map(is_run, path.glob("tune/*"))) else path
+def newest_of(path: Path, wanted: Callable[[Path], bool]) -> Path:
+    """Return the newest tuning run of a run directory that is ``wanted``; anything else as it is."""
+    return last_run(path, wanted) if any(map(is_run, path.glob("tune/*"))) else path
+
+
+def is_ours(folder: Path, state: State) -> bool:
+    """Tell whether this user had npuperf begin a run, with just what its state says now."""
+    return made.remembers(folder, "tune", state.job, state.place)
+
+
+def recorded_by_us(run: Path) -> bool:
+    """Tell whether this user had npuperf profile the program of a run directory, from this folder."""
+    return made.remembers(run, "profile", recorded(run).command, str(Path.cwd()))
+
+
+def not_ours(folder: Path, what: Message) -> Message:
+    """Say what a folder would have us do that nobody can answer for."""
+    return say(
+        "npuperf has no record of your own that you began {folder} there, so this may be a stranger's:\n  {what}",
+        folder=str(folder),
+        what=what,
+    )
+
+
+def begin(folder: Path, **facts: object) -> None:
+    """Note down a run that begins, and remember what it will run before its folder says so."""
+    made.remember(folder, "tune", facts["job"], facts["place"])
+    note(folder, status="running", step=0, program=None, **facts)
 
 
 def refuse_busy(folder: Path, option: str) -> None:

@@ -13,8 +13,9 @@ from typing import Final
 
 from npuperf.documents.tuning import Merged, RolledBack, Taken
 from npuperf.errors import InputError, UsageError
-from npuperf.files import read_object, write_atomically
+from npuperf.files import read_input, write_atomically
 from npuperf.messages import Parameter, say, say_n, series
+from npuperf.notes import read_object
 from npuperf.tune.bank import Bank, Key, Record, core_counts, count_list, read_bank
 
 #: Beside a merged or snapshot bank: which version of CANN its records come from.
@@ -90,9 +91,12 @@ def _why(error: OSError) -> Parameter:
 
 
 def hashes(place: Path) -> dict[str, str]:
-    """Return the digest of every file of a bank: all that can be said of subgraph banks, which are opaque."""
+    """Return the digest of every file of a bank: all that can be said of subgraph banks, which are opaque.
+
+    Raises InputError where one cannot be read.
+    """
     files = (f for f in sorted(place.rglob("*")) if f.is_file() and f.name != ORIGIN) if place.is_dir() else ()
-    return {str(f.relative_to(place)): hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
+    return {str(f.relative_to(place)): hashlib.sha256(read_input(f)).hexdigest() for f in files}
 
 
 def origin(place: Path) -> str | None:

@@ -266,3 +266,27 @@ def test_the_code_of_proposals_runs(npu: dict[str, str], tmp_path: Path) -> None
         [sys.executable, str(tmp_path / "pasted.py")], env=npu, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("analyze: {format: {a: b}}", "not a single value"),
+        ("analyze: {format: }", "not a single value"),
+        ("thresholds: {idle_share: 1" + "0" * 400 + "}", "is not a number"),
+        ("analyze: {top: 1}\nanalyze: {top: 2}", "given twice"),
+    ],
+)
+def test_values_that_cannot_be_are_refused(tmp_path: Path, content: str, why: str) -> None:
+    path = tmp_path / "ours.yaml"
+    path.write_text(content)
+    done = run_cli(["analyze", str(SAMPLE), "--recipe", str(path)])
+    assert done.returncode in (2, 3), done.stdout
+    assert why in done.stderr and str(path) in done.stderr
+    assert "internal" not in done.stderr
+
+
+def test_a_name_longer_than_those_of_files_is_no_recipe() -> None:
+    done = run_cli(["analyze", str(SAMPLE), "--recipe", "x" * 3000 + ".yaml"])
+    assert done.returncode == 2
+    assert "no such file" in done.stderr
