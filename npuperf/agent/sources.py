@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 import time
@@ -55,20 +56,17 @@ def optimizers(torch: Any, event: Callable[[object], None]) -> Undo:
     """
     base = torch.optim.Optimizer
     construct = base.__init__
-    outermost = _outermost(event)
-    wrapped: list[tuple[Any, Any]] = []
+    outermost = _Outermost(torch, event)
 
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         construct(self, *args, **kwargs)
-        kind = type(self)
-        if all(kind is not other for other, _ in wrapped):
-            wrapped.append((kind, kind.step))
-            kind.step = outermost(kind.step)
+        if not outermost.has_ended:
+            outermost.replace(type(self), "step")
 
     def undo() -> None:
-        base.__init__ = construct
-        for kind, step in wrapped:
-            kind.step = step
+        if base.__init__ is init:
+            base.__init__ = construct
+        outermost.end()
 
     base.__init__ = init
     return undo
@@ -76,33 +74,86 @@ def optimizers(torch: Any, event: Callable[[object], None]) -> Undo:
 
 def forwards(torch: Any, event: Callable[[object], None]) -> Undo:
     """Report every outermost module call when it is done."""
-    module = torch.nn.Module
-    original = module.__call__
-    module.__call__ = _outermost(event)(original)
-
-    def undo() -> None:
-        module.__call__ = original
-
-    return undo
+    outermost = _Outermost(torch, event)
+    outermost.replace(torch.nn.Module, "__call__")
+    return outermost.end
 
 
-def _outermost(event: Callable[[object], None]) -> Callable[[Any], Any]:
-    """Wrap methods so that ``event`` gets the object when the outermost call in a thread has returned."""
-    local = threading.local()
+class _Outermost:
+    """Methods in whose place others stand: ``event`` gets the object when the outermost call in a thread has returned.
 
-    def wrap(method: Any) -> Any:
+    Whoever keeps such a method (a learning rate scheduler does) keeps it for good; after ``end`` it only passes on.
+    """
+
+    def __init__(self, torch: Any, event: Callable[[object], None]) -> None:
+        self.has_ended = False
+        self._event = event
+        self._local = threading.local()
+        self._replaced: dict[tuple[Any, str], tuple[Any, Any]] = {}
+        self._is_compiling = _find(torch, "compiler.is_compiling") or _never
+        self._frames = _find(torch, "_C._dynamo.eval_frame")
+
+    def replace(self, kind: Any, name: str) -> None:
+        """Wrap a method, once."""
+        if (kind, name) not in self._replaced:
+            original = vars(kind).get(name)
+            mine = self._wrap(getattr(kind, name))
+            self._replaced[kind, name] = original, mine
+            setattr(kind, name, mine)
+
+    def end(self) -> None:
+        """Give back what is still ours; what somebody has wrapped or replaced since is theirs."""
+        self.has_ended = True
+        for (kind, name), (original, mine) in self._replaced.items():
+            if vars(kind).get(name) is not mine:
+                continue
+            if original is None:  # inherited
+                delattr(kind, name)
+            else:
+                setattr(kind, name, original)
+
+    def _wrap(self, method: Any) -> Any:
+        local, event, is_compiling = self._local, self._event, self._is_compiling
+        set_compiler = getattr(self._frames, "set_eval_frame", _never)
+
         @functools.wraps(method)  # with its attributes: torch marks the steps it has wrapped
-        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if getattr(local, "inside", False):
-                return method(self, *args, **kwargs)
+        def call(this: Any, *args: Any, **kwargs: Any) -> Any:
+            # While torch.compile traces this, it is to see nothing but the method.
+            if is_compiling() or self.has_ended or getattr(local, "inside", False):
+                return method(this, *args, **kwargs)
             local.inside = True
             try:
-                result = method(self, *args, **kwargs)
+                result = method(this, *args, **kwargs)
             finally:
                 local.inside = False
-            event(self)
+            compiler = set_compiler(None)  # nothing of ours is to be compiled
+            try:
+                event(this)
+            finally:
+                set_compiler(compiler)
             return result
 
+        _leave_uncompiled(self._frames, call)
         return call
 
-    return wrap
+
+def _never(*_: Any) -> None:
+    """Stand in for what a torch without a compiler does not have."""
+
+
+def _find(module: Any, path: str) -> Any:
+    """Follow a dotted path of attributes; None where one is missing."""
+    for name in path.split("."):
+        module = getattr(module, name, None)
+    return module
+
+
+def _leave_uncompiled(frames: Any, function: Any) -> None:
+    """Have torch.compile run a function as it is, and go on with what it calls; ``frames``: torch's own switch."""
+    code = function.__code__
+    with contextlib.suppress(AttributeError):  # a torch without a compiler, or with another switch
+        if hasattr(frames, "skip_code"):  # the older one
+            frames.skip_code(code)
+        else:
+            action = frames._FrameAction
+            frames.set_code_exec_strategy(code, frames._FrameExecStrategy(action.SKIP, action.DEFAULT))
