@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -13,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from npuperf import __version__
+from npuperf.errors import InputError
+from npuperf.files import open_input
 
 if TYPE_CHECKING:
     import hashlib
@@ -43,7 +44,7 @@ class EntryKey:
         """
         try:
             prints = [_fingerprint(file) for file in sorted(set(files))]
-        except (OSError, ValueError):
+        except (InputError, ValueError):
             return None
         what = repr((_answerer(), prints, question))
         digest = _sha256(what.encode("utf-8", "surrogatepass")).hexdigest()
@@ -67,16 +68,13 @@ def _sha256(begin: bytes = b"") -> hashlib._Hash:
 
 def _fingerprint(path: Path) -> tuple[str, int, int, str]:
     """Return where a file is, its size, the time of its last change (ns), and a hash of samples."""
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would be waited for
-    try:
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode) or found.st_mtime_ns > time.time_ns() - _FRESH:
+    with open_input(path) as file:
+        found = os.fstat(file.fileno())
+        if found.st_mtime_ns > time.time_ns() - _FRESH:
             raise ValueError(f"{path}: not a file that stays as it is")
         seen = _sha256()
         for start, size in _samples(found.st_size):
-            seen.update(os.pread(handle, size, start))
-    finally:
-        os.close(handle)
+            seen.update(os.pread(file.fileno(), size, start))
     return str(path.absolute()), found.st_size, found.st_mtime_ns, seen.hexdigest()
 
 

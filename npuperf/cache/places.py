@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from npuperf.cache.owner import own_folder
+from npuperf.errors import InputError
 from npuperf.files import MANIFEST, total_bytes
+from npuperf.folders import Walk, few
+from npuperf.messages import Message
 
 if TYPE_CHECKING:
     from npuperf.cache.entries import Cache
@@ -34,20 +37,27 @@ def cache_of(path: Path, files: Iterable[Path]) -> Cache | None:
     return Cache(folder, _limit()) if folder else None
 
 
-def clear(path: Path) -> tuple[int, int]:
-    """Remove all entries about a path and what lies below it; return how many, and their bytes."""
+def clear(path: Path, told: list[Message] | None = None) -> tuple[int, int]:
+    """Remove all entries about a path and what lies below it; return how many, and their bytes.
+
+    What lies behind links below it may be somebody else's. ``told`` gets what could not be entered.
+    """
     from npuperf.cache.entries import Cache
 
-    runs = (folder for run in _runs_below(path) for folder in _folders(run))
+    runs = (folder for run in _runs_below(path, [] if told is None else told) for folder in _folders(run))
     cleared = [Cache(folder, _limit()).clear(path) for folder in dict.fromkeys((*_folders(path), *runs))]
     return sum(number for number, _ in cleared), sum(size for _, size in cleared)
 
 
-def _runs_below(path: Path) -> Iterator[Path]:
+def _runs_below(path: Path, told: list[Message]) -> Iterator[Path]:
     """Yield the run directories below a path."""
-    for folder, _, names in os.walk(path):
-        if MANIFEST in names:
-            yield Path(folder)
+    walk = Walk(path, links=False)
+    try:
+        yield from (folder.path for folder in walk if MANIFEST in folder.files)
+    except InputError as error:
+        if path.exists():  # else there is nothing to clear but entries that still tell of it
+            told.append(error.what)
+    told += few(walk.told)
 
 
 def _folders(path: Path) -> Iterator[Path]:

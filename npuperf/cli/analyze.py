@@ -25,7 +25,7 @@ from npuperf.cli.options import (
 )
 from npuperf.cli.recipes import RecipeOption, chosen, effect
 from npuperf.errors import InputError, UsageError
-from npuperf.messages import say, series
+from npuperf.messages import Message, say, series
 
 if TYPE_CHECKING:
     from npuperf.analyze.request import AnalyzeRequest
@@ -240,7 +240,10 @@ def _clear(path: Path) -> NoReturn:
     from npuperf.files import shown
     from npuperf.messages import say_n, size
 
-    number, removed = clear(path)
+    told: list[Message] = []
+    number, removed = clear(path, told)
+    for message in told:
+        tell(message)
     if number:
         tell(say_n("{path}: {n} cache entry removed ({size})", "{path}: {n} cache entries removed ({size})",
                    number, path=shown(path), size=size(removed)))  # fmt: skip

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from npuperf.documents.analysis import InputKind
-from npuperf.errors import InputError
-from npuperf.files import MANIFEST, open_input
-from npuperf.messages import Message, say
+from npuperf.errors import InputError, unreadable
+from npuperf.files import MANIFEST, is_file, open_input
+from npuperf.folders import Walk, few
+from npuperf.messages import Message, chain, say
 from npuperf.model.columns import STEP_COLUMNS, STEP_REQUIRED, locate
 from npuperf.readers.comm_groups import CLUSTER_FILES
 from npuperf.readers.table import sniff_headers
@@ -25,6 +28,7 @@ from npuperf.readers.unpack import sniff
 _ASCEND: Final = re.compile(r".+_ascend_(pt|ms)$")
 _PROF: Final = re.compile(r"^PROF_\w+$")
 _DEVICE: Final = re.compile(r"^device_(\d+)$")
+_COLLECTIONS: Final = (_ASCEND, _PROF, _DEVICE)
 _OP_SUMMARY: Final = re.compile(r"^op_summary.*\.csv$")
 _NUMBERED: Final = re.compile(r"^op_summary(_slice)?[\d_]+\.csv$")
 _TIMELINE: Final = re.compile(r"^(trace_view|msprof(_slice)?_\d[\d_]*)\.json$")
@@ -99,13 +103,11 @@ def find(path: Path) -> tuple[list[Source], list[Message]]:
 
     Raises InputError when nothing is readable; then the message names the command that exports raw data.
     """
-    if not path.exists():
-        hint = say("give the folder that torch_npu or msprof wrote, or one of its files")
-        raise InputError(say("{path}: no such file or folder", path=str(path)), hint=hint)
-    if path.is_file():
+    if not _is_folder(path):
         return [_file_source(path)], []
-    groups = _collect(path)
-    sources = [s for root, group in sorted(groups.items()) for s in _choose(root, group)]
+    told: list[Message] = []
+    groups = _collect(path, told)
+    sources = [s for root, group in sorted(groups.items()) for s in _choose(root, group, told)]
     sources = _drop_repeated(_drop_shadowed(sources))
     read = {s.root for s in sources}
     covered = read.union(*(root.parents for root in read))
@@ -114,54 +116,86 @@ def find(path: Path) -> tuple[list[Source], list[Message]]:
     }
     outer = sorted(root for root in unexported if unexported.isdisjoint(root.parents))
     if not sources:
-        raise _nothing(path, outer)
-    return sources, [
+        raise _nothing(path, outer, few(told))
+    return sources, few(told) + [
         say("{path}: raw data that was never exported; export it with: npuperf profile --export {path}", path=str(root))
         for root in outer
     ]
 
 
-def _nothing(path: Path, unexported: list[Path]) -> InputError:
+def _is_folder(path: Path) -> bool:
+    """Tell a folder from a file. Raises InputError where there is neither."""
+    hint = say("give the folder that torch_npu or msprof wrote, or one of its files")
+    try:
+        return stat.S_ISDIR(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if path.is_symlink():
+            raise InputError(say("{path}: a link that leads nowhere", path=str(path)), hint=hint) from error
+        raise InputError(say("{path}: no such file or folder", path=str(path)), hint=hint) from error
+    except OSError as error:
+        raise unreadable(path, error) from error
+    except ValueError as error:  # no file can have this name
+        raise InputError(say("{path}: cannot be read: {why}", path=str(path), why=str(error)), hint=hint) from error
+
+
+def _nothing(path: Path, unexported: list[Path], told: list[Message]) -> InputError:
+    """Return the error of a path below which nothing can be read; ``told``: what was not entered or not read."""
     if unexported:
         raw = str(unexported[0])
         what = say("{path}: raw profiling data that was never exported, so there is nothing to read yet", path=raw)
-        return InputError(what, hint=say("npuperf profile --export {path}", path=raw))
-    if (path / MANIFEST).is_file():
+        return InputError(chain(what, *told, by="\n  "), hint=say("npuperf profile --export {path}", path=raw))
+    if is_file(path / MANIFEST):
+        what = say("{path}: this run recorded nothing; its {file} shows how it went", path=str(path), file=MANIFEST)
         return InputError(
-            say("{path}: this run recorded nothing; its {file} shows how it went", path=str(path), file=MANIFEST),
+            chain(what, *told, by="\n  "),
             hint=say(
                 "record again; npuperf profile says why nothing was recorded: npuperf profile -o FOLDER -- COMMAND"
             ),
         )
     what = say("{path}: no profile found; looked for {files}", path=str(path), files=_READABLE)
-    return InputError(what, hint=say("README.md lists what can be read"))
+    return InputError(chain(what, *told, by="\n  "), hint=say("README.md lists what can be read"))
 
 
 def _is_passed_over(base: Path, name: str) -> bool:
     """Leave out hidden folders, raw data, and what npuperf itself wrote into a run directory."""
-    collected = _ASCEND.match(base.name) or _PROF.match(base.name) or _DEVICE.match(base.name)
-    if name in _RAW_DIRS and (collected or base.name == "host"):
-        return True
-    own = name in ("analysis", "tune") and (base / MANIFEST).exists()
+    if name in _RAW_DIRS:
+        called = _called(base)
+        return called == "host" or any(kind.match(called) for kind in _COLLECTIONS)
+    own = name in ("analysis", "tune") and is_file(base / MANIFEST)
     return own or name.startswith(".")
 
 
-def _collect(path: Path) -> dict[Path, _Group]:
+def _called(folder: Path) -> str:
+    """Return a folder's own name: a link to it may have any."""
+    return Path(os.path.realpath(folder)).name if os.path.islink(folder) else folder.name  # noqa: PTH114 - never raises
+
+
+def _collect(path: Path, told: list[Message]) -> dict[Path, _Group]:
+    """Find files by the collections they belong to; ``told`` gets what was not entered or not read."""
     groups: dict[Path, _Group] = defaultdict(_Group)
-    for folder, dirs, names in os.walk(path):
-        base, files = Path(folder), sorted(names)
-        if _ASCEND.match(base.name) or _PROF.match(base.name):
-            groups[base].raw = bool(dirs or files)
-        for name in files:
-            if _is_data(name) or (_KINETO.search(name) and not _in_collection(base) and _looks_like_trace(base / name)):
+    walk = Walk(path, _is_passed_over)
+    for folder in walk:
+        base = folder.path
+        called = _called(base)
+        if _ASCEND.match(called) or _PROF.match(called):
+            groups[base].raw = folder.has_any
+        for name in folder.files:
+            if _is_data(name) or (
+                _KINETO.search(name) and not _in_collection(base) and _looks_like_trace(base / name, told)
+            ):
                 groups[_owner(base, name)].files.append(base / name)
-        dirs[:] = sorted(d for d in dirs if not _is_passed_over(base, d))
+        told += [
+            say("{path}: a folder with the name of a file; it has no such data", path=str(base / name))
+            for name in folder.folders
+            if _is_data(name)
+        ]
+    told[:0] = walk.told
     return groups
 
 
 def _in_collection(base: Path) -> bool:
     """Inside a collection every timeline has a known name; the other traces there repeat parts of it."""
-    return any(p.match(f.name) for f in (base, *base.parents) for p in (_ASCEND, _PROF, _DEVICE))
+    return any(kind.match(_called(f)) for f in (base, *base.parents) for kind in _COLLECTIONS)
 
 
 def _is_data(name: str) -> bool:
@@ -175,7 +209,7 @@ def _owner(base: Path, name: str) -> Path:
     while folder.name in _inner(name):
         folder = folder.parent
     old_layout = base.name in ("summary", "timeline")
-    return folder.parent if not old_layout and _DEVICE.match(folder.name) else folder
+    return folder.parent if not old_layout and _DEVICE.match(_called(folder)) else folder
 
 
 def _inner(name: str) -> tuple[str, ...]:
@@ -185,11 +219,12 @@ def _inner(name: str) -> tuple[str, ...]:
     return (*_INNER_DIRS, "analyze") if name in _COMMUNICATION else _INNER_DIRS
 
 
-def _looks_like_trace(path: Path) -> bool:
-    """Tell a PyTorch trace from the many other JSON files by its first bytes."""
+def _looks_like_trace(path: Path, told: list[Message]) -> bool:
+    """Tell a PyTorch trace from the many other JSON files by its first bytes; who cannot be asked is told of."""
     try:
         return _is_trace(sniff(path, _is_trace))
-    except InputError:
+    except InputError as error:
+        told.append(error.what)
         return False
 
 
@@ -197,11 +232,11 @@ def _is_trace(head: bytes) -> bool:
     return b'"traceEvents"' in head or (head.lstrip().startswith(b"[") and b'"ph"' in head and b'"ts"' in head)
 
 
-def _choose(root: Path, group: _Group) -> list[Source]:
-    """Decide which files of a group are read together."""
+def _choose(root: Path, group: _Group, told: list[Message]) -> list[Source]:
+    """Decide which files of a group are read together; ``told`` gets what cannot be read at all."""
     files = group.files
-    ascend = bool(_ASCEND.match(root.name)) or any(f.parent.name == _OUTPUT for f in files)
-    in_prof = any(_PROF.match(p.name) for p in (root, *root.parents[:2]))
+    ascend = bool(_ASCEND.match(_called(root))) or any(f.parent.name == _OUTPUT for f in files)
+    in_prof = any(_PROF.match(_called(p)) for p in (root, *root.parents[:2]))
     kind: InputKind = "ascend_pt" if ascend else "prof" if in_prof else "csv"
     base = _with_context(Source(root=root, kind=kind))
     details = [f for f in files if f.name == "kernel_details.csv"]
@@ -223,12 +258,23 @@ def _choose(root: Path, group: _Group) -> list[Source]:
     sources = [_named(replace(base, kernels=tuple(details[:1] or ([] if loose else stamped))))]
     if loose and not details:  # op_summary_<anything>.csv side by side: different profiles
         single = sources[0] if len(loose) == 1 else None
-        sources = [replace(single, kernels=tuple(loose))] if single else [_file_source(f) for f in loose]
+        sources = [replace(single, kernels=tuple(loose))] if single else _file_sources(loose, told)
     sources = [s for s in sources if s.readable()]
-    clusters = [_file_source(f) for f in files if f.name == "cluster_step_trace_time.csv"]
+    clusters = _file_sources([f for f in files if f.name == "cluster_step_trace_time.csv"], told)
     known = {f for s in sources for f in s.data_files()}
-    kineto = [_file_source(f) for f in files if f not in known and not _is_data(f.name)]
+    kineto = _file_sources([f for f in files if f not in known and not _is_data(f.name)], told)
     return sources + clusters + kineto
+
+
+def _file_sources(files: Iterable[Path], told: list[Message]) -> list[Source]:
+    """Return the sources of files that stand for themselves; those that cannot be read are told."""
+    sources = []
+    for file in files:
+        try:
+            sources.append(_file_source(file))
+        except InputError as error:
+            told.append(error.what)
+    return sources
 
 
 def _first(files: list[Path], name: str) -> Path | None:
@@ -277,13 +323,13 @@ def _with_context(source: Source) -> Source:
     profiler = next((f for f in sorted(root.glob("profiler_info*.json")) if _PROFILER_INFO.match(f.name)), None)
     metadata = root / "profiler_metadata.json"
     manifests = (folder / MANIFEST for folder in (root, *root.absolute().parents[:3]))
-    device = _DEVICE.match(root.name)
+    device = _DEVICE.match(_called(root))
     return replace(
         source,
         infos=tuple(infos),
         profiler_info=profiler,
-        metadata=metadata if metadata.is_file() else None,
-        manifest=next((m for m in manifests if m.is_file()), None),
+        metadata=metadata if is_file(metadata) else None,
+        manifest=next((m for m in manifests if is_file(m)), None),
         device=int(device.group(1)) if device else None,
         groups=_group_files(root),
     )
@@ -294,7 +340,7 @@ def _group_files(root: Path) -> tuple[Path, ...]:
     folders = [root, root / _OUTPUT, *(above / _CLUSTER for above in root.absolute().parents[:3])]
     own = [folder / "communication_group.json" for folder in folders]
     tool = [folders[i] / name for i in range(2, len(folders)) for name in CLUSTER_FILES[1:]]
-    return tuple(path for path in (*own, *tool) if path.is_file())
+    return tuple(path for path in (*own, *tool) if is_file(path))
 
 
 def _named(source: Source) -> Source:
@@ -321,7 +367,7 @@ def _file_source(path: Path) -> Source:
         return replace(context, kind="db", analysis_db=path)
     if name == "communication.json":
         matrix = path.with_name("communication_matrix.json")
-        return replace(context, kind="json", communication=path, matrix=matrix if matrix.is_file() else None)
+        return replace(context, kind="json", communication=path, matrix=matrix if is_file(matrix) else None)
     if name.endswith(".csv"):
         steps = all(locate(sniff_headers(path), STEP_COLUMNS)[column] for column in STEP_REQUIRED)
         return _named(replace(context, steps=path) if steps else replace(context, kernels=(path,)))
