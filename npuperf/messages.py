@@ -140,8 +140,8 @@ def number(value: float) -> Quantity:
     return Quantity(value, "number")
 
 
-def text(message: Parameter, language: NullTranslations = ENGLISH) -> str:
-    """Return a message, or a parameter of one, as text."""
+def text(message: Parameter, language: NullTranslations = ENGLISH, names: Callable[[str], str] = str) -> str:
+    """Return a message, or a parameter of one, as text; ``names``: what is made of strings that are parameters."""
     if isinstance(message, Message):
         if not message.id:  # under which gettext keeps a catalogue's own header
             return ""
@@ -150,13 +150,15 @@ def text(message: Parameter, language: NullTranslations = ENGLISH) -> str:
             if message.plural is None or message.n is None
             else language.ngettext(message.id, message.plural, message.n)
         )
-        values = {name: text(value, language) for name, value in message.parameters.items()}
+        values = {name: text(value, language, names) for name, value in message.parameters.items()}
         try:
             return found.format_map(values)
         except (LookupError, ValueError, AttributeError):  # a translation names what the sentence has not
             return message.id.format_map(values)
     if isinstance(message, Series):
-        return message.by.join(text(item, language) for item in message.items)
+        return message.by.join(text(item, language, names) for item in message.items)
+    if isinstance(message, str):
+        return names(message)
     return "–" if message is None else str(message)
 
 

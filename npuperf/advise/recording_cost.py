@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import shlex
 from typing import Final
 
 from npuperf.advise.needs import Need
 from npuperf.advise.rule import Answer, Detected, Rule
+from npuperf.escape import for_shell
 from npuperf.messages import Message, factor, say, series
 from npuperf.scopes.view import DeviceView
 
@@ -64,7 +64,7 @@ def _next(view: DeviceView) -> Message:
 
 
 def _command(view: DeviceView, level: int) -> str:
-    program = shlex.join(view.profile.context.command)
+    program = for_shell(*view.profile.context.command)
     return f"npuperf profile --level {level}{' -- ' + program if program else ''}"
 
 

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 
+from npuperf.escape import for_screen
 from npuperf.messages import Message, say
-from npuperf.render.language import text
+from npuperf.render.language import lines_of, text
 
 #: Below this many bytes reading is over before a bar could be read.
 _WORTH_A_BAR = 50 << 20
@@ -18,11 +19,12 @@ _MANY_RANKS = 32
 
 def tell(message: Message) -> None:
     """Speak on stderr: stdout belongs to data, and to the programs that are run."""
-    tell_line(text(message))
+    tell_line("\n".join(lines_of(message)))
 
 
 def tell_line(line: str) -> None:
     """Say what is text already; lines that begin with a blank go on with the one before."""
+    line = "\n".join(map(for_screen, line.split("\n")))  # those that a sentence has between what happened and what next
     print(f"npuperf: {line}" if not line.startswith(" ") else line, file=sys.stderr, flush=True)
 
 
@@ -61,7 +63,7 @@ def rewriting() -> Iterator[Callable[[Message], None]]:
     def show(message: Message) -> None:
         nonlocal last
         if sys.stderr.isatty():
-            print(f"\r\x1b[K{text(message)}", end="", file=sys.stderr, flush=True)
+            print(f"\r\x1b[K{for_screen(text(message))}", end="", file=sys.stderr, flush=True)
         elif last is None or _without_time(message) != _without_time(last):
             tell(message)
         last = message

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from rich.console import RenderableType
-from rich.text import Text
 
 from npuperf.documents.analysis import Device, Operator, Partition, Result
 from npuperf.messages import Message, chain, say
@@ -21,7 +20,7 @@ from npuperf.render.language import text
 from npuperf.render.page import problem_lines
 from npuperf.render.scope_text import scope_sections
 from npuperf.render.tables import Cell, Column, Table, fill, filled
-from npuperf.render.terminal import BOUNDS, Fitted, line, line_text, print_all, rows_of, section
+from npuperf.render.terminal import BOUNDS, Fitted, Text, line, line_text, print_all, rows_of, section
 from npuperf.render.terminal import render_text as render_page
 from npuperf.render.words import BOUND, steps_line, sure, verdict_of
 

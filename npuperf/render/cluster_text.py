@@ -10,7 +10,6 @@ from typing import Final
 from msgspec import Struct
 from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
-from rich.text import Text
 
 from npuperf.documents.cluster import Cluster, Root
 from npuperf.messages import NOTHING, Message, say, say_n, series
@@ -35,7 +34,7 @@ from npuperf.render.cluster_words import (
 )
 from npuperf.render.language import text
 from npuperf.render.tables import Column, Filled, filled
-from npuperf.render.terminal import Fitted, hanging, line, one_line, rows_of, section
+from npuperf.render.terminal import Fitted, Text, hanging, line, one_line, rows_of, section
 from npuperf.units import percent
 
 _WIDEST, _NARROWEST = 100, 18

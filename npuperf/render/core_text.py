@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Final
 
 from rich.console import RenderableType
-from rich.text import Text
 
 from npuperf.documents.analysis import CoreSide, CoresOverTime, CoreTime, Result
 from npuperf.messages import Message, chain, ns, say, say_n, series, share
@@ -15,7 +14,7 @@ from npuperf.render.analysis_tables import GATES
 from npuperf.render.language import text
 from npuperf.render.page import gate_line
 from npuperf.render.tables import Column, filled
-from npuperf.render.terminal import Fitted, cut, indented, line, line_text, rows_of
+from npuperf.render.terminal import Fitted, Text, cut, indented, line, line_text, rows_of
 from npuperf.render.words import device_name
 
 _LEVELS: Final = " ▁▂▃▄▅▆▇█"

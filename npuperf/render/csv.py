@@ -1,4 +1,7 @@
-"""CSV: one table of a document, cells as in the JSON document (integer ns, fractions), English."""
+"""CSV: one table of a document, cells as in the JSON document (integer ns, fractions), English.
+
+No cell is a formula or holds what cannot be seen (:func:`npuperf.escape.for_csv`).
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import json
 from collections.abc import Iterator
 
 from npuperf.documents.document import Document
+from npuperf.escape import for_csv, for_json
 from npuperf.messages import Message, plain, text
 from npuperf.render import View
 from npuperf.render.tables import Cell, Column, table_named
@@ -33,6 +37,7 @@ def _names(column: Column) -> Iterator[str]:
 
 
 def _cells(column: Column, value: Cell) -> Iterator[Cell]:
-    yield text(value) if isinstance(value, Message) else value
+    said = text(value) if isinstance(value, Message) else value
+    yield for_csv(said) if isinstance(said, str) else said
     if column.unit == "message":
-        yield json.dumps(plain(value), ensure_ascii=False) if isinstance(value, Message) else None
+        yield for_json(json.dumps(plain(value), ensure_ascii=False)) if isinstance(value, Message) else None

@@ -7,7 +7,6 @@ from typing import Final
 
 from rich.console import RenderableType
 from rich.table import Table as RichTable
-from rich.text import Text
 
 from npuperf.documents.analysis import Finding, ReplayCheck, Result, WhatIf
 from npuperf.documents.cluster import ClusterReplay
@@ -17,7 +16,7 @@ from npuperf.render.analysis_tables import WHAT_IF
 from npuperf.render.host_text import WORTH
 from npuperf.render.language import text
 from npuperf.render.tables import Column, filled
-from npuperf.render.terminal import Fitted, cut, line, one_line, rows_of, section
+from npuperf.render.terminal import Fitted, Text, cut, line, one_line, rows_of, section
 from npuperf.render.words import WORDS, elsewhere, folded, gain, lost_lines, thresholds_line
 from npuperf.units import percents
 

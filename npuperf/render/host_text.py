@@ -7,7 +7,6 @@ from typing import Final
 
 from msgspec import Struct
 from rich.console import RenderableType
-from rich.text import Text
 
 from npuperf.documents.analysis import Basis, Blame, Bound, Device, OddStep, Spread, SyncSite
 from npuperf.messages import Message, chain, ns, say, say_n
@@ -15,7 +14,7 @@ from npuperf.render import View
 from npuperf.render.analysis_tables import BLAME, PHASES
 from npuperf.render.language import text
 from npuperf.render.tables import Column, filled, how_many
-from npuperf.render.terminal import BOUNDS, Fitted, cut, line, rows_of, section
+from npuperf.render.terminal import BOUNDS, Fitted, Text, cut, line, rows_of, section
 from npuperf.render.words import CAUSE, WORDS, named, sure
 from npuperf.units import ms
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from npuperf import messages
+from npuperf.escape import visible
 from npuperf.messages import Parameter
 
 LOCALE: Final = Path(__file__).resolve().parents[1] / "locale"
@@ -25,9 +26,14 @@ _ENGLISH: Final = ("en", "C", "POSIX")
 _current: ContextVar[NullTranslations | None] = ContextVar("language", default=None)
 
 
-def text(message: Parameter) -> str:
-    """Return a message, or a parameter of one, in the current language."""
-    return messages.text(message, _current.get() or translations(None))
+def text(message: Parameter, names: Callable[[str], str] = str) -> str:
+    """Return a message, or a parameter of one, in the current language; ``names`` as :func:`npuperf.messages.text`."""
+    return messages.text(message, _current.get() or translations(None), names)
+
+
+def lines_of(message: Parameter) -> list[str]:
+    """Return a message as the lines that it makes of itself; names in it make none."""
+    return text(message, visible).split("\n")
 
 
 @contextmanager

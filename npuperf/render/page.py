@@ -9,9 +9,10 @@ from msgspec import Struct, field
 
 from npuperf.documents.document import Document
 from npuperf.documents.gates import Gate, quantity
+from npuperf.escape import for_screen
 from npuperf.messages import NOTHING, Message, Parameter, chain, say
 from npuperf.render import View, nearest
-from npuperf.render.language import text
+from npuperf.render.language import lines_of, text
 from npuperf.render.tables import Filled, fill, table_named, tables_of
 from npuperf.render.words import GATE
 
@@ -19,7 +20,7 @@ from npuperf.render.words import GATE
 class Line(Struct, frozen=True):
     """One line of a page. ``label`` stands before it, in its style; without one the whole line has it.
 
-    Styles: bold, dim, good, bad, warning, or code, which is to be pasted and never wrapped.
+    Styles: bold, dim, good, bad, warning, or code, which is to be pasted and never wrapped nor shortened.
     """
 
     content: Parameter
@@ -116,5 +117,5 @@ def render_gates(document: Document, view: View) -> str:
 
 
 def _joined(lines: list[Line]) -> str:
-    said = (text(line.content) if line.label is None else f"{text(line.label)}  {text(line.content)}" for line in lines)
-    return "".join(f"{line}\n" for line in said)
+    said = (said if of.label is None else f"{text(of.label)}  {said}" for of in lines for said in lines_of(of.content))
+    return "".join(f"{for_screen(line)}\n" for line in said)

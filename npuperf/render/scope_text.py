@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence, Set
 from typing import Final
 
 from rich.console import Group, RenderableType
-from rich.text import Text
 
 from npuperf.documents.analysis import (
     CoreSplit,
@@ -21,7 +20,7 @@ from npuperf.messages import NOTHING, Message, chain, factor, ns, say, say_n, se
 from npuperf.render import View
 from npuperf.render.analysis_tables import SUPER_KERNEL_CHECKS
 from npuperf.render.tables import Column, Table, each, filled
-from npuperf.render.terminal import Fitted, code, cut, hanging, line, rows_of, section
+from npuperf.render.terminal import Fitted, Text, code, cut, hanging, line, rows_of, section
 from npuperf.render.words import named, sure
 
 _HELD: Final = {"ok": ("ok", "dim"), "violated": ("!", "red"), "unknown": ("?", "yellow")}

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from typing import Any, Final
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
+from rich.style import Style
 from rich.table import Table as RichTable
-from rich.text import Text
+from rich.text import Text as RichText
 
 from npuperf import __version__
 from npuperf.documents.document import Document
+from npuperf.escape import for_screen, visible
 from npuperf.messages import Message, Parameter, say_n
 from npuperf.render import View
-from npuperf.render.language import text
+from npuperf.render.language import lines_of, text
 from npuperf.render.page import Line, Page, page_of
 from npuperf.render.tables import Cell, Column, Filled, how_many
 
@@ -31,6 +33,25 @@ _LINE_STYLES: Final = {"good": "green", "bad": "bold red", "warning": "yellow"}
 _GAP: Final = 2
 #: Into less than this no sentence, no key and no other text is squeezed.
 _SENTENCE, _KEY, _TEXT = 28, 32, 16
+
+
+class Text(RichText):
+    """Text of which nothing is a command to the terminal or markup: the only one that screens are made of."""
+
+    def __init__(self, text: str = "", style: str | Style = "", **layout: Any) -> None:
+        super().__init__(for_screen(text), style, **layout)
+
+    def append(self, text: RichText | str, style: str | Style | None = None) -> Text:
+        """Add a text in a style."""
+        super().append(for_screen(text) if isinstance(text, str) else text, style)
+        return self
+
+
+class _Screen(Console):
+    """A console that makes text of strings that nobody else has made text of."""
+
+    def render_str(self, text: str, *, style: str | Style = "", **_: Any) -> Text:
+        return Text(text, style)
 
 
 def render_text(document: Document, view: View) -> str:
@@ -50,19 +71,19 @@ def _parts(page: Page) -> Iterator[RenderableType]:
     yield from map(line_text, page.notes)
 
 
-def line_text(of: Line) -> Text:
+def line_text(of: Line) -> RenderableType:
     """Return a page's line in its style."""
     if of.style == "code":
-        return code(text(of.content))
+        return _code_line(text(of.content))
     style = _LINE_STYLES.get(of.style, of.style)
     if of.label is None:
-        return line(of.content, style)
+        return Group(*(Text(said, style) for said in lines_of(of.content)))
     return Text.assemble((text(of.label), style or "bold"), f"  {text(of.content)}")
 
 
 def print_all(parts: Iterable[RenderableType], view: View) -> str:
     """Return what a terminal as wide as the view would show; without colour, no line ends in blanks."""
-    console = Console(
+    console = _Screen(
         file=io.StringIO(), width=view.width, force_terminal=view.colour, highlight=False, markup=False, emoji=False
     )
     with console.capture() as screen:
@@ -109,9 +130,13 @@ def hanging(sign: Text, line: Text) -> RenderableType:
     return grid
 
 
-def code(lines: str) -> Text:
+def code(lines: str) -> RenderableType:
     """Show code that can be pasted: at the margin, and no line of it is wrapped."""
-    return Text(lines.rstrip(), no_wrap=True, overflow="ignore")
+    return Group(*map(_code_line, lines.rstrip().split("\n")))
+
+
+def _code_line(line: str) -> RichText:
+    return RichText(visible(line), no_wrap=True, overflow="ignore")  # whole, however long it is
 
 
 class Fitted:
@@ -136,7 +161,9 @@ class Fitted:
         used = [i for i, column in enumerate(filled.table.columns) if _says_something(column, filled.rows, i)]
         self.columns = [filled.table.columns[i] for i in used]
         self.values = [[row[i] for i in used] for row in filled.rows]
-        self.cells = [[c.shown(value) for c, value in zip(self.columns, row, strict=True)] for row in self.values]
+        self.cells = [
+            [for_screen(c.shown(value)) for c, value in zip(self.columns, row, strict=True)] for row in self.values
+        ]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         widths = self._widths(options.max_width)

@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from npuperf.documents.analysis import ScopeOption, Segment, SuperKernelScope
+from npuperf.escape import for_code
 from npuperf.messages import Message, say, series
 from npuperf.model.chip import product_of_soc
 from npuperf.model.tasks import Work
@@ -109,7 +110,7 @@ def _scope(view: DeviceView, sequence: KernelSequence, number: int, owned: Owned
         gain_ns_per_step=(0, view.per_step(sum(gaps))),
         options=options,
         rules=list(scope_rules(view, sequence, kernels[0], launch, owned)),
-        code="\n".join(_code(name, options, types, where, each, sequence.stream, bool(view.steps))) + "\n",
+        code=for_code(_code(name, options, types, where, each, sequence.stream, bool(view.steps))),
     )
 
 

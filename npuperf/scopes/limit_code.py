@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from npuperf.documents.analysis import CoreLimit
+from npuperf.escape import for_code
 from npuperf.scopes.ways import DESCRIBED, Way
 from npuperf.units import plural
 
@@ -21,7 +22,7 @@ _OTHERWISE: Final[dict[Way, str]] = {
 
 def code_of(way: Way, limits: Sequence[CoreLimit]) -> str:
     """Write the scopes out; the busiest stream comes first and is the one that the program starts on."""
-    return "\n".join(_lines(way, limits)) + "\n"
+    return for_code(_lines(way, limits))
 
 
 def _lines(way: Way, limits: Sequence[CoreLimit]) -> Iterator[str]:

@@ -6,11 +6,11 @@ a cache hide a bank until ``op_compiler_cache_mode`` is ``force`` once, which de
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Final
 
 from npuperf.documents.tuning import BankUse
+from npuperf.escape import for_shell
 from npuperf.messages import Message, say
 from npuperf.tune.job import ModelFile, TuningJob
 from npuperf.tune.store import default_places
@@ -26,7 +26,7 @@ def bank_use(job: TuningJob, place: Path) -> BankUse:
     default = root in default_places("op" if job.mode == "op" else "graph", Path.home())
     return BankUse(
         place=str(root),
-        export=None if default else f"export TUNE_BANK_PATH={shlex.quote(str(root))}",
+        export=None if default else f"export TUNE_BANK_PATH={for_shell(str(root))}",
         refresh=say("{how}; {after}", how=_refresh(job), after=_AFTER),
     )
 

@@ -222,7 +222,7 @@ def test_names_from_files_are_shown_as_they_are() -> None:
     job = slow_rank_job()
     named = replace(job, roots=[replace(job.roots[0], operators=["[red]Mul[/red] a|b <c>"], where="x.py:1")])
     assert any("[red]Mul[/red] a|b <c> · x.py:1" in line for line in screen(named))
-    assert "[red]Mul[/red] a\\|b &lt;c>" in render(result_of(named), "markdown")
+    assert "\\[red]Mul\\[/red] a\\|b &lt;c>" in render(result_of(named), "markdown")
 
 
 def test_what_is_not_known_is_left_out() -> None:
