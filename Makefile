@@ -1,7 +1,10 @@
 # One command for everything: make check
 PYTHON ?= .venv/bin/python
 
-.PHONY: check lint test bench costs schema messages
+N ?= 1000
+OUT ?= fuzz-found
+
+.PHONY: check lint test bench costs schema messages fuzz
 check: lint test
 lint:
 	$(PYTHON) -m ruff check . && $(PYTHON) -m ruff format --check . && $(PYTHON) -m mypy
@@ -15,3 +18,5 @@ schema:
 	$(PYTHON) -m npuperf.documents.schema
 messages:
 	$(PYTHON) -m npuperf.render.gathering
+fuzz:  # N attempts from SEED on; what fails is kept below OUT; CASE=torch_db/17 repeats one
+	$(PYTHON) tests/fuzz/attack.py --count $(N) $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) --out $(OUT) $(if $(KINDS),--kinds $(KINDS)) $(if $(CASE),--case $(CASE))

@@ -1,0 +1,203 @@
+"""A short attack, the same every time (``make fuzz`` goes on for hours), and that it would tell what it is to tell."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import attempts
+import mutators
+import pytest
+from attack import Worker
+from attempts import Outcome, attempt
+from bases import KINDS
+from oracle import complaint, false_in, misshapen, snapshot, untrue
+
+#: Attempts per kind: all of them in seconds. Databases are many things at once.
+FEW, MANY = 3, 12
+#: Kinds that are known to fail, with the reason: to be empty.
+KNOWN: dict[str, str] = {}
+
+
+@pytest.fixture(scope="module")
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+    made = Worker(tmp_path_factory.mktemp("attack") / "room")
+    yield made
+    made.end()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_damaged_inputs_get_an_answer_or_a_message(worker: Worker, kind: str, request: pytest.FixtureRequest) -> None:
+    if kind in KNOWN:
+        request.applymarker(pytest.mark.xfail(reason=KNOWN[kind]))
+    failures = []
+    for number in range(MANY if kind.endswith("_db") else FEW):
+        damage, failure, detail = worker.attempt(f"{kind}/{number}")
+        if failure is not None:
+            failures.append(f"make fuzz CASE={kind}/{number}: {failure} ({damage})\n{detail[:2000]}")
+    assert not failures, "\n".join(failures)
+
+
+def test_an_attempt_is_the_same_every_time(tmp_path: Path) -> None:
+    there = []
+    for folder in ("a", "b"):
+        root = tmp_path / folder
+        root.mkdir()
+        kind = KINDS["torch_db"]
+        kind.build(root)
+        there.append((attempts.do_damage("torch_db/7", kind, Random("torch_db/7"), root)[0], snapshot(root)))
+    assert there[0] == there[1]
+
+
+@pytest.mark.parametrize(
+    ("register", "sound"),
+    [
+        (mutators.BYTES, b"some bytes that are long enough to be cut"),
+        (mutators.TABLE, [["Name", "Type"], *([f"k{i}", "Add"] for i in range(9))]),
+        (mutators.TREE, {"traceEvents": [{"name": "k", "ts": "1.5", "args": {"a": 1}} for _ in range(9)]}),
+        (mutators.LINES, ["analyze:", "  top: 5", "rules: [a, b]"]),
+    ],
+)
+def test_every_mutator_changes_something(register: list[mutators.Mutator], sound: Any) -> None:
+    for mutator in register:
+        assert any(mutator.act(Random(seed), copy.deepcopy(sound)) != sound for seed in range(9)), mutator.name
+
+
+def broken(monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
+    """Have the program answer so, where the input is damaged."""
+    whole = attempts.run
+
+    def run(words: list[str]) -> attempts.Ran:
+        return answer(words, whole(words))
+
+    monkeypatch.setattr(attempts, "run", run)
+
+
+def made(tmp_path: Path, kind: str = "bare_table", number: int = 2) -> Outcome:
+    here = Path.cwd()
+    try:
+        attempts.sound_answer(kind, tmp_path)
+        return attempt(f"{kind}/{number}", tmp_path / "room")
+    finally:
+        os.chdir(here)
+
+
+def test_a_changed_input_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def touch(words: list[str], ran: attempts.Ran) -> attempts.Ran:
+        (tmp_path / "room" / "input" / "kernel_details.csv").write_text("gone")
+        return ran
+
+    attempts.sound_answer("bare_table", tmp_path)
+    broken(monkeypatch, touch)
+    assert str(made(tmp_path).failure).startswith("CHANGED INPUT")
+
+
+def test_a_file_that_is_left_behind_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def leave(words: list[str], ran: attempts.Ran) -> attempts.Ran:
+        (tmp_path / "room" / "scratch" / "copy.db").touch()
+        return ran
+
+    attempts.sound_answer("bare_table", tmp_path)
+    broken(monkeypatch, leave)
+    assert made(tmp_path).failure == "LEFT BEHIND ['copy.db']"
+
+
+def test_rows_that_vanish_are_told(tmp_path: Path) -> None:
+    """As many as the oracle is told of, by a truth that is wrong by one."""
+    wrong = attempts.Truth("nothing", gone=1, told=1)
+    kind, root = KINDS["bare_table"], tmp_path / "input"
+    root.mkdir()
+    kind.build(root)
+    ran = attempts.run(["analyze", str(root), "--format", "json"])
+    sound = attempts.parsed(ran.stdout)
+    assert attempts.wrong_answer(ran, "result", sound, False, wrong) == "0 TASKS GONE, not 1, after nothing"
+    told = attempts.Truth("nothing", gone=0, told=3)
+    assert attempts.wrong_answer(ran, "result", sound, False, told) == "0 ROWS TOLD, not 3, after nothing"
+    more = {**sound, "devices": [{"clock": {"tasks": attempts.tasks_of(sound) + 2}}]}
+    assert attempts.wrong_answer(ran, "result", more, True, None) == "SILENT LOSS of 2 tasks"
+    assert attempts.wrong_answer(ran, "result", more, False, None) is None
+
+
+@pytest.mark.parametrize(
+    ("ran", "words"),
+    [
+        ((70, "", "npuperf: internal error: KeyError: 'x'\n  next: report it"), "INTERNAL KeyError: 'x'"),
+        ((0, "", "Traceback (most recent call last)"), "TRACEBACK"),
+        ((-11, "", ""), "CODE -11"),
+        ((3, "", ""), "SILENT CODE 3"),
+        ((0, "", "/x.py:1: RuntimeWarning: overflow"), "PYTHON WARNING RuntimeWarning: overflow"),
+        ((3, "", "npuperf: \x1b[31m: no such file"), "CONTROL stderr U+001B"),
+    ],
+)
+def test_a_bad_end_is_told(ran: tuple[int, str, str], words: str) -> None:
+    assert complaint(*ran) == words
+    assert complaint(0, "fine", "npuperf: wrote x\n") is None
+
+
+@pytest.mark.parametrize(
+    ("format_", "page", "words"),
+    [
+        ("text", "all \u202e well\n", "CONTROL text U+202E"),
+        ("text", "\n", "EMPTY page"),
+        (
+            "markdown",
+            "| a | b |\n|---|---|\n| a | b | c |\n",
+            "MARKDOWN a table's rows differ in their number of cells",
+        ),
+        ("markdown", "```sh\nls\n", "MARKDOWN a block of code does not end"),
+        ("csv", "a,b\n1\n", "CSV rows differ in their number of cells"),
+        ("csv", "a,b\n-1,=cmd()\n", "CSV a formula: '=cmd()'"),
+        ("csv", "a,b\n-1,x\n", None),
+        ("markdown", "| a | b |\n|---|---|\n| a\\|b | c |\n", None),
+    ],
+)
+def test_a_bad_page_is_told(format_: str, page: str, words: str | None) -> None:
+    assert misshapen(format_, page) == words
+
+
+SPLIT = {
+    "span_ns": 10, "compute_ns": 4, "comm_exposed_ns": 3, "other_exposed_ns": 1, "idle_ns": 2, "host_wait_ns": 2,
+    "launch_latency_ns": 0, "dependency_wait_ns": 0, "unattributed_ns": 0, "comm_transfer_ns": 3, "comm_wait_ns": 0,
+    "comm_unknown_ns": 0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        (SPLIT, []),
+        ({**SPLIT, "compute_ns": 5}, ["span_ns is not the sum of its parts"]),
+        (
+            {**SPLIT, "compute_ns": 6, "idle_ns": 0, "host_wait_ns": 2, "dependency_wait_ns": -2},
+            ["negative part of a span"],
+        ),
+        ({**SPLIT, "compute_ns": 10**17, "span_ns": 10**17 + 6}, ["a span of months"]),
+        ({"total_ns": -1}, ["negative total_ns"]),
+        (
+            {"cores": 2, "kernel_ns": 5, "occupied_core_ns": 3, "idle_core_ns": 6},
+            ["core time is neither occupied nor idle"],
+        ),
+        ({"blame": [{"ns": 1}], "dependencies": [], "partition": SPLIT}, ["blame do not add up to host_wait_ns"]),
+    ],
+)
+def test_a_wrong_sum_is_told(part: dict[str, Any], words: list[str]) -> None:
+    assert list(untrue(part)) == words
+
+
+def test_a_document_against_its_schema_is_told() -> None:
+    assert str(false_in({"schema_version": "2.0"}, "result")).startswith("SCHEMA $ ")
+
+
+def test_hangs_and_crashes_are_told_and_outlived(tmp_path: Path) -> None:
+    worker = Worker(tmp_path / "room", patience=0)
+    assert worker.attempt("bare_table/1")[1] == "HANG for 0 s"
+    worker.patience = 60
+    worker._process.kill()
+    assert worker.attempt("bare_table/1")[1] == "CRASH with -9"
+    damage, _, _ = worker.attempt("bare_table/1")
+    assert damage.startswith("kernel_details.csv")
+    worker.end()
