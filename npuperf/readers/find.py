@@ -17,6 +17,7 @@ from typing import Final
 
 from npuperf.documents.analysis import InputKind
 from npuperf.errors import InputError, unreadable
+from npuperf.escape import for_shell
 from npuperf.files import MANIFEST, is_file, open_input
 from npuperf.folders import Walk, few
 from npuperf.messages import Message, chain, say
@@ -118,7 +119,11 @@ def find(path: Path) -> tuple[list[Source], list[Message]]:
     if not sources:
         raise _nothing(path, outer, few(told))
     return sources, few(told) + [
-        say("{path}: raw data that was never exported; export it with: npuperf profile --export {path}", path=str(root))
+        say(
+            "{path}: raw data that was never exported; export it with: npuperf profile --export {folder}",
+            path=str(root),
+            folder=for_shell(str(root)),
+        )
         for root in outer
     ]
 
@@ -143,7 +148,9 @@ def _nothing(path: Path, unexported: list[Path], told: list[Message]) -> InputEr
     if unexported:
         raw = str(unexported[0])
         what = say("{path}: raw profiling data that was never exported, so there is nothing to read yet", path=raw)
-        return InputError(chain(what, *told, by="\n  "), hint=say("npuperf profile --export {path}", path=raw))
+        return InputError(
+            chain(what, *told, by="\n  "), hint=say("npuperf profile --export {path}", path=for_shell(raw))
+        )
     if is_file(path / MANIFEST):
         what = say("{path}: this run recorded nothing; its {file} shows how it went", path=str(path), file=MANIFEST)
         return InputError(
