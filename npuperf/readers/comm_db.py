@@ -8,10 +8,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from npuperf.messages import say
 from npuperf.model.communication import Bandwidth, Communication, LinkUse
 from npuperf.model.groups import distinct
 from npuperf.model.labels import I64, Labels, Mask
-from npuperf.readers.comm_groups import GroupBook, book_of_texts, group_hash
+from npuperf.notes import parse_note
+from npuperf.readers.comm_groups import GroupBook, book_of, group_hash
 from npuperf.readers.comm_names import operations
 from npuperf.readers.join import match, pick
 from npuperf.readers.log import ReadLog
@@ -47,7 +49,7 @@ def read_communication_db(db: Database) -> DbCommunication:
             device: replace(_of_device(db, op, groups, transfers, op["device"] == device), host=host)
             for device in distinct(np.append(op["device"], [] if len(op["device"]) else [-1]).astype(np.int64)).tolist()
         },
-        _book(db),
+        book_of(notes(db, "distributed_args", "parallel_group_info")),
     )
 
 
@@ -58,23 +60,15 @@ def read_communication_tables(path: Path, log: ReadLog) -> DbCommunication:
 
 
 def _operations(db: Database) -> dict[str, I64]:
-    table = "COMMUNICATION_OP"
-    wanted = {
-        "start": "startNs",
-        "end": "endNs",
+    return db.spans("COMMUNICATION_OP", {
         "name": "opName",
         "id": "opId",
-        "type": "opType",
+        "type": ("opType",),
         "group": "groupName",
-        "device": "deviceId",
-        "retry": "retry",
-        "relay": "relay",
-    }
-    has = db.has(table)
-    if not {"startNs", "endNs"} <= has:
-        return {name: np.empty(0, np.int64) for name in wanted}
-    where = "WHERE startNs > 0 AND endNs >= startNs"
-    return db.columns(table, {name: db.first(table, column) for name, column in wanted.items()}, where)
+        "device": ("deviceId",),
+        "retry": ("retry",),
+        "relay": ("relay",),
+    })  # fmt: skip
 
 
 def _of_device(db: Database, op: dict[str, I64], groups: Labels, transfers: _Transfers, mine: Mask) -> Communication:
@@ -98,21 +92,30 @@ def _group_labels(db: Database, ids: I64) -> Labels:
     return Labels(texts.codes, tuple(map(group_hash, texts.names)))
 
 
-def _book(db: Database) -> GroupBook:
-    found: dict[str, str] = {}
-    if {"name", "value"} <= db.has("META_DATA"):
-        for batch in db.rows("META_DATA", "SELECT name, value FROM META_DATA"):
-            found |= {str(name): str(value) for name, value in batch}
-    return book_of_texts(found)
+def notes(db: Database, *names: str) -> dict[str, object]:
+    """Return what META_DATA holds under these names, which is JSON; what is none is told."""
+    found: dict[str, object] = {}
+    if not {"name", "value"} <= db.has("META_DATA"):
+        return found
+    wanted = ", ".join(f"'{name}'" for name in names)
+    for batch in db.rows("META_DATA", f"SELECT name, value FROM META_DATA WHERE name IN ({wanted})"):
+        for name, value in batch:
+            try:
+                found[name] = parse_note(value)
+            except (TypeError, ValueError, RecursionError):
+                db.log.warn(say("{path}: table META_DATA: {name} is not JSON, so what it tells is unknown",
+                                path=str(db.path), name=str(name)))  # fmt: skip
+    return found
 
 
 def _host(db: Database) -> str | None:
+    """Return the machine's name, or else its number."""
     has = db.has("HOST_INFO")
     for column in ("hostName", "hostUid"):
         for batch in db.rows("HOST_INFO", f"SELECT {column} FROM HOST_INFO") if column in has else ():
-            names = [str(name) for (name,) in batch if name not in (None, "")]
-            if names:
-                return names[0]
+            found = next((str(name) for (name,) in batch if name and isinstance(name, str | int)), None)
+            if found is not None:
+                return found
     return None
 
 
@@ -165,14 +168,16 @@ def _transfers(db: Database, op: dict[str, I64], groups: Labels) -> _Transfers:
     """Read the parts of operations that move data, with the times of their tasks."""
     table = "COMMUNICATION_TASK_INFO"
     none = np.empty(0, np.int64)
-    if not {"globalTaskId", "opId", "srcRank", "dstRank", "size"} <= db.has(table) or not db.has("TASK"):
+    part = db.columns(table, {"task": "globalTaskId", "op": "opId", "source": "srcRank", "target": "dstRank",
+                              "size": "size", "type": ("taskType",), "plane": ("planeId",), "link": ("linkType",),
+                              "transport": ("transportType",), "rdma": ("rdmaType",)})  # fmt: skip
+    if not len(part["task"]) or "globalTaskId" not in db.has("TASK"):
         return _Transfers(none, Labels.missing(0), none, none, none, none)
-    optional = {"type": "taskType", "plane": "planeId", "transport": "transportType", "link": "linkType",
-                "rdma": "rdmaType"}  # fmt: skip
-    fixed = {"task": "globalTaskId", "op": "opId", "source": "srcRank", "target": "dstRank", "size": "size"}
-    part = db.columns(table, fixed | {name: db.first(table, column) for name, column in optional.items()})
-    time = db.columns("TASK", {"id": "globalTaskId", "start": "startNs", "end": "endNs"},
-                      f"WHERE endNs >= startNs AND globalTaskId IN (SELECT globalTaskId FROM {table})")  # fmt: skip
+    known = (part["task"] >= 0) & (part["op"] >= 0)
+    db.lose(known, say("table {table}: it is not known which task and operation these are of", table=table))
+    part = {name: column[known] for name, column in part.items()}
+    time = db.spans("TASK", {"id": "globalTaskId"},
+                    f"WHERE globalTaskId IN (SELECT globalTaskId FROM {table})")  # fmt: skip
     row = match(part["task"], time["id"])
     at = match(part["op"], op["id"])
     start, end = pick(time["start"], row), pick(time["end"], row)
@@ -226,9 +231,6 @@ def _texts(db: Database, ids: I64) -> Any:
 
 def _named(db: Database, table: str, ids: I64) -> Any:
     """Return the names that an enumeration of the database has for these numbers."""
-    found: dict[int, str] = {}
-    if {"id", "name"} <= db.has(table):
-        for batch in db.rows(table, f"SELECT id, name FROM {table}"):
-            found |= {int(number): str(name) for number, name in batch if isinstance(number, int)}
+    found = db.names(table)
     values, codes = np.unique(ids, return_inverse=True)
     return np.array([found.get(int(v), "") for v in values] + [""])[codes]

@@ -117,10 +117,11 @@ def _text(value: object) -> str | None:
 
 def _numbers(values: tuple[Any, ...], unit: int, most: float) -> I64:
     """Return numbers in our unit, -1 for what is none. Times keep what their text has, as floats do not."""
-    return np.array([_number(v, unit, most) for v in values], np.int64)
+    return np.array([amount(v, unit, most) for v in values], np.int64)
 
 
-def _number(value: object, unit: int, most: float) -> int:
+def amount(value: object, unit: int, most: float) -> int:
+    """Return a number in our unit, rounded; -1 for what is none, below zero or above ``most``."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return -1
     try:

@@ -1,16 +1,14 @@
 """SQLite exports (ascend_pytorch_profiler*.db, msprof_*.db) to the same model as the text files.
 
-Nearly every text is an id into STRING_IDS. Every table is read once. A damaged database gives what can be read of
-each table.
+Nearly every text is an id into STRING_IDS. A damaged database gives what can be read of each table; what is lost of it,
+and which tables are missing, is told.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -27,26 +25,36 @@ from npuperf.model.labels import F32, I64, Labels, Mask
 from npuperf.model.operands import OPERAND_COLUMNS, operand_labels
 from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, UNKNOWN, Tasks, Work, work_of_rows, work_of_tasks
 from npuperf.readers.behind import behind_launches, carrying
-from npuperf.readers.comm_db import DbCommunication, read_communication_db
-from npuperf.readers.comm_sums import read_sums
+from npuperf.readers.comm_db import DbCommunication, notes, read_communication_db
+from npuperf.readers.comm_sums import amount, read_sums
 from npuperf.readers.join import match, pick
 from npuperf.readers.log import ReadLog
-from npuperf.readers.sqlite import Database, bulk_integers, bulk_numbers, numbers, open_database
+from npuperf.readers.sqlite import Database, bulk_integers, bulk_numbers, integer, numbers, open_database
 from npuperf.readers.sqlite_arrow import NotInBulkError
 from npuperf.readers.timeline import VAGUE, TraceTimeline
-from npuperf.readers.torch_db import TorchEvents, host_times, joined, read_torch
+from npuperf.readers.torch_db import TorchEvents, host_spans, joined, read_torch
 from npuperf.units import NS_PER_US
 
 _NODE: Final = 10000
 #: CANN_API.type → the layer's name in timelines.
 _LAYERS: Final = {5000: "Runtime", 5500: "Hccl", 10000: "Node", 15000: "Model", 20000: "AscendCL"}
 #: Hardware counters: one row per task and metric.
-_LONG_FORM: Final = (
-    "SELECT name, globalTaskId, value FROM TASK_PMU_INFO WHERE name IS NOT NULL AND globalTaskId IS NOT NULL"
-)
-#: The tasks' ids, sorted, and by metric its name and its values at these tasks.
-_Counters = Future[tuple[I64, dict[int, tuple[str, F32]]]]
+_LONG_FORM: Final = f"SELECT IFNULL(name, {UNKNOWN}), IFNULL(globalTaskId, {UNKNOWN}), value FROM TASK_PMU_INFO"
 _INVALID: Final = (4294967295, -1)
+#: No part of a step lasts longer than a year, µs.
+_LONGEST_US: Final = 366 * 24 * 3600 * 1e6
+#: Tables that every exporter writes where the device ran something, and what is not known without them.
+_TELLS: Final = {
+    "COMPUTE_TASK_INFO": say("names, types, shapes and Block Dim of operators are unknown"),
+    "CANN_API": say("launches are unknown"),
+}
+#: Tables that others lead to: nothing comes of these without them.
+_LEADS_TO: Final = {
+    "CONNECTION_IDS": ("PYTORCH_API",),
+    "PYTORCH_CALLCHAINS": ("PYTORCH_API",),
+    "COMMUNICATION_TASK_INFO": ("COMMUNICATION_OP", "TASK"),
+    "MEMCPY_INFO": ("ENUM_MEMCPY_OPERATION",),
+}
 
 
 def read_db(path: Path, log: ReadLog) -> tuple[TraceTimeline, dict[int, int], DbCommunication]:
@@ -61,7 +69,9 @@ def read_db(path: Path, log: ReadLog) -> tuple[TraceTimeline, dict[int, int], Db
                 hint=say("give ascend_pytorch_profiler_*.db or msprof_*.db"),
             )
         # most rows of a large database are counters: they are read without the interpreter lock
-        counters = beside.submit(_counters_in_bulk, db) if db.has("TASK_PMU_INFO") else None
+        counted = {"name", "globalTaskId", "value"} <= db.has("TASK_PMU_INFO") and "globalTaskId" in db.has("TASK")
+        counters = beside.submit(_counters_in_bulk, db) if counted else None
+        _tell_missing(db)
         calls = _calls(db)
         torch = read_torch(db, calls.connection[calls.launching()])
         host = HostOps(torch.ops, torch.stack, torch.frames, torch.arrows, _events(db, calls, torch))
@@ -72,16 +82,29 @@ def read_db(path: Path, log: ReadLog) -> tuple[TraceTimeline, dict[int, int], Db
                 say("{path}: no device task could be read: the tables are empty or damaged", path=str(path))
             )
         devices: dict[int | None, Tasks] = {
-            d: Tasks.concat([tasks.filter(device == d), collective.filter(comm_device == d)])
+            d if d >= 0 else None: Tasks.concat([tasks.filter(device == d), collective.filter(comm_device == d)])
             for d in distinct(np.concatenate([device, comm_device])).tolist()
         }
-        steps = db.columns("STEP_TIME", {"number": "id", "start": "startNs", "end": "endNs"})
+        steps = db.spans("STEP_TIME", {"number": "id"})
         ranks = db.columns("RANK_DEVICE_MAP", {"rank": "rankId", "device": "deviceId"})
         recorded, environment = read_communication_db(db), _environment(db)
     pairs = zip(ranks["device"].tolist(), ranks["rank"].tolist(), strict=True)
     host_steps = HostSteps(steps["number"], steps["start"], steps["end"])
     timeline = TraceTimeline(devices, host, host_steps, environment=environment)
-    return timeline, {d: r for d, r in pairs if r >= 0}, recorded
+    return timeline, {d: r for d, r in pairs if d >= 0 and r >= 0}, recorded
+
+
+def _tell_missing(db: Database) -> None:
+    """Tell of tables that are not there, where something is unknown for it."""
+    for table, then in _TELLS.items():
+        if not db.has(table):
+            what = say("{path} has no table {table}", path=str(db.path), table=table)
+            db.log.missing.append(say("{what}: {consequence}", what=what, consequence=then))
+    for table, others in _LEADS_TO.items():
+        for other in others if db.has(table) else ():
+            if not db.has(other):
+                db.log.warn(say("{path}: no table {other}, which {table} refers to; what they tell is unknown",
+                                path=str(db.path), table=table, other=other))  # fmt: skip
 
 
 def read_analysis_db(
@@ -93,53 +116,51 @@ def read_analysis_db(
 
 
 def _split(db: Database) -> list[VendorStep]:
-    parts = ("computing", "communication_not_overlapped", "free")
-    has = db.has("StepTraceTime")
+    """Read the parts of each step; a row without one of those that make up a step is lost."""
+    table, parts = "StepTraceTime", ("computing", "communication_not_overlapped", "free")
+    has = db.has(table)
     if not has.issuperset(parts):
         return []
-    optional = [p for p in ("bubble", "communication") if p in has]
-    wanted = {p: f"CAST(ROUND({p} * {NS_PER_US}) AS INTEGER)" for p in (*parts, *optional)}
-    wanted["step"] = "CAST(step AS INTEGER)"
-    wanted["device"] = db.first("StepTraceTime", "deviceId")
-    rows = {name: column.tolist() for name, column in db.columns("StepTraceTime", wanted).items()}
-    return [
-        VendorStep(
-            step, device if device >= 0 else None, compute, exposed, free, compute + exposed + free,
-            *(rows[p][i] if p in optional and rows[p][i] >= 0 else None for p in ("bubble", "communication")),
-        )
-        for i, (step, device, compute, exposed, free) in enumerate(
-            zip(rows["step"], rows["device"], *(rows[p] for p in parts), strict=True)
-        )
-    ]  # fmt: skip
+    names = ("step", "deviceId", *parts, "bubble", "communication")
+    query = f"SELECT {', '.join(name if name in has else 'NULL' for name in names)} FROM {table}"
+    found = []
+    lost = 0
+    for step, device, *cells in (row for batch in db.rows(table, query) for row in batch):
+        compute, exposed, free, bubble, communication = map(_part, cells)
+        if compute is None or exposed is None or free is None:
+            lost += 1
+            continue
+        span = compute + exposed + free
+        found.append(VendorStep(_known(step), _known(device), compute, exposed, free, span, bubble, communication))
+    db.lose(lost, say("table {table}: no usable times", table=table))
+    return found
+
+
+def _known(cell: object) -> int | None:
+    number = integer(cell)
+    return number if number >= 0 else None
+
+
+def _part(cell: object) -> int | None:
+    """Return a part of a step, ns, from µs; rounding may leave one just below zero."""
+    if isinstance(cell, int | float) and -1 <= cell < 0:
+        return 0
+    found = amount(cell, NS_PER_US, _LONGEST_US)
+    return found if found >= 0 else None
 
 
 def _environment(db: Database) -> dict[str, str]:
     """Read the variables that torch_npu records, as it does in profiler_metadata.json."""
-    query = "SELECT value FROM META_DATA WHERE name = 'ENV_VARIABLES'"
-    for batch in db.rows("META_DATA", query) if {"name", "value"} <= db.has("META_DATA") else ():
-        for (value,) in batch:
-            with suppress(TypeError, ValueError):
-                found = json.loads(value)
-                return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
-    return {}
+    found = notes(db, "ENV_VARIABLES").get("ENV_VARIABLES")
+    return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
 
 
-def _tasks(db: Database, calls: _Calls, torch: TorchEvents, counters: _Counters | None) -> tuple[Tasks, I64]:
-    task = db.columns(
-        "TASK",
-        {
-            "start": "startNs",
-            "end": "endNs",
-            "device": "deviceId",
-            "connection": "connectionId",
-            "id": "globalTaskId",
-            "type": "taskType",
-            "stream": "streamId",
-        },
-        "WHERE startNs IS NOT NULL AND endNs >= startNs",
-    )
+def _tasks(db: Database, calls: _Calls, torch: TorchEvents, counters: Future[_Counted] | None) -> tuple[Tasks, I64]:
+    task = db.spans("TASK", {"device": "deviceId", "connection": "connectionId", "id": "globalTaskId",
+                             "type": "taskType", "stream": "streamId"})  # fmt: skip
+    task = _on_devices(db, "TASK", task)
     compute = _compute_info(db)
-    row = match(task["id"], compute.pop("id"))
+    row = match(np.where(task["id"] < 0, -2, task["id"]), compute.pop("id"))
     no_block = compute["block"] == 0  # a kernel runs on at least one core
     texts = {name: db.text(compute.pop(name)) for name in compute.keys() - {"block", "mix_block"}}
     runtime = db.text(task.pop("type"))
@@ -148,10 +169,12 @@ def _tasks(db: Database, calls: _Calls, torch: TorchEvents, counters: _Counters 
     name, core = texts.pop("name").take(row), texts.pop("core").take(row)
     is_row = row >= 0
     work = np.where(is_row, work_of_rows(core, name), work_of_tasks(cores, runtime))
-    # Kernel-typed tasks without an operator record are FFTS+ parents of others: timelines leave them out as well.
-    # Where no operator is recorded at all, only those of collectives can be told.
+    # Kernel-typed tasks without an operator record are FFTS+ parents of others, or parts of collectives, with the same
+    # connection: timelines leave them out as well. One that stands alone is a kernel whose record is missing.
+    connection = task["connection"]
     collective = db.columns("COMMUNICATION_OP", {"connection": "connectionId"})["connection"]
-    parent = ~is_row & (work == Work.COMPUTE) & (is_row.any() | np.isin(task["connection"], collective))
+    shared = np.isin(connection, np.append(connection[is_row], collective)) & ~np.isin(connection, _INVALID)
+    parent = ~is_row & (work == Work.COMPUTE) & shared
     at = np.flatnonzero(~parent)
     task, row = {name: task.pop(name)[at] for name in tuple(task)}, row[at]
     launch_start, launch_end, launch_thread, op = _launches(calls, torch, task.pop("connection"))
@@ -181,19 +204,18 @@ def _tasks(db: Database, calls: _Calls, torch: TorchEvents, counters: _Counters 
 def _copies(db: Database, tasks: I64) -> Labels:
     """Return the direction of copies: recorded by msprof with --runtime-api."""
     copies = db.columns("MEMCPY_INFO", {"id": "globalTaskId", "operation": "memcpyOperation"})
-    names = {number: name for batch in db.rows("ENUM_MEMCPY_OPERATION", "SELECT id, name FROM ENUM_MEMCPY_OPERATION")
-             for number, name in batch} if len(copies["id"]) else {}  # fmt: skip
-    row = match(tasks, copies["id"])
+    names = db.names("ENUM_MEMCPY_OPERATION") if len(copies["id"]) else {}
+    row = match(np.where(tasks < 0, -2, tasks), copies["id"])
     return Labels.of([names.get(number) for number in copies["operation"].tolist()]).take(row)
 
 
 def _compute_info(db: Database) -> dict[str, I64]:
     """Read the operators; ``blockNum`` is preferred, because newer files reuse ``blockDim`` for SIMT."""
-    columns = {
-        "id": ("globalTaskId",),
-        "name": ("name",),
-        "type": ("opType",),
-        "core": ("taskType",),
+    rows = db.columns("COMPUTE_TASK_INFO", {
+        "id": "globalTaskId",
+        "name": "name",
+        "type": "opType",
+        "core": "taskType",
         "block": ("blockNum", "blockDim"),
         "mix_block": ("mixBlockNum", "mixBlockDim"),
         "state": ("opState",),
@@ -202,14 +224,15 @@ def _compute_info(db: Database) -> dict[str, I64]:
         "formats": ("inputFormats",),
         "out_dtypes": ("outputDataTypes",),
         "out_formats": ("outputFormats",),
-    }
-    table = "COMPUTE_TASK_INFO"
-    return db.columns(table, {name: db.first(table, *spelled) for name, spelled in columns.items()})
+    })  # fmt: skip
+    known = rows["id"] >= 0
+    db.lose(known, say("table COMPUTE_TASK_INFO: it is not known which task these operators are of"))
+    return rows if known.all() else {name: column[known] for name, column in rows.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class _Calls:
-    """CANN_API: calls of CANN's layers. ``whole``: their end is known, and not before their start."""
+    """CANN_API: calls of CANN's layers."""
 
     start: I64
     end: I64
@@ -217,7 +240,6 @@ class _Calls:
     kind: I64
     connection: I64
     name: Labels
-    whole: Mask
 
     def launching(self) -> Mask:
         """Tell the calls that launch kernels through a node."""
@@ -243,33 +265,14 @@ def _launches(calls: _Calls, torch: TorchEvents, connection: I64) -> tuple[I64, 
 
 
 def _calls(db: Database) -> _Calls:
-    table = "CANN_API"
-    wanted = {"name": "name", "kind": db.first(table, "type"), "connection": db.first(table, "connectionId")}
-    rows = db.columns(table, host_times(db, table) | wanted)
-    name, whole = db.text(rows.pop("name")), rows.pop("whole") > 0
-    return _Calls(name=name, whole=whole, **rows)
+    rows = host_spans(db, "CANN_API", {"name": "name", "kind": "type", "connection": "connectionId"})
+    return _Calls(name=db.text(rows.pop("name")), **rows)
 
 
 def _communication(db: Database, calls: _Calls, torch: TorchEvents, devices: I64) -> tuple[Tasks, I64]:
     table = "COMMUNICATION_OP"
-    device = db.first(table, "deviceId")
-    only = int(devices[0]) if len(devices) and (devices == devices[0]).all() else -1
-    op = db.columns(
-        table,
-        {
-            "start": "startNs",
-            "end": "endNs",
-            "name": "opName",
-            "type": db.first(table, "opType"),
-            "connection": "connectionId",
-            "device": device if device == "deviceId" else str(only),
-        },
-        "WHERE startNs IS NOT NULL AND endNs >= startNs",
-    )
-    if len(op["start"]) and (op["device"] < 0).any():
-        db.log.warn(say("{path}: communication operators name no device, and there are several devices; these "
-"operators are left out",
-                        path=str(db.path)))  # fmt: skip
+    op = db.spans(table, {"name": "opName", "type": ("opType",), "connection": "connectionId", "device": ("deviceId",)})
+    op = _on_devices(db, table, op, devices)
     launch_start, launch_end, launch_thread, launcher = _launches(calls, torch, op["connection"])
     tasks = Tasks.build(
         op["start"],
@@ -282,52 +285,89 @@ def _communication(db: Database, calls: _Calls, torch: TorchEvents, devices: I64
         launch_end=launch_end,
         launch_thread=launch_thread,
         op=launcher,
-    ).filter(op["device"] >= 0)
-    return tasks, op["device"][op["device"] >= 0]
+    )
+    return tasks, op["device"]
 
 
-def _pmu(db: Database, tasks: I64, beside: _Counters | None) -> dict[str, F32]:
+def _on_devices(db: Database, table: str, rows: dict[str, I64], devices: I64 | None = None) -> dict[str, I64]:
+    """Give rows that name no device the only one there is; of several, nobody knows, and they are lost.
+
+    ``devices``: of other rows. Where no row names any, all keep -1.
+    """
+    known = rows["device"] >= 0
+    there = distinct(rows["device"][known] if devices is None else np.append(devices, rows["device"][known]))
+    if known.all() or not len(there):
+        return rows
+    if len(there) == 1:
+        return rows | {"device": np.full(len(known), there[0])}
+    db.lose(known, say("table {table}: no device is named, and there are several", table=table))
+    return {name: column[known] for name, column in rows.items()}
+
+
+@dataclass(slots=True)
+class _Counted:
+    """Counters at the tasks ``ids``, in order: by metric its name and values; numbers of rows that are of no use."""
+
+    ids: I64
+    columns: dict[int, tuple[str, F32]] = field(default_factory=dict)
+    nameless: int = 0
+    elsewhere: int = 0
+    unreadable: int = 0
+
+
+def _pmu(db: Database, tasks: I64, beside: Future[_Counted] | None) -> dict[str, F32]:
     """Turn the long form (one row per task and metric) into one column per metric. ``beside``: it, being read."""
     if beside is None:
         return {}
     try:
-        ids, columns = beside.result()
+        counted = beside.result()
     except NotInBulkError:
-        ids = distinct(tasks)
-        columns = _long_to_wide(db, map(numbers, db.rows("TASK_PMU_INFO", _LONG_FORM)), ids)
-    at = _places(tasks, ids)
+        ids = distinct(db.columns("TASK", {"id": "globalTaskId"})["id"])
+        counted = _long_to_wide(db, map(numbers, db.rows("TASK_PMU_INFO", _LONG_FORM)), ids)
+    db.lose(counted.nameless, say("table TASK_PMU_INFO: it is not known which counter, or which task, these are of"))
+    db.lose(counted.elsewhere, say("table TASK_PMU_INFO: counters of tasks that are not in TASK"))
+    db.lose(counted.unreadable, say("table TASK_PMU_INFO: counters without a readable value"))
+    at = _places(tasks, counted.ids)
     found = {}
-    for metric in tuple(columns):
-        name, column = columns.pop(metric)
-        found[name] = column[at]
+    for metric in tuple(counted.columns):
+        name, column = counted.columns.pop(metric)
+        values = column[at]
+        values[at < 0] = np.nan
+        found[name] = values
     return found
 
 
-def _counters_in_bulk(db: Database) -> tuple[I64, dict[int, tuple[str, F32]]]:
-    """Return the ids of all tasks, sorted, and what :func:`_long_to_wide` does. Raises NotInBulkError."""
+def _counters_in_bulk(db: Database) -> _Counted:
+    """Return what :func:`_long_to_wide` does, of all tasks. Raises NotInBulkError."""
     tasks = db.bulk(f"SELECT IFNULL(globalTaskId, {UNKNOWN}) FROM TASK", bulk_integers)
     ids = distinct(np.concatenate([np.empty(0, np.int64), *(batch[0] for batch in tasks)]))
-    return ids, _long_to_wide(db, db.bulk(_LONG_FORM, bulk_numbers), ids)
+    return _long_to_wide(db, db.bulk(_LONG_FORM, bulk_numbers), ids)
 
 
-def _long_to_wide(db: Database, batches: Iterable[tuple[I64, I64, F32]], ids: I64) -> dict[int, tuple[str, F32]]:
-    """Return per counter its name and its values at the tasks ``ids``, in order; batches: metrics, tasks, values."""
-    counters: dict[int, tuple[str, F32]] = {}
+def _long_to_wide(db: Database, batches: Iterable[tuple[I64, I64, F32]], ids: I64) -> _Counted:
+    """Return counters at the tasks ``ids``, in order; batches: metrics, tasks, values (see :func:`numbers`)."""
+    ids = ids[ids >= 0]
+    counted = _Counted(ids)
     for metric, task, value in batches:
+        named = (metric >= 0) & (task >= 0)
         place = _places(task, ids)
+        readable = ~np.isinf(value)
+        counted.nameless += len(named) - int(np.count_nonzero(named))
+        counted.elsewhere += int(np.count_nonzero(named & (place < 0)))
+        counted.unreadable += int(np.count_nonzero(named & (place >= 0) & ~readable))
         usable = (place >= 0) & np.isfinite(value)
         for number in distinct(metric).tolist():
-            text: object = db.strings.get(number)
-            name = pmu_name(text) if isinstance(text, str) else None
+            text = db.strings.get(number)
+            name = pmu_name(text) if text is not None else None
             if name is None:
                 continue
-            if number not in counters:
-                counters[number] = name, np.full(len(ids), np.nan, np.float32)
-            column = counters[number][1]
+            if number not in counted.columns:
+                counted.columns[number] = name, np.full(len(ids), np.nan, np.float32)
+            column = counted.columns[number][1]
             mine = np.flatnonzero((metric == number) & usable)[::-1]  # of several the first
             mine = mine[np.isnan(column[place[mine]])]
             column[place[mine]] = value[mine]
-    return counters
+    return counted
 
 
 def _places(keys: I64, ordered: I64) -> I64:
@@ -342,11 +382,10 @@ def _places(keys: I64, ordered: I64) -> I64:
 
 def _events(db: Database, calls: _Calls, torch: TorchEvents) -> Spans:
     """Return the events of all host layers under the names that timelines give them."""
-    whole = np.flatnonzero(calls.whole)
-    names = _layered(calls.name.take(whole), calls.kind[whole], _layers(db))
-    parts = [Spans(calls.start[whole], calls.end[whole], calls.thread[whole], names), torch.events]
+    names = _layered(calls.name, calls.kind, _layers(db))
+    parts = [Spans(calls.start, calls.end, calls.thread, names), torch.events]
     if db.has("MSTX_EVENTS"):
-        rows = db.columns("MSTX_EVENTS", host_times(db, "MSTX_EVENTS") | {"name": "message"}, "WHERE endNs >= startNs")
+        rows = host_spans(db, "MSTX_EVENTS", {"name": "message"})
         parts.append(Spans(rows["start"], rows["end"], rows["thread"], db.text(rows["name"])))
     return joined(parts)
 
@@ -354,9 +393,8 @@ def _events(db: Database, calls: _Calls, torch: TorchEvents) -> Spans:
 def _layers(db: Database) -> dict[int, str]:
     """Return the layers' names; what was Hccl is called Communication by newer exporters, in timelines as well."""
     number = next(n for n, layer in _LAYERS.items() if layer == "Hccl")
-    query = f"SELECT name FROM ENUM_API_TYPE WHERE id = {number}"
-    named = [str(name) for batch in db.rows("ENUM_API_TYPE", query) for (name,) in batch]
-    return _LAYERS | ({number: "Communication"} if named == ["communication"] else {})
+    named = db.names("ENUM_API_TYPE").get(number)
+    return _LAYERS | ({number: "Communication"} if named == "communication" else {})
 
 
 def _layered(name: Labels, kind: I64, layers: dict[int, str]) -> Labels:

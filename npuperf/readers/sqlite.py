@@ -1,36 +1,60 @@
-"""SQLite files, whole or damaged: integer columns, and texts by their ids in STRING_IDS."""
+"""Tables of SQLite files, whole or damaged: integer columns, spans of time, and texts by their ids in STRING_IDS.
+
+SQLite holds cells to no type. Here each is held to what its column is for: what does not fit costs one cell, or the row
+where nothing can be told without it, and is counted and told.
+"""
 
 from __future__ import annotations
 
-import shutil
+import re
 import sqlite3
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TypeVar
-from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from npuperf.errors import InputError
-from npuperf.files import check_input, open_input
-from npuperf.messages import say, say_n
+from npuperf.messages import Message, say, say_n, series
 from npuperf.model.groups import numbered
-from npuperf.model.labels import F32, F64, I64, Labels
+from npuperf.model.labels import F32, F64, I64, Labels, Mask
 from npuperf.model.tasks import UNKNOWN
-from npuperf.readers.cells import integer
+from npuperf.readers.cells import LATEST_NS
 from npuperf.readers.log import ReadLog
+from npuperf.readers.outliers import FAR_OFF, far_off
 from npuperf.readers.sqlite_arrow import ArrowDatabase, NotInBulkError, open_arrow
+from npuperf.readers.sqlite_open import OpenFile, is_io, open_file
 
 T = TypeVar("T")
+#: A column of the database; where exporters spell it differently or leave it out, its spellings, best first.
+Spelled = str | tuple[str, ...]
 
 _BATCH: Final = 100_000
-#: Of SQLite's file format: the header's size, and where in it the number of pages stands.
-_HEADER_BYTES, _PAGE_COUNT = 100, 28
+#: What no integer of a cell is: neither a number of anything nor "not recorded", which is -1.
+_UNREADABLE: Final = np.iinfo(np.int64).min
+#: How unset unsigned fields look.
+_UNSET: Final = 4294967295
+#: The largest number that these columns may hold: those that are counted or shown. The others are ids.
+_MOST: Final = dict.fromkeys(
+    ("deviceId", "streamId", "rankId", "blockDim", "blockNum", "mixBlockDim", "mixBlockNum", "stackDepth"), _UNSET
+)
+_DIGITS: Final = re.compile(r"\s*[+-]?[0-9]{1,19}\s*")
+#: How often reading of a table goes on behind a row that cannot be read.
+_RESUMED: Final = 100
+#: What is not known without a column that every exporter writes.
+_TELLS: Final = {
+    "connectionId": say("what launched its rows is unknown, as far as only this column tells"),
+    "deviceId": say("the device is unknown"),
+    "globalTaskId": say("its rows cannot be joined with those of other tables"),
+    "globalTid": say("threads are unknown"),
+    "streamId": say("streams are unknown"),
+    "taskType": say("kinds of tasks are unknown"),
+}
 
 
 @dataclass(slots=True)
@@ -38,31 +62,89 @@ class Database:
     """An open database with its string table. ``arrow``: the same for bulk reading, None where that does not pay."""
 
     path: Path
-    connection: sqlite3.Connection
+    file: OpenFile
     log: ReadLog
-    strings: dict[int, str]
+    strings: dict[int, str] = field(default_factory=dict)
     arrow: ArrowDatabase | None = None
+    _columns: dict[str, frozenset[str]] = field(default_factory=dict)
+    _told: set[Message] = field(default_factory=set)
+    _without_text: set[int] = field(default_factory=set)
 
-    def has(self, table: str) -> set[str]:
-        """Return the columns of a table, none if it does not exist."""
-        return {str(row[1]) for row in self.connection.execute(f'PRAGMA table_info("{table}")')}
+    def has(self, table: str) -> frozenset[str]:
+        """Return the columns of a table, none if it does not exist or is none."""
+        if table not in self._columns:
+            self._columns[table] = self._columns_of(table)
+        return self._columns[table]
 
-    def first(self, table: str, *columns: str) -> str:
-        """Return the first of these columns that a table has, -1 (not recorded) without any."""
-        has = self.has(table)
-        return next((column for column in columns if column in has), str(UNKNOWN))
-
-    def columns(self, table: str, wanted: dict[str, str], where: str = "") -> dict[str, I64]:
-        """Read integer columns: our name → SQL expression; NULL becomes -1. Missing table: no rows."""
-        expressions = ", ".join(f"IFNULL({expression}, {UNKNOWN})" for expression in wanted.values())
-        query = f'SELECT {expressions} FROM "{table}" {where}'
+    def _columns_of(self, table: str) -> frozenset[str]:
+        kind = "SELECT type = 'table' AND rootpage > 0 FROM sqlite_master WHERE name = ?1 AND type IN ('table', 'view')"
         try:
-            parts = list(self.bulk(query, bulk_integers))
-        except NotInBulkError:
-            parts = [_integers(batch) for batch in self.rows(table, query)]
-        if not parts:
+            found = self.file.connection.execute(kind, (table,)).fetchone()
+            if found and not found[0]:  # a program rather than data, and one that need not end
+                self.log.warn(say("{path}: {table} is not a table; it was not read", path=str(self.path), table=table))
+            if not found or not found[0]:
+                return frozenset()
+            return frozenset(str(r[1]) for r in self.file.connection.execute(f'PRAGMA table_info("{table}")'))
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            self._cannot_read(table, error)
+            return frozenset()
+
+    def first(self, table: str, *columns: str) -> str | None:
+        """Return the first of these columns that a table has."""
+        has = self.has(table)
+        return next((column for column in columns if column in has), None)
+
+    def columns(self, table: str, wanted: Mapping[str, Spelled], where: str = "") -> dict[str, I64]:
+        """Read integer columns under our names; -1: not recorded, or unusable, which is told. Missing table: no rows.
+
+        A column that the table lacks is told where every exporter writes it: where it has one spelling.
+        """
+        places = self._places(table, wanted)
+        here = {name: column for name, column in places.items() if column is not None}
+        parts = self._integers(table, list(here.values()), where) if here else []
+        columns = {name: _joined([part.pop(0) for part in parts]) for name in here}  # one by one they go
+        size = max(map(len, columns.values()), default=0)
+        return {name: self._sane(table, places[name], columns[name]) if name in columns else
+                np.full(size, UNKNOWN, np.int64) for name in places}  # fmt: skip
+
+    def spans(self, table: str, wanted: Mapping[str, Spelled], where: str = "") -> dict[str, I64]:
+        """Read ``start``, ``end`` and other columns, as :meth:`columns` does, of the rows whose times can be.
+
+        The others are lost, and told. Without one of both times there are no rows.
+        """
+        has = self.has(table)
+        wanted = {"start": "startNs", "end": "endNs"} | dict(wanted)
+        absent = [column for column in ("startNs", "endNs") if has and column not in has]
+        if absent:
+            self.log.warn(say("{path}: table {table} has no column {columns}, so nothing of it can be used",
+                           path=str(self.path), table=table, columns=series(absent)))  # fmt: skip
+        if absent or not has:
             return {name: np.empty(0, np.int64) for name in wanted}
-        return {name: np.concatenate([part.pop(0) for part in parts]) for name in wanted}  # one by one they go
+        rows = self.columns(table, wanted, where)
+        start, end = rows["start"], rows["end"]
+        known = (start >= 0) & (end >= start) & (end < LATEST_NS)
+        self.lose(known, say("table {table}: no usable start and end", table=table))
+        if not known.all():
+            rows = {name: column[known] for name, column in rows.items()}
+        far = far_off(rows["start"], rows["end"])
+        self.lose(~far, say("table {table}: {why}", table=table, why=FAR_OFF))
+        return {name: column[~far] for name, column in rows.items()} if far.any() else rows
+
+    def names(self, table: str, column: str = "name") -> dict[int, str]:
+        """Return the texts of a table by their ids; what is no id or no text is left out, and told."""
+        if not {"id", column} <= self.has(table):
+            return {}
+        found: dict[int, str] = {}
+        lost = 0
+        for batch in self.rows(table, f'SELECT id, "{column}" FROM "{table}"'):
+            ids, texts = zip(*batch, strict=True)
+            if set(map(type, ids)) != {int} or set(map(type, texts)) != {str}:
+                whole = [row for row in batch if type(row[0]) is int and type(row[1]) is str]
+                lost += len(batch) - len(whole)
+                batch = whole
+            found.update(batch)
+        self.lose(lost, say("table {table}: no id, or no text", table=table))
+        return found
 
     def bulk(self, query: str, convert: Callable[[Any], T]) -> Iterator[T]:
         """Yield record batches, converted, in any thread.
@@ -71,88 +153,181 @@ class Database:
         """
         if self.arrow is None:
             raise NotInBulkError
-        yield from self.arrow.batches(query, _BATCH, convert)
+        read = 0
+        for batch in self.arrow.batches(query, _BATCH, lambda batch: batch):
+            read += batch.num_rows
+            if read > self.file.most_rows:
+                raise NotInBulkError
+            yield convert(batch)
 
     def rows(self, table: str, query: str) -> Iterator[list[tuple[Any, ...]]]:
-        """Yield rows in batches; where the file is damaged, those before the damage."""
-        read = 0
-        error: Exception | None = None
-        try:
-            cursor = self.connection.execute(query)
-        except (sqlite3.DatabaseError, UnicodeDecodeError) as cause:
-            if "no such table" not in str(cause):
-                self.log.warn(
-                    say("{path}: table {table} cannot be read: {why}", path=str(self.path), table=table, why=str(cause))
-                )
-            return
-        while error is None:
+        """Yield rows in batches; where the file is damaged, those before the damage.
+
+        A single row that is too long is passed over, and told.
+        """
+        read = passed = 0
+        cursor: sqlite3.Cursor | None = None
+        while True:
             batch: list[tuple[Any, ...]] = []
+            error: Exception | None = None
+            self.file.begin()
             try:
+                if cursor is None:
+                    behind = f" LIMIT -1 OFFSET {read + passed}" if read + passed else ""
+                    cursor = self.file.connection.execute(query + behind)
                 batch.extend(islice(cursor, _BATCH))  # an error leaves what came before it
-            except (sqlite3.DatabaseError, UnicodeDecodeError) as cause:
+            except (sqlite3.Error, UnicodeDecodeError) as cause:
                 error = cause
-            if not batch:
-                break
             read += len(batch)
-            yield batch
-        if error:
-            self.log.warn(say_n("{path}: table {table}: reading stopped after {n} row: {why}",
-                                "{path}: table {table}: reading stopped after {n} rows: {why}",
-                                read, path=str(self.path), table=table, why=str(error)))  # fmt: skip
+            if batch:
+                yield batch
+            if read > self.file.most_rows:
+                error = sqlite3.DatabaseError("interrupted")
+            elif error is not None and self._not_text(error):
+                cursor = None
+                continue
+            elif isinstance(error, sqlite3.DataError) and passed < _RESUMED:
+                cursor, passed = None, passed + 1
+                continue
+            if error is not None or not batch:
+                break
+        self.lose(passed, say("table {table}: longer than any row of a profile", table=table))
+        if error is not None:
+            self._cannot_read(table, error, read)
+
+    def _not_text(self, error: Exception) -> bool:
+        """Tell whether a text was not UTF-8, and from now on take such texts as they are."""
+        connection = self.file.connection
+        if connection.text_factory is not str or "decode" not in str(error):
+            return False
+        self.log.warn(say("{path}: some texts are not UTF-8; the bytes at fault are shown as \ufffd",
+                          path=str(self.path)))  # fmt: skip
+        connection.text_factory = _replacing
+        return True
 
     def text(self, ids: I64) -> Labels:
-        """Turn string ids into labels; unknown ids and "N/A" become "not recorded"."""
+        """Turn string ids into labels; unknown ids (told when the database is closed) and "N/A": not recorded."""
         values, codes = numbered(ids)
-        names = [self.strings.get(int(v)) for v in values]
+        names = [self.strings.get(v) for v in values.tolist()]
+        if None in names:
+            self._without_text.update(v for v, n in zip(values.tolist(), names, strict=True) if n is None and v >= 0)
         tidy = Labels.of([None if n in (None, "", "N/A") else n for n in names])
         return Labels(tidy.codes[codes].astype(np.int32), tidy.names)
+
+    def lose(self, which: Mask | int, reason: Message) -> None:
+        """Tell, once, of rows that are not used: how many, or which are."""
+        count = which if isinstance(which, int) else len(which) - int(np.count_nonzero(which))
+        if count and reason not in self._told:
+            self._told.add(reason)
+            self.log.lose(self.path, count, reason)
+
+    def report(self) -> None:
+        """Tell of the texts that were looked for in vain."""
+        missing = self._without_text - {_UNSET}
+        if missing and not self.has("STRING_IDS"):
+            self.log.warn(say("{path}: no table STRING_IDS, so all names are unknown", path=str(self.path)))
+        elif missing:
+            self.log.warn(say_n("{path}: {n} text that rows refer to is not in STRING_IDS; it is unknown",
+                                "{path}: {n} texts that rows refer to are not in STRING_IDS; they are unknown",
+                                len(missing), path=str(self.path)))  # fmt: skip
+
+    def _cannot_read(self, table: str, error: Exception, read: int | None = None) -> None:
+        path, why = str(self.path), str(error)
+        if is_io(error):
+            self.log.settled = False  # the disk, or the network, may do better the next time
+        elif why == "interrupted":
+            why = "the file is damaged: it leads to more rows than it has room for"
+        if read is None:
+            self.log.warn(say("{path}: table {table} cannot be read: {why}", path=path, table=table, why=why))
+            return
+        self.log.warn(say_n("{path}: table {table}: reading stopped after {n} row: {why}",
+                            "{path}: table {table}: reading stopped after {n} rows: {why}",
+                            read, path=path, table=table, why=why))  # fmt: skip
+
+    def _places(self, table: str, wanted: Mapping[str, Spelled]) -> dict[str, str | None]:
+        """Find the columns; tell of those that are missing though every exporter writes them."""
+        places = {name: self.first(table, *([s] if isinstance(s, str) else s)) for name, s in wanted.items()}
+        for name, spelled in wanted.items() if self.has(table) else ():
+            if places[name] is None and isinstance(spelled, str):
+                then = _TELLS.get(spelled, say("what it tells is unknown"))
+                self.log.warn(say("{path}: table {table} has no column {column}: {consequence}",
+                               path=str(self.path), table=table, column=spelled, consequence=then))  # fmt: skip
+        return places
+
+    def _integers(self, table: str, columns: list[str], where: str) -> list[list[I64]]:
+        """Return the columns in parts: those that hold nothing but integers at once, others cell by cell."""
+        cells = ", ".join(f'IFNULL("{column}", {UNKNOWN})' for column in columns)
+        query = f'SELECT {cells} FROM "{table}" {where}'
+        try:
+            return list(self.bulk(query, bulk_integers))
+        except NotInBulkError:
+            return [list(map(_integers, zip(*batch, strict=True))) for batch in self.rows(table, query)]
+
+    def _sane(self, table: str, column: str | None, values: I64) -> I64:
+        """Return the values; what none of this column can be is told and becomes -1. Times are judged by the row."""
+        if column is None or column in ("startNs", "endNs"):
+            return values
+        bad = values < UNKNOWN
+        if column in _MOST:
+            bad |= values > _MOST[column]
+        count = int(np.count_nonzero(bad))
+        if not count:
+            return values
+        self.log.warn(say_n("{path}: table {table}, column {column}: {n} unreadable cell",
+                         "{path}: table {table}, column {column}: {n} unreadable cells",
+                         count, path=str(self.path), table=table, column=column))  # fmt: skip
+        return np.where(bad, UNKNOWN, values)
 
 
 @contextmanager
 def open_database(path: Path, log: ReadLog) -> Iterator[Database]:
-    """Open read-only; ``immutable`` keeps SQLite from leaving files beside the user's."""
-    check_input(path)
+    """Open a database so that nothing of the user's changes. Raises InputError where it is none."""
     with ExitStack() as stack:
         try:
-            arrow = None
-            try:
-                connection = stack.enter_context(closing(_connect(path)))
-                arrow = open_arrow(path, stack)
-            except sqlite3.DatabaseError:
-                copy = stack.enter_context(_without_page_count(path))
-                connection = stack.enter_context(closing(_connect(copy, tolerant=True)))
-                log.warn(say("{path}: the database is damaged or cut short; the unreadable part is lost",
-                             path=str(path)))  # fmt: skip
-            db = Database(path, connection, log, {}, arrow)
-            for batch in db.rows("STRING_IDS", "SELECT id, value FROM STRING_IDS"):
-                db.strings.update(batch)
+            file = stack.enter_context(open_file(path, log))
+            arrow = None if file.tolerant else open_arrow(file.path, stack)
+            db = Database(path, file, log, arrow=arrow)
+            db.strings.update(db.names("STRING_IDS", "value"))
             yield db
-        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            db.report()
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            if is_io(error):
+                what = say("{path}: cannot be read: {why}", path=str(path), why=str(error))
+                raise InputError(what) from OSError(str(error))
             what = say("{path}: not a readable SQLite database: {why}", path=str(path), why=str(error))
             raise InputError(what) from error
 
 
 def bulk_integers(batch: Any) -> list[I64]:
     """Return columns of integers. Raises NotInBulkError where a cell is something else."""
-    if any(column.type != pa.int64() or column.null_count for column in batch.columns):
+    return [_bulk_integers(column) for column in batch.columns]
+
+
+def _bulk_integers(column: Any) -> I64:
+    """Return integers, also where an exporter wrote them as text."""
+    if pa.types.is_string(column.type) and pc.all(pc.ascii_is_decimal(column)).as_py():
+        try:
+            column = column.cast(pa.int64())
+        except pa.ArrowInvalid as error:  # too many digits
+            raise NotInBulkError from error
+    if column.type != pa.int64() or column.null_count:
         raise NotInBulkError
-    return [column.to_numpy() for column in batch.columns]
+    return np.asarray(column.to_numpy(), np.int64)
 
 
 def bulk_numbers(batch: Any) -> tuple[I64, I64, F32]:
-    """Return two columns of integers, and one of numbers with NaN for NULL. Raises NotInBulkError for other cells."""
+    """Return what :func:`numbers` does. Raises NotInBulkError where a cell is of another type."""
     *integers, numbers = batch.columns
-    first, second = bulk_integers(pa.record_batch(integers, ["", ""]))
+    first, second = (_bulk_integers(column) for column in integers)
     if not (pa.types.is_integer(numbers.type) or pa.types.is_floating(numbers.type)):
         raise NotInBulkError
     return first, second, _single(numbers.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False))
 
 
 def numbers(rows: list[tuple[Any, ...]]) -> tuple[I64, I64, F32]:
-    """Return two columns of integers, -1 for what is none, and one of numbers with NaN for what is none."""
+    """Return two columns of integers, and one of numbers: NaN for NULL, infinite for what is no number of a counter."""
     first, second, values = zip(*rows, strict=True)
-    integers = _integers(list(zip(first, second, strict=True)))
-    return integers[0], integers[1], _single(np.array([_number(v) for v in values], np.float64))
+    return _integers(first), _integers(second), _single(np.array([_number(v) for v in values], np.float64))
 
 
 def _single(values: F64) -> F32:
@@ -162,49 +337,36 @@ def _single(values: F64) -> F32:
 
 
 def _number(value: Any) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError):
+    if value is None:
         return float("nan")
-
-
-def _integers(rows: list[tuple[Any, ...]]) -> list[I64]:
-    """Return columns of integers; what is none becomes -1."""
     try:
-        return list(np.array(rows, np.int64).T)
-    except (ValueError, TypeError, OverflowError):  # text, or bytes of a damaged page
-        return [np.array([integer(v) for v in column], np.int64) for column in zip(*rows, strict=True)]
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return float("inf")
+    return number if number == number else float("inf")
 
 
-def _connect(path: Path, *, tolerant: bool = False) -> sqlite3.Connection:
-    """Connect and look at the list of tables, which fails where the file is no sound database.
-
-    ``tolerant`` lets SQLite pass over tables that it cannot find; it wants a copy that may be written.
-    """
-    mode = "rw" if tolerant else "ro&immutable=1"
-    connection = sqlite3.connect(f"file:{quote(str(path.resolve()))}?mode={mode}", uri=True)
-    try:
-        if tolerant:
-            connection.execute("PRAGMA writable_schema = ON")
-        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    except UnicodeDecodeError as error:  # damage within what SQLite would say of the damage
-        connection.close()
-        raise sqlite3.DatabaseError(str(error)) from error
-    except sqlite3.DatabaseError:
-        connection.close()
-        raise
-    return connection
+def _joined(parts: list[I64]) -> I64:
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
-@contextmanager
-def _without_page_count(path: Path) -> Iterator[Path]:
-    """Yield a copy whose header leaves the number of pages open, so that SQLite takes what is there."""
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / "copy.db"
-        with open_input(path) as file, copy.open("wb") as copied:
-            shutil.copyfileobj(file, copied)
-        if copy.stat().st_size >= _HEADER_BYTES:
-            with copy.open("r+b") as file:
-                file.seek(_PAGE_COUNT)
-                file.write(bytes(4))
-        yield copy
+def _integers(cells: tuple[Any, ...]) -> I64:
+    """Return a column of integers, the least of which stands for what is none."""
+    if set(map(type, cells)) == {int}:
+        return np.array(cells, np.int64)
+    return np.array([integer(cell) for cell in cells], np.int64)
+
+
+def integer(cell: Any) -> int:
+    """Return the integer that a cell holds, in whichever type, else the least of 64 bits."""
+    if isinstance(cell, bytes):
+        cell = cell.decode("latin-1")
+    if isinstance(cell, str):
+        cell = int(cell) if _DIGITS.fullmatch(cell) else _UNREADABLE
+    elif isinstance(cell, float):
+        cell = int(cell) if cell.is_integer() else _UNREADABLE
+    return cell if isinstance(cell, int) and abs(cell) < 1 << 63 else _UNREADABLE
+
+
+def _replacing(text: bytes) -> str:
+    return text.decode(errors="replace")

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
-from urllib.parse import quote
 
 import pyarrow as pa
+
+from npuperf.readers.sqlite_open import read_only
 
 T = TypeVar("T")
 
@@ -33,9 +34,8 @@ class ArrowDatabase:
         import adbc_driver_sqlite
 
         self._manager = adbc_driver_manager
-        uri = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"
         try:
-            self._database = stack.enter_context(adbc_driver_sqlite.connect(uri))
+            self._database = stack.enter_context(adbc_driver_sqlite.connect(read_only(path)))
         except adbc_driver_manager.Error as error:
             raise OSError(str(error)) from error
 

@@ -6,6 +6,7 @@ it out, and forward operators to backward operators.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,7 +18,7 @@ from npuperf.model.labels import I64, Labels
 from npuperf.model.tasks import UNKNOWN
 from npuperf.readers.behind import Queue, user_frames
 from npuperf.readers.join import match, pick
-from npuperf.readers.sqlite import Database
+from npuperf.readers.sqlite import Database, Spelled
 
 _TORCH_OP, _QUEUE, _PYTHON_FRAME = 50001, 50002, 50003
 _TID_MASK: Final = 0xFFFFFFFF
@@ -46,37 +47,31 @@ class TorchEvents:
         return pick(self.launcher, match(connection, self.launched))
 
 
-def host_times(db: Database, table: str) -> dict[str, str]:
-    """Return what is read of every table of host events. Some exporters write times as text."""
-    thread = db.first(table, "globalTid")
-    return {
-        "start": "CAST(startNs AS INTEGER)",
-        "end": "CAST(endNs AS INTEGER)",
-        "whole": "endNs >= startNs",
-        "thread": f"{thread} & {_TID_MASK}" if thread == "globalTid" else thread,
-    }
+def host_spans(db: Database, table: str, wanted: Mapping[str, Spelled], where: str = "") -> dict[str, I64]:
+    """Read a table of host events: ``start``, ``end``, ``thread`` and what is ``wanted``."""
+    rows = db.spans(table, {"thread": "globalTid"} | dict(wanted), where)
+    thread = rows["thread"]
+    return rows | {"thread": np.where(thread < 0, UNKNOWN, thread & _TID_MASK)}
 
 
 def read_torch(db: Database, launches: I64) -> TorchEvents:
     """Read torch_npu's own tables; ``launches``: connection ids of launches, which name kernels."""
-    table = "PYTORCH_API"
-    wanted = {"kind": "type", "name": "name"}
-    wanted |= {"stack": db.first(table, "callchainId"), "connection": db.first(table, "connectionId")}
-    where = f"WHERE type != {_PYTHON_FRAME} OR type IS NULL{_or_wanted(db)}"
-    rows = db.columns(table, host_times(db, table) | wanted, where) if db.has(table) else {}
-    rows = rows or {name: np.empty(0, np.int64) for name in (*host_times(db, table), *wanted)}
+    wanted: dict[str, Spelled] = {"kind": ("type",), "name": "name", "stack": ("callchainId",)}
+    wanted["connection"] = "connectionId"
+    where = f"WHERE type != {_PYTHON_FRAME} OR type IS NULL{_or_wanted(db)}" if _has_kinds(db) else ""
+    rows = host_spans(db, "PYTORCH_API", wanted, where)
     name = db.text(rows["name"])
     is_frame = rows["kind"] == _PYTHON_FRAME
     is_op = np.flatnonzero(np.isin(rows["kind"], (_TORCH_OP, UNKNOWN)))
     is_op = is_op[np.lexsort((-rows["end"][is_op], rows["start"][is_op], rows["thread"][is_op]))]
     ops, stack = _spans(rows, name, is_op), _stacks(db, rows["stack"][is_op])
-    frames = _frames(rows, name, np.flatnonzero(is_frame & (rows["whole"] > 0)))
+    frames = _frames(rows, name, np.flatnonzero(is_frame))
     pairs = db.columns("CONNECTION_IDS", {"id": "id", "connection": "connectionId"})
     which, op = _joined(pairs["id"], rows["connection"][is_op])
     connection = pairs["connection"][which]
     is_launch = np.isin(connection, launches)
     ours = frames.name.flag(list(map(is_user_frame, frames.name.names)))
-    events = _spans(rows, name, np.flatnonzero((rows["whole"] > 0) & ~is_frame))
+    events = _spans(rows, name, np.flatnonzero(~is_frame))
     return TorchEvents(
         ops,
         stack,
@@ -105,6 +100,10 @@ def _chosen(spans: Spans, at: I64) -> Spans:
     return Spans(spans.start[at], spans.end[at], spans.thread[at], spans.name.take(at).compact())
 
 
+def _has_kinds(db: Database) -> bool:
+    return {"type", "name"} <= db.has("PYTORCH_API")
+
+
 def _or_wanted(db: Database) -> str:
     """Choose Python functions of the user and of profilers, and modules; those of libraries lead nowhere."""
     ids = [number for number, text in db.strings.items() if _is_wanted(text)]
@@ -117,8 +116,8 @@ def _frames(rows: dict[str, I64], name: Labels, at: I64) -> Spans:
     return _spans(rows, name, order[wanted[order]])
 
 
-def _is_wanted(text: object) -> bool:
-    if not isinstance(text, str) or ("): " not in text and not text.startswith(("nn.Module", "<built-in "))):
+def _is_wanted(text: str) -> bool:
+    if "): " not in text and not text.startswith(("nn.Module", "<built-in ")):
         return False
     return is_user_frame(text) or text.startswith("nn.Module") or frame_cause(text) != "python"
 
@@ -163,10 +162,7 @@ def _queue(rows: dict[str, I64], name: Labels, pairs: dict[str, I64]) -> Queue:
 
 def _collections(db: Database, ops: Spans) -> Spans:
     """Read Python's garbage collections. As in timelines they stop the thread whose steps are marked."""
-    table = "GC_RECORD"
-    if not {"startNs", "endNs"} <= db.has(table):
-        return Spans.empty()
-    rows = db.columns(table, host_times(db, table), "WHERE endNs >= startNs")
+    rows = host_spans(db, "GC_RECORD", {})
     steps = np.flatnonzero(ops.name.flag([n.startswith("ProfilerStep#") for n in ops.name.names]))
     thread = np.full(len(rows["start"]), ops.thread[steps[0]]) if len(steps) else rows["thread"]
     size = len(thread)

@@ -19,6 +19,7 @@ from npuperf.model.device import DeviceProfile
 from npuperf.readers.log import ReadLog
 from npuperf.readers.recording import open_recording
 from npuperf.readers.sqlite import Database, open_database
+from npuperf.readers.sqlite_open import OpenFile
 
 STEPS = {11: (-10_000, 30_000), 12: (30_000, 90_000)}
 
@@ -135,21 +136,26 @@ def test_the_exporter_s_split_of_steps(tmp_path: Path) -> None:
 #: What a cell of a column without a type may hold.
 CELLS = st.one_of(
     st.integers(0, 4), st.integers(-(1 << 63), (1 << 63) - 1), st.none(), st.floats(allow_nan=False, width=32),
-    st.sampled_from(["3", "x", "", "99999999999999999999", b"", b"\xff\x00", 0.5, 2.0]),
+    st.sampled_from(["3", " 4", "0x5", "x", "", "99999999999999999999", b"", b"7", b"\xff\x00", 0.5, 2.0]),
 )  # fmt: skip
 
 
-def by_cells(rows: list[tuple[object, ...]], columns: int) -> list[list[int]]:
-    """Integers as they stand there, -1 for what is none."""
+def by_cells(rows: list[tuple[object, ...]], columns: int) -> tuple[list[list[int]], list[int]]:
+    """Integers as they stand there, -1 for what is none or below that; and of each column how many are not usable."""
 
-    def told(cell: object) -> int:
+    def told(cell: object) -> int | None:
+        if cell is None:
+            return -1
+        if isinstance(cell, float):
+            cell = int(cell) if cell == round(cell) else "a fraction"
         try:
             number = int(cell)  # type: ignore[call-overload]
-        except (TypeError, ValueError, OverflowError):
-            return -1
-        return number if -(1 << 63) < number < 1 << 63 else -1
+        except ValueError:
+            return None
+        return number if -1 <= number < 1 << 63 else None
 
-    return [[told(row[i]) for row in rows] for i in range(columns)]
+    found = [[told(row[i]) for row in rows] for i in range(columns)]
+    return [[-1 if n is None else n for n in column] for column in found], [column.count(None) for column in found]
 
 
 @settings(max_examples=150, deadline=None)
@@ -163,15 +169,16 @@ def test_columns_in_bulk_and_by_row_hold_what_the_cells_do(
     """Three rows at a time, so that what does not fit comes before and after the bulk reader knows the types."""
     path, rows = tmp_path_factory.mktemp("cells") / "x.db", plain + odd
     add(path, "CREATE TABLE T(a, b); CREATE TABLE STRING_IDS(id, value);", **({"T": rows} if rows else {}))
-    found = []
+    expected, unusable = by_cells(rows, 2)
     for large in (0, 1 << 40):
+        log = ReadLog()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("npuperf.readers.sqlite._BATCH", 3)
             patch.setattr("npuperf.readers.sqlite_arrow._LARGE_BYTES", large)
-            with open_database(path, ReadLog()) as db:
+            with open_database(path, log) as db:
                 assert (db.arrow is None) == (large > 0)
-                found.append([column.tolist() for column in db.columns("T", {"a": "a", "b": "b"}).values()])
-    assert found[0] == found[1] == by_cells(rows, 2)
+                assert [column.tolist() for column in db.columns("T", {"a": "a", "b": "b"}).values()] == expected
+        assert [w.n for w in log.warnings] == [n for n in unusable if n]
 
 
 @settings(max_examples=150, deadline=None)
@@ -214,5 +221,5 @@ def test_without_the_driver_rows_are_read_one_by_one(db: Path, monkeypatch: pyte
 def test_texts_of_ids_near_each_other_and_far_apart(ids: list[int]) -> None:
     texts = {number: f"text {number}" for number in ids if number % 2} | {3: "N/A"}
     with closing(sqlite3.connect(":memory:")) as connection:
-        labels = Database(Path(), connection, ReadLog(), texts).text(np.array(ids, np.int64))
+        labels = Database(Path(), OpenFile(Path(), connection, 0), ReadLog(), texts).text(np.array(ids, np.int64))
     assert [labels[i] for i in range(len(ids))] == [texts[n] if n % 2 and n != 3 else None for n in ids]
