@@ -26,7 +26,7 @@ from npuperf.units import NS_PER_US
 #: Times in µs with picoseconds: 16 digits of an epoch stay exact.
 TIME_TYPE: Final = pa.decimal128(30, 6)
 #: Times beyond this many ns (the year 2096) are damage; differences of sane ones fit into 64 bits.
-_LATEST_NS: Final = 4 * 10**18
+LATEST_NS: Final = 4 * 10**18
 #: Characters of a time that fits 64 bits, the point included.
 _LONGEST: Final = 20
 
@@ -81,7 +81,7 @@ def exact_times(column: pa.ChunkedArray | pa.Array, scale: int) -> I64:
     if scale >= 10**7:  # a product with more digits than the smaller type has
         column = column.cast(pa.decimal256(30, 6))
     ns = pc.round(pc.multiply(column, pa.scalar(decimal.Decimal(scale))), ndigits=0)
-    sane = pc.less(pc.abs(ns), pa.scalar(decimal.Decimal(_LATEST_NS)))
+    sane = pc.less(pc.abs(ns), pa.scalar(decimal.Decimal(LATEST_NS)))
     return _numpy(pc.if_else(sane, ns, None).cast(pa.int64(), safe=False), NO_TIME)
 
 
@@ -192,7 +192,7 @@ def times_by_position(text: pa.Array) -> I64 | None:
     for place in (*range(point), *range(point + 1, width)):
         ns *= np.uint64(10)
         ns += digits[:, place]
-    return ns.astype(np.int64) if (ns < _LATEST_NS).all() else None
+    return ns.astype(np.int64) if (ns < LATEST_NS).all() else None
 
 
 def characters(text: pa.Array) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
