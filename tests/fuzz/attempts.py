@@ -25,7 +25,7 @@ import mutators
 import truths
 from bases import KINDS, Kind
 from mutators import Mutator
-from oracle import complaint, false_in, misshapen, parsed, rows_lost, snapshot, tasks_of, told
+from oracle import complaint, false_in, misshapen, parsed, rows_lost, snapshot, span_of, tasks_of, told
 from truths import Truth
 
 from npuperf.cli import main
@@ -137,6 +137,8 @@ def wrong_answer(ran: Ran, schema: str, sound: Any, keeps: bool, truth: Truth | 
             return f"{lost} TASKS GONE, not {truth.gone}, after {truth.what}"
         if truth.told is not None and rows_lost(document) != truth.told:
             return f"{rows_lost(document)} ROWS TOLD, not {truth.told}, after {truth.what}"
+        if span_of(document) > span_of(sound):
+            return f"A LONGER SPAN after {truth.what}"
         if truth.told is None and silent:
             return f"NOT A WORD after {truth.what}"
     return f"SILENT LOSS of {lost} tasks" if keeps and lost > 0 and silent else None

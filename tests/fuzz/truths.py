@@ -29,8 +29,8 @@ _NO_LENGTH = ("", "N/A", "soon", "nan", "inf", "1e300", "-1e300", "9" * 5000, "-
 
 
 def some(rng: Random, count: int) -> list[int]:
-    """Choose some of so many, never more than a quarter: the others show what is usual."""
-    return rng.sample(range(count), rng.randint(1, max(1, count // 4)))
+    """Choose some of so many, never more than a tenth: the others show what is usual (docs/decisions.md)."""
+    return rng.sample(range(count), rng.randint(1, max(1, count // 10)))
 
 
 def spoil_table(rng: Random, path: Path) -> Truth:
