@@ -48,7 +48,9 @@ class _Place:
 
 @dataclass(slots=True)
 class Walk:
-    """The folders at and below a path. ``told`` has, in the end, why some below it were not entered.
+    """The folders at and below a path. In the end ``told`` has why some below it were not entered.
+
+    ``refused``: those that the system would not let us enter.
 
     What ``passed_over`` names (a folder, and a name in it) is left out without a word. Folders behind links come last,
     so that what lies below the path is called by its own name; without ``links`` they are left out.
@@ -58,6 +60,7 @@ class Walk:
     passed_over: Callable[[Path, str], bool] = lambda _folder, _name: False
     links: bool = True
     told: list[Message] = field(default_factory=list)
+    refused: list[Path] = field(default_factory=list)
     _entered: set[_Identity] = field(default_factory=set)
     _above: set[_Identity] = field(default_factory=set)
     _behind: deque[_Place] = field(default_factory=deque)
@@ -145,6 +148,7 @@ class Walk:
     def _refuse(self, place: _Place, error: OSError) -> None:
         if place.path == self.path:
             raise unreadable(self.path, error) from error
+        self.refused.append(place.path)
         name, why = str(place.path), error.strerror or str(error)
         if place.link and isinstance(error, FileNotFoundError):
             self.told.append(say("{path}: a link that leads nowhere", path=name))

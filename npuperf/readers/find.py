@@ -196,6 +196,10 @@ def _collect(path: Path, told: list[Message]) -> dict[Path, _Group]:
             for name in folder.folders
             if _is_data(name)
         ]
+    for refused in walk.refused:  # whether it has what the profiler exported, nobody knows
+        for root in refused.parents:
+            if root in groups:
+                groups[root].raw = False
     told[:0] = walk.told
     return groups
 
