@@ -132,6 +132,25 @@ class Detached:
         _end(_family(self.pid))
 
 
+def carriers(name: str, value: str) -> list[Detached]:
+    """Return the processes whose environment has a variable with this value, the oldest first; never ourselves.
+
+    Whoever started them, and whoever of their parents has died: what they start inherits it.
+    """
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            carries = process.pid != os.getpid() and process.environ().get(name) == value
+            if carries and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(Detached(process.pid, process.create_time()))
+    return sorted(found, key=lambda one: (one.began, one.pid))
+
+
+def end_all(found: Sequence[Detached]) -> None:
+    """End programs and everything they started."""
+    _end([process for one in found if one.alive() for process in _family(one.pid)])
+
+
 @contextlib.contextmanager
 def run_logged(
     command: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path
