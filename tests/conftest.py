@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,8 @@ hypothesis.settings.load_profile("same")
 
 # Tests leave nothing behind in the user's folders, and nothing there decides what they see.
 os.environ["NPUPERF_NO_CACHE"] = "1"
+_STATE = tempfile.TemporaryDirectory(prefix="npuperf-tests-")
+os.environ["XDG_STATE_HOME"] = _STATE.name
 
 # A shell that runs us in the background has us ignore Ctrl-C, and all that we start would ignore it, too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

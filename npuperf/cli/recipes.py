@@ -24,7 +24,7 @@ _KEYS: Final = ("description", *_SECTIONS, "output", "rules", "thresholds")
 _OUTPUT: Final = ("format", "full", "top", "table")
 #: Options that say what a run is about, not how: they do not belong into a recipe.
 _NOT_HERE: Final = (
-    *("help", "recipe", "output", "force", "debug", "dry-run", "module"),
+    *("help", "recipe", "output", "force", "debug", "dry-run", "yes", "module"),
     *("before", "from", "diff", "merge", "into", "rollback", "verify", "resume"),
 )
 #: Characters of a value that are shown.

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import os
 import shutil
+import signal
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,13 +21,13 @@ from npuperf.documents.tuning import Status, Tuning
 from npuperf.errors import InputError, UsageError
 from npuperf.files import write_atomically
 from npuperf.messages import Message, say, say_n
-from npuperf.process import Detached
+from npuperf.process import Detached, end_all
 from npuperf.tune import outcome, store, supervise
 from npuperf.tune.applying import bank_use
 from npuperf.tune.bank import ANOTHER_PLACE, Bank, add_bank, compare, core_counts, count_list, read_bank
 from npuperf.tune.job import TuningJob, dumped, reproduce
 from npuperf.tune.results import PATTERN, read_results
-from npuperf.tune.state import NotedProgram, State, is_run, keep, note, read_state, survivor
+from npuperf.tune.state import NotedProgram, State, begin, is_run, keep, note, read_state, started_for, survivor
 from npuperf.tune.supervise import RanProgram, Tell
 from npuperf.tune.tuning_plan import Plan
 from npuperf.tune.usage import Usage, add_savings
@@ -42,51 +44,107 @@ def carry_out(
 ) -> Tuning:
     """Carry a plan out within ``timeout`` seconds, or go on where a program of it still runs after our own death.
 
-    Whatever goes wrong after the start is in the document; Ctrl-C is passed on when all is kept.
+    What was finished while nobody watched is read, and not done again. Whatever goes wrong after the start is in the
+    document; Ctrl-C and SIGTERM are passed on (KeyboardInterrupt) when all is ended and kept.
     """
     folder = plan.folder
     child, state = survivor(folder), read_state(folder)
-    if child is None:
-        _prepare(plan, cann_version(environment))
-    elif state.job is not None:
-        _refuse_another(folder, child, state.job, plan.job)
-    keep(folder)
-    began = time.monotonic()
-    ran = RanProgram(None, 0.0)
-    try:
-        for number in range(state.step if child else 0, len(plan.programs)):
-            left = None if timeout is None else max(timeout - (time.monotonic() - began), 0)
-            if child is not None:
-                tell(say("process {pid} of that run is still running: waiting for it", pid=child.pid))
-                ran, child = supervise.wait_for(child, folder, left, progress), None
-            else:
-                program = plan.programs[number]
-                tell(say("{title}: {command}", title=program.title, command=program.shown()))
-                note(folder, step=number)
-                ran = supervise.run_program(program, environment, folder, left, progress)
-            last = number == len(plan.programs) - 1
-            if not last and (ran.failed or not dumped(folder / "dump")):
-                problem = outcome.no_dump(ran, folder)
-                return conclude(plan, ran, supervise.partial(folder), problem, keep_document)
-    except KeyboardInterrupt:
-        ran = RanProgram(None, time.monotonic() - began)
-        conclude(plan, ran, supervise.partial(folder), outcome.INTERRUPTED, keep_document)
-        tell(say("what was tuned is kept in {folder}; --resume continues", folder=str(folder)))
-        raise
-    result = supervise.partial(folder)
-    return conclude(plan, ran, result, outcome.judge(plan.job, folder, ran, result), keep_document)
-
-
-def _refuse_another(folder: Path, child: Detached, begun: TuningJob, asked: TuningJob) -> None:
-    """Raise UsageError where what still runs is not what is asked for."""
-    # The bank aside: how it was named does not matter, and where it lies was compared.
-    if dataclasses.replace(begun, bank=None) != dataclasses.replace(asked, bank=None):
-        what = say(
-            "{folder}: process {pid} is still tuning something other than what is asked for now",
-            folder=str(folder),
-            pid=child.pid,
+    same = _is_same(state.job, plan.job)
+    if child is not None and state.job is not None and not same:
+        raise _another(folder, child)
+    if child is None and same and state.status == "running" and state.tuned:
+        result = supervise.partial(folder)
+        unseen = RanProgram(None, 0.0)
+        if result is not None and outcome.judge(plan.job, folder, unseen, result) is None:
+            tell(say("{folder}: AOE finished while npuperf was not running; its result is read", folder=str(folder)))
+            return conclude(plan, unseen, result, None, keep_document)
+    first = state.step if child or (same and dumped(folder / "dump")) else 0
+    with supervise.heeding() as signals:
+        if child is None:
+            _end_leftovers(folder, tell)
+            _prepare(plan, cann_version(environment))
+        keep(folder)
+        ran, problem = _run(plan, environment, first, child, supervise.Limits(timeout, signals), tell, progress)
+        result = supervise.partial(folder)
+        tuning = conclude(plan, ran, result, problem or _judged(plan, ran, result), keep_document)
+    if ran.stopped is not None:
+        tell(
+            say(
+                "{signal}: all that was started is ended; what was tuned is kept in {folder}; --resume continues",
+                signal=signal.Signals(ran.stopped).name,
+                folder=str(folder),
+            )
         )
-        raise UsageError(what, hint=say("npuperf tune --resume, without other options, waits for it"))
+        raise KeyboardInterrupt
+    return tuning
+
+
+def _judged(plan: Plan, ran: RanProgram, result: Tuning | None) -> Problem | None:
+    return outcome.INTERRUPTED if ran.stopped is not None else outcome.judge(plan.job, plan.folder, ran, result)
+
+
+def _run(
+    plan: Plan,
+    environment: Mapping[str, str],
+    first: int,
+    child: Detached | None,
+    limits: supervise.Limits,
+    tell: Tell,
+    progress: Tell,
+) -> tuple[RanProgram, Problem | None]:
+    """Run the programs of a plan from the ``first`` on, which runs already as ``child`` where one is given.
+
+    Returns how the last one ended that was run, and why there is nothing to give to AOE, if that is so.
+    """
+    folder, began = plan.folder, time.monotonic()
+    ran = RanProgram(None, 0.0)
+    for number in range(first, len(plan.programs)):
+        program, last = plan.programs[number], number == len(plan.programs) - 1
+        if limits.signals.first is not None and child is None:
+            return RanProgram(None, 0.0, stopped=limits.signals.first), None
+        passed = time.monotonic() - began
+        left = supervise.Limits(limits.seconds and max(limits.seconds - passed, 0), limits.signals)
+        if child is not None:
+            tell(say("process {pid} of that run is still running: waiting for it", pid=child.pid))
+            ran, child = supervise.wait_for(child, folder, left, progress), None
+        else:
+            if not last:  # what an earlier attempt dumped may be half of it
+                shutil.rmtree(folder / "dump", ignore_errors=True)
+            tell(say("{title}: {command}", title=program.title, command=program.shown()))
+            note(folder, step=number, program=None)
+            ran = supervise.run_program(program, environment, folder, left, progress)
+        if not last and ran.stopped is None and (ran.failed or not dumped(folder / "dump")):
+            return ran, outcome.no_dump(ran, folder)
+        if ran.stopped is not None:
+            break
+    return ran, None
+
+
+def _end_leftovers(folder: Path, tell: Tell) -> None:
+    """End what an earlier program of a run started and left behind when it was killed."""
+    left = started_for(folder) if is_run(folder) else []
+    if left:
+        end_all(left)
+        tell(say_n("ended {n} process that an earlier attempt of this run had left",
+                   "ended {n} processes that an earlier attempt of this run had left", len(left)))  # fmt: skip
+
+
+def _is_same(begun: TuningJob | None, asked: TuningJob) -> bool:
+    """Tell whether a run was begun with what is asked for now.
+
+    The bank aside: how it was named does not matter, and where it lies was compared.
+    """
+    return begun is not None and dataclasses.replace(begun, bank=None) == dataclasses.replace(asked, bank=None)
+
+
+def _another(folder: Path, child: Detached) -> UsageError:
+    """Return the error for what still runs and is not what is asked for."""
+    what = say(
+        "{folder}: process {pid} is still tuning something other than what is asked for now",
+        folder=str(folder),
+        pid=child.pid,
+    )
+    return UsageError(what, hint=say("npuperf tune --resume, without other options, waits for it"))
 
 
 def _prepare(plan: Plan, cann: str | None) -> None:
@@ -104,10 +162,10 @@ def _prepare(plan: Plan, cann: str | None) -> None:
     if plan.ops:
         write_atomically(folder / "tune_ops.cfg", plan.ops)
     write_atomically(folder / "reproduce.sh", reproduce(plan.programs, plan.ops, folder))
-    (folder / "reproduce.sh").chmod(0o755)
-    note(
+    with contextlib.suppress(OSError):
+        (folder / "reproduce.sh").chmod(0o755)
+    begin(
         folder,
-        status="running",
         mode=plan.job.mode,
         job=plan.job,
         place=str(plan.place),
@@ -138,12 +196,27 @@ def conclude(
     tuning = add_savings(_with_bank(tuning, plan), plan.usage)
     if tuning.status == "successful":
         tuning = replace(tuning, use=bank_use(plan.job, plan.place))
+    return _kept(tuning, ran, keep_document)
+
+
+def _kept(tuning: Tuning, ran: RanProgram, keep_document: Keep) -> Tuning:
+    """Write down how a run ended, and warn of what cannot be written: a full disk must not hide a result.
+
+    The state comes last. Until it says so the run counts as unfinished, and --resume reads what is there.
+    """
+    folder, problem = Path(tuning.folder or ""), tuning.problem
     status, english = ("done", None) if problem is None else ("failed", str(problem.what))
-    state = note(folder, status=status, exit_status=ran.returncode, problem=english)
+    lost = []
     for suffix in _FORMATS:
-        keep_document(tuning, folder / f"diff.{suffix}")
-    _note_down(folder, tuning, ran, state)
-    return tuning
+        try:
+            keep_document(tuning, folder / f"diff.{suffix}")
+        except InputError as error:
+            lost.append(say("not kept: {why}", why=error.what))
+    try:
+        _note_down(folder, tuning, ran, note(folder, status=status, exit_status=ran.returncode, problem=english))
+    except InputError as error:
+        lost.append(say("not kept: {why}", why=error.what))
+    return _warned(tuning, *lost)
 
 
 def _warned(tuning: Tuning, *warnings: Message) -> Tuning:
@@ -174,11 +247,11 @@ def _with_bank(tuning: Tuning, plan: Plan) -> Tuning:
     shutil.rmtree(plan.folder / "bank_after", ignore_errors=True)
     try:
         after = store.snapshot(plan.place, plan.folder / "bank_after", None)
+        if plan.job.mode == "subgraph":
+            return _warned(tuning, _subgraphs(tuning, plan.place, before, after))
+        banks = [read_bank(place) for place in (before, after)]
     except InputError as error:
         return _warned(tuning, say("not compared with the knowledge base: {why}", why=error.what))
-    if plan.job.mode == "subgraph":
-        return _warned(tuning, _subgraphs(tuning, plan.place, before, after))
-    banks = [read_bank(place) for place in (before, after)]
     diff = replace(compare(*banks), after=str(plan.place))  # and not its copy
     return add_bank(_warned(tuning, *_for_other_cores(banks[1], plan.usage)), diff)
 
@@ -224,5 +297,10 @@ def _note_down(folder: Path, tuning: Tuning, ran: RanProgram, state: State) -> N
         "place": state.place,
         "cann": state.cann,
     }
-    with contextlib.suppress(OSError), (folder.parent / HISTORY).open("a", encoding="utf-8") as file:
-        file.write(json.dumps(line, ensure_ascii=False) + "\n")
+    with contextlib.suppress(OSError):
+        # Never through a link, which a stranger's folder may have there.
+        ledger = os.open(folder.parent / HISTORY, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        try:
+            os.write(ledger, (json.dumps(line, ensure_ascii=False) + "\n").encode("utf-8", "replace"))
+        finally:
+            os.close(ledger)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
@@ -14,6 +14,7 @@ import msgspec
 
 from npuperf.cann import find_program, set_env_script
 from npuperf.errors import InputError, UsageError
+from npuperf.escape import for_shell
 from npuperf.messages import Message, say, series
 
 JobMode = Literal["op", "subgraph"]
@@ -97,10 +98,10 @@ class TuningProgram:
     added: Mapping[str, str]
     folder: Path
 
-    def shown(self) -> str:
-        """Render it for a shell."""
-        words = [f"{name}={shlex.quote(value)}" for name, value in self.added.items()]
-        return f"cd {shlex.quote(str(self.folder))} && {' '.join([*words, shlex.join(self.argv)])}"
+    def shown(self, quote: Callable[[str], str] = for_shell) -> str:
+        """Render it for a shell, each word by ``quote``."""
+        words = [f"{name}={quote(value)}" for name, value in self.added.items()]
+        return f"cd {quote(str(self.folder))} && {' '.join([*words, *map(quote, self.argv)])}"
 
 
 def find_source(
@@ -232,13 +233,7 @@ def tune_ops(job: TuningJob) -> str | None:
 
 
 #: Runs a Python program after asking torch_npu to dump the operators that it compiles.
-_DUMP: Final = (
-    "import runpy, sys; import torch, torch_npu; torch.npu.set_aoe(sys.argv[1]); how, what = sys.argv[2:4]; "
-    "sys.argv = [what, *sys.argv[4:]]; "
-    "runpy.run_module(what, run_name='__main__', alter_sys=True) if how == '-m' else "
-    "(sys.path.insert(0, __import__('os').path.dirname(__import__('os').path.abspath(what))), "
-    "runpy.run_path(what, run_name='__main__'))"
-)
+_DUMP: Final = Path(__file__).resolve().parent.parent / "agent" / "dump_operators.py"
 
 
 def dump_command(command: Sequence[str], dump: Path) -> tuple[str, ...]:
@@ -252,11 +247,11 @@ def dump_command(command: Sequence[str], dump: Path) -> tuple[str, ...]:
     if not re.fullmatch(r"python[\d.]*", Path(words[0]).name) or len(words) < 2:
         hint = say("call torch.npu.set_aoe(FOLDER) in your program, run it, then: npuperf tune --dump FOLDER")
         raise UsageError(say("{word}: only Python programs can be dumped from outside", word=words[0]), hint=hint)
-    how, rest = ("-m", words[2:]) if words[1] == "-m" else ("file", words[1:])
+    rest = words[2:] if words[1] == "-m" else words[1:]
     if not rest or rest[0].startswith("-"):
         what = " ".join(words[:3])
         raise UsageError(say("{command}: Python's own options are not supported here", command=what))
-    return (words[0], "-c", _DUMP, str(dump), how, *rest)
+    return (words[0], str(_DUMP), str(dump), *words[1:])
 
 
 def reproduce(found: Sequence[TuningProgram], ops: str | None, folder: Path) -> str:
@@ -264,5 +259,7 @@ def reproduce(found: Sequence[TuningProgram], ops: str | None, folder: Path) -> 
     lines = ["#!/bin/sh", "# What npuperf ran; CANN's set_env.sh must be sourced.", "set -eu"]
     if ops:
         lines += [f"cat > {shlex.quote(str(folder / 'tune_ops.cfg'))} <<'END'", ops.rstrip(), "END"]
-    lines += [f"({program.shown()})" for program in found]
+    lines += [
+        f"({program.shown(shlex.quote)})" for program in found
+    ]  # spelled out as for_shell does, sh would not know it
     return "\n".join(lines) + "\n"

@@ -74,7 +74,8 @@ def judge(job: TuningJob, folder: Path, ran: supervise.RanProgram, result: Tunin
         return _failed(say("AOE finished, but left no readable result"), say("see {folder}", folder=str(folder)))
     if not whole:
         what = say("AOE finished, but its result says {status}", status=_STATUS[result.status])
-        return _failed(what, say("see failed operators"))
+        log = say("see {log}", log=str(folder / supervise.LOG))
+        return _failed(what, say("see failed operators") if result.failed_operators else log)
     return None
 
 

@@ -16,12 +16,17 @@ from npuperf.cann import cann_version, roots, set_env_script
 from npuperf.documents.tuning import Check, CheckStatus
 from npuperf.messages import Message, chain, say, say_n, series, share, size
 from npuperf.model.chip import product_of_soc
+from npuperf.tune.bank import read_bank
 from npuperf.tune.job import Dump, Script, TuningJob
 from npuperf.tune.script_options import static_memory
 from npuperf.tune.store import default_places
 
 _GIB: Final = 1 << 30
 _TE, _TPN = 8, 8
+#: Where the driver shows its devices.
+_DEVICES: Final = Path("/dev")
+#: Faults of a bank that a check names.
+_FAULTS: Final = 3
 #: Tuning modes by product (CANN 9.0; SEED: A2 and A3 have no subgraph tuning).
 _NO_SUBGRAPHS: Final = ("Atlas A2", "Atlas A3")
 _NO_AOE: Final = re.compile(r"^ascend950", re.I)
@@ -49,6 +54,9 @@ def check(job: TuningJob, machine: TuningHost, environment: Mapping[str, str], p
         _product(job, machine),
         _shapes(job, machine),
         _bank(job, environment, place),
+        *_records(job, place),
+        _device(job, environment),
+        _again(job, environment),
         _cann(environment),
         _disk(),
         _memory(job, machine, environment),
@@ -124,6 +132,50 @@ def _bank(job: TuningJob, environment: Mapping[str, str], place: Path) -> Check:
         if not path.is_dir():
             found = say("{path}: no such folder", path=str(path))
     return _made("bank path", "ok" if fine else "fail", required, found, hard=True)
+
+
+def _records(job: TuningJob, place: Path) -> Iterator[Check]:
+    """Check a bank of operators that is there already; nobody but CANN can read one of subgraphs."""
+    if job.mode != "op" or not place.is_dir():
+        return
+    required = say("a knowledge base that CANN can read, line by line")
+    bank = read_bank(place)
+    faults = [*bank.unread, *bank.lines_without_record()]
+    if faults:
+        more = len(faults) - _FAULTS
+        rest = say_n("{n} more file", "{n} more files", more) if more > 0 else None
+        yield _made("bank content", "fail", required, chain(*faults[:_FAULTS], rest), hard=True)
+    else:
+        found = say_n("{n} record in {place}", "{n} records in {place}", len(bank.records), place=str(place))
+        yield _made("bank content", "ok", required, found, hard=True)
+
+
+def _device(job: TuningJob, environment: Mapping[str, str]) -> Check:
+    """Check which device AOE is told to take; how many there are is known where the driver shows them."""
+    required = say("ASCEND_DEVICE_ID, where it is set, is the number of a device, from 0 on")
+    named = str(job.device) if job.device is not None else environment.get("ASCEND_DEVICE_ID", "")
+    if not named:
+        return _made("device", "ok", required, say("not set: device 0"), hard=True)
+    if not re.fullmatch(r"[0-9]{1,4}", named):
+        return _made("device", "fail", required, say("ASCEND_DEVICE_ID={value}", value=named), hard=True)
+    devices = len([f for f in _DEVICES.glob("davinci*") if f.name.removeprefix("davinci").isdecimal()])
+    found = say_n("{number}; {n} device is seen here", "{number}; {n} devices are seen here", devices,
+                  number=int(named))  # fmt: skip
+    return _made("device", "warn" if 0 < devices <= int(named) else "ok", required, found, hard=True)
+
+
+def _again(job: TuningJob, environment: Mapping[str, str]) -> Check:
+    """Check whether what the bank has is tuned again, which takes as long as the first time."""
+    required = say("REPEAT_TUNE, where it is set, is True or False")
+    named = environment.get("REPEAT_TUNE", "")
+    if job.repeat:
+        return _made("tuning again", "ok", required, say("what the knowledge base has is tuned again"))
+    if named in ("", "False"):
+        return _made("tuning again", "ok", required, say("only what the knowledge base does not have"))
+    found = say("REPEAT_TUNE={value}", value=named)
+    if named == "True":
+        found = say("REPEAT_TUNE=True: what the knowledge base has is tuned again")
+    return _made("tuning again", "warn", required, found)
 
 
 def _default_bank(job: TuningJob, place: Path) -> Message:

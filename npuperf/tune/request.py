@@ -25,7 +25,8 @@ class TuneRequest:
     ``rollback``. Fields are called as the options are.
 
     ``timeout`` is in minutes. ``top_given``: ``top`` was typed or set by a recipe, so it says how many operators to
-    tune. ``by_recipe`` names the options that a recipe set: where they do not fit they are ignored, not refused.
+    tune. ``yes``: what a folder names is done although it may be a stranger's. ``by_recipe`` names the options that a
+    recipe set: where they do not fit they are ignored, not refused.
     """
 
     command: tuple[str, ...] = ()
@@ -43,6 +44,7 @@ class TuneRequest:
     aoe_arg: tuple[str, ...] = ()
     timeout: float | None = None
     resume: bool = False
+    yes: bool = False
     dry_run: bool = False
     verify: bool = False
     from_: Path | None = None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -12,14 +13,25 @@ from npuperf.documents.document import Document
 from npuperf.documents.gates import judge_gate, parse_condition
 from npuperf.documents.tuning import BankChanges, ResultChanges, RolledBack, Tuning
 from npuperf.errors import InputError, UsageError
-from npuperf.messages import say, say_n
+from npuperf.messages import Message, say, say_n
 from npuperf.profile.folder import RunFolder
 from npuperf.tune import store
 from npuperf.tune.bank import add_bank, compare, read_bank
 from npuperf.tune.drive import Keep, carry_out
 from npuperf.tune.request import TuneRequest
 from npuperf.tune.results import PATTERN, compare_results, count_results, read_results, result_files
-from npuperf.tune.state import is_run, last_run, newest_of, read_state, recorded, refuse_busy, survivor
+from npuperf.tune.state import (
+    is_ours,
+    is_run,
+    last_run,
+    newest_of,
+    not_ours,
+    read_state,
+    recorded,
+    recorded_by_us,
+    refuse_busy,
+    survivor,
+)  # fmt: skip
 from npuperf.tune.supervise import Tell, partial
 from npuperf.tune.tuning_plan import draw_plan
 from npuperf.tune.usage import Usage, add_savings, read_usage
@@ -28,18 +40,33 @@ from npuperf.tune.verify import verify
 _SECONDS_PER_MINUTE: Final = 60
 
 
+#: Asks a person whether to go on; None where nobody can be asked.
+Ask = Callable[[Message], bool | None]
+
+
+def _nobody(_: Message) -> None:
+    """Answer where nobody can be asked."""
+
+
 def run(
-    request: TuneRequest, environment: Mapping[str, str], *, tell: Tell, progress: Tell, keep_document: Keep
+    request: TuneRequest,
+    environment: Mapping[str, str],
+    *,
+    tell: Tell,
+    progress: Tell,
+    keep_document: Keep,
+    ask: Ask = _nobody,
 ) -> Document:
     """Do what is asked.
 
     ``tell`` gets what matters while it goes on, ``progress`` what only shows that it does. ``keep_document`` writes
     a document into a file of the run's folder, in the format that the suffix names: it is called as soon as a tuning
-    run or a verification ends, so also after Ctrl-C. Raises UsageError or InputError before anything is begun.
+    run or a verification ends, so also after Ctrl-C. ``ask`` is asked before anything is done that a folder says and
+    this user has not. Raises UsageError or InputError before anything is begun.
     """
     request.check()
     if request.rollback:
-        return _roll_back(request.run)
+        return _roll_back(request, tell, ask)
     if request.merge and request.into:
         return store.merge(request.merge, request.into)
     if request.from_:
@@ -47,18 +74,31 @@ def run(
     if request.diff:
         return _difference(request.diff)
     if request.verify:
-        return _judged(_verify(request, environment, tell, keep_document), request)
+        return _judged(_verify(request, environment, tell, keep_document, ask), request)
     plan = draw_plan(request, _usage(request.run, tell), environment)
+    problem = None if request.force else plan.refusal()
     if request.dry_run:
-        return plan.document
+        return plan.document(problem)
     for check in plan.checks:
         if check.speaks_against:
             tell(check.sentence)
-    if not request.force:
-        plan.refuse()
+    if problem is not None:
+        raise UsageError(problem.what, hint=problem.hint)
+    _agree(plan.doubt, request, ask)
     timeout = None if request.timeout is None else _SECONDS_PER_MINUTE * request.timeout
     tuning = carry_out(plan, environment, timeout=timeout, tell=tell, progress=progress, keep_document=keep_document)
     return _judged(tuning, request)
+
+
+def _agree(doubt: Message | None, request: TuneRequest, ask: Ask) -> None:
+    """Have a person agree to what a folder says and this user has not. Raises UsageError."""
+    if doubt is None or request.yes:
+        return
+    answer = ask(doubt)
+    if answer is None:
+        raise UsageError(doubt, hint=say("read it, then add --yes to let it be done"))
+    if not answer:
+        raise UsageError(say("nothing was done"))
 
 
 def _judged(tuning: Tuning, request: TuneRequest) -> Tuning:
@@ -99,7 +139,7 @@ def _results_of(path: Path) -> Tuning:
 
 def _difference(paths: tuple[Path, Path]) -> ResultChanges | BankChanges:
     """Compare two results or two banks; a run directory stands for its newest run."""
-    first, second = map(newest_of, paths)
+    first, second = (newest_of(path, _has_results) for path in paths)
     if _holds_results(first) and _holds_results(second):
         return ResultChanges(comparison=compare_results(_results_of(first), _results_of(second)))
     bank = compare(read_bank(first), read_bank(second))
@@ -119,9 +159,9 @@ def _is_bank(path: Path) -> bool:
     return path.is_file() or (path / store.ORIGIN).is_file() or any(path.rglob("*_runtime_kb.json"))
 
 
-def _verify(request: TuneRequest, environment: Mapping[str, str], tell: Tell, keep_document: Keep) -> Tuning:
+def _verify(request: TuneRequest, environment: Mapping[str, str], tell: Tell, keep_document: Keep, ask: Ask) -> Tuning:
     """Profile with the bank from before the last tuning run and with the bank as it is, and compare."""
-    folder = last_run(request.run).absolute()
+    folder = _chosen(request.run, _has_results, tell).absolute()
     refuse_busy(folder, "--verify")
     command = request.command or recorded(request.run).command
     if not command:
@@ -131,11 +171,30 @@ def _verify(request: TuneRequest, environment: Mapping[str, str], tell: Tell, ke
     found = partial(folder)
     if found is None:
         raise InputError(say("{folder}: no result that can be read", folder=str(folder)))
+    if not is_ours(folder, read_state(folder)) or not (request.command or recorded_by_us(request.run)):
+        what = say("{command}, with the knowledge bases {before} and {after}",
+                   command=shlex.join(command), before=str(banks[0]), after=str(banks[1]))  # fmt: skip
+        _agree(not_ours(folder, what), request, ask)
     tuning = add_savings(found, _usage(request.run, tell))
     comparison = verify(command, folder, banks, tuning, environment, tell)
     tuning = replace(tuning, folder=str(folder), verification=comparison)
-    keep_document(tuning, folder / "verification.json")
+    try:
+        keep_document(tuning, folder / "verification.json")
+    except InputError as error:  # a full disk must not hide what was measured
+        tuning = replace(tuning, warnings=(*tuning.warnings, say("not kept: {why}", why=error.what)))
     return tuning
+
+
+def _chosen(run: Path, wanted: Callable[[Path], bool], tell: Tell) -> Path:
+    """Return the newest tuning run that is ``wanted``, and name it where newer ones are passed over."""
+    newest, folder = last_run(run), last_run(run, wanted)
+    if folder != newest:
+        tell(say("{newest} tuned nothing: {folder} is the last run that did", newest=str(newest), folder=str(folder)))
+    return folder
+
+
+def _has_results(folder: Path) -> bool:
+    return read_state(folder).tuned and partial(folder) is not None
 
 
 def _banks(folder: Path, named: Path | None) -> tuple[Path, Path]:
@@ -150,15 +209,18 @@ def _banks(folder: Path, named: Path | None) -> tuple[Path, Path]:
     return before, place
 
 
-def _roll_back(run: Path) -> RolledBack:
+def _roll_back(request: TuneRequest, tell: Tell, ask: Ask) -> RolledBack:
     """Put the bank back as it was before the newest tuning run."""
-    folder = last_run(run)
+    folder = _chosen(request.run, lambda folder: read_state(folder).tuned, tell)
     refuse_busy(folder, "--rollback")
     child = survivor(folder)
     if child:
         hint = say("npuperf tune --resume waits for it")
         raise UsageError(say("--rollback: process {pid} is still tuning", pid=child.pid), hint=hint)
-    place = read_state(folder).place
-    if not place or not (folder / "bank_before").is_dir():
+    state, saved = read_state(folder), folder / "bank_before"
+    if not state.place or not saved.is_dir():
         raise InputError(say("{folder}: has no copy of the knowledge base from before the run", folder=str(folder)))
-    return store.roll_back(folder / "bank_before", Path(place))
+    if not is_ours(folder, state):
+        what = say("everything in {place} is replaced by what is in {saved}", place=state.place, saved=str(saved))
+        _agree(not_ours(folder, what), request, ask)
+    return store.roll_back(saved, Path(state.place))

@@ -16,7 +16,7 @@ from msgspec.structs import fields, replace
 from npuperf.cache import made
 from npuperf.errors import InputError, UsageError
 from npuperf.files import write_atomically
-from npuperf.messages import Message, say
+from npuperf.messages import Message, chain, say
 from npuperf.notes import read_object
 from npuperf.process import Detached, carriers
 from npuperf.profile.folder import RunFolder
@@ -167,11 +167,9 @@ def recorded_by_us(run: Path) -> bool:
 
 def not_ours(folder: Path, what: Message) -> Message:
     """Say what a folder would have us do that nobody can answer for."""
-    return say(
-        "npuperf has no record of your own that you began {folder} there, so this may be a stranger's:\n  {what}",
-        folder=str(folder),
-        what=what,
-    )
+    why = say("{folder} may be a stranger's: no record of yours says that you began it. It says to do this:",
+              folder=str(folder))  # fmt: skip
+    return chain(why, what, by="\n  ")
 
 
 def begin(folder: Path, **facts: object) -> None:

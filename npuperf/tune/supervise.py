@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Final
 
 from msgspec.structs import replace
@@ -13,10 +17,10 @@ from msgspec.structs import replace
 from npuperf.documents.tuning import Tuning
 from npuperf.errors import InputError
 from npuperf.messages import Message, factor, say, say_n
-from npuperf.process import Detached, run_logged
+from npuperf.process import Detached, end_all, run_logged
 from npuperf.tune.job import ADAPTER_FINISHED, FINISHED, TuningProgram
 from npuperf.tune.results import PATTERN, newest_run, read_results
-from npuperf.tune.state import note, read_state
+from npuperf.tune.state import MARK, note, read_state, started_for
 
 _TICK: Final = 0.2
 #: What the log says where a program begins.
@@ -29,63 +33,123 @@ Tell = Callable[[Message], None]
 
 @dataclass(frozen=True, slots=True)
 class RanProgram:
-    """How a program of a tuning run ended. ``returncode`` is None where we were not there to see it."""
+    """How a program of a tuning run ended. ``returncode`` is None where we were not there to see it.
+
+    ``stopped``: the signal because of which we ended it.
+    """
 
     returncode: int | None
     seconds: float
     timed_out: bool = False
+    stopped: int | None = None
 
     @property
     def failed(self) -> bool:
         """Tell whether it is known to have failed."""
-        return self.timed_out or bool(self.returncode)
+        return self.timed_out or self.stopped is not None or bool(self.returncode)
+
+
+class Signals:
+    """Ctrl-C and SIGTERM, noted instead of obeyed at once: at no moment may a program be left that nobody knows of."""
+
+    def __init__(self) -> None:
+        self.first: int | None = None
+
+    def note(self, number: int, _: FrameType | None) -> None:
+        """Be told of a signal."""
+        self.first = self.first or number
+
+
+@contextlib.contextmanager
+def heeding() -> Iterator[Signals]:
+    """Note signals while in the block; those that are ignored (nohup, a script's background) stay so.
+
+    A lost connection (SIGHUP) is none of them: we die of it, and AOE goes on.
+    """
+    signals = Signals()
+    heard = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, signals.note) for number in heard}
+    try:
+        yield signals
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What ends a program before it ends by itself: ``seconds``, if any, or a signal."""
+
+    seconds: float | None
+    signals: Signals
 
 
 def run_program(
-    program: TuningProgram, environment: Mapping[str, str], folder: Path, timeout: float | None, progress: Tell
+    program: TuningProgram, environment: Mapping[str, str], folder: Path, limits: Limits, progress: Tell
 ) -> RanProgram:
-    """Run one program to its end, or until ``timeout`` seconds have passed. Raises InputError if it cannot start."""
+    """Run one program to its end, or until a limit is met. Raises InputError if it cannot start."""
     began = time.monotonic()
     log = folder / LOG
-    with log.open("a", encoding="utf-8") as file:
-        file.write(f"{_BEGINS}{program.shown()}\n")
+    _begin_log(log, program)
     watch = _Watch(folder, progress)
+    marked = {**environment, **program.added, MARK: str(folder)}
     try:
-        with run_logged(program.argv, {**environment, **program.added}, program.folder, log) as (child, ended):
-            note(folder, program=child)
-            _wait(lambda: ended() is not None, timeout, watch)
+        with run_logged(program.argv, marked, program.folder, log) as (child, ended):
+            with contextlib.suppress(InputError):  # a full disk: the program is known by its mark, too
+                note(folder, program=child)
+            _wait(lambda: ended() is not None, limits, watch)
             code = ended()
-    except _OverError:
-        return RanProgram(None, time.monotonic() - began, timed_out=True)
+    except _OverError as over:
+        end_all(started_for(folder))
+        return _timed(over.ran, began)
+    if code is not None and code < 0:
+        end_all(started_for(folder))  # it was killed, and could not end what it had started
     return RanProgram(code, time.monotonic() - began)
 
 
-def _wait(ended: Callable[[], bool], timeout: float | None, watch: _Watch) -> None:
-    """Wait for a program and look at its results meanwhile. Raises _OverError after ``timeout`` seconds."""
+def _begin_log(log: Path, program: TuningProgram) -> None:
+    """Mark in the log where a program begins."""
+    try:
+        with log.open("a", encoding="utf-8") as file:
+            file.write(f"{_BEGINS}{program.shown()}\n")
+    except OSError as error:
+        raise InputError(say("{path}: cannot be written: {why}", path=str(log), why=error.strerror)) from error
+
+
+def _timed(ran: RanProgram, began: float) -> RanProgram:
+    """Return how a program ended, with how long it took since ``began``."""
+    return dataclasses.replace(ran, seconds=time.monotonic() - began)
+
+
+def _wait(ended: Callable[[], bool], limits: Limits, watch: _Watch) -> None:
+    """Wait for a program and look at its results meanwhile. Raises _OverError where a limit is met."""
     began = time.monotonic()
     while not ended():
-        if timeout is not None and time.monotonic() - began > timeout:
-            raise _OverError
+        if limits.signals.first is not None:
+            raise _OverError(RanProgram(None, 0.0, stopped=limits.signals.first))
+        if limits.seconds is not None and time.monotonic() - began > limits.seconds:
+            raise _OverError(RanProgram(None, 0.0, timed_out=True))
         watch.look()
         time.sleep(_TICK)
 
 
 class _OverError(Exception):
-    """The time is over; leaving the block by it ends the program."""
+    """The program is not waited for any longer; leaving the block by this ends it."""
+
+    def __init__(self, ran: RanProgram) -> None:
+        super().__init__(ran)
+        self.ran = ran
 
 
-def wait_for(child: Detached, folder: Path, timeout: float | None, progress: Tell) -> RanProgram:
+def wait_for(child: Detached, folder: Path, limits: Limits, progress: Tell) -> RanProgram:
     """Wait for a program that an earlier npuperf started; its exit status is not known."""
     began = time.monotonic()
-    watch = _Watch(folder, progress)
     try:
-        _wait(lambda: not child.alive(), timeout, watch)
-    except _OverError:
+        _wait(lambda: not child.alive(), limits, _Watch(folder, progress))
+    except _OverError as over:
         child.end()
-        return RanProgram(None, time.monotonic() - began, timed_out=True)
-    except KeyboardInterrupt:
-        child.end()
-        raise
+        end_all(started_for(folder))
+        return _timed(over.ran, began)
     return RanProgram(None, time.monotonic() - began)
 
 

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from npuperf.cann import cann_version
+from npuperf.documents.document import Problem
 from npuperf.documents.tuning import Check, PlannedProgram, TunePlan
-from npuperf.errors import InputError, UsageError
-from npuperf.messages import chain, say
+from npuperf.errors import ExitCode, InputError, UsageError
+from npuperf.messages import Message, chain, say
 from npuperf.tune import job as jobs
 from npuperf.tune import preflight, store
 from npuperf.tune.job import ModelFile, Script, TuningJob, TuningProgram
 from npuperf.tune.request import TuneRequest
-from npuperf.tune.state import State, read_state, recorded, survivor, unfinished_run
+from npuperf.tune.state import State, is_ours, not_ours, read_state, recorded, recorded_by_us, survivor, unfinished_run
 from npuperf.tune.usage import Usage
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What would be done: programs, checks, the file of operators, where the bank is."""
+    """What would be done: programs, checks, the file of operators, where the bank is.
+
+    ``doubt``: why it is not run without a question, None where everything in it was said by this user.
+    """
 
     job: TuningJob
     folder: Path
@@ -32,11 +36,12 @@ class Plan:
     place: Path
     soc: str | None
     usage: Usage | None
+    doubt: Message | None = None
 
-    @property
-    def document(self) -> TunePlan:
+    def document(self, problem: Problem | None) -> TunePlan:
         """What a dry run shows."""
         return TunePlan(
+            problem=problem,
             folder=str(self.folder),
             place=str(self.place),
             ops=self.ops,
@@ -44,14 +49,15 @@ class Plan:
             checks=self.checks,
         )
 
-    def refuse(self) -> None:
-        """Raise UsageError where a hard condition fails."""
+    def refusal(self) -> Problem | None:
+        """Say which hard conditions fail, None where none does."""
         failed = [c for c in self.checks if c.hard and c.status == "fail"]
-        if failed:
-            faults = chain(*(say("{name}: {found}", name=c.name, found=c.found) for c in failed))
-            required = chain(*(c.required for c in failed))
-            hint = say("required: {required} (--force tunes anyway)", required=required)
-            raise UsageError(say("cannot tune: {faults}", faults=faults), hint=hint)
+        if not failed:
+            return None
+        faults = chain(*(say("{name}: {found}", name=c.name, found=c.found) for c in failed))
+        required = chain(*(c.required for c in failed))
+        hint = say("required: {required} (--force tunes anyway)", required=required)
+        return Problem(what=say("cannot tune: {faults}", faults=faults), hint=hint, exit_code=ExitCode.USAGE)
 
 
 def draw_plan(request: TuneRequest, usage: Usage | None, environment: Mapping[str, str]) -> Plan:
@@ -72,16 +78,30 @@ def draw_plan(request: TuneRequest, usage: Usage | None, environment: Mapping[st
         most_blocks=usage.most_blocks if usage else None,
     )
     place = _place(job, folder, state, environment)
+    found = tuple(jobs.programs(job, folder, aoe, environment, resume=request.resume))
     return Plan(
         job=job,
         folder=folder,
-        programs=tuple(jobs.programs(job, folder, aoe, environment, resume=request.resume)),
+        programs=found,
         checks=(*missing, *preflight.check(job, machine, environment, place)),
         ops=jobs.tune_ops(job),
         place=place,
         soc=machine.soc,
         usage=usage,
+        doubt=_doubt(request, begun, state, found),
     )
+
+
+def _doubt(request: TuneRequest, begun: Path | None, state: State, found: Sequence[TuningProgram]) -> Message | None:
+    """Say why a plan needs a person's consent: its programs come from a folder that may be a stranger's."""
+    if begun is not None:
+        known, where = is_ours(begun, state), begun
+    elif request.model or request.dump or request.command:
+        return None
+    else:
+        known, where = recorded_by_us(request.run), request.run
+    shell = chain(*(program.shown() for program in found), by="\n  ")
+    return None if known else not_ours(where, shell)
 
 
 def _aoe(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
-from workplace import OP, SOC, Place, said
+from workplace import OP, SOC, Place, bank, record, said
 
 from npuperf.documents.tuning import Check
 from npuperf.tune import preflight
@@ -65,7 +66,7 @@ def test_every_other_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         "profiling", "static memory", "single device", "CPU binding", "compilers", "device cores", "shapes",
         "bank path", "CANN environment",
     }  # fmt: skip
-    assert {name for name, c in found.items() if c.hard} == {"product", "shapes", "bank path"}
+    assert {name for name, c in found.items() if c.hard} == {"product", "shapes", "bank path", "device"}
     fine = checks(
         job, preflight.TuningHost(SOC, 24, 0.0, None, 24), ASCEND_HOME_PATH="/cann", TUNE_BANK_PATH=str(tmp_path)
     )
@@ -96,6 +97,52 @@ def test_hard_conditions_stop_unless_forced(place: Place) -> None:
     assert refused.returncode == 2 and "cannot tune: product" in refused.stderr and place.calls() == []
     forced = place.run("--mode", "subgraph", "--model", "net.onnx", "--soc", SOC, "--force")
     assert forced.returncode == 5 and "not supported on this product" in said(forced)
-    for bank in ("nowhere", "net.onnx"):
-        missing = place.run(*OP, "--bank", bank)
+    for named in ("nowhere", "net.onnx"):
+        missing = place.run(*OP, "--bank", named)
         assert missing.returncode == 2 and "bank path" in missing.stderr
+
+
+@pytest.mark.parametrize(
+    ("device", "option", "seen", "status"),
+    [
+        ("", None, 0, "ok"), ("0", None, 0, "ok"), ("7", None, 8, "ok"), ("8", None, 8, "warn"), ("8", None, 0, "ok"),
+        ("x", None, 8, "fail"), ("-1", None, 8, "fail"), ("1.0", None, 8, "fail"), ("9" * 5000, None, 8, "fail"),
+        ("x", 1, 8, "ok"), ("0", 8, 8, "warn"),
+    ],
+)  # fmt: skip
+def test_the_device_that_is_named(
+    device: str, option: int | None, seen: int, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From 0 on, and no more than the driver shows; what is no number is refused. --device wins."""
+    monkeypatch.setattr(preflight, "_DEVICES", tmp_path)
+    for name in ("davinci_manager", *(f"davinci{i}" for i in range(seen))):
+        (tmp_path / name).touch()
+    found = checks(TuningJob("op", MODEL, device=option), ASCEND_DEVICE_ID=device)["device"]
+    assert (found.status, found.hard) == (status, True)
+
+
+@pytest.mark.parametrize(
+    ("value", "option", "status"),
+    [("", False, "ok"), ("False", False, "ok"), ("True", False, "warn"), ("yes", False, "warn"), ("yes", True, "ok")],
+)
+def test_tuning_again(value: str, option: bool, status: str) -> None:
+    assert checks(TuningJob("op", MODEL, repeat=option), REPEAT_TUNE=value)["tuning again"].status == status
+
+
+def test_a_bank_that_cann_would_refuse(place: Place) -> None:
+    """One line that is no record, and CANN refuses the file. Nothing is run, and a dry run says so with its status."""
+    where = bank(place.root / "bank", [record(1, 10)])
+    assert checks(TuningJob("op", MODEL))["bank path"].status == "ok"
+    (file,) = where.rglob("*_runtime_kb.json")
+    file.write_text(file.read_text() + '{"id": 2, "info_di\n')
+    for more in ((), ("--dry-run",)):
+        done = place.run(*OP, "--bank", "bank", *more)
+        assert done.returncode == 2 and "_runtime_kb.json:2: not a record" in said(done), done.stdout
+    assert place.calls() == []
+    assert place.run(*OP, "--bank", "bank", "--dry-run", "--force").returncode == 0
+    shutil.rmtree(where)
+    done = place.run(*OP, "--bank", str(bank(place.root / "bank", [record(1, 10)])), "--dry-run")
+    assert done.returncode == 0 and "1 record in" in said(done)
+    os.mkfifo(next(where.rglob("*_runtime_kb.json")).with_name("Ascend910B3_20_AiCore_Add_runtime_kb.json"))
+    done = place.run(*OP, "--bank", "bank", "--dry-run")
+    assert done.returncode == 2 and "a pipe, not a file" in said(done)

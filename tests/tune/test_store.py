@@ -101,7 +101,7 @@ def test_merging_leaves_other_files_alone(tmp_path: Path) -> None:
     unreadable = next(f for f in (tmp_path / "b").rglob("*_runtime_kb.json"))
     unreadable.unlink()
     unreadable.mkdir()
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(UsageError, match="a folder, not a file"):
         merge([tmp_path / "a", tmp_path / "b"], into)
 
 
