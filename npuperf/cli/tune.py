@@ -2,6 +2,7 @@
 
 # Annotations are values here, not text: typer would evaluate every text four times.
 import os
+import sys
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -26,7 +27,7 @@ from npuperf.cli.options import (
     typed,
 )
 from npuperf.cli.recipes import RecipeOption
-from npuperf.messages import say
+from npuperf.messages import Message, say
 
 NAME: Final = "tune"
 SUMMARY: Final = say("Tune operators with AOE, and verify the gain.")
@@ -72,6 +73,9 @@ def tune(
     timeout: Annotated[
         float | None, option(WHEN, say("Stop after this many minutes."), "--timeout", metavar="MINUTES", min=0)
     ] = None,
+    yes: Annotated[
+        bool, option(WHEN, say("Do what a run directory says even if you did not begin it."), "-y", "--yes")
+    ] = False,
     dry_run: Annotated[bool, option(WHEN, say("Show checks and commands, and do nothing."), "--dry-run")] = False,
     verify: Annotated[
         bool, option(WHEN, say("Profile without and with the tuned knowledge base, and compare."), "--verify")
@@ -160,9 +164,20 @@ def tune(
         write_atomically(file, render(document, suffixes.get(file.suffix, file.suffix[1:])))
 
     with rewriting() as progress:
-        document = carry_out(request, os.environ, tell=tell, progress=progress, keep_document=keep)
+        document = carry_out(request, os.environ, tell=tell, progress=progress, keep_document=keep, ask=_ask)
     out.show(document)
     leave(document)
+
+
+def _ask(doubt: Message) -> bool | None:
+    """Show a person at a terminal what would be done, and ask; None where nobody can be asked."""
+    from npuperf.cli.progress import tell
+
+    if sys.stdin is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return None
+    tell(doubt)
+    tell(say("do it? y or N"))
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 COMMAND: Final = tune
