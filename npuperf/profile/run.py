@@ -9,6 +9,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from npuperf.cache import made
 from npuperf.documents.document import Problem
 from npuperf.documents.recorded import ProcessStatus, Recorded, RecordingPlan
 from npuperf.errors import ExitCode, InputError
@@ -79,6 +80,7 @@ def _record(job: RecordingJob, command: Command, launch: Launch) -> Ran:
         manifests.begin(command, job.request, job.environment),
         stages=manifests.Stages(run=manifests.RunStage(status="running")),
     )
+    made.remember(folder.path, "profile", manifest.command, manifest.cwd)  # else tune asks before it runs that
     manifests.write(folder, manifest)
     watch = Watch(folder, job.request, job.progress)
     ended = _run(launch, watch)
