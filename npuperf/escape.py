@@ -29,10 +29,10 @@ _BYTES: Final = range(0xDC80, 0xDD00)
 _WORD, _TEXT, _HEAD, _TAIL = 1000, 4000, 200, 100
 _LONG_WORD: Final = re.compile(rf"\S{{{_WORD + 1},}}")
 
-#: What Markdown would not take for text; stars and underscores only where they may begin what others end.
+#: What Markdown would not take for text; underscores only where they may begin what others end.
 _MARKS: Final = re.compile(
     r"""
-    (?P<sign> [`\[|~$] | \*(?=.*\*) | (?<!\w)_+(?=.*_(?!\w)) | \\(?=[!-/:-@\[-`{-~]|\Z) )
+    (?P<sign> [`*\[|~$] | (?<!\w)_+(?=.*_(?!\w)) | \\(?=[!-/:-@\[-`{-~]|\Z) )
     | (?P<less> < ) | (?P<entity> &(?=\#|\w+;) ) | (?P<mention> (?<!\w)@(?=\w) )
     """,
     re.VERBOSE,

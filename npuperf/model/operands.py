@@ -45,7 +45,7 @@ def operand_labels(dtypes: Labels, formats: Labels, out_dtypes: Labels, out_form
     for column in (dtypes, formats, out_dtypes, out_formats):
         width = len(column.names) + 1
         used, codes = _compact(codes * width + column.codes + 1, len(parts) * width)
-        cells = ("", *column.names)
+        cells = ("", *(name.replace(_APART, " ") for name in column.names))
         parts = [(*parts[k // width], cells[k % width]) for k in used.tolist()]
     names = [_APART.join(part) if any(part) else None for part in parts]
     return Labels.of(names).take(codes)

@@ -61,3 +61,10 @@ def test_no_rows_and_nothing_recorded() -> None:
 )  # fmt: skip
 def test_one_spelling_for_each_dtype_and_format(text: str, read: Operands) -> None:
     assert Operands.parse(text) == read
+
+
+def test_what_holds_the_columns_apart_is_part_of_no_cell() -> None:
+    columns = [Labels.of([cell]) for cell in ("DT_BF16|x", "ND", "|", "NZ")]
+    text = operand_labels(*columns)[0]
+    assert text is not None
+    assert Operands.parse(text) == Operands(("BF16 X",), ("ND",), ("",), ("NZ",))
