@@ -148,11 +148,12 @@ class Walk:
     def _refuse(self, place: _Place, error: OSError) -> None:
         if place.path == self.path:
             raise unreadable(self.path, error) from error
-        self.refused.append(place.path)
         name, why = str(place.path), error.strerror or str(error)
         if place.link and isinstance(error, FileNotFoundError):
             self.told.append(say("{path}: a link that leads nowhere", path=name))
-        elif place.link:
+            return
+        self.refused.append(place.path)
+        if place.link:
             self.told.append(say("{path}: a link that cannot be followed: {why}", path=name, why=why))
         else:
             self.told.append(say("{path}: cannot be entered: {why}", path=name, why=why))
