@@ -176,7 +176,7 @@ def _ask(doubt: Message) -> bool | None:
     if sys.stdin is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return None
     tell(doubt)
-    tell(say("do it? y or N"))
+    tell(say("do it? [y/N]"))
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
