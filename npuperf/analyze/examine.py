@@ -344,13 +344,14 @@ def _standard(view: DeviceView, scene: Scene) -> list[tuple[str, Message]]:
     if report.window.comm_exposed_ns:
         rows.append(("overlap", say("communication overlapped with compute")))
         rows.append(("comm*0.5", say("transfers twice as fast")))
+    recorded = dict.fromkeys(name for name in scene.types.names if name)
     times: dict[str, int] = {}
-    for kernel in (k for p in report.phases for k in p.kernels):
+    for kernel in (k for p in report.phases for k in p.kernels if k.type in recorded):
         times[kernel.type] = times.get(kernel.type, 0) + kernel.total_ns
     top = max(times, key=times.__getitem__, default=None)
     named = pattern(top, scene.types.names) if top is not None else ""
     if top is not None and not is_all_communication(scene, named):
-        short = short_names(name for name in scene.types.names if name)[top]
+        short = short_names(recorded)[top]
         title = say("{type} twice as fast", type=short)
         rows.append((f"op:{named}*0.5", title if named == top else say("{change}, and no other type", change=title)))
     return rows

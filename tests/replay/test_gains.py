@@ -172,3 +172,12 @@ def test_a_lever_of_another_kind_is_explained(tmp_path: Path) -> None:
     said = str(verdict_of(result))
     assert f"largest lever: {best.title!s}" in said and "a tenth less of each limit" in said
     assert "waiting for the others" not in said  # there is no communication in which it could wait
+
+
+def test_no_change_is_tried_of_kernels_that_have_no_name(tmp_path: Path) -> None:
+    """Most time is theirs, and they have no name that a change could be about."""
+    made = [K(i * 20_000, 9_000, "N/A", "N/A", launch=i * 20_000 - 9_000, launch_dur=1_000) for i in range(8)]
+    made += [K(i * 20_000, 3_000, f"k{i}", "Add", launch=i * 20_000 - 9_000, launch_dur=1_000) for i in range(8, 12)]
+    result = analyze_path(ascend_pt(tmp_path, made, {11: (-20_000, 240_000)}))
+    assert {(o.type, o.total_ns) for o in result.operators} == {("N/A", 72_000), ("Add", 12_000)}
+    assert [w.expr for w in result.what_if if w.expr.startswith("op:")] == ["op:Add*0.5"]
