@@ -135,8 +135,9 @@ def wrong_answer(ran: Ran, schema: str, sound: Any, keeps: bool, truth: Truth | 
     if truth is not None:
         if lost != truth.gone:
             return f"{lost} TASKS GONE, not {truth.gone}, after {truth.what}"
-        if truth.told is not None and rows_lost(document) != truth.told:
-            return f"{rows_lost(document)} ROWS TOLD, not {truth.told}, after {truth.what}"
+        rows = rows_lost(document, truth.table)
+        if truth.told not in (None, rows):
+            return f"{rows} ROWS TOLD, not {truth.told}, after {truth.what}"
         if span_of(document) > span_of(sound):
             return f"A LONGER SPAN after {truth.what}"
         if truth.told is None and silent:

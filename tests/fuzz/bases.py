@@ -156,7 +156,7 @@ def torch_db(root: Path) -> Path:
         CONNECTION_IDS=[(500 + i, i) for i in range(24)],
         MSTX_EVENTS=[(EPOCH, EPOCH + 500, thread, strings["aten::mm"])],
         GC_RECORD=[(EPOCH + 30_000, EPOCH + 31_000, thread)],
-        TASK_PMU_INFO=[(i, strings["aic_mac_ratio"], 0.25) for i in range(24)],
+        TASK_PMU_INFO=[(i, strings["aic_mac_ratio"], 0.25) for i in range(24) if i not in collective],
         MEMCPY_INFO=[(0, 4096, 1)],
         ENUM_MEMCPY_OPERATION=[(1, "device to host")],
         HOST_INFO=[("1", "node0")],

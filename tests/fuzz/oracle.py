@@ -158,8 +158,10 @@ def told(document: Any) -> list[Any]:
     return [document["input"][key] for key in ("lost", "warnings", "missing")]
 
 
-def rows_lost(document: Any) -> int:
-    return sum(lost["rows"] for lost in document["input"]["lost"])
+def rows_lost(document: Any, table: str | None = None) -> int:
+    """Count the rows that are told as lost, of one table of a database or of all files."""
+    lost = [part for part in document["input"]["lost"] if table is None or f"table {table}:" in part["reason"]]
+    return sum(part["rows"] for part in lost)
 
 
 def snapshot(root: Path) -> dict[str, object]:

@@ -15,11 +15,15 @@ from mutators import Db, columns, json_bytes, parse_table, table_bytes, tables, 
 
 @dataclass(frozen=True)
 class Truth:
-    """``gone``: tasks that cannot be used any more; ``told``: rows told as lost, None where a word is enough."""
+    """``gone``: tasks that cannot be used any more; ``told``: rows told as lost, None where a word is enough.
+
+    ``table``: of a database, the one that they are of; what belongs to them in others may be told, too.
+    """
 
     what: str
     gone: int
     told: int | None
+    table: str | None = None
 
 
 Spoiler = Callable[[Random, Any], Truth | None]
@@ -81,7 +85,7 @@ def spoil_times(rng: Random, db: Db) -> Truth:
     chosen = some(rng, len(ids))
     for i in chosen:
         write_cell(db, table, column, f"WHERE rowid = {ids[i]}", value)
-    return Truth(f"{table}.{column} = {str(value)[:20]!r}", len(chosen) if _TIMED[table] else 0, len(chosen))
+    return Truth(f"{table}.{column} = {str(value)[:20]!r}", len(chosen) if _TIMED[table] else 0, len(chosen), table)
 
 
 def spoil_names(rng: Random, db: Db) -> Truth:
