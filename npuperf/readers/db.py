@@ -76,7 +76,7 @@ def read_db(path: Path, log: ReadLog) -> tuple[TraceTimeline, dict[int, int], Db
         torch = read_torch(db, calls.connection[calls.launching()])
         host = HostOps(torch.ops, torch.stack, torch.frames, torch.arrows, _events(db, calls, torch))
         tasks, device = _tasks(db, calls, torch, counters)
-        collective, comm_device = _communication(db, calls, torch, device)
+        collective, comm_device = _communication(db, calls, torch)
         if not len(tasks) and not len(collective):
             raise InputError(
                 say("{path}: no device task could be read: the tables are empty or damaged", path=str(path))
@@ -269,10 +269,10 @@ def _calls(db: Database) -> _Calls:
     return _Calls(name=db.text(rows.pop("name")), **rows)
 
 
-def _communication(db: Database, calls: _Calls, torch: TorchEvents, devices: I64) -> tuple[Tasks, I64]:
+def _communication(db: Database, calls: _Calls, torch: TorchEvents) -> tuple[Tasks, I64]:
     table = "COMMUNICATION_OP"
     op = db.spans(table, {"name": "opName", "type": ("opType",), "connection": "connectionId", "device": ("deviceId",)})
-    op = _on_devices(db, table, op, devices)
+    op = _on_devices(db, table, op)
     launch_start, launch_end, launch_thread, launcher = _launches(calls, torch, op["connection"])
     tasks = Tasks.build(
         op["start"],
@@ -289,17 +289,19 @@ def _communication(db: Database, calls: _Calls, torch: TorchEvents, devices: I64
     return tasks, op["device"]
 
 
-def _on_devices(db: Database, table: str, rows: dict[str, I64], devices: I64 | None = None) -> dict[str, I64]:
+def _on_devices(db: Database, table: str, rows: dict[str, I64]) -> dict[str, I64]:
     """Give rows that name no device the only one there is; of several, nobody knows, and they are lost.
 
-    ``devices``: of other rows. Where no row names any, all keep -1.
+    Where nothing in the database names any, all keep -1.
     """
     known = rows["device"] >= 0
-    there = distinct(rows["device"][known] if devices is None else np.append(devices, rows["device"][known]))
-    if known.all() or not len(there):
+    if known.all():
         return rows
-    if len(there) == 1:
-        return rows | {"device": np.full(len(known), there[0])}
+    tables = ("TASK", "COMMUNICATION_OP", "RANK_DEVICE_MAP")
+    there = distinct(np.concatenate([db.columns(t, {"device": ("deviceId",)})["device"] for t in tables]))
+    there = there[there >= 0]
+    if len(there) <= 1:
+        return rows | {"device": np.full(len(known), there[0] if len(there) else UNKNOWN)}
     db.lose(known, say("table {table}: no device is named, and there are several", table=table))
     return {name: column[known] for name, column in rows.items()}
 

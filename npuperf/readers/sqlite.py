@@ -44,6 +44,8 @@ _MOST: Final = dict.fromkeys(
     ("deviceId", "streamId", "rankId", "blockDim", "blockNum", "mixBlockDim", "mixBlockNum", "stackDepth"), _UNSET
 )
 _DIGITS: Final = re.compile(r"\s*[+-]?[0-9]{1,19}\s*")
+#: What SQLite says where it gave up; see :class:`npuperf.readers.sqlite_open.OpenFile`.
+_ENDLESS: Final = "interrupted"
 #: How often reading of a table goes on behind a row that cannot be read.
 _RESUMED: Final = 100
 #: What is not known without a column that every exporter writes.
@@ -165,35 +167,41 @@ class Database:
 
         A single row that is too long is passed over, and told.
         """
-        read = passed = 0
+        position = passed = 0
         cursor: sqlite3.Cursor | None = None
+        alone = False  # the driver looks ahead: where reading fails, the row before may be whole
         while True:
             batch: list[tuple[Any, ...]] = []
             error: Exception | None = None
             self.file.begin()
             try:
                 if cursor is None:
-                    behind = f" LIMIT -1 OFFSET {read + passed}" if read + passed else ""
+                    behind = f" LIMIT {1 if alone else -1} OFFSET {position}" if position or alone else ""
                     cursor = self.file.connection.execute(query + behind)
                 batch.extend(islice(cursor, _BATCH))  # an error leaves what came before it
             except (sqlite3.Error, UnicodeDecodeError) as cause:
                 error = cause
-            read += len(batch)
+            position += len(batch)
             if batch:
                 yield batch
-            if read > self.file.most_rows:
-                error = sqlite3.DatabaseError("interrupted")
-            elif error is not None and self._not_text(error):
-                cursor = None
+            if position > self.file.most_rows:
+                error = sqlite3.DatabaseError(_ENDLESS)
+            if str(error) == _ENDLESS or (error is None and not batch):
+                break
+            if error is None and not alone:
                 continue
+            cursor = None
+            if error is None or self._not_text(error):
+                alone = False
+            elif not alone:
+                alone = True
             elif isinstance(error, sqlite3.DataError) and passed < _RESUMED:
-                cursor, passed = None, passed + 1
-                continue
-            if error is not None or not batch:
+                position, passed, alone = position + 1, passed + 1, False
+            else:
                 break
         self.lose(passed, say("table {table}: longer than any row of a profile", table=table))
         if error is not None:
-            self._cannot_read(table, error, read)
+            self._cannot_read(table, error, position - passed)
 
     def _not_text(self, error: Exception) -> bool:
         """Tell whether a text was not UTF-8, and from now on take such texts as they are."""
@@ -235,7 +243,7 @@ class Database:
         path, why = str(self.path), str(error)
         if is_io(error):
             self.log.settled = False  # the disk, or the network, may do better the next time
-        elif why == "interrupted":
+        elif why == _ENDLESS:
             why = "the file is damaged: it leads to more rows than it has room for"
         if read is None:
             self.log.warn(say("{path}: table {table} cannot be read: {why}", path=path, table=table, why=why))
