@@ -16,13 +16,17 @@ __all__ = ["__version__", "load", "step"]
 __version__ = "0.1.0"
 
 
-def load(path: str | Path = "result") -> Run:
-    """Read a profile and return its tables; see :class:`npuperf.api.Run`.
+def load(path: str | Path | None = None) -> Run:
+    """Read a profile and return its tables; see :class:`npuperf.api.Run`. Without a path it is the latest run here.
 
     Raises :class:`npuperf.errors.InputError` when nothing at ``path`` can be read.
     """
     from npuperf.api import Run  # pandas and pyarrow load only when they are needed
 
+    if path is None:
+        from npuperf.profile.folder import latest_run
+
+        path = latest_run()
     return Run(Path(path))
 
 

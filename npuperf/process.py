@@ -35,17 +35,28 @@ _GRACE = 5.0
 _IMPATIENT = (3, 3.0)
 #: A Python program keeps what it says to a file to itself for a while, and a signal makes it lose that.
 _AT_ONCE = {"PYTHONUNBUFFERED": "1"}
+#: Seconds between two looks at a helper, and how much it gives way to others when it works beside a program.
+_LOOK = 1.0
+_NICE = 10
+#: What sees to it that nothing outlives us, the pipe that it listens to, and all helpers that are no part of a program.
+_GUARD = Path(__file__).resolve().parent / "agent" / "guard.py"
+_guard: int | None = None
+_HELPERS: set[int] = set()
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of prctl(2)
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a program ended. ``signal`` is the first signal that npuperf itself received meanwhile."""
+    """How a program ended. ``signal`` is the first signal that npuperf itself received meanwhile.
+
+    ``asked``: npuperf had asked it to end.
+    """
 
     returncode: int
     seconds: float
     signal: int | None = None
+    asked: bool = False
 
     @property
     def status(self) -> int:
@@ -55,43 +66,63 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """What a helper printed and how it ended. ``returncode`` is None when it could not be started."""
+    """What a helper printed and how it ended. ``returncode`` is None when it could not be started.
+
+    ``late``: it took longer than it was given, and was ended.
+    """
 
     returncode: int | None
     text: str
+    late: bool = False
 
 
-def run_attached(command: Sequence[str], environment: Mapping[str, str], tick: Callable[[], None]) -> Ended:
+def run_attached(command: Sequence[str], environment: Mapping[str, str], tick: Callable[[], bool]) -> Ended:
     """Run a program on our own stdin, stdout and stderr until it ends; call ``tick`` now and then.
 
     Signals reach the program as if it ran alone: from the terminal directly, else passed on to it and its children.
-    Three signals in quick succession kill them. What an interrupted program leaves behind is ended, too; strangers
-    never are. Raises OSError when the program cannot be started.
+    Three signals in quick succession kill them. Once ``tick`` returns True the program is asked to end, as by a
+    SIGTERM. What an interrupted program leaves behind is ended, too; strangers never are. Raises OSError when the
+    program cannot be started.
     """
     _adopt_orphans()
     in_terminal = _is_in_foreground()
     received: list[tuple[float, int]] = []
     began = time.monotonic()
-    child = subprocess.Popen(list(command), env=dict(environment), preexec_fn=None if in_terminal else os.setpgrp)
+    child: subprocess.Popen[bytes] | None = None
 
     def pass_on(number: int, _: FrameType | None) -> None:
         now = time.monotonic()
         received.append((now, number))
         many, seconds = _IMPATIENT
+        if child is None:
+            return
         if len(received) >= many and now - received[-many][0] < seconds:
             _send(_family(child.pid), signal.SIGKILL)
         elif not (in_terminal and number == signal.SIGINT):
             _send(_family(child.pid), number)
 
     with _handling((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), pass_on):
-        returncode = _wait(child, tick)
-        if received:
-            _end(_family(os.getpid())[1:])
-    return Ended(returncode, time.monotonic() - began, received[0][1] if received else None)
+        child = subprocess.Popen(list(command), env=dict(environment), preexec_fn=_enrolled(own_group=not in_terminal))
+        for _, number in received:  # before there was anybody to pass it on to
+            _send(_family(child.pid), number)
+        stopped = _wait(child, tick)
+        if received or stopped:
+            _end(_leftovers())
+    _forget(child.pid)
+    return Ended(child.returncode, time.monotonic() - began, received[0][1] if received else None, stopped)
 
 
-def run_quietly(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Printed:
-    """Run a helper to its end and return what it printed; Ctrl-C ends it and everything it started."""
+def run_quietly(
+    command: Sequence[str],
+    environment: Mapping[str, str] | None = None,
+    tick: Callable[[float], None] | None = None,
+    limit: float | None = None,
+) -> Printed:
+    """Run a helper to its end and return what it printed; Ctrl-C ends it and everything it started.
+
+    ``tick`` is told now and then for how many seconds it has been running; after ``limit`` seconds it is ended.
+    """
+    began = time.monotonic()
     try:
         child = subprocess.Popen(
             list(command),
@@ -100,16 +131,89 @@ def run_quietly(command: Sequence[str], environment: Mapping[str, str] | None = 
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # the terminal's Ctrl-C is ours to handle
+            preexec_fn=_enrolled(own_group=False),
         )
     except OSError as error:
         return Printed(None, f"{command[0]}: {error.strerror}")
+    late = False
     try:
-        output, _ = child.communicate()
+        while True:
+            try:
+                output, _ = child.communicate(timeout=None if tick is None and limit is None else _LOOK)
+                break
+            except subprocess.TimeoutExpired:
+                passed = time.monotonic() - began
+                if limit is not None and passed > limit and not late:
+                    late = True
+                    _end(_family(child.pid))
+                if tick is not None:
+                    tick(passed)
     except BaseException:
         _end(_family(child.pid))
         child.wait()
         raise
-    return Printed(child.returncode, output.decode("utf-8", "replace"))
+    finally:
+        _forget(child.pid)
+    return Printed(child.returncode, output.decode("utf-8", "replace"), late)
+
+
+class Beside:
+    """A helper that works on its own beside a program, as slowly as the program needs; its output goes to a file."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+        """Start it; raises OSError when that cannot be done."""
+        with log.open("wb") as output:
+            self._child = subprocess.Popen(
+                list(command),
+                env=dict(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=_enrolled(own_group=False),
+            )
+        _HELPERS.add(self._child.pid)
+        with contextlib.suppress(psutil.Error, OSError):
+            psutil.Process(self._child.pid).nice(_NICE)
+
+    @property
+    def ended(self) -> int | None:
+        """Its exit status, None while it works."""
+        return self._child.poll()
+
+    def end(self) -> None:
+        """End it and everything it started, if it still works."""
+        if self._child.poll() is None:
+            _end(_family(self._child.pid))
+            self._child.wait()
+        _HELPERS.discard(self._child.pid)
+        _forget(self._child.pid)
+
+
+@contextlib.contextmanager
+def ending_with_us(held: Sequence[int]) -> Iterator[None]:
+    """While in the block, what is started attached or quietly ends when we are killed; not for use by two threads.
+
+    A small process of its own sees to that. It keeps the file descriptors ``held`` open until nothing is left.
+    """
+    global _guard
+    try:
+        guard = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(_GUARD)], stdin=subprocess.PIPE, start_new_session=True, pass_fds=held
+        )
+    except OSError:  # no more processes: the program says so better
+        yield
+        return
+    assert guard.stdin is not None
+    _guard = guard.stdin.fileno()
+    _HELPERS.add(guard.pid)
+    try:
+        yield
+    finally:
+        _guard = None
+        guard.stdin.close()
+        guard.wait()
+        _HELPERS.discard(guard.pid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +286,7 @@ def run_logged(
     except BaseException:
         _end(_family(child.pid))
         child.wait()
-        _end(_family(os.getpid())[1:])
+        _end(_leftovers())
         raise
 
 
@@ -295,12 +399,47 @@ def held_back(number: signal.Signals) -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _wait(child: subprocess.Popen[bytes], tick: Callable[[], None]) -> int:
+def _wait(child: subprocess.Popen[bytes], tick: Callable[[], bool]) -> bool:
+    """Wait until a program has ended, and return whether it was asked to."""
+    asked = False
     while True:
         try:
-            return child.wait(_TICK)
+            child.wait(_TICK)
+            return asked
         except subprocess.TimeoutExpired:
-            tick()
+            if tick() and not asked:
+                asked = True
+                _send(_family(child.pid), signal.SIGTERM)
+
+
+def _enrolled(*, own_group: bool) -> Callable[[], None] | None:
+    """Return what a child does before it becomes the program: so there is no moment in which nobody guards it."""
+    guard = _guard
+    if guard is None:
+        return os.setpgrp if own_group else None
+
+    def enrol() -> None:
+        if own_group:
+            os.setpgrp()
+        with contextlib.suppress(OSError):  # somebody has killed the guard
+            signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+            os.write(guard, b"+%d\n" % os.getpid())
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+
+    return enrol
+
+
+def _forget(pid: int) -> None:
+    """Tell the guard that a child has ended."""
+    if _guard is not None:
+        with contextlib.suppress(OSError):
+            os.write(_guard, b"-%d\n" % pid)
+
+
+def _leftovers() -> list[psutil.Process]:
+    """Return all that descends from us, but for helpers that go on."""
+    helpers = {process for pid in _HELPERS for process in _family(pid)}
+    return [process for process in _family(os.getpid())[1:] if process not in helpers]
 
 
 @contextlib.contextmanager

@@ -24,6 +24,7 @@ from npuperf.cli.options import (
     requested,
 )
 from npuperf.cli.recipes import RecipeOption, chosen, effect
+from npuperf.cli.run_chosen import run_chosen, told
 from npuperf.errors import InputError, UsageError
 from npuperf.messages import Message, say, series
 
@@ -167,6 +168,7 @@ def analyze(
     from npuperf.cli.progress import tell
     from npuperf.documents.analysis import Result
 
+    path = run_chosen(ctx, "path", path)
     if clear_cache:
         _clear(path)
     out = Output(format_, output, force, full, top, table)
@@ -180,6 +182,7 @@ def analyze(
         from npuperf.readers.arrow_alone import spare_pandas
 
     spare_pandas()
+    told(path)
     question = Question.of(request, cached=not no_cache)
     known = question.answer()
     if known is not None and debug:
@@ -222,10 +225,10 @@ def _analyzed(
 def _keep(request: "AnalyzeRequest", result: "Result") -> None:
     """Keep the document in the run directory that was analyzed, if it is one and is told of as a whole."""
     from npuperf.cli.progress import tell
-    from npuperf.files import MANIFEST, write_atomically
+    from npuperf.files import MANIFEST, is_file, write_atomically
     from npuperf.render import render
 
-    if request.partial or not (request.path / MANIFEST).is_file():
+    if request.partial or not is_file(request.path / MANIFEST):
         return
     try:
         write_atomically(request.path / "analysis" / "result.json", render(result, "json"))

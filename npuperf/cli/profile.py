@@ -96,6 +96,23 @@ def profile(
         str | None,
         option(WHEN, say("Stop recording when the data exceeds this size: 2G."), "--max-size", metavar="SIZE"),
     ] = None,
+    stop_after: Annotated[
+        bool, option(WHEN, say("End the program when everything has been recorded."), "--stop-after")
+    ] = False,
+    export_early: Annotated[
+        bool,
+        option(WHEN, say("Export as soon as everything has been recorded, beside the program."), "--export-early"),
+    ] = False,
+    export_timeout: Annotated[
+        float | None,
+        option(
+            WHEN,
+            say("End the export of a folder after this many minutes (30, and 1 for each 10 MB)."),
+            "--export-timeout",
+            metavar="MINUTES",
+            min=0,
+        ),
+    ] = None,
     engine: Annotated[str, option(HOW, say("auto, torch, e2e, msprof or cpu."), "--engine", metavar="NAME")] = "auto",
     own_profiler: Annotated[
         str,
@@ -154,10 +171,11 @@ def profile(
         option(DATA, say("Communication (from level 1 on)."), "--communication/--no-communication", "--hccl/--no-hccl"),
     ] = True,
     training_trace: Annotated[bool, option(DATA, say("Iteration traces (e2e)."), "--training-trace")] = False,
-    output: Annotated[Path, option(OUTPUT, say("The run directory to make."), "-o", "--output", metavar="DIR")] = Path(
-        "result"
-    ),
-    force: Annotated[bool, option(OUTPUT, say("Move an existing run aside."), "--force")] = False,
+    output: Annotated[
+        Path | None,
+        option(OUTPUT, say("The run directory to make (result, then result.1, …)."), "-o", "--output", metavar="DIR"),
+    ] = None,
+    force: Annotated[bool, option(OUTPUT, say("Move a run that is in the way of -o aside."), "--force")] = False,
     simplify: Annotated[bool, option(OUTPUT, say("Delete intermediate files."), "--simplify/--no-simplify")] = True,
     analyze: Annotated[bool, option(OUTPUT, say("Analyze the run at the end."), "--analyze")] = False,
     debug: DebugOption = False,
@@ -166,6 +184,7 @@ def profile(
     from npuperf.cli.output import Output, leave
     from npuperf.cli.progress import tell, tell_line
     from npuperf.documents.recorded import Recorded
+    from npuperf.escape import for_screen, for_shell
     from npuperf.profile.request import read_request
     from npuperf.profile.run import run_and_keep
     from npuperf.render import render
@@ -179,7 +198,7 @@ def profile(
     ran = run_and_keep(request, os.environ, tell, progress, keep_recording=analyze)
     if not isinstance(ran.document, Recorded):
         if used is not None:
-            print(text(effect(ctx, used)))
+            print(for_screen(text(effect(ctx, used))))
         Output().show(ran.document)
         leave(ran.document)
     for line in render(ran.document, "text").splitlines():
@@ -188,7 +207,7 @@ def profile(
         if analyze:
             _analyze(Path(path), ran.recording)
         else:
-            tell(say("next: npuperf analyze {path}", path=path))
+            tell(say("next: npuperf analyze {path}", path=for_shell(path)))
     leave(ran.document)
 
 

@@ -109,7 +109,8 @@ class Recorded(Document, frozen=True, kw_only=True):
     """How a run went. ``data`` is what to analyze; ``problem`` says why there is nothing, if so.
 
     ``cautions`` were given before the start, ``warnings`` found out after it; ``raw_bytes``: the size of the raw data;
-    ``program_status``: the program's own exit status, as a shell says it.
+    ``program_status``: the program's own exit status, as a shell says it; ``stopped``: npuperf had asked the program to
+    end, as it was told to, so its status tells nothing.
     """
 
     folder: str
@@ -122,6 +123,7 @@ class Recorded(Document, frozen=True, kw_only=True):
     cautions: tuple[Message, ...] = ()
     overhead: Overhead | None = None
     program_status: int = 0
+    stopped: bool = False
 
     @property
     def refused(self) -> bool:
@@ -131,7 +133,7 @@ class Recorded(Document, frozen=True, kw_only=True):
     @property
     def exit_code(self) -> int:
         """The program's own status first, unless npuperf ended it; then the problem's."""
-        return (0 if self.refused else self.program_status) or super().exit_code
+        return (0 if self.refused or self.stopped else self.program_status) or super().exit_code
 
 
 class Window(Model, frozen=True, kw_only=True):

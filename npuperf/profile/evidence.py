@@ -14,11 +14,13 @@ import numpy as np
 
 from npuperf.documents.document import Problem
 from npuperf.documents.recorded import Exported, Proof, Recorded
-from npuperf.errors import ExitCode, InputError
+from npuperf.errors import ExitCode, InputError, NpuperfError
+from npuperf.escape import for_shell
+from npuperf.files import open_lines
 from npuperf.messages import Message, chain, say, say_n, series
 from npuperf.model.device import DeviceProfile
 from npuperf.model.tasks import NO_TIME, Work
-from npuperf.profile.export import Export, export
+from npuperf.profile.export import Export, ExportJob, export
 from npuperf.profile.folder import RunFolder, bytes_below
 from npuperf.profile.request import ProfileRequest
 from npuperf.readers.recording import Reading, Recording, open_recording
@@ -46,15 +48,19 @@ def find_evidence(job: RecordingJob, folder: RunFolder, python: str) -> tuple[Re
     """
     formats = _FORMATS[job.request.export] if job.request.source is None or "export" in job.request.given else None
     progress = job.progress or (lambda _: None)
+    how = ExportJob(formats, python, job.environment, progress, job.tell, job.request.export_timeout)
     exported = Export()
-    with _terminable():
+    with terminable():
         try:
-            exported = export(folder, formats, python, job.environment, progress)
+            exported = export(folder, how)
             progress(say("reading the exported data"))
             recording, proofs = _proven(folder, job.keep_recording)
         except KeyboardInterrupt:
             what = say("interrupted while exporting; the raw data is kept")
             problem = Problem(what=what, hint=say("{command}", command=_again(folder)), exit_code=ExitCode.INTERRUPTED)
+            return Recorded(folder=folder.shown, exports=exported.folders, problem=problem), None
+        except NpuperfError as error:  # the program's own status is not lost for it
+            problem = Problem(what=error.what, hint=error.hint, exit_code=error.exit_code)
             return Recorded(folder=folder.shown, exports=exported.folders, problem=problem), None
     failed = _judge(folder, exported, proofs)
     found = Recorded(
@@ -104,7 +110,7 @@ def _not_exported(folder: RunFolder, failed: list[Exported], *, some: bool) -> P
 
 
 def _again(folder: RunFolder) -> str:
-    return f"npuperf profile --export {folder.shown}"
+    return f"npuperf profile --export {for_shell(folder.shown)}"
 
 
 def _doubts(proofs: tuple[Proof, ...]) -> list[Message]:
@@ -122,8 +128,8 @@ def _doubts(proofs: tuple[Proof, ...]) -> list[Message]:
 
 
 @contextmanager
-def _terminable() -> Iterator[None]:
-    """Let SIGTERM end exporters the way Ctrl-C does."""
+def terminable() -> Iterator[None]:
+    """Let SIGTERM end what npuperf does, exporters among it, the way Ctrl-C does."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -146,8 +152,11 @@ def _proofs(reading: Reading) -> list[Proof]:
         return [Proof(path=path, rank=rank, problem=reading.error.what)]
     lost = sum(loss.rows for loss in reading.log.lost)
     if not reading.profiles:  # the events with a duration count, in traces of the CPU only
-        mark = re.compile(rb'"ph":\s*"X"')
-        events = sum(len(mark.findall(line)) for file in reading.source.timeline for line in file.open("rb"))
+        mark = re.compile(r'"ph":\s*"X"')
+        events = 0
+        for file in reading.source.timeline:
+            with open_lines(file) as lines:
+                events += sum(len(mark.findall(line)) for line in lines)
         return [Proof(path=path, rank=rank, events=events, lost=lost)]
     return [_of(path, profile, lost) for profile in reading.profiles]
 

@@ -7,8 +7,8 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,9 +16,11 @@ import msgspec
 
 from npuperf.documents.recorded import Exported
 from npuperf.errors import InputError
-from npuperf.messages import Message, chain, recall, say, size
+from npuperf.files import open_lines, read_input
+from npuperf.messages import Message, chain, recall, say, say_n, size
 from npuperf.process import Printed, run_quietly
 from npuperf.profile.folder import ELSEWHERE, RunFolder, bytes_below
+from npuperf.profile.lock import this_host
 from npuperf.profile.msprof import Msprof, find_msprof, msprof_first, not_found
 from npuperf.profile.plan import AGENT
 
@@ -27,10 +29,20 @@ PROF: Final = re.compile(r"^PROF_\w+$")
 #: Exports inside raw data: they are made anew.
 _EXPORTS: Final = ("ASCEND_PROFILER_OUTPUT", "mindstudio_profiler_output")
 _LAST_WORDS: Final = 4
-#: Colours, spinners and time stamps of torch_npu.
-_DECORATION: Final = re.compile(r"\x1b\[[0-9;]*m|^[|/\\\s-]+(?=\[)|\[\d{4}-[\d :-]+\] ")
+#: What steers a terminal, colours among it, and everything else that is no text; a spinner's "\r" ends a line.
+_STEERING: Final = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_].*?(?:\x07|\x1b\\)|[ -/]*[0-~])|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]",
+    re.DOTALL,
+)
+_LINE_END: Final = re.compile(r"\r\n?")
+#: Spinners and time stamps of torch_npu.
+_DECORATION: Final = re.compile(r"^[|/\\\s-]+(?=\[)|\[\d{4}-[\d :-]+\] ")
 #: What torch_npu says of every step that follows the one that failed.
 _CASCADE: Final = re.compile(r"Task \[\w+\] run failed|\[INFO\]")
+#: The longest that the export of a folder may take: seconds, and seconds per byte of it.
+_LONGEST, _PER_BYTE = 30 * 60.0, 60 / 10e6
+#: Seconds between two signs of life.
+_BEAT: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +54,51 @@ class Export:
 
 
 @dataclass(frozen=True, slots=True)
-class _Exporter:
-    """What exports the raw data of one run: torch_npu under ``python``, and the msprof of ``environment``."""
+class ExportJob:
+    """How to export. ``formats``: text, db, both of them, or None for what was recorded.
 
+    ``python`` is an interpreter that has torch_npu. ``progress`` is told what begins, ``tell`` gets signs of life;
+    ``minutes`` is the longest that one folder may take (None: by its size).
+    """
+
+    formats: Sequence[str] | None
+    python: str
+    environment: Mapping[str, str]
+    progress: Callable[[Message], None]
+    tell: Callable[[Message], None]
+    minutes: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Exporter:
+    """What exports one folder of raw data: torch_npu under ``python``, and the msprof of ``environment``.
+
+    ``until``: when whatever still works is ended (s, monotonic). ``tell`` gets a sign of life now and then.
+    """
+
+    raw: Path
     folder: RunFolder
     python: str
     environment: Mapping[str, str]
+    until: float
+    tell: Callable[[Message], None]
+
+    def run(self, call: Sequence[str]) -> Printed:
+        """Run a helper, and return its words without what steers terminals."""
+        left = self.until - time.monotonic()
+        if left <= 0:
+            return Printed(None, "", late=True)
+        spoken = 0.0
+
+        def beat(passed: float) -> None:
+            nonlocal spoken
+            if passed - spoken >= _BEAT:
+                spoken = passed
+                self.tell(say("exporting {name}: {seconds} s so far, {size} in its folder",
+                              name=self.raw.name, seconds=int(passed), size=size(bytes_below(self.raw))))  # fmt: skip
+
+        done = run_quietly(call, self.environment, beat, left)
+        return replace(done, text=without_steering(done.text))
 
 
 def raw_folders(path: Path) -> list[Path]:
@@ -62,36 +113,78 @@ def raw_folders(path: Path) -> list[Path]:
     return sorted(found)
 
 
-def export(
-    folder: RunFolder,
-    formats: Sequence[str] | None,
-    python: str,
-    environment: Mapping[str, str],
-    progress: Callable[[Message], None],
-) -> Export:
-    """Export everything below ``folder.raw``. ``formats``: text, db, both of them, or None for what was recorded.
+def export(folder: RunFolder, job: ExportJob) -> Export:
+    """Export everything below ``folder.raw``, but for folders that have their files. Raw data is never deleted.
 
-    ``python`` is an interpreter that has torch_npu. Raw data is never deleted; folders that have their files are left
-    alone.
+    Waits for another npuperf that exports the same run. Raises InputError when one on another machine does.
     """
-    wanted = {raw: _formats(raw, formats) for raw in raw_folders(folder.raw)}
-    missing = {raw: found for raw, kinds in wanted.items() if (found := _missing(raw, kinds))}
+    wanted = {raw: _formats(raw, job.formats) for raw in raw_folders(folder.raw)}
+    if not _all_missing(wanted, folder):
+        return Export(tuple(Exported(folder=str(raw)) for raw in wanted))
+    try:
+        with _alone(folder, job.tell):
+            return _export_missing(folder, wanted, job)
+    except OSError as error:  # a full disk, most often
+        missing = _all_missing(wanted, folder)
+        words = (recall(str(error)),)
+        return Export(tuple(Exported(folder=str(raw), missing=missing.get(raw, ()), words=words) for raw in wanted))
+
+
+def _export_missing(folder: RunFolder, wanted: Mapping[Path, Sequence[str]], job: ExportJob) -> Export:
+    missing = _all_missing(wanted, folder)
     done = [Exported(folder=str(raw)) for raw in wanted if raw not in missing]
     if not missing:
         return Export(tuple(done))
-    msprof = find_msprof(environment)
+    msprof = find_msprof(job.environment)
     if msprof is None or not (msprof.works or msprof.script):
-        words = (_useless(msprof, environment),)
+        words = (_useless(msprof, job.environment),)
         failed = (Exported(folder=str(r), missing=m, tool="msprof", words=words) for r, m in missing.items())
         return Export((*done, *failed))
-    with msprof_first(msprof, environment) as chosen:
-        exporter = _Exporter(folder, python, chosen)
+    with msprof_first(msprof, job.environment) as environment:
         for number, raw in enumerate(missing):
-            progress(
+            job.progress(
                 say("exporting {name} ({number} of {count})", name=raw.name, number=number + 1, count=len(missing))
             )
-            done.append(_export_one(exporter, raw, wanted[raw]))
+            longest = _LONGEST + _PER_BYTE * bytes_below(raw) if job.minutes is None else 60 * job.minutes
+            exporter = _Exporter(raw, folder, job.python, environment, time.monotonic() + longest, job.tell)
+            done.append(_export_one(exporter, wanted[raw], longest))
     return Export(tuple(sorted(done, key=lambda e: e.folder)), msprof.note)
+
+
+def without_steering(output: str) -> str:
+    """Return the text of a program's output: without colours, moves of the cursor, titles and bells."""
+    return _STEERING.sub("", _LINE_END.sub("\n", output))
+
+
+@contextmanager
+def _alone(folder: RunFolder, tell: Callable[[Message], None]) -> Iterator[None]:
+    """Let one npuperf at a time export a run; others wait, and say so."""
+    folder.work.mkdir(exist_ok=True)
+    began, spoken = time.monotonic(), -_BEAT
+    while not folder.export_lock.take():
+        holder = folder.export_lock.holder()
+        if holder is not None and holder.host != this_host():
+            what, hint = folder.export_lock.refusal(holder, folder.shown)
+            raise InputError(what, hint=hint)
+        if time.monotonic() - began - spoken >= _BEAT:
+            spoken = time.monotonic() - began
+            pid = holder.pid if holder else 0
+            tell(say("{folder}: process {pid} exports it already: waiting for that", folder=folder.shown, pid=pid))
+        time.sleep(1)
+    try:
+        yield
+    finally:
+        folder.export_lock.release()
+
+
+def _all_missing(wanted: Mapping[Path, Sequence[str]], folder: RunFolder) -> dict[Path, tuple[str, ...]]:
+    """Return the wanted files that are not there by folder; of an export that broke off none counts as there."""
+    found = {}
+    for raw, kinds in wanted.items():
+        missing = _names(raw, kinds) if _mark(raw, folder).exists() else _missing(raw, kinds)
+        if missing:
+            found[raw] = missing
+    return found
 
 
 def _useless(msprof: Msprof | None, environment: Mapping[str, str]) -> Message:
@@ -116,44 +209,109 @@ def copy_raw(found: Sequence[Path], folder: RunFolder) -> None:
         target = folder.raw / raw.name
         while target.exists():  # the same name in two folders
             target = target.with_name("1_" + target.name)
-        shutil.copytree(raw, target, symlinks=True, ignore=shutil.ignore_patterns(*_EXPORTS))
+        try:
+            shutil.copytree(raw, target, symlinks=True, ignore=shutil.ignore_patterns(*_EXPORTS))
+        except OSError as error:  # which may list every file
+            raise InputError(say("{raw}: cannot be copied: {why}", raw=str(raw), why=_first_reason(error))) from error
         for base in [target, *(p for p in target.rglob("*") if p.is_dir())]:
             base.chmod(base.stat().st_mode | 0o700)
 
 
-def _export_one(exporter: _Exporter, raw: Path, formats: Sequence[str]) -> Exported:
-    began = time.time() - 1
-    if ASCEND.match(raw.name):
+def _first_reason(error: OSError) -> str:
+    """Return why copying failed; a whole folder's copy collects a triple for every file."""
+    if isinstance(error, shutil.Error) and error.args and error.args[0]:
+        return str(error.args[0][0][-1])
+    return error.strerror or str(error)
+
+
+def _export_one(exporter: _Exporter, formats: Sequence[str], longest: float) -> Exported:
+    raw, began = exporter.raw, time.time() - 1
+    attempt = _Attempt(raw, exporter.folder)
+    tool = "torch_npu.profiler.profiler.analyse" if attempt.by_torch else "msprof --export"
+    if attempt.by_torch or attempt.mark.exists():  # what is there goes, and is made anew
         there = [kind for kind in ("text", "db") if not _missing(raw, [kind])]
         formats = list(dict.fromkeys([*there, *formats]))
-        with _keeping(raw, exporter.folder, lambda: not _missing(raw, formats, began)):
-            tool, outputs = "torch_npu.profiler.profiler.analyse", _parse(exporter, raw, formats, began)
-            missing = _missing(raw, formats, began)
-    else:
-        tool, outputs = "msprof --export", _msprof(exporter, raw, formats)
-        missing = _missing(raw, formats, began)
-    with exporter.folder.export_log.open("a", encoding="utf-8") as log:
-        log.write("".join(f"==== {tool} {raw}\n{output.text}\n" for output in outputs))
-    return Exported(folder=str(raw), missing=missing, tool=tool, words=_words(outputs) if missing else ())
-
-
-@contextmanager
-def _keeping(raw: Path, folder: RunFolder, succeeded: Callable[[], bool]) -> Iterator[None]:
-    """Keep an export that is there already until the new one is: analyse() begins by deleting it."""
-    output, kept = raw / _EXPORTS[0], folder.work / f"{raw.name}.{_EXPORTS[0]}"
-    if not output.is_dir():
-        yield
-        return
-    folder.work.mkdir(exist_ok=True)
-    output.rename(kept)
+    attempt.tidy()
+    attempt.begin()
     try:
-        yield
-    finally:
-        if succeeded():
-            shutil.rmtree(kept)
-        else:
-            shutil.rmtree(output, ignore_errors=True)
-            kept.rename(output)
+        outputs = _parse(exporter, raw, formats, began) if attempt.by_torch else _msprof(exporter, raw, formats)
+        late = any(output.late for output in outputs)
+        missing = _names(raw, formats) if late else _missing(raw, formats, began)
+    except BaseException:
+        attempt.give_up(half=True)
+        raise
+    if not missing:
+        attempt.succeed()
+    else:
+        attempt.give_up(half=late)
+    with suppress(OSError), exporter.folder.export_log.open("a", encoding="utf-8") as log:
+        log.write("".join(f"==== {tool} {raw}\n{output.text}\n" for output in outputs))
+    words: list[Message] = []
+    if missing:
+        if late:
+            words = [say("it took longer than {minutes} min and was ended; --export-timeout gives it more",
+                         minutes=f"{longest / 60:.3g}")]  # fmt: skip
+        words += [*_words([output for output in outputs if not output.late]), *_left(raw)]
+    return Exported(folder=str(raw), missing=missing, tool=tool, words=tuple(words))
+
+
+class _Attempt:
+    """One export of a folder. An export that is there is kept until the new one is whole: analyse() deletes it.
+
+    A mark in the run directory tells that an export has begun: should npuperf be killed, the files of that export
+    look whole and may not be. Every step leaves something from which :meth:`tidy` can tell how far it came.
+    """
+
+    def __init__(self, raw: Path, folder: RunFolder) -> None:
+        self.raw, self.mark = raw, _mark(raw, folder)
+        self.output, self.kept = raw / _EXPORTS[0], folder.work / f"{self.mark.name}.{_EXPORTS[0]}"
+        self.by_torch = bool(ASCEND.match(raw.name))
+
+    def tidy(self) -> None:
+        """Put things as they were before an attempt that was killed."""
+        if self.mark.exists():
+            for half in (self.output, self.raw / _EXPORTS[1], *self.raw.glob(f"PROF_*/{_EXPORTS[1]}")):
+                shutil.rmtree(half, ignore_errors=True)
+            for half in (*self.raw.glob("msprof_*.db"), *self.raw.glob("PROF_*/msprof_*.db")):
+                half.unlink()
+            self.mark.unlink()
+        if self.kept.is_dir():
+            if self.output.exists():
+                shutil.rmtree(self.kept, ignore_errors=True)
+            else:
+                self.kept.rename(self.output)
+
+    def begin(self) -> None:
+        """Lay aside what is there, and mark that an export has begun."""
+        if self.by_torch and self.output.is_dir():
+            self.output.rename(self.kept)
+        self.mark.parent.mkdir(exist_ok=True)
+        self.mark.touch()
+
+    def succeed(self) -> None:
+        """The new export is whole."""
+        self.mark.unlink()
+        shutil.rmtree(self.kept, ignore_errors=True)
+
+    def give_up(self, *, half: bool) -> None:
+        """Restore what was there; else the mark stays on what was ``half`` written when it ended."""
+        if self.kept.is_dir():
+            shutil.rmtree(self.output, ignore_errors=True)
+            self.mark.unlink()
+            self.kept.rename(self.output)
+        elif not half:
+            self.mark.unlink()
+
+
+def _mark(raw: Path, folder: RunFolder) -> Path:
+    return folder.exporting / raw.relative_to(folder.raw).as_posix().replace("/", "__")
+
+
+def _left(raw: Path) -> list[Message]:
+    """Say what a failed export left: it can be read, and is not whole."""
+    found = [(f, n) for f in _EXPORTS if (n := sum(1 for p in (raw / f).rglob("*") if p.is_file()))]
+    return [say_n("{n} file is left in {folder}, unfinished", "{n} files are left in {folder}, unfinished", n, folder=f)
+            for f, n in found]  # fmt: skip
 
 
 def _parse(exporter: _Exporter, raw: Path, formats: Sequence[str], began: float) -> list[Printed]:
@@ -177,14 +335,13 @@ def _parse(exporter: _Exporter, raw: Path, formats: Sequence[str], began: float)
 def _analyse(exporter: _Exporter, raw: Path, formats: Sequence[str]) -> Printed:
     processes = str(max(1, (os.cpu_count() or 2) // 2))
     call = [exporter.python, str(AGENT / "parse.py"), str(raw), processes, ",".join(formats)]
-    return run_quietly(call, exporter.environment)
+    return exporter.run(call)
 
 
 def _msprof(exporter: _Exporter, raw: Path, formats: Sequence[str]) -> list[Printed]:
     """Let msprof export each format."""
-    environment = exporter.environment
-    call = [shutil.which("msprof", path=environment["PATH"]) or "msprof", "--export=on", f"--output={raw}"]
-    return [run_quietly([*call, "--type=db"] if kind == "db" else call, environment) for kind in formats]
+    call = [shutil.which("msprof", path=exporter.environment["PATH"]) or "msprof", "--export=on", f"--output={raw}"]
+    return [exporter.run([*call, "--type=db"] if kind == "db" else call) for kind in formats]
 
 
 def _formats(raw: Path, formats: Sequence[str] | None) -> list[str]:
@@ -198,6 +355,11 @@ def _formats(raw: Path, formats: Sequence[str] | None) -> list[str]:
 
 def _missing(raw: Path, formats: Sequence[str], since: float = 0.0) -> tuple[str, ...]:
     """Return the wanted files that are not there, older than ``since``, or without a row."""
+    return tuple(w for w in _names(raw, formats) if not any(_has_rows(f, since) for f in raw.glob(w)))
+
+
+def _names(raw: Path, formats: Sequence[str]) -> tuple[str, ...]:
+    """Return the patterns of the wanted files."""
     wanted = []
     for kind in formats:
         if PROF.match(raw.name):
@@ -205,7 +367,7 @@ def _missing(raw: Path, formats: Sequence[str], since: float = 0.0) -> tuple[str
         else:
             name = "ascend_pytorch_profiler*.db" if kind == "db" else _torch_table(raw)
             wanted.append(f"ASCEND_PROFILER_OUTPUT/{name}")
-    return tuple(w for w in wanted if not any(_has_rows(f, since) for f in raw.glob(w)))
+    return tuple(wanted)
 
 
 def _torch_table(raw: Path) -> str:
@@ -221,8 +383,8 @@ def _has_rows(file: Path, since: float) -> bool:
     if state.st_mtime < since:
         return False
     if file.suffix == ".csv":
-        with file.open("rb") as opened:
-            return opened.readline() != b"" and opened.readline().strip() != b""
+        with open_lines(file) as lines:
+            return next(lines, "") != "" and next(lines, "").strip() != ""
     return state.st_size > 2
 
 
@@ -230,9 +392,9 @@ def _info(raw: Path) -> dict[str, Any]:
     """Return the profiler's own record of its options; empty where there is none."""
     for file in sorted(raw.glob("profiler_info*.json")):
         try:
-            document = msgspec.json.decode(file.read_bytes())
+            document = msgspec.json.decode(read_input(file))
             return dict(document["config"])
-        except (OSError, msgspec.DecodeError, KeyError, TypeError, ValueError):
+        except (InputError, msgspec.DecodeError, KeyError, TypeError, ValueError):
             continue
     return {}
 

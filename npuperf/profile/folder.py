@@ -3,61 +3,133 @@
 from __future__ import annotations
 
 import os
+import re
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from npuperf.errors import InputError, UsageError
+from npuperf.escape import for_shell
 from npuperf.files import MANIFEST, shown
-from npuperf.messages import say
+from npuperf.messages import Message, say
+from npuperf.notes import read_object
+from npuperf.profile.lock import Lock
 
 ELSEWHERE: Final = say("choose another folder with -o")
+#: The first run of a folder; those after it are result.1, result.2, …
+FIRST: Final = Path("result")
+_WORK: Final = ".profile"
+_NUMBER: Final = re.compile(r"\.(\d{1,9})", re.ASCII)
+#: Seconds in which another npuperf has made its folder, too.
+_MAKING: Final = 5.0
 
 
 class RunFolder:
     """Where a run keeps its things: ``manifest`` says what is known about it, ``export_log`` what the exporters said.
 
     ``raw`` holds what the profilers wrote; ``work`` is npuperf's own: ``plan`` for the agent, ``status`` of every
-    process, ``stop`` (a file whose presence ends recording), and the program's ``exit_status`` from below msprof.
+    process, ``stop`` (a file whose presence ends recording; until then it is called ``go_on``, because a name can be
+    changed on a full disk), the program's ``exit_status`` from below msprof, and ``exporting``, which names the raw
+    data whose export has begun and not ended. ``lock`` is held while the run is made, ``export_lock`` by who exports.
     """
 
     def __init__(self, path: Path) -> None:
         self.path, self.shown = path, shown(path)  # the latter as it is called in a command
-        self.manifest, self.raw, self.work = path / MANIFEST, path / "raw", path / ".profile"
-        self.plan, self.status = self.work / "plan.json", self.work / "status"
-        self.stop, self.exit_status = self.work / "stop", self.work / "exit-status"
-        self.export_log = path / "export.log"
+        self.manifest, self.raw, self.work = path / MANIFEST, path / "raw", path / _WORK
+        self.plan, self.status, self.exporting = self.work / "plan.json", self.work / "status", self.work / "exporting"
+        self.stop, self.go_on, self.exit_status = self.work / "stop", self.work / "go-on", self.work / "exit-status"
+        self.export_log, self.beside_log = path / "export.log", self.work / "beside.log"
+        self.lock, self.export_lock = Lock(self.work / "lock"), Lock(self.work / "export-lock")
+
+    @property
+    def in_use(self) -> bool:
+        """Tell whether somebody is making or exporting this run."""
+        return any(lock.holder() is not None for lock in (self.lock, self.export_lock))
+
+
+def latest_run(first: Path = FIRST) -> Path:
+    """Return the run with the highest number that is not being made just now; ``first`` where there is no other."""
+    found = [path for _, path in _series(first) if path == first or _is_run(path)]
+    ended = [path for path in found if not RunFolder(path).in_use]
+    return (ended or found or [first])[-1]
+
+
+def next_run(first: Path = FIRST) -> Path:
+    """Return the folder for a new run: the first that no run came after, unless it recorded nothing."""
+    series = _series(first)
+    if not series:
+        return first
+    number, path = series[-1]
+    if not RunFolder(path).in_use and (_is_free(path) or (_is_run(path) and not _has_data(path))):
+        return path
+    return first.with_name(f"{first.name}.{number + 1}")
+
+
+def broken_off(folder: RunFolder) -> list[Message]:
+    """Say what nobody is at work on any more, and was not finished: npuperf was killed, or its disk was full."""
+    if folder.in_use:
+        return []
+    found, again = [], f"npuperf profile --export {for_shell(folder.shown)}"
+    if _stage(read_object(folder.manifest)) == "running":
+        found.append(say("{run}: this run was interrupted; {command} exports and reads what it recorded",
+                         run=folder.shown, command=again))  # fmt: skip
+    if folder.exporting.is_dir() and any(folder.exporting.iterdir()):
+        found.append(say("{run}: an export broke off, so its files may be incomplete; {command} exports anew",
+                         run=folder.shown, command=again))  # fmt: skip
+    return found
+
+
+def _stage(manifest: Mapping[str, object]) -> object:
+    """Return how far the program came, of a manifest that may be anybody's."""
+    stages = manifest.get("stages")
+    run = stages.get("run") if isinstance(stages, dict) else None
+    return run.get("status") if isinstance(run, dict) else None
 
 
 def check_free(path: Path, force: bool) -> None:
     """Raise UsageError when the folder holds something and may not be moved aside.
 
-    A run that recorded nothing may be.
+    A run that recorded nothing may be; one that somebody works on may not.
     """
-    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+    if _is_free(path):
         return
-    if not (path / MANIFEST).is_file():
+    if not _is_run(path):
         raise UsageError(say("{path}: exists and is not a run of npuperf", path=str(path)), hint=ELSEWHERE)
-    if not force and any(any((path / part).glob("*")) for part in ("raw", "tune")):
+    _check_unused(path)
+    if not force and _has_data(path):
         hint = say("choose another folder with -o, or let --force move this one to {path}", path=str(_aside(path)))
         raise UsageError(say("{path}: already holds a run", path=str(path)), hint=hint)
 
 
-def create(path: Path, force: bool) -> tuple[RunFolder, Path | None]:
-    """Make an empty run directory; a run that is there already is moved aside, and its new place returned."""
-    check_free(path, force)
-    moved = None
-    try:
-        if (path / MANIFEST).is_file():
-            moved = _aside(path)
-            path.rename(moved)
+def create(path: Path | None, force: bool) -> tuple[RunFolder, Path | None]:
+    """Make an empty run directory and take its lock; return it, and where a run that was there already lies now.
+
+    Without a path it is the next of the current folder's runs.
+    """
+    with _making_alone(path or FIRST):
+        path = path or next_run()
+        check_free(path, force)
+        moved = None
         folder = RunFolder(path.absolute())
-        for part in (folder.raw, folder.status):
-            part.mkdir(parents=True, exist_ok=True)
-        # torch_npu refuses to write where others may.
-        folder.raw.chmod(0o750 & folder.raw.stat().st_mode)
-    except OSError as error:
-        what = say("{path}: cannot be created: {why}", path=str(path), why=error.strerror or str(error))
-        raise InputError(what, hint=ELSEWHERE) from error
+        try:
+            if _is_run(path):
+                moved = _aside(path)
+                path.rename(moved)
+            folder.work.mkdir(parents=True)
+            taken = folder.lock.take()
+            folder.status.mkdir()
+            folder.raw.mkdir()
+            folder.go_on.touch()
+            # torch_npu refuses to write where others may.
+            folder.raw.chmod(0o750 & folder.raw.stat().st_mode)
+        except OSError as error:
+            folder.lock.release()
+            what = say("{path}: cannot be created: {why}", path=str(path), why=error.strerror or str(error))
+            raise InputError(what, hint=ELSEWHERE) from error
+        if not taken:
+            _check_unused(path)
     return folder, moved
 
 
@@ -73,9 +145,63 @@ def bytes_below(path: Path) -> int:
     return total
 
 
+def _series(first: Path) -> list[tuple[int, Path]]:
+    """Return what is called as runs are: result, result.1, result.2, …, by number."""
+    names = []
+    with suppress(OSError):
+        names = [p.name[len(first.name) :] for p in first.parent.iterdir() if p.name.startswith(first.name)]
+    numbers = [int(found[1]) for name in names if (found := _NUMBER.fullmatch(name))]
+    before = [(0, first)] if "" in names else []
+    return [*before, *((number, first.with_name(f"{first.name}.{number}")) for number in sorted(numbers))]
+
+
+def _is_run(path: Path) -> bool:
+    """Tell whether npuperf made a folder; without a manifest it was killed in its first moments."""
+    return (path / MANIFEST).is_file() or (path / _WORK).is_dir()
+
+
+def _is_free(path: Path) -> bool:
+    return not path.exists() or (path.is_dir() and not any(path.iterdir()))
+
+
+def _has_data(path: Path) -> bool:
+    return any(any((path / part).glob("*")) for part in ("raw", "tune"))
+
+
+def _check_unused(path: Path) -> None:
+    """Raise UsageError while somebody works on a run."""
+    folder = RunFolder(path)
+    for lock in (folder.lock, folder.export_lock):
+        holder = lock.holder()
+        if holder is not None:
+            what, hint = lock.refusal(holder, str(path))
+            raise UsageError(what, hint=hint or ELSEWHERE)
+
+
 def _aside(path: Path) -> Path:
-    """Return the first free name of result.1, result.2, …"""
+    """Return the first free name of result.old.1, result.old.2, …, which are never the latest run."""
     number = 1
-    while (candidate := path.with_name(f"{path.name}.{number}")).exists():
+    while (candidate := path.with_name(f"{path.name}.old.{number}")).exists():
         number += 1
     return candidate
+
+
+@contextmanager
+def _making_alone(path: Path) -> Iterator[None]:
+    """Let no other npuperf make a folder beside this one at the same time, where the file system can tell."""
+    opened, last = None, time.monotonic() + _MAKING
+    try:
+        with suppress(OSError, ImportError):
+            import fcntl
+
+            opened = os.open(path.absolute().parent, os.O_RDONLY)
+            while time.monotonic() < last:
+                try:
+                    fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    time.sleep(0.01)
+        yield
+    finally:
+        if opened is not None:
+            os.close(opened)

@@ -18,7 +18,8 @@ from npuperf import __version__
 from npuperf.cann import cann_version
 from npuperf.documents.base import SCHEMA_VERSION, Model, Tool
 from npuperf.documents.recorded import Exported, Overhead, ProcessStatus, Proof, Recorded
-from npuperf.files import write_atomically
+from npuperf.errors import InputError
+from npuperf.files import read_input, write_atomically
 from npuperf.messages import Message
 from npuperf.notes import read_object
 from npuperf.process import run_quietly
@@ -200,6 +201,6 @@ def _git_state(folder: Path) -> GitState | None:
 def _sha256(file: Path) -> str | None:
     """Return the digest of a file, None when it cannot be read."""
     try:
-        return hashlib.sha256(file.read_bytes()).hexdigest()
-    except OSError:
+        return hashlib.sha256(read_input(file)).hexdigest()
+    except InputError:
         return None

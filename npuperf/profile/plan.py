@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from npuperf.files import write_atomically
 from npuperf.profile.folder import RunFolder
 from npuperf.profile.request import METRICS, ProfileRequest, flag
 
@@ -153,4 +154,4 @@ def plan_of(request: ProfileRequest, folder: RunFolder) -> dict[str, object]:
 
 def write_plan(request: ProfileRequest, folder: RunFolder) -> None:
     """Write the document where the agent looks for it."""
-    folder.plan.write_text(json.dumps(plan_of(request, folder), indent=1), "utf-8")
+    write_atomically(folder.plan, json.dumps(plan_of(request, folder), indent=1))

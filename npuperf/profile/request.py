@@ -77,6 +77,8 @@ class RecordingOptions(msgspec.Struct, frozen=True, kw_only=True):
     communication: bool = True
     training_trace: bool = False
     msprof_arg: tuple[str, ...] = ()
+    stop_after: bool = False
+    export_early: bool = False
     given: tuple[str, ...] = ()
 
 
@@ -85,15 +87,17 @@ class ProfileRequest(RecordingOptions, frozen=True, kw_only=True):
 
     ``command`` are the words after the options, ``module`` what ``-m`` names. ``source`` is raw data to export in
     place of running a program; its own formats are made unless ``given`` has "export". ``python`` is the interpreter
-    for scripts and exports; ``force`` moves a run that is there aside.
+    for scripts and exports; ``output`` is the run directory (None: the next free of result, result.1, …); ``force``
+    moves a run that is there aside; ``export_timeout`` is in minutes (None: by the size of the data).
     """
 
     command: tuple[str, ...] = ()
     module: str | None = None
     source: Path | None = None
-    output: Path = Path("result")
+    output: Path | None = None
     force: bool = False
     python: str | None = None
+    export_timeout: float | None = None
     dry_run: bool = False
 
     def __post_init__(self) -> None:
@@ -105,6 +109,10 @@ class ProfileRequest(RecordingOptions, frozen=True, kw_only=True):
             raise UsageError(say("--dry-run shows how a program would be recorded; --export FOLDER runs none"))
         _check_engine(self)
         _check_level(self)
+        if self.whole_run and (self.stop_after or self.export_early):
+            what = say("{option}: with --whole-run recording ends with the program",
+                       option="--stop-after" if self.stop_after else "--export-early")  # fmt: skip
+            raise UsageError(what)
         if self.op_attr and self.export == "text":
             raise UsageError(say("--op-attr is kept in databases only"), hint=say("add --export db or --export both"))
         if self.mstx_include and self.mstx_exclude:
@@ -126,6 +134,7 @@ _ENGINES: Final[dict[str, tuple[str, ...]]] = {
     **dict.fromkeys(("host_sys", "sys_io", "sys_interconnection", "export"), ("torch", "msprof")),
     **dict.fromkeys(("aic_metrics", "l2_cache"), ("torch", "msprof", "e2e")),
     **dict.fromkeys(("wait", "active", "repeat", "step_on", "whole_run", "ranks"), ("torch", "cpu", "e2e")),
+    **dict.fromkeys(("stop_after", "export_early"), ("torch", "cpu", "e2e")),
     **dict.fromkeys(("acl_api", "task_time", "aicpu"), ("e2e", "msprof")),
     "training_trace": ("e2e",),
     "msprof_arg": ("msprof",),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from shlex import quote
 
 from npuperf.documents.recorded import Overhead, ProcessStatus, Proof, Recorded, RecordingPlan, Window
+from npuperf.escape import for_shell
 from npuperf.files import shown
 from npuperf.messages import Message, chain, ns, say, say_n, series, share, size
 from npuperf.render import View
@@ -18,7 +18,9 @@ def recorded(document: Recorded, view: View) -> Page:
     """Say what was recorded, what it cost, what to mind, what is next."""
     lines = [Line(line) for line in _recorded(document, view)]
     lines += [*warnings(document.warnings), *problem_lines(document)]
-    if document.program_status and not document.refused:
+    if document.stopped:
+        lines.append(Line(say("the program was ended after the recorded steps, as --stop-after asks")))
+    elif document.program_status and not document.refused:
         failed = say("the program failed with exit status {status}", status=document.program_status)
         lines.append(Line(failed, "bad"))
     return Page(lines=lines)
@@ -84,9 +86,8 @@ def _steps(steps: tuple[int, ...]) -> Message | None:
 
 def plan(document: RecordingPlan, view: View) -> Page:
     """Show what would be started, and how it would be recorded."""
-    command = " ".join(
-        [*(f"{name}={quote(value)}" for name, value in document.added.items()), *map(quote, document.argv)]
-    )
+    command = " ".join([*(f"{name}={for_shell(value)}" for name, value in document.added.items()),
+                        for_shell(*document.argv)])  # fmt: skip
     lines = [Line(command, "code"), Line(say("folder: {folder}", folder=document.folder), "code")]
     if document.engine != "msprof":
         lines.append(Line(say("records: {window}", window=_window(document.window)), "code"))

@@ -195,8 +195,9 @@ def test_a_run_is_never_overwritten(tmp_path: Path) -> None:
         folder, moved = create(tmp_path / "result", force=True)
         (folder.raw / "data").write_text(str(number))
         folder.manifest.write_text("{}")
-        assert moved == (tmp_path / f"result.{number}" if number else None)
-    assert [(tmp_path / f"result.{n}" / "raw" / "data").read_text() for n in (1, 2)] == ["0", "1"]
+        folder.lock.release()
+        assert moved == (tmp_path / f"result.old.{number}" if number else None)
+    assert [(tmp_path / f"result.old.{n}" / "raw" / "data").read_text() for n in (1, 2)] == ["0", "1"]
     with pytest.raises(UsageError, match=r"already holds a run"):
         check_free(tmp_path / "result", force=False)
     assert not (RunFolder(tmp_path / "result").raw.stat().st_mode & stat.S_IWOTH)
@@ -206,9 +207,11 @@ def test_a_run_that_recorded_nothing_is_in_nobody_s_way(tmp_path: Path) -> None:
     """But one with data, or with tuning runs, is."""
     folder, _ = create(tmp_path / "result", force=False)
     folder.manifest.write_text("{}")
+    folder.lock.release()
     again, moved = create(tmp_path / "result", force=False)
-    assert moved == tmp_path / "result.1" and again.path == tmp_path / "result"
+    assert moved == tmp_path / "result.old.1" and again.path == tmp_path / "result"
     again.manifest.write_text("{}")
+    again.lock.release()
     (again.path / "tune" / "20260101").mkdir(parents=True)
     with pytest.raises(UsageError, match="already holds a run"):
         create(tmp_path / "result", force=False)

@@ -10,10 +10,12 @@ import pytest
 
 from npuperf.documents.recorded import ProcessStatus, StepTimes
 from npuperf.messages import Message, say
+from npuperf.profile.evidence import RecordingJob, Tell
 from npuperf.profile.folder import create
-from npuperf.profile.processes import Watch, read_all
+from npuperf.profile.processes import read_all
 from npuperf.profile.remarks import overhead_of, remarks, why_nothing
 from npuperf.profile.request import ProfileRequest
+from npuperf.profile.watch import Watch
 
 
 def process(**news: Any) -> ProcessStatus:
@@ -64,10 +66,14 @@ def test_why_there_is_nothing(processes: list[dict[str, Any]], asked: ProfileReq
     assert words in f"{problem.what!s} {problem.hint!s}"
 
 
+def job(request: ProfileRequest, said: Tell | None = None) -> RecordingJob:
+    return RecordingJob(request, {}, said or (lambda _: None), said, keep_recording=False)
+
+
 def test_progress_is_told_once_per_phase(tmp_path: Path) -> None:
     folder, _ = create(tmp_path / "result", force=False)
     said: list[Message] = []
-    watch = Watch(folder, ProfileRequest(), said.append)
+    watch = Watch(folder, job(ProfileRequest(), said.append))
     states = [
         ("waiting", 4, []),
         ("waiting", 5, []),
@@ -94,15 +100,15 @@ def test_data_that_is_found_too_large_only_at_the_end(tmp_path: Path) -> None:
     folder, _ = create(tmp_path / "result", force=False)
     (folder.raw / "data").write_bytes(bytes(3000))
     process = ProcessStatus(state="recorded", pid=1, host="h")
-    assert Watch(folder, ProfileRequest(max_size=3000), None).found([process]) == []
-    (line,) = Watch(folder, ProfileRequest(max_size=2048), None).found([process])
+    assert Watch(folder, job(ProfileRequest(max_size=3000))).found([process]) == []
+    (line,) = Watch(folder, job(ProfileRequest(max_size=2048))).found([process])
     assert str(line).startswith("the data has grown to 2.9 KiB, more than --max-size 2.0 KiB; recording had ended")
 
 
 def test_data_that_is_found_too_large_in_time(tmp_path: Path) -> None:
     folder, _ = create(tmp_path / "result", force=False)
     (folder.raw / "data").write_bytes(bytes(3000))
-    watch = Watch(folder, ProfileRequest(max_size=2048), None)
+    watch = Watch(folder, job(ProfileRequest(max_size=2048)))
     watch.tick()
     assert folder.stop.exists()
     (line,) = watch.found([ProcessStatus(state="recorded", pid=1, host="h", stopped=3)])
