@@ -1,11 +1,16 @@
 """``npuperf`` and ``python -m npuperf``."""
 
+import os
+
 
 def main() -> None:
     """Run the program."""
-    from npuperf.cli import main as run  # not where this is loaded: workers load it again, and have no command line
+    try:
+        from npuperf.cli import main as run  # not where this is loaded: workers load it again, without a command line
 
-    run()
+        run()
+    except KeyboardInterrupt:  # before or after what says it in words
+        os._exit(130)
 
 
 if __name__ == "__main__":

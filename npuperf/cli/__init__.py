@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -20,6 +21,9 @@ from npuperf.cli.streams import outlast_readers
 from npuperf.errors import ExitCode, NpuperfError, with_hint
 from npuperf.messages import Message, say
 from npuperf.render.language import text
+
+#: The base of all that the framework raises for a command line; its module depends on the release.
+_FrameworkError: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 
 app = typer.Typer(
     name="npuperf",
@@ -62,9 +66,28 @@ def _errors_said(*, debug: bool = False) -> Iterator[None]:
     except NpuperfError as error:
         _stop(error.message, error.exit_code, debug)
     except Exception as error:
-        what = say("internal error: {name}: {error}", name=type(error).__name__, error=str(error))
-        shown, hidden = say("report what is shown above"), say("run again with --debug and report what it shows")
-        _stop(with_hint(what, shown if debug else hidden), ExitCode.INTERNAL, debug)
+        if isinstance(error, FileNotFoundError) and not _somewhere():
+            gone = say("the current folder does not exist any more")
+            _stop(with_hint(gone, say("go to one that does")), ExitCode.INPUT, debug)
+        _stop(_internal(error), ExitCode.INTERNAL, debug)
+
+
+def _somewhere() -> bool:
+    try:
+        return Path.cwd().is_dir()
+    except OSError:
+        return False
+
+
+def _internal(error: Exception) -> Message:
+    """Say that it is our fault, and where the report of it lies."""
+    from npuperf.cli.crash import keep_report
+
+    what = say("internal error: {name}: {error}", name=type(error).__name__, error=str(error))
+    kept = keep_report(error, sys.argv[1:])
+    if kept is None:
+        return with_hint(what, say("run again with --debug and report what it shows"))
+    return with_hint(what, say("report it with {file}, which has nothing of your data", file=str(kept)))
 
 
 def _stop(message: Message, code: ExitCode, debug: bool) -> NoReturn:
@@ -101,11 +124,24 @@ def _global(
     """Options that every command shares."""
 
 
+def _command_line() -> int:
+    """Carry out what was typed; return the exit status. Raises NpuperfError for what cannot be."""
+    try:
+        return app(standalone_mode=False) or ExitCode.DONE
+    except _FrameworkError as error:
+        if type(error).__name__ != "NoArgsIsHelpError":
+            from npuperf.cli.wording import in_our_words
+
+            raise in_our_words(error) from error
+        error.show()
+        return ExitCode.USAGE
+
+
 def main() -> None:
     """Run the program."""
     outlast_readers()
     with _errors_said():
         try:
-            app()
+            sys.exit(_command_line())
         finally:
             sys.stdout.flush()  # a full disk can still be said now; at Python's own end it would be too late

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
@@ -11,6 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from npuperf.cli.sparing import spare
+from npuperf.cli.streams import terminal_width
 from npuperf.messages import Message, chain, say
 from npuperf.render import FORMATS, unknown
 from npuperf.render.language import text
@@ -36,7 +36,7 @@ EXIT_CODES: Final = text(
 
 def context_settings(**more: Any) -> dict[str, Any]:
     """Return what all commands have in common."""
-    return {"max_content_width": shutil.get_terminal_size().columns, "help_option_names": ["-h", "--help"], **more}
+    return {"max_content_width": terminal_width(), "help_option_names": ["-h", "--help"], **more}
 
 
 def option(panel: str, help: Message, *names: str, metavar: str | None = None, **more: Any) -> Any:
@@ -92,6 +92,12 @@ class Verb(TyperCommand):
 
 class Commands(TyperGroup):
     """All commands, and the options that come before them."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that is meant. Raises UsageError with the nearest where there is none."""
+        if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            raise unknown(say("{name}: no such command", name=args[0]), args[0], list(self.commands))
+        return super().resolve_command(ctx, args)
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters, --help among them."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from pathlib import Path
 from typing import NoReturn
@@ -12,6 +11,7 @@ import typer
 from msgspec import Struct
 
 from npuperf.cli.progress import tell, tell_line
+from npuperf.cli.streams import terminal_width
 from npuperf.documents.analysis import Result
 from npuperf.documents.document import Document
 from npuperf.errors import UsageError
@@ -65,7 +65,7 @@ class Output(Struct, frozen=True):
 
     def _view(self) -> View:
         on_terminal = self.file is None and sys.stdout.isatty() and "NO_COLOR" not in os.environ
-        width = shutil.get_terminal_size().columns if self.file is None else 120
+        width = terminal_width() if self.file is None else 120
         return View(full=self.full, top=self.top, table=self.table, width=width, colour=on_terminal)
 
 

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+import typer
+
 #: Longer numbers than anybody counts to are typer's.
 _DIGITS: Final = 9
 _NOT_SURE: Final = object()
@@ -19,7 +21,7 @@ _NOT_SURE: Final = object()
 def spare(parameters: list[Any]) -> list[Any]:
     """Return the parameters, for which typer builds a converter only when a value needs it.
 
-    What is wrong with a value is said by typer alone. Its releases without this method have nothing to be spared.
+    Whether a value is wrong is for typer to say. Its releases without this method have nothing to be spared.
     """
     for parameter in parameters:
         build = getattr(parameter, "get_runtime_param", None)
@@ -42,7 +44,21 @@ class _Converter:
         if value is None:
             return () if param.multiple or param.nargs == -1 else None
         known = _right(value, param)
-        return self._build().coerce(value, param=param, ctx=ctx) if known is _NOT_SURE else known
+        if known is not _NOT_SURE:
+            return known
+        wanted = param.type_descriptor.annotation
+        if wanted is Path and value == "":  # which would be the current folder
+            raise _refused(param, value, wanted)
+        try:
+            return self._build().coerce(value, param=param, ctx=ctx)
+        except typer.BadParameter as error:
+            raise _refused(param, value, wanted, error.message) from error
+
+
+def _refused(*what: Any) -> Exception:
+    from npuperf.cli.wording import bad_value  # rarely wanted
+
+    return bad_value(*what)
 
 
 def _right(value: Any, param: Any) -> Any:
@@ -53,7 +69,7 @@ def _right(value: Any, param: Any) -> Any:
         return list(value) if texts else _NOT_SURE
     if wanted is int and isinstance(value, str):
         return _number(value, param.min, param.max)
-    if wanted is Path and isinstance(value, str | Path):
+    if wanted is Path and isinstance(value, str | Path) and value != "":
         return Path(value) if not os.path.exists(value) or os.access(value, os.R_OK) else _NOT_SURE  # noqa: PTH110
     return value if type(value) is wanted else _NOT_SURE
 

@@ -1,9 +1,11 @@
-"""Output that nobody takes any more: whoever read it has left (head, less), or the disk is full."""
+"""The ways out of the process, in whatever state: readers that left, full disks, poor encodings, odd widths."""
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -15,6 +17,19 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _STDOUT = 1
+#: Columns that a report can be read in; narrower or wider is taken for a mistake of whoever set COLUMNS.
+_LEAST_COLUMNS, _MOST_COLUMNS = 20, 1000
+#: What our own sentences and pictures have beyond ASCII, for encodings that lack it.
+_PLAIN = {
+    **dict(zip("µ−–·×▁▂▃▄▅▆▇█▓", "u--|x__--==##+", strict=True)),
+    "→": "->",
+    "…": "...",
+    "≥": ">=",
+    "≤": "<=",
+    "Σ": "sum ",
+    "√": "sqrt ",
+}
+_IN_PLAIN_LETTERS = "npuperf-plain"
 
 
 class _Outlet(io.FileIO):
@@ -39,12 +54,35 @@ class _Outlet(io.FileIO):
 
 
 def outlast_readers() -> None:
-    """Let nothing fail because nobody reads our stdout or stderr any more, or because they were closed before us."""
+    """Let nothing fail because nobody reads our stdout or stderr any more, or because they were closed before us.
+
+    An absurd COLUMNS is dropped: libraries read it without a doubt.
+    """
+    codecs.register_error(_IN_PLAIN_LETTERS, _in_plain_letters)
+    if not _is_width(os.environ.get("COLUMNS", "")):
+        os.environ.pop("COLUMNS", None)
     # Others than the process's own are a test's or a notebook's; they stay.
     if sys.stdout is sys.__stdout__:
         sys.stdout = _outlet(sys.stdout)
     if sys.stderr is sys.__stderr__:
         sys.stderr = _outlet(sys.stderr)
+
+
+def terminal_width() -> int:
+    """Return how many columns a report may have."""
+    return min(max(shutil.get_terminal_size().columns, _LEAST_COLUMNS), _MOST_COLUMNS)
+
+
+def _is_width(columns: str) -> bool:
+    digits = columns.isascii() and columns.isdecimal() and len(columns) <= len(str(_MOST_COLUMNS))
+    return digits and _LEAST_COLUMNS <= int(columns) <= _MOST_COLUMNS
+
+
+def _in_plain_letters(error: UnicodeError) -> tuple[str, int]:
+    """Write what an encoding lacks so that it can still be read; what we know no letters for becomes "?"."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(_PLAIN.get(letter, "?") for letter in error.object[error.start : error.end]), error.end
 
 
 def _outlet(stream: TextIO | None) -> TextIO:
@@ -55,7 +93,7 @@ def _outlet(stream: TextIO | None) -> TextIO:
     return io.TextIOWrapper(
         out if stream.write_through else io.BufferedWriter(out),
         stream.encoding,
-        "replace",  # rather a question mark than no report
+        _IN_PLAIN_LETTERS,
         line_buffering=stream.line_buffering,
         write_through=stream.write_through,
     )
