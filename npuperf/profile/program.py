@@ -13,6 +13,7 @@ from typing import Final
 
 from npuperf.documents.recorded import RecordingPlan, Setting, Window
 from npuperf.errors import InputError, UsageError
+from npuperf.files import open_input
 from npuperf.messages import Message, say, say_n, series
 from npuperf.model.environment import is_kept
 from npuperf.profile.folder import RunFolder
@@ -109,8 +110,8 @@ def resolve(words: Sequence[str], module: str | None = None, python: str | None 
 
 def _starter(file: Path, python: str | None) -> tuple[str, ...]:
     """Return what a file needs before its name."""
-    with file.open("rb") as opened:
-        line = opened.readline(200)
+    with open_input(file) as opened:
+        line = opened.read(200).partition(b"\n")[0]
     shebang = line.startswith(b"#!")
     if file.suffix in (".py", ".pyc", ".pyz") or (shebang and b"python" in line and not os.access(file, os.X_OK)):
         return (find_python(python),)

@@ -15,6 +15,7 @@ import msgspec
 from npuperf.cann import find_program, set_env_script
 from npuperf.errors import InputError, UsageError
 from npuperf.escape import for_shell
+from npuperf.files import read_input
 from npuperf.messages import Message, say, series
 
 JobMode = Literal["op", "subgraph"]
@@ -148,7 +149,7 @@ def _model(model: Path, weight: Path | None) -> ModelFile:
 def _is_tensorflow(words: Sequence[str]) -> bool:
     """Tell by the first script of a command whether TensorFlow's adapter runs it."""
     script = next((Path(w) for w in words if w.endswith(".py") and Path(w).is_file()), None)
-    return bool(script and _TENSORFLOW.search(script.read_text("utf-8", "replace")))
+    return bool(script and _TENSORFLOW.search(read_input(script).decode("utf-8", "replace")))
 
 
 def find_aoe(environment: Mapping[str, str]) -> str:

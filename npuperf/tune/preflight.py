@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -14,6 +15,8 @@ import psutil
 
 from npuperf.cann import cann_version, roots, set_env_script
 from npuperf.documents.tuning import Check, CheckStatus
+from npuperf.errors import InputError
+from npuperf.files import read_input
 from npuperf.messages import Message, chain, say, say_n, series, share, size
 from npuperf.model.chip import product_of_soc
 from npuperf.tune.bank import read_bank
@@ -272,10 +275,8 @@ def tuning_parallel(environment: Mapping[str, str]) -> int:
     for root in roots(environment):
         for place in ("tools/aoe/conf/aoe.ini", "conf/aoe.ini"):
             file = Path(root, place)
-            if file.is_file():
-                found = re.search(
-                    r"^\s*TUNING_PARALLEL_NUM\s*=\s*(\d+)", file.read_text("utf-8", "replace"), re.MULTILINE
-                )
+            with suppress(InputError):
+                found = re.search(rb"^\s*TUNING_PARALLEL_NUM\s*=\s*(\d+)", read_input(file), re.MULTILINE)
                 return int(found[1]) if found else _TPN
     return _TPN
 

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from npuperf.documents.tuning import Check, CheckStatus
+from npuperf.errors import InputError
+from npuperf.files import open_input
 from npuperf.messages import Message, say, series
 from npuperf.tune.job import Script, TuningJob
 
@@ -61,9 +63,9 @@ def _files(script: Script) -> list[Path]:
 
 def _text(file: Path) -> str | None:
     try:
-        with file.open("rb") as opened:
+        with open_input(file) as opened:
             return opened.read(_LARGEST).decode("utf-8", "replace")
-    except OSError:
+    except InputError:
         return None
 
 

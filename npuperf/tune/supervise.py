@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from npuperf.documents.tuning import Tuning
 from npuperf.errors import InputError
+from npuperf.files import read_input
 from npuperf.messages import Message, factor, say, say_n
 from npuperf.process import Detached, end_all, run_logged
 from npuperf.tune.job import ADAPTER_FINISHED, FINISHED, TuningProgram
@@ -250,8 +251,8 @@ def _with_earlier(found: Tuning, earlier: Tuning) -> Tuning:
 def output(folder: Path) -> str:
     """Return what the program that ran last has printed; empty if nothing."""
     try:
-        text = (folder / LOG).read_text("utf-8", "replace")
-    except OSError:
+        text = read_input(folder / LOG).decode("utf-8", "replace")
+    except InputError:
         return ""
     return text.rpartition(_BEGINS)[2].partition("\n")[2]
 
