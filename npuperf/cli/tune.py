@@ -27,6 +27,7 @@ from npuperf.cli.options import (
     typed,
 )
 from npuperf.cli.recipes import RecipeOption
+from npuperf.cli.run_chosen import run_chosen
 from npuperf.messages import Message, say
 
 NAME: Final = "tune"
@@ -156,6 +157,7 @@ def tune(
 
     out = Output(format_, output, force, top=top, table=table)
     out.check(Tuning)
+    run_chosen(ctx, "run", run)
     by_recipe = frozenset(name for name in ctx.params if given(ctx, name) and not typed(ctx, name))
     request = requested(ctx, TuneRequest, top_given=given(ctx, "top"), by_recipe=by_recipe)
 
