@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import runpy
 import sys
+import types
 
 
 def main() -> None:
@@ -29,8 +30,20 @@ def main() -> None:
     torch.npu.set_aoe(dump)
     if as_module:
         runpy.run_module(program[0], run_name="__main__", alter_sys=True)
-    else:
+    elif os.path.isdir(program[0]):
         runpy.run_path(program[0], run_name="__main__")
+    else:
+        become(program[0])
+
+
+def become(file: str) -> None:
+    """Run a file as __main__: runpy would give it a relative ``__file__``, and this module back at its end."""
+    module = types.ModuleType("__main__")
+    module.__file__ = os.path.abspath(file)
+    with open(file, "rb") as opened:
+        code = compile(opened.read(), module.__file__, "exec")
+    sys.modules["__main__"] = module
+    exec(code, module.__dict__)
 
 
 if __name__ == "__main__":

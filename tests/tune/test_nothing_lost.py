@@ -1,0 +1,250 @@
+"""Nothing is tuned twice, nothing that was tuned is lost, and nothing is left running: deaths and full disks."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any
+
+import psutil
+import pytest
+from aoe_results import ROOT
+from conftest import Done
+from workplace import OP, Place, bank, document, dumping_modules, lines, record, said, start, tuning_children
+
+import npuperf.files
+from npuperf.process import carriers
+from npuperf.tune import state
+
+
+def ended(place: Place) -> None:
+    """Wait until the stand-in has ended by itself."""
+    deadline = time.monotonic() + 30
+    while tuning_children(place):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def left_running(place: Place) -> list[int]:
+    return [one.pid for run in place.runs for one in carriers(state.MARK, str(run))]
+
+
+def test_what_finished_while_nobody_watched_is_read(place: Place) -> None:
+    """npuperf is killed, aoe ends by itself: --resume starts nothing, and gates see the result."""
+    child = start(place, *OP, FAKE_AOE_SECONDS="1.5", FAKE_AOE_OPS="8")
+    child.kill()
+    child.communicate()
+    ended(place)
+    done = place.run("--resume", "--fail-on", "added<1", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    found = document(done)
+    assert (found["status"], len(found["entries"]), len(place.calls())) == ("successful", 8, 1)
+    assert "finished while npuperf was not running" in said(done) and found["bank"]["records_before"] == 0
+    assert place.run("--resume").returncode == 3  # it is done now
+
+
+def test_what_did_not_finish_is_tuned_again(place: Place) -> None:
+    """Both are killed: the result says incomplete, and the output has no last words."""
+    child = start(place, *OP, FAKE_AOE_SECONDS="9", FAKE_AOE_OPS="30")
+    child.kill()
+    child.communicate()
+    for process in tuning_children(place):
+        process.kill()
+    done = place.run("--resume", "--format", "json", FAKE_AOE_OPS="30")
+    assert done.returncode == 0 and len(place.calls()) == 2
+    assert len(document(done)["entries"]) == 30
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_all_and_says_so(place: Place, number: signal.Signals) -> None:
+    """aoe, what it started, and what left its session and its family; the state is kept for --resume."""
+    aoe = place.bin / "aoe"
+    forks = (
+        "import subprocess, sys\n"
+        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], start_new_session=True)\n"
+        "subprocess.run([sys.executable, '-c', \"import subprocess, sys; "
+        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\"])\n"
+    )
+    aoe.write_text(aoe.read_text().replace("\nimport json", f"\n{forks}import json", 1))
+    child = start(place, *OP, FAKE_AOE_SECONDS="30", FAKE_AOE_OPS="100")
+    assert len(left_running(place)) == 3
+    child.send_signal(number)
+    _, err = child.communicate(timeout=30)
+    assert child.returncode == 130 and "Traceback" not in err
+    assert f"{number.name}: all that was started is ended" in err and "--resume continues" in err
+    assert left_running(place) == []
+    assert (place.state()["status"], place.state()["problem"]) == ("failed", "interrupted")
+    aoe.write_text(aoe.read_text().replace(forks, ""))
+    assert place.run("--resume").returncode == 0
+
+
+def test_many_signals_leave_nothing(place: Place) -> None:
+    """An impatient person: aoe, which ignores SIGTERM, is killed all the same, and the result kept."""
+    aoe = place.bin / "aoe"
+    deaf = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    aoe.write_text(aoe.read_text().replace("\nimport json", f"\n{deaf}import json", 1))
+    child = start(place, *OP, FAKE_AOE_SECONDS="60", FAKE_AOE_OPS="200")
+    for _ in range(5):
+        child.send_signal(signal.SIGINT)
+        child.send_signal(signal.SIGTERM)
+        time.sleep(0.1)
+    _, err = child.communicate(timeout=30)
+    assert child.returncode == 130 and "Traceback" not in err and left_running(place) == []
+    assert json.loads((place.runs[-1] / "diff.json").read_text())["entries"]
+
+
+def test_a_program_that_nobody_noted_is_found(place: Place) -> None:
+    """As when npuperf is killed between starting aoe and writing its number down: it is waited for, not doubled."""
+    child = start(place, *OP, FAKE_AOE_SECONDS="2", FAKE_AOE_OPS="12")
+    child.kill()
+    child.communicate()
+    noted = place.state()
+    del noted["program"]
+    (place.runs[-1] / "state.json").write_text(json.dumps(noted))
+    assert place.run("--rollback").returncode == 2
+    done = place.run("--resume", "--format", "json")
+    assert done.returncode == 0 and "is still running: waiting for it" in done.stderr
+    assert len(place.calls()) == 1 and len(document(done)["entries"]) == 12
+
+
+def test_what_a_killed_aoe_left_is_ended(place: Place) -> None:
+    """Its compilers, which it could not end any more."""
+    aoe = place.bin / "aoe"
+    forks = "import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+    aoe.write_text(aoe.read_text().replace("\nimport json", f"\n{forks}import json", 1))
+    child = start(place, *OP, FAKE_AOE_SECONDS="30")
+    for victim in (child, *tuning_children(place)):
+        victim.kill()
+    child.communicate()
+    assert len(left_running(place)) == 1
+    aoe.write_text(aoe.read_text().replace(forks, ""))
+    done = place.run("--resume")
+    assert done.returncode == 0 and "ended 1 process that an earlier attempt" in done.stderr
+    assert left_running(place) == []
+    aoe.write_text(aoe.read_text().replace("\nimport json", f"\n{forks}import json", 1))
+    assert place.run(*OP, FAKE_AOE_FAIL="kill").returncode == 5
+    assert left_running(place) == []
+
+
+def test_a_finished_dump_is_not_made_again(place: Place) -> None:
+    """aoe failed after the program had dumped: --resume starts aoe alone."""
+    (place.root / "train.py").write_text("import torch\nopen('ran', 'a').write('x')\n")
+    where = {"PYTHONPATH": f"{ROOT}:{dumping_modules(place.root / 'modules')}", "DUMPS": "1"}
+    done = place.run("--mode", "op", "--", sys.executable, "train.py", FAKE_AOE_FAIL="kill", **where)
+    assert done.returncode == 5
+    assert place.run("--resume", **where).returncode == 0
+    assert (place.root / "ran").read_text() == "x" and len(place.calls()) == 2
+
+
+def test_a_run_that_dumped_nothing_is_passed_over(place: Place) -> None:
+    """It tuned nothing, so it is not the run that --rollback and --verify speak of."""
+    where = bank(place.root / "bank", [record(5, 50)])
+    assert place.run(*OP, "--bank", "bank").returncode == 0
+    (place.root / "train.py").write_text("import torch\n")
+    path = f"{ROOT}:{dumping_modules(place.root / 'modules')}"
+    empty = place.run("--mode", "op", "--bank", "bank", "--", sys.executable, "train.py", PYTHONPATH=path)
+    assert empty.returncode == 3 and len(place.runs) == 2
+    verified = place.run("--verify", "--", sys.executable, "none.py")
+    assert f"{place.runs[0].name} is the last run that did" in said(verified)
+    assert "no result" not in said(verified)
+    done = place.run("--rollback")
+    assert done.returncode == 0 and f"{place.runs[1].name} tuned nothing" in said(done)
+    assert lines(where) == {5: 50}
+
+
+def test_subgraphs_that_failed_are_no_success(place: Place) -> None:
+    """aoe says that it finished; its result has no section SGAT, which means failure (the vendor's guide)."""
+    aoe = place.bin / "aoe"
+    text = aoe.read_text()
+    aoe.write_text(text.replace('([] if job == "1" and status == "failed" else [body])', "[]"))
+    assert aoe.read_text() != text
+    done = place.run("--mode", "subgraph", "--model", "net.onnx", "--soc", "Ascend310P3", "--format", "json",
+                     FAKE_CANN_SOC="Ascend310P3")  # fmt: skip
+    assert done.returncode == 5 and document(done)["status"] == "failed"
+    assert "the tuning of subgraphs failed" in said(done) and place.state()["status"] == "failed"
+    again = place.run("--from", place.runs[0], "--format", "json")
+    assert document(again)["status"] == "failed"
+
+
+def full_disk(place: Place, *arguments: object, after: str, **extra: str) -> Done:
+    """Tune on a disk that is full as soon as a file that matches ``after`` exists."""
+    real = tempfile.NamedTemporaryFile
+
+    def made(*args: Any, **kwargs: Any) -> Any:
+        if list(place.root.glob(after)):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(*args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(npuperf.files.tempfile, "NamedTemporaryFile", made)
+        return place.run(*arguments, **extra)
+
+
+def test_a_full_disk_hides_no_result(place: Place) -> None:
+    """What cannot be written down is a warning; the run counts as unfinished, and is read once there is room."""
+    done = full_disk(place, *OP, "--format", "json", after="result/tune/*/aoe_result_*.json")
+    assert done.returncode == 0, done.stderr
+    found = document(done)
+    assert found["status"] == "successful" and len(found["entries"]) == 4
+    assert any("diff.json" in w and "No space left" in w for w in found["warnings"])
+    assert any("state.json" in w for w in found["warnings"])
+    again = place.run("--resume", "--format", "json")
+    assert again.returncode == 0 and len(place.calls()) == 1 and len(document(again)["entries"]) == 4
+    assert place.state()["status"] == "done"
+
+
+def test_a_disk_that_is_full_before_anything_is_begun(place: Place) -> None:
+    done = full_disk(place, *OP, after="net.onnx")
+    assert done.returncode == 3 and "No space left" in done.stderr and place.calls() == []
+
+
+def test_a_disk_that_fills_while_aoe_runs(place: Place) -> None:
+    """Its number cannot be noted: it goes on all the same."""
+    done = full_disk(place, *OP, "--format", "json", after="result/tune/*/aoe.log")
+    assert done.returncode == 0 and len(document(done)["entries"]) == 4
+
+
+def test_what_is_run_can_be_read(place: Place) -> None:
+    """The command that dumps operators is one that a person can read: a file and its arguments."""
+    (place.root / "train.py").write_text("import torch\n")
+    for words in (("train.py", "--lr", "1"), ("-m", "train", "--lr", "1")):
+        done = place.run("--mode", "op", "--dry-run", "--format", "json", "--", sys.executable, *words)
+        shell = document(done)["programs"][0]["shell"]
+        assert "dump_operators.py" in shell and shell.endswith(" ".join(words)) and ";" not in shell
+
+
+def test_the_dumped_program_sees_what_it_would_see_alone(place: Place) -> None:
+    """Arguments, search path, name and file: the same as under python, for files, links to them, and modules."""
+    show = "import sys, torch\nprint(__name__, __file__, sys.argv, sys.path[0], flush=True)\n"
+    (place.root / "sub").mkdir()
+    (place.root / "sub" / "train.py").write_text(show)
+    (place.root / "link.py").symlink_to("sub/train.py")
+    environment = place.environment(PYTHONPATH=str(dumping_modules(place.root / "modules")))
+    runner = ROOT / "npuperf" / "agent" / "dump_operators.py"
+    for words in (["sub/train.py", "-x"], ["link.py"], ["-m", "sub.train", "-m", "y"]):
+        said_ = [
+            subprocess.run([sys.executable, *before, *words], cwd=place.root, env=environment, capture_output=True,
+                           text=True, check=True).stdout
+            for before in ([], [str(runner), str(place.root / f"dump-{words[0]}-{len(words)}")])
+        ]  # fmt: skip
+        assert said_[0] == said_[1]
+    assert len(list(place.root.glob("dump-*"))) >= 1
+
+
+def test_strangers_are_not_ended(place: Place) -> None:
+    """Only what carries the run's folder is; others that sleep beside it go on."""
+    beside = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        child = start(place, *OP, FAKE_AOE_SECONDS="30")
+        child.send_signal(signal.SIGTERM)
+        child.communicate(timeout=30)
+        assert psutil.Process(beside.pid).status() != psutil.STATUS_ZOMBIE
+    finally:
+        beside.kill()
+        beside.wait()
