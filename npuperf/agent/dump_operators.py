@@ -12,6 +12,8 @@ import os
 import runpy
 import sys
 import types
+from importlib import import_module
+from typing import Any
 
 
 def main() -> None:
@@ -24,9 +26,8 @@ def main() -> None:
     if not getattr(sys.flags, "safe_path", False):
         sys.path[0] = os.getcwd() if as_module else os.path.dirname(os.path.realpath(program[0]))
     sys.argv = program
-    import torch
-    import torch_npu  # noqa: F401 - it makes torch.npu
-
+    torch: Any = import_module("torch")
+    import_module("torch_npu")  # which makes torch.npu
     torch.npu.set_aoe(dump)
     if as_module:
         runpy.run_module(program[0], run_name="__main__", alter_sys=True)

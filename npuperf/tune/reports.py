@@ -57,7 +57,7 @@ def without_section(reports: Sequence[Report], asked: Mode | None) -> None:
 
     ``asked``: what was to be tuned, None where only the other reports of the run can tell.
     """
-    known = set().union(*(report.modes for report in reports)) or {asked}
+    known: set[Mode | None] = {mode for report in reports for mode in report.modes} or {asked}
     for report in reports:
         if report.modes:
             continue

@@ -100,7 +100,7 @@ def _doubt(request: TuneRequest, begun: Path | None, state: State, found: Sequen
         return None
     else:
         known, where = recorded_by_us(request.run), request.run
-    shell = chain(*(program.shown() for program in found), by="\n  ")
+    shell = chain(*(say("{command}", command=program.shown()) for program in found), by="\n  ")
     return None if known else not_ours(where, shell)
 
 
