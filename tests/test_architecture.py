@@ -171,3 +171,58 @@ def test_places_to_add_something_exist() -> None:
         assert (ROOT / name).exists(), name
     for name, file in re.findall(r"`(\w+)` in `(npuperf/[\w/.]+\.py)`", rows):
         assert re.search(rf"^(def |class )?{name}\b", (ROOT / file).read_text("utf-8"), re.MULTILINE), (file, name)
+
+
+#: What reads without the door, and why it may.
+OWN_READING = {
+    "agent": "runs inside the user's program and knows nothing of npuperf",
+    "cache": "own entries and the user's own secret, looked at before they are opened",
+    "documents/schema.py": "ships with the package",
+    "advise/shipped.py": "ships with the package",
+    "render/language.py": "ships with the package",
+    "render/gathering.py": "for who develops npuperf, in the repository",
+    "files.py": "the door itself",
+    "cann.py": "lies below it, and reads where CANN is installed",
+}
+
+
+def reads(call: ast.Call) -> bool:
+    """Tell whether a call opens a file for reading, or reads one as a whole."""
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    if name in ("read_text", "read_bytes", "FileIO"):
+        return True
+    if name != "open":
+        return False
+    of_path = isinstance(call.func, ast.Attribute)  # else the mode is second
+    given = [*call.args[0 if of_path else 1 :], *(k.value for k in call.keywords if k.arg == "mode")]
+    modes = [value.value for value in given[:1] if isinstance(value, ast.Constant) and isinstance(value.value, str)]
+    text = any(k.arg in ("encoding", "errors", "newline") for k in call.keywords)
+    return "r" in modes[0] and "+" not in modes[0] if modes else text or not of_path
+
+
+def test_files_of_others_are_read_through_the_door() -> None:
+    """A pipe named like an input would be waited for, and what the system says would be an internal error."""
+    found = []
+    for _, path, tree in modules():
+        place = path.relative_to(PACKAGE)
+        if place.as_posix() not in OWN_READING and place.parts[0] not in OWN_READING:
+            found += [f"{place}:{n.lineno}" for n in ast.walk(tree) if isinstance(n, ast.Call) and reads(n)]
+    assert not found, "read with npuperf.files: open_input, open_lines, read_input, or npuperf.notes"
+
+
+def test_reading_is_recognised() -> None:
+    def tells(code: str) -> bool:
+        (call,) = [n for n in ast.walk(ast.parse(code)) if isinstance(n, ast.Call)]
+        return reads(call)
+
+    for code in ("open(p)", "open(p, 'rb')", "p.open('rb')", "p.open(encoding='x')", "p.read_text()", "io.FileIO(p)"):
+        assert tells(code), code
+    for code in (
+        "p.open('wb')",
+        "p.open('a', encoding='x')",
+        "open(p, 'w')",
+        "question.open()",
+        "p.open('r+b')",
+        "engine.open(1, 2)",
+    ):
+        assert not tells(code), code
