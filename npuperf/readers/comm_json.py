@@ -23,6 +23,7 @@ from npuperf.model.labels import I64, Labels
 from npuperf.readers.cells import nanoseconds
 from npuperf.readers.comm_names import operations
 from npuperf.readers.log import ReadLog
+from npuperf.readers.pieces import DAMAGED
 from npuperf.units import NS_PER_MS, NS_PER_US
 
 #: The exporter's own sums over all operations.
@@ -38,8 +39,6 @@ _KEY: Final = re.compile(
 _BRACE: Final = re.compile(rb"[{}]")
 _STEP: Final = re.compile(r"step\s*(\d{1,18})?")
 _SECTIONS: Final = ("p2p", "collective")
-#: What decoding raises.
-DAMAGED: Final = (msgspec.MsgspecError, UnicodeDecodeError)
 
 
 class _Times(msgspec.Struct, gc=False):
@@ -210,10 +209,10 @@ def _decode(data: bytes | Raw, found: _Columns) -> None:
 def _section(found: _Columns, step: int, section: str, value: Raw) -> None:
     try:
         found.add(step, section, _OPS.decode(value))
-    except msgspec.ValidationError:  # something in it is not of the kind it should be
+    except DAMAGED:  # something in it is not of the kind it should be
         try:
             ops = _OBJECT.decode(value)
-        except msgspec.ValidationError:
+        except DAMAGED:
             found.ops += 1
             return
         for name, op in ops.items():

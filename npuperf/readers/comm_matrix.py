@@ -21,9 +21,10 @@ from npuperf.model.communication import LinkUse, Operations
 from npuperf.model.groups import distinct
 from npuperf.model.labels import I64, Labels
 from npuperf.readers.comm_groups import GroupBook
-from npuperf.readers.comm_json import DAMAGED, objects_in, step_number
+from npuperf.readers.comm_json import objects_in, step_number
 from npuperf.readers.comm_names import type_of
 from npuperf.readers.log import ReadLog
+from npuperf.readers.pieces import DAMAGED
 from npuperf.units import NS_PER_MS
 
 _BYTES_PER_MB: Final = 1_000_000

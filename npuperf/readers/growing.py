@@ -165,7 +165,8 @@ def _by_float(text: pa.Array) -> I64 | None:
         return None
     ns = us.to_numpy(zero_copy_only=False) * NS_PER_US
     whole = np.rint(ns)
-    exact = (np.abs(ns) < _FLOAT_NS) & (np.abs(ns - whole) < _NEAR_HALF)
+    with np.errstate(invalid="ignore"):  # infinity less infinity: not exact
+        exact = (np.abs(ns) < _FLOAT_NS) & (np.abs(ns - whole) < _NEAR_HALF)
     if np.count_nonzero(exact) != len(ns) - us.null_count:
         return None
     return np.where(np.isnan(ns), NO_TIME, whole).astype(np.int64)

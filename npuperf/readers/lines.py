@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 import pyarrow as pa
 
@@ -18,6 +18,10 @@ from npuperf.readers.log import ReadLog
 _ROWS_AT_ONCE: Final = 50_000
 #: No row is longer: an open quote must not swallow the rest of the file.
 _LINES_OF_A_ROW: Final = 1000
+#: No line is longer, in characters: of such a one the rest is stepped over.
+_LONGEST_LINE: Final = 1 << 20
+#: Rows that could not be used are told one by one as far as these go; the others are counted.
+_TOLD: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,43 +59,53 @@ def _text_table(names: list[str], rows: list[list[str]]) -> pa.Table:
 
 @dataclass(slots=True)
 class _Losses:
-    """Rows that could not be used: the first few one by one, the rest counted."""
+    """Rows that could not be used: the first few one by one, of the rest how many, the first and the last."""
 
     path: Path
     log: ReadLog
-    rows: list[tuple[int, Message]] = field(default_factory=list)
+    told: list[tuple[int, Message]] = field(default_factory=list)
+    others: int = 0
+    first: int = 0
+    last: int = 0
 
     def add(self, row: int, reason: Message) -> None:
         """Note one row (1-based, the header is row 1)."""
-        self.rows.append((row, reason))
+        if len(self.told) < _TOLD:
+            self.told.append((row, reason))
+            return
+        self.first = self.first or row
+        self.others, self.last = self.others + 1, row
 
     def report(self) -> None:
         """Put what was noted into the log."""
-        for row, reason in self.rows[:3]:
+        for row, reason in self.told:
             self.log.lose(self.path, 1, say("row {row}: {reason}", row=row, reason=reason))
-        if len(self.rows) > 3:
-            first, last = self.rows[3][0], self.rows[-1][0]
-            reason = say("rows between {first} and {last}: damaged", first=first, last=last)
-            self.log.lose(self.path, len(self.rows) - 3, reason)
+        if self.others:
+            reason = say("rows between {first} and {last}: damaged", first=self.first, last=self.last)
+            self.log.lose(self.path, self.others, reason)
 
 
 def _rows(path: Path, form: Form, losses: _Losses) -> Iterator[list[str]]:
     width = form.width
     pending: list[str] = []
-    first = 0
+    first = quotes = 0
     with open_lines(path, form.encoding) as lines:
-        next(lines, None)
-        for number, line in enumerate(map(plain, lines), 2):
-            cells = _cells(line, form)
-            if len(cells) == width and line.count('"') % 2 == 0:
+        for number, line in enumerate(_lines(lines), 1):
+            if number == 1:
+                continue
+            if len(line) > _LONGEST_LINE:  # as far as it was read
+                losses.add(number, say("longer than {n} characters", n=_LONGEST_LINE))
+                continue
+            cells, own = _cells(line, form), line.count('"')
+            if len(cells) == width and own % 2 == 0:
                 if pending:
                     losses.add(first, say("a quote is not closed"))
                     pending = []
                 yield cells
                 continue
-            first = first if pending else number
+            first, quotes = (first, quotes + own) if pending else (number, own)
             pending.append(line)
-            if sum(part.count('"') for part in pending) % 2 and len(pending) < _LINES_OF_A_ROW:
+            if quotes % 2 and len(pending) < _LINES_OF_A_ROW and sum(map(len, pending)) < _LONGEST_LINE:
                 continue
             cells = _cells("\n".join(pending), form)
             if len(cells) == width:
@@ -101,6 +115,15 @@ def _rows(path: Path, form: Form, losses: _Losses) -> Iterator[list[str]]:
             pending = []
     if pending:
         losses.add(first, say("the file ends inside a quote"))
+
+
+def _lines(file: TextIO) -> Iterator[str]:
+    """Yield lines without what the csv module refuses; of a line that is too long no more than shows that."""
+    while line := file.readline(_LONGEST_LINE + 1):
+        rest = line
+        while len(rest) > _LONGEST_LINE and not rest.endswith("\n"):
+            rest = file.readline(_LONGEST_LINE + 1)
+        yield line if rest is not line else plain(line)
 
 
 def _cells(text: str, form: Form) -> list[str]:

@@ -8,22 +8,41 @@ broken events stand alone; those are counted and everything around them is kept.
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, NoReturn
 
 import msgspec
 
 from npuperf.errors import InputError
-from npuperf.messages import say
+from npuperf.messages import say, size
 from npuperf.readers.log import ReadLog
 from npuperf.readers.unpack import Ahead, open_unpacked, read_ahead
 
 #: Small enough that a piece stays in the processor's cache while its columns are taken out one by one.
 PIECE_BYTES: Final = 1 << 20
+#: No event is larger, bytes: what has no end within so many is damage, and stepped over.
+_MOST_EVENT: Final = 32 << 20
+#: An event comes within so many bytes, or never: a few bytes may be packed that unpack to anything.
+_MOST_BEFORE: Final = 256 << 20
+#: What stands before the events is looked at if it is not larger, bytes.
+_MOST_HEADER: Final = 8 << 20
+#: Bytes that may lie on both sides of a cut: the longest that is looked for.
+_SEAM: Final = 1 << 12
+#: Damaged events told one by one; the others are counted.
+_TOLD: Final = 3
+#: Brackets that are looked at for the end of a list.
+_BRACKETS: Final = 10_000
+_BLANK: Final = b" \t\r\n"
+_BETWEEN: Final = _BLANK + b","
 GAP: Final = re.compile(rb"\}\s*,\s*\{")
 _NAN: Final = re.compile(rb"([:\[,]\s*)-?(?:NaN|nan|Infinity|inf)\b")
 _HEAD: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
+_END: Final = re.compile(rb"\}\s*\]")
+
+#: What decoding raises, of what is nested deeply as well.
+DAMAGED: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 Scalar = int | str | float | bool | None
 
@@ -83,6 +102,8 @@ class FilePieces:
         self.header: dict[str, Any] = {}
         self.any_times = False
         self._offset = 0
+        self._damaged: list[int] = []
+        self._over = False
 
     def __iter__(self) -> Iterator[list[Event]]:
         with open_unpacked(self.path) as unpacked, read_ahead(unpacked, PIECE_BYTES) as file:
@@ -91,12 +112,46 @@ class FilePieces:
                 buffer = rest + block
                 cut, events = self._whole_events(buffer)
                 if cut < 0:  # no event ends here: a very large event, or damage
-                    rest = buffer
-                    continue
-                yield events
+                    cut, events = len(buffer) - len(buffer.lstrip(_BETWEEN)), []
+                    if len(buffer) - cut > _MOST_EVENT:
+                        cut, events, buffer = self._without_end(file, buffer)
+                if events:
+                    yield events
                 rest = buffer[cut:]
                 self._offset += cut
             yield self._last(rest)
+        self._tell_damaged()
+
+    def _without_end(self, file: BinaryIO | Ahead, buffer: bytes) -> tuple[int, list[Event], bytes]:
+        """Return what a large buffer begins with, an event before blanks or before the list's end, and how to go on."""
+        body = buffer.strip(_BETWEEN)
+        events = self._try(body) if body.endswith(b"}") else None
+        if events:
+            return len(buffer), events, buffer
+        closed = _END.search(buffer)
+        events = self._try(buffer[: closed.start() + 1]) if closed else None
+        if not events and body.strip(b"]}"):
+            self._damaged.append(self._offset)
+        return 0, events or [], self._next_gap(file, buffer)
+
+    def _next_gap(self, file: BinaryIO | Ahead, buffer: bytes) -> bytes:
+        """Read on to where an event begins behind another one, and return what was read from there on."""
+        skipped = len(buffer)
+        while block := self._read(file):
+            buffer = buffer[-_SEAM:] + block
+            gap = GAP.search(buffer)
+            if gap is not None:
+                self._offset += skipped + len(block) - (len(buffer) - gap.end() + 1)
+                return buffer[gap.end() - 1 :]
+            skipped += len(block)
+            if skipped > _MOST_BEFORE and isinstance(file, Ahead):
+                self.log.warn(
+                    say("{path}: no event in {size} from byte {offset} on; the rest of the packed file was not read",
+                        path=self._name, size=size(skipped), offset=self._offset)
+                )  # fmt: skip
+                self._over = True
+        self._offset += skipped
+        return b""
 
     def _more(self, file: BinaryIO | Ahead, size: int) -> bytes:
         """Read a block; where no event ended in ``size`` bytes, as many again: else they would be copied with each."""
@@ -109,7 +164,7 @@ class FilePieces:
         return file.read(PIECE_BYTES)
 
     def _read(self, file: BinaryIO | Ahead) -> bytes:
-        block = self._block(file)
+        block = b"" if self._over else self._block(file)
         if isinstance(file, Ahead):
             if not block and (damage := file.file.damage):
                 self.log.warn(say("{path}: the compressed file is damaged: {why}", path=self._name, why=damage))
@@ -119,25 +174,39 @@ class FilePieces:
 
     def _start(self, file: BinaryIO | Ahead) -> bytes:
         """Step over what stands before the first event."""
-        block = self._read(file).lstrip(b"\xef\xbb\xbf \t\r\n")
+        block = self._read(file).lstrip(b"\xef\xbb\xbf" + _BLANK)
+        read = len(block)
+        while not block and read <= _MOST_BEFORE and (more := self._read(file)):
+            read += len(more)
+            block = more.lstrip(_BLANK)
         if block.startswith(b"["):
             return block[1:]
-        found = _HEAD.search(block)
-        while not found and (more := self._read(file)):
-            block += more
+        blocks, found = [block], _HEAD.search(block)
+        while not found and read <= _MOST_BEFORE and (more := self._read(file)):
+            read += len(more)
+            blocks.append(more)
+            block = block[-_SEAM:] + more
             found = _HEAD.search(block)
+            if read > _MOST_HEADER:
+                del blocks[:-1]
         if not found:
-            raise InputError(
-                say("{path}: not a trace: neither a list of events nor an object with traceEvents", path=self._name),
-                hint=say("give a trace_view.json, msprof*.json or a PyTorch trace"),
-            )
-        self._keep_header(block[: found.start()] + b'"":0}')
+            self._refuse(read)
+        if read <= _MOST_HEADER:
+            whole = b"".join(blocks)
+            self._keep_header(whole[: len(whole) - len(block) + found.start()] + b'"":0}')
         return block[found.end() :]
+
+    def _refuse(self, read: int) -> NoReturn:
+        """Raise InputError for a file without a first event."""
+        what = say("{path}: not a trace: neither a list of events nor an object with traceEvents", path=self._name)
+        if read > _MOST_BEFORE:
+            what = say("{path}: not a trace: no event in its first {size}", path=self._name, size=size(read))
+        raise InputError(what, hint=say("give a trace_view.json, msprof*.json or a PyTorch trace"))
 
     def _keep_header(self, text: bytes) -> None:
         try:
             value = msgspec.json.decode(_NAN.sub(rb"\1null", text))
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except DAMAGED:
             return
         self.header |= {k: v for k, v in value.items() if k}
 
@@ -163,7 +232,7 @@ class FilePieces:
             return self._decode(text)
         except msgspec.ValidationError:
             self.any_times = True
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except DAMAGED:
             pass
         return self._forgiving(text)
 
@@ -176,11 +245,11 @@ class FilePieces:
         """Decode with any kind of time, and numbers that JSON does not have."""
         try:
             return self._decode(text)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except DAMAGED:
             plain, changed = _NAN.subn(rb"\1null", text)
         try:
             return self._decode(plain) if changed else None
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except DAMAGED:
             return None
 
     def _salvage_all(self, body: bytes) -> list[Event]:
@@ -208,8 +277,17 @@ class FilePieces:
         if events:
             return events
         if body.strip(b" \t\r\n,[]}"):
-            self.log.lose(self.path, 1, say("damaged event at byte {offset}", offset=offset))
+            self._damaged.append(offset)
         return []
+
+    def _tell_damaged(self) -> None:
+        """Report the damaged events: the first few one by one, the rest counted."""
+        for offset in self._damaged[:_TOLD]:
+            self.log.lose(self.path, 1, say("damaged event at byte {offset}", offset=offset))
+        others = self._damaged[_TOLD:]
+        if others:
+            reason = say("damaged events between byte {first} and {last}", first=others[0], last=others[-1])
+            self.log.lose(self.path, len(others), reason)
 
     def _last(self, rest: bytes) -> list[Event]:
         """Decode the tail, with or without its closing bracket and the keys behind it."""
@@ -249,12 +327,12 @@ class FilePieces:
 
 def _last_gap(buffer: bytes, end: int) -> tuple[int, int] | None:
     """Find the last ``}, {`` before ``end``: the position of the brace and that of the next event."""
-    at = end
-    while (brace := buffer.rfind(b"}", 0, at)) >= 0:
-        found = GAP.match(buffer, brace, end)
-        if found:
-            return brace, found.end() - 1
-        at = brace
+    window, start = _SEAM, end
+    while start > 0:
+        start = max(end - window, 0)
+        for last in deque(GAP.finditer(buffer, start, end), 1):
+            return last.start(), last.end() - 1
+        window *= 4
     return None
 
 
@@ -269,8 +347,9 @@ def _middle_gap(body: bytes) -> tuple[int, int] | None:
 def _closing_brackets(body: bytes) -> Iterator[int]:
     """Yield the positions of the last few ``]`` that follow an event (or an open list), last first."""
     at = len(body)
-    found = 0
-    while found < 8 and (at := body.rfind(b"]", 0, at)) >= 0:
+    found = looked = 0
+    while found < 8 and looked < _BRACKETS and (at := body.rfind(b"]", 0, at)) >= 0:
+        looked += 1
         before = body[max(0, at - 64) : at].rstrip()
         if before.endswith(b"}") or not before:
             found += 1

@@ -20,7 +20,7 @@ import pyarrow.csv as pv
 
 from npuperf.errors import InputError
 from npuperf.files import open_input
-from npuperf.messages import say, say_n, series
+from npuperf.messages import say, say_n, series, size
 from npuperf.model.columns import NULLS, ColumnNames, Kind, Place, locate, pmu_name
 from npuperf.model.labels import F32, I64, Labels, Mask
 from npuperf.model.tasks import NO_TIME, UNKNOWN
@@ -136,6 +136,9 @@ def _layout(path: Path, head: bytes, columns: tuple[ColumnNames, ...], pmu: bool
     headers, delimiter = _first_row(head)
     if not headers:
         raise InputError(say("{path}: row 1: the file is empty", path=str(path)))
+    if len(head) == HEAD_BYTES and b"\n" not in head:
+        raise InputError(say("{path}: row 1: not a table: its header is longer than {size}",
+                             path=str(path), size=size(HEAD_BYTES)))  # fmt: skip
     places = locate(headers, columns)
     taken = {p.index for found in places.values() for p in found}
     counters: dict[str, int] = {}

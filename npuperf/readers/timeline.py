@@ -25,7 +25,7 @@ from npuperf.readers.dialect import dialect_of
 from npuperf.readers.join import enclosing, match, match_keys, pick
 from npuperf.readers.trace import Links, Slices, Trace
 
-_STEP = re.compile(r"^ProfilerStep#(\d+)$")
+_STEP = re.compile(r"^ProfilerStep#(\d{1,18})$")
 _LABEL = re.compile(r"(?:NPU|GPU|XPU)\s*(\d+)")
 _RUNTIME = re.compile(r"_(runtime|driver)$")
 _COLLECTIVE = re.compile(r"nccl|rccl|hccl|xccl", re.IGNORECASE)

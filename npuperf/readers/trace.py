@@ -221,7 +221,7 @@ def _trace(found: list[Gathered], header: dict[str, Any]) -> Trace:
     flows = _flows(found, base)  # first: what they leave is less than what they are
     trace = Trace(_slices(found, base), flows, header=header)
     give_back()
-    for event in (event for part in found for event in part.meta):
+    for event in (event for part in found for event in part.meta.values()):
         pid, tid = integer(event.pid), integer(event.tid)
         args = event.args or Args()
         if event.name == "process_name" and args.label is not None:

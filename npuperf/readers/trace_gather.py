@@ -87,7 +87,7 @@ class Gathered:
     slices: PiecedColumns = field(default_factory=PiecedColumns)
     flows: PiecedColumns = field(default_factory=PiecedColumns)
     names: dict[str, list[str]] = field(default_factory=dict)
-    meta: list[Event] = field(default_factory=list)
+    meta: dict[tuple[object, ...], Event] = field(default_factory=dict)
     events: int = 0
     complete: int = 0
 
@@ -127,7 +127,7 @@ class Gatherer:
         self.found.events += len(events)
         complete = [e for e in events if e.ph == "X"]
         others = [e for e in events if e.ph != "X"]
-        self.found.meta += [e for e in others if e.ph == "M"]
+        self.found.meta |= {(e.name, e.pid, e.tid): e for e in others if e.ph == "M" and _names(e.args)}
         self._add_flows([e for e in others if e.cat in _ARROWS and e.ph in ("s", "f")])
         return self._add_slices(complete) if complete else 0
 
@@ -181,6 +181,11 @@ def _numbers(args: list[Args], kineto: bool) -> dict[str, I32 | I64]:
     part["stream"] = integers([a.stream for a in args])
     part["device"] = integers([a.device for a in args])
     return part
+
+
+def _names(args: Args | None) -> bool:
+    """Tell whether a metadata event names a process or thread, or its place."""
+    return args is not None and (args.label, args.labels, args.sort_index) != (None, None, None)
 
 
 def _is_telling(name: str) -> bool:

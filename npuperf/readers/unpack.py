@@ -87,11 +87,11 @@ def read_ahead(file: BinaryIO | Gunzip, size: int) -> Iterator[BinaryIO | Ahead]
 
 def _up_to_damage(unpack: Any, packed: bytes) -> bytes:
     """Decompress byte by byte, to lose nothing that comes before a damaged one."""
-    block = b""
+    blocks = []
     with contextlib.suppress(zlib.error):
         for i in range(len(packed)):
-            block += unpack.decompress(packed[i : i + 1])
-    return block
+            blocks.append(unpack.decompress(packed[i : i + 1]))
+    return b"".join(blocks)
 
 
 @contextlib.contextmanager
