@@ -1,0 +1,252 @@
+"""Exporting with a made-up msprof: half exports, time limits, words, full disks, and two at a time."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from npuperf.documents.recorded import Recorded
+from npuperf.messages import Message
+from npuperf.profile import export as exporting
+from npuperf.profile.export import without_steering
+from npuperf.profile.folder import RunFolder, broken_off, create
+from npuperf.profile.request import ProfileRequest
+from npuperf.profile.run import run
+
+ROOT = Path(__file__).resolve().parents[2]
+#: Ten kernels, 1 µs each, 2 µs apart.
+TABLE = "Op Name,OP Type,Task Type,Task Start Time(us),Task Duration(us),Stream ID\n"
+TABLE += "".join(f"k{i},Add,AI_VECTOR_CORE,{1000 + 2 * i}.000,1.000,1\n" for i in range(10))
+#: An msprof: the words and the behaviour are put in; --output names the PROF folder.
+MSPROF = f"""#!{sys.executable}
+import sys, time, os
+from pathlib import Path
+if "--help" in sys.argv: sys.exit(print("usage"))
+raw = Path(next(w for w in sys.argv if w.startswith("--output=")).partition("=")[2])
+table = raw / "mindstudio_profiler_output" / "op_summary_20260101000000.csv"
+TEXT = {TABLE!r}
+def write(text=TEXT):
+    table.parent.mkdir(exist_ok=True)
+    table.write_text(text)
+"""
+
+
+class Place:
+    """A run directory with raw data of msprof, and an msprof that does what a test says."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.said = root, list[str]()
+        folder, _ = create(root / "result", force=False)
+        folder.manifest.write_text('{"command": ["true"]}')
+        folder.lock.release()
+        self.folder = RunFolder(folder.path)
+        self.raw = self.folder.raw / "PROF_000001_20260101000000000_ABC"
+        (self.raw / "device_0").mkdir(parents=True)
+        (root / "bin").mkdir()
+        self.environment = {**os.environ, "PATH": f"{root / 'bin'}{os.pathsep}/usr/bin:/bin", "PYTHONPATH": str(ROOT)}
+
+    def msprof(self, code: str) -> None:
+        tool = self.root / "bin" / "msprof"
+        tool.write_text(MSPROF + code)
+        tool.chmod(0o755)
+
+    @property
+    def table(self) -> Path:
+        return self.raw / "mindstudio_profiler_output" / "op_summary_20260101000000.csv"
+
+    def export(self, timeout: float | None = None) -> Recorded:
+        def tell(message: Message) -> None:
+            self.said.append(str(message))
+
+        found = run(ProfileRequest(source=self.folder.path, export_timeout=timeout), self.environment, tell)
+        assert isinstance(found, Recorded)
+        return found
+
+    def start(self, *more: str) -> subprocess.Popen[str]:
+        """The same from a shell."""
+        call = [sys.executable, "-m", "npuperf", "profile", "--export", "result", *more]
+        return subprocess.Popen(
+            call, cwd=self.root, env=self.environment, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    monkeypatch.chdir(tmp_path)
+    return Place(tmp_path)
+
+
+def until(happened: Callable[[], object]) -> None:
+    last = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < last
+        time.sleep(0.02)
+
+
+def test_what_was_exported_is_proven_and_left_alone(place: Place) -> None:
+    place.msprof("write()")
+    first = place.export()
+    assert first.exit_code == 0 and first.proofs[0].kernels == 10
+    place.msprof("sys.exit('never called')")
+    assert place.export().exit_code == 0
+    assert not list(place.folder.exporting.iterdir()) and broken_off(place.folder) == []
+
+
+# ---- words ----
+
+
+@pytest.mark.parametrize(
+    ("raw", "plain"),
+    [
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("\x1b]0;title\x07text\x1b]8;;http://x\x1b\\link", "textlink"),
+        ("\x1b[2J\x1b[1;1Hhome\x1b[?25l", "home"),
+        ("10 %\r20 %\r\nend\n", "10 %\n20 %\nend\n"),
+        ("bell\x07 null\x00 del\x7f csi\x9b1m tab\t", "bell null del csi1m tab\t"),
+        ("µs – 算子 \x1b(B", "µs – 算子 "),
+        ("cut \x1b[3", "cut "),
+    ],
+)
+def test_no_output_steers_a_terminal(raw: str, plain: str) -> None:
+    assert without_steering(raw) == plain
+
+
+def test_the_words_of_an_exporter_that_fails_are_plain(place: Place) -> None:
+    place.msprof(r"print('\x1b[31m[ERROR] no \x1b]0;pwned\x07such table\x1b[0m'); write(''); sys.exit(3)")
+    found = place.export()
+    assert found.exit_code == 5 and found.problem is not None
+    words = str(found.problem.what)
+    assert "[ERROR] no such table" in words and "exit status 3" in words
+    assert "1 file is left in mindstudio_profiler_output, unfinished" in words
+    assert "\x1b" not in words and "\x1b" not in place.folder.export_log.read_text()
+
+
+# ---- time ----
+
+
+def test_an_exporter_that_hangs_is_ended_and_its_files_do_not_count(place: Place) -> None:
+    """It had written a table that looks whole."""
+    place.msprof("write(); (raw / 'pid').write_text(str(os.getpid())); time.sleep(600)")
+    found = place.export(timeout=0.02)
+    assert found.exit_code == 5 and found.problem is not None
+    assert "it took longer than 0.02 min and was ended; --export-timeout gives it more" in str(found.problem.what)
+    assert not psutil.pid_exists(int((place.raw / "pid").read_text()))
+    assert len(broken_off(place.folder)) == 1
+    place.msprof("write()")
+    assert place.export().exit_code == 0 and broken_off(place.folder) == []
+
+
+def test_a_long_export_gives_signs_of_life(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exporting, "_BEAT", 1.0)
+    place.msprof("time.sleep(2.5); write()")
+    assert place.export().exit_code == 0
+    assert place.said and all(f"exporting {place.raw.name}: " in line and " s so far, " in line for line in place.said)
+
+
+# ---- what dies ----
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_an_export_that_is_interrupted_leaves_nothing_behind_and_is_made_anew(place: Place, number: int) -> None:
+    """The half table looks whole; the exporter, which ignores SIGTERM's default, is gone all the same."""
+    place.msprof("write(TEXT[:TEXT.index('k3')]); (raw / 'pid').write_text(str(os.getpid())); time.sleep(600)")
+    child = place.start()
+    until(lambda: (place.raw / "pid").is_file() and (place.raw / "pid").read_text())
+    exporter = int((place.raw / "pid").read_text())
+    os.kill(child.pid, number)
+    _, err = child.communicate()
+    assert child.returncode == (-9 if number == signal.SIGKILL else 130), err
+    assert "Traceback" not in err
+    until(lambda: not psutil.pid_exists(exporter))
+    until(lambda: not place.folder.in_use)
+    assert [str(line) for line in broken_off(place.folder)] == [
+        "result: an export broke off, so its files may be incomplete; npuperf profile --export result exports anew"
+    ]
+    place.msprof("write()")
+    assert place.export().proofs[0].kernels == 10
+
+
+def test_two_exports_of_one_run_take_turns(place: Place) -> None:
+    place.msprof(
+        "print(time.time()); (raw / 'begun').touch()\nwhile not (raw / 'go').exists(): time.sleep(0.05)\nwrite()"
+    )
+    first = place.start()
+    until(lambda: (place.raw / "begun").exists())
+    second = place.start()
+    assert second.stderr is not None
+    line = second.stderr.readline()
+    assert f"process {first.pid} exports it already: waiting for that" in line
+    (place.raw / "go").touch()
+    outs = [child.communicate()[1] for child in (first, second)]
+    assert [first.returncode, second.returncode] == [0, 0], outs
+    assert place.folder.export_log.read_text().count("====") == 1
+
+
+# ---- full disks ----
+
+
+@pytest.fixture
+def full(place: Place) -> Path:
+    """A folder on a disk that is full."""
+    disk = place.root / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(disk)], capture_output=True).returncode:
+        pytest.skip("needs to mount a small disk")
+    return disk
+
+
+@pytest.fixture
+def unmounted(full: Path):  # type: ignore[no-untyped-def]
+    yield full
+    subprocess.run(["umount", "-l", str(full)], check=True)
+
+
+def fill(disk: Path) -> Path:
+    """Write until nothing more can be written."""
+    with (disk / "ballast").open("wb", buffering=0) as file:
+        for size in (4096, 1):
+            try:
+                while True:
+                    file.write(bytes(size))
+            except OSError:
+                continue
+    return disk / "ballast"
+
+
+def test_a_program_that_fills_the_disk_keeps_its_status(place: Place, unmounted: Path) -> None:
+    """Its manifest says "running" for ever; those who read it know better. A rerun works when there is room."""
+    shutil.copy(place.root / "bin" / "msprof", unmounted) if (place.root / "bin" / "msprof").exists() else None
+    program = unmounted / "fills.sh"
+    program.write_text("#!/bin/sh\nmkdir -p result/raw/PROF_1_1_A\ncat /dev/zero > ballast 2>/dev/null\nexit 7\n")
+    program.chmod(0o755)
+    place.msprof("write()")
+    call = [sys.executable, "-m", "npuperf", "profile", "--", "./fills.sh"]
+    done = subprocess.run(call, cwd=unmounted, env=place.environment, capture_output=True, text=True)
+    assert done.returncode == 7, done.stderr
+    assert "internal error" not in done.stderr and "Traceback" not in done.stderr
+    assert "warning: the run's record is incomplete: " in done.stderr and "No space left on device" in done.stderr
+    folder = RunFolder(unmounted / "result")
+    assert "was interrupted" in str(broken_off(folder)[0])
+    (unmounted / "ballast").unlink()
+    again = subprocess.run(
+        [*call[:4], "--export", "result"], cwd=unmounted, env=place.environment, capture_output=True, text=True
+    )
+    assert again.returncode == 0, again.stderr
+    assert '"interrupted"' in folder.manifest.read_text() and broken_off(folder) == []
+
+
+def test_a_full_disk_before_the_start_is_said(place: Place, unmounted: Path) -> None:
+    fill(unmounted)
+    call = [sys.executable, "-m", "npuperf", "profile", "--", "true"]
+    done = subprocess.run(call, cwd=unmounted, env=place.environment, capture_output=True, text=True)
+    assert done.returncode == 3 and "No space left on device" in done.stderr, done.stderr
+    assert "internal error" not in done.stderr
