@@ -31,7 +31,8 @@ _EXPORTS: Final = ("ASCEND_PROFILER_OUTPUT", "mindstudio_profiler_output")
 _LAST_WORDS: Final = 4
 #: What steers a terminal, colours among it, and everything else that is no text; a spinner's "\r" ends a line.
 _STEERING: Final = re.compile(
-    r"\x1b(?:\[[0-?]*[ -/]*[@-~]?|[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|[ -/]*[0-~])|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]?|[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|[ -/]*[0-~])"
+    r"|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
 )
 _LINE_END: Final = re.compile(r"\r\n?")
 #: Spinners and time stamps of torch_npu.

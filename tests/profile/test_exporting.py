@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -157,7 +156,7 @@ def test_a_long_export_gives_signs_of_life(place: Place, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_an_export_that_is_interrupted_leaves_nothing_behind_and_is_made_anew(place: Place, number: int) -> None:
-    """The half table looks whole; the exporter, which ignores SIGTERM's default, is gone all the same."""
+    """The half table looks whole; the exporter, which nobody waits for any more, is gone all the same."""
     place.msprof("write(TEXT[:TEXT.index('k3')]); (raw / 'pid').write_text(str(os.getpid())); time.sleep(600)")
     child = place.start()
     until(lambda: (place.raw / "pid").is_file() and (place.raw / "pid").read_text())
@@ -195,58 +194,42 @@ def test_two_exports_of_one_run_take_turns(place: Place) -> None:
 
 
 @pytest.fixture
-def full(place: Place) -> Path:
-    """A folder on a disk that is full."""
+def small(place: Place) -> Iterator[Path]:
+    """A folder on a disk of its own, of 256 KiB."""
     disk = place.root / "disk"
     disk.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(disk)], capture_output=True).returncode:
         pytest.skip("needs to mount a small disk")
-    return disk
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
-@pytest.fixture
-def unmounted(full: Path):  # type: ignore[no-untyped-def]
-    yield full
-    subprocess.run(["umount", "-l", str(full)], check=True)
-
-
-def fill(disk: Path) -> Path:
-    """Write until nothing more can be written."""
-    with (disk / "ballast").open("wb", buffering=0) as file:
-        for size in (4096, 1):
-            try:
-                while True:
-                    file.write(bytes(size))
-            except OSError:
-                continue
-    return disk / "ballast"
-
-
-def test_a_program_that_fills_the_disk_keeps_its_status(place: Place, unmounted: Path) -> None:
+def test_a_program_that_fills_the_disk_keeps_its_status(place: Place, small: Path) -> None:
     """Its manifest says "running" for ever; those who read it know better. A rerun works when there is room."""
-    shutil.copy(place.root / "bin" / "msprof", unmounted) if (place.root / "bin" / "msprof").exists() else None
-    program = unmounted / "fills.sh"
+    program = small / "fills.sh"
     program.write_text("#!/bin/sh\nmkdir -p result/raw/PROF_1_1_A\ncat /dev/zero > ballast 2>/dev/null\nexit 7\n")
     program.chmod(0o755)
     place.msprof("write()")
     call = [sys.executable, "-m", "npuperf", "profile", "--", "./fills.sh"]
-    done = subprocess.run(call, cwd=unmounted, env=place.environment, capture_output=True, text=True)
+    done = subprocess.run(call, cwd=small, env=place.environment, capture_output=True, text=True)
     assert done.returncode == 7, done.stderr
     assert "internal error" not in done.stderr and "Traceback" not in done.stderr
     assert "warning: the run's record is incomplete: " in done.stderr and "No space left on device" in done.stderr
-    folder = RunFolder(unmounted / "result")
+    folder = RunFolder(small / "result")
     assert "was interrupted" in str(broken_off(folder)[0])
-    (unmounted / "ballast").unlink()
+    (small / "ballast").unlink()
     again = subprocess.run(
-        [*call[:4], "--export", "result"], cwd=unmounted, env=place.environment, capture_output=True, text=True
+        [*call[:4], "--export", "result"], cwd=small, env=place.environment, capture_output=True, text=True
     )
     assert again.returncode == 0, again.stderr
     assert '"interrupted"' in folder.manifest.read_text() and broken_off(folder) == []
 
 
-def test_a_full_disk_before_the_start_is_said(place: Place, unmounted: Path) -> None:
-    fill(unmounted)
+def test_a_full_disk_before_the_start_is_said(place: Place, small: Path) -> None:
+    with pytest.raises(OSError, match="No space"), (small / "ballast").open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
     call = [sys.executable, "-m", "npuperf", "profile", "--", "true"]
-    done = subprocess.run(call, cwd=unmounted, env=place.environment, capture_output=True, text=True)
+    done = subprocess.run(call, cwd=small, env=place.environment, capture_output=True, text=True)
     assert done.returncode == 3 and "No space left on device" in done.stderr, done.stderr
     assert "internal error" not in done.stderr
