@@ -40,7 +40,7 @@ _MARKS: Final = re.compile(
 _BLOCK: Final = re.compile(r"(?P<number>\s*\d+)(?=[.)](?:\s|\Z))|(?P<blank>\s*)(?=[-+>=#])")
 _INDENTED: Final = re.compile(r"\A {4,}")
 #: Spreadsheets take a cell that begins with one of these for a formula; the last four are the same, twice as wide.
-_FORMULA: Final = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
+_FORMULA: Final = frozenset("=+-@＝＋－＠")
 
 
 def visible(text: str) -> str:
@@ -67,8 +67,9 @@ def for_markdown_line(text: str) -> str:
 
 def for_csv(cell: str) -> str:
     """Return a cell that no spreadsheet takes for a formula: an apostrophe stands before what would be one."""
-    cell = visible(cell)
-    return f"'{cell}" if cell.startswith(_FORMULA) and not _is_number(cell) else cell
+    if not cell.isprintable():  # as in visible, without a call for each of millions of cells
+        cell = visible(cell)
+    return f"'{cell}" if cell[:1] in _FORMULA and not _is_number(cell) else cell
 
 
 def for_json(text: str) -> str:

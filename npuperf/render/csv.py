@@ -23,10 +23,14 @@ def render_csv(document: Document, view: View) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(name for column in table.columns for name in _names(column))
+    told = [column.unit == "message" for column in table.columns]
     for row in table.cells(document):
-        writer.writerow(
-            cell for column, value in zip(table.columns, row, strict=True) for cell in _cells(column, value)
-        )
+        cells: list[Cell] = []
+        for value, is_told in zip(row, told, strict=True):
+            cells.append(_cell(value))
+            if is_told:
+                cells.append(_message(value))
+        writer.writerow(cells)
     return out.getvalue()
 
 
@@ -36,8 +40,11 @@ def _names(column: Column) -> Iterator[str]:
         yield f"{column.key}_message"
 
 
-def _cells(column: Column, value: Cell) -> Iterator[Cell]:
-    said = text(value) if isinstance(value, Message) else value
-    yield for_csv(said) if isinstance(said, str) else said
-    if column.unit == "message":
-        yield for_json(json.dumps(plain(value), ensure_ascii=False)) if isinstance(value, Message) else None
+def _cell(value: Cell) -> Cell:
+    if isinstance(value, Message):
+        value = text(value)
+    return for_csv(value) if isinstance(value, str) else value
+
+
+def _message(value: Cell) -> str | None:
+    return for_json(json.dumps(plain(value), ensure_ascii=False)) if isinstance(value, Message) else None

@@ -46,6 +46,14 @@ class Text(RichText):
         super().append(for_screen(text) if isinstance(text, str) else text, style)
         return self
 
+    @classmethod
+    def assemble(cls, *parts: RichText | str | tuple[str, str | Style], **layout: Any) -> Text:
+        """Return texts, and texts with their styles, as one."""
+        made = cls(**layout)
+        for part in parts:
+            made.append(*part) if isinstance(part, tuple) else made.append(part)
+        return made
+
 
 class _Screen(Console):
     """A console that makes text of strings that nobody else has made text of."""

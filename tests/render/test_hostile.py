@@ -132,7 +132,7 @@ def test_nothing_reaches_a_screen_but_text(attack: tuple[Document, list[str]]) -
     document, _ = attack
     found = 0
     for view in views(document, 100_000):
-        for form in ("text", "notes"):
+        for form in ("text",) if view.table else ("text", "notes"):
             said = render(document, form, view)
             assert all(map(is_seen, said)) and not re.search(r"^\s*INJECTED", said, re.MULTILINE)
             found += assert_recognisable(said)
@@ -262,10 +262,10 @@ def analyzed(hostile: Path) -> Result:
 
 @pytest.mark.parametrize("form", ["text", "markdown", "csv", "json"])
 def test_nothing_of_hostile_files_is_more_than_text(analyzed: Result, form: str) -> None:
-    for view in views(analyzed, 100_000) if form != "json" else [View()]:
+    for view in views(analyzed, 100_000) if form != "json" else [View(full=True)]:
         said = render(analyzed, form, view)
         assert all(map(is_seen, said)) and not re.search(r"^\W*INJECTED", said, re.MULTILINE), view
-        if view.full or form == "json":
+        if view.full and form != "csv":
             assert {"m1m", "m2m"} <= {*MARK.findall(said)}
 
 
