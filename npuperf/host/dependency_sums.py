@@ -40,7 +40,8 @@ class Namer(Struct, frozen=True):
         length, named, meanwhile = waits.end - waits.start, *self._names(waits)
         keys = _packed(waits.kind, waits.certain, waits.stream, named.codes, meanwhile.codes)
         groups, first, which = np.unique(keys, return_index=True, return_inverse=True)
-        total = np.bincount(which, weights=length, minlength=len(groups)).astype(np.int64)
+        total = np.zeros(len(groups), np.int64)
+        np.add.at(total, which, length)  # bincount's sums are exact for 104 days only
         count = np.bincount(which, minlength=len(groups))
         rows: list[Dependency] = []
         rest: dict[DependencyKind, tuple[int, int, bool]] = {}

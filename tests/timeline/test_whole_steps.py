@@ -119,3 +119,14 @@ def test_a_step_that_was_asked_for_is_judged_alone(tmp_path: Path) -> None:
     assert found.judged is not None and found.judged.steps == 1
     assert found.window == found.partition == found.steps[0].partition
     assert found.partition.span_ns == 5 * 50 * US - WAIT
+
+
+def test_blame_adds_up_over_years(tmp_path: Path) -> None:
+    """Half of the kernels run 200 days after the others, which floats cannot count to the nanosecond."""
+    later = 200 * 86_400 * 10**9 + 1
+    starts = [i * 20_000 + half for half in (0, later) for i in range(4)]
+    made = [K(s, 5_001, f"k{i}", launch=s - 9_001, launch_dur=1_001) for i, s in enumerate(starts)]
+    (device,) = analyze_path(ascend_pt(tmp_path, made)).devices
+    assert device.partition.span_ns == later + 3 * 20_000 + 5_001
+    assert device.partition.host_wait_ns > later // 2
+    assert sum(b.ns for b in device.blame) == device.partition.host_wait_ns
