@@ -133,7 +133,9 @@ def _export_only(job: RecordingJob, source: Path) -> Ran:
             folder = stack.enter_context(_copied(job, source))
             manifest = before = manifests.begin(Command(()), job.request, job.environment)
             manifests.write(folder, manifest)
-        python = None if job.request.python else _recorded_by(manifest.processes)
+        # A directory that this user did not make may be a stranger's: nothing that it names is run.
+        ours = made.remembers(folder.path, "profile", manifest.command, manifest.cwd)
+        python = _recorded_by(manifest.processes) if ours and not job.request.python else None
         document, recording = find_evidence(job, folder, python or find_python(job.request.python))
         if manifests.read(folder) == before:  # else its program has ended meanwhile, and all was written down
             _keep(job, folder, manifests.with_outcome(manifest, document))

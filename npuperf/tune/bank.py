@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from npuperf.documents.tuning import BankChange, BankChangeKind, BankDiff, FieldChange, Tuning
 from npuperf.errors import InputError
 from npuperf.files import read_input
+from npuperf.folders import files_below
 from npuperf.messages import Message, Parameter, say, say_n, series
 
 _NAME: Final = re.compile(r"^(?P<soc>.+?)_(?P<cores>\d+)_AiCore_(?P<op>.+)_runtime_kb\.json$")
@@ -100,7 +101,7 @@ def read_bank(path: Path) -> Bank:
             raise InputError(say("{path}: not a runtime knowledge base", path=str(path)), hint=hint)
         _read_file(path, bank)
         return bank
-    for file in sorted(path.rglob("*_runtime_kb.json")):
+    for file in files_below(path, "*_runtime_kb.json", bank.unread):
         if _NAME.match(file.name):
             _read_file(file, bank)
     return bank

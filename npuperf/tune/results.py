@@ -12,7 +12,8 @@ from npuperf.documents.comparison import Change, Compared, Comparison
 from npuperf.documents.tuning import Entry, Mode, Status, Summary, Tuning
 from npuperf.errors import InputError
 from npuperf.files import read_input
-from npuperf.messages import Message, say, say_n
+from npuperf.folders import files_below
+from npuperf.messages import Message, chain, say, say_n
 from npuperf.tune.lenient import parse
 from npuperf.tune.reports import Report, read_reports, without_section
 from npuperf.units import NS_PER_US
@@ -33,13 +34,15 @@ def result_files(path: Path) -> list[Path]:
     if not path.exists():
         hint = say("give {pattern} or the folder that holds it", pattern=PATTERN)
         raise InputError(say("{path}: no such file or folder", path=str(path)), hint=hint)
-    found = sorted(path.rglob(PATTERN))
+    told: list[Message] = []
+    found = files_below(path, PATTERN, told)
     if not found:
         hint = say(
             "AOE writes it to $ASCEND_WORK_PATH, else to the folder it was started in; if there is "
             "none, AOE did not get far"
         )
-        raise InputError(say("{path}: no {pattern} below it", path=str(path), pattern=PATTERN), hint=hint)
+        what = say("{path}: no {pattern} below it", path=str(path), pattern=PATTERN)
+        raise InputError(chain(what, *told, by="\n  "), hint=hint)
     return of_one_process(newest_run(found))
 
 

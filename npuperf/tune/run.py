@@ -30,6 +30,7 @@ from npuperf.tune.state import (
     recorded,
     recorded_by_us,
     refuse_busy,
+    refuse_twice,
     survivor,
 )  # fmt: skip
 from npuperf.tune.supervise import Tell, partial
@@ -84,6 +85,8 @@ def run(
             tell(check.sentence)
     if problem is not None:
         raise UsageError(problem.what, hint=problem.hint)
+    if not (request.resume or request.force):
+        refuse_twice(request.run, plan.job)
     _agree(plan.doubt, request, ask)
     timeout = None if request.timeout is None else _SECONDS_PER_MINUTE * request.timeout
     tuning = carry_out(plan, environment, timeout=timeout, tell=tell, progress=progress, keep_document=keep_document)

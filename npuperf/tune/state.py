@@ -186,6 +186,16 @@ def refuse_busy(folder: Path, option: str) -> None:
         raise UsageError(what, hint=say("wait for it, or end it"))
 
 
+def refuse_twice(run: Path, job: TuningJob) -> None:
+    """Raise UsageError while the same is being tuned already."""
+    for folder in _runs(run):
+        state = read_state(folder)
+        child = survivor(folder) if (state.status, state.job) == ("running", job) else None
+        if child:
+            what = say("{folder}: process {pid} is tuning the same already", folder=str(folder), pid=child.pid)
+            raise UsageError(what, hint=say("npuperf tune --resume waits for it (--force tunes beside it)"))
+
+
 def recorded(run: Path) -> Manifest:
     """Return what a run directory says of itself, empty if it is none."""
     return read(RunFolder(run)) or Manifest()

@@ -108,6 +108,8 @@ def test_a_program_that_nobody_noted_is_found(place: Place) -> None:
     del noted["program"]
     (place.runs[-1] / "state.json").write_text(json.dumps(noted))
     assert place.run("--rollback").returncode == 2
+    twice = place.run(*OP)
+    assert twice.returncode == 2 and "is tuning the same already" in twice.stderr
     done = place.run("--resume", "--format", "json")
     assert done.returncode == 0 and "is still running: waiting for it" in done.stderr
     assert len(place.calls()) == 1 and len(document(done)["entries"]) == 12
