@@ -80,6 +80,7 @@ class TorchNpu(_Scheduled):
     """``torch_npu.profiler.profile``: parsing is left to another process."""
 
     name = "torch"
+    hears_all_threads = True
 
     def __init__(self, plan: Plan, module: Any) -> None:
         super().__init__(plan, module.profiler)
@@ -162,6 +163,7 @@ class Cpu(_Scheduled):
     """``torch.profiler`` without an NPU: the same window, one Kineto trace of the CPU."""
 
     name = "cpu"
+    hears_all_threads = False
 
     def __init__(self, plan: Plan, module: Any) -> None:
         super().__init__(plan, module.profiler)
@@ -199,6 +201,7 @@ class E2E:
     """The legacy ``torch_npu.npu.profile(use_e2e_profiler=True)`` of versions up to 5.0."""
 
     name = "e2e"
+    hears_all_threads = True
 
     def __init__(self, plan: Plan, module: Any) -> None:
         self.plan = plan
@@ -272,18 +275,19 @@ class _Always:
         return self._action
 
 
-class _Ear(io.StringIO):
-    """Hears what one thread prints; what others print goes where it went before."""
+class _Ear:
+    """Stands in for ``sys.stdout``: hears what one thread prints; all else goes where it went before.
+
+    Whoever keeps it afterwards has the stream itself.
+    """
 
     def __init__(self, stream: Any) -> None:
-        super().__init__()
         self.stream = stream
-        self.thread = threading.get_ident()
+        self.words = io.StringIO()
+        self.thread: int | None = threading.get_ident()
 
-    def write(self, text: str) -> int:
-        if threading.get_ident() == self.thread:
-            return super().write(text)
-        return int(self.stream.write(text))
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.words if threading.get_ident() == self.thread else self.stream, name)
 
 
 @contextlib.contextmanager
@@ -291,11 +295,13 @@ def _captured() -> Iterator[io.StringIO]:
     """Collect what this thread prints meanwhile."""
     before = sys.stdout
     ear = _Ear(before)
-    sys.stdout = ear
+    sys.stdout = ear  # type: ignore[assignment]
     try:
-        yield ear
+        yield ear.words
     finally:
-        sys.stdout = before
+        ear.thread = None
+        if sys.stdout is ear:  # type: ignore[comparison-overlap]
+            sys.stdout = before
 
 
 def _lacking(option: str | None, name: str) -> dict[str, Any]:

@@ -6,20 +6,24 @@ import atexit
 import contextlib
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 
 class Exits:
-    """Calls ``finish`` at exit, at SIGTERM and before os._exit, while something is being recorded."""
+    """Calls ``finish`` at exit, at SIGTERM and before os._exit, while something is being recorded.
+
+    Whatever the program puts in the place of ours meanwhile is the program's, and stays.
+    """
 
     def __init__(self, finish: Callable[[], None]) -> None:
         self.finish = finish
         self._restore: list[Callable[[], Any]] = []
 
     def follow(self, recording: bool) -> None:
-        """Take over while something is being recorded, and give everything back afterwards."""
+        """Take over while something is being recorded, and give back what is still ours afterwards."""
         if recording and not self._restore:
             self._guard()
         elif not recording:
@@ -32,12 +36,11 @@ class Exits:
         self._restore = [lambda: atexit.unregister(self.finish), self._guard_exit()]
         in_main = threading.current_thread() is threading.main_thread()
         if in_main and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, self._terminated)
-            self._restore.append(lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
+            self._restore.append(_handle(signal.SIGTERM, self._terminated))
 
     def _release(self) -> None:
         while self._restore:
-            with contextlib.suppress(ValueError):  # signals can be set in the main thread only
+            with contextlib.suppress(ValueError):  # signals can be set in the main thread only; ours then passes them on
                 self._restore.pop()()
 
     def _guard_exit(self) -> Callable[[], None]:
@@ -51,7 +54,8 @@ class Exits:
         os._exit = _exit  # type: ignore[assignment]
 
         def restore() -> None:
-            os._exit = leave
+            if os._exit is _exit:  # type: ignore[comparison-overlap]
+                os._exit = leave
 
         return restore
 
@@ -62,25 +66,47 @@ class Exits:
         os.kill(os.getpid(), number)
 
 
+def _handle(number: int, handler: Callable[[int, Any], Any]) -> Callable[[], None]:
+    """Handle a signal; return what gives it back, unless somebody else has taken it since."""
+    before = signal.signal(number, handler)
+
+    def restore() -> None:
+        if signal.getsignal(number) == handler:
+            signal.signal(number, before)
+
+    return restore
+
+
 @contextlib.contextmanager
-def undisturbed() -> Iterator[None]:
+def undisturbed(then: Callable[[], None]) -> Iterator[None]:
     """Hold Ctrl-C and SIGTERM back while a profiler's own code runs: half a step cannot be stopped.
 
-    Handlers are exchanged, not masked: the kernel would give a masked signal to any other thread, and Python would
-    handle it in this one all the same.
+    ``then`` is called before they are let through. Handlers are exchanged, not masked: the kernel would give a masked
+    signal to any other thread, and Python would handle it in this one all the same.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     held: list[int] = []
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    ours = [number for number, handler in before.items() if handler is not None]
-    for number in ours:
-        signal.signal(number, lambda number, _: held.append(number))
+
+    def hold(number: int, _: Any) -> None:
+        held.append(number)
+
+    restore = []
+    if threading.current_thread() is threading.main_thread():  # signals can be set, and are handled, there only
+        of_python = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is not None]
+        restore = [_handle(number, hold) for number in of_python]
     try:
         yield
     finally:
-        for number in ours:
-            signal.signal(number, before[number])
-        if held:
-            os.kill(os.getpid(), held[0])
+        for give_back in restore:
+            give_back()
+        then()
+        for number in dict.fromkeys(held):
+            _deliver(number)
+
+
+def _deliver(number: int) -> None:
+    """Have a signal handled that was held back; sent again, it would wake event loops a second time."""
+    handler = signal.getsignal(number)
+    if callable(handler):
+        handler(number, sys._getframe())
+    else:
+        os.kill(os.getpid(), number)

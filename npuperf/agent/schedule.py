@@ -34,6 +34,11 @@ class Window:
         """Tell whether the profiler must be there from this step on."""
         return self.whole or self._position(step) == self.wait
 
+    def catch_up(self, behind: int, step: int) -> None:
+        """Go on from a later step; a window that should have begun on the way begins there."""
+        if any(map(self.begins, range(behind + 1, step))):
+            self.delay = step - self.wait
+
     def _position(self, step: int) -> int:
         length = self.wait + self.warmup + self.active
         since = step - self.delay

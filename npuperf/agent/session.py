@@ -20,6 +20,8 @@ from .status import Status, say
 
 #: Steps timed after the last window, to compare with the steps inside it.
 _AFTERWARDS = 8
+#: Steps by which a thread must be ahead of the main thread to be the one that is recorded.
+_HEAD_START = 8
 
 
 class Session:
@@ -48,7 +50,12 @@ class Session:
         self.is_over = False
         self.has_recorded_all = False
         self._explicit = False
+        #: The thread whose steps count, once one has made a step; ``_is_settled``: it remains the one.
         self._thread: int | None = None
+        self._is_settled = False
+        #: Steps of every thread, by its ident; each writes its own.
+        self._steps: dict[int, int] = {}
+        self._lock = threading.Lock()
         self._mark = 0
         self.worker = ""
         self._pid = os.getpid()
@@ -88,10 +95,12 @@ class Session:
 
     def forked(self) -> None:
         """In a forked child: begin again where nothing had begun, else leave the recording to the parent."""
-        if self.step or self.is_open or self.is_over:
+        has_begun = self.step or self.is_open or self.is_over
+        self._unfollow()
+        self.exits.follow(False)
+        if has_begun:
             self.is_open, self.is_over = False, True
             return
-        self._unfollow()
         self._begin()
         if self._torch is not None:
             self._follow()
@@ -105,6 +114,7 @@ class Session:
             self._unfollow()
             if not self.is_open:
                 self.step = 0
+                self._steps.clear()
         self._tick()
 
     def _follow(self) -> None:
@@ -124,18 +134,45 @@ class Session:
             self._undo.pop()()
 
     def _tick(self) -> None:
-        """A step has ended in this thread."""
+        """A step has ended in this thread. Whatever goes wrong, the program goes on, without being profiled."""
         now = time.perf_counter_ns()
-        if self.is_over or (self.is_open and threading.get_ident() != self._thread):
+        if self.is_over:
             return
+        thread = threading.get_ident()
+        step = self._steps[thread] = self._steps.get(thread, 0) + 1
+        try:
+            if thread == self._thread or self._leads(thread, step):
+                self._end_step(step, now)
+        except Exception as error:
+            self._leave(state="failed", problem=f"{type(error).__name__}: {error}")
+
+    def _leads(self, thread: int, step: int) -> bool:
+        """Tell whether a thread's steps are those that count from now on: one thread's are, until recording ends.
+
+        A profiler's steps begin and end in one thread. It is the main thread, unless another is further by far; among
+        others it is the one that is furthest.
+        """
+        with self._lock:
+            furthest = self._steps.get(self._thread, 0)
+            main = threading.main_thread().ident
+            lead = 0 if thread == main else _HEAD_START if self._thread == main else 1
+            is_led = self._thread is not None
+            if is_led and (self._is_settled or self.window.begins(furthest) or step < furthest + lead):
+                return False
+            self.window.catch_up(furthest, step)
+            self._thread, self._mark = thread, 0
+            return True
+
+    def _end_step(self, step: int, now: int) -> None:
         if self._mark:
             self._time(now - self._mark)
         was_open = self.is_open
-        self.step += 1
-        if self.is_open or self.has_recorded_all or self.window.begins(self.step):
-            self._act()
+        self.step = step
+        if self.is_open or self.has_recorded_all or self.window.begins(step):
+            with self._undisturbed():
+                self._advance()
         if not self.is_open:  # what is recorded is the program, not our writing
-            self.status.pulse(self.step)
+            self.status.pulse(step)
         # The step after the profiler starts or stops pays for it: it is not timed.
         self._mark = time.perf_counter_ns() if was_open == self.is_open else 0
 
@@ -148,14 +185,6 @@ class Session:
             self.status.after.append(step_ns)
         else:
             self.status.before.append(step_ns)
-
-    def _act(self) -> None:
-        """Do more than count. Whatever goes wrong, the program comes first: it goes on without being profiled."""
-        try:
-            with self._undisturbed():
-                self._advance()
-        except Exception as error:
-            self._leave(state="failed", problem=f"{type(error).__name__}: {error}")
 
     def _advance(self) -> None:
         """Open, step or close the profiler, as the schedule says for the step that begins."""
@@ -206,7 +235,8 @@ class Session:
         def chosen(device: int) -> Any:
             choosing.append(device)
             result = set_device(device)
-            module._C._npu_setDevice = set_device
+            if module._C._npu_setDevice is chosen:
+                module._C._npu_setDevice = set_device
             self._open_once()
             return result
 
@@ -220,6 +250,7 @@ class Session:
 
     def _open(self) -> None:
         """Start recording; a failure costs the recording and never the program."""
+        self._thread, self._is_settled = threading.get_ident(), True
         rank = _rank()
         if self.plan["ranks"] is not None and (rank or 0) not in self.plan["ranks"]:
             self._leave(state="left out", rank=rank)
@@ -231,6 +262,7 @@ class Session:
                 return
         if not self.window.whole and not self.engine.ready():
             self.window.delay += 1
+            self._is_settled = False
             self.status.write(state="waiting for the NPU")
             return
         self.worker = os.uname().nodename if rank is None else f"{os.uname().nodename}_rank{rank}"
@@ -240,7 +272,6 @@ class Session:
         self._enter(self.window.phase(self.step))
         with self._driving("start()"):
             self.engine.open(self.step, self.worker, self.window.delay)
-            self._thread = threading.get_ident()
             self.is_open = True
         if not self.is_open:
             self._leave(state="failed", problem=self.status.document["warnings"][-1])
@@ -260,23 +291,44 @@ class Session:
         self.engine = engine
         return None
 
-    def _close(self, early: bool = False) -> None:
-        """Stop recording and keep what there is; a step that has not ended does not count as recorded."""
+    def _close(self, early: bool = False, last: bool = False) -> None:
+        """Stop recording and keep what there is; a step that has not ended does not count as recorded.
+
+        ``early``: the program ends, or was recorded for long enough; ``last``: no window may follow.
+        """
         self.is_open = False
         if self.step in self.status.document["recorded"]:
             self.status.document["recorded"].remove(self.step)
         self.status.write(state="saving", step=self.step)
         with self._driving("stop()"):
             self.engine.close()
-        self.has_recorded_all = early or self.window.whole or self.window.phase(self.step) == OVER
+        self.has_recorded_all = early or last or self.window.whole or self.window.phase(self.step) == OVER
+        self._tell_threads()
         self.status.write(state="recorded", folders=self.engine.folders(self.worker), early=early)
+
+    def _tell_threads(self) -> None:
+        """Say whose steps were recorded, where several threads make steps."""
+        others = [steps for thread, steps in self._steps.items() if thread != self._thread]
+        if not others:
+            return
+        names = {thread.ident: thread.name for thread in threading.enumerate()}
+        self.status.warn(
+            say(
+                "{threads} threads make steps: recorded were those of thread {thread}, not {steps} of the others; {rest}",
+                threads=len(others) + 1,
+                thread=names.get(self._thread, str(self._thread)),
+                steps=sum(others),
+                rest=say("what those did meanwhile is in the recording")
+                if self.engine.hears_all_threads
+                else say("nothing that those did is in the recording"),
+            )
+        )
 
     @contextlib.contextmanager
     def _undisturbed(self) -> Iterator[None]:
         """Do what must not be interrupted; then let exits be guarded as long as something is being recorded."""
-        with undisturbed():
+        with undisturbed(lambda: self.exits.follow(self.is_open)):
             yield
-        self.exits.follow(self.is_open)
 
     @contextlib.contextmanager
     def _driving(self, call: str) -> Iterator[None]:
@@ -312,7 +364,7 @@ class Session:
                 say("the program created its own profiler at step {step}: recording ended there", step=self.step)
             )
             with self._undisturbed():
-                self._close(early=True)
+                self._close(last=True)
         elif not self.is_over and not self.has_recorded_all:
             self._leave(state="aside")
 

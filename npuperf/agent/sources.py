@@ -6,6 +6,7 @@ import contextlib
 import functools
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +19,12 @@ def once_per_round(ended: Ended) -> Callable[[object], None]:
     """Turn events of several objects into steps: a step ends when an object comes round again, and at the first.
 
     Two optimizers that take turns make one step a round, an optimizer used five times makes five, and one that
-    was replaced by another is not waited for.
+    was replaced by another is not waited for. Every thread has rounds of its own.
     """
-    seen: set[int] = set()
+    rounds: defaultdict[int, set[int]] = defaultdict(set)
 
     def event(of: object) -> None:
+        seen = rounds[threading.get_ident()]
         again = not seen or id(of) in seen
         if again:
             seen.clear()
@@ -34,15 +36,13 @@ def once_per_round(ended: Ended) -> Callable[[object], None]:
 
 
 def every(seconds: float, ended: Ended) -> Callable[[object], None]:
-    """Turn events into steps of at least this many seconds; the first event starts the clock."""
-    began = [0.0]
+    """Turn events into steps of at least this many seconds; a thread's first event starts its clock."""
+    began: dict[int, float] = {}
 
     def event(_: object) -> None:
-        now = time.monotonic()
-        if not began[0]:
-            began[0] = now
-        elif now - began[0] >= seconds:
-            began[0] = now
+        now, thread = time.monotonic(), threading.get_ident()
+        if now - began.setdefault(thread, now) >= seconds:
+            began[thread] = now
             ended()
 
     return event
