@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import stat
 from collections import deque
@@ -157,6 +158,17 @@ class Walk:
             self.told.append(say("{path}: a link that cannot be followed: {why}", path=name, why=why))
         else:
             self.told.append(say("{path}: cannot be entered: {why}", path=name, why=why))
+
+
+def files_below(path: Path, pattern: str, told: list[Message]) -> list[Path]:
+    """Return the files below a folder with names like ``pattern`` (``plog-*.log``), sorted.
+
+    ``told`` gets why folders were not entered. Raises InputError where the folder itself cannot be.
+    """
+    walk = Walk(path)
+    found = [folder.path / name for folder in walk for name in fnmatch.filter(folder.files, pattern)]
+    told += few(walk.told)
+    return sorted(found)
 
 
 def few(told: Iterable[Message]) -> list[Message]:

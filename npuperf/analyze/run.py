@@ -112,11 +112,12 @@ def _earlier(request: AnalyzeRequest, log: ReadLog, *, cached: bool) -> Earlier:
     """Read the earlier profile and the logs that SuperKernels are held against, if any."""
     lines: list[str] = []
     if request.plog is not None:
-        lines, files = read_plog(request.plog)
-        log.files += files
+        lines = read_plog(request.plog, log)
     if request.before is None:
         return Earlier(plog=tuple(lines))
     before = open_recording(request.before, cached=cached)
+    for note in before.notes:
+        log.warn(note)
     readings = before.map(lambda reading: reading)
     for reading in readings:
         if reading.error:

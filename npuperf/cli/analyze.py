@@ -2,6 +2,7 @@
 
 # Annotations are values here, not text: typer would evaluate every text four times.
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
@@ -267,10 +268,13 @@ def _request(
         from npuperf.analyze.request import AnalyzeRequest
         from npuperf.model.ranks import rank_list
 
+    from npuperf.folders import files_below
+
     used = chosen(ctx)
     if plog is None and ctx.params["before"] is not None:
         usual = Path("~/ascend/log").expanduser()  # where CANN writes its logs unless told otherwise
-        plog = usual if next(usual.rglob("plog-*.log"), None) else None
+        with suppress(InputError, OSError):  # what is not named is not asked for
+            plog = usual if usual.is_dir() and files_below(usual, "plog-*.log", []) else None
     return requested(
         ctx,
         AnalyzeRequest,

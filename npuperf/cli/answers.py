@@ -57,17 +57,18 @@ def _key(request: AnalyzeRequest, sources: list[Source], notes: list[Message]) -
     """Return the key of the answer, which also depends on the files that this profile is held against."""
     try:
         beside = find(request.before)[0] if request.before else []
+        logs = _logs(request.plog) if request.plog else []
     except InputError:  # whoever reads them says why
         return None
-    files = (*_files(sources), *_files(beside), *_logs(request.plog))
+    files = (*_files(sources), *_files(beside), *logs)
     return EntryKey.of(request.path, files, request, sources, notes, beside)
+
+
+def _logs(plog: Path) -> list[Path]:
+    from npuperf.readers.context import plog_files  # seldom asked for
+
+    return plog_files(plog, [])
 
 
 def _files(sources: list[Source]) -> Iterator[Path]:
     return (file for source in sources for file in paths_of(source))
-
-
-def _logs(plog: Path | None) -> Iterator[Path]:
-    """Yield CANN's logs in a folder, or the one that was named."""
-    if plog is not None:
-        yield from [plog] if plog.is_file() else plog.rglob("plog-*.log")

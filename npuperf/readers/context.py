@@ -11,7 +11,8 @@ import numpy as np
 
 from npuperf.errors import InputError
 from npuperf.files import open_lines
-from npuperf.messages import say
+from npuperf.folders import few, files_below
+from npuperf.messages import Message, say
 from npuperf.model.chip import Cores
 from npuperf.model.columns import STEP_COLUMNS, STEP_REQUIRED
 from npuperf.model.device import Context, VendorStep
@@ -238,22 +239,39 @@ _LEVEL: Final = re.compile(r"\[(WARNING|ERROR|EVENT)\]")
 _MOST: Final = 20
 
 
-def read_plog(folder: Path) -> tuple[list[str], list[str]]:
-    """Return the warnings and errors about SuperKernel scopes, each once, and the files read.
+def plog_files(folder: Path, told: list[Message]) -> list[Path]:
+    """Return CANN's logs below a folder, or the one that was named; ``told`` gets what was not entered."""
+    return files_below(folder, "plog-*.log", told) if folder.is_dir() else [folder]
 
-    Raises InputError when the folder holds no log.
+
+def read_plog(folder: Path, log: ReadLog) -> list[str]:
+    """Return the warnings and errors about SuperKernel scopes, each once. Logs that cannot be read are told.
+
+    Raises InputError when the folder holds no log, or none that can be read.
     """
-    files = [folder] if folder.is_file() else sorted(folder.rglob("plog-*.log"))
+    told: list[Message] = []
+    files = plog_files(folder, told)
+    for message in told:
+        log.warn(message)
     if not files:
         hint = say("give the folder of ASCEND_PROCESS_LOG_PATH, or ~/ascend/log, which has run/plog/plog-*.log")
         raise InputError(say("{path}: no plog-*.log there", path=str(folder)), hint=hint)
     found: dict[str, None] = {}
+    failures = []
     for file in files:
-        with open_lines(file) as lines:
-            for line in lines:
-                if _ABOUT.search(line) and _LEVEL.search(line):
-                    found.setdefault(_message(line))
-    return list(found)[:_MOST], [str(f) for f in files]
+        try:
+            with open_lines(file) as lines:
+                for line in lines:
+                    if _ABOUT.search(line) and _LEVEL.search(line):
+                        found.setdefault(_message(line))
+            log.use(file)
+        except InputError as error:
+            failures.append(error)
+    if len(failures) == len(files):
+        raise failures[0]
+    for message in few(error.what for error in failures):
+        log.warn(message)
+    return list(found)[:_MOST]
 
 
 def _message(line: str) -> str:

@@ -27,7 +27,9 @@ from npuperf.errors import InputError
 from npuperf.files import MANIFEST
 from npuperf.folders import Walk, few
 from npuperf.messages import Message, say, text
+from npuperf.readers.context import plog_files, read_plog
 from npuperf.readers.find import find
+from npuperf.readers.log import ReadLog
 from npuperf.readers.recording import Recording, open_recording
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="only POSIX has these places")
@@ -363,3 +365,28 @@ def test_files_that_vanish_or_shrink_before_they_are_read(tmp_path: Path, make: 
         change()
         (reading,) = recording.map(lambda reading: reading)
         assert reading.error is not None or reading.log.warnings or reading.log.lost
+
+
+def test_logs_that_cannot_be_read_are_told(tmp_path: Path) -> None:
+    """Behind links, too; the key of a cached answer counts the same logs."""
+    logs = tmp_path / "log"
+    (logs / "closed").mkdir(parents=True)
+    line = "[ERROR] GE(1,python):2026-11-21-10:00:00.1.2 [sk.cc:1]1 f: super_kernel_scope layer stops\n"
+    (tmp_path / "plog-1.log").write_text(line)
+    (logs / "link").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "plog-1.log").rename(tmp_path / "elsewhere" / "plog-1.log")
+    os.mkfifo(logs / "plog-2.log")
+    (logs / "closed").chmod(0)
+    log = ReadLog()
+    with no_privileges():
+        assert len(read_plog(logs, log)) == 1
+    (logs / "closed").chmod(0o700)
+    assert log.files == [str(logs / "link" / "plog-1.log")]
+    assert list(map(text, log.warnings)) == [
+        f"{logs}/closed: cannot be entered: Permission denied",
+        f"{logs}/plog-2.log: a pipe, not a file; it was not opened",
+    ]
+    assert [f.name for f in plog_files(logs, [])] == ["plog-1.log", "plog-2.log"]
+    with pytest.raises(InputError, match="a pipe, not a file"):
+        read_plog(logs / "plog-2.log", log)

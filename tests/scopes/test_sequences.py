@@ -16,6 +16,7 @@ from build import H, K, analyze_path, ascend_pt
 from npuperf.documents.analysis import Device, Finding, Result, SuperKernelCheck, SuperKernelScope
 from npuperf.errors import InputError
 from npuperf.readers.context import read_plog
+from npuperf.readers.log import ReadLog
 from npuperf.scopes.expect import parse_expectation
 
 GAP = 2_000  # ns between two kernels of a static graph
@@ -569,7 +570,7 @@ def test_no_super_kernel_at_all_is_said(tmp_path: Path) -> None:
 def test_a_folder_without_logs_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("super_kernel_scope")
     with pytest.raises(InputError, match=r"plog-\*\.log"):
-        read_plog(tmp_path)
+        read_plog(tmp_path, ReadLog())
 
 
 def test_the_document_holds_scopes_and_checks(tmp_path: Path) -> None:
