@@ -52,12 +52,20 @@ class EntryKey:
 
 
 def paths_of(found: Any) -> Iterator[Path]:
-    """Yield every file that a dataclass names in its fields; ``root`` is what it is called by."""
+    """Yield every file that a dataclass names in its fields, and what a database's writer left beside it.
+
+    ``root`` is what it is called by.
+    """
     for field in fields(found):
         value = getattr(found, field.name)
         for item in value if isinstance(value, tuple) else (value,):
             if isinstance(item, Path) and field.name != "root":
                 yield item
+                yield from (log for log in _logs(item) if log.is_file())
+
+
+def _logs(path: Path) -> list[Path]:
+    return [path.with_name(path.name + suffix) for suffix in ("-wal", "-journal")] if path.suffix == ".db" else []
 
 
 def _sha256(begin: bytes = b"") -> hashlib._Hash:

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from npuperf.errors import InputError
-from npuperf.messages import say
+from npuperf.messages import say, say_n
 from npuperf.model.columns import pmu_name
 from npuperf.model.communication import Communication
 from npuperf.model.device import HostSteps, VendorStep
@@ -160,7 +160,8 @@ def _tasks(db: Database, calls: _Calls, torch: TorchEvents, counters: Future[_Co
                              "type": "taskType", "stream": "streamId"})  # fmt: skip
     task = _on_devices(db, "TASK", task)
     compute = _compute_info(db)
-    row = match(np.where(task["id"] < 0, -2, task["id"]), compute.pop("id"))
+    records = compute.pop("id")
+    row = match(np.where(task["id"] < 0, -2, task["id"]), records)
     no_block = compute["block"] == 0  # a kernel runs on at least one core
     texts = {name: db.text(compute.pop(name)) for name in compute.keys() - {"block", "mix_block"}}
     runtime = db.text(task.pop("type"))
@@ -175,6 +176,7 @@ def _tasks(db: Database, calls: _Calls, torch: TorchEvents, counters: Future[_Co
     collective = db.columns("COMMUNICATION_OP", {"connection": "connectionId"})["connection"]
     shared = np.isin(connection, np.append(connection[is_row], collective)) & ~np.isin(connection, _INVALID)
     parent = ~is_row & (work == Work.COMPUTE) & shared
+    _tell_unjoined(db, records, is_row, ~parent & ~is_row & (work == Work.COMPUTE))
     at = np.flatnonzero(~parent)
     task, row = {name: task.pop(name)[at] for name in tuple(task)}, row[at]
     launch_start, launch_end, launch_thread, op = _launches(calls, torch, task.pop("connection"))
@@ -199,6 +201,18 @@ def _tasks(db: Database, calls: _Calls, torch: TorchEvents, counters: Future[_Co
         pmu=_pmu(db, task["id"], counters),
     )
     return tasks, task["device"]
+
+
+def _tell_unjoined(db: Database, records: I64, is_row: Mask, unrecorded: Mask) -> None:
+    """Tell of operators without a task, and of kernels without their operator's record."""
+    count = int(np.count_nonzero(unrecorded))
+    if count and len(records):
+        db.log.warn(say_n("{path}: {n} kernel has no row in COMPUTE_TASK_INFO; its name and type are unknown",
+                          "{path}: {n} kernels have no row in COMPUTE_TASK_INFO; their names and types are unknown",
+                          count, path=str(db.path)))  # fmt: skip
+    if np.count_nonzero(is_row) < len(records):
+        there = np.isin(records, db.columns("TASK", {"id": "globalTaskId"})["id"])
+        db.lose(there, say("table COMPUTE_TASK_INFO: operators whose task is not in TASK, so they have no times"))
 
 
 def _copies(db: Database, tasks: I64) -> Labels:
@@ -333,9 +347,7 @@ def _pmu(db: Database, tasks: I64, beside: Future[_Counted] | None) -> dict[str,
     found = {}
     for metric in tuple(counted.columns):
         name, column = counted.columns.pop(metric)
-        values = column[at]
-        values[at < 0] = np.nan
-        found[name] = values
+        found[name] = np.append(column, np.float32(np.nan))[at]
     return found
 
 

@@ -133,6 +133,16 @@ def test_an_edit_of_npuperf_is_another_version(tmp_path: Path, monkeypatch: pyte
     assert len(set(states)) == len(states)
 
 
+def test_what_a_database_s_writer_left_beside_it_is_part_of_the_key(tmp_path: Path) -> None:
+    path = tmp_path / "msprof_1.db"
+    path.write_bytes(b"SQLite format 3")
+    (source,), _ = find(path)
+    assert set(paths_of(source)) == {path}
+    log = tmp_path / "msprof_1.db-wal"
+    log.touch()
+    assert set(paths_of(source)) == {path, log}
+
+
 OPENED: list[str] = []
 
 

@@ -296,6 +296,26 @@ def test_operators_whose_task_is_unknown_leave_their_tasks_as_kernels(path: Path
     assert [row[:2] for row in found.kernels] == [row[:2] for row in whole.kernels]
     assert [row[4] for row in found.kernels][:5] == ["k0", *["KERNEL_AICORE"] * 3, "k4"]
     assert found.lost == [(3, "table COMPUTE_TASK_INFO: it is not known which task these operators are of")]
+    assert "3 kernels have no row in COMPUTE_TASK_INFO; their names and types are unknown" in found.told
+
+
+def test_rows_that_are_gone_are_told_by_what_refers_to_them(path: Path, sound: bytes) -> None:
+    whole = either_way(path)
+    run(path, "DELETE FROM COMPUTE_TASK_INFO WHERE globalTaskId IN (3, 7)")
+    found = either_way(path)
+    assert found.told == ["2 kernels have no row in COMPUTE_TASK_INFO; their names and types are unknown"]
+    assert [row[:2] for row in found.kernels] == [row[:2] for row in whole.kernels]
+    path.write_bytes(sound)
+    run(path, "DELETE FROM TASK WHERE globalTaskId IN (3, 7)")
+    found = either_way(path)
+    assert found.lost == [
+        (2, "table COMPUTE_TASK_INFO: operators whose task is not in TASK, so they have no times"),
+        (2, "table TASK_PMU_INFO: counters of tasks that are not in TASK"),
+    ]
+    assert found.kernels == [row for i, row in enumerate(whole.kernels) if i not in (3, 7)]
+    path.write_bytes(sound)
+    run(path, "UPDATE TASK SET globalTaskId = NULL WHERE globalTaskId < 600")
+    assert len(either_way(path).kernels) == KERNELS
 
 
 def test_texts_that_are_none_or_not_utf_8(path: Path, sound: bytes) -> None:
