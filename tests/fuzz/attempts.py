@@ -99,7 +99,7 @@ def judged(
         detail = run([*words, "--format", "json", "--debug"]).stderr
         failure = f"{failure} at {last_place(detail)}"
     elif not failure:
-        failure = wrong_answer(ran, schema_of(kind), sound, keeps, truth)
+        failure = wrong_answer(ran, kind.schema, sound, keeps, truth)
     if failure or ran.code not in (0, 1, 4):
         return ran.code, failure, detail
     format_, more = rng.choice(FORMATS), rng.choice(((), ("--full",))) if words[0] == "analyze" else ()
@@ -241,6 +241,7 @@ def act_on_database(rng: Random, path: Path) -> list[Mutator]:
 
 
 STRUCTURES = {
+    ".log": act_on_lines,
     ".csv": act_on_table, ".json": act_on_json, ".gz": act_on_packed, ".yaml": act_on_lines, ".db": act_on_database,
 }  # fmt: skip
 
@@ -252,14 +253,6 @@ def act_on_folder(rng: Random, places: list[Path]) -> Mutator:
         with contextlib.suppress(OSError):
             mutator.act(rng, rng.choice(there))
     return mutator
-
-
-def schema_of(kind: Kind) -> str:
-    if kind.command[0] == "analyze":
-        return "result"
-    if "--diff" not in kind.command:
-        return "tuning"
-    return "bank_changes" if kind is KINDS["bank"] else "result_changes"
 
 
 _SOUND: dict[str, Any] = {}

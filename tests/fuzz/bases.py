@@ -227,6 +227,22 @@ def job(root: Path) -> Path:
     return root / "job"
 
 
+def clustered(root: Path) -> Path:
+    """The job, with what the vendor's cluster tool wrote of its groups."""
+    tool = job(root) / "cluster_analysis_output"
+    tool.mkdir()
+    name = "5862276118985285394"
+    named = [{"type": "p2p", "rank_set": [0, 2], "group_name": name, "group_id": "group_name_6", "pg_name": "pp"}]
+    groups = {"collective": [[0, 1], [2, 3]], "p2p": [[0, 2]], "comm_group_parallel_info": named}
+    (tool / "communication_group.json").write_text(json.dumps(groups))
+    add(
+        tool / "cluster_analysis.db",
+        "CREATE TABLE CommunicationGroupMapping(type, rank_set, group_name, group_id, pg_name)",
+        CommunicationGroupMapping=[("p2p", "(0,2)", name, "group_name_6", "pp")],
+    )
+    return root / "job"
+
+
 def aoe_results(root: Path) -> Path:
     for name, content in (("opat", LISTED), ("sgat", SUBGRAPHS)):
         (root / f"aoe_result_{name}_20260101120000000_pid7.json").write_text(json.dumps(content, indent=1))
@@ -285,21 +301,31 @@ def recipe(root: Path) -> Path:
     return bare_table(root)
 
 
+LOG = (
+    "[WARNING] GE(7,python):2026-01-01-00:00:00.000.000 [x.cc:7]7 Run:SuperKernel sub op Add_1 cannot fuse: stream {n}"
+)
+
+
 def two_runs(root: Path) -> Path:
-    """A profile, and an earlier one to hold it against."""
+    """A profile, an earlier one to hold it against, and CANN's log."""
     whole(root / "now")
     whole(root / "before")
+    (root / "plog-7_20260101.log").write_text("\n".join(LOG.format(n=n) for n in range(9)) + "\n")
     return root
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of input: how it is made, what of it is damaged (a pattern), who reads it, how often it has its turn."""
+    """A kind of input: how it is made, what of it is damaged (a pattern), who reads it, how often it has its turn.
+
+    ``schema``: of the document that is made of it.
+    """
 
     build: Callable[[Path], Path]
     damaged: str
     command: tuple[str, ...] = ("analyze", "{root}")
     weight: int = 4
+    schema: str = "result"
 
 
 KINDS = {
@@ -321,13 +347,18 @@ KINDS = {
     "manifest": Kind(run_folder, "**/npuperf.json", ("analyze", "{root}/run"), 2),
     "communication": Kind(job, "**/communication.json", weight=3),
     "matrix": Kind(job, "**/communication_matrix.json", weight=3),
+    "groups": Kind(clustered, "job/cluster*/*", weight=2),
     "before": Kind(two_runs, "before/**/*.*", ("analyze", "{root}/now", "--before", "{root}/before"), 2),
+    "log": Kind(two_runs, "*.log", ("analyze", "{root}/now", "--before", "{root}/before", "--plog", "{root}"), 1),
     "folder": Kind(run_folder, "**/*", weight=4),
     "job_folder": Kind(job, "**/*", weight=4),
-    "aoe_result": Kind(aoe_results, "*.json", ("tune", "--from", "{root}")),
-    "aoe_diff": Kind(two_results, "**/*.json", ("tune", "--diff", "{root}/one", "{root}/two"), 2),
-    "bank": Kind(two_banks, "**/*.json", ("tune", "--diff", "{root}/one", "{root}/two"), 3),
-    "state": Kind(tuning_run, "**/state.json", ("tune", "--from", "{root}/run"), 2),
-    "tuned_run": Kind(tuning_run, "run/**/*.json", ("tune", "--from", "{root}/run"), 2),
+    "aoe_result": Kind(aoe_results, "*.json", ("tune", "--from", "{root}"), schema="tuning"),
+    "aoe_diff": Kind(two_results, "**/*.json", ("tune", "--diff", "{root}/one", "{root}/two"), 2, "result_changes"),
+    "bank": Kind(two_banks, "**/*.json", ("tune", "--diff", "{root}/one", "{root}/two"), 3, "bank_changes"),
+    "merge": Kind(
+        two_banks, "**/*.json", ("tune", "--merge", "{root}/one", "{root}/two", "--into", "{root}/../into"), 2, "merged"
+    ),
+    "state": Kind(tuning_run, "**/state.json", ("tune", "--from", "{root}/run"), 2, "tuning"),
+    "tuned_run": Kind(tuning_run, "run/**/*.json", ("tune", "--from", "{root}/run"), 2, "tuning"),
     "recipe": Kind(recipe, "*.yaml", ("analyze", "{root}/kernel_details.csv", "--recipe", "{root}/ours.yaml"), 3),
 }
