@@ -65,15 +65,19 @@ class Verdicts:
     def __init__(self, words: Words, judge: Callable[[str], bool]) -> None:
         self._words = words
         self._judge = judge
-        self._known: list[bool] = []
-        self._table: Mask = np.zeros(1, np.bool_)
+        self._known = 0
+        self._table: Mask = np.zeros(1, np.bool_)  # the last place is that of no word, which is -1
 
     def of(self, codes: I32) -> Mask:
         """Return the answer for each code."""
-        new = self._words.names[len(self._known) :]
-        if new:
-            self._known += map(self._judge, new)
-            self._table = np.array([*self._known, False], np.bool_)
+        names = self._words.names
+        if len(names) > self._known:
+            if len(names) >= len(self._table):  # twice as large: else each piece would copy all words
+                larger = np.zeros(2 * len(names) + 1, np.bool_)
+                larger[: self._known] = self._table[: self._known]
+                self._table = larger
+            self._table[self._known : len(names)] = [self._judge(name) for name in names[self._known :]]
+            self._known = len(names)
         return self._table[codes]
 
 
