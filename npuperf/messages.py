@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from gettext import NullTranslations
+from string import Formatter
 from typing import Any, Final, Literal
 
 from npuperf.units import byte_text, count, duration, interval, percent, percents
@@ -175,8 +176,19 @@ def plain(message: Parameter) -> Any:
 
 
 def recall(value: object) -> Message:
-    """Return the message that an agent wrote down as ``{"id", "parameters"}``; plain text is a message of its own."""
+    """Return the message that an agent wrote down as ``{"id", "parameters"}``; anything else is text, as it is."""
     if isinstance(value, Mapping) and isinstance(value.get("id"), str):
-        parameters = value.get("parameters") or {}
-        return Message(value["id"], {str(k): v if isinstance(v, int) else str(v) for k, v in parameters.items()})
+        given = value.get("parameters")
+        given = given if isinstance(given, Mapping) else {}
+        if _names_only(value["id"], given):
+            return Message(value["id"], {str(k): v if isinstance(v, int) else str(v) for k, v in given.items()})
     return say("{text}", text=str(value))
+
+
+def _names_only(sentence: str, given: Mapping[str, object]) -> bool:
+    """Tell whether a sentence names parameters that there are, and asks nothing else of them, such as a width."""
+    try:
+        parts = list(Formatter().parse(sentence))
+    except ValueError:  # a brace alone
+        return False
+    return all(name is None or (name in given and not spec and not how) for _, name, spec, how in parts)

@@ -135,6 +135,15 @@ def test_children_start_in_one_place() -> None:
         assert alone or not names & {"subprocess", "multiprocessing"}, path
 
 
+def test_text_for_a_target_is_made_in_one_place() -> None:
+    """Rich's own text would take escape codes of a name for its own; of commands ``reproduce.sh`` has no other way."""
+    for part, path, tree in modules():
+        names = {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module}
+        assert "rich.text" not in names or path.name == "terminal.py", path
+        names |= {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+        assert "shlex" not in names or part == "escape" or path.name in ("job.py",), path
+
+
 def test_no_row_by_row_frames_and_no_eval() -> None:
     banned_calls = {"iterrows", "itertuples", "apply", "applymap"}
     for _, path, tree in modules():

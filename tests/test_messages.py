@@ -19,7 +19,7 @@ from specimens import documents
 from npuperf.documents.base import Model
 from npuperf.documents.document import Document
 from npuperf.documents.schema import parts_of
-from npuperf.messages import Message, Series, say
+from npuperf.messages import Message, Series, recall, say
 from npuperf.render import FORMATS, View, gathering, language, render
 from npuperf.render.tables import list_tables, tables_of
 
@@ -118,6 +118,20 @@ def test_languages_are_complete(path: Path) -> None:
         found = known.get(message.id) if message.id else message
         assert found is not None and all(found.string if isinstance(found.string, tuple) else [found.string]), message
         assert not list(found.check(known)) and placeholders(str(found.string)) >= placeholders(str(found.id)) - {"n"}
+
+
+@pytest.mark.parametrize(
+    "sentence", ["{other}", "{name:>999999999}", "{name.__class__}", "{name!r}", "{", "}", "{0}", "{}"]
+)
+def test_a_sentence_of_others_that_asks_for_more_than_names_is_text(sentence: str) -> None:
+    said = recall({"id": sentence, "parameters": {"name": "x"}})
+    assert said.id == "{text}" and sentence in str(said)
+
+
+def test_a_sentence_that_was_written_down_is_the_same_again() -> None:
+    assert recall({"id": "{n} of {name}", "parameters": {"n": 3, "name": "x"}}) == say("{n} of {name}", n=3, name="x")
+    assert str(recall({"id": "so", "parameters": [1]})) == "so"
+    assert str(recall("a {name}")) == "a {name}"
 
 
 # --- a made-up language -----------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
@@ -13,6 +12,7 @@ from npuperf.documents.document import Document
 from npuperf.documents.gates import judge_gate, parse_condition
 from npuperf.documents.tuning import BankChanges, ResultChanges, RolledBack, Tuning
 from npuperf.errors import InputError, UsageError
+from npuperf.escape import for_shell
 from npuperf.messages import Message, say, say_n
 from npuperf.profile.folder import RunFolder
 from npuperf.tune import store
@@ -176,7 +176,7 @@ def _verify(request: TuneRequest, environment: Mapping[str, str], tell: Tell, ke
         raise InputError(say("{folder}: no result that can be read", folder=str(folder)))
     if not is_ours(folder, read_state(folder)) or not (request.command or recorded_by_us(request.run)):
         what = say("{command}, with the knowledge bases {before} and {after}",
-                   command=shlex.join(command), before=str(banks[0]), after=str(banks[1]))  # fmt: skip
+                   command=for_shell(*command), before=str(banks[0]), after=str(banks[1]))  # fmt: skip
         _agree(not_ours(folder, what), request, ask)
     tuning = add_savings(found, _usage(request.run, tell))
     comparison = verify(command, folder, banks, tuning, environment, tell)
