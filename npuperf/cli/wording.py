@@ -17,6 +17,8 @@ def bad_value(param: Any, value: object, wanted: type | None, why: str = "") -> 
     name = param.opts[0] if param.param_type_name == "option" else param.metavar or param.name
     if wanted not in _WANTED:
         return UsageError(say("{name} {value}: {why}", name=name, value=brief(value), why=why))
+    if wanted is Path and value != "":  # the framework asks of a path only whether it may be read
+        return UsageError(say("{name} {value}: permission to read it is denied", name=name, value=str(value)))
     limits = _limits(getattr(param, "min", None), getattr(param, "max", None))
     kind = chain(_WANTED[wanted], limits, by=" ")
     return UsageError(say("{name} {value}: {kind} is wanted", name=name, value=brief(value), kind=kind))
