@@ -20,6 +20,8 @@ from npuperf.units import NS_PER_MS, NS_PER_US
 
 _BYTES_PER_MB: Final = 1_000_000
 _MOST: Final = 1e12
+#: What the exporter calls the sums of all operations.
+_TOTAL: Final = "Total Op Info"
 _LATEST_US: Final = 4e15
 
 
@@ -36,6 +38,8 @@ def _rows(db: Database, table: str, columns: tuple[str, ...]) -> list[tuple[Any,
     return [row for batch in db.rows(table, f'SELECT {query} FROM "{table}"') for row in batch]
 
 
+#: How exporters write that there is no number.
+_NOTHING: Final = (None, "", "N/A")
 _PARTS: Final = ("transit_time", "wait_time", "synchronization_time", "idle_time")
 
 
@@ -43,12 +47,12 @@ def _sums_of_operations(db: Database) -> Communication:
     table = "CommAnalyzerTime"
     elapse = "elapse_time" if "elapse_time" in db.has(table) else "elapsed_time"
     key = ("hccl_op_name", "group_name", "step")
-    rows = [r for r in _rows(db, table, (*key, "type", "start_timestamp", elapse, *_PARTS)) if r[0] != "Total Op Info"]
+    rows = [r for r in _rows(db, table, (*key, "type", "start_timestamp", elapse, *_PARTS)) if r[0] != _TOTAL]
     if not rows:
         return Communication()
     name, group, step, kind, *times = zip(*rows, strict=True)
     start, length = _numbers(times[0], NS_PER_US, _LATEST_US), _numbers(times[1], NS_PER_MS, _MOST)
-    split = [_numbers(column, NS_PER_MS, _MOST) for column in times[2:]]
+    split = [_told(db, table, *part, NS_PER_MS) for part in zip(_PARTS, times[2:], strict=True)]
     known = (start > 0) & (length >= 0)
     lost = int(np.count_nonzero(~known))
     if lost:
@@ -69,14 +73,17 @@ def _sums_of_operations(db: Database) -> Communication:
 
 def _packets(db: Database, places: dict[tuple[Any, ...], int]) -> Bandwidth:
     """Read a row per packet size, or one of an operation whose packets are not recorded."""
-    columns = ("hccl_op_name", "group_name", "step", "transport_type", "transit_size", "transit_time", "package_size",
-               "count", "total_duration")  # fmt: skip
-    rows = [(places[r[:3]], *r[3:]) for r in _rows(db, "CommAnalyzerBandwidth", columns) if r[:3] in places]
+    table = "CommAnalyzerBandwidth"
+    key, units = ("hccl_op_name", "group_name", "step", "transport_type"), (_BYTES_PER_MB, NS_PER_MS) * 2
+    columns = ("transit_size", "transit_time", "package_size", "total_duration", "count")
+    every = [r for r in _rows(db, table, (*key, *columns)) if r[0] != _TOTAL]
+    rows = [(places[r[:3]], *r[3:]) for r in every if r[:3] in places]
+    db.lose(len(every) - len(rows), say("table {table}: of operations that are not listed", table=table))
     if not rows:
         return Bandwidth.empty()
     op, transport, *amounts = zip(*rows, strict=True)
-    units = (_BYTES_PER_MB, NS_PER_MS, _BYTES_PER_MB, 1, NS_PER_MS)
-    size, ns, packet, count, packet_ns = (_numbers(a, u, _MOST) for a, u in zip(amounts, units, strict=True))
+    found = (_told(db, table, *part) for part in zip(columns, amounts, (*units, 1), strict=True))
+    size, ns, packet, packet_ns, count = found
     at, names = np.array(op, np.int64), Labels.of([_text(t) for t in transport])
     split = (packet > 0) & (count > 0) & (packet_ns >= 0)
     used = split | (size > 0)
@@ -112,7 +119,14 @@ def _matrix(db: Database) -> LinkUse:
 
 
 def _text(value: object) -> str | None:
-    return str(value) if value not in (None, "", "N/A") else None
+    return str(value) if isinstance(value, str | int) and value not in _NOTHING else None
+
+
+def _told(db: Database, table: str, column: str, values: tuple[Any, ...], unit: int) -> I64:
+    """Return numbers as :func:`_numbers` does; tell of cells that hold something else."""
+    found = _numbers(values, unit, _MOST)
+    db.unreadable(table, column, sum(values[i] not in _NOTHING for i in np.flatnonzero(found < 0).tolist()))
+    return found
 
 
 def _numbers(values: tuple[Any, ...], unit: int, most: float) -> I64:

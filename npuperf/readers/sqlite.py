@@ -229,6 +229,13 @@ class Database:
             self._told.add(reason)
             self.log.lose(self.path, count, reason)
 
+    def unreadable(self, table: str, column: str, count: int) -> None:
+        """Tell of so many cells that hold something else than their column is for."""
+        if count:
+            self.log.warn(say_n("{path}: table {table}, column {column}: {n} unreadable cell",
+                                "{path}: table {table}, column {column}: {n} unreadable cells",
+                                count, path=str(self.path), table=table, column=column))  # fmt: skip
+
     def report(self) -> None:
         """Tell of the texts that were looked for in vain."""
         missing = self._without_text - {_UNSET}
@@ -278,12 +285,9 @@ class Database:
         bad = values < UNKNOWN
         if column in _MOST:
             bad |= values > _MOST[column]
-        count = int(np.count_nonzero(bad))
-        if not count:
+        if not bad.any():
             return values
-        self.log.warn(say_n("{path}: table {table}, column {column}: {n} unreadable cell",
-                         "{path}: table {table}, column {column}: {n} unreadable cells",
-                         count, path=str(self.path), table=table, column=column))  # fmt: skip
+        self.unreadable(table, column, int(np.count_nonzero(bad)))
         return np.where(bad, UNKNOWN, values)
 
 

@@ -437,6 +437,43 @@ def test_steps_of_the_exporter_without_usable_parts(tmp_path: Path) -> None:
     assert [(x.rows, str(x.reason)) for x in log.lost] == [(5, "table StepTraceTime: no usable times")]
 
 
+def test_the_exporter_s_sums_with_cells_that_are_none(tmp_path: Path) -> None:
+    """Of three operations one has no length, one no readable wait; of four packets one is of nobody, one unreadable."""
+    path = tmp_path / "analysis.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(
+            "CREATE TABLE CommAnalyzerTime(hccl_op_name, group_name, step, type, start_timestamp, elapse_time,"
+            " transit_time, wait_time, synchronization_time, idle_time)"
+        )
+        key = ("g", "step1", "collective")
+        rows: list[tuple[object, ...]] = [
+            ("a", *key, 1000.5, 2.5, 1, 0.5, 0, 0), ("b", *key, 2000, "x", 1, 0, 0, 0),
+            ("c", *key, 3000, 1, 1, b"?", 0, None),
+        ]  # fmt: skip
+        connection.executemany("INSERT INTO CommAnalyzerTime VALUES (?,?,?,?,?,?,?,?,?,?)", rows)
+        connection.execute(
+            "CREATE TABLE CommAnalyzerBandwidth(hccl_op_name, group_name, step, transport_type, transit_size,"
+            " transit_time, package_size, count, total_duration)"
+        )
+        packets = [("a", "HCCS", 2, 3), ("c", "HCCS", float("inf"), 3), ("nobody", "HCCS", 2, 3), ("c", "RDMA", 4, 3)]
+        rows = [(name, "g", "step1", link, 8, 1, size, count, 1) for name, link, size, count in packets]
+        connection.executemany("INSERT INTO CommAnalyzerBandwidth VALUES (?,?,?,?,?,?,?,?,?)", rows)
+        connection.commit()
+    log = ReadLog()
+    _, sums = read_analysis_db(path, log, communication=True)
+    assert sums.operations.start.tolist() == [1_000_500, -1, 3_000_000]
+    assert sums.operations.end.tolist() == [3_500_500, -1, 4_000_000]
+    assert sums.bandwidth.bytes.tolist() == [6_000_000, 8_000_000, 12_000_000]
+    assert [(x.rows, str(x.reason)) for x in log.lost] == [
+        (1, "operations without a usable start or length"),
+        (1, "table CommAnalyzerBandwidth: of operations that are not listed"),
+    ]
+    assert [str(w).removeprefix(f"{path}: ") for w in log.warnings] == [
+        "table CommAnalyzerTime, column wait_time: 1 unreadable cell",
+        "table CommAnalyzerBandwidth, column package_size: 1 unreadable cell",
+    ]
+
+
 def test_a_view_that_never_ends_is_not_read(path: Path) -> None:
     endless = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x AS {} FROM c"
     run(path, "DROP TABLE CANN_API", f"CREATE VIEW CANN_API AS {endless.format('startNs')}",
