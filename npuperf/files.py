@@ -118,7 +118,9 @@ def write_atomically(path: Path, text: str) -> None:
             path.write_text(text, "utf-8")
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, delete=False) as file:
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", errors="surrogateescape", dir=path.parent, delete=False
+        ) as file:  # names of files need not be UTF-8
             temporary = Path(file.name)
             file.write(text)
         mask = os.umask(0)

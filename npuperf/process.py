@@ -228,7 +228,7 @@ class Detached:
         try:
             process = psutil.Process(self.pid)
             return abs(process.create_time() - self.began) < 1 and process.status() != psutil.STATUS_ZOMBIE
-        except psutil.NoSuchProcess:
+        except (psutil.Error, ValueError, OverflowError):  # nor is what was noted by a damaged file
             return False
 
     def end(self) -> None:

@@ -8,6 +8,7 @@ path and of what was run there. Nobody without this user's secret can make one, 
 from __future__ import annotations
 
 import hmac
+import json
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -41,8 +42,8 @@ def remembers(folder: Path, *what: object) -> bool:
 
 
 def _entry(folder: Path, what: tuple[object, ...]) -> Path:
-    said = msgspec.json.encode((os.path.realpath(folder), what), enc_hook=str, order="deterministic")
-    digest = hmac.new(secret(), b"npuperf made 1\n" + said, "sha256").hexdigest()
+    said = json.dumps([os.path.realpath(folder), msgspec.to_builtins(what, enc_hook=str)], sort_keys=True)
+    digest = hmac.new(secret(), b"npuperf made 1\n" + said.encode(), "sha256").hexdigest()
     return own_folder("XDG_STATE_HOME", ".local/state") / "made" / digest
 
 

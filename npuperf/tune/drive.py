@@ -58,7 +58,7 @@ def carry_out(
         if result is not None and outcome.judge(plan.job, folder, unseen, result) is None:
             tell(say("{folder}: AOE finished while npuperf was not running; its result is read", folder=str(folder)))
             return conclude(plan, unseen, result, None, keep_document)
-    first = state.step if child or (same and dumped(folder / "dump")) else 0
+    first = min(max(state.step, 0), len(plan.programs) - 1) if child or (same and dumped(folder / "dump")) else 0
     with supervise.heeding() as signals:
         if child is None:
             _end_leftovers(folder, tell)
@@ -301,6 +301,6 @@ def _note_down(folder: Path, tuning: Tuning, ran: RanProgram, state: State) -> N
         # Never through a link, which a stranger's folder may have there.
         ledger = os.open(folder.parent / HISTORY, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:
-            os.write(ledger, (json.dumps(line, ensure_ascii=False) + "\n").encode("utf-8", "replace"))
+            os.write(ledger, (json.dumps(line) + "\n").encode())
         finally:
             os.close(ledger)

@@ -83,7 +83,7 @@ def note(folder: Path, **facts: object) -> State:
     """Add facts, named as in :class:`State`, to the state of a run."""
     state = replace(read_state(folder), **facts)
     noted = msgspec.to_builtins(state, enc_hook=str)
-    write_atomically(folder / STATE, json.dumps(noted, indent=1, ensure_ascii=False) + "\n")
+    write_atomically(folder / STATE, json.dumps(noted, indent=1) + "\n")
     return state
 
 

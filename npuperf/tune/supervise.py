@@ -111,7 +111,7 @@ def run_program(
 def _begin_log(log: Path, program: TuningProgram) -> None:
     """Mark in the log where a program begins."""
     try:
-        with log.open("a", encoding="utf-8") as file:
+        with log.open("a", encoding="utf-8", errors="surrogateescape") as file:
             file.write(f"{_BEGINS}{program.shown()}\n")
     except OSError as error:
         raise InputError(say("{path}: cannot be written: {why}", path=str(log), why=error.strerror)) from error

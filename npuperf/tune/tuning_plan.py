@@ -11,11 +11,11 @@ from pathlib import Path
 from npuperf.cann import cann_version
 from npuperf.documents.document import Problem
 from npuperf.documents.tuning import Check, PlannedProgram, TunePlan
-from npuperf.errors import ExitCode, InputError, UsageError
+from npuperf.errors import ExitCode, InputError, UsageError, unreadable
 from npuperf.messages import Message, chain, say
 from npuperf.tune import job as jobs
 from npuperf.tune import preflight, store
-from npuperf.tune.job import ModelFile, Script, TuningJob, TuningProgram
+from npuperf.tune.job import ModelFile, Script, Source, TuningJob, TuningProgram
 from npuperf.tune.request import TuneRequest
 from npuperf.tune.state import State, is_ours, not_ours, read_state, recorded, recorded_by_us, survivor, unfinished_run
 from npuperf.tune.usage import Usage
@@ -74,7 +74,7 @@ def draw_plan(request: TuneRequest, usage: Usage | None, environment: Mapping[st
         soc=request.soc or state.soc or (usage.soc if usage else None) or recorded(request.run).soc,
         cores=usage.cores if usage else None,
         dynamic=usage.dynamic if usage else None,
-        model_bytes=job.source.file.stat().st_size if isinstance(job.source, ModelFile) else None,
+        model_bytes=_bytes_of(job.source),
         most_blocks=usage.most_blocks if usage else None,
     )
     place = _place(job, folder, state, environment)
@@ -90,6 +90,16 @@ def draw_plan(request: TuneRequest, usage: Usage | None, environment: Mapping[st
         usage=usage,
         doubt=_doubt(request, begun, state, found),
     )
+
+
+def _bytes_of(source: Source) -> int | None:
+    """Return how large a model is. Raises InputError where it is gone since the run began."""
+    if not isinstance(source, ModelFile):
+        return None
+    try:
+        return source.file.stat().st_size
+    except OSError as error:
+        raise unreadable(source.file, error) from error
 
 
 def _doubt(request: TuneRequest, begun: Path | None, state: State, found: Sequence[TuningProgram]) -> Message | None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -250,3 +251,43 @@ def test_strangers_are_not_ended(place: Place) -> None:
     finally:
         beside.kill()
         beside.wait()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"program": {"pid": -1, "began": 0}}, {"program": {"pid": 2**70, "began": 0}}, {"step": -7}, {"step": 10**9},
+        {"program": None}, {"mode": "\ud800"}, {"job": {"mode": "op"}}, {"programs": [[]]}, {"status": ["running"]},
+        {"keeper": {"pid": 0, "began": 1e308}}, {"soc": {}}, {"cann": 3},
+    ],
+)  # fmt: skip
+def test_a_damaged_state_is_an_ordinary_message(place: Place, damage: dict[str, Any]) -> None:
+    """Whatever stands there: a run, or a refusal that says what to do."""
+    run = place.root / "result" / "tune" / "20260101-000000-000"
+    run.mkdir(parents=True)
+    source = {"type": "ModelFile", "file": str(place.root / "net.onnx"), "weight": None}
+    job = {"mode": "op", "source": source}
+    whole = {"status": "running", "mode": "op", "job": job, "place": str(place.root / "home"), "step": 0}
+    (run / "state.json").write_text(json.dumps({**whole, **damage}))
+    for command in (("--resume", "--yes"), ("--rollback", "--yes"), ("--verify", "--yes")):
+        done = place.run(*command)
+        assert done.returncode in (0, 2, 3), (command, done.stderr)
+        assert "internal error" not in done.stderr
+
+
+def test_a_model_whose_name_is_not_utf8(place: Place) -> None:
+    """It is tuned as any other. JSON cannot hold its name, so --resume does not find it, and says so."""
+    model = os.fsdecode(os.fsencode(place.root) + b"/n\xff\xe9.onnx")
+    Path(model).write_bytes(b"onnx")
+    assert place.run("--mode", "op", "--model", model, FAKE_AOE_FAIL="kill").returncode == 5
+    assert place.run("--mode", "op", "--model", model).returncode == 0
+    assert [a.endswith("n\udcff\udce9.onnx") for call in place.calls() for a in call["argv"][:1]] == [True, True]
+    done = place.run("--resume", "--yes")
+    assert done.returncode == 3 and "No such file" in done.stderr
+
+
+def test_a_model_that_is_gone_since(place: Place) -> None:
+    assert place.run(*OP, FAKE_AOE_FAIL="kill").returncode == 5
+    (place.root / "net.onnx").unlink()
+    done = place.run("--resume")
+    assert done.returncode == 3 and "net.onnx: cannot be read: No such file" in done.stderr
