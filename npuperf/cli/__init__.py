@@ -19,6 +19,7 @@ from npuperf.cli.options import EXIT_CODES, Commands, context_settings
 from npuperf.cli.progress import tell
 from npuperf.cli.streams import outlast_readers
 from npuperf.errors import ExitCode, NpuperfError, with_hint
+from npuperf.escape import visible
 from npuperf.messages import Message, say
 from npuperf.render.language import text
 
@@ -92,7 +93,7 @@ def _internal(error: Exception) -> Message:
 
 def _stop(message: Message, code: ExitCode, debug: bool) -> NoReturn:
     if debug:
-        traceback.print_exc()
+        print("\n".join(map(visible, traceback.format_exc().split("\n"))), file=sys.stderr)
     tell(message)
     sys.exit(code)
 

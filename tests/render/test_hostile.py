@@ -281,6 +281,8 @@ def test_a_command_says_nothing_that_is_not_seen(hostile: Path, more: list[str])
 
 @pytest.mark.parametrize("name", ["\x1b]0;t\x07[red]", "\u202egpj.exe", "a\nnpuperf: done"])
 def test_a_path_that_is_not_there_is_named_in_one_line(tmp_path: Path, name: str) -> None:
+    traced = run_cli(["analyze", str(tmp_path / name), "--debug"])
+    assert "Traceback" in traced.stderr and all(map(is_seen, traced.stderr))
     done = run_cli(["analyze", str(tmp_path / name)])
     assert done.returncode == 3 and all(map(is_seen, done.stderr))
     assert [line.split(":")[0] for line in done.stderr.splitlines() if not line.startswith(" ")] == ["npuperf"]
