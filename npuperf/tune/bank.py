@@ -22,7 +22,9 @@ from npuperf.files import read_input
 from npuperf.folders import files_below
 from npuperf.messages import Message, Parameter, say, say_n, series
 
-_NAME: Final = re.compile(r"^(?P<soc>.+?)_(?P<cores>\d+)_AiCore_(?P<op>.+)_runtime_kb\.json$")
+#: Chips and operators become names of files where banks are merged: none may lead elsewhere.
+_NAME: Final = re.compile(r"^(?P<soc>\w.*?)_(?P<cores>\d+)_AiCore_(?P<op>\w.*)_runtime_kb\.json$")
+_OP: Final = re.compile(r"\w[\w.+-]{0,127}")
 #: Why a bank may not show what a result claims.
 ANOTHER_PLACE: Final = say(
     "was TUNE_BANK_PATH different, did another user tune (the default knowledge base is in "
@@ -191,6 +193,8 @@ def _record(line: str) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     if not isinstance(found, dict) or (found and not all(isinstance(found.get(f), dict) for f in _FIELDS)):
+        return None
+    if "op" in found and not _OP.fullmatch(str(found["op"])):
         return None
     return found
 

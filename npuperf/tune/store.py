@@ -171,7 +171,7 @@ def _write(into: Path, merged: Mapping[Key, Record], before: Sequence[str]) -> N
     for number, (key, record) in enumerate(sorted(merged.items(), key=lambda item: item[0])):
         name = f"{key.soc}_{key.cores}_AiCore_{key.op}_runtime_kb.json"
         line = {"id": number, "info_dict": json.loads(key.info), "knowledge": record.knowledge}
-        text = json.dumps({**line, "op": key.op, "version": record.version}, ensure_ascii=False)
+        text = json.dumps({**line, "op": key.op, "version": record.version})  # ASCII: half a character can be told
         files.setdefault(into / key.soc / "unified_bank" / name, []).append(text)
     for file, lines in files.items():
         write_atomically(file, "\n".join(lines) + "\n")

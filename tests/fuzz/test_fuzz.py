@@ -20,7 +20,7 @@ from oracle import complaint, false_in, misshapen, snapshot, untrue
 #: Attempts per kind: all of them in seconds. Databases are many things at once.
 FEW, MANY = 3, 12
 #: Kinds that are known to fail, with the reason: to be empty.
-KNOWN: dict[str, str] = {"merge": "half a character (\\ud800) in a record stops the writing of a merged bank"}
+KNOWN: dict[str, str] = {}
 
 
 @pytest.fixture(scope="module")

@@ -124,3 +124,33 @@ def test_where_subgraph_banks_lie(tmp_path: Path) -> None:
     (tmp_path / "home" / "Ascend310P3").mkdir(parents=True)
     assert graph_bank(tmp_path / "home", "Ascend310P3") == tmp_path / "home" / "Ascend310P3"
     assert graph_bank(tmp_path / "home", "Ascend910A") == graph_bank(tmp_path / "home", None) == tmp_path / "home"
+
+
+@pytest.mark.parametrize("op", ["../../../../away", "a/b", "x\0y", "x" * 300, "", "[x]"])
+def test_the_name_of_an_operator_leads_nowhere_else(op: str, tmp_path: Path) -> None:
+    """It becomes part of a file's name, and a bank may come from a stranger."""
+    sources = [bank(tmp_path / "a", [{**record(1, 1), "op": op}]), bank(tmp_path / "b", [record(2, 2)])]
+    before = sorted(tmp_path.rglob("*"))
+    done = run_cli(["tune", "--merge", *map(str, sources), "--into", str(tmp_path / "c")])
+    assert done.returncode == 2 and "not a record" in done.stderr
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_chip_that_leads_elsewhere_is_no_chip(tmp_path: Path) -> None:
+    source = bank(tmp_path / "a", [record(1, 1)])
+    bank(tmp_path / "b", [record(2, 2)], soc="Away")
+    (tmp_path / "b" / "Away" / "unified_bank" / "Away_20_AiCore_MatMulV3_runtime_kb.json").rename(
+        tmp_path / "b" / ".._20_AiCore_MatMulV3_runtime_kb.json"
+    )
+    done = run_cli(["tune", "--merge", str(source), str(tmp_path / "b"), "--into", str(tmp_path / "c")])
+    assert done.returncode == 3 and "has no records" in done.stderr
+    assert not (tmp_path / "unified_bank").exists()
+
+
+def test_half_a_character_is_merged_as_it_was(tmp_path: Path) -> None:
+    sources = [
+        bank(tmp_path / "a", [{**record(1, 1), "knowledge": {"baseM": "\ud800"}}]),
+        bank(tmp_path / "b", [record(2, 2)]),
+    ]
+    assert run_cli(["tune", "--merge", *map(str, sources), "--into", str(tmp_path / "c")]).returncode == 0
+    assert lines(tmp_path / "c") == {1: "\ud800", 2: 2}
