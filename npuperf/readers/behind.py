@@ -70,10 +70,11 @@ def user_frames(frames: Spans, others: Spans, stacks: Labels) -> Spans:
     them. Tracers cut paths off in front that recorded stacks have whole: of the same file both get one name.
     """
     opened = _open_at_start(frames, others)
-    whole = _whole_paths(frames.name, stacks)
-    named = [_named(name, whole, line=True) for name in frames.name.names]
-    without = [_named(name, whole, line=False) for name in frames.name.names]
-    codes = frames.name.codes + np.where(opened, len(named), 0)
+    names = frames.name.compact()
+    whole = _whole_paths(names, stacks)
+    named = [_named(name, whole, line=True) for name in names.names]
+    without = [_named(name, whole, line=False) for name in names.names]
+    codes = names.codes + np.where(opened, len(named), 0)
     tidy = Labels.of([*named, *without])
     return Spans(frames.start, frames.end, frames.thread, tidy.take(codes.astype(np.int64)))
 
@@ -98,7 +99,10 @@ def _whole_paths(frames: Labels, stacks: Labels) -> dict[str, str]:
     for stack in stacks.names if files else ():
         lines.update(stack.split(";"))
     paths = {m["file"] for line in lines if (m := _FRAME.fullmatch(line.strip()))}
-    found = {file: [path for path in paths if path.endswith(f"/{file}")] for file in files}
+    alike: dict[str, list[str]] = {}
+    for path in paths:
+        alike.setdefault(path.rpartition("/")[2], []).append(path)
+    found = {f: [p for p in alike.get(f.rpartition("/")[2], ()) if p.endswith(f"/{f}")] for f in files}
     return {file: path[0] for file, path in found.items() if len(path) == 1}
 
 

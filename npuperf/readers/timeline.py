@@ -239,12 +239,13 @@ def _queue(trace: Trace) -> Queue:
 
 def _host_ops(trace: Trace, ops: Spans, stacks: Labels, events: Slices) -> HostOps:
     """Put together what the host did; ``events``: everything of its threads, ``stacks``: of the operators."""
-    ours = events.name.flag(list(map(is_user_frame, events.name.names)))
-    python = _category(events, "python_function")
-    frames = _spans(events.filter(python & ours).by_thread())
+    python = events.filter(_category(events, "python_function"))
+    names = python.name.compact()  # of all that happens few are frames: only these are looked at
+    ours = python.filter(names.flag(list(map(is_user_frame, names.names))))
     links = trace.flows.link("fwdbwd")
     arrows = Arrows.build(links.to_tid, links.to_time, links.from_tid, links.from_time)
-    frames = user_frames(frames, _spans(events.filter(python)), stacks)
+    every = Spans(python.start, python.end, python.tid, names)
+    frames = user_frames(_spans(ours.by_thread()), every, stacks)
     return HostOps(ops, stacks, frames, arrows, _host_events(trace, events.afresh()))
 
 

@@ -144,7 +144,8 @@ class Gatherer:
         part["stack"] = words["stack"].codes([a.stack for a in args])
         part["operation"] = self._operations(name, args)
         timed = (start >= 0) & (length >= 0)
-        keep = (~self._python.of(cat) | self._telling.of(name)) & timed
+        python = self._python.of(cat)
+        keep = (~python | self._telling.of(name)) & timed if python.any() else timed
         self.found.slices.add(part, None if keep.all() else keep)
         return int(np.count_nonzero(~timed))
 
