@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import glob
 import inspect
 import io
@@ -47,6 +48,9 @@ class _Scheduled:
         profiler, self.profiler = self.profiler, None
         with self._quietly():
             profiler.stop()
+
+    def forked(self) -> None:
+        """In a forked child, once something was recorded: there is nothing to put right."""
 
     def _start(self, step: int, delay: int, **arguments: Any) -> None:
         """Start as if the profiler had been there from step 0: steps keep their numbers."""
@@ -193,6 +197,16 @@ class Cpu(_Scheduled):
         """There is no device to describe."""
         return {}
 
+    def forked(self) -> None:
+        """Let a forked child end: libtorch would wait for a thread that only the parent has, once it has profiled.
+
+        That is in the last part of ``exit``, which ends here instead, with what the child's C libraries wrote flushed.
+        """
+        with contextlib.suppress(Exception):  # a C library without on_exit
+            libc = ctypes.CDLL(None)
+            for last in (libc._exit, libc.fcloseall):  # called the other way round, with the exit status
+                libc.on_exit(ctypes.cast(last, ctypes.c_void_p), None)
+
     def _ready(self, profiler: Any) -> None:
         profiler.export_chrome_trace(self.target)
 
@@ -246,6 +260,9 @@ class E2E:
 
     def step(self) -> None:
         """Steps are not marked."""
+
+    def forked(self) -> None:
+        """In a forked child there is nothing to put right."""
 
     def close(self) -> None:
         """Stop; CANN writes the data."""

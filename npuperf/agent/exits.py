@@ -40,7 +40,7 @@ class Exits:
 
     def _release(self) -> None:
         while self._restore:
-            with contextlib.suppress(ValueError):  # signals can be set in the main thread only; ours then passes them on
+            with contextlib.suppress(ValueError):  # signals are set in the main thread only; ours passes them on
                 self._restore.pop()()
 
     def _guard_exit(self) -> Callable[[], None]:

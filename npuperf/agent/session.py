@@ -98,6 +98,8 @@ class Session:
         has_begun = self.step or self.is_open or self.is_over
         self._unfollow()
         self.exits.follow(False)
+        if self.engine is not None:
+            self.engine.forked()
         if has_begun:
             self.is_open, self.is_over = False, True
             return
@@ -312,17 +314,18 @@ class Session:
         if not others:
             return
         names = {thread.ident: thread.name for thread in threading.enumerate()}
-        self.status.warn(
-            say(
-                "{threads} threads make steps: recorded were those of thread {thread}, not {steps} of the others; {rest}",
-                threads=len(others) + 1,
-                thread=names.get(self._thread, str(self._thread)),
-                steps=sum(others),
-                rest=say("what those did meanwhile is in the recording")
-                if self.engine.hears_all_threads
-                else say("nothing that those did is in the recording"),
-            )
-        )
+        told: dict[str, Any] = {
+            "threads": len(others) + 1,
+            "thread": names.get(self._thread, str(self._thread)),
+            "steps": sum(others),
+        }
+        if self.engine.hears_all_threads:
+            told = say("{threads} threads make steps: those of thread {thread} were counted, {steps} of others were "
+                       "not; what these did meanwhile is in the recording", **told)  # fmt: skip
+        else:
+            told = say("{threads} threads make steps: only those of thread {thread} were recorded, {steps} of others "
+                       "were not", **told)  # fmt: skip
+        self.status.warn(told)
 
     @contextlib.contextmanager
     def _undisturbed(self) -> Iterator[None]:
