@@ -52,12 +52,10 @@ def carry_out(
     same = _is_same(state.job, plan.job)
     if child is not None and state.job is not None and not same:
         raise _another(folder, child)
-    if child is None and same and state.status == "running" and state.tuned:
-        result = supervise.partial(folder)
-        unseen = RanProgram(None, 0.0)
-        if result is not None and outcome.judge(plan.job, folder, unseen, result) is None:
-            tell(say("{folder}: AOE finished while npuperf was not running; its result is read", folder=str(folder)))
-            return conclude(plan, unseen, result, None, keep_document)
+    unseen = _finished_unseen(plan, state) if child is None and same else None
+    if unseen is not None:
+        tell(say("{folder}: AOE finished while npuperf was not running; its result is read", folder=str(folder)))
+        return conclude(plan, RanProgram(None, 0.0), unseen, None, keep_document)
     first = min(max(state.step, 0), len(plan.programs) - 1) if child or (same and dumped(folder / "dump")) else 0
     with supervise.heeding() as signals:
         if child is None:
@@ -77,6 +75,15 @@ def carry_out(
         )
         raise KeyboardInterrupt
     return tuning
+
+
+def _finished_unseen(plan: Plan, state: State) -> Tuning | None:
+    """Return the result of a run that nobody has concluded, where AOE got to its end; None where it has to go on."""
+    if state.status != "running" or not state.tuned:
+        return None
+    result = supervise.partial(plan.folder)
+    problem = outcome.judge(plan.job, plan.folder, RanProgram(None, 0.0), result)
+    return result if problem is None else None
 
 
 def _judged(plan: Plan, ran: RanProgram, result: Tuning | None) -> Problem | None:

@@ -54,7 +54,11 @@ def verify(
 "that sets its own cache needs op_compiler_cache_mode=force)", name=name, bank=str(bank)))  # fmt: skip
         cache = folder / f"cache-{name}"
         shutil.rmtree(cache, ignore_errors=True)
-        cache.mkdir(parents=True)
+        try:
+            cache.mkdir(parents=True)
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise InputError(say("{path}: cannot be created: {why}", path=str(cache), why=why)) from error
         with_bank = {**environment, "TUNE_BANK_PATH": str(bank), "ASCEND_CACHE_PATH": str(cache)}
         found.append(_profile(command, folder / name, with_bank, tell))
     return compare(found[0], found[1], tuning)
