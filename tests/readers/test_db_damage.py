@@ -23,6 +23,7 @@ from build import EPOCH, K
 from inputs import database
 
 from npuperf.errors import InputError
+from npuperf.model.tasks import Work
 from npuperf.readers import sqlite_open
 from npuperf.readers.db import read_analysis_db
 from npuperf.readers.log import ReadLog
@@ -584,3 +585,17 @@ def test_errors_of_the_disk_are_no_damage(path: Path, monkeypatch: pytest.Monkey
         assert len(db.spans("CANN_API", {})["start"]) == 5
     assert [str(w) for w in log.warnings] == [f"{path}: table CANN_API: reading stopped after 5 rows: disk I/O error"]
     assert not log.settled  # it may do better the next time
+
+
+def test_rows_without_a_device_belong_to_the_only_one_or_to_none(path: Path) -> None:
+    """Kernels 0 to 9 run on device 0, the others on device 1; of kernels 2 and 12 it is not known."""
+    run(path, "UPDATE TASK SET deviceId = 1 WHERE globalTaskId BETWEEN 10 AND 19",
+        "UPDATE TASK SET deviceId = 'x' WHERE globalTaskId IN (2, 12)")  # fmt: skip
+    (reading,) = open_recording(path).map(lambda reading: reading)
+    kernels = {p.device: len(p.tasks.only(Work.COMPUTE)) for p in reading.profiles}
+    assert kernels == {0: 9, 1: 9}
+    assert [(x.rows, str(x.reason)) for x in reading.log.lost] == [
+        (2, "table TASK: no device is named, and there are several")
+    ]
+    run(path, "UPDATE TASK SET deviceId = 0 WHERE deviceId = 1")
+    assert len(either_way(path).kernels) == KERNELS
