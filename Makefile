@@ -3,8 +3,9 @@ PYTHON ?= .venv/bin/python
 
 N ?= 1000
 OUT ?= fuzz-found
+MOMENTS ?= 50
 
-.PHONY: check lint test bench costs schema messages fuzz
+.PHONY: check lint test bench costs schema messages fuzz kill
 check: lint test
 lint:
 	$(PYTHON) -m ruff check . && $(PYTHON) -m ruff format --check . && $(PYTHON) -m mypy
@@ -20,3 +21,6 @@ messages:
 	$(PYTHON) -m npuperf.render.gathering
 fuzz:  # N attempts from SEED on; what fails is kept below OUT; CASE=torch_db/17 repeats one
 	$(PYTHON) tests/fuzz/attack.py --count $(N) $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) --out $(OUT) $(if $(KINDS),--kinds $(KINDS)) $(if $(CASE),--case $(CASE))
+kill:  # npuperf is killed at MOMENTS random moments of each verb that runs for long; what is lost is said
+	$(PYTHON) tests/fuzz/kill_profile.py --moments $(MOMENTS) $(if $(SEED),--seed $(SEED))
+	$(PYTHON) tests/fuzz/kill_tune.py --moments $(MOMENTS) $(if $(SEED),--seed $(SEED))

@@ -199,7 +199,12 @@ def ending_with_us(held: Sequence[int]) -> Iterator[None]:
     global _guard
     try:
         guard = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(_GUARD)], stdin=subprocess.PIPE, start_new_session=True, pass_fds=held
+            [sys.executable, "-I", "-S", str(_GUARD)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,  # who reads our output waits for nobody but us
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            pass_fds=held,
         )
     except OSError:  # no more processes: the program says so better
         yield

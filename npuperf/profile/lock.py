@@ -39,32 +39,45 @@ class Lock:
     def __init__(self, file: Path) -> None:
         self.file = file
         self._opened: int | None = None
+        self._shared = False
 
     def take(self) -> bool:
         """Hold it from now on, if nobody does. Raises OSError when the file cannot be made."""
         for _ in range(_TRIES):
             if self.holder() is None:
-                opened = os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o644)
+                opened = self._open()
                 if _lock(opened, exclusive=True) is not False:
-                    self._opened = opened
                     self._sign(opened)
                     return True
-                os.close(opened)
             time.sleep(_PAUSE)
         return False
 
     def release(self) -> None:
-        """Let go; children that were handed :attr:`opened` go on holding it."""
-        if self._opened is not None:
-            with suppress(OSError):
-                os.ftruncate(self._opened, 0)
+        """Let go, also of what others share."""
+        if self._opened is None:
+            return
+        with suppress(OSError, ImportError):
+            import fcntl
+
+            os.ftruncate(self._opened, 0)
+            fcntl.flock(self._opened, fcntl.LOCK_UN)
+        if not self._shared:
             os.close(self._opened)
             self._opened = None
 
-    @property
-    def opened(self) -> tuple[int, ...]:
-        """The descriptor that holds it, for a child that is to hold it, too; nothing while it is not held."""
-        return () if self._opened is None else (self._opened,)
+    def share(self) -> tuple[int, ...]:
+        """Return a descriptor for a child, which holds the lock whenever we do, and on if we die; () if none can be."""
+        try:
+            shared = self._open()
+        except OSError:
+            return ()
+        self._shared = True
+        return (shared,)
+
+    def _open(self) -> int:
+        if self._opened is None:
+            self._opened = os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o644)
+        return self._opened
 
     def holder(self) -> Holder | None:
         """Return who holds it, None if nobody does; of another machine's process nothing else can be known."""

@@ -60,7 +60,7 @@ def _of_process(p: ProcessStatus) -> Iterator[Message]:
     for line in p.said.splitlines():
         if "[ERROR]" in line:
             yield say("{process}: torch_npu says: {words}", process=p.name, words=line.split("]")[-1].strip(" :"))
-    if p.early and p.stopped is None and not p.warnings:
+    if p.early and p.stopped is None:
         yield say("{process}: the program ended at step {step}, during recording: that step is incomplete",
                   process=p.name, step=p.step)  # fmt: skip
     if p.state in BUSY:  # killed, or crashed in C
@@ -164,7 +164,7 @@ def _too_short(request: ProfileRequest) -> Problem:
 def _without_steps(request: ProfileRequest) -> Problem:
     what = say("no step was seen: the program never called a module")
     if request.step_on == "optimizer":
-        what = say("no step was seen: the program never called optimizer.step()")
+        what = say("no step was seen: the program never called optimizer.step(), or only within compiled functions")
     hint = say("--step-on forward counts module calls; --whole-run needs no steps; or call npuperf.step() in the loop")
     return Problem(what=what, hint=hint)
 

@@ -128,7 +128,7 @@ def _export_only(job: RecordingJob, source: Path) -> Ran:
             folder = RunFolder(source.absolute())
             before = manifests.read(folder)
             manifest = _known(folder, before)
-            stack.enter_context(ending_with_us(()))
+            stack.enter_context(ending_with_us(folder.export_lock.share()))
         else:
             folder = stack.enter_context(_copied(job, source))
             manifest = before = manifests.begin(Command(()), job.request, job.environment)
@@ -186,7 +186,7 @@ def _new_folder(job: RecordingJob) -> Iterator[RunFolder]:
             job.tell(say("the run that was here is kept as {path}", path=str(moved)))
         if job.request.output is None and folder.path.name != FIRST.name:
             job.tell(say("this run goes to {folder}", folder=folder.shown))
-        with ending_with_us(folder.lock.opened):
+        with ending_with_us((*folder.lock.share(), *folder.export_lock.share())):
             yield folder
     finally:
         folder.lock.release()

@@ -174,6 +174,20 @@ def test_an_export_that_is_interrupted_leaves_nothing_behind_and_is_made_anew(pl
     assert place.export().proofs[0].kernels == 10
 
 
+def test_a_run_is_not_free_before_a_killed_export_s_tools_are_gone(place: Place) -> None:
+    """Two exporters of the same folder would write into each other's files."""
+    slow = "import signal; signal.signal(signal.SIGTERM, lambda *_: (raw / 'asked').touch())\n"
+    place.msprof(slow + "(raw / 'begun').touch()\nwhile not (raw / 'go').exists(): time.sleep(0.05)")
+    child = place.start()
+    until(lambda: (place.raw / "begun").exists())
+    child.kill()
+    child.communicate()
+    until(lambda: (place.raw / "asked").exists())
+    assert place.folder.in_use
+    (place.raw / "go").touch()
+    until(lambda: not place.folder.in_use)
+
+
 def test_two_exports_of_one_run_take_turns(place: Place) -> None:
     place.msprof(
         "print(time.time()); (raw / 'begun').touch()\nwhile not (raw / 'go').exists(): time.sleep(0.05)\nwrite()"
