@@ -87,7 +87,10 @@ class Exported(Model, frozen=True, kw_only=True):
 
 
 class Proof(Model, frozen=True, kw_only=True):
-    """What was read of one device, or why nothing was. ``launched`` counts kernels whose host launch is known."""
+    """What was read of one device, or why nothing was. ``launched`` counts kernels whose host launch is known.
+
+    ``doubts``: what reading found, first of all where the files that an export consists of contradict each other.
+    """
 
     path: str
     rank: int | None = None
@@ -97,6 +100,7 @@ class Proof(Model, frozen=True, kw_only=True):
     steps: int = 0
     events: int = 0
     lost: int = 0
+    doubts: tuple[Message, ...] = ()
     problem: Message | None = None
 
     @property

@@ -124,7 +124,7 @@ def _doubts(proofs: tuple[Proof, ...]) -> list[Message]:
         for p in proofs
         if p.lost
     )
-    return [*found, *lost]
+    return [*dict.fromkeys(doubt for p in proofs for doubt in p.doubts), *found, *lost]
 
 
 @contextmanager
@@ -158,10 +158,11 @@ def _proofs(reading: Reading) -> list[Proof]:
             with open_lines(file) as lines:
                 events += sum(len(mark.findall(line)) for line in lines)
         return [Proof(path=path, rank=rank, events=events, lost=lost)]
-    return [_of(path, profile, lost) for profile in reading.profiles]
+    doubts = tuple(reading.log.warnings)
+    return [_of(path, profile, lost, doubts) for profile in reading.profiles]
 
 
-def _of(path: str, profile: DeviceProfile, lost: int) -> Proof:
+def _of(path: str, profile: DeviceProfile, lost: int, doubts: tuple[Message, ...]) -> Proof:
     tasks = profile.tasks
     kernels = np.isin(tasks.work, (Work.COMPUTE, Work.COMMUNICATION))
     return Proof(
@@ -172,4 +173,5 @@ def _of(path: str, profile: DeviceProfile, lost: int) -> Proof:
         launched=int((kernels & (tasks.launch_end != NO_TIME)).sum()),
         steps=len(set(profile.host_steps.number.tolist())),
         lost=lost,
+        doubts=doubts,
     )

@@ -11,10 +11,10 @@ from typing import Final
 import numpy as np
 
 from npuperf.errors import InputError
-from npuperf.messages import Message, say, say_n
+from npuperf.messages import Message, chain, ns, say, say_n
 from npuperf.model.columns import KERNEL_COLUMNS, KERNEL_REQUIRED
 from npuperf.model.groups import distinct, sorted_rows
-from npuperf.model.labels import I64, Labels
+from npuperf.model.labels import I64, Labels, Mask
 from npuperf.model.operands import OPERAND_COLUMNS, operand_labels
 from npuperf.model.tasks import NO_TIME, UNKNOWN, Tasks, Work, in_order, work_of_rows
 from npuperf.readers.find import Source
@@ -222,6 +222,8 @@ def _merge(rows: Tasks, seen: Tasks, timeline: TraceTimeline, lost: bool, source
     unlisted = extra & (seen.work == Work.COMPUTE)
     if not lost:
         extra &= ~unlisted
+        if unlisted.any():
+            log.warn(_left_out(seen, unlisted, source))
     elif unlisted.any():
         log.warn(say_n("{path}: {n} kernel missing in the table was taken from the timeline; it is counted in "
 "the step of the kernel before it, which may be the wrong step",
@@ -230,6 +232,19 @@ def _merge(rows: Tasks, seen: Tasks, timeline: TraceTimeline, lost: bool, source
                        int(np.count_nonzero(unlisted)), path=str(source.root)))  # fmt: skip
     both = Tasks.concat([rows, _with_steps(seen.filter(extra), rows, timeline)])
     return both.with_columns(core=both.core.compact())
+
+
+def _left_out(seen: Tasks, unlisted: Mask, source: Source) -> Message:
+    """Say which kernels only the timeline has, where nothing of the table was lost on the way here."""
+    unlaunched = int(np.count_nonzero(unlisted & ~seen.launched))
+    why = say_n("{n} of them was launched before recording began", "{n} of them were launched before recording began",
+                unlaunched)  # fmt: skip
+    what = say_n("{path}: {n} of {total} kernels of the timeline is not in {file}; it and its {time} are left out",
+                 "{path}: {n} of {total} kernels of the timeline are not in {file}; they and their {time} are left out",
+                 int(np.count_nonzero(unlisted)), path=str(source.root), file=source.kernels[0].name,
+                 total=int(np.count_nonzero(seen.work == Work.COMPUTE)),
+                 time=ns(int((seen.end - seen.start)[unlisted].sum())))  # fmt: skip
+    return chain(what, why if unlaunched else None)
 
 
 def _with_steps(extra: Tasks, rows: Tasks, timeline: TraceTimeline) -> Tasks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import shutil
 from pathlib import Path
 
@@ -10,8 +11,10 @@ import pytest
 from npuperf.documents.recorded import Recorded, RecordingPlan
 from npuperf.errors import InputError, UsageError
 from npuperf.messages import Message
+from npuperf.model.tasks import COMPUTE_CORES
 from npuperf.profile.request import ProfileRequest
 from npuperf.profile.run import run, run_and_keep
+from npuperf.units import duration
 
 
 @pytest.fixture
@@ -34,6 +37,24 @@ def test_what_was_read_as_proof_can_be_passed_on(recorded: Path) -> None:
     assert profile is again, "read once"
     assert proof.kernels <= len(profile.tasks) and proof.steps == len(set(profile.host_steps.number.tolist()))
     assert run_and_keep(ProfileRequest(source=recorded), {}, said.append, keep_recording=False).recording is None
+
+
+def test_the_files_are_compared_with_each_other(recorded: Path) -> None:
+    """Rows that a table of kernels lacks are in its timeline: both are counted, and the difference is told."""
+    (table,) = recorded.rglob("kernel_details.csv")
+    head, *lines = table.read_text().splitlines(keepends=True)
+    rows = list(csv.DictReader([head, *lines]))
+    of_compute = [i for i, row in enumerate(rows) if row["Accelerator Core"] in COMPUTE_CORES]
+    removed = of_compute[-8:]
+    time = sum(round(float(rows[i]["Duration(us)"]) * 1000) for i in removed)
+    table.write_text("".join([head, *(line for i, line in enumerate(lines) if i not in removed)]))
+    found = run(ProfileRequest(source=recorded), {}, lambda _: None)
+    assert isinstance(found, Recorded) and found.exit_code == 0
+    (proof,) = found.proofs
+    (doubt,) = [str(d) for d in proof.doubts if "of the timeline" in str(d)]
+    missing = f": 8 of {len(of_compute)} kernels of the timeline are not in kernel_details.csv"
+    assert doubt.endswith(f"{missing}; they and their {duration(time)} are left out")
+    assert doubt in map(str, found.warnings)
 
 
 def test_data_that_cannot_be_read_is_a_problem(recorded: Path, sample: Path) -> None:
