@@ -201,7 +201,7 @@ def test_the_loop_goes_on_with_analyze(npu: dict[str, str], tmp_path: Path) -> N
     assert run.code == 0, run.err
     assert run.out.splitlines()[2].split()[0] in ("HOST-BOUND", "COMPUTE-BOUND")
     assert (run.folder / "analysis" / "result.json").is_file()
-    again = profile(npu, tmp_path, "train.py")
+    again = profile(npu, tmp_path, "-o", "result", "train.py")
     assert again.code == 2 and "already holds a run" in again.err
-    kept = profile(npu, tmp_path, "--force", "train.py")
-    assert kept.code == 0 and (tmp_path / "result.1" / "analysis" / "result.json").is_file()
+    kept = profile(npu, tmp_path, "--force", "-o", "result", "train.py")
+    assert kept.code == 0 and (tmp_path / "result.old.1" / "analysis" / "result.json").is_file()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -13,10 +14,12 @@ from pathlib import Path
 
 import psutil
 import pytest
+from conftest import run_cli
 
+import npuperf
 from npuperf.errors import UsageError
 from npuperf.profile import lock as locks
-from npuperf.profile.folder import RunFolder, create, latest_run, next_run
+from npuperf.profile.folder import RunFolder, broken_off, create, latest_run, next_run
 from npuperf.profile.lock import Lock
 
 
@@ -178,3 +181,38 @@ def test_a_damaged_lock_is_nobody_s(tmp_path: Path, content: str) -> None:
 def test_a_lock_that_is_a_pipe_hangs_nobody(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "lock")
     assert Lock(tmp_path / "lock").holder() is None
+
+
+# ---- what the commands do with them ----
+
+
+def test_commands_take_the_latest_run_and_name_it(here: Path, sample: Path) -> None:
+    """One run alone needs no name; what is asked for by name is not named again."""
+    shutil.copytree(sample, finished(here / "result", data=False) / "raw" / sample.name)
+    assert "latest" not in run_cli(["analyze"]).stderr
+    shutil.copytree(sample, finished(here / "result.1", data=False) / "raw" / sample.name)
+    done = run_cli(["analyze", "--format", "json"])
+    assert done.returncode == 0 and done.stderr == "npuperf: using result.1, the latest run\n"
+    assert (here / "result.1" / "analysis" / "result.json").is_file()
+    assert run_cli(["analyze", "result"]).stderr == ""
+    assert npuperf.load().path == Path("result.1")
+    assert "using result.1, the latest run" in run_cli(["tune", "--mode", "op", "--dry-run"]).stderr
+
+
+def test_what_was_interrupted_is_said_before_it_is_analyzed(here: Path, sample: Path) -> None:
+    run = finished(here / "result", data=False)
+    shutil.copytree(sample, run / "raw" / sample.name)
+    (run / "npuperf.json").write_text('{"stages": {"run": {"status": "running"}}}')
+    done = run_cli(["analyze"])
+    assert done.returncode == 0
+    assert done.stderr == (
+        "npuperf: warning: result: this run was interrupted; npuperf profile --export result exports and reads what it "
+        "recorded\n"
+    )
+
+
+@pytest.mark.parametrize("manifest", ["[]", "{", '{"stages": 1}', '{"stages": {"run": []}}', '{"stages": {"run": {}}}'])
+def test_nothing_is_said_of_a_manifest_that_says_nothing(here: Path, manifest: str) -> None:
+    run = finished(here / "result")
+    (run / "npuperf.json").write_text(manifest)
+    assert broken_off(RunFolder(run)) == []
