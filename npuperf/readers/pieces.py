@@ -144,7 +144,7 @@ class FilePieces:
                 self._offset += skipped + len(block) - (len(buffer) - gap.end() + 1)
                 return buffer[gap.end() - 1 :]
             skipped += len(block)
-            if skipped > _MOST_BEFORE and isinstance(file, Ahead):
+            if _endless(file, skipped):
                 self.log.warn(
                     say("{path}: no event in {size} from byte {offset} on; the rest of the packed file was not read",
                         path=self._name, size=size(skipped), offset=self._offset)
@@ -176,13 +176,13 @@ class FilePieces:
         """Step over what stands before the first event."""
         block = self._read(file).lstrip(b"\xef\xbb\xbf" + _BLANK)
         read = len(block)
-        while not block and read <= _MOST_BEFORE and (more := self._read(file)):
+        while not block and not _endless(file, read) and (more := self._read(file)):
             read += len(more)
             block = more.lstrip(_BLANK)
         if block.startswith(b"["):
             return block[1:]
         blocks, found = [block], _HEAD.search(block)
-        while not found and read <= _MOST_BEFORE and (more := self._read(file)):
+        while not found and not _endless(file, read) and (more := self._read(file)):
             read += len(more)
             blocks.append(more)
             block = block[-_SEAM:] + more
@@ -190,16 +190,16 @@ class FilePieces:
             if read > _MOST_HEADER:
                 del blocks[:-1]
         if not found:
-            self._refuse(read)
+            self._refuse(read if _endless(file, read) else 0)
         if read <= _MOST_HEADER:
             whole = b"".join(blocks)
             self._keep_header(whole[: len(whole) - len(block) + found.start()] + b'"":0}')
         return block[found.end() :]
 
     def _refuse(self, read: int) -> NoReturn:
-        """Raise InputError for a file without a first event."""
+        """Raise InputError for a file without a first event; ``read``: the bytes after which it was given up, if so."""
         what = say("{path}: not a trace: neither a list of events nor an object with traceEvents", path=self._name)
-        if read > _MOST_BEFORE:
+        if read:
             what = say("{path}: not a trace: no event in its first {size}", path=self._name, size=size(read))
         raise InputError(what, hint=say("give a trace_view.json, msprof*.json or a PyTorch trace"))
 
@@ -323,6 +323,11 @@ class FilePieces:
                 return events
             cut = _last_gap(body, cut[0])
         return self._salvage_all(body)
+
+
+def _endless(file: BinaryIO | Ahead, read: int) -> bool:
+    """Tell whether so many bytes without an event are reason to give a packed file up; others end by themselves."""
+    return read > _MOST_BEFORE and isinstance(file, Ahead)
 
 
 def _last_gap(buffer: bytes, end: int) -> tuple[int, int] | None:

@@ -12,7 +12,7 @@ import csv
 import io
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +31,7 @@ from npuperf.readers.log import ReadLog
 from npuperf.readers.unpack import HEAD_BYTES, sniff
 
 Column = I64 | F32 | Labels
+A = TypeVar("A", I64, F32)
 
 #: Times stay text: so they are exact, and faster to convert than decimals are to parse.
 _TYPES: Final = {
@@ -65,8 +66,12 @@ class RowTable:
     def filter(self, mask: Mask) -> RowTable:
         """Return the rows where ``mask`` holds."""
         rows = np.flatnonzero(mask)
-        times, ints, pmu = ({k: v[rows] for k, v in c.items()} for c in (self.times, self.ints, self.pmu))
-        return RowTable(times, ints, {k: v.take(rows) for k, v in self.texts.items()}, pmu)
+        texts = {name: column.take(rows) for name, column in self.texts.items()}
+        return RowTable(_taken(self.times, rows), _taken(self.ints, rows), texts, _taken(self.pmu, rows))
+
+
+def _taken(columns: dict[str, A], rows: I64) -> dict[str, A]:
+    return {name: column[rows] for name, column in columns.items()}
 
 
 @dataclass(frozen=True, slots=True)
