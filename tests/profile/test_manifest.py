@@ -67,3 +67,5 @@ def test_the_program_s_own_status_comes_first() -> None:
     assert Recorded(folder="f", program_status=7).exit_code == 7
     assert Recorded(folder="f", program_status=7, problem=broken).exit_code == 7
     assert Recorded(folder="f", program_status=7, problem=refused).exit_code == 2
+    assert Recorded(folder="f", program_status=143, stopped=True).exit_code == 0
+    assert Recorded(folder="f", program_status=143, stopped=True, problem=broken).exit_code == 5
