@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from npuperf.errors import InputError
+from npuperf.errors import InputError, unreadable
 from npuperf.messages import Message, say, say_n, series
 from npuperf.model.groups import numbered
 from npuperf.model.labels import F32, F64, I64, Labels, Mask
@@ -308,6 +308,8 @@ def open_database(path: Path, log: ReadLog) -> Iterator[Database]:
                 raise InputError(what) from OSError(str(error))
             what = say("{path}: not a readable SQLite database: {why}", path=str(path), why=str(error))
             raise InputError(what) from error
+        except OSError as error:
+            raise unreadable(path, error) from error
 
 
 def bulk_integers(batch: Any) -> list[I64]:

@@ -32,7 +32,8 @@ _LONGEST: Final = 16 << 20
 _ROW_BYTES: Final = 4
 #: SQLite's steps per byte of a file that reading it takes at most, and how many pass from one look to the next.
 _STEPS_PER_BYTE, _STEPS_AT_ONCE, _STEPS_ALWAYS = 50, 100_000, 10_000_000
-_IO_ERROR: Final = 10
+#: Codes of SQLite's errors.
+_IO_ERROR, _SHORT_READ = 10, 522
 
 
 @dataclass(slots=True)
@@ -84,9 +85,9 @@ def open_file(path: Path, log: ReadLog) -> Iterator[OpenFile]:
 
 
 def is_io(error: BaseException | None) -> bool:
-    """Tell errors of the disk or the network from those of the file."""
+    """Tell errors of the disk or the network from those of the file, which may end early."""
     code = getattr(error, "sqlite_errorcode", None)
-    return "disk I/O error" in str(error) if code is None else code & 0xFF == _IO_ERROR
+    return "disk I/O error" in str(error) if code is None else code & 0xFF == _IO_ERROR and code != _SHORT_READ
 
 
 def read_only(path: Path) -> str:
@@ -132,6 +133,7 @@ def _settled(path: Path, stack: ExitStack, log: ReadLog) -> Path:
     try:
         connection = sqlite3.connect(_uri(copy, "rw"), uri=True)
         try:
+            OpenFile(copy, connection, copy.stat().st_size // _ROW_BYTES).limit()
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         finally:
@@ -168,13 +170,15 @@ def _copy(path: Path, stack: ExitStack) -> Path:
 
 
 def _copy_to(copy: Path, path: Path) -> None:
-    try:
-        with open_input(path) as file, copy.open("wb") as copied:
-            shutil.copyfileobj(file, copied)
-    except OSError as error:
-        what = say("{path}: a copy is needed to read it, and there is no room for one: {why}",
-                   path=str(path), why=error.strerror or str(error))  # fmt: skip
-        raise InputError(what, hint=say("free some space, or let TMPDIR name a folder with more of it")) from error
+    with open_input(path) as file:
+        try:
+            with copy.open("wb") as copied:
+                shutil.copyfileobj(file, copied)
+        except OSError as error:
+            what = say("{path}: a copy is needed to read it, and cannot be made: {why}",
+                       path=str(path), why=error.strerror or str(error))  # fmt: skip
+            hint = say("free some space, or let TMPDIR name a folder with more of it")
+            raise InputError(what, hint=hint) from error
 
 
 def _without_page_count(path: Path, stack: ExitStack) -> Path:

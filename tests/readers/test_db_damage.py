@@ -536,6 +536,17 @@ def test_what_a_killed_writer_left_is_taken_into_account(unfinished: tuple[Path,
     assert [row[4] for row in found.kernels] == [f"k{i}" for i in range(KERNELS) if i not in gone]
 
 
+def test_a_copy_that_cannot_be_made_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a full disk."""
+    path.write_bytes(path.read_bytes()[:30_000])
+    with closing(Path("/dev/full").open("wb", buffering=0)) as full, monkeypatch.context() as patch:
+        patch.setattr(Path, "open", lambda *_: full)
+        told = pytest.raises(InputError, match=r"a copy is needed to read it, and cannot be made: No space left")
+        with told as caught, open_database(path, ReadLog()):
+            pass
+    assert "TMPDIR" in str(caught.value)
+
+
 def test_what_does_not_belong_to_a_database_is_left_alone(path: Path) -> None:
     whole = either_way(path)
     path.with_name(f"{path.name}-wal").write_bytes(b"no log at all")
