@@ -312,12 +312,12 @@ def _captured() -> Iterator[io.StringIO]:
     """Collect what this thread prints meanwhile."""
     before = sys.stdout
     ear = _Ear(before)
-    sys.stdout = ear  # type: ignore[assignment]
+    sys.stdout = ear
     try:
         yield ear.words
     finally:
         ear.thread = None
-        if sys.stdout is ear:  # type: ignore[comparison-overlap]
+        if sys.stdout is ear:
             sys.stdout = before
 
 

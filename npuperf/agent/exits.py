@@ -54,7 +54,7 @@ class Exits:
         os._exit = _exit  # type: ignore[assignment]
 
         def restore() -> None:
-            if os._exit is _exit:  # type: ignore[comparison-overlap]
+            if os._exit is _exit:
                 os._exit = leave
 
         return restore

@@ -32,6 +32,8 @@ class Window:
 
     def begins(self, step: int) -> bool:
         """Tell whether the profiler must be there from this step on."""
+        if step < self.delay + self.wait:  # of the many steps before the window each passes here
+            return self.whole
         return self.whole or self._position(step) == self.wait
 
     def catch_up(self, behind: int, step: int) -> None:

@@ -155,7 +155,7 @@ class Session:
         others it is the one that is furthest.
         """
         with self._lock:
-            furthest = self._steps.get(self._thread, 0)
+            furthest = 0 if self._thread is None else self._steps.get(self._thread, 0)
             main = threading.main_thread().ident
             lead = 0 if thread == main else _HEAD_START if self._thread == main else 1
             is_led = self._thread is not None
