@@ -3,7 +3,7 @@
     python dump_operators.py DUMP train.py ARGUMENT…
     python dump_operators.py DUMP -m package.train ARGUMENT…
 
-The program sees the arguments and the search path that it would have under ``python`` alone.
+The program sees the arguments, the search path and the ``__file__`` that it would have under ``python`` alone.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import runpy
 import sys
-import types
 from importlib import import_module
 from typing import Any
 
@@ -31,20 +30,8 @@ def main() -> None:
     torch.npu.set_aoe(dump)
     if as_module:
         runpy.run_module(program[0], run_name="__main__", alter_sys=True)
-    elif os.path.isdir(program[0]):
-        runpy.run_path(program[0], run_name="__main__")
-    else:
-        become(program[0])
-
-
-def become(file: str) -> None:
-    """Run a file as __main__: runpy would give it a relative ``__file__``, and this module back at its end."""
-    module = types.ModuleType("__main__")
-    module.__file__ = os.path.abspath(file)
-    with open(file, "rb") as opened:
-        code = compile(opened.read(), module.__file__, "exec")
-    sys.modules["__main__"] = module
-    exec(code, module.__dict__)
+    else:  # its __file__ is absolute, as under python; so is its sys.argv[0], which is not
+        runpy.run_path(os.path.abspath(program[0]), run_name="__main__")
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ def test_a_program_is_dumped_first_and_an_empty_dump_is_explained(place: Place) 
 def test_the_real_set_aoe_is_called(npu: dict[str, str], tmp_path: Path) -> None:
     """torch_npu itself makes the folder; the stand-in's operators are precompiled, so it stays empty."""
     (tmp_path / "train.py").write_text(
-        "import sys, torch\ntorch.npu.set_device(0)\nassert sys.argv == ['train.py', '-x']\n"
+        "import sys, torch\ntorch.npu.set_device(0)\nassert sys.argv == [__file__, '-x']\n"
     )
     dump = tmp_path / "dump"
     done = subprocess.run(dump_command([sys.executable, "train.py", "-x"], dump), cwd=tmp_path, env=npu,

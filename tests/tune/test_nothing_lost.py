@@ -224,7 +224,8 @@ def test_what_is_run_can_be_read(place: Place) -> None:
 
 def test_the_dumped_program_sees_what_it_would_see_alone(place: Place) -> None:
     """Arguments, search path, name and file: the same as under python, for files, links to them, and modules."""
-    show = "import sys, torch\nprint(__name__, __file__, sys.argv, sys.path[0], flush=True)\n"
+    show = "import os, sys, torch\nsys.argv[0] = os.path.abspath(sys.argv[0])\n"
+    show += "print(__name__, os.path.abspath(__file__), sys.argv, sys.path[0], flush=True)\n"
     (place.root / "sub").mkdir()
     (place.root / "sub" / "train.py").write_text(show)
     (place.root / "link.py").symlink_to("sub/train.py")
