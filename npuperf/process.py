@@ -9,6 +9,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -124,15 +125,16 @@ def run_quietly(
     """
     began = time.monotonic()
     try:
-        child = subprocess.Popen(
-            list(command),
-            env=None if environment is None else dict(environment),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # the terminal's Ctrl-C is ours to handle
-            preexec_fn=_enrolled(own_group=False),
-        )
+        with _deferring():
+            child = subprocess.Popen(
+                list(command),
+                env=None if environment is None else dict(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # the terminal's Ctrl-C is ours to handle
+                preexec_fn=_enrolled(own_group=False),
+            )
     except OSError as error:
         return Printed(None, f"{command[0]}: {error.strerror}")
     late = False
@@ -455,6 +457,21 @@ def _handling(numbers: Sequence[int], handler: Callable[[int, FrameType | None],
     finally:
         for number, previous in before.items():
             signal.signal(number, previous)
+
+
+@contextlib.contextmanager
+def _deferring() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM wait while a child is started: raised in what Python does around a fork, they are lost."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    held: list[int] = []
+    try:
+        with _handling((signal.SIGINT, signal.SIGTERM), lambda number, _: held.append(number)):
+            yield
+    finally:
+        for number in held:
+            os.kill(os.getpid(), number)
 
 
 def _is_in_foreground() -> bool:

@@ -247,3 +247,23 @@ def test_a_full_disk_before_the_start_is_said(place: Place, small: Path) -> None
     done = subprocess.run(call, cwd=small, env=place.environment, capture_output=True, text=True)
     assert done.returncode == 3 and "No space left on device" in done.stderr, done.stderr
     assert "internal error" not in done.stderr
+
+
+IN_A_FORK = """
+import os, signal, sys
+from npuperf.process import ending_with_us, run_quietly
+os.register_at_fork(after_in_parent=lambda: os.kill(os.getpid(), signal.SIGINT))
+with ending_with_us(()):
+    try:
+        run_quietly([sys.executable, "-c", "import time; time.sleep(600)"])
+    except KeyboardInterrupt:
+        print("interrupted")
+"""
+
+
+def test_a_signal_while_a_tool_is_being_started_is_not_lost() -> None:
+    """Python swallows what is raised in its own hooks around a fork."""
+    done = subprocess.run(
+        [sys.executable, "-c", IN_A_FORK], env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n", "")
