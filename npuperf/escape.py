@@ -74,7 +74,12 @@ def for_csv(cell: str) -> str:
 
 def for_json(text: str) -> str:
     """Return JSON of which everything can be seen: its strings stay the same, only spelled in another way."""
-    return text if text.isascii() and "\x7f" not in text else _HIDDEN_IN_JSON.sub(_as_json, text)
+    if text.isascii() and "\x7f" not in text:
+        return text
+    lines = text.split("\n")  # of which few have anything to be spelled; a search through all would take longer
+    return "\n".join(
+        line if line.isascii() or line.isprintable() else _HIDDEN_IN_JSON.sub(_as_json, line) for line in lines
+    )
 
 
 def without_halves(text: str) -> str:
