@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -11,7 +12,7 @@ from workplace import OP, SOC, Place, bank, record, said
 
 from npuperf.documents.tuning import Check
 from npuperf.tune import preflight
-from npuperf.tune.job import Dump, ModelFile, Script, TuningJob
+from npuperf.tune.job import Dump, ModelFile, Script, SingleOperators, TuningJob
 
 
 def checks(job: TuningJob, machine: preflight.TuningHost | None = None, **environment: str) -> dict[str, Check]:
@@ -66,7 +67,8 @@ def test_every_other_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         "profiling", "static memory", "single device", "CPU binding", "compilers", "device cores", "shapes",
         "bank path", "CANN environment",
     }  # fmt: skip
-    assert {name for name, c in found.items() if c.hard} == {"product", "shapes", "bank path", "device"}
+    hard = {"product", "shapes", "bank path", "device", "single device"}
+    assert {name for name, c in found.items() if c.hard} == hard
     fine = checks(
         job, preflight.TuningHost(SOC, 24, 0.0, None, 24), ASCEND_HOME_PATH="/cann", TUNE_BANK_PATH=str(tmp_path)
     )
@@ -100,6 +102,50 @@ def test_hard_conditions_stop_unless_forced(place: Place) -> None:
     for named in ("nowhere", "net.onnx"):
         missing = place.run(*OP, "--bank", named)
         assert missing.returncode == 2 and "bank path" in missing.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "environment", "status"),
+    [
+        (("python3", "t.py"), {}, "unknown"), (("python3", "t.py"), {"WORLD_SIZE": "1"}, "unknown"),
+        (("python3", "t.py"), {"WORLD_SIZE": "2"}, "fail"), (("python3", "t.py"), {"RANK_SIZE": "8"}, "fail"),
+        (("torchrun", "t.py"), {}, "fail"), (("/opt/bin/torchrun", "t.py"), {}, "fail"),
+        (("python3", "-m", "torch.distributed.launch", "t.py"), {}, "fail"), (("mpirun", "-n", "2", "t"), {}, "fail"),
+    ],
+)  # fmt: skip
+def test_several_processes_are_not_tuned(command: tuple[str, ...], environment: dict[str, str], status: str) -> None:
+    """The guide: tuning in several processes is not supported. A model is tuned by aoe, which is one."""
+    found = checks(TuningJob("op", Script(command, adapter=True)), **environment)["single device"]
+    assert (found.status, found.hard) == (status, True)
+    of_model = checks(TuningJob("op", MODEL), **environment)["single device"]
+    assert of_model.status == ("warn" if status == "fail" and environment else "ok")
+
+
+def test_a_program_of_several_processes_is_refused(place: Place) -> None:
+    """Nothing is run, unless --force says so."""
+    (place.root / "train.py").write_text("import tensorflow\n")
+    command = ("--mode", "op", "--soc", SOC, "--", "python3", "train.py")
+    refused = place.run(*command, WORLD_SIZE="8")
+    assert refused.returncode == 2 and "cannot tune: single device" in refused.stderr, refused.stderr
+    assert "the environment says 8 processes" in refused.stderr and not (place.root / "result").exists()
+    assert place.run("--dry-run", *command, WORLD_SIZE="8").returncode == 2
+    assert place.run("--dry-run", "--force", *command, WORLD_SIZE="8").returncode == 0
+    assert place.run("--dry-run", *command).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("shapes", "status", "said"),
+    [
+        ([[8, 16], [16]], "ok", "2 operators, all static"), ([[8, 16], [-1, 16]], "fail", "1 of 2 operators has"),
+        ([[-2], [-1]], "fail", "2 of 2 operators have dynamic shapes: Add"), ([[]], "ok", "1 operator, static"),
+    ],
+)  # fmt: skip
+def test_shapes_of_described_operators(shapes: list[list[int]], status: str, said: str, tmp_path: Path) -> None:
+    """A size of -1, or a rank of -2, is known at run time only; AOE tunes static shapes."""
+    file = tmp_path / "ops.json"
+    file.write_text(json.dumps([{"op": "Add", "input_desc": [{"shape": s}], "output_desc": []} for s in shapes]))
+    found = checks(TuningJob("op", SingleOperators(file)))["shapes"]
+    assert (found.status, found.hard) == (status, True) and said in str(found.found)
 
 
 @pytest.mark.parametrize(
@@ -145,4 +191,4 @@ def test_a_bank_that_cann_would_refuse(place: Place) -> None:
     assert done.returncode == 0 and "1 record in" in said(done)
     os.mkfifo(next(where.rglob("*_runtime_kb.json")).with_name("Ascend910B3_20_AiCore_Add_runtime_kb.json"))
     done = place.run(*OP, "--bank", "bank", "--dry-run")
-    assert done.returncode == 2 and "a pipe, not a file" in said(done)
+    assert done.returncode == 0 and "check bank content: warning" in said(done)  # told, and no reason to refuse

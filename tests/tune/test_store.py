@@ -9,7 +9,7 @@ import pytest
 from conftest import run_cli
 from workplace import OP, SOC, Place, bank, lines, record, said
 
-from npuperf.errors import UsageError
+from npuperf.errors import InputError, UsageError
 from npuperf.tune.store import graph_bank, merge, winning_place
 
 
@@ -101,7 +101,7 @@ def test_merging_leaves_other_files_alone(tmp_path: Path) -> None:
     unreadable = next(f for f in (tmp_path / "b").rglob("*_runtime_kb.json"))
     unreadable.unlink()
     unreadable.mkdir()
-    with pytest.raises(UsageError, match="a folder, not a file"):
+    with pytest.raises(InputError, match="has no records"):
         merge([tmp_path / "a", tmp_path / "b"], into)
 
 
