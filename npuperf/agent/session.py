@@ -314,17 +314,14 @@ class Session:
         if not others:
             return
         names = {thread.ident: thread.name for thread in threading.enumerate()}
-        told: dict[str, Any] = {
-            "threads": len(others) + 1,
-            "thread": names.get(self._thread, str(self._thread)),
-            "steps": sum(others),
-        }
+        thread, threads, steps = names.get(self._thread, str(self._thread)), len(others) + 1, sum(others)
         if self.engine.hears_all_threads:
             told = say("{threads} threads make steps: those of thread {thread} were counted, {steps} of others were "
-                       "not; what these did meanwhile is in the recording", **told)  # fmt: skip
+                       "not; what these did meanwhile is in the recording",
+                       threads=threads, thread=thread, steps=steps)  # fmt: skip
         else:
             told = say("{threads} threads make steps: only those of thread {thread} were recorded, {steps} of others "
-                       "were not", **told)  # fmt: skip
+                       "were not", threads=threads, thread=thread, steps=steps)  # fmt: skip
         self.status.warn(told)
 
     @contextlib.contextmanager
