@@ -77,9 +77,7 @@ def for_json(text: str) -> str:
     if text.isascii() and "\x7f" not in text:
         return text
     lines = text.split("\n")  # of which few have anything to be spelled; a search through all would take longer
-    return "\n".join(
-        line if line.isascii() or line.isprintable() else _HIDDEN_IN_JSON.sub(_as_json, line) for line in lines
-    )
+    return "\n".join(line if line.isprintable() else _HIDDEN_IN_JSON.sub(_as_json, line) for line in lines)
 
 
 def without_halves(text: str) -> str:

@@ -78,7 +78,7 @@ def test_numbers_and_other_cells_are_no_formulas(cell: str) -> None:
 
 
 def test_json_says_the_same_in_another_spelling() -> None:
-    text = json.dumps({"name": f"µ{NASTY}\x7f\U000e0041中"}, ensure_ascii=False, indent=1)
+    text = json.dumps({"name": f"µ{NASTY}\x7f\U000e0041中", "other": "\x7f"}, ensure_ascii=False, indent=1)
     spelled = escape.for_json(text)
     assert json.loads(spelled) == json.loads(text)
     assert all(sign.isprintable() or sign == "\n" for sign in spelled) and "µ" in spelled and "中" in spelled
