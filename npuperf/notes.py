@@ -28,15 +28,20 @@ _DEEP: Final = say("nested too deeply")
 
 def read_note(path: Path) -> dict[str, Any]:
     """Read a small JSON object. Raises InputError, which says why, where there is none."""
+    found = read_json(path)
+    if not isinstance(found, dict):
+        raise _unreadable(path, say("not a JSON object"))
+    return found
+
+
+def read_json(path: Path) -> Any:
+    """Read whatever a small JSON file says. Raises InputError, which says why, where it says nothing."""
     try:
-        found = parse_note(_bytes(path, _MOST_JSON).decode("utf-8-sig", "replace"))
+        return parse_note(_bytes(path, _MOST_JSON).decode("utf-8-sig", "replace"))
     except RecursionError as error:
         raise _unreadable(path, _DEEP) from error
     except ValueError as error:
         raise _unreadable(path, say("{error}", error=str(error))) from error
-    if not isinstance(found, dict):
-        raise _unreadable(path, say("not a JSON object"))
-    return found
 
 
 def read_object(path: Path) -> dict[str, Any]:

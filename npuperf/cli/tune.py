@@ -35,7 +35,8 @@ SUMMARY: Final = say("Tune operators with AOE, and verify the gain.")
 HELP: Final = say(
     """Tune operators or subgraphs with AOE, say what changed in the knowledge base, and verify the gain.
 
-What is tuned: --model FILE, else --dump FOLDER, else -- COMMAND, else the program of the run directory.
+What is tuned: --model FILE, else --dump FOLDER, else --singleop FILE, else -- COMMAND, else the program of the run
+directory.
 
 \b
 Examples:
@@ -66,6 +67,10 @@ def tune(
     weight: Annotated[Path | None, option(WHAT, say("Weights of a .prototxt."), "--weight", metavar="FILE")] = None,
     dump: Annotated[
         Path | None, option(WHAT, say("Operator graphs dumped by torch_npu."), "--dump", metavar="DIR")
+    ] = None,
+    singleop: Annotated[
+        Path | None,
+        option(WHAT, say("A JSON file that describes operators one by one."), "--singleop", metavar="FILE"),
     ] = None,
     ops: Annotated[
         str | None, option(WHAT, say("Tune only these operators: types or names."), "--ops", metavar="LIST")

@@ -22,12 +22,13 @@ class Entry(Model, frozen=True, kw_only=True):
     """One operator, subgraph or model, before and after. ``speedup`` is before/after; None where a time is missing.
 
     ``reported_improvement_pct`` is the file's own figure: before/after − 1, whatever its documentation says.
-    ``change`` of a model is unknown: models have no record of their own.
+    ``change`` of a model is unknown: models have no record of their own. ``task``: the task that tuned it.
     """
 
     kind: Kind
     name: str
     types: tuple[str, ...] = ()
+    task: str | None = None
     repo_key: str | None = None
     strategy: str | None = None
     change: Change = "unknown"
@@ -36,6 +37,14 @@ class Entry(Model, frozen=True, kw_only=True):
     speedup: float | None = None
     time_saved_pct: float | None = None
     reported_improvement_pct: float | None = None
+
+
+class Task(Model, frozen=True, kw_only=True):
+    """What AOE tuned in one go: a model, or the graph of a program. ``status`` None: the file does not say."""
+
+    name: str | None
+    status: Status | None
+    tuning_time_s: float | None
 
 
 class Summary(Model, frozen=True, kw_only=True):
@@ -147,6 +156,7 @@ class Tuning(Document, frozen=True, kw_only=True):
     status: Status
     recovered: bool
     files: tuple[str, ...]
+    tasks: tuple[Task, ...] = ()
     entries: tuple[Entry, ...] = ()
     failed_operators: tuple[str, ...] = ()
     summary: Summary | None = None

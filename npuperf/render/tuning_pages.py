@@ -24,7 +24,7 @@ from npuperf.messages import NOTHING, Message, chain, ns, number, say, say_n, se
 from npuperf.render import View
 from npuperf.render.page import Line, Page, common, gate_line, problem_lines, warnings
 from npuperf.render.tables import fill
-from npuperf.render.tuning_tables import BANK, ENTRIES, RESULTS, SAVINGS, VERIFIED
+from npuperf.render.tuning_tables import BANK, ENTRIES, RESULTS, SAVINGS, TASKS, VERIFIED
 
 _STATUS: Final[dict[Status, tuple[Message, str]]] = {
     "successful": (say("SUCCESSFUL"), "good"),
@@ -59,7 +59,8 @@ def tuning(document: Tuning, view: View) -> Page:
         lines += _use(document.use)
     if document.failed_operators:
         lines.append(Line(say("failed: {operators}", operators=series(document.failed_operators)), "bad"))
-    tables = [fill(table, document, view.top) for table in (VERIFIED, ENTRIES, SAVINGS, BANK)]
+    several = (TASKS,) if len(document.tasks) > 1 else ()
+    tables = [fill(table, document, view.top) for table in (VERIFIED, *several, ENTRIES, SAVINGS, BANK)]
     notes = warnings([*document.warnings, *(document.bank.warnings if document.bank else ())])
     title = shown(document.folder) if document.folder else ", ".join(map(shown, document.files))
     return Page(say("{title}", title=title), lines, tables, notes=[*notes, *problem_lines(document)])
@@ -78,6 +79,7 @@ def _summary(document: Tuning) -> Message:
         say("recovered from a damaged file") if document.recovered else None,
         counts,
         say_n("{n} operator failed", "{n} operators failed", len(failed)) if failed else None,
+        *(say("task {name}", name=task.name) for task in document.tasks[:1] if task.name and len(document.tasks) == 1),
     )
 
 

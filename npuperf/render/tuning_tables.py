@@ -44,8 +44,14 @@ ENTRIES: Final = Table("entries", say("what was tuned"), _entries, (
     Column("types", say("types")),
     Column("reported_improvement_pct", say("AOE's figure %"), "plain", weight=2),
     Column("kind", say("kind"), "word", weight=2),
+    Column("task", say("task"), weight=2),
     Column("repo_key", say("repo key"), weight=2),
 ), usual=True)
+TASKS: Final = Table("tasks", say("what AOE was given"), each("tasks"), (
+    _NAME,
+    Column("status", say("status"), "word", weight=0),
+    Column("tuning_time_s", say("seconds"), "plain"),
+))
 SAVINGS: Final = Table("savings", say("savings per step of the profile"), each("savings"), (
     _NAME,
     Column("calls_per_step", say("calls per step"), "plain"),
@@ -87,7 +93,7 @@ BANK: Final = Table("bank", say("what changed in the knowledge base"), each("ban
     Column("fields", say("changed fields"), get=_moved),
 ))
 
-TUNING: Final = (VERIFIED, ENTRIES, SAVINGS, BANK, CHECKS)
+TUNING: Final = (VERIFIED, ENTRIES, TASKS, SAVINGS, BANK, CHECKS)
 BANK_CHANGES: Final = (BANK,)
 RESULT_CHANGES: Final = (RESULTS,)
 PLAN: Final = (CHECKS,)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -17,6 +17,7 @@ from npuperf.errors import InputError, UsageError
 from npuperf.escape import for_shell
 from npuperf.files import read_input
 from npuperf.messages import Message, say, series
+from npuperf.notes import read_json
 
 JobMode = Literal["op", "subgraph"]
 
@@ -56,6 +57,12 @@ class Dump(msgspec.Struct, frozen=True, tag=True):
     folder: Path
 
 
+class SingleOperators(msgspec.Struct, frozen=True, tag=True):
+    """A JSON file that describes operators one by one, without a model."""
+
+    file: Path
+
+
 class Script(msgspec.Struct, frozen=True, tag=True):
     """A program to run in ``folder`` (None: here); ``adapter``: TensorFlow's adapter tunes inside of it, else PyTorch
     dumps operators first.
@@ -66,7 +73,20 @@ class Script(msgspec.Struct, frozen=True, tag=True):
     folder: Path | None = None
 
 
-Source = ModelFile | Dump | Script
+@dataclass(frozen=True, slots=True)
+class DescribedOperator:
+    """An operator as a file for --singleop describes it. ``sizes``: all numbers in the shapes of its operands."""
+
+    type: str
+    sizes: tuple[int, ...]
+
+    @property
+    def dynamic(self) -> bool:
+        """Tell whether a size is known only at run time."""
+        return any(size < 0 for size in self.sizes)
+
+
+Source = ModelFile | Dump | SingleOperators | Script
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +126,15 @@ class TuningProgram:
 
 
 def find_source(
-    model: Path | None, weight: Path | None, dump: Path | None, command: Sequence[str], recorded: Sequence[str] | None
+    model: Path | None,
+    weight: Path | None,
+    dump: Path | None,
+    command: Sequence[str],
+    recorded: Sequence[str] | None,
+    singleop: Path | None = None,
 ) -> Source:
-    """Choose what to tune: a model, a dump, a program, or the program that a run directory recorded, in this order.
+    """Choose what to tune: a model, a dump, operators that a file describes, a program, or the program that a run
+    directory recorded, in this order.
 
     Raises UsageError or InputError when it is not there or there is none.
     """
@@ -120,9 +146,15 @@ def find_source(
         if not dumped(dump):
             raise InputError(say("--dump {dump}: empty: {why}", dump=str(dump), why=NO_DUMP), hint=NO_DUMP_HINT)
         return Dump(dump.absolute())
+    if singleop is not None:
+        described_operators(singleop)  # so that a file without any is refused here, and not by AOE
+        return SingleOperators(singleop.absolute())
     words = [*(command or recorded or ())]
     if not words:
-        hint = say("give --model FILE, --dump FOLDER, or -- python train.py; or run npuperf profile train.py first")
+        hint = say(
+            "give --model FILE, --dump FOLDER, --singleop FILE, or -- python train.py; or run npuperf profile train.py "
+            "first"
+        )
         raise UsageError(say("nothing to tune"), hint=hint)
     return Script(tuple(words), _is_tensorflow(words), Path.cwd())
 
@@ -130,6 +162,34 @@ def find_source(
 def dumped(dump: Path) -> bool:
     """Tell whether anything lies in a dump."""
     return dump.is_dir() and any(f.is_file() for f in dump.rglob("*"))
+
+
+def described_operators(file: Path) -> list[DescribedOperator]:
+    """Return what a file for --singleop describes: a list of operators with ``op``, or one of them.
+
+    Raises InputError where it describes none.
+    """
+    found = read_json(file)
+    operators = found if isinstance(found, list) else [found]
+    if not operators or not all(isinstance(one, dict) and isinstance(one.get("op"), str) for one in operators):
+        what = say("--singleop {file}: not a list of operators, each with its type as op", file=str(file))
+        raise InputError(what, hint=say("for example [{example}]", example=_DESCRIBED))
+    return [DescribedOperator(one["op"], tuple(_sizes(one))) for one in operators]
+
+
+def _sizes(operator: dict[str, Any]) -> Iterator[int]:
+    """Yield the sizes in the shapes of an operator's operands."""
+    for key in ("input_desc", "output_desc"):
+        described = operator.get(key)
+        for operand in described if isinstance(described, list) else []:
+            shape = operand.get("shape") if isinstance(operand, dict) else None
+            yield from (size for size in shape if isinstance(size, int)) if isinstance(shape, list) else ()
+
+
+#: One operator as such a file describes it.
+_DESCRIBED: Final = (
+    '{"op": "Add", "input_desc": [{"format": "ND", "shape": [8, 16], "type": "float16"}, …], "output_desc": […]}'
+)
 
 
 def _model(model: Path, weight: Path | None) -> ModelFile:
@@ -169,6 +229,8 @@ def programs(
     Raises UsageError for what TensorFlow's adapter cannot be told from outside.
     """
     source = job.source
+    if isinstance(source, SingleOperators) and job.mode != "op":
+        raise UsageError(say("--singleop: operators alone have no subgraphs"), hint=say("--mode op"))
     added = _environment(job, folder, environment or {})
     if not isinstance(source, Script):
         return [TuningProgram(say("tune"), _aoe(job, aoe, source, folder, resume), added, folder)]
@@ -207,13 +269,17 @@ def _environment(job: TuningJob, folder: Path, environment: Mapping[str, str]) -
     return {name: value for name, value in wanted.items() if value is not None}
 
 
-def _aoe(job: TuningJob, aoe: str, source: ModelFile | Dump, folder: Path, resume: bool) -> tuple[str, ...]:
+def _aoe(
+    job: TuningJob, aoe: str, source: ModelFile | Dump | SingleOperators, folder: Path, resume: bool
+) -> tuple[str, ...]:
     argv = [aoe]
     if isinstance(source, ModelFile):
         argv += [f"--model={source.file}", f"--framework={_FRAMEWORKS[source.file.suffix]}"]
         argv += [f"--weight={source.weight}"] if source.weight else []
-    else:
+    elif isinstance(source, Dump):
         argv += [f"--model_path={source.folder}"]
+    else:
+        argv += [f"--singleop={source.file}"]
     argv += [f"--job_type={JOB_TYPE[job.mode]}", "--progress_bar=off"]
     if job.types or job.names:
         argv += [f"--tune_ops_file={folder / 'tune_ops.cfg'}"]

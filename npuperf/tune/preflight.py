@@ -20,7 +20,7 @@ from npuperf.files import read_input
 from npuperf.messages import Message, chain, say, say_n, series, share, size
 from npuperf.model.chip import product_of_soc
 from npuperf.tune.bank import read_bank
-from npuperf.tune.job import Dump, Script, TuningJob
+from npuperf.tune.job import Dump, Script, SingleOperators, TuningJob, described_operators
 from npuperf.tune.script_options import static_memory
 from npuperf.tune.store import default_places
 
@@ -109,6 +109,8 @@ def _product(job: TuningJob, machine: TuningHost) -> Check:
 def _shapes(job: TuningJob, machine: TuningHost) -> Check:
     """Check the program's operators by its profile; what is in a model or a dump is AOE's to tell."""
     required = say("static shapes")
+    if isinstance(job.source, SingleOperators):
+        return _described_shapes(job.source, required)
     if not isinstance(job.source, Script):
         found = say("not read from the model: AOE refuses dynamic shapes")
         return _made("shapes", "unknown", required, found, hard=True)
@@ -118,6 +120,19 @@ def _shapes(job: TuningJob, machine: TuningHost) -> Check:
     found = say("{share} of the kernels in the profile have dynamic shapes", share=share(machine.dynamic))
     status: CheckStatus = "fail" if machine.dynamic == 1 else "warn" if machine.dynamic else "ok"
     return _made("shapes", status, required, found, hard=True)
+
+
+def _described_shapes(source: SingleOperators, required: Message) -> Check:
+    """Check the shapes that a file describes."""
+    operators = described_operators(source.file)
+    dynamic = [one.type for one in operators if one.dynamic]
+    if dynamic:
+        found = say_n("{n} of {all} operators has a dynamic shape: {types}",
+                      "{n} of {all} operators have dynamic shapes: {types}",
+                      len(dynamic), all=len(operators), types=series(dict.fromkeys(dynamic)))  # fmt: skip
+        return _made("shapes", "fail", required, found, hard=True)
+    found = say_n("{n} operator, static", "{n} operators, all static", len(operators))
+    return _made("shapes", "ok", required, found, hard=True)
 
 
 def _bank(job: TuningJob, environment: Mapping[str, str], place: Path) -> Check:
@@ -303,18 +318,27 @@ def _off(job: TuningJob, name: str, required: Message, found: Sequence[str]) -> 
     return _made(name, "ok", required, say("as required"))
 
 
+#: Programs that start one process per device.
+_LAUNCHERS: Final = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "mpirun", "mpiexec", "horovodrun",
+                     "accelerate", "deepspeed", "msrun")  # fmt: skip
+
+
 def _one_device(job: TuningJob, environment: Mapping[str, str]) -> Check:
-    required = say("one device")
+    """Check that a program is one process: AOE does not tune in several. A model is tuned by one process, aoe."""
+    required = say("a program of one process on one device")
     count = _processes(environment)
     words = job.source.command if isinstance(job.source, Script) else ()
-    launcher = next((w for w in words if Path(w).name in ("torchrun", "mpirun", "torch.distributed.run")), None)
+    status: CheckStatus = "fail" if words else "warn"
+    launcher = next((w for w in words if Path(w).name in _LAUNCHERS), None)
     if count > 1:
-        return _made("single device", "warn", required, say_n("{n} process", "{n} processes", count))
+        found = say_n("the environment says {n} process", "the environment says {n} processes", count)
+        return _made("single device", status, required, found, hard=True)
     if launcher:
-        return _made("single device", "warn", required, say("started by {launcher}", launcher=launcher))
+        return _made("single device", status, required, say("started by {launcher}", launcher=launcher), hard=True)
     if words:
-        return _made("single device", "unknown", required, say("one process is started; it may use several"))
-    return _made("single device", "ok", required, say("one"))
+        found = say("one process is started; it may start others")
+        return _made("single device", "unknown", required, found, hard=True)
+    return _made("single device", "ok", required, say("one"), hard=True)
 
 
 def _cpu_binding(environment: Mapping[str, str]) -> Check:

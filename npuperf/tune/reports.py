@@ -40,9 +40,10 @@ _COUNTS: Final = {
 
 @dataclass(slots=True)
 class Report:
-    """One report while it is read."""
+    """One report while it is read. ``task``: what AOE calls what it tuned."""
 
     name: str
+    task: str | None = None
     entries: list[Entry] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     summary: Summary | None = None
@@ -104,6 +105,8 @@ def _report(name: str, sections: Iterable[tuple[str, Any]]) -> Report:
             continue
         if key == "basic":
             report.seconds = _number(value.get("tuning_time(s)"), _LONGEST_S)
+            named = value.get("tuning_name")
+            report.task = named if isinstance(named, str) and named else None
         elif key in _SECTIONS:
             report.modes.add(_SECTIONS[key])
             _read_section(report, key, value)

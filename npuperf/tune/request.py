@@ -35,6 +35,7 @@ class TuneRequest:
     model: Path | None = None
     weight: Path | None = None
     dump: Path | None = None
+    singleop: Path | None = None
     ops: str | None = None
     device: int | None = None
     bank: Path | None = None
@@ -68,6 +69,11 @@ class TuneRequest:
         hint = say("op (operators) or subgraph")
         what = say("--mode {mode}: no such mode", mode=self.mode) if self.mode else say("--mode is missing")
         raise UsageError(what, hint=hint)
+
+    @property
+    def names_source(self) -> bool:
+        """Tell whether it was typed what is to be tuned; else a run directory says it."""
+        return bool(self.model or self.dump or self.singleop or self.command)
 
     def check(self) -> None:
         """Refuse options that do not go together, before anything is done. Raises UsageError."""

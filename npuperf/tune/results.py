@@ -8,8 +8,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
 
+from msgspec.structs import replace
+
 from npuperf.documents.comparison import Change, Compared, Comparison
-from npuperf.documents.tuning import Entry, Mode, Status, Summary, Tuning
+from npuperf.documents.tuning import Entry, Mode, Status, Summary, Task, Tuning
 from npuperf.errors import InputError
 from npuperf.files import read_input
 from npuperf.folders import files_below
@@ -126,7 +128,8 @@ def read_results(files: Sequence[Path], asked: Mode | None = None) -> Tuning:
         status=_overall([r.status for r in reports], recovered),
         recovered=recovered,
         files=tuple(str(f) for f in files),
-        entries=tuple(e for r in reports for e in r.entries),
+        entries=tuple(replace(e, task=r.task) for r in reports for e in r.entries),
+        tasks=tuple(Task(name=r.task, status=r.status, tuning_time_s=r.seconds) for r in reports),
         failed_operators=tuple(dict.fromkeys(name for r in reports for name in r.failed)),
         summary=_sum([r.summary for r in reports if r.summary]),
         tuning_time_s=sum(seconds) if seconds else None,

@@ -63,7 +63,7 @@ class Plan:
 def draw_plan(request: TuneRequest, usage: Usage | None, environment: Mapping[str, str]) -> Plan:
     """Work out what to do; nothing is made. Raises UsageError or InputError for what cannot be done."""
     begun, job = unfinished_run(request.run, request.mode) if request.resume else (None, None)
-    if job is None or request.model or request.dump or request.command:
+    if job is None or request.names_source:
         job = _job(request, usage)
     elif request.bank:
         job = replace(job, bank=request.bank.absolute())
@@ -106,7 +106,7 @@ def _doubt(request: TuneRequest, begun: Path | None, state: State, found: Sequen
     """Say why a plan needs a person's consent: its programs come from a folder that may be a stranger's."""
     if begun is not None:
         known, where = is_ours(begun, state), begun
-    elif request.model or request.dump or request.command:
+    elif request.names_source:
         return None
     else:
         known, where = recorded_by_us(request.run), request.run
@@ -160,7 +160,12 @@ def _job(request: TuneRequest, usage: Usage | None) -> TuningJob:
     """Put together what is asked for; operators come from the profile if only the busiest are to be tuned."""
     mode = request.job_mode
     source = jobs.find_source(
-        request.model, request.weight, request.dump, request.command, recorded(request.run).command
+        request.model,
+        request.weight,
+        request.dump,
+        request.command,
+        recorded(request.run).command,
+        singleop=request.singleop,
     )
     types, names = _operators(request, usage)
     return TuningJob(

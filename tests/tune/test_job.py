@@ -37,6 +37,26 @@ def test_caffe_needs_its_weights(tmp_path: Path) -> None:
     assert "--framework=0" in argv and f"--weight={weight}" in argv
 
 
+def test_operators_that_a_file_describes(place: Place) -> None:
+    """aoe gets the file; what describes no operator is refused before; the run goes on with --resume."""
+    described = place.root / "ops.json"
+    described.write_text('[{"op": "Add", "input_desc": [{"shape": [8, 16]}], "output_desc": []}]')
+    done = place.run("--mode", "op", "--singleop", "ops.json", "--soc", SOC, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    (call,) = place.calls()
+    assert f"--singleop={described}" in call["argv"] and not [a for a in call["argv"] if a.startswith("--framework")]
+    assert [(t["name"], t["status"]) for t in document(done)["tasks"]] == [("ops", "successful")]
+    for text in ("[]", "{}", "[1]", '[{"name": "Add"}]', '"Add"', "[", ""):
+        described.write_text(text)
+        bad = place.run("--mode", "op", "--singleop", "ops.json", "--soc", SOC)
+        assert bad.returncode == 3 and "ops.json" in bad.stderr and len(place.calls()) == 1, (text, bad.stderr)
+    described.write_text('{"op": "Add"}')
+    assert place.run("--mode", "op", "--singleop", "ops.json", "--dry-run", "--soc", SOC).returncode == 0
+    whole = place.run("--mode", "subgraph", "--singleop", "ops.json", "--soc", "Ascend310P3")
+    assert whole.returncode == 2 and "have no subgraphs" in whole.stderr
+    assert place.run("--mode", "op", "--singleop", "none.json", "--soc", SOC).returncode == 3
+
+
 def test_tensorflow_tunes_inside_of_its_program(place: Place) -> None:
     shutil.copy(STUB / "tf_adapter_stub.py", place.root / "tf_adapter_stub.py")
     shutil.copytree(STUB / "bin", place.root / "bin", dirs_exist_ok=True)

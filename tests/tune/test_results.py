@@ -78,6 +78,21 @@ def test_reports_of_one_name_and_of_several(tmp_path: Path) -> None:
     assert found.tuning_time_s == 3 * 44
 
 
+def test_tasks_keep_their_names(tmp_path: Path) -> None:
+    """Each report is a task of AOE's, with its name and time; what it tuned says which one it was."""
+    named = {**LISTED, "report_2": [{"basic": {"tuning_name": "second", "tuning_time(s)": 3}}]}
+    found = read(tmp_path, named)
+    assert [(t.name, t.status, t.tuning_time_s) for t in found.tasks] == [
+        ("job", "successful", 44.0), ("second", "nothing_to_tune", 3.0),
+    ]  # fmt: skip
+    assert {e.task for e in found.entries} == {"job"}
+    unnamed = read(tmp_path, {"report_1": [{"basic": {"tuning_name": 7}}]})
+    assert [(t.name, t.status, t.tuning_time_s) for t in unnamed.tasks] == [(None, "incomplete", None)]
+    one, two = (render(d, "markdown") for d in (read(tmp_path, LISTED), found))
+    assert "task job" in one and "what AOE was given" not in one
+    assert "what AOE was given" in two and "second" in two
+
+
 def test_failures(tmp_path: Path) -> None:
     failed = changed(LISTED, opat_tuning_result="tuning failed", tuning_failed_operators=["res4a"])
     found = read(tmp_path, failed)
