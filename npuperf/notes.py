@@ -16,7 +16,7 @@ from npuperf.messages import Message, say, size
 
 #: No note is larger, bytes: the largest list the groups of thousands of ranks.
 _MOST_JSON: Final = 64 << 20
-_MOST_YAML: Final = 256 << 10
+_MOST_YAML: Final = 64 << 10
 #: What people write by hand has few levels.
 _DEPTH: Final = 20
 #: Integers of more characters count as not recorded.
@@ -84,7 +84,7 @@ def _bytes(path: Path, most: int) -> bytes:
     with open_input(path) as file:
         data = file.read(most + 1)
     if len(data) > most:
-        raise _unreadable(path, say("it is larger than {size}, as no such file is", size=size(most)))
+        raise _unreadable(path, say("it is larger than {size}, and no such file is", size=size(most)))
     return data
 
 
@@ -136,10 +136,12 @@ def _check_values(path: Path, loader: Any, node: Any) -> None:
         for value in node.value:
             _check_values(path, loader, value)
     elif isinstance(node, yaml.MappingNode):
-        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        for place, (key, value) in enumerate(node.value):
-            if key.value in keys[:place]:
-                raise _at(path, key, say("{key}: given twice", key=_short(key.value)), say("leave one of them"))
+        seen: set[str] = set()
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise _at(path, key, say("{key}: given twice", key=_short(key.value)), say("leave one of them"))
+                seen.add(key.value)
             _check_values(path, loader, key)
             _check_values(path, loader, value)
 

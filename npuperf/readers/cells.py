@@ -27,6 +27,12 @@ from npuperf.units import NS_PER_US
 TIME_TYPE: Final = pa.decimal128(30, 6)
 #: Times beyond this many ns (the year 2096) are damage; differences of sane ones fit into 64 bits.
 LATEST_NS: Final = 4 * 10**18
+#: How numbers look; of decimals six places are kept.
+_DECIMAL: Final = r"^[+-]?\d{1,22}(\.\d+)?$"
+_FLOAT: Final = r"^[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|inf)$"
+_FURTHER_PLACES: Final = r"(\.\d{6})\d+$"
+#: Larger integers are damage, but for those that mean "not recorded".
+_ENDLESS: Final = decimal.Decimal(1 << 63)
 #: Characters of a time that fits 64 bits, the point included.
 _LONGEST: Final = 20
 
@@ -39,29 +45,29 @@ class Cells:
     header: str
     log: ReadLog
 
-    def bad(self, mask: Mask, text: pa.ChunkedArray) -> None:
+    def bad(self, mask: Mask, values: pa.ChunkedArray | F32) -> None:
         """Report the cells under ``mask`` that hold something unreadable."""
         rows = np.flatnonzero(mask)
         if len(rows):
-            example = text[int(rows[0])].as_py()
+            example = str(values[int(rows[0])])
             self.log.warn(say_n("{path}: column {header}: {n} unreadable cell, in row {row}: {example}",
                                 "{path}: column {header}: {n} unreadable cells, the first in row {row}: {example}",
                                 len(rows), path=str(self.path), header=repr(self.header.strip()), row=int(rows[0]) + 2,
                                 example=repr(example)))  # fmt: skip
 
 
-def _cast(text: pa.ChunkedArray, kind: pa.DataType, cells: Cells | None) -> pa.ChunkedArray:
+def _cast(text: pa.ChunkedArray, kind: pa.DataType, cells: Cells) -> pa.ChunkedArray:
     """Convert text cell by cell: what does not fit becomes null and is reported."""
     clean = pc.utf8_trim_whitespace(pc.replace_substring(text, '"', ""))
     clean = pc.if_else(pc.is_in(clean, pa.array(NULLS)), None, clean)
     try:
         return clean.cast(kind)
     except pa.ArrowInvalid:
-        shaped = pc.fill_null(pc.match_substring_regex(clean, r"^[+-]?\d{1,22}(\.\d{1,6})?\d*$"), False)
-        if cells:
-            cells.bad(pc.and_(pc.is_valid(clean), pc.invert(shaped)).to_numpy(), text)
-        digits = pc.extract_regex(pc.if_else(shaped, clean, None), r"^(?P<n>[+-]?\d{1,22}(?:\.\d{1,6})?)")
-        return pc.struct_field(digits, "n").cast(kind)
+        exact = pa.types.is_decimal(kind)
+        shaped = pc.fill_null(pc.match_substring_regex(clean, _DECIMAL if exact else _FLOAT), False)
+        cells.bad(pc.and_(pc.is_valid(clean), pc.invert(shaped)).to_numpy(), text)
+        clean = pc.if_else(shaped, clean, None)
+        return (pc.replace_substring_regex(clean, _FURTHER_PLACES, r"\1") if exact else clean).cast(kind)
 
 
 def as_times(text: pa.ChunkedArray, scale: int | None, cells: Cells) -> I64:
@@ -87,14 +93,16 @@ def exact_times(column: pa.ChunkedArray | pa.Array, scale: int) -> I64:
 
 def as_integers(text: pa.ChunkedArray, cells: Cells) -> I64:
     """Convert text to integers; unset-marker values count as not recorded."""
-    column = pc.round(_cast(text, TIME_TYPE, cells)).cast(pa.int64(), safe=False)
-    values = _numpy(column, UNKNOWN)
-    return np.where(np.isin(values, UNSET_INTS[:2]), UNKNOWN, values)
+    column = pc.round(_cast(text, TIME_TYPE, cells))
+    column = pc.if_else(pc.is_in(column, pa.array(map(decimal.Decimal, UNSET_INTS), column.type)), None, column)
+    sane = pc.fill_null(pc.less(pc.abs(column), pa.scalar(_ENDLESS)), True)
+    cells.bad(pc.invert(sane).to_numpy(), text)
+    return _numpy(pc.if_else(sane, column, None).cast(pa.int64()), UNKNOWN)
 
 
-def as_floats(text: pa.ChunkedArray) -> F32:
+def as_floats(text: pa.ChunkedArray, cells: Cells) -> F32:
     """Convert text to numbers; what is unreadable or not recorded is NaN."""
-    return np.asarray(_cast(text, pa.float32(), None).to_numpy(), np.float32)
+    return np.asarray(_cast(text, pa.float32(), cells).to_numpy(), np.float32)
 
 
 def _numpy(column: pa.ChunkedArray, missing: int) -> I64:

@@ -117,7 +117,7 @@ def read_table(
         found = _judged(path, text, layout, log)
     del text
     pa.default_memory_pool().release_unused()
-    return _to_table(found or {}, layout)
+    return _to_table(found or {}, layout, path, log)
 
 
 def sniff_headers(path: Path) -> list[str]:
@@ -275,11 +275,11 @@ def _judged(path: Path, text: pa.Table, layout: _Layout, log: ReadLog) -> dict[i
         elif kind is Kind.TIME:
             columns[i] = as_times(column, scale, cells)
         else:
-            columns[i] = as_integers(column, cells) if kind is Kind.INT else as_floats(column)
+            columns[i] = (as_integers if kind is Kind.INT else as_floats)(column, cells)
     return columns
 
 
-def _to_table(columns: dict[int, Any], layout: _Layout) -> RowTable:
+def _to_table(columns: dict[int, Any], layout: _Layout, path: Path, log: ReadLog) -> RowTable:
     """Put columns under our names; where several mean the same, each cell is that of the first that has one."""
     rows = max(map(len, columns.values()), default=0)
     times: dict[str, I64] = {}
@@ -294,11 +294,14 @@ def _to_table(columns: dict[int, Any], layout: _Layout) -> RowTable:
             times[name] = coalesce(parts, NO_TIME, rows)
         else:
             ints[name] = coalesce(parts, UNKNOWN, rows)
-    pmu = {name: _finite(columns[i]) for name, i in layout.pmu.items()}
+    pmu = {name: _finite(columns[i], Cells(path, layout.headers[i], log)) for name, i in layout.pmu.items()}
     return RowTable(times, ints, texts, {k: v for k, v in pmu.items() if not np.isnan(v).all()})
 
 
-def _finite(values: F32) -> F32:
+def _finite(values: F32, cells: Cells) -> F32:
     """No counter is infinite: such a cell tells nothing."""
     endless = np.isinf(values)
-    return np.where(endless, np.float32(np.nan), values) if endless.any() else values
+    if not endless.any():
+        return values
+    cells.bad(endless, values)
+    return np.where(endless, np.float32(np.nan), values)

@@ -208,5 +208,26 @@ def test_cells_over_several_lines_at_the_seam_of_batches(tmp_path: Path, monkeyp
 def test_an_infinite_counter_is_none(tmp_path: Path) -> None:
     for other in ("7", "x"):
         text = f"Start Time(us),Duration(us),Block Dim,aic_mac_ratio\n1,1,{other},inf\n2,1,1,0.5\n"
-        table, _ = read(tmp_path / "k.csv", text)
+        table, log = read(tmp_path / "k.csv", text)
         np.testing.assert_array_equal(table.pmu["aic_mac_ratio"], np.array([np.nan, 0.5], np.float32))
+        assert "column 'aic_mac_ratio': 1 unreadable cell, in row 2: 'inf'" in str(log.warnings)
+
+
+def test_an_unreadable_counter_costs_one_cell_and_is_told(tmp_path: Path) -> None:
+    """The others stay what they are, however they are written."""
+    text = "Start Time(us),Duration(us),aic_mac_ratio\n" + "".join(f"1,1,{c}\n" for c in ("1e-05", "few", ".5", "N/A"))
+    table, log = read(tmp_path / "k.csv", text)
+    np.testing.assert_array_equal(table.pmu["aic_mac_ratio"], np.array([1e-05, np.nan, 0.5, np.nan], np.float32))
+    assert [str(w).partition(": ")[2] for w in log.warnings] == [
+        "column 'aic_mac_ratio': 1 unreadable cell, in row 3: 'few'"
+    ]
+
+
+def test_integers_of_many_digits_are_unreadable_not_cut(tmp_path: Path) -> None:
+    cells = ("1" * 30, "9" * 20, "18446744073709551615", "4294967295", "24")
+    table, log = read(
+        tmp_path / "k.csv", "Start Time(us),Duration(us),Block Dim\n" + "".join(f"1,1,{c}\n" for c in cells)
+    )
+    assert table.ints["block"].tolist() == [-1, -1, -1, -1, 24]
+    told = [str(w) for w in log.warnings]
+    assert len(told) == 2 and cells[0] in told[0] and cells[1] in told[1]  # the other two mean "not recorded"
