@@ -30,6 +30,7 @@ from npuperf.parallel import Engine
 from npuperf.readers.context import read_plog
 from npuperf.readers.log import Progress, ReadLog
 from npuperf.readers.recording import Reading, Recording, open_recording
+from npuperf.readers.summaries import merged_suggestions, merged_sums
 from npuperf.replay.whatif import parse
 from npuperf.scopes.expect import judge_cores
 from npuperf.timeline.steps import step_windows
@@ -160,6 +161,8 @@ def _result(
         findings=sort_findings(findings),
         what_if=across.what_if,
         cluster=across.cluster,
+        host_sums=merged_sums(one for s in sources if s.examined for one in s.log.host_sums),
+        suggestions=merged_suggestions(one for s in sources if s.examined for one in s.log.suggestions),
         thresholds=thresholds.as_dict(),
     )
 

@@ -729,8 +729,51 @@ class WhatIf(Model, frozen=True, kw_only=True):
     device: int | None
 
 
+class HostSum(Model, frozen=True, kw_only=True):
+    """Calls, ranges or stages of dispatching of one name on the host, as the exporter itself summed or listed them.
+
+    Of everything that was recorded. ``level``: where they belong, in the exporter's words (acl, model, node, runtime,
+    communication), or ge (dispatching by GE), tx (marked ranges), torch. ``files``: how many files they are from.
+    """
+
+    level: str
+    name: str
+    count: int
+    total_ns: int
+    max_ns: int | None
+    files: int
+
+    def and_also(self, other: HostSum) -> HostSum:
+        """Return the sum of this and another of the same name."""
+        most = [ns for ns in (self.max_ns, other.max_ns) if ns is not None]
+        return HostSum(
+            level=self.level,
+            name=self.name,
+            count=self.count + other.count,
+            total_ns=self.total_ns + other.total_ns,
+            max_ns=max(most, default=None),
+            files=self.files + other.files,
+        )
+
+
+class Suggestion(Model, frozen=True, kw_only=True):
+    """What the exporter's own rules suggest (prof_rule_N.json), in its own words; npuperf has not checked it.
+
+    ``kind``: its group of rules, ``rule``: a part of that; ``files``: how many files suggest it.
+    """
+
+    kind: str
+    rule: str
+    suggestion: str
+    operators: tuple[str, ...]
+    files: int
+
+
 class Result(Document, frozen=True, kw_only=True):
-    """The document of ``npuperf analyze``."""
+    """The document of ``npuperf analyze``.
+
+    ``host_sums`` and ``suggestions`` are the exporter's, where it wrote any; no verdict depends on them.
+    """
 
     tool: Tool
     input: Input
@@ -742,4 +785,6 @@ class Result(Document, frozen=True, kw_only=True):
     what_if: list[WhatIf]
     cluster: Cluster | None = None
     comparison: Comparison | None = None
+    host_sums: list[HostSum] = []
+    suggestions: list[Suggestion] = []
     thresholds: dict[str, Any]

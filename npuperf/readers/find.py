@@ -29,13 +29,17 @@ from npuperf.readers.unpack import sniff
 _ASCEND: Final = re.compile(r".+_ascend_(pt|ms)$")
 _PROF: Final = re.compile(r"^PROF_\w+$")
 _DEVICE: Final = re.compile(r"^device_(\d+)$")
-_COLLECTIONS: Final = (_ASCEND, _PROF, _DEVICE)
+_COLLECTION: Final = re.compile("|".join(kind.pattern for kind in (_ASCEND, _PROF, _DEVICE)))
 _OP_SUMMARY: Final = re.compile(r"^op_summary.*\.csv$")
 _NUMBERED: Final = re.compile(r"^op_summary(_slice)?[\d_]+\.csv$")
 _TIMELINE: Final = re.compile(r"^(trace_view|msprof(_slice)?_\d[\d_]*)\.json$")
 _TORCH_DB: Final = re.compile(r"^ascend_pytorch_profiler(?:_(\d+))?\.db$")
 _MSPROF_DB: Final = re.compile(r"^msprof_\d+\.db$")
 _INFO: Final = re.compile(r"^info\.json\.(\d+)$")
+_SUMMARY: Final = re.compile(
+    r"^(?:(?:api_statistic|acl_statistic|acl|runtime_api|ge_op_execute|msprof_tx|pytorch_operator_view)"
+    r"(?:_slice)?[\d_]*\.csv|prof_rule[\d_]*\.json)$"
+)
 _PROFILER_INFO: Final = re.compile(r"^profiler_info(?:_(\d+))?\.json$")
 _KINETO: Final = re.compile(r"\.json(\.gz)?$")
 _STAMP: Final = re.compile(r"_(\d{14})\.(?:csv|json|db)$")
@@ -59,7 +63,8 @@ _READABLE: Final = say("kernel_details.csv, op_summary*.csv, step_trace_time.csv
 class Source:
     """The files of one collection. Paths that are empty or None were not found.
 
-    ``groups``: what tells process groups apart, also of the whole run.
+    ``summaries``: what the exporter itself summed and suggested. ``groups``: what tells process groups apart, also of
+    the whole run.
     """
 
     root: Path
@@ -71,6 +76,7 @@ class Source:
     steps: Path | None = None
     communication: Path | None = None
     matrix: Path | None = None
+    summaries: tuple[Path, ...] = ()
     groups: tuple[Path, ...] = ()
     infos: tuple[Path, ...] = ()
     profiler_info: Path | None = None
@@ -167,7 +173,7 @@ def _is_passed_over(base: Path, name: str) -> bool:
     """Leave out hidden folders, raw data, and what npuperf itself wrote into a run directory."""
     if name in _RAW_DIRS:
         called = _called(base)
-        return called == "host" or any(kind.match(called) for kind in _COLLECTIONS)
+        return called == "host" or bool(_COLLECTION.match(called))
     own = name in ("analysis", "tune") and is_file(base / MANIFEST)
     return own or name.startswith(".")
 
@@ -206,11 +212,12 @@ def _collect(path: Path, told: list[Message]) -> dict[Path, _Group]:
 
 def _in_collection(base: Path) -> bool:
     """Inside a collection every timeline has a known name; the other traces there repeat parts of it."""
-    return any(kind.match(_called(f)) for f in (base, *base.parents) for kind in _COLLECTIONS)
+    likely_first = sorted((base, *base.parents), key=lambda folder: not _COLLECTION.match(folder.name))
+    return any(_COLLECTION.match(_called(folder)) for folder in likely_first)  # links are asked for on the disk
 
 
 def _is_data(name: str) -> bool:
-    patterns = (_OP_SUMMARY, _TIMELINE, _TORCH_DB, _MSPROF_DB)
+    patterns = (_OP_SUMMARY, _TIMELINE, _TORCH_DB, _MSPROF_DB, _SUMMARY)
     return name in _FIXED or any(p.match(name) for p in patterns)
 
 
@@ -254,6 +261,7 @@ def _choose(root: Path, group: _Group, told: list[Message]) -> list[Source]:
     stamped, notes = _newest([f for f in files if _OP_SUMMARY.match(f.name)])
     traces, more = _newest([f for f in files if _TIMELINE.match(f.name)])
     databases, newer = _newest([f for f in files if _TORCH_DB.match(f.name) or _MSPROF_DB.match(f.name)])
+    summaries, _ = _newest([f for f in files if _SUMMARY.match(f.name)])
     views = [f for f in traces if f.name == "trace_view.json"]
     base = replace(
         base,
@@ -263,6 +271,7 @@ def _choose(root: Path, group: _Group, told: list[Message]) -> list[Source]:
         communication=_first(files, "communication.json"),
         matrix=_first(files, "communication_matrix.json"),
         steps=_first(files, "step_trace_time.csv"),
+        summaries=tuple(summaries) + _suggestions_within(root if ascend else None),
         notes=tuple(notes + more + newer),
     )
     loose = [] if all(_NUMBERED.match(f.name) for f in stamped) else stamped
@@ -275,6 +284,12 @@ def _choose(root: Path, group: _Group, told: list[Message]) -> list[Source]:
     known = {f for s in sources for f in s.data_files()}
     kineto = _file_sources([f for f in files if f not in known and not _is_data(f.name)], told)
     return sources + clusters + kineto
+
+
+def _suggestions_within(root: Path | None) -> tuple[Path, ...]:
+    """Return the suggestions in what torch_npu's folder keeps of msprof's own export, of which the rest is repeated."""
+    found = root.glob("PROF_*/mindstudio_profiler_output/prof_rule*.json") if root else ()
+    return tuple(_newest([f for f in found if _SUMMARY.match(f.name)])[0])
 
 
 def _file_sources(files: Iterable[Path], told: list[Message]) -> list[Source]:
@@ -402,10 +417,10 @@ def _drop_shadowed(sources: list[Source]) -> list[Source]:
 
 def _drop_repeated(sources: list[Source]) -> list[Source]:
     """Leave out what the cluster tool wrote where the ranks it is about are there."""
-    own = [s for s in sources if _CLUSTER not in s.root.parts]
-    above = {folder for s in own for folder in s.root.parents}
+    own = {s.root for s in sources if _CLUSTER not in s.root.parts}
+    above = {folder for root in own for folder in root.parents}
     return [
         s
         for s in sources
-        if s in own or not any(f.name == _CLUSTER and f.parent in above for f in (s.root, *s.root.parents))
+        if s.root in own or not any(f.name == _CLUSTER and f.parent in above for f in (s.root, *s.root.parents))
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from npuperf.documents.analysis import Lost
+from npuperf.documents.analysis import HostSum, Lost, Suggestion
 from npuperf.messages import Message
 
 #: Is told how many bytes were read since the last call.
@@ -17,7 +17,8 @@ class ReadLog:
     """Notes of one reading. Each message of ``missing`` has the parameters ``what`` and ``consequence``.
 
     ``events``: how many events with a duration the timeline has, of the host too; ``kineto``: which dialect it is in.
-    ``settled``: no file failed in a way that may be over the next time.
+    ``settled``: no file failed in a way that may be over the next time. ``host_sums`` and ``suggestions``: what the
+    exporter says itself.
     """
 
     files: list[str] = field(default_factory=list)
@@ -27,6 +28,8 @@ class ReadLog:
     kineto: bool = False
     events: int = 0
     settled: bool = True
+    host_sums: list[HostSum] = field(default_factory=list)
+    suggestions: list[Suggestion] = field(default_factory=list)
 
     def use(self, *files: object) -> None:
         """Record files that were read."""
@@ -47,5 +50,7 @@ class ReadLog:
         self.lost += other.lost
         self.missing += other.missing
         self.settled &= other.settled
+        self.host_sums += other.host_sums
+        self.suggestions += other.suggestions
         for message in other.warnings:
             self.warn(message)

@@ -29,6 +29,7 @@ from npuperf.readers.db import read_analysis_db, read_db
 from npuperf.readers.find import Source
 from npuperf.readers.kernels import Kernels, merge, read_kernels
 from npuperf.readers.log import Progress, ReadLog
+from npuperf.readers.summaries import read_summaries
 from npuperf.readers.timeline import TraceTimeline, assign_steps, interpret
 from npuperf.readers.trace import read_trace
 
@@ -177,6 +178,7 @@ def _read(source: Source, log: ReadLog, progress: Progress | None) -> _Found:
     found.read_database()
     found.communication.read(source, log, found.attempt)
     found.read_vendor()
+    read_summaries(source.summaries, log)
     return found
 
 

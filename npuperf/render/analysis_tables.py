@@ -335,11 +335,28 @@ _FINDINGS: Final = Table("findings", say("findings"), each("findings"), (
     Column("source", say("source"), "message", weight=2),
 ))
 
+_HOST_SUMS: Final = Table("host_sums", say("host calls, as the exporter summed them"), each("host_sums"), (
+    Column("level", say("level"), weight=0),
+    Column("name", say("name"), weight=0),
+    _COUNT,
+    Column("total_ns", say("total"), "ms"),
+    Column("max_ns", say("longest"), "us"),
+    Column("files", say("files"), "count", quiet=True),
+))
+_SUGGESTIONS: Final = Table("suggestions", say("what msprof suggests (its words, not checked)"), each("suggestions"), (
+    Column("kind", say("kind")),
+    Column("rule", say("rule")),
+    Column("suggestion", say("suggestion"), weight=0),
+    Column("operators", say("operators")),
+    Column("files", say("files"), "count", quiet=True),
+))
+
 TABLES: Final = (
     *CLUSTER_TABLES,
     DEVICES, PHASES, TYPICAL, BLAME, DEPENDENCIES, _SYNCS, WHAT_IF, STEPS, _ALONE, OPERATORS, _LONGEST,
     _CORES, _MOST_IDLE, _CORE_TIME, _IDLE_TYPES, _TOGETHER, _PAIRS, _CONTENTION, _CORE_LIMITS, _SUPER_KERNELS,
     SUPER_KERNEL_CHECKS, _COUNTERS, _VENDOR, GATES, _FINDINGS,
+    _HOST_SUMS, _SUGGESTIONS,
 )
-#: Tables that are shown only when asked for: a row of each would be one per operation and rank.
-LONG: Final = ("waits",)
+#: Tables that are shown only when asked for: a row of each would be one per operation and rank, or repeats a file.
+LONG: Final = ("waits", "host_sums")

@@ -182,6 +182,10 @@ def _footnotes(result: Result, view: View, most: int) -> Iterator[tuple[str, Par
             more = say_n("{n} more note; --full shows all", "{n} more notes; --full shows all", len(notes) - len(shown))
             yield "·", more, "dim"
     yield from (("·", note, "dim") for note in _vendor_lines(result, view.full))
+    if result.suggestions:
+        more = say_n("msprof itself suggests {n} thing: --table suggestions",
+                     "msprof itself suggests {n} things: --table suggestions", len(result.suggestions))  # fmt: skip
+        yield "·", more, "dim"
     if view.full:
         yield from (("·", name, "dim") for name in source.files)
         yield "·", thresholds_line(result), "dim"
