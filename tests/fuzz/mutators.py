@@ -438,7 +438,10 @@ def copy(rng: Random, path: Path) -> None:
     target = path.with_name(rng.choice(ODD_NAMES) + rng.choice((path.name, path.suffix, "")))
     if not os.path.lexists(target):
         with suppress(OSError):
-            (shutil.copytree if path.is_dir() else shutil.copyfile)(path, target)
+            if path.is_dir():
+                shutil.copytree(path, target, symlinks=True)  # one may lead to the root of all folders
+            else:
+                shutil.copyfile(path, target)
 
 
 @mutates(FOLDER)
