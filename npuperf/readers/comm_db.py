@@ -95,7 +95,7 @@ def _group_labels(db: Database, ids: I64) -> Labels:
 def notes(db: Database, *names: str) -> dict[str, object]:
     """Return what META_DATA holds under these names, which is JSON; what is none is told."""
     found: dict[str, object] = {}
-    if not {"name", "value"} <= db.has("META_DATA"):
+    if not db.offers("META_DATA", "name", "value"):
         return found
     wanted = ", ".join(f"'{name}'" for name in names)
     for batch in db.rows("META_DATA", f"SELECT name, value FROM META_DATA WHERE name IN ({wanted})"):
@@ -181,8 +181,11 @@ def _transfers(db: Database, op: dict[str, I64], groups: Labels) -> _Transfers:
     row = match(part["task"], time["id"])
     at = match(part["op"], op["id"])
     start, end = pick(time["start"], row), pick(time["end"], row)
+    listed = (at >= 0) & (row >= 0)
+    if not listed.all():
+        _tell_unlisted(db, table, part)
     order = np.lexsort((start, part["plane"], at))
-    order = order[(at[order] >= 0) & (row[order] >= 0)]
+    order = order[listed[order]]
     part = {name: column[order] for name, column in part.items()}
     at, start, end = at[order], start[order], end[order]
     payload = _named(db, "ENUM_HCCL_RDMA_TYPE", part["rdma"]) == _PAYLOAD
@@ -202,6 +205,14 @@ def _transfers(db: Database, op: dict[str, I64], groups: Labels) -> _Transfers:
     return _Transfers(
         at[chosen], transport, part["source"][chosen], part["target"][chosen], part["size"][chosen], ns[chosen]
     )
+
+
+def _tell_unlisted(db: Database, table: str, part: dict[str, I64]) -> None:
+    """Tell of parts whose task or operation has no row at all; those of rows that are lost are told with these."""
+    tasks = db.columns("TASK", {"id": "globalTaskId"})["id"]
+    ops = db.columns("COMMUNICATION_OP", {"id": "opId"})["id"]
+    listed = np.isin(part["task"], tasks) & np.isin(part["op"], ops)
+    db.lose(listed, say("table {table}: parts of operations, or of tasks, that are not listed", table=table))
 
 
 def _with_closing(payload: Mask, op: I64, plane: I64, start: I64, end: I64, two: Mask) -> I64:

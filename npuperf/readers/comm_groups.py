@@ -17,7 +17,7 @@ from npuperf.errors import InputError
 from npuperf.files import read_input
 from npuperf.messages import say
 from npuperf.model.communication import ProcessGroup
-from npuperf.notes import parse_note, read_note
+from npuperf.notes import read_note
 from npuperf.readers.log import ReadLog
 from npuperf.readers.sqlite import open_database
 
@@ -113,17 +113,6 @@ def book_of(metadata: Mapping[str, object]) -> GroupBook:
         info = info if isinstance(info, dict) else {}
         book.add(ProcessGroup(group_hash(str(id_)), _kind(info.get("group_name")), _ranks(info.get("global_ranks"))))
     return book
-
-
-def book_of_texts(texts: Mapping[str, str]) -> GroupBook:
-    """Return what the rows of a table META_DATA say, whose values are JSON."""
-    found: dict[str, object] = {}
-    for name in ("distributed_args", "parallel_group_info"):
-        try:
-            found[name] = parse_note(texts.get(name, "null"))
-        except (ValueError, RecursionError):
-            continue
-    return book_of(found)
 
 
 def read_groups(paths: Iterable[Path], log: ReadLog) -> GroupBook:

@@ -54,7 +54,7 @@ def _cores(cube: int | None, vector: int | None, path: Path, log: ReadLog) -> Co
     if not cube:
         return None
     if max(cube, vector or 0) > _MOST_CORES:
-        log.warn(say("{path}: {n} cores on a chip cannot be; core counts are unknown",
+        log.warn(say("{path}: no chip has {n} cores; core counts are unknown",
                      path=str(path), n=max(cube, vector or 0)))  # fmt: skip
         return None
     return Cores(cube, vector, say("{file}", file=path.name))

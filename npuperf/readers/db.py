@@ -69,7 +69,7 @@ def read_db(path: Path, log: ReadLog) -> tuple[TraceTimeline, dict[int, int], Db
                 hint=say("give ascend_pytorch_profiler_*.db or msprof_*.db"),
             )
         # most rows of a large database are counters: they are read without the interpreter lock
-        counted = {"name", "globalTaskId", "value"} <= db.has("TASK_PMU_INFO") and "globalTaskId" in db.has("TASK")
+        counted = db.offers("TASK_PMU_INFO", "name", "globalTaskId", "value") and "globalTaskId" in db.has("TASK")
         counters = beside.submit(_counters_in_bulk, db) if counted else None
         _tell_missing(db)
         calls = _calls(db)
@@ -118,11 +118,10 @@ def read_analysis_db(
 def _split(db: Database) -> list[VendorStep]:
     """Read the parts of each step; a row without one of those that make up a step is lost."""
     table, parts = "StepTraceTime", ("computing", "communication_not_overlapped", "free")
-    has = db.has(table)
-    if not has.issuperset(parts):
+    if not db.offers(table, *parts):
         return []
     names = ("step", "deviceId", *parts, "bubble", "communication")
-    query = f"SELECT {', '.join(name if name in has else 'NULL' for name in names)} FROM {table}"
+    query = f"SELECT {', '.join(db.first(table, name) or 'NULL' for name in names)} FROM {table}"
     found = []
     lost = 0
     for step, device, *cells in (row for batch in db.rows(table, query) for row in batch):
@@ -372,6 +371,8 @@ def _long_to_wide(db: Database, batches: Iterable[tuple[I64, I64, F32]], ids: I6
         usable = (place >= 0) & np.isfinite(value)
         for number in distinct(metric).tolist():
             text = db.strings.get(number)
+            if text is None and number >= 0:
+                counted.nameless += int(np.count_nonzero((metric == number) & (task >= 0)))
             name = pmu_name(text) if text is not None else None
             if name is None:
                 continue

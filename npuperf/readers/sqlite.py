@@ -91,6 +91,15 @@ class Database:
             self._cannot_read(table, error)
             return frozenset()
 
+    def offers(self, table: str, *columns: str) -> bool:
+        """Tell whether there is a table with all of these columns; of one that lacks some it is told."""
+        has = self.has(table)
+        absent = [column for column in columns if has and column not in has]
+        if absent:
+            self.log.warn(say("{path}: table {table} has no column {columns}, so nothing of it can be used",
+                           path=str(self.path), table=table, columns=series(absent)))  # fmt: skip
+        return bool(has) and not absent
+
     def first(self, table: str, *columns: str) -> str | None:
         """Return the first of these columns that a table has."""
         has = self.has(table)
@@ -114,13 +123,8 @@ class Database:
 
         The others are lost, and told. Without one of both times there are no rows.
         """
-        has = self.has(table)
         wanted = {"start": "startNs", "end": "endNs"} | dict(wanted)
-        absent = [column for column in ("startNs", "endNs") if has and column not in has]
-        if absent:
-            self.log.warn(say("{path}: table {table} has no column {columns}, so nothing of it can be used",
-                           path=str(self.path), table=table, columns=series(absent)))  # fmt: skip
-        if absent or not has:
+        if not self.offers(table, "startNs", "endNs"):
             return {name: np.empty(0, np.int64) for name in wanted}
         rows = self.columns(table, wanted, where)
         start, end = rows["start"], rows["end"]
@@ -134,7 +138,7 @@ class Database:
 
     def names(self, table: str, column: str = "name") -> dict[int, str]:
         """Return the texts of a table by their ids; what is no id or no text is left out, and told."""
-        if not {"id", column} <= self.has(table):
+        if not self.offers(table, "id", column):
             return {}
         found: dict[int, str] = {}
         lost = 0

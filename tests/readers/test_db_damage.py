@@ -359,6 +359,18 @@ def test_counters_without_a_value_a_name_or_a_task(path: Path, sound: bytes) -> 
     path.write_bytes(sound)
     damage(path, "TASK_PMU_INFO", "globalTaskId", [10**6], [3])
     assert either_way(path).lost == [(1, "table TASK_PMU_INFO: counters of tasks that are not in TASK")]
+    path.write_bytes(sound)
+    damage(path, "TASK_PMU_INFO", "name", [10**6, 10**6], [3, 4])
+    assert either_way(path).lost == [(2, said)]
+
+
+def test_parts_of_operations_that_are_not_listed(path: Path, sound: bytes) -> None:
+    for column in ("opId", "globalTaskId"):
+        path.write_bytes(sound)
+        damage(path, "COMMUNICATION_TASK_INFO", column, [10**6], [2])
+        found = either_way(path)
+        said = "table COMMUNICATION_TASK_INFO: parts of operations, or of tasks, that are not listed"
+        assert found.lost == [(1, said)] and found.moved == 4096 * (COLLECTIVES - 1)
 
 
 def test_a_time_fifty_years_before_all_others_is_set_aside(path: Path) -> None:
@@ -392,11 +404,17 @@ def test_a_missing_column_costs_what_it_tells(path: Path, table: str, column: st
     assert len(found.events) == len(whole.events) and found.lost == []
 
 
-def test_a_table_without_its_times_is_told(path: Path) -> None:
-    run(path, "ALTER TABLE CANN_API DROP COLUMN endNs")
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [("CANN_API", "endNs"), ("TASK_PMU_INFO", "value"), ("META_DATA", "value"), ("ENUM_HCCL_LINK_TYPE", "name")],
+)
+def test_a_table_without_a_column_that_all_depends_on_is_told(path: Path, table: str, column: str) -> None:
+    run(path, f"ALTER TABLE {table} DROP COLUMN {column}")
     found = either_way(path)
-    assert found.told == ["table CANN_API has no column endNs, so nothing of it can be used"]
-    assert len(found.kernels) == KERNELS and len(found.events) == KERNELS
+    assert found.told == [f"table {table} has no column {column}, so nothing of it can be used"]
+    assert len(found.kernels) == KERNELS and len(found.events) == (
+        KERNELS if table == "CANN_API" else 2 * KERNELS + COLLECTIVES
+    )
 
 
 def test_tables_that_are_missing_are_told(path: Path, sound: bytes) -> None:
