@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import psutil
 import pytest
 
 from npuperf.documents.recorded import Recorded
+from npuperf.errors import InputError
 from npuperf.messages import Message
 from npuperf.profile import export as exporting
 from npuperf.profile.export import without_steering
@@ -188,6 +190,80 @@ def test_a_run_is_not_free_before_a_killed_export_s_tools_are_gone(place: Place)
     until(lambda: not place.folder.in_use)
 
 
+@pytest.fixture
+def precious(tmp_path: Path) -> Path:
+    """A folder that looks as if exporting might clear and write it."""
+    folder = tmp_path / "precious" / "PROF_000001_20260101000000000_ABC"
+    (folder / "mindstudio_profiler_output").mkdir(parents=True)
+    for name in ("mindstudio_profiler_output/file", "msprof_1.db", "file"):
+        (folder / name).write_text("mine")
+    return folder
+
+
+def state_of(folder: Path) -> dict[str, str | None]:
+    found = sorted(folder.parent.rglob("*"))
+    return {str(path): path.read_text() if path.is_file() else None for path in found}
+
+
+@pytest.mark.parametrize(
+    ("name", "to"),
+    [
+        ("raw", ".."),
+        ("raw/PROF_000001_20260101000000000_ABC", "."),
+        ("raw/PROF_000001_20260101000000000_ABC/mindstudio_profiler_output", "."),
+        ("raw/PROF_000001_20260101000000000_ABC/device_0", "."),
+        ("export.log", "file"),
+        ("export.log", "new"),
+        (".profile", "."),
+        (".profile/export-lock", "file"),
+        (".profile/exporting", "."),
+        ("npuperf.json", "file"),
+    ],
+)
+def test_an_export_leaves_what_is_behind_links_of_a_run_alone(place: Place, precious: Path, name: str, to: str) -> None:
+    """A run directory may come from a stranger: exporting cleared, emptied and wrote what its links led to."""
+    place.msprof("write()")
+    half = place.folder.exporting / place.raw.name  # an export broke off, so what there is of it would be cleared
+    half.parent.mkdir()
+    half.touch()
+    link = place.folder.path / name
+    if link.is_dir():
+        shutil.rmtree(link)
+    else:
+        link.unlink(missing_ok=True)
+    link.symlink_to(precious / to)
+    before = state_of(precious)
+    with pytest.raises(InputError, match="leads out of") as caught:
+        place.export()
+    assert f"{name}: " in str(caught.value)
+    assert state_of(precious) == before
+
+
+def test_an_export_waits_for_no_pipe(place: Place) -> None:
+    os.mkfifo(place.folder.export_log)
+    with pytest.raises(InputError, match="neither a file nor a folder"):
+        place.export()
+
+
+def test_a_link_within_a_run_is_no_harm(place: Place) -> None:
+    place.msprof("write()")
+    (place.raw / "device_1").symlink_to("device_0")
+    place.folder.path.rename(place.root / "elsewhere")
+    place.folder.path.symlink_to("elsewhere")  # and so is one that the user names
+    assert place.export().problem is None
+
+
+def test_raw_data_with_links_is_not_exported_in_a_copy(place: Place, precious: Path) -> None:
+    """The copy's links would lead exporters to the original, or further."""
+    place.msprof("write()")
+    for target in (precious, place.raw / "device_0"):
+        (place.raw / "device_1").symlink_to(target)
+        with pytest.raises(InputError, match="device_1: leads out of"):
+            run(ProfileRequest(source=place.raw, output=place.root / "copy"), place.environment, print)
+        (place.raw / "device_1").unlink()
+    assert not place.table.exists()
+
+
 def test_two_exports_of_one_run_take_turns(place: Place) -> None:
     place.msprof(
         "print(time.time()); (raw / 'begun').touch()\nwhile not (raw / 'go').exists(): time.sleep(0.05)\nwrite()"
@@ -267,3 +343,11 @@ def test_a_signal_while_a_tool_is_being_started_is_not_lost() -> None:
         [sys.executable, "-c", IN_A_FORK], env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n", "")
+
+
+def test_the_status_below_msprof_outlives_a_disk_that_the_program_fills(small: Path) -> None:
+    relay = [sys.executable, "-I", str(ROOT / "npuperf" / "agent" / "relay.py"), str(small / "exit-status")]
+    fill = "cat /dev/zero > $0/all; echo x > $0/more && exit 3; exit 7"
+    done = subprocess.run([*relay, "sh", "-c", fill, str(small)], capture_output=True, check=False)
+    assert done.returncode == 0
+    assert int((small / "exit-status").read_text()) == 7
