@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from npuperf.errors import unreadable
+from npuperf.errors import InputError, unreadable
 from npuperf.messages import Message, say, say_n
 
 #: Far more than any job has: whoever walks further is lost, or in a whole file system.
@@ -169,6 +169,36 @@ def files_below(path: Path, pattern: str, told: list[Message]) -> list[Path]:
     found = [folder.path / name for folder in walk for name in fnmatch.filter(folder.files, pattern)]
     told += few(walk.told)
     return sorted(found)
+
+
+def refuse_ways_out(folder: Path, *names: str, copied: bool = False) -> None:
+    """Raise InputError where what is written into a folder would arrive elsewhere, or be waited for.
+
+    That is so behind links that lead out of it, and with pipes, sockets and devices. ``names``: what in the folder is
+    looked at, with all below it; without names it is everything. The folder itself may lie behind a link: it was named.
+    ``copied``: a copy of it is written to, out of which links by whole paths lead, too.
+    """
+    root = os.path.realpath(folder)
+    for top in (Path(root, name) for name in names or ("",)):
+        below = (Path(base, name) for base, folders, files in os.walk(top) for name in (*folders, *files))
+        for path in (*top.parents, top, *below):
+            if path.is_relative_to(root) and not _stays(path, root, copied=copied):
+                shown = folder / path.relative_to(root)
+                what = say("{path}: leads out of {folder}, or is neither a file nor a folder; nothing is written there",
+                           path=str(shown), folder=str(folder))  # fmt: skip
+                raise InputError(what, hint=say("remove it; where it is a link, put there what it leads to"))
+
+
+def _stays(path: Path, root: str, *, copied: bool) -> bool:
+    """Tell whether what is written there arrives in the folder ``root``; what cannot be seen gets nothing written."""
+    try:
+        mode = path.lstat().st_mode
+        if stat.S_ISLNK(mode):
+            leads_elsewhere = copied and path.readlink().is_absolute()
+            return not leads_elsewhere and Path(os.path.realpath(path)).is_relative_to(root)
+    except OSError:
+        return True
+    return stat.S_ISDIR(mode) or stat.S_ISREG(mode)
 
 
 def few(told: Iterable[Message]) -> list[Message]:

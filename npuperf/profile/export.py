@@ -17,6 +17,7 @@ import msgspec
 from npuperf.documents.recorded import Exported
 from npuperf.errors import InputError
 from npuperf.files import open_lines, read_input
+from npuperf.folders import refuse_ways_out
 from npuperf.messages import Message, chain, recall, say, say_n, size
 from npuperf.process import Printed, run_quietly
 from npuperf.profile.folder import ELSEWHERE, RunFolder, bytes_below
@@ -198,8 +199,10 @@ def _useless(msprof: Msprof | None, environment: Mapping[str, str]) -> Message:
 def copy_raw(found: Sequence[Path], folder: RunFolder) -> None:
     """Copy raw data of the user's into a run: exporters delete and rewrite, and this is not ours to lose.
 
-    Raises InputError when there is no room for it.
+    Raises InputError when there is no room for it, and for links that would lead exporters out of the copy.
     """
+    for raw in found:
+        refuse_ways_out(raw, copied=True)
     needed, free = sum(map(bytes_below, found)), shutil.disk_usage(folder.raw).free
     if needed > free:
         what = say("{folder}: not enough space for a working copy: {needed} are needed and {free} are free",
@@ -213,7 +216,7 @@ def copy_raw(found: Sequence[Path], folder: RunFolder) -> None:
             shutil.copytree(raw, target, symlinks=True, ignore=shutil.ignore_patterns(*_EXPORTS))
         except OSError as error:  # which may list every file
             raise InputError(say("{raw}: cannot be copied: {why}", raw=str(raw), why=_first_reason(error))) from error
-        for base in [target, *(p for p in target.rglob("*") if p.is_dir())]:
+        for base in [target, *(p for p in target.rglob("*") if p.is_dir() and not p.is_symlink())]:
             base.chmod(base.stat().st_mode | 0o700)
 
 

@@ -44,6 +44,11 @@ class RunFolder:
         self.lock, self.export_lock = Lock(self.work / "lock"), Lock(self.work / "export-lock")
 
     @property
+    def written(self) -> tuple[Path, ...]:
+        """What of it recording and exporting write to."""
+        return (self.manifest, self.raw, self.work, self.export_log)
+
+    @property
     def in_use(self) -> bool:
         """Tell whether somebody is making or exporting this run."""
         return any(lock.holder() is not None for lock in (self.lock, self.export_lock))

@@ -16,6 +16,7 @@ from npuperf.documents.document import Problem
 from npuperf.documents.recorded import ProcessStatus, Recorded, RecordingPlan
 from npuperf.errors import ExitCode, InputError
 from npuperf.files import read_input
+from npuperf.folders import refuse_ways_out
 from npuperf.messages import say
 from npuperf.process import Ended, ending_with_us, run_attached
 from npuperf.profile import manifest as manifests
@@ -126,6 +127,7 @@ def _export_only(job: RecordingJob, source: Path) -> Ran:
     with terminable(), ExitStack() as stack:
         if RunFolder(source).manifest.is_file():
             folder = RunFolder(source.absolute())
+            refuse_ways_out(source, *(path.name for path in folder.written))
             before = manifests.read(folder)
             manifest = _known(folder, before)
             stack.enter_context(ending_with_us(folder.export_lock.share()))

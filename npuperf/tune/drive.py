@@ -20,6 +20,7 @@ from npuperf.documents.document import Document, Problem
 from npuperf.documents.tuning import Status, Tuning
 from npuperf.errors import InputError, UsageError
 from npuperf.files import write_atomically
+from npuperf.folders import refuse_ways_out
 from npuperf.messages import Message, say, say_n
 from npuperf.process import Detached, end_all
 from npuperf.tune import outcome, store, supervise
@@ -48,6 +49,7 @@ def carry_out(
     document; Ctrl-C and SIGTERM are passed on (KeyboardInterrupt) when all is ended and kept.
     """
     folder = plan.folder
+    refuse_ways_out(folder.parents[1], f"{folder.parent.name}/{folder.name}")
     child, state = survivor(folder), read_state(folder)
     same = _is_same(state.job, plan.job)
     if child is not None and state.job is not None and not same:

@@ -12,6 +12,7 @@ from npuperf.documents.comparison import Compared, Comparison, outcome
 from npuperf.documents.tuning import Tuning
 from npuperf.errors import InputError
 from npuperf.files import shown
+from npuperf.folders import refuse_ways_out
 from npuperf.messages import Message, Parameter, say, series
 from npuperf.model.labels import I64
 from npuperf.model.noise import noise_of
@@ -48,6 +49,7 @@ def verify(
     Each run gets a compiler cache of its own, so that kernels are built anew: those built with one bank hide the
     other. Raises InputError when a profile has no kernel.
     """
+    refuse_ways_out(folder)
     found = []
     for name, bank in zip(("baseline", "tuned"), banks, strict=True):
         tell(say("{name}: profiling with the knowledge base {bank} and an empty compiler cache (a program "

@@ -147,6 +147,25 @@ def test_a_ledger_that_is_a_link_is_not_written_to(place: Place) -> None:
     assert (place.root / "precious").read_text() == "mine\n"
 
 
+@pytest.mark.parametrize("name", ["tune", "tune/RUN", "tune/RUN/aoe.log"])
+def test_nothing_is_written_behind_links_of_a_run(place: Place, name: str) -> None:
+    precious = place.root / "precious"
+    precious.mkdir()
+    (precious / "file").write_text("mine\n")
+    assert place.run(*OP, FAKE_AOE_FAIL="kill").returncode == 5
+    link = place.root / "result" / name.replace("RUN", place.runs[0].name)
+    if link.is_dir():
+        link.rename(place.root / "moved")
+    if name == "tune/RUN":  # else it would be no run to resume
+        shutil.copy(place.root / "moved" / "state.json", precious / "state.json")
+    link.unlink(missing_ok=True)
+    link.symlink_to(precious / "file" if name.endswith("log") else precious)
+    before = {path.name: path.read_bytes() for path in precious.rglob("*")}
+    done = place.run("--resume", "--yes") if name != "tune" else place.run(*OP)
+    assert done.returncode == 3 and "leads out of" in said(done)
+    assert {path.name: path.read_bytes() for path in precious.rglob("*")} == before
+
+
 def test_no_record_can_be_kept(place: Place, recorded: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """As without a home: nothing fails, the next command asks."""
 
