@@ -6,9 +6,8 @@ and which tables are missing, is told.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -16,21 +15,21 @@ import numpy as np
 
 from npuperf.errors import InputError
 from npuperf.messages import say, say_n
-from npuperf.model.columns import pmu_name
 from npuperf.model.communication import Communication
 from npuperf.model.device import HostSteps, VendorStep
 from npuperf.model.groups import distinct
 from npuperf.model.host import HostOps, Spans
-from npuperf.model.labels import F32, I64, Labels, Mask
+from npuperf.model.labels import I64, Labels, Mask
 from npuperf.model.operands import OPERAND_COLUMNS, operand_labels
 from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, UNKNOWN, Tasks, Work, work_of_rows, work_of_tasks
 from npuperf.readers.behind import behind_launches, carrying
 from npuperf.readers.comm_db import DbCommunication, notes, read_communication_db
 from npuperf.readers.comm_sums import amount, read_sums
+from npuperf.readers.counters_db import Counted, counters_in_bulk, counters_of, has_counters
 from npuperf.readers.join import match, pick
 from npuperf.readers.log import ReadLog
-from npuperf.readers.sqlite import Database, bulk_integers, bulk_numbers, integer, numbers, open_database
-from npuperf.readers.sqlite_arrow import NotInBulkError
+from npuperf.readers.sqlite import Database, open_database
+from npuperf.readers.sqlite_cells import integer
 from npuperf.readers.timeline import VAGUE, TraceTimeline
 from npuperf.readers.torch_db import TorchEvents, host_spans, joined, read_torch
 from npuperf.units import NS_PER_US
@@ -38,8 +37,6 @@ from npuperf.units import NS_PER_US
 _NODE: Final = 10000
 #: CANN_API.type → the layer's name in timelines.
 _LAYERS: Final = {5000: "Runtime", 5500: "Hccl", 10000: "Node", 15000: "Model", 20000: "AscendCL"}
-#: Hardware counters: one row per task and metric.
-_LONG_FORM: Final = f"SELECT IFNULL(name, {UNKNOWN}), IFNULL(globalTaskId, {UNKNOWN}), value FROM TASK_PMU_INFO"
 _INVALID: Final = (4294967295, -1)
 #: No part of a step lasts longer than a year, µs.
 _LONGEST_US: Final = 366 * 24 * 3600 * 1e6
@@ -69,8 +66,7 @@ def read_db(path: Path, log: ReadLog) -> tuple[TraceTimeline, dict[int, int], Db
                 hint=say("give ascend_pytorch_profiler_*.db or msprof_*.db"),
             )
         # most rows of a large database are counters: they are read without the interpreter lock
-        counted = db.offers("TASK_PMU_INFO", "name", "globalTaskId", "value") and "globalTaskId" in db.has("TASK")
-        counters = beside.submit(_counters_in_bulk, db) if counted else None
+        counters = beside.submit(counters_in_bulk, db) if has_counters(db) else None
         _tell_missing(db)
         calls = _calls(db)
         torch = read_torch(db, calls.connection[calls.launching()])
@@ -154,7 +150,7 @@ def _environment(db: Database) -> dict[str, str]:
     return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
 
 
-def _tasks(db: Database, calls: _Calls, torch: TorchEvents, counters: Future[_Counted] | None) -> tuple[Tasks, I64]:
+def _tasks(db: Database, calls: _Calls, torch: TorchEvents, counters: Future[Counted] | None) -> tuple[Tasks, I64]:
     task = db.spans("TASK", {"device": "deviceId", "connection": "connectionId", "id": "globalTaskId",
                              "type": "taskType", "stream": "streamId"})  # fmt: skip
     task = _on_devices(db, "TASK", task)
@@ -197,7 +193,7 @@ def _tasks(db: Database, calls: _Calls, torch: TorchEvents, counters: Future[_Co
         launch_end=launch_end,
         launch_thread=launch_thread,
         op=op,
-        pmu=_pmu(db, task["id"], counters),
+        pmu=counters_of(db, task["id"], counters),
     )
     return tasks, task["device"]
 
@@ -317,82 +313,6 @@ def _on_devices(db: Database, table: str, rows: dict[str, I64]) -> dict[str, I64
         return rows | {"device": np.full(len(known), there[0] if len(there) else UNKNOWN)}
     db.lose(known, say("table {table}: no device is named, and there are several", table=table))
     return {name: column[known] for name, column in rows.items()}
-
-
-@dataclass(slots=True)
-class _Counted:
-    """Counters at the tasks ``ids``, in order: by metric its name and values; numbers of rows that are of no use."""
-
-    ids: I64
-    columns: dict[int, tuple[str, F32]] = field(default_factory=dict)
-    nameless: int = 0
-    elsewhere: int = 0
-    unreadable: int = 0
-
-
-def _pmu(db: Database, tasks: I64, beside: Future[_Counted] | None) -> dict[str, F32]:
-    """Turn the long form (one row per task and metric) into one column per metric. ``beside``: it, being read."""
-    if beside is None:
-        return {}
-    try:
-        counted = beside.result()
-    except NotInBulkError:
-        ids = distinct(db.columns("TASK", {"id": "globalTaskId"})["id"])
-        counted = _long_to_wide(db, map(numbers, db.rows("TASK_PMU_INFO", _LONG_FORM)), ids)
-    db.lose(counted.nameless, say("table TASK_PMU_INFO: it is not known which counter, or which task, these are of"))
-    db.lose(counted.elsewhere, say("table TASK_PMU_INFO: counters of tasks that are not in TASK"))
-    db.lose(counted.unreadable, say("table TASK_PMU_INFO: counters without a readable value"))
-    at = _places(tasks, counted.ids)
-    found = {}
-    for metric in tuple(counted.columns):
-        name, column = counted.columns.pop(metric)
-        found[name] = np.append(column, np.float32(np.nan))[at]
-    return found
-
-
-def _counters_in_bulk(db: Database) -> _Counted:
-    """Return what :func:`_long_to_wide` does, of all tasks. Raises NotInBulkError."""
-    tasks = db.bulk(f"SELECT IFNULL(globalTaskId, {UNKNOWN}) FROM TASK", bulk_integers)
-    ids = distinct(np.concatenate([np.empty(0, np.int64), *(batch[0] for batch in tasks)]))
-    return _long_to_wide(db, db.bulk(_LONG_FORM, bulk_numbers), ids)
-
-
-def _long_to_wide(db: Database, batches: Iterable[tuple[I64, I64, F32]], ids: I64) -> _Counted:
-    """Return counters at the tasks ``ids``, in order; batches: metrics, tasks, values (see :func:`numbers`)."""
-    ids = ids[ids >= 0]
-    counted = _Counted(ids)
-    for metric, task, value in batches:
-        named = (metric >= 0) & (task >= 0)
-        place = _places(task, ids)
-        readable = ~np.isinf(value)
-        counted.nameless += len(named) - int(np.count_nonzero(named))
-        counted.elsewhere += int(np.count_nonzero(named & (place < 0)))
-        counted.unreadable += int(np.count_nonzero(named & (place >= 0) & ~readable))
-        usable = (place >= 0) & np.isfinite(value)
-        for number in distinct(metric).tolist():
-            text = db.strings.get(number)
-            if text is None and number >= 0:
-                counted.nameless += int(np.count_nonzero((metric == number) & (task >= 0)))
-            name = pmu_name(text) if text is not None else None
-            if name is None:
-                continue
-            if number not in counted.columns:
-                counted.columns[number] = name, np.full(len(ids), np.nan, np.float32)
-            column = counted.columns[number][1]
-            mine = np.flatnonzero((metric == number) & usable)[::-1]  # of several the first
-            mine = mine[np.isnan(column[place[mine]])]
-            column[place[mine]] = value[mine]
-    return counted
-
-
-def _places(keys: I64, ordered: I64) -> I64:
-    """Find keys in a sorted table, -1 where absent; neighbours that are equal are looked up once."""
-    if not len(keys) or not len(ordered):
-        return np.full(len(keys), -1, np.int64)
-    first = np.flatnonzero(np.append(True, keys[1:] != keys[:-1]))
-    at = np.minimum(np.searchsorted(ordered, keys[first]), len(ordered) - 1)
-    at[ordered[at] != keys[first]] = -1
-    return np.repeat(at, np.diff(np.append(first, len(keys))))
 
 
 def _events(db: Database, calls: _Calls, torch: TorchEvents) -> Spans:

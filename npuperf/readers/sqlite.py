@@ -6,7 +6,6 @@ where nothing can be told without it, and is counted and told.
 
 from __future__ import annotations
 
-import re
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -16,18 +15,17 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from npuperf.errors import InputError, unreadable
 from npuperf.messages import Message, say, say_n, series
 from npuperf.model.groups import numbered
-from npuperf.model.labels import F32, F64, I64, Labels, Mask
+from npuperf.model.labels import I64, Labels, Mask
 from npuperf.model.tasks import UNKNOWN
 from npuperf.readers.cells import LATEST_NS
 from npuperf.readers.log import ReadLog
 from npuperf.readers.outliers import FAR_OFF, far_off
 from npuperf.readers.sqlite_arrow import ArrowDatabase, NotInBulkError, open_arrow
+from npuperf.readers.sqlite_cells import bulk_integers, integers
 from npuperf.readers.sqlite_open import OpenFile, is_io, open_file
 
 T = TypeVar("T")
@@ -35,15 +33,12 @@ T = TypeVar("T")
 Spelled = str | tuple[str, ...]
 
 _BATCH: Final = 100_000
-#: What no integer of a cell is: neither a number of anything nor "not recorded", which is -1.
-_UNREADABLE: Final = np.iinfo(np.int64).min
 #: How unset unsigned fields look.
 _UNSET: Final = 4294967295
 #: The largest number that these columns may hold: those that are counted or shown. The others are ids.
 _MOST: Final = dict.fromkeys(
     ("deviceId", "streamId", "rankId", "blockDim", "blockNum", "mixBlockDim", "mixBlockNum", "stackDepth"), _UNSET
 )
-_DIGITS: Final = re.compile(r"\s*[+-]?[0-9]{1,19}\s*")
 #: What SQLite says where it gave up; see :class:`npuperf.readers.sqlite_open.OpenFile`.
 _ENDLESS: Final = "interrupted"
 #: How often reading of a table goes on behind a row that cannot be read.
@@ -280,7 +275,7 @@ class Database:
         try:
             return list(self.bulk(query, bulk_integers))
         except NotInBulkError:
-            return [list(map(_integers, zip(*batch, strict=True))) for batch in self.rows(table, query)]
+            return [list(map(integers, zip(*batch, strict=True))) for batch in self.rows(table, query)]
 
     def _sane(self, table: str, column: str | None, values: I64) -> I64:
         """Return the values; what none of this column can be is told and becomes -1. Times are judged by the row."""
@@ -316,74 +311,8 @@ def open_database(path: Path, log: ReadLog) -> Iterator[Database]:
             raise unreadable(path, error) from error
 
 
-def bulk_integers(batch: Any) -> list[I64]:
-    """Return columns of integers. Raises NotInBulkError where a cell is something else."""
-    return [_bulk_integers(column) for column in batch.columns]
-
-
-def _bulk_integers(column: Any) -> I64:
-    """Return integers, also where an exporter wrote them as text."""
-    if pa.types.is_string(column.type) and pc.all(pc.ascii_is_decimal(column)).as_py():
-        try:
-            column = column.cast(pa.int64())
-        except pa.ArrowInvalid as error:  # too many digits
-            raise NotInBulkError from error
-    if column.type != pa.int64() or column.null_count:
-        raise NotInBulkError
-    return np.asarray(column.to_numpy(), np.int64)
-
-
-def bulk_numbers(batch: Any) -> tuple[I64, I64, F32]:
-    """Return what :func:`numbers` does. Raises NotInBulkError where a cell is of another type."""
-    *integers, numbers = batch.columns
-    first, second = (_bulk_integers(column) for column in integers)
-    if not (pa.types.is_integer(numbers.type) or pa.types.is_floating(numbers.type)):
-        raise NotInBulkError
-    return first, second, _single(numbers.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False))
-
-
-def numbers(rows: list[tuple[Any, ...]]) -> tuple[I64, I64, F32]:
-    """Return two columns of integers, and one of numbers: NaN for NULL, infinite for what is no number of a counter."""
-    first, second, values = zip(*rows, strict=True)
-    return _integers(first), _integers(second), _single(np.array([_number(v) for v in values], np.float64))
-
-
-def _single(values: F64) -> F32:
-    """Return numbers in single precision, infinite where they are too large for it."""
-    with np.errstate(over="ignore"):
-        return values.astype(np.float32)
-
-
-def _number(value: Any) -> float:
-    if value is None:
-        return float("nan")
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        return float("inf")
-    return number if number == number else float("inf")
-
-
 def _joined(parts: list[I64]) -> I64:
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
-
-
-def _integers(cells: tuple[Any, ...]) -> I64:
-    """Return a column of integers, the least of which stands for what is none."""
-    if set(map(type, cells)) == {int}:
-        return np.array(cells, np.int64)
-    return np.array([integer(cell) for cell in cells], np.int64)
-
-
-def integer(cell: Any) -> int:
-    """Return the integer that a cell holds, in whichever type, else the least of 64 bits."""
-    if isinstance(cell, bytes):
-        cell = cell.decode("latin-1")
-    if isinstance(cell, str):
-        cell = int(cell) if _DIGITS.fullmatch(cell) else _UNREADABLE
-    elif isinstance(cell, float):
-        cell = int(cell) if cell.is_integer() else _UNREADABLE
-    return cell if isinstance(cell, int) and abs(cell) < 1 << 63 else _UNREADABLE
 
 
 def _replacing(text: bytes) -> str:

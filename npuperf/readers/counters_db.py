@@ -1,0 +1,103 @@
+"""Hardware counters of a database, one row per task and metric, to one column per metric."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from npuperf.messages import say
+from npuperf.model.columns import pmu_name
+from npuperf.model.groups import distinct
+from npuperf.model.labels import F32, I64
+from npuperf.model.tasks import UNKNOWN
+from npuperf.readers.sqlite import Database
+from npuperf.readers.sqlite_arrow import NotInBulkError
+from npuperf.readers.sqlite_cells import bulk_integers, bulk_numbers, numbers
+
+_TABLE: Final = "TASK_PMU_INFO"
+_LONG_FORM: Final = f"SELECT IFNULL(name, {UNKNOWN}), IFNULL(globalTaskId, {UNKNOWN}), value FROM {_TABLE}"
+
+
+def has_counters(db: Database) -> bool:
+    """Tell whether there are counters, and what they can be joined with."""
+    return db.offers(_TABLE, "name", "globalTaskId", "value") and "globalTaskId" in db.has("TASK")
+
+
+@dataclass(slots=True)
+class Counted:
+    """Counters at the tasks ``ids``, in order: by metric its name and values; numbers of rows that are of no use."""
+
+    ids: I64
+    columns: dict[int, tuple[str, F32]] = field(default_factory=dict)
+    nameless: int = 0
+    elsewhere: int = 0
+    unreadable: int = 0
+
+
+def counters_of(db: Database, tasks: I64, beside: Future[Counted] | None) -> dict[str, F32]:
+    """Turn the long form (one row per task and metric) into one column per metric. ``beside``: it, being read."""
+    if beside is None:
+        return {}
+    try:
+        counted = beside.result()
+    except NotInBulkError:
+        ids = distinct(db.columns("TASK", {"id": "globalTaskId"})["id"])
+        counted = _long_to_wide(db, map(numbers, db.rows(_TABLE, _LONG_FORM)), ids)
+    db.lose(counted.nameless, say("table TASK_PMU_INFO: it is not known which counter, or which task, these are of"))
+    db.lose(counted.elsewhere, say("table TASK_PMU_INFO: counters of tasks that are not in TASK"))
+    db.lose(counted.unreadable, say("table TASK_PMU_INFO: counters without a readable value"))
+    at = _places(tasks, counted.ids)
+    found = {}
+    for metric in tuple(counted.columns):
+        name, column = counted.columns.pop(metric)
+        found[name] = np.append(column, np.float32(np.nan))[at]
+    return found
+
+
+def counters_in_bulk(db: Database) -> Counted:
+    """Return what :func:`_long_to_wide` does, of all tasks. Raises NotInBulkError."""
+    tasks = db.bulk(f"SELECT IFNULL(globalTaskId, {UNKNOWN}) FROM TASK", bulk_integers)
+    ids = distinct(np.concatenate([np.empty(0, np.int64), *(batch[0] for batch in tasks)]))
+    return _long_to_wide(db, db.bulk(_LONG_FORM, bulk_numbers), ids)
+
+
+def _long_to_wide(db: Database, batches: Iterable[tuple[I64, I64, F32]], ids: I64) -> Counted:
+    """Return counters at the tasks ``ids``, in order; batches: metrics, tasks, values."""
+    ids = ids[ids >= 0]
+    counted = Counted(ids)
+    for metric, task, value in batches:
+        named = (metric >= 0) & (task >= 0)
+        place = _places(task, ids)
+        readable = ~np.isinf(value)
+        counted.nameless += len(named) - int(np.count_nonzero(named))
+        counted.elsewhere += int(np.count_nonzero(named & (place < 0)))
+        counted.unreadable += int(np.count_nonzero(named & (place >= 0) & ~readable))
+        usable = (place >= 0) & np.isfinite(value)
+        for number in distinct(metric).tolist():
+            text = db.strings.get(number)
+            if text is None and number >= 0:
+                counted.nameless += int(np.count_nonzero((metric == number) & (task >= 0)))
+            name = pmu_name(text) if text is not None else None
+            if name is None:
+                continue
+            if number not in counted.columns:
+                counted.columns[number] = name, np.full(len(ids), np.nan, np.float32)
+            column = counted.columns[number][1]
+            mine = np.flatnonzero((metric == number) & usable)[::-1]  # of several the first
+            mine = mine[np.isnan(column[place[mine]])]
+            column[place[mine]] = value[mine]
+    return counted
+
+
+def _places(keys: I64, ordered: I64) -> I64:
+    """Find keys in a sorted table, -1 where absent; neighbours that are equal are looked up once."""
+    if not len(keys) or not len(ordered):
+        return np.full(len(keys), -1, np.int64)
+    first = np.flatnonzero(np.append(True, keys[1:] != keys[:-1]))
+    at = np.minimum(np.searchsorted(ordered, keys[first]), len(ordered) - 1)
+    at[ordered[at] != keys[first]] = -1
+    return np.repeat(at, np.diff(np.append(first, len(keys))))
