@@ -229,7 +229,7 @@ def test_links_lead_somewhere() -> None:
 
 
 def test_contributing_names_what_is_there() -> None:
-    (commands,) = blocks((ROOT / "CONTRIBUTING.md").read_text("utf-8"), "sh")
+    commands = "".join(blocks((ROOT / "CONTRIBUTING.md").read_text("utf-8"), "sh"))
     words = [line.split(" #")[0].split() for line in commands.splitlines()]
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
     assert {line[1] for line in words if line[0] == "make"} <= targets
