@@ -26,8 +26,8 @@ def bad_value(param: Any, value: object, wanted: type | None, why: str = "") -> 
 
 def _limits(least: float | None, most: float | None) -> Message | None:
     if least is None or most is None:
-        return None if least is None else say("of at least {least}", least=least)
-    return say("from {least} to {most}", least=least, most=most)
+        return None if least is None else say("of at least {least}", least=f"{least:g}")
+    return say("from {least} to {most}", least=f"{least:g}", most=f"{most:g}")
 
 
 def in_our_words(error: Any) -> UsageError:
