@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # as in typing, which takes its time: until main() runs, a Ctrl-C cannot be said in words
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from npuperf.api import Run
 
 __all__ = ["__version__", "load", "step"]
@@ -21,6 +22,8 @@ def load(path: str | Path | None = None) -> Run:
 
     Raises :class:`npuperf.errors.InputError` when nothing at ``path`` can be read.
     """
+    from pathlib import Path
+
     from npuperf.api import Run  # pandas and pyarrow load only when they are needed
 
     if path is None:
