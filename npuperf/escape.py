@@ -20,6 +20,7 @@ _BEYOND_ASCII: Final = (
 )
 _HIDDEN: Final = re.compile(f"[\x00-\x1f{_BEYOND_ASCII}]")
 _HIDDEN_IN_JSON: Final = re.compile(f"[{_BEYOND_ASCII}]")
+_SEEN_IN_JSON: Final = bytes(range(0x7F))  # with the ends of its lines; in its strings, encoders spell them out
 _HALVES: Final = re.compile("[\ud800-\udfff]")
 _SPELLED: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 #: Bytes of a path that are no UTF-8, as Python keeps them.
@@ -72,10 +73,11 @@ def for_csv(cell: str) -> str:
     return f"'{cell}" if cell[:1] in _FORMULA and not _is_number(cell) else cell
 
 
-def for_json(text: str) -> str:
+def for_json(json: bytes) -> str:
     """Return JSON of which everything can be seen: its strings stay the same, only spelled in another way."""
-    if text.isascii() and "\x7f" not in text:
-        return text
+    text = json.decode("utf-8", "surrogatepass")
+    if json.translate(None, _SEEN_IN_JSON).decode("utf-8", "surrogatepass").isprintable():
+        return text  # without a look at each of millions of characters
     lines = text.split("\n")  # of which few have anything to be spelled; a search through all would take longer
     return "\n".join(line if line.isprintable() else _HIDDEN_IN_JSON.sub(_as_json, line) for line in lines)
 

@@ -12,6 +12,7 @@ import stat
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -110,6 +111,7 @@ def find(path: Path) -> tuple[list[Source], list[Message]]:
 
     Raises InputError when nothing is readable; then the message names the command that exports raw data.
     """
+    _called.cache_clear()
     if not _is_folder(path):
         return [_file_source(path)], []
     told: list[Message] = []
@@ -178,8 +180,9 @@ def _is_passed_over(base: Path, name: str) -> bool:
     return own or name.startswith(".")
 
 
+@lru_cache(maxsize=1 << 16)
 def _called(folder: Path) -> str:
-    """Return a folder's own name: a link to it may have any."""
+    """Return a folder's own name: a link to it may have any. A search asks the disk once."""
     return Path(os.path.realpath(folder)).name if os.path.islink(folder) else folder.name  # noqa: PTH114 - never raises
 
 
@@ -212,8 +215,7 @@ def _collect(path: Path, told: list[Message]) -> dict[Path, _Group]:
 
 def _in_collection(base: Path) -> bool:
     """Inside a collection every timeline has a known name; the other traces there repeat parts of it."""
-    likely_first = sorted((base, *base.parents), key=lambda folder: not _COLLECTION.match(folder.name))
-    return any(_COLLECTION.match(_called(folder)) for folder in likely_first)  # links are asked for on the disk
+    return any(_COLLECTION.match(_called(folder)) for folder in (base, *base.parents))
 
 
 def _is_data(name: str) -> bool:

@@ -47,4 +47,6 @@ def _cell(value: Cell) -> Cell:
 
 
 def _message(value: Cell) -> str | None:
-    return for_json(json.dumps(plain(value), ensure_ascii=False)) if isinstance(value, Message) else None
+    if not isinstance(value, Message):
+        return None
+    return for_json(json.dumps(plain(value), ensure_ascii=False).encode("utf-8", "surrogatepass"))

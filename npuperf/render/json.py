@@ -24,7 +24,7 @@ _INDENT: Final = 1
 
 def render_json(document: Document, view: View) -> str:
     """Return one valid document; floats that are not numbers become null."""
-    return for_json(msgspec.json.format(_encoded(_object(document)), indent=_INDENT).decode()) + "\n"
+    return for_json(msgspec.json.format(_encoded(_object(document)), indent=_INDENT)) + "\n"
 
 
 def _encoded(made: Any) -> bytes:

@@ -26,7 +26,13 @@ NASTY = "\x1b]0;t\x07\x00\x9b31m\u202e\u2066\u200b\ufeff\u2028\r\n\tend"
 
 @pytest.mark.parametrize("text", ORDINARY)
 def test_ordinary_text_stays_as_it_is(text: str) -> None:
-    assert escape.visible(text) == escape.for_screen(text) == escape.for_csv(text) == escape.for_json(text) == text
+    assert (
+        escape.visible(text)
+        == escape.for_screen(text)
+        == escape.for_csv(text)
+        == escape.for_json(text.encode())
+        == text
+    )
     assert escape.for_code([text]) == f"{text}\n"
     assert shlex.split(escape.for_shell(text)) == [text]
     if not {"<", "*"} & {*text}:
@@ -79,7 +85,7 @@ def test_numbers_and_other_cells_are_no_formulas(cell: str) -> None:
 
 def test_json_says_the_same_in_another_spelling() -> None:
     text = json.dumps({"name": f"µ{NASTY}\x7f\U000e0041中", "other": "\x7f"}, ensure_ascii=False, indent=1)
-    spelled = escape.for_json(text)
+    spelled = escape.for_json(text.encode("utf-8", "surrogatepass"))
     assert json.loads(spelled) == json.loads(text)
     assert all(sign.isprintable() or sign == "\n" for sign in spelled) and "µ" in spelled and "中" in spelled
     assert escape.without_halves("a\ud800\udcff😀") == "a\ufffd\ufffd😀"
