@@ -188,7 +188,7 @@ def act_on_bytes(rng: Random, path: Path, register: list[Mutator]) -> list[Mutat
 def act_on_table(rng: Random, path: Path) -> list[Mutator]:
     chosen, rows = rng.choices(mutators.TABLE, k=rng.choice((1, 1, 2))), mutators.parse_table(path.read_bytes())
     for mutator in chosen:
-        rows = mutator.act(rng, rows) if rows and rows[0] else rows
+        rows = mutator.act(rng, rows) if len(rows) > 1 and rows[0] else rows
     path.write_bytes(mutators.table_bytes(rows))
     return chosen
 
