@@ -111,17 +111,16 @@ def why_nothing(
             hint = say("CANN is not set up in this shell: source {script}", script=set_env_script(environment))
         return Problem(what=say("the program cannot import {error}", error=unimported), hint=hint)
     if not processes:
-        return _without_torch(status)
+        return _without_torch(request, status)
     return _without_window(max(processes, key=lambda p: p.step), processes, request, status)
 
 
-def _without_torch(status: int) -> Problem:
+def _without_torch(request: ProfileRequest, status: int) -> Problem:
     if status in _INTERRUPTED:
         return Problem(what=say("interrupted before the program imported torch, so nothing was recorded"))
     if status:
-        return Problem(
-            what=say("the program failed before it imported torch"), hint=say("--python chooses another interpreter")
-        )
+        hint = _misplaced(request) or say("--python chooses another interpreter")
+        return Problem(what=say("the program failed before it imported torch"), hint=hint)
     return Problem(
         what=say("no Python process of the program imported torch"),
         hint=say(
@@ -150,9 +149,21 @@ def _without_window(
     if p.state == "waiting for the NPU":
         what = say("the program made {steps} steps and never used an NPU", steps=p.step)
         return Problem(what=what, hint=say("--engine cpu records the CPU"))
+    if status and not p.step and status not in _INTERRUPTED:
+        what = say("the program failed before its first step, so nothing was recorded")
+        return Problem(what=what, hint=_misplaced(request))
     if request.whole_run or (status and not p.step):
         return _too_short(request)
     return _too_few_steps(p, request) if p.step else _without_steps(request)
+
+
+def _misplaced(request: ProfileRequest) -> Message | None:
+    """Name an option that a program got which does not know it, as it may be one of ours."""
+    ours = {flag(name) for name in ProfileRequest.__struct_fields__}
+    option = next((word for text in request.command[1:] if (word := text.partition("=")[0]) in ours), None)
+    if option is None:
+        return None
+    return say("{option} was given to the program; options of npuperf come before it", option=option)
 
 
 def _too_short(request: ProfileRequest) -> Problem:

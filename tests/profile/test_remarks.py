@@ -66,6 +66,22 @@ def test_why_there_is_nothing(processes: list[dict[str, Any]], asked: ProfileReq
     assert words in f"{problem.what!s} {problem.hint!s}"
 
 
+@pytest.mark.parametrize(
+    ("processes", "command", "words"),
+    [
+        ([{"state": "waiting"}], ("train.py", "--lr", "1"), "the program failed before its first step"),
+        ([{"state": "waiting"}], ("train.py", "--active=2"), "--active was given to the program"),
+        ([], ("train.py", "--stop-after"), "--stop-after was given to the program"),
+        ([], ("--active", "x"), "--python chooses"),
+    ],
+)
+def test_a_program_that_fails_at_once_is_not_an_npu_s_fault(
+    processes: list[dict[str, Any]], command: tuple[str, ...], words: str
+) -> None:
+    problem = why_nothing([process(folders=(), **p) for p in processes], ProfileRequest(command=command), {}, 1)
+    assert words in f"{problem.what!s} {problem.hint!s}" and "davinci" not in str(problem.hint)
+
+
 def job(request: ProfileRequest, said: Tell | None = None) -> RecordingJob:
     return RecordingJob(request, {}, said or (lambda _: None), said, keep_recording=False)
 
