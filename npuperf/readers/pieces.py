@@ -191,9 +191,8 @@ class FilePieces:
                 del blocks[:-1]
         if not found:
             self._refuse(read if _endless(file, read) else 0)
-        if read <= _MOST_HEADER:
-            whole = b"".join(blocks)
-            self._keep_header(whole[: len(whole) - len(block) + found.start()] + b'"":0}')
+        whole = b"".join(blocks) if read <= _MOST_HEADER else b""  # of nothing nothing can be read, which is told
+        self._keep_header(whole[: len(whole) - len(block) + found.start()] + b'"":0}')
         return block[found.end() :]
 
     def _refuse(self, read: int) -> NoReturn:
@@ -204,9 +203,12 @@ class FilePieces:
         raise InputError(what, hint=say("give a trace_view.json, msprof*.json or a PyTorch trace"))
 
     def _keep_header(self, text: bytes) -> None:
+        """Keep what stands beside the events, as an object; what cannot be read is told."""
         try:
-            value = msgspec.json.decode(_NAN.sub(rb"\1null", text))
+            value = msgspec.json.decode(_NAN.sub(rb"\1null", text), type=dict[str, Any])
         except DAMAGED:
+            self.log.warn(say("{path}: what stands beside the events cannot be read; what it tells is unknown",
+                              path=self._name))  # fmt: skip
             return
         self.header |= {k: v for k, v in value.items() if k}
 
@@ -296,7 +298,7 @@ class FilePieces:
             events = self._try(body[:end])
             if events is not None:
                 tail = body[end + 1 :].strip().lstrip(b",")
-                if tail.endswith(b"}") and tail != b"}":
+                if tail not in (b"", b"}"):
                     self._keep_header(b"{" + tail)
                 return events
         events = self._try(body)

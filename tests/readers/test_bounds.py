@@ -81,6 +81,26 @@ def test_other_keys_beside_the_events_may_be_large(tmp_path: Path, before: bool)
     assert not log.lost
 
 
+@pytest.mark.parametrize(
+    ("before", "behind", "told"),
+    [
+        ('{"rank": 2, "traceEvents": [', "]}", False),
+        ('{"traceEvents": [', '], "rank": 2}', False),
+        ('{"rank": 2,, "traceEvents": [', "]}", True),
+        ('{"rank": "' + "x" * 40 * KB + '", "traceEvents": [', "]}", True),
+        ('{"traceEvents": [', '], "rank": 2, "wor', True),
+    ],
+)
+def test_what_stands_beside_the_events_and_cannot_be_read_is_told(
+    tmp_path: Path, before: str, behind: str, told: bool
+) -> None:
+    log = ReadLog()
+    path = written(tmp_path, before + ",".join(MADE) + behind)
+    assert slices(path, log) == slices(written(tmp_path, "[" + ",".join(MADE) + "]"), ReadLog())
+    said = f"{path}: what stands beside the events cannot be read; what it tells is unknown"
+    assert [str(w) for w in log.warnings] == [said] * told
+
+
 @pytest.mark.parametrize("start", ["", "[", '{"a": "'])
 def test_a_packed_file_of_zeros_is_given_up(tmp_path: Path, start: str) -> None:
     path = written(tmp_path, start + "\0" * (4096 * KB), packed=True)
