@@ -89,6 +89,7 @@ def _packets(db: Database, places: dict[tuple[Any, ...], int]) -> Bandwidth:
     used = split | (size > 0)
     sdma = names.flag([n == "SDMA" for n in names.names])
     used &= ~sdma | ~np.isin(at, at[used & ~sdma])
+    db.lose(~used | names.known(), say("table {table}: over a link that is not named", table=table))
     keep = np.flatnonzero(used & names.known())
     split = split[keep]
     return Bandwidth(

@@ -457,7 +457,7 @@ def test_steps_of_the_exporter_without_usable_parts(tmp_path: Path) -> None:
 
 
 def test_the_exporter_s_sums_with_cells_that_are_none(tmp_path: Path) -> None:
-    """Of three operations one has no length, one no readable wait; of four packets one is of nobody, one unreadable."""
+    """Of three operations one has no length, one no readable wait; of five packets three are of use."""
     path = tmp_path / "analysis.db"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(
@@ -474,7 +474,13 @@ def test_the_exporter_s_sums_with_cells_that_are_none(tmp_path: Path) -> None:
             "CREATE TABLE CommAnalyzerBandwidth(hccl_op_name, group_name, step, transport_type, transit_size,"
             " transit_time, package_size, count, total_duration)"
         )
-        packets = [("a", "HCCS", 2, 3), ("c", "HCCS", float("inf"), 3), ("nobody", "HCCS", 2, 3), ("c", "RDMA", 4, 3)]
+        packets = [
+            ("a", "HCCS", 2, 3),
+            ("c", "HCCS", float("inf"), 3),
+            ("nobody", "HCCS", 2, 3),
+            ("c", "RDMA", 4, 3),
+            ("c", None, 4, 3),
+        ]
         rows = [(name, "g", "step1", link, 8, 1, size, count, 1) for name, link, size, count in packets]
         connection.executemany("INSERT INTO CommAnalyzerBandwidth VALUES (?,?,?,?,?,?,?,?,?)", rows)
         connection.commit()
@@ -486,6 +492,7 @@ def test_the_exporter_s_sums_with_cells_that_are_none(tmp_path: Path) -> None:
     assert [(x.rows, str(x.reason)) for x in log.lost] == [
         (1, "operations without a usable start or length"),
         (1, "table CommAnalyzerBandwidth: of operations that are not listed"),
+        (1, "table CommAnalyzerBandwidth: over a link that is not named"),
     ]
     assert [str(w).removeprefix(f"{path}: ") for w in log.warnings] == [
         "table CommAnalyzerTime, column wait_time: 1 unreadable cell",
