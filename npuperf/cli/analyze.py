@@ -25,7 +25,7 @@ from npuperf.cli.options import (
     requested,
 )
 from npuperf.cli.recipes import RecipeOption, chosen, effect
-from npuperf.cli.run_chosen import run_chosen, told
+from npuperf.cli.run_chosen import run_chosen, tell_broken_off
 from npuperf.errors import InputError, UsageError
 from npuperf.messages import Message, say, series
 
@@ -183,7 +183,7 @@ def analyze(
         from npuperf.readers.arrow_alone import spare_pandas
 
     spare_pandas()
-    told(path)
+    tell_broken_off(path)
     question = Question.of(request, cached=not no_cache)
     known = question.answer()
     if known is not None and debug:

@@ -26,7 +26,7 @@ def run_chosen(ctx: typer.Context, name: str, path: Path) -> Path:
     return latest
 
 
-def told(path: Path) -> None:
+def tell_broken_off(path: Path) -> None:
     """Say of a run directory that was left in the middle of something what may be missing in it."""
     from npuperf.files import MANIFEST, is_file
 
