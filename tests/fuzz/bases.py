@@ -70,6 +70,32 @@ def with_step_times(root: Path) -> Path:
     return folder
 
 
+def with_summaries(root: Path) -> Path:
+    """A result folder with what the exporter summed and suggested itself, in the forms of several years."""
+    folder = whole(root)
+    files = {
+        "api_statistic.csv": "Device_id,Level,API Name,Time(us),Count,Avg(us),Min(us),Max(us),Variance\n"
+        "host,acl,aclrtMemcpy,1700.5,2,850.25,1.5,1699,0\nhost,node,launch,30,3,10,5,20,1\n",
+        "ge_op_execute_0_1.csv": "Thread ID,OP Name,OP Type,Event Type,Start Time,Duration(us)\n"
+        "1,conv,Conv2D,tiling,10,2.5\n1,relu,Relu,infer_shape,20,1.5\n",
+        "msprof_tx_20250101000000.csv": "pid,tid,Start_time(us),End_time(us),message\n1,1,1000.5,4000,epoch\n",
+        "prof_rule_0.json": '{"status": 0, "data": [{"Rule Type": "Memory", "result": [{"Rule Subtype": "L2", '
+        '"Rule Suggestion": "use fewer copies", "Op List": ["conv", "relu"]}]}]}',
+    }
+    (folder / "summary").mkdir()
+    for name, text in files.items():
+        (folder / "summary" / name).write_text(text)
+    return folder
+
+
+def described(root: Path) -> Path:
+    """Operators that a file describes, for tuning."""
+    path = root / "ops.json"
+    shape = '{"format": "ND", "shape": [8, 16], "type": "float16"}'
+    path.write_text(f'[{{"op": "Add", "input_desc": [{shape}, {shape}], "output_desc": [{shape}]}}]')
+    return path
+
+
 def cluster_steps(root: Path) -> Path:
     header = "Step,Type,Index,Computing,Communication(Not Overlapped),Overlapped,Communication,Free,Stage,Bubble"
     rows = [f"{s},rank,{r},{50 + r}.5,20.25,3.5,23.75,{9 - r},70.75,1.5" for s in (11, 12) for r in range(4)]
@@ -333,6 +359,7 @@ KINDS = {
     "bare_table": Kind(bare_table, "*.csv"),
     "op_summary": Kind(op_summary, "**/op_summary*.csv"),
     "step_trace_time": Kind(with_step_times, "**/step_trace_time.csv", weight=2),
+    "summaries": Kind(with_summaries, "**/summary/*", weight=2),
     "cluster_steps": Kind(cluster_steps, "*.csv", weight=2),
     "trace_view": Kind(whole, "**/trace_view.json"),
     "bare_trace": Kind(bare_trace, "*.json"),
@@ -360,5 +387,12 @@ KINDS = {
     ),
     "state": Kind(tuning_run, "**/state.json", ("tune", "--from", "{root}/run"), 2, "tuning"),
     "tuned_run": Kind(tuning_run, "run/**/*.json", ("tune", "--from", "{root}/run"), 2, "tuning"),
+    "described": Kind(
+        described,
+        "*.json",
+        ("tune", "--mode", "op", "--singleop", "{root}/ops.json", "--soc", "Ascend910B3", "--dry-run", "--force"),
+        1,
+        "tune_plan",
+    ),
     "recipe": Kind(recipe, "*.yaml", ("analyze", "{root}/kernel_details.csv", "--recipe", "{root}/ours.yaml"), 3),
 }
