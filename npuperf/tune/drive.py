@@ -81,7 +81,8 @@ def carry_out(
 
 def _finished_unseen(plan: Plan, state: State) -> Tuning | None:
     """Return the result of a run that nobody has concluded, where AOE got to its end; None where it has to go on."""
-    if state.status != "running" or not state.tuned:
+    cut = state.status == "failed" and state.exit_status is None  # by a signal, maybe just after AOE's last words
+    if not (state.status == "running" or cut) or not state.tuned:
         return None
     result = supervise.partial(plan.folder)
     problem = outcome.judge(plan.job, plan.folder, RanProgram(None, 0.0), result)

@@ -50,6 +50,17 @@ def test_what_finished_while_nobody_watched_is_read(place: Place) -> None:
     assert place.run("--resume").returncode == 3  # it is done now
 
 
+def test_what_finished_as_the_signal_came_is_read(place: Place) -> None:
+    """The run counts as failed, for it was ended; that its result is whole shows only when it is read."""
+    assert place.run(*OP).returncode == 0
+    (run,) = place.runs
+    state.note(run, status="failed", exit_status=None, problem="interrupted")
+    assert place.run("--resume").returncode == 0
+    assert (len(place.calls()), state.read_state(run).status) == (1, "done")
+    state.note(run, status="failed", exit_status=4)  # which the program's own status contradicts
+    assert place.run("--resume").returncode == 0 and len(place.calls()) == 2
+
+
 def test_what_did_not_finish_is_tuned_again(place: Place) -> None:
     """Both are killed: the result says incomplete, and the output has no last words."""
     child = start(place, *OP, FAKE_AOE_SECONDS="9", FAKE_AOE_OPS="30")
