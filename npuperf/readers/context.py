@@ -163,11 +163,15 @@ def read_cluster_steps(path: Path, log: ReadLog) -> dict[int, list[VendorStep]]:
     """Read cluster_step_trace_time.csv: one list of steps per rank (rows of type ``rank``)."""
     table = _step_table(path, log)
     ranks: dict[int, list[VendorStep]] = {}
-    steps = vendor_steps(table)
-    for i, step in enumerate(steps):
-        rank = _int(table.texts["index"][i])
-        if table.texts["type"][i] == "rank" and rank is not None:
+    lost = 0
+    for i, step in enumerate(vendor_steps(table)):
+        kind, rank = table.texts["type"][i], _int(table.texts["index"][i])
+        if kind == "rank" and rank is not None:
             ranks.setdefault(rank, []).append(step)
+        elif kind != "stage":
+            lost += 1
+    if lost:
+        log.lose(path, lost, say("steps of neither a rank with a number nor a stage"))
     return ranks
 
 

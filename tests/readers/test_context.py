@@ -12,6 +12,8 @@ from build import K, ascend_pt
 from inputs import KERNELS, database
 
 from npuperf.model.device import Context
+from npuperf.readers.context import read_cluster_steps
+from npuperf.readers.log import ReadLog
 from npuperf.readers.recording import open_recording
 
 MANIFEST: dict[str, Any] = {
@@ -79,3 +81,16 @@ def test_variables_that_the_profiler_saw_are_in_text_and_database(tmp_path: Path
     for where in (text, path):
         environment = context(where).environment
         assert [environment.get(n) for n in (*seen, "HCCL_ALGO")] == ["1", "", None]
+
+
+def test_steps_of_nobody_are_told(tmp_path: Path) -> None:
+    """Of five rows three are of use: two ranks, and a stage, which repeats its ranks."""
+    path = tmp_path / "cluster_step_trace_time.csv"
+    rows = ("1,rank,0", '1,stage,"(0, 1)"', "1,rank,x", "1,rank,1", "1,,7")
+    path.write_text(
+        "Step,Type,Index,Computing,Communication(Not Overlapped),Free\n" + "".join(f"{row},2,1,1\n" for row in rows)
+    )
+    log = ReadLog()
+    found = read_cluster_steps(path, log)
+    assert {rank: [step.compute for step in steps] for rank, steps in found.items()} == {0: [2000], 1: [2000]}
+    assert [(x.rows, str(x.reason)) for x in log.lost] == [(2, "steps of neither a rank with a number nor a stage")]
