@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from npuperf.model.columns import NULLS
 from npuperf.model.labels import I32, I64, Labels, Mask
-from npuperf.readers.cells import integer, nanoseconds
+from npuperf.readers.cells import LATEST_NS, integer, nanoseconds
 
 #: Numbers, codes of words, answers, or ids that are Arrow's texts.
 Column = npt.NDArray[Any] | pa.Array
@@ -116,11 +116,16 @@ def is_nothing(column: Any) -> bool:
 
 
 def durations(values: Sequence[Any]) -> I64:
-    """Convert durations in µs to ns; JSON floats are exact enough for anything shorter than a month."""
+    """Convert durations in µs to ns; JSON floats are exact enough for anything shorter than a month.
+
+    What is none, or longer than any time can be, is -1: processors differ in what they make of it as an integer.
+    """
     if values and isinstance(values[0], msgspec.Raw):
         return nanoseconds(values)
-    array = np.array(values, np.float64)
-    return np.asarray(np.rint(np.where(np.isnan(array), -0.001, array) * 1000), np.int64)
+    with np.errstate(over="ignore"):
+        ns = np.rint(np.array(values, np.float64) * 1000)
+    ns[~(np.abs(ns) < LATEST_NS)] = -1
+    return ns.astype(np.int64)
 
 
 def flow_ids(values: Sequence[Any]) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from npuperf.readers import trace_columns, trace_gather
-from npuperf.readers.trace_columns import Verdicts, Words, flow_ids, integers, nothing, number_ids
+from npuperf.readers.trace_columns import Verdicts, Words, durations, flow_ids, integers, nothing, number_ids
 from npuperf.readers.trace_gather import PiecedColumns
 
 
@@ -75,3 +75,9 @@ def test_columns_in_pieces_are_the_same_as_at_once(monkeypatch: pytest.MonkeyPat
             expected[name] += np.asarray(part.get(name, nothing(size)))[keep].tolist()
     assert {name: columns.pop(name).tolist() for name in expected} == expected
     assert columns.pop("d").tolist() == [-1] * len(expected["a"])
+
+
+def test_durations_that_none_can_be_are_none() -> None:
+    """µs to ns; a warning of numpy's would fail this test, and what 10**19 ns become would depend on the processor."""
+    values = [0, 1, 2.5, 0.0004, None, -3.0, 1e16, 1e300, 1.7e308]
+    assert durations(values).tolist() == [0, 1000, 2500, 0, -1, -3000, -1, -1, -1]
