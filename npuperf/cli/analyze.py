@@ -227,11 +227,13 @@ def _keep(request: "AnalyzeRequest", result: "Result") -> None:
     """Keep the document in the run directory that was analyzed, if it is one and is told of as a whole."""
     from npuperf.cli.progress import tell
     from npuperf.files import MANIFEST, is_file, write_atomically
+    from npuperf.folders import refuse_ways_out
     from npuperf.render import render
 
     if request.partial or not is_file(request.path / MANIFEST):
         return
     try:
+        refuse_ways_out(request.path, "analysis")
         write_atomically(request.path / "analysis" / "result.json", render(result, "json"))
     except InputError as error:  # somebody else's run
         tell(say("the result is not kept in the run directory: {why}", why=error.what))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import msgspec
+
+from npuperf.escape import without_halves
 
 #: Of the JSON documents of ``analyze`` and ``tune``: fields may be added, never renamed within a major version.
 SCHEMA_VERSION: Final = "2.0"
@@ -19,3 +22,23 @@ class Tool(Model, frozen=True, kw_only=True):
 
     name: str
     version: str
+
+
+def encoded(document: object, sentence: Callable[[Any], str]) -> bytes:
+    """Return a document as JSON; ``sentence`` returns the text of what is a message in it.
+
+    What is no text in a path has U+FFFD in its place: JSON is UTF-8, and paths need not be.
+    """
+    try:
+        return msgspec.json.encode(document, enc_hook=sentence)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_encodable(msgspec.to_builtins(document, enc_hook=sentence)))
+
+
+def _encodable(value: Any) -> Any:
+    """Return plain values with strings that can be encoded."""
+    if isinstance(value, str):
+        return without_halves(value)
+    if isinstance(value, dict):
+        return {_encodable(key): _encodable(item) for key, item in value.items()}
+    return [_encodable(item) for item in value] if isinstance(value, list | tuple) else value

@@ -16,7 +16,7 @@ import msgspec
 
 from npuperf import __version__
 from npuperf.cann import cann_version
-from npuperf.documents.base import SCHEMA_VERSION, Model, Tool
+from npuperf.documents.base import SCHEMA_VERSION, Model, Tool, encoded
 from npuperf.documents.recorded import Exported, Overhead, ProcessStatus, Proof, Recorded
 from npuperf.errors import InputError
 from npuperf.files import read_input, write_atomically
@@ -170,7 +170,7 @@ def with_outcome(manifest: Manifest, document: Recorded) -> Manifest:
 
 def write(folder: RunFolder, manifest: Manifest) -> None:
     """Write the manifest, whole or not at all."""
-    content = msgspec.json.format(msgspec.json.encode(manifest, enc_hook=str), indent=1)
+    content = msgspec.json.format(encoded(manifest, str), indent=1)
     write_atomically(folder.manifest, content.decode() + "\n")
 
 

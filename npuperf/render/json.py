@@ -10,10 +10,10 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from npuperf.documents.base import Model
+from npuperf.documents.base import Model, encoded
 from npuperf.documents.document import Document
 from npuperf.documents.schema import holds, is_message, parts_of
-from npuperf.escape import for_json, without_halves
+from npuperf.escape import for_json
 from npuperf.messages import Message, plain, text
 from npuperf.render import View
 
@@ -24,23 +24,7 @@ _INDENT: Final = 1
 
 def render_json(document: Document, view: View) -> str:
     """Return one valid document; floats that are not numbers become null."""
-    return for_json(msgspec.json.format(_encoded(_object(document)), indent=_INDENT)) + "\n"
-
-
-def _encoded(made: Any) -> bytes:
-    try:
-        return msgspec.json.encode(made, enc_hook=_sentence)
-    except UnicodeEncodeError:  # a path that is not UTF-8, say
-        return msgspec.json.encode(_encodable(msgspec.to_builtins(made, enc_hook=_sentence)))
-
-
-def _encodable(value: Any) -> Any:
-    """Return plain values with strings that can be encoded."""
-    if isinstance(value, str):
-        return without_halves(value)
-    if isinstance(value, dict):
-        return {_encodable(key): _encodable(item) for key, item in value.items()}
-    return [_encodable(item) for item in value] if isinstance(value, list | tuple) else value
+    return for_json(msgspec.json.format(encoded(_object(document), _sentence), indent=_INDENT)) + "\n"
 
 
 def _sentence(value: object) -> str:

@@ -57,7 +57,8 @@ def _engine(document: Recorded) -> Message:
         "cpu": say("the CPU, with torch.profiler"),
     }
     engine = next((p.engine for p in document.processes if p.folders), None)
-    return names.get(engine or "", say("and exported"))
+    whole = all(export.done for export in document.exports)
+    return names.get(engine or "", say("and exported") if whole else say("but not fully exported"))
 
 
 def _proof(proof: Proof, processes: tuple[ProcessStatus, ...]) -> Message:

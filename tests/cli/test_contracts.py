@@ -115,6 +115,17 @@ def test_a_run_directory_keeps_the_document(tmp_path: Path) -> None:
     assert npuperf("analyze", tmp_path, "--format", "json").stdout == shown
 
 
+def test_the_document_is_not_kept_behind_a_link(tmp_path: Path) -> None:
+    """A run directory may come from a stranger."""
+    kernel_details(tmp_path / "run" / "raw" / "kernel_details.csv", [K(0, 1000)])
+    (tmp_path / "run" / "npuperf.json").write_text("{}")
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "run" / "analysis").symlink_to("../precious")
+    done = npuperf("analyze", tmp_path / "run")
+    assert done.returncode == 0 and "leads out of" in done.stderr
+    assert not any((tmp_path / "precious").iterdir())
+
+
 def test_a_view_of_a_part_does_not_replace_the_document(tmp_path: Path, sample: Path) -> None:
     """And a run that may not be written in is analyzed all the same."""
     run = tmp_path / "result"
