@@ -26,6 +26,8 @@ SOURCE = _CANN
 
 #: ``ACLNN_CACHE_LIMIT`` where it is not set.
 _ACLNN_ENTRIES: Final = 10_000
+#: Nothing that is counted has more.
+_DIGITS: Final = 18
 
 
 class Fact(Struct, frozen=True):
@@ -44,7 +46,7 @@ def _is(*values: str) -> Callable[[str], bool]:
 
 
 def _below_default(value: str) -> bool:
-    return value.strip().isdecimal() and int(value) < _ACLNN_ENTRIES
+    return value.strip().isdecimal() and len(value) <= _DIGITS and int(value) < _ACLNN_ENTRIES
 
 
 def _host(view: DeviceView) -> bool:

@@ -17,6 +17,8 @@ from npuperf.model.labels import I64, Labels
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
 
+#: No dimension has more.
+_DIGITS: Final = 18
 _GROUPED: Final = re.compile(r"(aclnn)?groupedmatmul", re.IGNORECASE)
 #: What programs call the groups over which experts are spread: Megatron exp or ep, MindSpeed exp, vLLM ep.
 _KINDS: Final = frozenset({"ep", "exp", "expert", "experts", "expert_parallel", "expert_model_parallel", "moe_ep"})
@@ -39,7 +41,7 @@ def _tokens(shapes: str) -> int:
     """
     inputs = [text.strip() for text in shapes.replace('"', "").split(";") if text.strip()]
     first = [text.split(",")[0].strip() for text in inputs[:-2]]
-    return sum(map(int, first)) if first and all(f.isdecimal() for f in first) else -1
+    return sum(map(int, first)) if first and all(f.isdecimal() and len(f) <= _DIGITS for f in first) else -1
 
 
 def judge_experts(ranks: Sequence[RankSummary], thresholds: Thresholds) -> list[Experts]:

@@ -27,6 +27,8 @@ _RANDOM: Final = re.compile(
     re.I,
 )
 #: Ranges that torch puts around code that torch.compile made.
+#: No number of threads has more.
+_DIGITS: Final = 9
 _COMPILED: Final = re.compile(r"^Torch-Compiled Region\b|^## Call CompiledFxGraph\b")
 
 
@@ -62,7 +64,7 @@ class Traits(Struct, frozen=True, kw_only=True):
         value = self.environment.get("MAX_RUNTIME_CORE_NUMBER")
         if value is None:
             return None
-        return int(value) if value.strip().isdecimal() else 1
+        return int(value) if value.strip().isdecimal() and len(value) <= _DIGITS else 1
 
     def slowed(self, thresholds: Thresholds) -> bool:
         """Tell whether recording made the steps so much longer that its host times may be the recording's own."""

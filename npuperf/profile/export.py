@@ -12,13 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from npuperf.documents.recorded import Exported
 from npuperf.errors import InputError
-from npuperf.files import open_lines, read_input
+from npuperf.files import open_lines
 from npuperf.folders import refuse_ways_out
 from npuperf.messages import Message, chain, recall, say, say_n, size
+from npuperf.notes import read_object
 from npuperf.process import Printed, run_quietly
 from npuperf.profile.folder import ELSEWHERE, RunFolder, bytes_below
 from npuperf.profile.lock import this_host
@@ -247,7 +246,7 @@ def _export_one(exporter: _Exporter, formats: Sequence[str], longest: float) -> 
         attempt.succeed()
     else:
         attempt.give_up(half=late)
-    with suppress(OSError), exporter.folder.export_log.open("a", encoding="utf-8") as log:
+    with suppress(OSError), exporter.folder.export_log.open("a", encoding="utf-8", errors="surrogateescape") as log:
         log.write("".join(f"==== {tool} {raw}\n{output.text}\n" for output in outputs))
     words: list[Message] = []
     if missing:
@@ -376,8 +375,8 @@ def _names(raw: Path, formats: Sequence[str]) -> tuple[str, ...]:
 def _torch_table(raw: Path) -> str:
     """Without device tasks there is no kernel table; then the timeline has to do."""
     level = _experimental(raw).get("_profiler_level")
-    activities = _info(raw).get("common_config", {}).get("activities", ["NPU"])
-    on_device = level != "Level_none" and any("NPU" in str(a) for a in activities)
+    activities = _part(_info(raw), "common_config").get("activities")
+    on_device = level != "Level_none" and (not isinstance(activities, list) or any("NPU" in str(a) for a in activities))
     return "kernel_details.csv" if on_device else "trace_view.json"
 
 
@@ -393,17 +392,17 @@ def _has_rows(file: Path, since: float) -> bool:
 
 def _info(raw: Path) -> dict[str, Any]:
     """Return the profiler's own record of its options; empty where there is none."""
-    for file in sorted(raw.glob("profiler_info*.json")):
-        try:
-            document = msgspec.json.decode(read_input(file))
-            return dict(document["config"])
-        except (InputError, msgspec.DecodeError, KeyError, TypeError, ValueError):
-            continue
-    return {}
+    found = (_part(read_object(file), "config") for file in sorted(raw.glob("profiler_info*.json")))
+    return next(filter(None, found), {})
 
 
 def _experimental(raw: Path) -> dict[str, Any]:
-    return _info(raw).get("experimental_config") or {}
+    return _part(_info(raw), "experimental_config")
+
+
+def _part(note: dict[str, Any], name: str) -> dict[str, Any]:
+    found = note.get(name)
+    return found if isinstance(found, dict) else {}
 
 
 def _words(outputs: Sequence[Printed]) -> tuple[Message, ...]:

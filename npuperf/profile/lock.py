@@ -120,7 +120,7 @@ def this_host() -> str:
 def _read(opened: int) -> Holder | None:
     try:
         return msgspec.json.decode(os.pread(opened, _RECORD, 0), type=Holder)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, RecursionError):
         return None
 
 

@@ -43,7 +43,7 @@ def read_all(folder: Path) -> list[ProcessStatus]:
     for file in folder.glob("*.json"):
         try:
             found.append(msgspec.json.decode(read_input(file), type=ProcessStatus, dec_hook=as_message))
-        except (InputError, msgspec.DecodeError):  # the process died while its disk was full
+        except (InputError, msgspec.DecodeError, RecursionError):  # the process died while its disk was full
             continue
     return sorted(found, key=lambda p: (p.rank is None, p.rank or 0, p.pid))
 

@@ -15,7 +15,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from fnmatch import fnmatchcase, translate
 from typing import Final
 
 import numpy as np
@@ -344,7 +344,8 @@ def _work(scene: Scene, program: Program, change: Change) -> tuple[Program, bool
 
 
 def _matching(scene: Scene, pattern: str) -> Mask:
-    return scene.types.flag([fnmatchcase(n.lower(), pattern.lower()) for n in scene.types.names])
+    match = re.compile(translate(pattern.lower())).match
+    return scene.types.flag([match(name.lower()) is not None for name in scene.types.names])
 
 
 def pattern(type_: str, types: Iterable[str] = ()) -> str:

@@ -20,7 +20,11 @@ from npuperf.model.groups import distinct
 from npuperf.model.labels import Mask
 from npuperf.model.tasks import Tasks, Work
 
-_FORM: Final = re.compile(r"^(?P<where>.+)=\s*(?P<cube>\d+)\s*,\s*(?P<vector>\d+)\s*$")
+#: No stream and no number of cores has more.
+_DIGITS: Final = 9
+_FORM: Final = re.compile(
+    rf"^(?P<where>.+)=\s*(?P<cube>[0-9]{{1,{_DIGITS}}})\s*,\s*(?P<vector>[0-9]{{1,{_DIGITS}}})\s*$"
+)
 _UNCHECKED: Final = say(
     "core counts are unknown (give --cores or --soc), so whether the chip has as many was not checked"
 )
@@ -38,7 +42,7 @@ class Expectation(Struct, frozen=True):
     @property
     def stream(self) -> int | None:
         """The stream meant, if it is one."""
-        return int(self.where) if self.where.isdecimal() else None
+        return int(self.where) if self.where.isdecimal() and len(self.where) <= _DIGITS else None
 
 
 def parse_expectation(option: str, text: str) -> Expectation:

@@ -55,6 +55,7 @@ def communicating() -> list[K]:
         ("ASCEND_GLOBAL_LOG_LEVEL", "0", busy, "ok"),  # the device does not wait for the host that logs
         ("ACLNN_CACHE_LIMIT", "64", eager, "problem"),
         ("ACLNN_CACHE_LIMIT", "100000", eager, "ok"),
+        ("ACLNN_CACHE_LIMIT", "9" * 5000, eager, "ok"),
         ("PYTORCH_NO_NPU_MEMORY_CACHING", "1", eager, "problem"),
         ("HCCL_DETERMINISTIC", "true", communicating, "problem"),
         ("HCCL_DETERMINISTIC", "false", communicating, "ok"),
@@ -133,6 +134,7 @@ def graph() -> tuple[list[K], list[H]]:
         ({}, "problem"),
         ({"MAX_RUNTIME_CORE_NUMBER": "2"}, "problem"),
         ({"MAX_RUNTIME_CORE_NUMBER": "3"}, "ok"),
+        ({"MAX_RUNTIME_CORE_NUMBER": "9" * 5000}, "problem"),
         ({"MAX_RUNTIME_CORE_NUMBER": "5"}, "ok"),
     ],
 )

@@ -82,6 +82,7 @@ def test_no_imbalance(ranks: list[RankSummary]) -> None:
         ("1024,4096;8,4096,8192;;;;;;8", 1024),  # absent inputs between
         ('"1024,4096;4096,8192"', -1),  # no token is among all but the last two
         ("N/A", -1),
+        (f"{'9' * 5000},4096;4096,8192;8", -1),
         ("", -1),
         (None, -1),
     ],

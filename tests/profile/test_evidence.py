@@ -25,6 +25,16 @@ def recorded(tmp_path: Path, sample: Path) -> Path:
     return tmp_path / "result"
 
 
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"config": {"common_config": "x", "experimental_config": 5}}', '{"config": []}', '"x"', ""]
+)
+def test_a_damaged_record_of_the_profiler_s_options_costs_only_them(recorded: Path, text: str) -> None:
+    (info,) = recorded.glob("raw/*/profiler_info*.json")
+    info.write_text(text)
+    document = run(ProfileRequest(source=recorded), {}, lambda _: None)
+    assert document.exit_code == 0 and document.proofs[0].holds
+
+
 def test_what_was_read_as_proof_can_be_passed_on(recorded: Path) -> None:
     said: list[Message] = []
     ran = run_and_keep(ProfileRequest(source=recorded), {}, said.append)

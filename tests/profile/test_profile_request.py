@@ -41,6 +41,8 @@ def test_metrics_by_name_or_by_the_vendor_s_number(text: str, name: str) -> None
         ({"step_on": "0-seconds"}, "2-seconds"),
         ({"ranks": "0,x"}, "'x' is not a rank"),
         ({"ranks": "5-3"}, "not a rank"),
+        ({"ranks": "9" * 5000}, "not a rank"),
+        ({"ranks": "0-999999999999"}, "not a rank"),
         ({"max_size": "much"}, "500M"),
         ({"activities": "gpu"}, "CPU, NPU"),
         ({"host_sys": "cpu,ram"}, "valid: cpu, mem"),

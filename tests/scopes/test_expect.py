@@ -140,11 +140,17 @@ def test_both_spellings_of_the_column(header: str, tmp_path: Path) -> None:
     [
         ("--expect-cores", "5"), ("--expect-cores", "5=8"), ("--expect-cores", "=8,16"), ("--expect-cores", "5=a,b"),
         ("--expect-cores", "5=8,16,24"), ("--expect-cores", "5=-8,16"),
+        ("--expect-cores", f"5={'9' * 5000},16"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_read_is_refused(option: str, text: str) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         parse_expectation(option, text)
+
+
+def test_a_number_that_no_stream_has_is_none() -> None:
+    assert parse_expectation("--expect-cores", "123456789=8,16").stream == 123456789
+    assert parse_expectation("--expect-cores", f"{'9' * 5000}=8,16").stream is None
 
 
 def test_the_gate_s_exit_status(tmp_path: Path) -> None:
