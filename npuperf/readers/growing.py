@@ -163,9 +163,9 @@ def _by_float(text: pa.Array) -> I64 | None:
         us = text.cast(pa.float64())
     except pa.ArrowInvalid:
         return None
-    ns = us.to_numpy(zero_copy_only=False) * NS_PER_US
-    whole = np.rint(ns)
-    with np.errstate(invalid="ignore"):  # infinity less infinity: not exact
+    with np.errstate(over="ignore", invalid="ignore"):  # what is infinite, or becomes it, is not exact
+        ns = us.to_numpy(zero_copy_only=False) * NS_PER_US
+        whole = np.rint(ns)
         exact = (np.abs(ns) < _FLOAT_NS) & (np.abs(ns - whole) < _NEAR_HALF)
     if np.count_nonzero(exact) != len(ns) - us.null_count:
         return None
