@@ -127,7 +127,8 @@ def export(folder: RunFolder, job: ExportJob) -> Export:
     except OSError as error:  # a full disk, most often
         missing = _all_missing(wanted, folder)
         words = (recall(str(error)),)
-        return Export(tuple(Exported(folder=str(raw), missing=missing.get(raw, ()), words=words) for raw in wanted))
+        done = (Exported(folder=str(r), missing=missing.get(r, ()), tool="npuperf", words=words) for r in wanted)
+        return Export(tuple(done))
 
 
 def _export_missing(folder: RunFolder, wanted: Mapping[Path, Sequence[str]], job: ExportJob) -> Export:

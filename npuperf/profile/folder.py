@@ -12,7 +12,7 @@ from typing import Final
 
 from npuperf.errors import InputError, UsageError
 from npuperf.escape import for_shell
-from npuperf.files import MANIFEST, shown
+from npuperf.files import MANIFEST, is_file, shown
 from npuperf.messages import Message, say
 from npuperf.notes import read_object
 from npuperf.profile.lock import Lock
@@ -162,11 +162,15 @@ def _series(first: Path) -> list[tuple[int, Path]]:
 
 def _is_run(path: Path) -> bool:
     """Tell whether npuperf made a folder; without a manifest it was killed in its first moments."""
-    return (path / MANIFEST).is_file() or (path / _WORK).is_dir()
+    return is_file(path / MANIFEST) or os.path.isdir(path / _WORK)  # noqa: PTH112 - Path.is_dir() may raise
 
 
 def _is_free(path: Path) -> bool:
-    return not path.exists() or (path.is_dir() and not any(path.iterdir()))
+    """Tell whether there is nothing; what we may not look into may hold anything."""
+    try:
+        return not path.exists() or (path.is_dir() and not any(path.iterdir()))
+    except OSError:
+        return False
 
 
 def _has_data(path: Path) -> bool:

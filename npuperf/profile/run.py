@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from npuperf.cache import made
 from npuperf.documents.document import Problem
 from npuperf.documents.recorded import ProcessStatus, Recorded, RecordingPlan
-from npuperf.errors import ExitCode, InputError
-from npuperf.files import read_input
+from npuperf.errors import ExitCode, InputError, unreadable
+from npuperf.files import is_file, read_input
 from npuperf.folders import refuse_ways_out
 from npuperf.messages import say
 from npuperf.process import Ended, ending_with_us, run_attached
@@ -124,8 +124,12 @@ def _gathered(
 
 def _export_only(job: RecordingJob, source: Path) -> Ran:
     """Export raw data that was collected elsewhere into a run directory, or what a run directory still lacks."""
+    try:
+        any(source.iterdir() if source.is_dir() else ())
+    except PermissionError as error:
+        raise unreadable(source, error) from error
     with terminable(), ExitStack() as stack:
-        if RunFolder(source).manifest.is_file():
+        if is_file(RunFolder(source).manifest):
             folder = RunFolder(source.absolute())
             refuse_ways_out(source, *(path.name for path in folder.written))
             before = manifests.read(folder)

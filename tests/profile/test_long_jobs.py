@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,6 +39,19 @@ def test_stop_after_ends_the_program_and_its_status_tells_nothing(place: Pretend
     assert "the program was ended after the recorded steps" in place.said
     stage = json.loads(place.latest.manifest.read_text())["stages"]["run"]
     assert stage["stopped"] and stage["status"] == "done" and stage["exit_status"] == 143
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files are text there")
+def test_a_working_folder_that_is_not_utf_8(tmp_path: Path) -> None:
+    """Neither the run's record nor the log of its exporters can be written with its name as it is."""
+    folder = tmp_path / os.fsdecode(b"\xff x")
+    folder.mkdir()
+    place = Pretended(folder)
+    ends(place, place.record().wait(timeout=60))
+    assert "internal error" not in place.said
+    kept = json.loads(place.latest.manifest.read_text("utf-8"))
+    assert kept["cwd"] == f"{tmp_path}/\N{REPLACEMENT CHARACTER} x" and kept["stages"]["export"]["status"] == "done"
+    assert "msprof --export" in place.latest.export_log.read_text("utf-8", errors="surrogateescape")
 
 
 def test_export_early_exports_while_the_program_goes_on(place: Pretended) -> None:

@@ -14,13 +14,15 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import run_cli
+from conftest import no_privileges, run_cli
 
 import npuperf
-from npuperf.errors import UsageError
+from npuperf.errors import InputError, UsageError
 from npuperf.profile import lock as locks
 from npuperf.profile.folder import RunFolder, broken_off, create, latest_run, next_run
 from npuperf.profile.lock import Lock
+from npuperf.profile.request import ProfileRequest
+from npuperf.profile.run import run
 
 
 def finished(path: Path, *, data: bool = True) -> Path:
@@ -40,6 +42,18 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 # ---- numbers ----
+
+
+def test_a_run_that_may_not_be_entered_is_passed_and_said(here: Path) -> None:
+    finished(here / "result")
+    (here / "result").chmod(0)
+    with no_privileges():
+        assert next_run() == Path("result.1")
+        with pytest.raises(UsageError, match="exists and is not a run"):
+            create(Path("result"), force=True)
+        with pytest.raises(InputError, match="Permission denied"):
+            run(ProfileRequest(source=Path("result")), {}, print)
+    (here / "result").chmod(0o700)
 
 
 def test_every_run_gets_the_next_number_and_the_latest_is_the_highest(here: Path) -> None:

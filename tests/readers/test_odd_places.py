@@ -5,7 +5,6 @@ Whatever was not entered and not read is told, and the ranks beside it are analy
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import io
 import json
@@ -13,12 +12,12 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from build import K, ascend_pt, kernel_details
+from conftest import no_privileges
 from inputs import KERNELS, database, op_summary
 
 from npuperf import files, folders
@@ -33,26 +32,6 @@ from npuperf.readers.log import ReadLog
 from npuperf.readers.recording import Recording, open_recording
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="only POSIX has these places")
-#: As the kernel counts them: what lets root read what the modes of files do not.
-_OVERRIDE, _READ_SEARCH = 1, 2
-_VERSION_3 = 0x20080522
-
-
-@contextmanager
-def no_privileges() -> Iterator[None]:
-    """Let modes of files hold for root, too, in this thread and those that it starts."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    header, found = (ctypes.c_uint32 * 2)(_VERSION_3, 0), (ctypes.c_uint32 * 6)()
-    if libc.capget(header, found):
-        pytest.skip("needs capabilities")
-    before = found[0]
-    found[0] &= ~(1 << _OVERRIDE | 1 << _READ_SEARCH)
-    assert libc.capset(header, found) == 0
-    try:
-        yield
-    finally:
-        found[0] = before
-        assert libc.capset(header, found) == 0
 
 
 def rank(folder: Path, number: int) -> Path:
