@@ -25,6 +25,8 @@ from npuperf.units import NS_PER_US
 
 #: Times in µs with picoseconds: 16 digits of an epoch stay exact.
 TIME_TYPE: Final = pa.decimal128(30, 6)
+#: So many characters every decimal of that type fits into, with its sign and point.
+_LONGEST: Final = 32
 #: Times beyond this many ns (the year 2096) are damage; differences of sane ones fit into 64 bits.
 LATEST_NS: Final = 4 * 10**18
 #: How numbers look; of decimals six places are kept.
@@ -60,10 +62,10 @@ def _cast(text: pa.ChunkedArray, kind: pa.DataType, cells: Cells) -> pa.ChunkedA
     """Convert text cell by cell: what does not fit becomes null and is reported."""
     clean = pc.utf8_trim_whitespace(pc.replace_substring(text, '"', ""))
     clean = pc.if_else(pc.is_in(clean, pa.array(NULLS)), None, clean)
+    exact = pa.types.is_decimal(kind)
     try:
-        return clean.cast(kind)
+        return as_decimals(clean) if exact else clean.cast(kind)
     except pa.ArrowInvalid:
-        exact = pa.types.is_decimal(kind)
         shaped = pc.fill_null(pc.match_substring_regex(clean, _DECIMAL if exact else _FLOAT), False)
         cells.bad(pc.and_(pc.is_valid(clean), pc.invert(shaped)).to_numpy(), text)
         clean = pc.if_else(shaped, clean, None)
@@ -74,6 +76,16 @@ def as_times(text: pa.ChunkedArray, scale: int | None, cells: Cells) -> I64:
     """Convert text to whole nanoseconds; a header without unit is told by magnitude."""
     column = _cast(text, TIME_TYPE, cells)
     return exact_times(column, scale_of(column) if scale is None else scale)
+
+
+def as_decimals(text: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
+    """Convert text to decimals. Raises ArrowInvalid where a cell is none, or may be too long for one.
+
+    Of hundreds of digits Arrow keeps what is left of them in 128 bits, without a word.
+    """
+    if (pc.max(pc.binary_length(text)).as_py() or 0) > _LONGEST:
+        raise pa.ArrowInvalid
+    return text.cast(TIME_TYPE)
 
 
 def scale_of(column: pa.ChunkedArray | pa.Array) -> int:

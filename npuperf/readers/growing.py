@@ -16,7 +16,7 @@ from npuperf.model.columns import UNSET_INTS, Kind
 from npuperf.model.labels import F32, I64, Labels
 from npuperf.model.tasks import NO_TIME, UNKNOWN
 from npuperf.readers.cells import (
-    TIME_TYPE,
+    as_decimals,
     characters,
     exact_times,
     scale_of,
@@ -148,7 +148,7 @@ def _clean_times(text: pa.Array, scale: int | None) -> tuple[I64, int] | None:
         if ns is not None:
             return ns, scale
     try:
-        exact = pc.utf8_trim_whitespace(text).cast(TIME_TYPE)
+        exact = as_decimals(pc.utf8_trim_whitespace(text))
     except pa.ArrowInvalid:
         return None
     scale = scale_of(exact) if scale is None else scale
