@@ -26,7 +26,7 @@ from npuperf.units import NS_PER_US
 #: Times in µs with picoseconds: 16 digits of an epoch stay exact.
 TIME_TYPE: Final = pa.decimal128(30, 6)
 #: So many characters every decimal of that type fits into, with its sign and point.
-_LONGEST: Final = 32
+_LONGEST_DECIMAL: Final = 32
 #: Times beyond this many ns (the year 2096) are damage; differences of sane ones fit into 64 bits.
 LATEST_NS: Final = 4 * 10**18
 #: How numbers look; of decimals six places are kept.
@@ -83,7 +83,7 @@ def as_decimals(text: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
 
     Of hundreds of digits Arrow keeps what is left of them in 128 bits, without a word.
     """
-    if (pc.max(pc.binary_length(text)).as_py() or 0) > _LONGEST:
+    if (pc.max(pc.binary_length(text)).as_py() or 0) > _LONGEST_DECIMAL:
         raise pa.ArrowInvalid
     return text.cast(TIME_TYPE)
 
