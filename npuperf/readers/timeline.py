@@ -6,6 +6,7 @@ Two dialects: Ascend (trace_view.json, msprof*.json) and Kineto (GPU or CPU runs
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -19,6 +20,7 @@ from npuperf.model.host import Arrows, HostOps, Spans, is_user_frame
 from npuperf.model.labels import I64, U8, Labels, Mask
 from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, Tasks, Work, work_of_tasks
 from npuperf.readers.behind import Queue, behind_launches, carrying, user_frames
+from npuperf.readers.cells import integer
 from npuperf.readers.comm_groups import GroupBook
 from npuperf.readers.comm_trace import header_groups, named_operations
 from npuperf.readers.dialect import dialect_of
@@ -297,17 +299,29 @@ def _kineto(trace: Trace) -> TraceTimeline:
     )
     numbers = np.where(gpu.device >= 0, gpu.device, gpu.pid)
     devices: dict[int | None, Tasks] = {d: tasks.filter(numbers == d).sorted() for d in distinct(numbers).tolist()}
-    properties = trace.header.get("deviceProperties") or [{}]
-    info = trace.header.get("distributedInfo") or {}
     return TraceTimeline(
         devices,
         host,
         _host_steps(slices),
-        soc=properties[0].get("name") if isinstance(properties[0], dict) else None,
-        rank=info.get("rank") if isinstance(info, dict) and isinstance(info.get("rank"), int) else None,
+        soc=_gpu_name(trace.header),
+        rank=_rank(trace.header),
         kineto=True,
         book=header_groups(trace.header),
     )
+
+
+def _gpu_name(header: Mapping[str, object]) -> str | None:
+    match header.get("deviceProperties"):
+        case [{"name": str(name)}, *_]:
+            return name
+    return None
+
+
+def _rank(header: Mapping[str, object]) -> int | None:
+    match header.get("distributedInfo"):
+        case {"rank": int(rank)} if integer(rank) >= 0 and rank is not True:
+            return int(rank)
+    return None
 
 
 def _kineto_ops(gpu: Slices, ops: Slices) -> I64:

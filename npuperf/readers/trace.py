@@ -14,7 +14,7 @@ from npuperf.messages import say
 from npuperf.model.groups import rows_of_each
 from npuperf.model.labels import I32, I64, Labels, Mask
 from npuperf.model.memory import give_back
-from npuperf.readers.cells import integer
+from npuperf.readers.cells import LATEST_NS, integer
 from npuperf.readers.join import match
 from npuperf.readers.log import ReadLog
 from npuperf.readers.outliers import FAR_OFF, far_off, spans_days
@@ -216,7 +216,7 @@ def _read_file(path: Path, log: ReadLog, progress: Callable[[int], None] | None)
 def _trace(found: list[Gathered], header: dict[str, Any]) -> Trace:
     """Put together what was gathered, in the order of the file."""
     base = header.get("baseTimeNanoseconds", 0)  # newer Kineto traces count from a base time, in epoch ns
-    base = base if isinstance(base, int) else 0
+    base = base if isinstance(base, int) and 0 <= base < LATEST_NS else 0
     give_back()
     flows = _flows(found, base)  # first: what they leave is less than what they are
     trace = Trace(_slices(found, base), flows, header=header)

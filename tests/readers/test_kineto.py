@@ -125,6 +125,20 @@ def parts(device: Device) -> dict[str, int]:
     return {name: getattr(device.partition, name) for name in EXPECTED}
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("deviceProperties", v) for v in ([], [1.5], 7, "x", {"name": "x"}, [{"name": 3}], [None], [[]])),
+        *(("distributedInfo", v) for v in ([], 7, "x", {"rank": -1}, {"rank": 10**30}, {"rank": True}, {"rank": [2]})),
+        *(("distributedInfo", {"rank": 2, "world_size": v}) for v in (-1, 10**30, "4", None, [])),
+        *(("baseTimeNanoseconds", v) for v in (-1, 2**63, 10**30, "x", None, 1.5, [])),
+    ],
+)
+def test_a_header_of_anything_costs_what_it_would_have_told(tmp_path: Path, key: str, value: object) -> None:
+    result = analyzed(tmp_path / "trace.json", object_(trace(), **{key: value}))
+    assert parts(only_device(result)) == EXPECTED
+
+
 @pytest.mark.parametrize("name", FORMS)
 def test_every_form_gives_the_partition_derived_by_hand(tmp_path: Path, name: str) -> None:
     result = analyzed(tmp_path / name, FORMS[name](trace()))
