@@ -17,7 +17,7 @@ from npuperf.cache import made
 from npuperf.errors import InputError, UsageError
 from npuperf.files import write_atomically
 from npuperf.messages import Message, chain, say
-from npuperf.notes import read_object
+from npuperf.notes import read_note, read_object
 from npuperf.process import Detached, carriers
 from npuperf.profile.folder import RunFolder
 from npuperf.profile.manifest import Manifest, read
@@ -137,11 +137,15 @@ def _runs(run: Path) -> list[Path]:
 
 
 def unfinished_run(run: Path, mode: str | None) -> tuple[Path, TuningJob | None]:
-    """Return the newest run to go on with, and what it was asked for. Raises UsageError if it is of another kind."""
+    """Return the newest run to go on with, and what it was asked for.
+
+    Raises UsageError if it is of another kind, InputError where none can be gone on with.
+    """
     unfinished = [folder for folder in _runs(run) if read_state(folder).status != "done"]
     if not unfinished:
         raise InputError(say("{folder}: no unfinished tuning run there", folder=str(run / "tune")), hint=_STARTS)
     folder = unfinished[-1]
+    read_note(folder / STATE)  # which says why, where nothing of it can be read
     refuse_busy(folder, "--resume")
     state = read_state(folder)
     if mode not in (None, state.mode):

@@ -303,3 +303,13 @@ def test_a_model_that_is_gone_since(place: Place) -> None:
     (place.root / "net.onnx").unlink()
     done = place.run("--resume")
     assert done.returncode == 3 and "net.onnx: cannot be read: No such file" in done.stderr
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[" * 100_000, b"[1]", b"\xff\xfe", b"\0" * 50])
+def test_a_state_of_which_nothing_can_be_read_is_said(place: Place, damage: bytes) -> None:
+    run = place.root / "result" / "tune" / "20260101-000000-op-1"
+    run.mkdir(parents=True)
+    (run / "state.json").write_bytes(damage)
+    done = place.run("--resume")
+    assert done.returncode == 3 and "state.json" in done.stderr and not place.calls()
+    assert (run / "state.json").read_bytes() == damage
