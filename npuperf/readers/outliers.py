@@ -18,13 +18,13 @@ from npuperf.units import NS_PER_S
 _LEAST_NS: Final = 24 * 3600 * NS_PER_S
 #: So many times the time that the others span.
 _TIMES: Final = 1000
-#: At most one row of so many is set aside: more of them are how the data is.
+#: At most one row of so many is set aside for where it lies: more of them are how the data is.
 _PART: Final = 10
 #: Of so few rows nobody can tell which is right.
 _FEWEST: Final = 3
 
 #: Why such rows are lost.
-FAR_OFF: Final[Message] = say("their times are more than a day away from those of all others")
+FAR_OFF: Final[Message] = say("their times are more than a day away from those of the others")
 
 
 def spans_days(start: I64, end: I64) -> bool:
@@ -44,5 +44,6 @@ def far_off(start: I64, end: I64) -> Mask:
     most = group == np.bincount(group).argmax()
     first, last = from_[most].min(), from_[most].max()
     limit = max(float(_LEAST_NS), _TIMES * (last - first))
-    far = (first - from_ > limit) | (from_ - last > limit) | (to - from_ > limit)
-    return far if int(np.count_nonzero(far)) <= max(len(far) // _PART, 1) else np.zeros(len(start), np.bool_)
+    endless = to - from_ > limit  # however many they are: sums of them would not even fit into 64 bits
+    far = (first - from_ > limit) | (from_ - last > limit) | endless
+    return far if int(np.count_nonzero(far)) <= max(len(far) // _PART, 1) else endless

@@ -34,6 +34,13 @@ def test_one_that_never_ends_is_far_off() -> None:
     assert far(kernels, [kernels[0] + 30 * 365 * DAY, *(k + 1000 for k in kernels[1:])]) == [0]
 
 
+@pytest.mark.parametrize("wrong", [3, 15, 25, 40])
+def test_those_that_last_fifty_years_are_far_off_however_many(wrong: int) -> None:
+    """Their starts are gone and their ends are right: together they would last longer than 64 bits can say."""
+    kernels = [EPOCH + i * SECOND for i in range(40)]
+    assert far([*([0] * wrong), *kernels[wrong:]], [k + 1000 for k in kernels]) == list(range(wrong))
+
+
 @pytest.mark.parametrize(
     "starts",
     [
