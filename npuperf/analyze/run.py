@@ -14,6 +14,7 @@ from npuperf.advise import load_thresholds, sort_findings
 from npuperf.analyze import metrics
 from npuperf.analyze.examine import Earlier, Examined, examine
 from npuperf.analyze.lacks import name_places
+from npuperf.analyze.losses import with_losses
 from npuperf.analyze.overall import overall_verdict
 from npuperf.analyze.recorded_pace import with_costliest
 from npuperf.analyze.request import AnalyzeRequest
@@ -42,7 +43,7 @@ metrics.register_all()
 class _Source:
     """One source after its devices were examined; ``seen``: ranks and devices that it has, examined or not.
 
-    What was read of it may go.
+    ``tasks``: how many it has. What was read of it may go.
     """
 
     log: ReadLog
@@ -50,6 +51,7 @@ class _Source:
     examined: tuple[Examined, ...] = ()
     seen: tuple[tuple[int | None, int], ...] = ()
     steps: frozenset[int] = field(default_factory=frozenset)
+    tasks: int = 0
 
 
 def run(
@@ -106,7 +108,8 @@ def _examine(reading: Reading, request: AnalyzeRequest, thresholds: Thresholds, 
         if chosen and (request.step is None or request.step in own):
             examined.append(examine(profile, request, thresholds, earlier, log))
     seen = tuple((p.rank, p.device) for p in reading.profiles)
-    return _Source(log, reading.error, tuple(e for e in examined if e), seen, frozenset(steps))
+    tasks = sum(len(p.tasks) for p in reading.profiles)
+    return _Source(log, reading.error, tuple(e for e in examined if e), seen, frozenset(steps), tasks)
 
 
 def _earlier(request: AnalyzeRequest, log: ReadLog, *, cached: bool) -> Earlier:
@@ -149,12 +152,12 @@ def _result(
     twice = _found_twice(sources)
     across = Across.apart(examined) if twice else look_across(examined, request, thresholds)
     findings = across.findings + own_findings(examined, across, thresholds)
+    verdict = overall_verdict(examined, across, thresholds, different_runs=bool(twice))
+    verdict = with_costliest(verdict, across.devices, thresholds)
     return Result(
         tool=Tool(name="npuperf", version=__version__),
         input=_input(request, recording, sources, context, twice),
-        verdict=with_costliest(
-            overall_verdict(examined, across, thresholds, different_runs=bool(twice)), across.devices, thresholds
-        ),
+        verdict=with_losses(verdict, [s.log for s in sources], sum(s.tasks for s in sources)),
         devices=across.devices,
         operators=list_operators(merge([e.operators for e in examined]), thresholds),
         kernels=sorted((k for e in examined for k in e.kernels), key=lambda k: -k.dur_ns)[: request.top],
