@@ -44,6 +44,6 @@ def far_off(start: I64, end: I64) -> Mask:
     most = group == np.bincount(group).argmax()
     first, last = from_[most].min(), from_[most].max()
     limit = max(float(_LEAST_NS), _TIMES * (last - first))
-    endless = to - from_ > limit  # however many they are: sums of them would not even fit into 64 bits
+    endless: Mask = to - from_ > limit  # however many they are: sums of them would not even fit into 64 bits
     far = (first - from_ > limit) | (from_ - last > limit) | endless
     return far if int(np.count_nonzero(far)) <= max(len(far) // _PART, 1) else endless
