@@ -10,7 +10,6 @@ failure is a line with the number that repeats it; the exit status is 1 if there
 
 from __future__ import annotations
 
-import argparse
 import random
 import re
 import signal
@@ -24,6 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "profile")]
 
+from moments import try_moments  # noqa: E402
 from pretended import ROWS, Pretended, until  # noqa: E402 - they lie beside this file's folder
 
 from npuperf.profile.folder import RunFolder  # noqa: E402
@@ -38,25 +38,13 @@ _TIMEOUT = 120
 _OURS = re.compile(r'internal error|File ".*/npuperf/(?!agent/)')
 
 
-def main() -> int:
-    """Run all moments; return the exit status."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--moments", type=int, default=50)
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
-    asked = parser.parse_args()
-    print(f"seed {asked.seed}", flush=True)
-    seen: Counter[str] = Counter()
-    failures = 0
-    for number in range(asked.moments):
-        for what in (recording_killed, exporting_killed):
-            with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-                place, chance = Pretended(Path(folder)), random.Random(asked.seed + number)
-                faults = list(what(place, chance, seen)) + list(afterwards(place))
-            for fault in faults:
-                failures += 1
-                print(f"FAILED: --seed {asked.seed + number} --moments 1: {what.__name__}: {fault}", flush=True)
-    print(f"{asked.moments} moments, {failures} failures; " + ", ".join(f"{n} {what}" for what, n in seen.items()))
-    return 1 if failures else 0
+def killed_once(seed: int, seen: Counter[str]) -> Iterator[str]:
+    """Kill a recording, and an export; yield what went wrong."""
+    for what in (recording_killed, exporting_killed):
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            place, chance = Pretended(Path(folder)), random.Random(seed)
+            for fault in (*what(place, chance, seen), *afterwards(place)):
+                yield f"{what.__name__}: {fault}"
 
 
 def recording_killed(place: Pretended, chance: random.Random, seen: Counter[str]) -> Iterator[str]:
@@ -146,4 +134,4 @@ def afterwards(place: Pretended) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(try_moments((__doc__ or "").splitlines()[0], killed_once))

@@ -9,7 +9,6 @@ result. Every failure is a line with the number that repeats it; the exit status
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -26,6 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "tune")]
 
+from moments import try_moments  # noqa: E402
 from workplace import OP, Place, dumping_modules  # noqa: E402 - they lie beside this file's folder
 
 from npuperf.process import Detached, carriers, end_all  # noqa: E402
@@ -40,31 +40,13 @@ _BEGUN = 0.8
 _TIMEOUT = 90
 
 
-def main() -> int:
-    """Run all moments; return the exit status."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--moments", type=int, default=50)
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
-    asked = parser.parse_args()
-    print(f"seed {asked.seed}", flush=True)
-    seen: Counter[str] = Counter()
-    failures = 0
-    for number in range(asked.moments):
-        outcome, faults = killed_once(asked.seed + number)
-        seen[outcome] += 1
-        for fault in faults:
-            failures += 1
-            print(f"FAILED: --seed {asked.seed + number} --moments 1: {outcome}: {fault}", flush=True)
-    print(f"{asked.moments} moments, {failures} failures; " + ", ".join(f"{n} {what}" for what, n in seen.items()))
-    return 1 if failures else 0
-
-
-def killed_once(seed: int) -> tuple[str, list[str]]:
-    """Kill one run; return what it was killed in, and what was wrong afterwards."""
-    source = random.Random(seed)
+def killed_once(seed: int, seen: Counter[str]) -> Iterator[str]:
+    """Kill one run, count what it was killed in, and yield what was wrong afterwards."""
     root = Path(tempfile.mkdtemp(prefix="npuperf-kill-"))
     try:
-        return _killed_in(root, source)
+        outcome, faults = _killed_in(root, random.Random(seed))
+        seen[outcome] += 1
+        yield from (f"{outcome}: {fault}" for fault in faults)
     finally:
         end_all([one for run in _runs(root) for one in carriers(MARK, str(run))])
         shutil.rmtree(root, ignore_errors=True)
@@ -152,4 +134,4 @@ def _left(runs: list[Path]) -> list[Detached]:
 
 if __name__ == "__main__":
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    sys.exit(main())
+    sys.exit(try_moments((__doc__ or "").splitlines()[0], killed_once))
