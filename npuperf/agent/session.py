@@ -390,7 +390,7 @@ def _rank() -> int | None:
 
 def _number(variable: str) -> int | None:
     text = os.environ.get(variable, "")
-    return int(text) if text.isdecimal() else None
+    return int(text) if text.isdecimal() and len(text) < 10 else None
 
 
 def _is_launcher() -> bool:

@@ -96,7 +96,7 @@ def is_slowed(overhead: float | None, thresholds: Thresholds) -> bool:
 
 def version(text: str | None) -> Version | None:
     """Return the leading numbers of a version, None where there are none."""
-    found = re.match(r"\D*(\d+(?:\.\d+)*)", text or "")
+    found = re.match(r"\D*(\d{1,9}(?:\.\d{1,9})*)", text or "")
     return tuple(int(part) for part in found.group(1).split(".")) if found else None
 
 

@@ -29,19 +29,19 @@ from npuperf.readers.unpack import sniff
 
 _ASCEND: Final = re.compile(r".+_ascend_(pt|ms)$")
 _PROF: Final = re.compile(r"^PROF_\w+$")
-_DEVICE: Final = re.compile(r"^device_(\d+)$")
+_DEVICE: Final = re.compile(r"^device_(\d{1,9})$")
 _COLLECTION: Final = re.compile("|".join(kind.pattern for kind in (_ASCEND, _PROF, _DEVICE)))
 _OP_SUMMARY: Final = re.compile(r"^op_summary.*\.csv$")
 _NUMBERED: Final = re.compile(r"^op_summary(_slice)?[\d_]+\.csv$")
 _TIMELINE: Final = re.compile(r"^(trace_view|msprof(_slice)?_\d[\d_]*)\.json$")
-_TORCH_DB: Final = re.compile(r"^ascend_pytorch_profiler(?:_(\d+))?\.db$")
+_TORCH_DB: Final = re.compile(r"^ascend_pytorch_profiler(?:_(\d{1,9}))?\.db$")
 _MSPROF_DB: Final = re.compile(r"^msprof_\d+\.db$")
-_INFO: Final = re.compile(r"^info\.json\.(\d+)$")
+_INFO: Final = re.compile(r"^info\.json\.(\d{1,9})$")
 _SUMMARY: Final = re.compile(
     r"^(?:(?:api_statistic|acl_statistic|acl|runtime_api|ge_op_execute|msprof_tx|pytorch_operator_view)"
     r"(?:_slice)?[\d_]*\.csv|prof_rule[\d_]*\.json)$"
 )
-_PROFILER_INFO: Final = re.compile(r"^profiler_info(?:_(\d+))?\.json$")
+_PROFILER_INFO: Final = re.compile(r"^profiler_info(?:_(\d{1,9}))?\.json$")
 _KINETO: Final = re.compile(r"\.json(\.gz)?$")
 _STAMP: Final = re.compile(r"_(\d{14})\.(?:csv|json|db)$")
 _SLICE: Final = re.compile(r"_slice_\d+")

@@ -28,7 +28,7 @@ from npuperf.readers.join import enclosing, match, match_keys, pick
 from npuperf.readers.trace import Links, Slices, Trace
 
 _STEP = re.compile(r"^ProfilerStep#(\d{1,18})$")
-_LABEL = re.compile(r"(?:NPU|GPU|XPU)\s*(\d+)")
+_LABEL = re.compile(r"(?:NPU|GPU|XPU)\s*(\d{1,9})")
 _RUNTIME = re.compile(r"_(runtime|driver)$")
 _COLLECTIVE = re.compile(r"nccl|rccl|hccl|xccl", re.IGNORECASE)
 _INVALID_CONNECTION = 4294967295

@@ -154,7 +154,7 @@ _NEWER: Final = {
 }
 #: How the programs that call AOE print a status: TF Adapter "func failed[9]", others "failed. error code:9".
 _PRINTED: Final = re.compile(
-    r"aoe[^\r\n]{0,200}?\b(?:failed|success)\b[.,]? *(?:\[|(?:error code|status is)[: ]+)(-?\d+)", re.IGNORECASE
+    r"aoe[^\r\n]{0,200}?\b(?:failed|success)\b[.,]? *(?:\[|(?:error code|status is)[: ]+)(-?\d{1,9})", re.IGNORECASE
 )
 
 
@@ -167,7 +167,7 @@ def _printed(text: str) -> int | None:
 def _meaning(code: int, cann: str | None) -> Message | None:
     """Say what a status means in a version of CANN, None where it has no meaning that is known."""
     older, newer = _OLDER.get(code), _NEWER.get(code)
-    version = re.match(r"(\d+)\.(\d+)", cann or "")
+    version = re.match(r"(\d{1,9})\.(\d{1,9})", cann or "")
     if version and (int(version[1]), int(version[2])) >= (7, 0):
         return newer
     if version and int(version[1]) >= 5 and (int(version[1]), int(version[2])) <= (6, 0):

@@ -277,13 +277,13 @@ def _cpus(job: TuningJob, environment: Mapping[str, str]) -> Check:
 def _processes(environment: Mapping[str, str]) -> int:
     """Return how many processes the program has, as far as the environment says."""
     size = environment.get("WORLD_SIZE") or environment.get("RANK_SIZE") or "1"
-    return max(int(size), 1) if size.isdecimal() else 1
+    return max(int(size), 1) if size.isdecimal() and len(size) < 10 else 1
 
 
 def compilers(job: TuningJob, environment: Mapping[str, str]) -> int:
     """Return TE_PARALLEL_COMPILER, 8 unless set."""
     text = str(job.parallel) if job.parallel is not None else environment.get("TE_PARALLEL_COMPILER", "")
-    return int(text) if text.isdecimal() and int(text) else _TE
+    return int(text) if text.isdecimal() and len(text) < 10 and int(text) else _TE
 
 
 def tuning_parallel(environment: Mapping[str, str]) -> int:
@@ -292,7 +292,7 @@ def tuning_parallel(environment: Mapping[str, str]) -> int:
         for place in ("tools/aoe/conf/aoe.ini", "conf/aoe.ini"):
             file = Path(root, place)
             with suppress(InputError):
-                found = re.search(rb"^\s*TUNING_PARALLEL_NUM\s*=\s*(\d+)", read_input(file), re.MULTILINE)
+                found = re.search(rb"^\s*TUNING_PARALLEL_NUM\s*=\s*(\d{1,9})", read_input(file), re.MULTILINE)
                 return int(found[1]) if found else _TPN
     return _TPN
 

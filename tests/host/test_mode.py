@@ -10,6 +10,7 @@ import pytest
 from build import H, K, ascend_pt
 
 from npuperf.host.mode import Mode, is_captured, is_compiled, is_graph, is_launched_whole, mode_of, no_launches
+from npuperf.host.traits import version
 from npuperf.model.labels import Labels
 from npuperf.readers.recording import open_recording
 
@@ -78,3 +79,16 @@ def test_why_there_are_no_launches_fits_what_was_read() -> None:
     assert "trace_view.json" not in str(no_launches("eager", timeline=True))
     assert "as a whole" in str(no_launches("npugraph_ex", timeline=True))
     assert "as a whole" not in str(no_launches("ge_dynamic", timeline=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"), [("7.1.0.alpha001", (7, 1, 0)), ("CANN 8.0", (8, 0)), ("unknown", None), (None, None)]
+)
+def test_a_version_is_its_leading_numbers(text: str | None, numbers: tuple[int, ...] | None) -> None:
+    assert version(text) == numbers
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "9" * 5000 + ".1", "8." + "1" * 5000])
+def test_a_version_of_thousands_of_digits_is_no_error(text: str) -> None:
+    found = version(text)
+    assert found is not None and max(found) < 10**9
