@@ -169,11 +169,10 @@ def test_a_rank_whose_worker_is_killed_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("engine", ["processes", "dask"])
 def test_ctrl_c_ends_npuperf_and_its_workers(tmp_path: Path, engine: str) -> None:
-    """As in a terminal: everybody gets the signal. The ranks' timelines are pipes that never say anything."""
+    """As in a terminal: everybody gets the signal. The ranks' timelines have a hole of which no end is in sight."""
     for rank in range(2):
         timeline = write_rank(tmp_path, rank) / "ASCEND_PROFILER_OUTPUT" / "trace_view.json"
-        timeline.unlink()
-        os.mkfifo(timeline)
+        os.truncate(timeline, 1 << 38)
     command = [sys.executable, "-m", "npuperf", "analyze", str(tmp_path), "--engine", engine, "--workers", "2"]
     started = subprocess.Popen(
         command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
