@@ -20,6 +20,7 @@ from npuperf.documents.tuning import Tuning
 from npuperf.messages import say
 from npuperf.render import View, language
 from npuperf.scopes.view import DeviceView
+from npuperf.tune import request as tune_request
 
 SAMPLE = str(ROOT / "samples" / "transformer_ascend_pt")
 RESULT = "aoe_result_opat_20260101120000000_pid7.json"
@@ -29,6 +30,7 @@ RESULT = "aoe_result_opat_20260101120000000_pid7.json"
 def additions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(formats, "_RENDERERS", dict(formats._RENDERERS))
     monkeypatch.setattr(formats, "FORMATS", list(formats.FORMATS))
+    assert tune_request  # what it registers when it is loaded would be forgotten with the additions
     monkeypatch.setattr(gates, "METRICS", dict(gates.METRICS))
     monkeypatch.setattr(advise, "RULES", list(advise.RULES))
     monkeypatch.setattr(language, "LOCALE", tmp_path / "locale")
