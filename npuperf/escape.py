@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 #: What is not seen: control characters, what changes the direction of text or hides in it, what other programs take for
 #: the end of a line, and halves of pairs, which are no text. Joiners stay: emoji and several scripts need them.
@@ -82,9 +82,13 @@ def for_json(json: bytes) -> str:
     return "\n".join(line if line.isprintable() else _HIDDEN_IN_JSON.sub(_as_json, line) for line in lines)
 
 
-def without_halves(text: str) -> str:
-    """Return a text without halves of pairs, which no encoding has."""
-    return _HALVES.sub("\ufffd", text)
+def without_halves(value: Any) -> Any:
+    """Return a text, or lists and objects of texts, without halves of pairs, which no encoding has."""
+    if isinstance(value, str):
+        return _HALVES.sub("\ufffd", value)
+    if isinstance(value, dict):
+        return {without_halves(key): without_halves(item) for key, item in value.items()}
+    return [without_halves(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def for_code(lines: Iterable[str]) -> str:

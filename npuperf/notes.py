@@ -6,11 +6,13 @@ A value that no program can use costs that value alone: an integer of thousands 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
 from npuperf.errors import InputError
+from npuperf.escape import without_halves
 from npuperf.files import open_input
 from npuperf.messages import Message, say, size
 
@@ -52,10 +54,16 @@ def read_object(path: Path) -> dict[str, Any]:
         return {}
 
 
+def part_of(note: Mapping[str, object], name: str) -> dict[str, object]:
+    """Return the object under a name; anything else there counts as empty."""
+    found = note.get(name)
+    return found if isinstance(found, dict) else {}
+
+
 def parse_note(text: str) -> object:
     """Return what JSON says. Raises ValueError where it is none, RecursionError where it is nested too deeply."""
     found = json.loads(text, parse_int=_integer, parse_float=_number, parse_constant=_nothing)
-    return _whole(found) if "\\ud" in text.lower() else found
+    return without_halves(found) if "\\ud" in text.lower() else found
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -99,15 +107,6 @@ def _number(text: str) -> float | None:
 
 def _nothing(_: str) -> None:
     """NaN and Infinity tell nothing."""
-
-
-def _whole(value: Any) -> Any:
-    """Replace halves of characters, which nothing can be written with. Not deeper than what was just decoded."""
-    if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, list):
-        return [_whole(v) for v in value]
-    return {_whole(k): _whole(v) for k, v in value.items()} if isinstance(value, dict) else value
 
 
 def _check_events(path: Path, events: Any) -> None:

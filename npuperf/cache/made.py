@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from npuperf.cache.owner import own_folder, secret
+from npuperf.cache.owner import secret, state_folder
 
 #: More are forgotten, those that were longest not asked for first.
 _MOST: Final = 4096
@@ -44,7 +44,7 @@ def remembers(folder: Path, *what: object) -> bool:
 def _entry(folder: Path, what: tuple[object, ...]) -> Path:
     said = json.dumps([os.path.realpath(folder), msgspec.to_builtins(what, enc_hook=str)], sort_keys=True)
     digest = hmac.new(secret(), b"npuperf made 1\n" + said.encode(), "sha256").hexdigest()
-    return own_folder("XDG_STATE_HOME", ".local/state") / "made" / digest
+    return state_folder() / "made" / digest
 
 
 def _make_room(entries: Path) -> None:

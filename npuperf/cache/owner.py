@@ -16,7 +16,7 @@ _BYTES: Final = 32
 @lru_cache(maxsize=1)
 def secret() -> bytes:
     """Return this user's secret, made when it is first asked for. Raises OSError or ValueError where none can be."""
-    path = own_folder("XDG_STATE_HOME", ".local/state") / "cache.key"
+    path = state_folder() / "cache.key"
     with suppress(FileNotFoundError):
         return _read(path)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -27,6 +27,11 @@ def secret() -> bytes:
         with suppress(FileExistsError):  # made by another process at the same time
             path.hardlink_to(file.name)
     return _read(path)
+
+
+def state_folder() -> Path:
+    """Return where npuperf keeps what it knows of this user. Raises ValueError where there is no home."""
+    return own_folder("XDG_STATE_HOME", ".local/state")
 
 
 def own_folder(variable: str, usual: str) -> Path:

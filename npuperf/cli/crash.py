@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from npuperf import __version__
-from npuperf.cache.owner import own_folder
+from npuperf.cache.owner import state_folder
 
 #: Reports that are kept; the oldest go first.
 _KEPT: Final = 10
@@ -27,7 +27,7 @@ _PACKAGE: Final = Path(__file__).resolve().parents[1]
 def keep_report(error: BaseException, arguments: list[str]) -> Path | None:
     """Write down an internal error in this user's own folder; return the file, or None where it cannot be written."""
     with suppress(OSError, ValueError):
-        folder = own_folder("XDG_STATE_HOME", ".local/state") / "errors"
+        folder = state_folder() / "errors"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = folder / f"{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}.txt"
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

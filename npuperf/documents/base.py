@@ -32,13 +32,4 @@ def encoded(document: object, sentence: Callable[[Any], str]) -> bytes:
     try:
         return msgspec.json.encode(document, enc_hook=sentence)
     except UnicodeEncodeError:
-        return msgspec.json.encode(_encodable(msgspec.to_builtins(document, enc_hook=sentence)))
-
-
-def _encodable(value: Any) -> Any:
-    """Return plain values with strings that can be encoded."""
-    if isinstance(value, str):
-        return without_halves(value)
-    if isinstance(value, dict):
-        return {_encodable(key): _encodable(item) for key, item in value.items()}
-    return [_encodable(item) for item in value] if isinstance(value, list | tuple) else value
+        return msgspec.json.encode(without_halves(msgspec.to_builtins(document, enc_hook=sentence)))

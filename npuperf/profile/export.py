@@ -17,7 +17,7 @@ from npuperf.errors import InputError
 from npuperf.files import open_lines
 from npuperf.folders import refuse_ways_out
 from npuperf.messages import Message, chain, recall, say, say_n, size
-from npuperf.notes import read_object
+from npuperf.notes import part_of, read_object
 from npuperf.process import Printed, run_quietly
 from npuperf.profile.folder import ELSEWHERE, RunFolder, bytes_below
 from npuperf.profile.lock import this_host
@@ -376,7 +376,7 @@ def _names(raw: Path, formats: Sequence[str]) -> tuple[str, ...]:
 def _torch_table(raw: Path) -> str:
     """Without device tasks there is no kernel table; then the timeline has to do."""
     level = _experimental(raw).get("_profiler_level")
-    activities = _part(_info(raw), "common_config").get("activities")
+    activities = part_of(_info(raw), "common_config").get("activities")
     on_device = level != "Level_none" and (not isinstance(activities, list) or any("NPU" in str(a) for a in activities))
     return "kernel_details.csv" if on_device else "trace_view.json"
 
@@ -393,17 +393,12 @@ def _has_rows(file: Path, since: float) -> bool:
 
 def _info(raw: Path) -> dict[str, Any]:
     """Return the profiler's own record of its options; empty where there is none."""
-    found = (_part(read_object(file), "config") for file in sorted(raw.glob("profiler_info*.json")))
+    found = (part_of(read_object(file), "config") for file in sorted(raw.glob("profiler_info*.json")))
     return next(filter(None, found), {})
 
 
 def _experimental(raw: Path) -> dict[str, Any]:
-    return _part(_info(raw), "experimental_config")
-
-
-def _part(note: dict[str, Any], name: str) -> dict[str, Any]:
-    found = note.get(name)
-    return found if isinstance(found, dict) else {}
+    return part_of(_info(raw), "experimental_config")
 
 
 def _words(outputs: Sequence[Printed]) -> tuple[Message, ...]:

@@ -14,7 +14,7 @@ from npuperf.errors import InputError, UsageError
 from npuperf.escape import for_shell
 from npuperf.files import MANIFEST, is_file, shown
 from npuperf.messages import Message, say
-from npuperf.notes import read_object
+from npuperf.notes import part_of, read_object
 from npuperf.profile.lock import Lock
 
 ELSEWHERE: Final = say("choose another folder with -o")
@@ -88,9 +88,7 @@ def broken_off(folder: RunFolder) -> list[Message]:
 
 def _stage(manifest: Mapping[str, object]) -> object:
     """Return how far the program came, of a manifest that may be anybody's."""
-    stages = manifest.get("stages")
-    run = stages.get("run") if isinstance(stages, dict) else None
-    return run.get("status") if isinstance(run, dict) else None
+    return part_of(part_of(manifest, "stages"), "run").get("status")
 
 
 def check_free(path: Path, force: bool) -> None:

@@ -19,7 +19,7 @@ from npuperf.model.device import Context, VendorStep
 from npuperf.model.environment import Environment
 from npuperf.model.labels import I64
 from npuperf.model.tasks import NO_TIME
-from npuperf.notes import read_note
+from npuperf.notes import part_of, read_note
 from npuperf.readers.comm_groups import GroupBook, book_of
 from npuperf.readers.log import ReadLog
 from npuperf.readers.table import RowTable, read_table
@@ -102,7 +102,7 @@ def _recorded_by_us(manifest: dict[str, Any]) -> Context:
     """Read how a program was run and recorded; where data was only exported, that says nothing of the run."""
     if not manifest or manifest.get("imported_from"):
         return Context()
-    versions, options = _object(manifest, "versions"), _object(manifest, "options")
+    versions, options = part_of(manifest, "versions"), part_of(manifest, "options")
     environment = manifest.get("environment")
     at_start = {str(k): str(v) for k, v in environment.items()} if isinstance(environment, dict) else None
     command = manifest.get("command")
@@ -112,7 +112,7 @@ def _recorded_by_us(manifest: dict[str, Any]) -> Context:
         cann=_text(versions.get("cann")),
         torch=_text(versions.get("torch")),
         torch_npu=_text(versions.get("torch_npu")),
-        overhead=_overhead(_object(manifest, "overhead")),
+        overhead=_overhead(part_of(manifest, "overhead")),
         stacks=_flag(options.get("stack")),
         extras=tuple(ours for ours, _ in _DEAR if options.get(ours)),
         watches_gc=watched,
@@ -135,11 +135,11 @@ def read_context(
 ) -> tuple[Context, int | None, GroupBook]:
     """Read how the profile was taken, the rank if it is recorded, and the rank's process groups."""
     info = _json(profiler_info, log) if profiler_info else {}
-    common = _object(_object(info, "config"), "common_config")
-    experimental = _object(_object(info, "config"), "experimental_config")
+    common = part_of(part_of(info, "config"), "common_config")
+    experimental = part_of(part_of(info, "config"), "experimental_config")
     options, gc = {**common, **experimental}, "_gc_detect_threshold"
     described = _json(metadata, log) if metadata else {}
-    environment = _object(described, "ENV_VARIABLES")
+    environment = part_of(described, "ENV_VARIABLES")
     log.use(*filter(None, (profiler_info, metadata)))
     context = Context(
         level=_text(experimental.get("_profiler_level")),
@@ -220,12 +220,6 @@ def _json(path: Path, log: ReadLog) -> dict[str, Any]:
     except InputError as error:
         log.warn(say("{failure}; what it describes is unknown", failure=error.what))
         return {}
-
-
-def _object(value: dict[str, Any], key: str) -> dict[str, Any]:
-    """Return the object under ``key``; anything else there counts as empty."""
-    found = value.get(key)
-    return found if isinstance(found, dict) else {}
 
 
 def _text(value: object) -> str | None:

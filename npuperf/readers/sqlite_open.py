@@ -8,7 +8,7 @@ import sqlite3
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -32,6 +32,8 @@ _LONGEST: Final = 16 << 20
 _ROW_BYTES: Final = 4
 #: SQLite's steps per byte of a file that reading it takes at most, and how many pass from one look to the next.
 _STEPS_PER_BYTE, _STEPS_AT_ONCE, _STEPS_ALWAYS = 50, 100_000, 10_000_000
+#: SQLite takes no lock, and makes no files beside it.
+_READ: Final = "ro&immutable=1"
 #: Codes of SQLite's errors.
 _IO_ERROR, _SHORT_READ = 10, 522
 
@@ -78,7 +80,7 @@ def open_file(path: Path, log: ReadLog) -> Iterator[OpenFile]:
         except sqlite3.Error as error:
             if is_io(error):
                 raise
-            file = _connect(_without_page_count(settled, stack), tolerant=True)
+            file = _connect(_without_page_count(settled, stack), "rw", tolerant=True)
             log.warn(say("{path}: the database is damaged or cut short; the unreadable part is lost", path=str(path)))
         stack.callback(file.connection.close)
         yield file
@@ -92,19 +94,19 @@ def is_io(error: BaseException | None) -> bool:
 
 def read_only(path: Path) -> str:
     """Return how SQLite is told to leave a file alone: no lock, and no files beside it."""
-    return _uri(path, "ro&immutable=1")
+    return _uri(path, _READ)
 
 
 def _uri(path: Path, mode: str) -> str:
     return f"file:{quote(os.fsencode(path.absolute()))}?mode={mode}"
 
 
-def _connect(path: Path, *, tolerant: bool = False) -> OpenFile:
+def _connect(path: Path, mode: str = _READ, *, tolerant: bool = False) -> OpenFile:
     """Connect and look at the list of tables, which fails where the file is no sound database.
 
     ``tolerant`` lets SQLite pass over tables that it cannot find; it wants a copy that may be written.
     """
-    connection = sqlite3.connect(_uri(path, "rw") if tolerant else read_only(path), uri=True)
+    connection = sqlite3.connect(_uri(path, mode), uri=True)
     file = OpenFile(path, connection, path.stat().st_size // _ROW_BYTES, tolerant)
     try:
         file.limit()
@@ -131,13 +133,8 @@ def _settled(path: Path, stack: ExitStack, log: ReadLog) -> Path:
         _copy_to(_beside(copy, suffix), _beside(real, suffix))
     names = _beside(real, waiting[0]).name
     try:
-        connection = sqlite3.connect(_uri(copy, "rw"), uri=True)
-        try:
-            OpenFile(copy, connection, copy.stat().st_size // _ROW_BYTES).limit()
-            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        with closing(_connect(copy, "rw").connection) as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        finally:
-            connection.close()
     except (sqlite3.Error, UnicodeDecodeError) as error:
         log.warn(say("{path}: what {file} beside it holds cannot be read: {why}",
                      path=str(path), file=names, why=str(error)))  # fmt: skip
