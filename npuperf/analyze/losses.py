@@ -1,8 +1,8 @@
-"""What a verdict is worth where much of the recording could not be read."""
+"""What a verdict is worth where much of what it rests on could not be read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec import structs
@@ -15,20 +15,28 @@ from npuperf.readers.log import ReadLog
 _NOTABLE: Final = 0.1
 
 
-def with_losses(verdict: Verdict, logs: Iterable[ReadLog], tasks: int) -> Verdict:
-    """Say it where much was lost; nobody can tell what limits a step of which more was lost than read.
+def with_losses(verdict: Verdict, logs: Sequence[ReadLog], tasks: int) -> Verdict:
+    """Say it where many device tasks, or events of timelines, were lost; where most were, nobody can tell what limits.
 
-    ``tasks``: how many device tasks were read. What a table lost the timeline may have, so a verdict is kept as long as
-    more was read.
+    ``tasks``: how many device tasks are known in the end. What a table lost the timeline may have.
     """
-    lost, read = 0, tasks
-    for log in logs:
-        lost, read = lost + sum(loss.rows for loss in log.lost), read + log.events
-    if lost <= _NOTABLE * read or verdict.bound == "unknown":
+    if verdict.bound == "unknown":
         return verdict
-    beside = say_n("{n} row or event could not be read, beside {read} that could",
-                   "{n} rows or events could not be read, beside {read} that could", lost, read=read)  # fmt: skip
-    evidence = {**verdict.evidence, "rows_lost": float(lost), "rows_read": float(read)}
-    if lost <= read:
-        return structs.replace(verdict, reason=chain(verdict.reason, beside), evidence=evidence)
-    return Verdict(bound="unknown", basis="inferred", reason=beside, evidence=evidence)
+    tasks_lost, events_lost = sum(log.tasks_lost for log in logs), sum(log.events_lost for log in logs)
+    events = sum(log.events for log in logs)
+    told, evidence = [], dict(verdict.evidence)
+    if tasks_lost > _NOTABLE * tasks:
+        told.append(say_n("{n} row about device tasks could not be used, and {read} tasks are known",
+                          "{n} rows about device tasks could not be used, and {read} tasks are known",
+                          tasks_lost, read=tasks))  # fmt: skip
+        evidence |= {"task_rows_lost": float(tasks_lost), "tasks_read": float(tasks)}
+    if events_lost > _NOTABLE * events:
+        told.append(say_n("{n} event of the timeline could not be used, beside {read} that could",
+                          "{n} events of the timeline could not be used, beside {read} that could",
+                          events_lost, read=events))  # fmt: skip
+        evidence |= {"events_lost": float(events_lost), "events_read": float(events)}
+    if not told:
+        return verdict
+    if tasks_lost > tasks or events_lost > events:
+        return Verdict(bound="unknown", basis="inferred", reason=chain(*told), evidence=evidence)
+    return structs.replace(verdict, reason=chain(verdict.reason, *told), evidence=evidence)

@@ -6,6 +6,7 @@ and which tables are missing, is told.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,7 @@ from npuperf.readers.comm_sums import amount, read_sums
 from npuperf.readers.counters_db import Counted, counters_in_bulk, counters_of, has_counters
 from npuperf.readers.join import match, pick
 from npuperf.readers.log import ReadLog
-from npuperf.readers.sqlite import Database, open_database
+from npuperf.readers.sqlite import Database, Spelled, open_database
 from npuperf.readers.sqlite_cells import integer
 from npuperf.readers.timeline import VAGUE, TraceTimeline
 from npuperf.readers.torch_db import TorchEvents, host_spans, joined, read_torch
@@ -151,9 +152,8 @@ def _environment(db: Database) -> dict[str, str]:
 
 
 def _tasks(db: Database, calls: _Calls, torch: TorchEvents, counters: Future[Counted] | None) -> tuple[Tasks, I64]:
-    task = db.spans("TASK", {"device": "deviceId", "connection": "connectionId", "id": "globalTaskId",
-                             "type": "taskType", "stream": "streamId"})  # fmt: skip
-    task = _on_devices(db, "TASK", task)
+    task = _device_spans(db, "TASK", {"device": "deviceId", "connection": "connectionId", "id": "globalTaskId",
+                                      "type": "taskType", "stream": "streamId"})  # fmt: skip
     compute = _compute_info(db)
     records = compute.pop("id")
     row = match(np.where(task["id"] < 0, -2, task["id"]), records)
@@ -279,9 +279,8 @@ def _calls(db: Database) -> _Calls:
 
 
 def _communication(db: Database, calls: _Calls, torch: TorchEvents) -> tuple[Tasks, I64]:
-    table = "COMMUNICATION_OP"
-    op = db.spans(table, {"name": "opName", "type": ("opType",), "connection": "connectionId", "device": ("deviceId",)})
-    op = _on_devices(db, table, op)
+    op = _device_spans(db, "COMMUNICATION_OP", {"name": "opName", "type": ("opType",), "connection": "connectionId",
+                                                "device": ("deviceId",)})  # fmt: skip
     launch_start, launch_end, launch_thread, launcher = _launches(calls, torch, op["connection"])
     tasks = Tasks.build(
         op["start"],
@@ -296,6 +295,12 @@ def _communication(db: Database, calls: _Calls, torch: TorchEvents) -> tuple[Tas
         op=launcher,
     )
     return tasks, op["device"]
+
+
+def _device_spans(db: Database, table: str, wanted: Mapping[str, Spelled]) -> dict[str, I64]:
+    """Read the spans of a table of device tasks, each on its device."""
+    with db.log.losing_tasks():
+        return _on_devices(db, table, db.spans(table, wanted))
 
 
 def _on_devices(db: Database, table: str, rows: dict[str, I64]) -> dict[str, I64]:

@@ -42,9 +42,10 @@ def read_kernels(source: Source, log: ReadLog) -> Kernels:
     parts: dict[int | None, list[Tasks]] = {}
     excerpts = set()
     for path in source.kernels:
-        table = read_table(path, KERNEL_COLUMNS, KERNEL_REQUIRED, log, pmu=True)
-        log.use(path)
-        tasks, device, wait = _rows(table, str(path), log)
+        with log.losing_tasks():
+            table = read_table(path, KERNEL_COLUMNS, KERNEL_REQUIRED, log, pmu=True)
+            log.use(path)
+            tasks, device, wait = _rows(table, str(path), log)
         for number in distinct(device).tolist():
             key = number if number >= 0 else source.device
             here = tasks.filter(device == number)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from npuperf.documents.analysis import HostSum, Lost, Suggestion
@@ -17,6 +18,7 @@ class ReadLog:
     """Notes of one reading. Each message of ``missing`` has the parameters ``what`` and ``consequence``.
 
     ``events``: how many events with a duration the timeline has, of the host too; ``kineto``: which dialect it is in.
+    ``tasks_lost``, ``events_lost``: rows that would have been device tasks, and events of the timeline.
     ``settled``: no file failed in a way that may be over the next time. ``host_sums`` and ``suggestions``: what the
     exporter says itself.
     """
@@ -27,6 +29,8 @@ class ReadLog:
     missing: list[Message] = field(default_factory=list)
     kineto: bool = False
     events: int = 0
+    tasks_lost: int = 0
+    events_lost: int = 0
     settled: bool = True
     host_sums: list[HostSum] = field(default_factory=list)
     suggestions: list[Suggestion] = field(default_factory=list)
@@ -39,6 +43,18 @@ class ReadLog:
         """Record rows that could not be used."""
         self.lost.append(Lost(file=str(file), rows=rows, reason=reason))
 
+    @property
+    def rows_lost(self) -> int:
+        """How many rows could not be used, whatever of."""
+        return sum(part.rows for part in self.lost)
+
+    @contextmanager
+    def losing_tasks(self) -> Iterator[None]:
+        """Count what is lost meanwhile as device tasks."""
+        before = self.rows_lost
+        yield
+        self.tasks_lost += self.rows_lost - before
+
     def warn(self, message: Message) -> None:
         """Record something the reader should know, once."""
         if message not in self.warnings:
@@ -50,6 +66,9 @@ class ReadLog:
         self.lost += other.lost
         self.missing += other.missing
         self.settled &= other.settled
+        self.events += other.events
+        self.tasks_lost += other.tasks_lost
+        self.events_lost += other.events_lost
         self.host_sums += other.host_sums
         self.suggestions += other.suggestions
         for message in other.warnings:

@@ -169,6 +169,7 @@ def read_trace(paths: Sequence[Path], log: ReadLog, progress: Callable[[int], No
     """
     found: list[Gathered] = []
     header: dict[str, Any] = {}
+    before = log.rows_lost
     with no_gc():
         for path in paths:
             for part in _read_file(path, log, progress):
@@ -177,12 +178,12 @@ def read_trace(paths: Sequence[Path], log: ReadLog, progress: Callable[[int], No
     if not any(part.events for part in found):
         what = say("{path}: no trace event could be read", path=str(paths[0]))
         raise InputError(what, hint=say("export the profile again"))
-    log.events = sum(part.complete for part in found)
     trace = _trace(found, header)
     far = _far_off(trace.slices)
     if far.any():
         log.lose(paths[0], int(np.count_nonzero(far)), FAR_OFF)
         trace.slices = trace.slices.filter(~far)
+    log.events, log.events_lost = len(trace.slices), log.rows_lost - before
     return trace
 
 

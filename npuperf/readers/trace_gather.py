@@ -89,7 +89,6 @@ class Gathered:
     names: dict[str, list[str]] = field(default_factory=dict)
     meta: dict[tuple[object, ...], Event] = field(default_factory=dict)
     events: int = 0
-    complete: int = 0
 
     def close(self) -> None:
         """Join pieces: nothing more will come."""
@@ -132,7 +131,6 @@ class Gatherer:
         return self._add_slices(complete) if complete else 0
 
     def _add_slices(self, events: list[Event]) -> int:
-        self.found.complete += len(events)
         words = self._words
         start, length = nanoseconds([e.ts for e in events]), durations([e.dur for e in events])
         name, cat = words["name"].codes([e.name for e in events]), words["cat"].codes([e.cat for e in events])
