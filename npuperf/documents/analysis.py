@@ -11,8 +11,10 @@ from typing import Any, Literal
 from npuperf.documents.base import Model, Tool
 from npuperf.documents.cluster import Cluster
 from npuperf.documents.comparison import Compared, Comparison
+from npuperf.documents.digest import Digest
 from npuperf.documents.document import Document
 from npuperf.documents.pmu import Pmu
+from npuperf.documents.workload import Workload
 from npuperf.messages import Message
 
 Bound = Literal["host", "compute", "communication", "unknown"]
@@ -772,6 +774,7 @@ class Suggestion(Model, frozen=True, kw_only=True):
 class Result(Document, frozen=True, kw_only=True):
     """The document of ``npuperf analyze``.
 
+    ``digest``: what is measured per step, by which others are compared with this; ``workload``: what was run.
     ``host_sums`` and ``suggestions`` are the exporter's, where it wrote any; no verdict depends on them.
     """
 
@@ -785,6 +788,8 @@ class Result(Document, frozen=True, kw_only=True):
     what_if: list[WhatIf]
     cluster: Cluster | None = None
     comparison: Comparison | None = None
+    digest: Digest | None = None
+    workload: Workload = Workload()
     host_sums: list[HostSum] = []
     suggestions: list[Suggestion] = []
     thresholds: dict[str, Any]

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Literal
 
 from npuperf.documents.base import Model
+from npuperf.documents.digest import Part
 from npuperf.messages import Message
 
 Outcome = Literal["better", "same", "worse", "cannot_tell"]
 Change = Literal["added", "removed", "changed", "same"]
-Part = Literal[
-    "compute", "transfer", "wait", "comm_unknown", "host_wait", "launch_latency", "dependency", "unattributed", "other"
-]
+Parity = Literal["same", "different", "unknown"]
 
 
 class Compared(Model, frozen=True, kw_only=True):
@@ -39,28 +38,77 @@ class Compared(Model, frozen=True, kw_only=True):
 
 
 class Difference(Model, frozen=True, kw_only=True):
-    """What differs between two set-ups. ``matters``: it may explain a difference in time."""
+    """What differs between two set-ups. ``matters``: it may explain a difference in time.
+
+    ``mismatch``: with it the two are not of one workload, and nothing is compared unless that is allowed.
+    """
 
     what: str
     old: str | None
     new: str | None
     matters: bool
+    mismatch: bool = False
+    reason: Message | None = None
 
 
 class WaterfallPart(Model, frozen=True, kw_only=True):
-    """One part of the difference of the mean steps, ns: by count, and by speed."""
+    """One part of the difference of the mean steps, ns: by count, and by speed, which add up to it.
+
+    ``old_ns``, ``new_ns``: of the mean step; ``old_count``, ``new_count``: per step. ``change``: whether both sides
+    have it; ``instead_of``: keys of the old side that this operator replaces (inferred).
+    """
 
     part: Part
     key: str | None
     delta_ns: int
     count_ns: int
     speed_ns: int
+    old_ns: int = 0
+    new_ns: int = 0
+    old_count: float = 0.0
+    new_count: float = 0.0
+    change: Change = "changed"
+    where: str | None = None
+    torch_op: str | None = None
+    instead_of: tuple[str, ...] = ()
+
+
+class FindingChange(Model, frozen=True, kw_only=True):
+    """A finding that is new, gone, or says something else than before; null where a side has not got it."""
+
+    rule: str
+    rank: int | None
+    change: Change
+    old: Message | None
+    new: Message | None
+    old_severity: str | None = None
+    new_severity: str | None = None
+
+
+class Shift(Model, frozen=True, kw_only=True):
+    """Something measured on both sides: the middle of each side's samples, and the interval of their difference.
+
+    ``unit``: ns, percent, count, cores or MHz. ``interval``: null where there are too few samples. ``samples``: of
+    both sides.
+    """
+
+    what: str
+    unit: str
+    old: float | None
+    new: float | None
+    verdict: Outcome
+    interval: tuple[float, float] | None = None
+    samples: tuple[int, int] = (0, 0)
 
 
 class Comparison(Model, frozen=True, kw_only=True):
     """Everything that is known of a change. ``old`` and ``new`` name the sides; ``unchanged`` rows are not listed.
 
-    ``interval_ns``: of the difference of the steps. ``expected_ns``: what was predicted to be saved per step.
+    ``old_step_ns``, ``new_step_ns`` and ``delta_ns`` are of the mean step, which the ``waterfall`` explains to the ns;
+    ``old_median_ns`` and ``new_median_ns`` of the median one, which ``interval_ns`` is about: of the difference of the
+    steps, found by ``method``, at ``confidence``. ``samples``: steps of both sides. ``expected_ns``: what was
+    predicted to be saved per step. ``parity``: what differs between the set-ups, what may change most first.
+    ``workload``: whether both sides ran the same. ``steps``: steps that only one side has, and other alignment.
     """
 
     old: str
@@ -71,10 +119,19 @@ class Comparison(Model, frozen=True, kw_only=True):
     new_step_ns: int | None = None
     delta_ns: int | None = None
     interval_ns: tuple[int, int] | None = None
+    old_median_ns: int | None = None
+    new_median_ns: int | None = None
+    samples: tuple[int, int] = (0, 0)
+    method: Message | None = None
+    confidence: float | None = None
     expected_ns: tuple[int, int] | None = None
+    workload: Parity = "unknown"
     parity: tuple[Difference, ...] = ()
     waterfall: tuple[WaterfallPart, ...] = ()
     rows: tuple[Compared, ...] = ()
+    shifts: tuple[Shift, ...] = ()
+    findings: tuple[FindingChange, ...] = ()
+    aligned: tuple[Message, ...] = ()
     unchanged: int = 0
     warnings: tuple[Message, ...] = ()
 

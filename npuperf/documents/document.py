@@ -33,7 +33,7 @@ class Document(Model, frozen=True, kw_only=True):
         """The status to leave with: a problem first, then a gate that failed, then one that cannot be judged."""
         if self.problem is not None:
             return self.problem.exit_code
-        found = {gate.status for gate in self.gates}
+        found = {gate.status for gate in self.gates if gate.level == "fail"}
         if "fail" in found:
             return ExitCode.GATE_FAILED
         return ExitCode.GATE_UNKNOWN if "cannot_tell" in found else ExitCode.DONE

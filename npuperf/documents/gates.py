@@ -15,11 +15,14 @@ from typing import Any, Final, Literal
 from msgspec import Struct
 
 from npuperf.documents.base import Model
+from npuperf.documents.comparison import WaterfallPart
 from npuperf.errors import UsageError
 from npuperf.messages import Message, Quantity, chain, ns, number, say, series, share
 from npuperf.units import NS_PER_UNIT
 
 Status = Literal["pass", "fail", "cannot_tell"]
+#: What a gate that fails does: stop the pipeline, or say so.
+Level = Literal["fail", "warn"]
 #: What a metric counts in: percent of the step or window, nanoseconds, or things.
 MetricUnit = Literal["percent", "ns", "count"]
 
@@ -52,7 +55,10 @@ class OverLimit(Model, frozen=True, kw_only=True):
 class Gate(Model, frozen=True, kw_only=True):
     """A condition that a pipeline asked for. ``value``: what was found, ``limit``: what it is held against.
 
-    ``unit`` is that of both: percent, nanoseconds, or things.
+    ``unit`` is that of both: percent, nanoseconds, or things. ``baseline``: the same of the baseline, and
+    ``interval`` by how much the value differs from it, where the gate is relative to one; ``explained_by``: the parts
+    of the waterfall that explain a failure; ``runs``: of the last runs (this one last) whether each failed, where a
+    gate asks for several. ``level``: a gate that only warns never decides the exit status.
     """
 
     expr: str
@@ -62,14 +68,24 @@ class Gate(Model, frozen=True, kw_only=True):
     unit: MetricUnit = "count"
     reason: Message | None = None
     over: tuple[OverLimit, ...] = ()
+    level: Level = "fail"
+    baseline: float | None = None
+    interval: tuple[float, float] | None = None
+    explained_by: tuple[WaterfallPart, ...] = ()
+    runs: tuple[bool, ...] = ()
 
 
 class Measured(Struct, frozen=True):
-    """What a metric found. ``value`` None: it cannot be told, for a ``reason``; ``at_least``: there may be more."""
+    """What a metric found. ``value`` None: it cannot be told, for a ``reason``; ``at_least``: there may be more.
+
+    ``samples``: the value in each step, in order, where it has one in each; ``exact``: a count, which has no noise.
+    """
 
     value: float | None
     reason: Message | None = None
     at_least: bool = False
+    samples: tuple[float, ...] = ()
+    exact: bool = False
 
 
 class Metric(Struct, frozen=True):

@@ -1,0 +1,1 @@
+"""Whether a pipeline is to stop: conditions, locks, and what they are held against."""
