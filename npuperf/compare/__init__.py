@@ -1,1 +1,1 @@
-"""Two measurements of one workload: whether they may be compared, what changed, and whether that is more than chance."""
+"""Two measurements of one workload: may they be compared, what changed, and is that more than chance."""
