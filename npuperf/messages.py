@@ -12,19 +12,37 @@ from gettext import NullTranslations
 from string import Formatter
 from typing import Any, Final, Literal
 
-from npuperf.units import byte_text, count, duration, interval, percent, percents
+from npuperf.units import (
+    byte_text,
+    change,
+    changes,
+    count,
+    duration,
+    interval,
+    percent,
+    percent_change,
+    percent_changes,
+    percents,
+)
 
-Unit = Literal["ns", "share", "bytes", "count", "factor", "number"]
+Unit = Literal["ns", "ns_change", "share", "share_change", "bytes", "count", "factor", "number"]
 
 _FORMAT: Final[dict[Unit, Callable[[float], str]]] = {
     "ns": duration,
+    "ns_change": change,
     "share": percent,
+    "share_change": percent_change,
     "bytes": byte_text,
     "count": lambda value: count(int(value)),
     "factor": lambda value: f"{value:.2f}",
     "number": lambda value: f"{round(value, 2):g}",
 }
-_FORMAT_INTERVAL: Final[dict[Unit, Callable[[float, float], str]]] = {"ns": interval, "share": percents}
+_FORMAT_INTERVAL: Final[dict[Unit, Callable[[float, float], str]]] = {
+    "ns": interval,
+    "ns_change": changes,
+    "share": percents,
+    "share_change": percent_changes,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +142,16 @@ def ns(value: float | None, high: float | None = None) -> Quantity:
 def share(value: float | None, high: float | None = None) -> Quantity:
     """Return a fraction, shown as a percentage, or an interval of fractions."""
     return Quantity(value, "share", high)
+
+
+def ns_change(value: float | None, high: float | None = None) -> Quantity:
+    """Return a difference of times in nanoseconds, shown with its sign, or an interval of them."""
+    return Quantity(value, "ns_change", high)
+
+
+def share_change(value: float | None, high: float | None = None) -> Quantity:
+    """Return a difference as a fraction, shown as a percentage with its sign, or an interval of them."""
+    return Quantity(value, "share_change", high)
 
 
 def size(value: int) -> Quantity:

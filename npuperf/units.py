@@ -44,6 +44,33 @@ def interval(low: float, high: float) -> str:
     return duration(high) if close else f"{duration(low) if low else 0} … {duration(high)}"
 
 
+def change(ns: float | None) -> str:
+    """Render a difference of two times with its sign, e.g. ``+1.20 ms``."""
+    return f"+{duration(ns)}" if ns is not None and ns > 0 else duration(ns)
+
+
+def changes(low: float, high: float) -> str:
+    """Render an interval of differences of times, e.g. ``-0.10 to +1.20 ms``; both ends in one unit."""
+    unit = next((unit for unit in ("s", "ms", "us") if max(abs(low), abs(high)) >= NS_PER_UNIT[unit]), "ns")
+    ends = (_signed(end / NS_PER_UNIT[unit], 0 if unit == "ns" else 2) for end in (low, high))
+    return f"{' to '.join(ends)} {unit}"
+
+
+def _signed(value: float, decimals: int) -> str:
+    """Render a number with its sign; nothing has none."""
+    return f"{value:+,.{decimals}f}".replace(",", " ") if round(value, decimals) else "0"
+
+
+def percent_change(part: float | None) -> str:
+    """Render a relative difference, e.g. ``+4.2 %``."""
+    return "–" if part is None else f"{_signed(100 * part, 1)} %"
+
+
+def percent_changes(low: float, high: float) -> str:
+    """Render an interval of differences in percent, e.g. ``-0.5 to +4.2 %``."""
+    return f"{_signed(100 * low, 1)} to {_signed(100 * high, 1)} %"
+
+
 def spread(low: float, high: float, like: float) -> str:
     """Render two times in the unit that :func:`duration` has for a third, without it."""
     size = next((size for size in (NS_PER_S, NS_PER_MS, NS_PER_US) if abs(like) >= size), 1)
@@ -86,6 +113,7 @@ COLUMN_UNITS: Final[dict[str, tuple[str, Callable[[float], str]]]] = {
     "ms": ("ms", ms),
     "duration": ("", ms),
     "us": ("µs", lambda value: grouped(value / NS_PER_US, 3)),
+    "us_change": ("µs", lambda value: _signed(value / NS_PER_US, 3)),
     "core_ms": ("core·ms", ms),
     "percent": ("%", lambda value: f"{100 * value:.1f}"),
     "share": ("", lambda value: f"{100 * value:.1f}"),  # of what: the header says it

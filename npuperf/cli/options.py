@@ -51,7 +51,7 @@ def _known_format(name: str) -> str:
 
 
 FormatOption = Annotated[
-    str, option(OUTPUT, say("text, json, csv or markdown."), "--format", metavar="FORMAT", callback=_known_format)
+    str, option(OUTPUT, say("text, json, csv, markdown or junit."), "--format", metavar="FORMAT", callback=_known_format)
 ]
 TableOption = Annotated[
     str | None, option(OUTPUT, say("Only this table; --table help lists them."), "--table", metavar="NAME")

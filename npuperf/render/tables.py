@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 #: shortened.
 Unit = Literal[
     "text", "word", "message", "id", "count", "ms", "us", "percent", "number", "tenth", "core_ms", "plain", "share",
-    "duration", "bar", "kernel",
+    "duration", "bar", "kernel", "us_change",
 ]  # fmt: skip
 Cell = str | int | float | Message | None
 #: What a row is made of, from the outermost to the innermost: a device and its phase, or an operator alone.
