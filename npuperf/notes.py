@@ -66,15 +66,21 @@ def parse_note(text: str) -> object:
     return without_halves(found) if "\\ud" in text.lower() else found
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
-    """Read a mapping that somebody wrote by hand. Raises InputError where there is none, or something is not plain."""
+def read_yaml(path: Path, *, most: int = _MOST_YAML) -> dict[str, Any]:
+    """Read a mapping of at most so many bytes, which people may have edited.
+
+    Raises InputError where there is none, or something is not plain.
+    """
     import yaml
 
     try:
-        text = _bytes(path, _MOST_YAML).decode("utf-8-sig")
-        _check_events(path, yaml.parse(text, Loader=yaml.SafeLoader))
-        _check_values(path, yaml.SafeLoader(""), yaml.compose(text, Loader=yaml.SafeLoader))
-        found = yaml.safe_load(text)
+        text = _bytes(path, most).decode("utf-8-sig")
+        loader: Any = yaml.SafeLoader
+        if len(text) > _MOST_YAML:  # nobody waits for a small one; libyaml is ten times as fast, where it is there
+            loader = getattr(yaml, "CSafeLoader", loader)
+        _check_events(path, yaml.parse(text, Loader=loader))
+        _check_values(path, yaml.SafeLoader(""), yaml.compose(text, Loader=loader))
+        found = yaml.load(text, loader)
     except InputError:
         raise
     except (yaml.YAMLError, ValueError, TypeError) as error:  # the latter: a mapping that cannot be a key
