@@ -15,7 +15,7 @@ from npuperf.documents.comparison import Compared, Outcome, outcome
 from npuperf.messages import Message, chain, ns, say, series
 from npuperf.model.groups import distinct
 from npuperf.model.labels import I64, Mask
-from npuperf.model.noise import noise_of
+from npuperf.model.mean_noise import noise_of
 from npuperf.model.tasks import Tasks, Work
 from npuperf.scopes.sequences import launch_blocks, launch_cores
 

@@ -15,7 +15,7 @@ from npuperf.files import shown
 from npuperf.folders import refuse_ways_out
 from npuperf.messages import Message, Parameter, say, series
 from npuperf.model.labels import I64
-from npuperf.model.noise import noise_of
+from npuperf.model.mean_noise import noise_of
 from npuperf.profile.request import ProfileRequest
 from npuperf.profile.run import run_and_keep
 from npuperf.readers.recording import Recording
