@@ -60,6 +60,8 @@ class Thresholds:
     enough_data: float
     recording_cost_share: float
     compile_call_ns: int
+    compare_ratio: float
+    compare_floor_ns: int
 
     def as_dict(self) -> dict[str, float]:
         """Return all of them, by name."""
