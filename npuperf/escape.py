@@ -23,6 +23,10 @@ _HIDDEN_IN_JSON: Final = re.compile(f"[{_BEYOND_ASCII}]")
 _SEEN_IN_JSON: Final = bytes(range(0x7F))  # with the ends of its lines; in its strings, encoders spell them out
 _HALVES: Final = re.compile("[\ud800-\udfff]")
 _SPELLED: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+#: What XML takes for markup, and two signs that Unicode keeps free, which it must not have.
+_IN_XML: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"}
+_UNFIT_FOR_XML: Final = re.compile('[&<>"\ufffe\uffff]')
+_FREE: Final = re.compile("[\ufffe\uffff]")
 #: Bytes of a path that are no UTF-8, as Python keeps them.
 _BYTES: Final = range(0xDC80, 0xDD00)
 
@@ -80,6 +84,22 @@ def for_json(json: bytes) -> str:
         return text  # without a look at each of millions of characters
     lines = text.split("\n")  # of which few have anything to be spelled; a search through all would take longer
     return "\n".join(line if line.isprintable() else _HIDDEN_IN_JSON.sub(_as_json, line) for line in lines)
+
+
+def for_xml(text: str) -> str:
+    """Return a line as text or an attribute of XML 1.0, which has no sign for what it spells out."""
+    return _UNFIT_FOR_XML.sub(lambda sign: _IN_XML.get(sign[0]) or _spelled(sign), for_screen(text))
+
+
+def for_yaml(text: str) -> str:
+    """Return a text as a string of YAML, in quotes and in one line, that is read as the same text."""
+    quoted = without_halves(text).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{for_yaml_comment(quoted)}"'
+
+
+def for_yaml_comment(text: str) -> str:
+    """Return a text to stand behind a # in YAML: two signs that Unicode keeps free YAML must not have."""
+    return _FREE.sub(_spelled, visible(text))
 
 
 def without_halves(value: Any) -> Any:

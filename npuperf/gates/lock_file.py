@@ -1,0 +1,195 @@
+"""Locks: exact counts per step that a run has to keep, whatever machine it runs on and however fast that is.
+
+Counts have no noise. What changed is accepted by writing the lock anew, in the commit that explains it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, get_args
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from npuperf.documents.analysis import Result
+from npuperf.documents.digest import CountKind, Digest
+from npuperf.errors import InputError, UsageError
+from npuperf.escape import without_halves
+from npuperf.files import shown, write_atomically
+from npuperf.gates.lock_text import (
+    MOST_BYTES,
+    Locked,
+    LockedCount,
+    accepts,
+    is_lock,
+    read_lock,
+    spans_of,
+    text_of,
+)
+from npuperf.messages import Message, say, size
+
+#: What makes another set-up: why counts differ, more often than not.
+SETUP: Final = ("soc", "cann", "torch", "torch_npu", "level", "world_size")
+
+
+class Values(Struct, frozen=True):
+    """The different values of a count in this run, in order; ``bytes`` None: nothing tells."""
+
+    count: tuple[int, ...] = (0,)
+    bytes: tuple[int, ...] | None = (0,)
+
+    @property
+    def locked(self) -> LockedCount:
+        """The lock that holds exactly these."""
+        return LockedCount(spans_of(self.count), None if self.bytes is None else spans_of(self.bytes))
+
+
+Counts = dict[CountKind, dict[str, Values]]
+
+
+def lock_text(result: Result) -> str:
+    """Return the lock of a run. Raises InputError where nothing was counted, or too much for a file."""
+    return _written(result, _lock_of(result))
+
+
+def write_lock(result: Result, path: Path, *, force: bool = False, update: bool = False) -> None:
+    """Lock a run. With ``update``, in a lock that there is, only the lines that this run contradicts change.
+
+    Raises UsageError where there is a file already, or none to update, InputError where it is no lock or nothing was
+    counted, and where it cannot be written.
+    """
+    check_target(path, force=force, update=update)
+    locked = _lock_of(result)
+    if update:
+        locked = _updated(path, result, locked)
+    write_atomically(path, _written(result, locked))
+
+
+def check_target(path: Path, *, force: bool = False, update: bool = False) -> None:
+    """Raise UsageError or InputError where a lock could not be written: before the work that it takes."""
+    name = shown(path)
+    if path.is_dir():
+        raise UsageError(say("{path}: a folder, and a lock is a file", path=name))
+    if update:
+        if not path.exists():
+            hint = say("--lock {path} makes one", path=name)
+            raise UsageError(say("--update-lock {path}: no such file", path=name), hint=hint)
+        if not is_lock(path):
+            raise InputError(say("{path}: no lock of npuperf; it is not overwritten", path=name))
+    elif path.is_file() and not force:
+        hint = say("--update-lock {path} accepts what changed; --force writes it anew", path=name)
+        raise UsageError(say("--lock {path}: the file exists", path=name), hint=hint)
+
+
+def _lock_of(result: Result) -> Locked:
+    digest = result.digest
+    found = {} if digest is None else counted(digest)
+    if digest is None or not any(found.values()):
+        what = say("{path}: nothing was counted, and a lock with nothing in it holds nothing", path=result.input.path)
+        raise InputError(what, hint=say("record the run with npuperf profile"))
+    counts = {kind: {key: of.locked for key, of in values.items()} for kind, values in found.items()}
+    return Locked(setup_of(result), digest.devices, bool(digest.steps), digest.keyed_by, lost_rows(result), counts)
+
+
+def setup_of(result: Result) -> dict[str, str]:
+    """Return what the run was made with, as far as it is known."""
+    workload = result.workload
+    if workload is None:
+        return {}
+    known = {name: getattr(workload, name) for name in SETUP}
+    return {name: str(value) for name, value in known.items() if value is not None}
+
+
+def lost_rows(result: Result) -> int:
+    """Return how many rows of the run could not be used."""
+    return sum(lost.rows for lost in result.input.lost)
+
+
+def counted(digest: Digest) -> Counts:
+    """Return the values of every count; kinds of which there was nothing are there, kinds that are not told are not."""
+    sums: dict[tuple[CountKind, str], tuple[list[int], list[int] | None]] = {}
+    for count in digest.counts:
+        name = count.kind, without_halves(count.key)
+        before = sums.get(name)
+        if before is None:
+            sums[name] = count.count, count.bytes
+        else:
+            sums[name] = _sum(before[0], count.count), _sum_or_none(before[1], count.bytes)
+    told: Counts = {kind: {} for kind in get_args(CountKind) if kind not in digest.uncounted}
+    for (kind, key), (counts, moved) in sums.items():
+        if kind in told and any(counts):
+            told[kind][key] = Values(_different(counts), None if moved is None else _different(moved))
+    return told
+
+
+def _sum(one: list[int], other: list[int]) -> list[int]:
+    return [a + b for a, b in zip(one, other, strict=True)]
+
+
+def _sum_or_none(one: list[int] | None, other: list[int] | None) -> list[int] | None:
+    return None if one is None or other is None else _sum(one, other)
+
+
+def _different(values: list[int]) -> tuple[int, ...]:
+    return tuple(sorted(set(values)))
+
+
+def _written(result: Result, locked: Locked) -> str:
+    digest = result.digest
+    places = {} if digest is None else {(c.kind, c.key): c.where for c in digest.counts if c.where is not None}
+    text = text_of(locked, places)
+    length = len(text.encode())
+    if length > MOST_BYTES:
+        what = say("{path}: its lock would have {size}, more than {most}",
+                   path=result.input.path, size=size(length), most=size(MOST_BYTES))  # fmt: skip
+        raise InputError(what, hint=say("lock one rank: --rank 0"))
+    return text
+
+
+def _updated(path: Path, result: Result, new: Locked) -> Locked:
+    """Return a new lock with what the old one says of counts that it accepts, and of kinds that this run lacks.
+
+    What cannot be read, or compared with this run, is left behind.
+    """
+    try:
+        old = read_lock(path)
+    except InputError:  # marks of a merge, most likely
+        return new
+    if result.digest is None or incomparable(old, result.digest) is not None:
+        return new
+    found = counted(result.digest)
+    counts: dict[CountKind, dict[str, LockedCount]] = {}
+    for kind in {**old.counts, **new.counts}:
+        before, now = old.counts.get(kind, {}), found.get(kind)
+        counts[kind] = before if now is None else _merged(before, now)
+    return replace(new, counts=counts)
+
+
+def _merged(before: dict[str, LockedCount], now: dict[str, Values]) -> dict[str, LockedCount]:
+    kept = {key: old for key, old in before.items() if not any(differs(old, now.get(key, Values())))}
+    return {**{key: values.locked for key, values in now.items()}, **kept}
+
+
+def differs(old: LockedCount, new: Values) -> tuple[bool, bool]:
+    """Tell whether the number of times is another one, and the number of bytes."""
+    moved = old.bytes is not None and new.bytes is not None and not accepts(old.bytes, new.bytes)
+    return not accepts(old.count, new.count), moved
+
+
+def incomparable(locked: Locked, digest: Digest | None) -> Message | None:
+    """Say why a run cannot be held against a lock, if so."""
+    if not any(locked.counts.values()):
+        return say("the lock has nothing in it")
+    if digest is None or not any(counted(digest).values()):
+        return say("nothing was counted in this run; record it with npuperf profile")
+    if digest.devices != locked.devices:
+        return say("devices: {new}, locked: {old}; choose the same ranks, or lock this run anew",
+                   old=locked.devices, new=digest.devices)  # fmt: skip
+    if bool(digest.steps) != locked.per_step:
+        if locked.per_step:
+            return say("the lock counts per step, and this run has no whole step")
+        return say("the lock counts a whole run without steps, and this run has steps; lock it anew")
+    if digest.keyed_by != locked.keyed_by:
+        return say("the lock tells operators apart by {old}, and this run by {new}; lock it anew",
+                   old=locked.keyed_by, new=digest.keyed_by)  # fmt: skip
+    return None
