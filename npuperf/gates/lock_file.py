@@ -93,10 +93,7 @@ def _lock_of(result: Result) -> Locked:
 
 def setup_of(result: Result) -> dict[str, str]:
     """Return what the run was made with, as far as it is known."""
-    workload = result.workload
-    if workload is None:
-        return {}
-    known = {name: getattr(workload, name) for name in SETUP}
+    known = {name: getattr(result.workload, name) for name in SETUP}
     return {name: str(value) for name, value in known.items() if value is not None}
 
 
