@@ -1,0 +1,157 @@
+"""How often two sides of the same steps are told apart all the same, and how large a change must be to be found.
+
+    python benchmarks/false_alarms.py [--pairs N] [--seed N]
+
+Steps are drawn from one distribution for both sides: with and without autocorrelation, in shapes that real steps
+have, in runs that differ or do not. Every line says in how many of a hundred pairs the new side is called worse
+(neither ratio nor floor helps), how many times the steps' spread the middle half-width of the interval is, and how
+large a shift of the new side must be, in the same unit, to be called worse in nine of ten pairs. With --update-docs
+the table of docs/accuracy.md is written anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from figures import filled
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from npuperf.compare.noise import judge_shift
+from npuperf.compare.shift import shift_interval
+
+Steps = np.ndarray
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "accuracy.md"
+SIZES = (5, 6, 8, 10, 20, 50)
+ALIKE = (0.0, 0.6)
+
+
+def alike(luck: np.random.Generator, n: int, phi: float) -> Steps:
+    """Return n normal values whose neighbours correlate by ``phi`` (AR(1)), of variance one from the first on."""
+    fresh = luck.standard_normal(n)
+    values = [fresh[0]]
+    for new in fresh[1:] * np.sqrt(1 - phi**2):
+        values.append(phi * values[-1] + new)
+    return np.array(values)
+
+
+def normal(luck: np.random.Generator, n: int, phi: float) -> Steps:
+    """Steps as textbooks have them."""
+    return alike(luck, n, phi)
+
+
+def skewed(luck: np.random.Generator, n: int, phi: float) -> Steps:
+    """Log-normal: never much faster, sometimes slower."""
+    return np.exp(0.8 * alike(luck, n, phi))
+
+
+def slow_now_and_then(luck: np.random.Generator, n: int, phi: float) -> Steps:
+    """One step in ten is slower by ten times the spread, on average."""
+    return alike(luck, n, phi) + (luck.random(n) < 0.1) * luck.exponential(10, n)
+
+
+def two_speeds(luck: np.random.Generator, n: int, phi: float) -> Steps:
+    """Steps have one of two speeds, and keep it for a while where ``phi`` is not zero."""
+    return 5.0 * (alike(luck, n, phi) > 0.3) + 0.3 * luck.standard_normal(n)
+
+
+def warming_up(luck: np.random.Generator, n: int, phi: float) -> Steps:
+    """The first steps are slower on both sides."""
+    return alike(luck, n, phi) + 3 * np.exp(-np.arange(n) / 2)
+
+
+SHAPES: dict[str, Callable[[np.random.Generator, int, float], Steps]] = {
+    "normal": normal,
+    "skewed": skewed,
+    "one step in ten is slow": slow_now_and_then,
+    "two speeds": two_speeds,
+    "warming up": warming_up,
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """What both sides are drawn from: ``runs`` of ``steps`` each, which differ by ``apart`` times the steps' spread."""
+
+    shape: str
+    steps: int
+    phi: float
+    runs: int = 1
+    apart: float = 0.0
+
+    def side(self, luck: np.random.Generator) -> list[Steps]:
+        """Return one side's runs."""
+        draw = SHAPES[self.shape]
+        return [draw(luck, self.steps, self.phi) + self.apart * luck.standard_normal() for _ in range(self.runs)]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A case measured: false alarms as a share of pairs, the rest as multiples of the steps' spread."""
+
+    case: Case
+    alarms: float
+    half_width: float
+    found: float
+
+
+def measure(case: Case, pairs: int, seed: int) -> Row:
+    """Compare so many pairs of sides that do not differ."""
+    luck = np.random.default_rng([seed, case.steps, case.runs, list(SHAPES).index(case.shape), int(10 * case.phi)])
+    alarms, halves, needed = 0, [], []
+    for _ in range(pairs):
+        old, new = case.side(luck), case.side(luck)
+        alarms += judge_shift(old, new).verdict == "worse"
+        interval = shift_interval(old, new)
+        halves.append((interval.high - interval.low) / 2)
+        needed.append(-interval.low)
+    spread = float(np.std(SHAPES[case.shape](luck, 20_000, case.phi)))
+    return Row(case, alarms / pairs, float(np.median(halves)) / spread, float(np.quantile(needed, 0.9)) / spread)
+
+
+def cases() -> Iterator[Case]:
+    """Yield all cases."""
+    for shape in SHAPES:
+        for steps in SIZES:
+            for phi in ALIKE:
+                yield Case(shape, steps, phi)
+    for runs in (2, 3, 5):
+        for apart in (0.0, 1.0):
+            for phi in ALIKE:
+                yield Case("normal", 8, phi, runs, apart)
+
+
+def table(rows: list[Row]) -> str:
+    """Return the table of docs/accuracy.md."""
+    lines = [
+        "| steps | autocorrelation | runs a side | steps a run | called worse | interval ± | found |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        case = row.case
+        shape = case.shape if case.runs == 1 else f"{case.shape}, runs {'differ' if case.apart else 'are alike'}"
+        what = f"{shape} | {case.phi:.1f} | {case.runs} | {case.steps}"
+        lines.append(f"| {what} | {100 * row.alarms:.2f} % | {row.half_width:.1f} σ | {row.found:.1f} σ |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Measure everything, print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=4000)
+    parser.add_argument("--seed", type=int, default=18)
+    parser.add_argument("--update-docs", action="store_true")
+    asked = parser.parse_args()
+    found = table([measure(case, asked.pairs, asked.seed) for case in cases()])
+    print(found)
+    if asked.update_docs:
+        PAGE.write_text(filled(PAGE.read_text("utf-8"), "false-alarms", found), "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
