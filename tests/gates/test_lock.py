@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from npuperf.documents.analysis import Input, Lost, Result, Verdict
 from npuperf.documents.base import Tool
-from npuperf.documents.digest import Count, CountKind, Digest
+from npuperf.documents.digest import Count, CountKind, Digest, KeyedBy
 from npuperf.documents.gates import Gate
 from npuperf.documents.workload import Workload
 from npuperf.errors import InputError, UsageError
@@ -37,6 +37,7 @@ def run_of(
     devices: int = 1,
     steps: list[int] | None = None,
     lost: int = 0,
+    keyed_by: KeyedBy = "shapes",
 ) -> Result:
     """A result that has counted this."""
     steps = STEPS if steps is None else steps
@@ -49,6 +50,7 @@ def run_of(
         parts=[],
         types=[],
         counts=list(counts),
+        keyed_by=keyed_by,
         uncounted=list(uncounted),
     )
     rows = [Lost(file="trace_view.json", rows=lost, reason=say("broken"))] if lost else []
@@ -189,7 +191,7 @@ def test_nothing_in_the_lock_or_in_the_run_never_passes(tmp_path: Path) -> None:
     [
         (run_of(MATMUL, devices=2), "devices: 2, locked: 1"),
         (run_of(launch("Add", 1), steps=[]), "no whole step"),
-        (replace(RUN, digest=replace(RUN.digest, keyed_by="type")), "by shapes, and this run by type"),
+        (run_of(MATMUL, keyed_by="type"), "by shapes, and this run by type"),
     ],
 )
 def test_what_cannot_be_compared_is_not_judged(tmp_path: Path, other: Result, why: str) -> None:
