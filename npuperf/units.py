@@ -107,13 +107,20 @@ def ms(ns: float) -> str:
     return grouped(ns / NS_PER_MS, 3)
 
 
+def us_change(ns: float) -> str:
+    """Render a difference of times as microseconds with its sign, to the nanosecond."""
+    return f"{'+' if ns > 0 else ''}{grouped(ns / NS_PER_US, 3)}"
+
+
 #: Units of whole columns: the sign for their header, and how a cell is shown below it.
 COLUMN_UNITS: Final[dict[str, tuple[str, Callable[[float], str]]]] = {
     "count": ("", lambda value: count(int(value))),
     "ms": ("ms", ms),
     "duration": ("", ms),
     "us": ("µs", lambda value: grouped(value / NS_PER_US, 3)),
-    "us_change": ("µs", lambda value: _signed(value / NS_PER_US, 3)),
+    "bare_us": ("", lambda value: grouped(value / NS_PER_US, 3)),  # where the title says it
+    "us_change": ("µs", us_change),
+    "bare_us_change": ("", us_change),
     "core_ms": ("core·ms", ms),
     "percent": ("%", lambda value: f"{100 * value:.1f}"),
     "share": ("", lambda value: f"{100 * value:.1f}"),  # of what: the header says it

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
+import comparisons
 from clusters import finding, large_job, pipeline_job, result_of
 from msgspec.structs import replace
 
@@ -177,6 +178,11 @@ def result(name: str = "transformer_ascend_pt") -> Result:
     return replace(found, input=replace(found.input, files=sorted(found.input.files)))  # read side by side
 
 
+def compared() -> Result:
+    """An analysis that was held against a baseline and gates."""
+    return replace(result(), comparison=comparisons.WORSE, gates=comparisons.GATES)
+
+
 def documents() -> dict[str, Document]:
     """One or two of every kind."""
     return {
@@ -184,6 +190,7 @@ def documents() -> dict[str, Document]:
         "micro_batch": result("micro_batch_ascend_pt"),
         "job": result_of(pipeline_job(), findings=[finding("ai_cpu", 0)]),
         "large_job": result_of(large_job(128), findings=[finding("ai_cpu", r) for r in range(9)], warnings=5),
+        "compared": compared(),
         "tuning": TUNING,
         "failed_tuning": Tuning(
             mode=None,

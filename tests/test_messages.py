@@ -152,7 +152,7 @@ def made_up_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A language in one file."""
     catalogue = gathering.catalogue()
     catalogue.locale = "en"  # whose plural forms it has
-    for made in ("specimens.py", "clusters.py"):
+    for made in ("specimens.py", "clusters.py", "comparisons.py"):
         for _, sentence, _, _ in extract_from_file("python", ROOT / "tests" / made, gathering.KEYWORDS):
             catalogue.add(sentence)
     for message in catalogue:
@@ -183,7 +183,7 @@ def test_no_sentence_escapes_a_language(made_up_language: str) -> None:
 
 def views(document: Document) -> Iterator[tuple[str, View]]:
     """Yield what people read: everything, one screen, and every table alone."""
-    assert set(FORMATS) == {"text", "json", "csv", "markdown"}  # JSON and CSV are English whatever the language
+    assert set(FORMATS) == {"text", "json", "csv", "markdown", "junit"}  # JSON and CSV are English in any language
     for form in ("text", "markdown", "notes"):
         for full in (False, True):
             yield form, View(full=full, language="xx", width=1000)

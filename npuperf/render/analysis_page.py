@@ -12,7 +12,7 @@ from npuperf.documents.analysis import Clock, Device, Finding, Partition, Result
 from npuperf.documents.cluster import Cluster
 from npuperf.messages import NOTHING, Message, chain, ns, say, say_n, series, share
 from npuperf.render import View
-from npuperf.render.analysis_tables import LONG, TABLES
+from npuperf.render.analysis_tables import LONG, TABLES, TOLD
 from npuperf.render.cluster_words import (
     clocks_line,
     job_line,
@@ -40,11 +40,20 @@ from npuperf.render.words import (
     verdict_of,
 )  # fmt: skip
 
-_ELSEWHERE: Final = ("findings", "devices", *LONG)
+_ELSEWHERE: Final = ("findings", "devices", *LONG, *TOLD)
 
 
 def page(result: Result, view: View) -> Page:
-    """Return everything that an analysis says."""
+    """Return everything that an analysis says; unless all is wanted, what a pipeline asked of it alone."""
+    if result.comparison is None and not result.gates:
+        return whole_page(result, view)
+    from npuperf.render.summary_page import summary, with_comparison  # which few ask for
+
+    return with_comparison(result, whole_page(result, view), view) if view.full else summary(result, view)
+
+
+def whole_page(result: Result, view: View) -> Page:
+    """Return everything that an analysis says, whatever it is held against."""
     verdict = Line(verdict_of(result), "bold", BOUND[result.verdict.bound])
     evidence = series(say("{name} {share}", name=k, share=share(v)) for k, v in result.verdict.evidence.items())
     cluster = result.cluster

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from npuperf.documents.analysis import Phase, Result
+from npuperf.documents.gates import Gate
 from npuperf.messages import say
 from npuperf.render.cluster_tables import CLUSTER_TABLES
+from npuperf.render.comparison_tables import COMPARISON_TABLES
 from npuperf.render.tables import Column, Row, Table, each
 from npuperf.units import short_names
 
@@ -308,11 +310,21 @@ def _gates(result: Result) -> Iterator[Row]:
     return ((gate, over) for gate in result.gates for over in gate.over or (None,))
 
 
+def _runs(gate: Gate) -> str | None:
+    return f"{sum(gate.runs)}/{len(gate.runs)}" if gate.runs else None
+
+
 GATES: Final = Table("gates", say("gates"), _gates, (
     Column("expr", say("gate"), weight=0),
     Column("status", say("status"), "word", weight=0),
     Column("value", say("found"), "plain"),
     Column("limit", say("limit"), "plain"),
+    Column("unit", say("unit"), "word", weight=2),
+    Column("baseline", say("baseline"), "plain"),
+    Column("least", say("differs by, min"), "plain", "interval.0"),
+    Column("most", say("differs by, max"), "plain", "interval.1"),
+    Column("runs", say("failed in the last runs"), get=lambda gate, _: _runs(gate)),
+    Column("level", say("level"), "word", quiet=True),
     Column("reason", say("reason"), "message", lambda gate, _: gate.reason),
     Column("rank", say("rank"), "id", quiet=True),
     Column("device", say("device"), "id", quiet=True),
@@ -356,7 +368,9 @@ TABLES: Final = (
     DEVICES, PHASES, TYPICAL, BLAME, DEPENDENCIES, _SYNCS, WHAT_IF, STEPS, _ALONE, OPERATORS, _LONGEST,
     _CORES, _MOST_IDLE, _CORE_TIME, _IDLE_TYPES, _TOGETHER, _PAIRS, _CONTENTION, _CORE_LIMITS, _SUPER_KERNELS,
     SUPER_KERNEL_CHECKS, _COUNTERS, _VENDOR, GATES, _FINDINGS,
-    _HOST_SUMS, _SUGGESTIONS,
+    _HOST_SUMS, _SUGGESTIONS, *COMPARISON_TABLES,
 )
 #: Tables that are shown only when asked for: a row of each would be one per operation and rank, or repeats a file.
 LONG: Final = ("waits", "host_sums")
+#: Tables that are told in other words where a comparison is shown.
+TOLD: Final = tuple(table.name for table in COMPARISON_TABLES)

@@ -11,7 +11,7 @@ from npuperf.documents.analysis import Device, Operator, Partition, Result
 from npuperf.messages import Message, chain, say
 from npuperf.render import View
 from npuperf.render.analysis_page import PARTITION_TABLE, apart_line, check_line, partition_rows
-from npuperf.render.analysis_tables import DEVICES, LONG, OPERATORS, STEPS, TABLES
+from npuperf.render.analysis_tables import DEVICES, LONG, OPERATORS, STEPS, TABLES, TOLD
 from npuperf.render.core_text import core_lines, gate_parts
 from npuperf.render.dependency_text import dependency_lines
 from npuperf.render.finding_text import finding_lines, footer, what_if_lines
@@ -33,6 +33,16 @@ def render_text(result: Result, view: View) -> str:
     """Return the report, or one table of it."""
     if view.table is not None:
         return render_page(result, view)
+    if result.comparison is None:
+        return _report(result, view)
+    from npuperf.render.comparison_text import comparison_screen, full_comparison  # which few ask for
+
+    if view.full:
+        return f"{full_comparison(result, result.comparison, view)}\n{_report(result, view)}"
+    return comparison_screen(result, result.comparison, view)
+
+
+def _report(result: Result, view: View) -> str:
     if result.cluster is None:
         return print_all(_screen(result, view), view)
     from npuperf.render.job_screen import render_job  # much that one device has no use for
@@ -54,8 +64,9 @@ def head(result: Result, steps: Message, view: View) -> Iterator[RenderableType]
     yield _header(result)
     yield line(steps, "bold")
     yield _verdict(result)
-    yield from map(line_text, problem_lines(result))
-    yield from gate_parts(result, view)
+    if result.comparison is None:  # which says it before
+        yield from map(line_text, problem_lines(result))
+        yield from gate_parts(result, view)
 
 
 def devices(result: Result, view: View) -> Iterator[RenderableType]:
@@ -175,7 +186,7 @@ def _compact(table: Table, result: Result, view: View, rows: int) -> Iterator[Re
 def all_tables(result: Result, view: View) -> Iterator[RenderableType]:
     """Yield every table that is not on the screen anyway."""
     alone = len(result.devices) == 1 and result.devices[0].window == result.devices[0].partition
-    shown_before = {"findings", *LONG, *(("devices",) if alone else ())}
+    shown_before = {"findings", *LONG, *TOLD, *(("devices",) if alone else ())}
     for table in TABLES:
         found = fill(table, result, view.top)
         if found.rows and table.name not in shown_before:

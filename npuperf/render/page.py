@@ -6,15 +6,16 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from npuperf.documents.document import Document
 from npuperf.documents.gates import Gate, quantity
 from npuperf.escape import for_screen
-from npuperf.messages import NOTHING, Message, Parameter, chain, say
+from npuperf.messages import NOTHING, Message, Parameter, Quantity, chain, ns_change, number, say, series, share_change
 from npuperf.render import View, nearest
 from npuperf.render.language import lines_of, text
 from npuperf.render.tables import Filled, fill, table_named, tables_of
-from npuperf.render.words import GATE
+from npuperf.render.words import GATE, WARNS
 
 
 class Line(Struct, frozen=True):
@@ -85,10 +86,43 @@ def common(document: Document) -> list[Line]:
 
 
 def gate_line(gate: Gate) -> Line:
-    """Return what a gate found: why it went so, else its value."""
+    """Return what a gate found: why it went so, else its value; of a failure also what explains it."""
     styles = {"pass": "good", "fail": "bad", "cannot_tell": "warning"}
-    condition = say("{condition}: {found}", condition=gate.expr, found=gate.reason or quantity(gate))
-    return Line(say("gate {status}  {condition}", status=GATE[gate.status], condition=condition), styles[gate.status])
+    only_warns = gate.level == "warn" and gate.status == "fail"
+    word, style = (WARNS, "warning") if only_warns else (GATE[gate.status], styles[gate.status])
+    found = held_against(gate) if gate.baseline is not None or gate.runs else gate.reason or quantity(gate)
+    condition = say("{condition}: {found}", condition=gate.expr, found=found)
+    said = say("gate {status}  {condition}", status=word, condition=condition)
+    return Line(chain(said, _why(gate), by="\n  "), style)
+
+
+def held_against(gate: Gate) -> Message:
+    """Say what a gate found beside its baseline, by how much they differ, and how often it failed."""
+    found = say("{value}", value=quantity(gate)) if gate.value is not None else None
+    if found is not None and gate.baseline is not None:
+        found = say("{value}, baseline {baseline}", value=found, baseline=quantity(replace(gate, value=gate.baseline)))
+    apart = say("it differs by {interval}", interval=_apart(gate)) if gate.interval is not None else None
+    runs = None
+    if gate.runs:
+        runs = say("it held in {failed} of the last {runs} runs", failed=sum(gate.runs), runs=len(gate.runs))
+    return chain(found, apart, gate.reason, runs)
+
+
+def _apart(gate: Gate) -> Message | Quantity:
+    """Return by how much a gate's value differs from the baseline's, to be shown."""
+    low, high = gate.interval or (0.0, 0.0)
+    if gate.unit == "count":
+        return say("{low} to {high}", low=number(low), high=number(high))
+    return ns_change(low, high) if gate.unit == "ns" else share_change(low / 100, high / 100)
+
+
+def _why(gate: Gate) -> Message | None:
+    """Say which parts of a step explain that a gate failed."""
+    if not gate.explained_by:
+        return None
+    from npuperf.render.comparison_words import part_line  # of no use to who compares nothing
+
+    return say("explained by {parts}", parts=series((part_line(part) for part in gate.explained_by), "; "))
 
 
 def problem_lines(document: Document) -> list[Line]:

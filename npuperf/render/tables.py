@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 Unit = Literal[
     "text", "word", "message", "id", "count", "ms", "us", "percent", "number", "tenth", "core_ms", "plain", "share",
     "duration", "bar", "kernel", "us_change",
+    "bare_us", "bare_us_change",
 ]  # fmt: skip
 Cell = str | int | float | Message | None
 #: What a row is made of, from the outermost to the innermost: a device and its phase, or an operator alone.
@@ -40,7 +41,8 @@ class Column(Struct, frozen=True):
     ``get`` is a function of the row's parts, or the path of an attribute, without which it is ``key``: of the row's
     innermost part that has it. Where there is too little room, columns of the greatest ``weight`` are left out first;
     those of weight 0 stay. A ``quiet`` column is shown only if its cells differ. ``brief``: what people see in place of
-    a cell that is too long.
+    a cell that is too long. ``least``: words are not squeezed into
+    less than this, unless it is more than a third of the room.
     """
 
     key: str
@@ -50,6 +52,7 @@ class Column(Struct, frozen=True):
     weight: int = 1
     quiet: bool = False
     brief: Callable[..., Cell] | None = None
+    least: int = 0
 
     @property
     def title(self) -> str:
@@ -133,7 +136,7 @@ def _word(value: str) -> str:
 class Table(Struct, frozen=True):
     """Columns, and how their rows are found in a document. ``name`` is what ``--table`` takes.
 
-    ``usual``: the table that CSV shows unless told otherwise.
+    ``usual``: the table that CSV shows unless told otherwise; ``counted``: its title says how many rows there are.
     """
 
     name: str
@@ -141,6 +144,7 @@ class Table(Struct, frozen=True):
     rows: Callable[[Any], Iterable[Row]]
     columns: tuple[Column, ...]
     usual: bool = False
+    counted: bool = True
 
     def only(self, *columns: str | Column) -> Table:
         """Return the table with some of its columns, by key, and others of its rows' parts."""
@@ -166,6 +170,8 @@ class Filled(Struct, frozen=True):
     @property
     def title(self) -> str:
         """The table's title, and how much of it there is."""
+        if not self.table.counted:
+            return text(self.table.title)
         return f"{text(self.table.title)} ({how_many(len(self.rows), self.total)})"
 
     def without_empty(self) -> Filled:

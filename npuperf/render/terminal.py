@@ -29,7 +29,7 @@ _WORD_STYLES: Final = {
     **BOUNDS, "high": "red", "medium": "yellow", "low": "dim", "pass": "green", "fail": "bold red",
     "cannot_tell": "yellow", "better": "green", "worse": "red",
 }  # fmt: skip
-_LINE_STYLES: Final = {"good": "green", "bad": "bold red", "warning": "yellow"}
+LINE_STYLES: Final = {"good": "green", "bad": "bold red", "warning": "yellow"}
 _GAP: Final = 2
 #: Into less than this no sentence, no key and no other text is squeezed.
 _SENTENCE, _KEY, _TEXT = 28, 32, 16
@@ -83,9 +83,10 @@ def line_text(of: Line) -> RenderableType:
     """Return a page's line in its style."""
     if of.style == "code":
         return _code_line(text(of.content))
-    style = _LINE_STYLES.get(of.style, of.style)
+    style = LINE_STYLES.get(of.style, of.style)
     if of.label is None:
-        return Group(*(Text(said, style) for said in lines_of(of.content)))
+        first, *more = lines_of(of.content)
+        return Group(Text(first, style), *(indented(Text(said.lstrip(), style)) for said in more))
     return Text.assemble((text(of.label), style or "bold"), f"  {text(of.content)}")
 
 
@@ -214,7 +215,7 @@ class Fitted:
         """Return the columns shown, and how wide they are."""
         columns = [(column, [row[i] for row in self.cells]) for i, column in enumerate(self.columns)]
         widest = [max(map(cell_len, [*cells, column.title])) for column, cells in columns]
-        least = [self._least(column, cells) for column, cells in columns]
+        least = [self._least(column, cells, room // 3) for column, cells in columns]
         shown: list[int] = []
         for i in sorted(range(len(least)), key=lambda i: (self.columns[i].weight, i)):
             if sum(least[k] + _GAP for k in shown) + least[i] > room and shown:
@@ -227,14 +228,14 @@ class Fitted:
             rest -= more
         return {i: min(least[i], room) for i in sorted(shown)}
 
-    def _least(self, column: Column, cells: list[str]) -> int:
+    def _least(self, column: Column, cells: list[str], third: int) -> int:
         """Return the least width of a column: numbers stay whole, words and headers may wrap."""
         words = max(map(cell_len, column.title.split()), default=0)
         longest = max(map(cell_len, cells), default=0)
         if not column.written:
             return max(words, longest)
         wrapped = _SENTENCE if column.unit == "message" else _TEXT if column.weight else _KEY
-        return max(words, min(longest, _TEXT if self.one_line else wrapped))
+        return max(words, min(longest, max(_TEXT if self.one_line else wrapped, min(column.least, third))))
 
 
 def _says_something(column: Column, rows: list[list[Cell]], i: int) -> bool:

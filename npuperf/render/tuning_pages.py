@@ -25,6 +25,7 @@ from npuperf.render import View
 from npuperf.render.page import Line, Page, common, gate_line, problem_lines, warnings
 from npuperf.render.tables import fill
 from npuperf.render.tuning_tables import BANK, ENTRIES, RESULTS, SAVINGS, TASKS, VERIFIED
+from npuperf.render.words import OUTCOME
 
 _STATUS: Final[dict[Status, tuple[Message, str]]] = {
     "successful": (say("SUCCESSFUL"), "good"),
@@ -36,12 +37,6 @@ _MODES: Final[dict[Mode, Message]] = {
     "op": say("operator tuning"),
     "subgraph": say("subgraph tuning"),
     "mixed": say("subgraph and operator tuning"),
-}
-_VERDICT: Final = {
-    "better": say("BETTER"),
-    "same": say("SAME"),
-    "worse": say("WORSE"),
-    "cannot_tell": say("CANNOT TELL"),
 }
 
 
@@ -107,7 +102,7 @@ def _verified(found: Comparison) -> Line:
         measured = say(
             "measured saving {saved} per step, noise {noise}", saved=ns(step.saved_ns), noise=ns(step.noise_ns)
         )
-    return Line(chain(found.reason, predicted or None, measured), "bold", _VERDICT[found.verdict])
+    return Line(chain(found.reason, predicted or None, measured), "bold", OUTCOME[found.verdict])
 
 
 def _bank_summary(bank: BankDiff) -> Message:

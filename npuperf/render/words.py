@@ -18,6 +18,15 @@ BOUND: Final = {
     "unknown": say("CANNOT TELL"),
 }
 GATE: Final = {"pass": say("PASS"), "fail": say("FAIL"), "cannot_tell": say("CANNOT TELL")}
+#: Of a gate that fails, and only warns.
+WARNS: Final = say("WARN")
+#: Verdicts on a difference.
+OUTCOME: Final = {
+    "better": say("BETTER"),
+    "same": say("SAME"),
+    "worse": say("WORSE"),
+    "cannot_tell": say("CANNOT TELL"),
+}
 
 #: Causes of host wait.
 CAUSE: Final = {
@@ -65,6 +74,7 @@ WORDS: Final = {
         say("rank"), say("stage"), say("link"), say("group"), say("schedule"), say("jitter"),
         say("limit"), say("leading"), say("shared"), say("waiting"),
         say("device"), say("stream"), say("event"), say("copy"), say("launch"), say("switch"),
+        say("different"), say("percent"), say("count"), say("cores"),
     )
 }  # fmt: skip
 

@@ -25,6 +25,8 @@ SCREENS = {
     "job": View(width=80),
     "job-full": View(width=100, full=True),
     "large_job": View(width=80),
+    "compared": View(width=80),
+    "compared-full": View(width=120, full=True),
     "tuning": View(width=100),
     "failed_tuning": View(width=80),
     "bank_changes": View(width=80),
@@ -35,7 +37,7 @@ SCREENS = {
     "recorded": View(width=80),
     "recording_plan": View(width=80),
 }
-PAGES = ("transformer", "job", "tuning", "bank_changes", "recorded")
+PAGES = ("transformer", "job", "compared", "tuning", "bank_changes", "recorded")
 
 
 def compare(name: str, said: str, request: pytest.FixtureRequest) -> None:
