@@ -55,7 +55,8 @@ class WaterfallPart(Model, frozen=True, kw_only=True):
     """One part of the difference of the mean steps, ns: by count, and by speed, which add up to it.
 
     ``old_ns``, ``new_ns``: of the mean step; ``old_count``, ``new_count``: per step. ``change``: whether both sides
-    have it; ``instead_of``: keys of the old side that this operator replaces (inferred).
+    have it; ``instead_of``: keys of the old side that this operator replaces (inferred), ``replaced_by``: those of
+    the new side that the row holds then: with the sides exchanged the two change places.
     """
 
     part: Part
@@ -71,6 +72,7 @@ class WaterfallPart(Model, frozen=True, kw_only=True):
     where: str | None = None
     torch_op: str | None = None
     instead_of: tuple[str, ...] = ()
+    replaced_by: tuple[str, ...] = ()
 
 
 class FindingChange(Model, frozen=True, kw_only=True):

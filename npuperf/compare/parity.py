@@ -1,0 +1,266 @@
+"""Whether two sides were set up alike: what differs, in the order of what it may change, and what may not be compared.
+
+The AI Core clock and what recording costs come first: they make everything slower, whatever the program does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Final
+
+from npuperf.compare.mean_step import Sums, type_of
+from npuperf.documents.analysis import Result
+from npuperf.documents.comparison import Difference, Parity
+from npuperf.documents.workload import Workload
+from npuperf.errors import UsageError
+from npuperf.messages import Message, Parameter, chain, factor, say, share
+from npuperf.model.thresholds import Thresholds
+
+#: Of the clock, relative: sampling it tells no less.
+_CLOCK: Final = 0.01
+#: Of the factor that recording makes a step longer by: measured on few steps, it is no more exact.
+_OVERHEAD: Final = 0.05
+#: Of the launches of the larger side, that both have: below, the sides did not do the same work.
+_IN_COMMON: Final = 0.5
+#: Differences that a sentence names.
+_NAMED: Final = 3
+#: From here on the share of compute time in backward operators makes a run a training.
+_BACKWARD: Final = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side: its runs, of which the first speaks for all, and their sums."""
+
+    runs: Sequence[Result]
+    sums: Sums
+
+    @property
+    def workload(self) -> Workload:
+        """What was run."""
+        return self.runs[0].workload
+
+    @property
+    def kineto(self) -> bool:
+        """Whether it was recorded on a GPU (or CPU) with Kineto."""
+        return self.workload.kineto or self.runs[0].input.kind == "kineto"
+
+
+def differences(old: Side, new: Side, thresholds: Thresholds) -> tuple[Difference, ...]:
+    """Return what differs between the set-ups, what may change most first."""
+    found = [
+        *_clock(old.workload, new.workload),
+        *_recording(old.workload, new.workload, thresholds),
+        *_work(old, new),
+        *_hardware(old, new),
+        *_versions(old.workload, new.workload),
+        *_read(old, new),
+    ]
+    return tuple(found)
+
+
+def alike(old: Side, new: Side, found: Sequence[Difference]) -> Parity:
+    """Tell whether both sides ran the same: by what differs, by their command, or by their launches."""
+    if any(difference.mismatch for difference in found):
+        return "different"
+    if old.workload.command and old.workload.command == new.workload.command:
+        return "same"
+    common = in_common(old, new)
+    return "same" if common is not None and common >= _IN_COMMON else "unknown"
+
+
+def refuse_mismatch(found: Sequence[Difference]) -> None:
+    """Raise UsageError where the sides are not of one workload."""
+    if any(difference.mismatch for difference in found):
+        what = say("the two sides are not of one workload: {differences}", differences=mismatches(found))
+        raise UsageError(what, hint=say("--allow-mismatch compares them all the same, and says so in the verdict"))
+
+
+def mismatches(found: Sequence[Difference]) -> Message:
+    """Say in what the workloads differ."""
+    return chain(*[sentence(d) for d in found if d.mismatch][:_NAMED])
+
+
+def sentence(difference: Difference) -> Message:
+    """Say a difference with both values."""
+    old, new = (_value(side) for side in (difference.old, difference.new))
+    return say("{what}: {old} against {new}", what=difference.what, old=old, new=new)
+
+
+def _value(side: str | None) -> Parameter:
+    return say("not recorded") if side is None else side
+
+
+# --- what is checked before anything is blamed ------------------------------------------------------------------------
+
+
+def _clock(old: Workload, new: Workload) -> Iterator[Difference]:
+    if old.frequency_mhz is None or new.frequency_mhz is None:
+        return
+    pairs = list(zip(old.frequency_mhz, new.frequency_mhz, strict=True))
+    if any(abs(b - a) > _CLOCK * max(a, b) for a, b in pairs):
+        slower = sum(new.frequency_mhz) < sum(old.frequency_mhz)
+        why = (
+            say("the AI Core clock of the new side is lower: every kernel takes longer with it")
+            if slower
+            else say("the AI Core clock of the new side is higher: every kernel gets shorter with it")
+        )
+        yield _differs("AI Core frequency", _range(old.frequency_mhz), _range(new.frequency_mhz), reason=why)
+
+
+def _range(mhz: tuple[int, int]) -> str:
+    return f"{mhz[0]} MHz" if mhz[0] == mhz[1] else f"{mhz[0]}-{mhz[1]} MHz"
+
+
+def _recording(old: Workload, new: Workload, thresholds: Thresholds) -> Iterator[Difference]:
+    a, b = old.recording_overhead, new.recording_overhead
+    if a is None or b is None:
+        costly = next((x for x in (a, b) if x is not None and x - 1 > thresholds.recording_cost_share), None)
+        if costly is not None:
+            why = say("recording made the steps of one side {factor} times as long; of the other that is not known",
+                      factor=factor(costly))  # fmt: skip
+            yield _differs("recording overhead", _times(a), _times(b), reason=why)
+    elif abs(b - a) > _OVERHEAD * min(a, b):
+        why = say("recording made steps {old} and {new} times as long: the host's part of it is not the program's",
+                  old=factor(a), new=factor(b))  # fmt: skip
+        yield _differs("recording overhead", _times(a), _times(b), reason=why)
+
+
+def _times(overhead: float | None) -> str | None:
+    return None if overhead is None else f"{overhead:.2f}"
+
+
+# --- the work ---------------------------------------------------------------------------------------------------------
+
+
+def _work(old: Side, new: Side) -> Iterator[Difference]:
+    a, b = old.workload, new.workload
+    certain = bool(a.command) and a.command == b.command
+    if a.world_size is not None and b.world_size is not None and a.world_size != b.world_size:
+        yield _differs("world size", str(a.world_size), str(b.world_size), mismatch=True)
+    modes = _mode(old), _mode(new)
+    if None not in modes and modes[0] != modes[1]:
+        yield _differs("mode", modes[0], modes[1], mismatch=not certain)
+    common = in_common(old, new)
+    if common is not None and common < _IN_COMMON:
+        why = say("{common} of the launches are the same on both sides", common=share(common))
+        total = _launches(old), _launches(new)
+        yield _differs("launches per step", *total, mismatch=not certain, reason=why)
+    if a.command and b.command and not certain:
+        other = _script(a.command) != _script(b.command)
+        yield _differs("command", " ".join(a.command), " ".join(b.command), mismatch=other and common is None)
+    if (a.groups or b.groups) and set(a.groups) != set(b.groups):
+        texts = (", ".join(f"{g.kind} {g.groups} × {g.ranks}" for g in w.groups) or None for w in (a, b))
+        yield _differs("process groups", *texts)
+
+
+def in_common(old: Side, new: Side) -> float | None:
+    """Return which part of the launches of the larger side both have, by operator; None where that cannot be told."""
+    if old.kineto != new.kineto:
+        return None
+    sides = [_histogram(side.sums) for side in (old, new)]
+    totals = [sum(counts.values()) for counts in sides]
+    if not all(totals):
+        return None
+    return sum(min(n, sides[1].get(key, 0.0)) for key, n in sides[0].items()) / max(totals)
+
+
+def _histogram(sums: Sums) -> dict[str | None, float]:
+    """Return launches per step by operator."""
+    windows = max(sums.windows, 1)
+    return {row[1]: cell.count / windows for row, cell in sums.cells.items() if row[0] == "compute"}
+
+
+def _launches(side: Side) -> str:
+    return f"{sum(_histogram(side.sums).values()):.0f}"
+
+
+def _mode(side: Side) -> str | None:
+    """Tell training from inference by backward operators; None where no operator is named."""
+    compute = [(row[1], cell) for row, cell in side.sums.cells.items() if row[0] == "compute" and row[1]]
+    total = sum(cell.ns for _, cell in compute)
+    if not total:
+        return None
+    backward = sum(cell.ns for key, cell in compute if _is_backward(type_of(key, side.sums.types), cell.torch_op))
+    return "training" if backward > _BACKWARD * total else "inference"
+
+
+def _is_backward(type_: str | None, torch_op: str | None) -> bool:
+    return "Backward" in (torch_op or "") or (type_ or "").endswith(("Grad", "GradV2", "Backward"))
+
+
+def _script(command: Sequence[str]) -> str:
+    """Return the name of the program that a command runs: its first Python file, or else its first word."""
+    names = (PurePosixPath(word).name for word in command)
+    return next((name for name in names if name.endswith(".py")), PurePosixPath(command[0]).name)
+
+
+# --- what it ran on, and how it was read ------------------------------------------------------------------------------
+
+
+def _hardware(old: Side, new: Side) -> Iterator[Difference]:
+    yield from _unequal("SoC", old.workload.soc, new.workload.soc)
+    yield from _unequal("cores", _cores(old), _cores(new))
+    yield from _unequal("devices", str(len(old.runs[0].devices)), str(len(new.runs[0].devices)))
+    if old.kineto != new.kineto:
+        why = say("kernels of a GPU have other names: operators are compared by torch operator, or by what they do")
+        yield _differs("recorded with", _recorder(old), _recorder(new), reason=why)
+    yield from _unequal("profiler level", old.workload.level, new.workload.level)
+    yield from _unlike("profiler options", old.workload.options, new.workload.options)
+    yield from _unlike("environment", old.workload.settings, new.workload.settings)
+
+
+def _cores(side: Side) -> str | None:
+    known = {(d.cores_cube, d.cores_vector) for d in side.runs[0].devices if d.cores_cube or d.cores_vector}
+    return ", ".join(f"{cube or 0} cube + {vector or 0} vector" for cube, vector in sorted(known, key=str)) or None
+
+
+def _recorder(side: Side) -> str:
+    return "Kineto" if side.kineto else "Ascend"
+
+
+def _versions(old: Workload, new: Workload) -> Iterator[Difference]:
+    yield from _unequal("CANN", old.cann, new.cann)
+    yield from _unequal("torch_npu", old.torch_npu, new.torch_npu)
+    yield from _unequal("torch", old.torch, new.torch)
+    yield from _unequal("git commit", old.git_commit, new.git_commit)
+
+
+def _read(old: Side, new: Side) -> Iterator[Difference]:
+    lost = [sum(lost.rows for run in side.runs for lost in run.input.lost) for side in (old, new)]
+    if lost[0] != lost[1]:
+        yield _differs("rows lost in reading", str(lost[0]), str(lost[1]))
+    yield from _unequal("operators told apart by", old.sums.keyed_by, new.sums.keyed_by, matters=False)
+    yield from _unequal("steps", *(_steps(side) for side in (old, new)), matters=False)
+
+
+def _steps(side: Side) -> str | None:
+    digests = [run.digest for run in side.runs if run.digest is not None]
+    return " + ".join(str(len(digest.steps)) for digest in digests) or None
+
+
+def _unequal(what: str, old: str | None, new: str | None, *, matters: bool = True) -> Iterator[Difference]:
+    """Yield a difference where both sides are known."""
+    if old is not None and new is not None and old != new:
+        yield _differs(what, old, new, matters=matters)
+
+
+def _unlike(what: str, old: Sequence[str], new: Sequence[str]) -> Iterator[Difference]:
+    """Yield what only one side has of several settings, where both sides tell any."""
+    if old and new and set(old) != set(new):
+        texts = (", ".join(sorted(set(a) - set(b))) or None for a, b in ((old, new), (new, old)))
+        yield _differs(what, *texts)
+
+
+def _differs(
+    what: str,
+    old: str | None,
+    new: str | None,
+    *,
+    matters: bool = True,
+    mismatch: bool = False,
+    reason: Message | None = None,
+) -> Difference:
+    return Difference(what=what, old=old, new=new, matters=matters, mismatch=mismatch, reason=reason)

@@ -1,0 +1,118 @@
+"""What a comparison says in a sentence: the verdict's reason, and the parts that make it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from npuperf.compare.noise import Judged
+from npuperf.compare.parity import mismatches
+from npuperf.documents.comparison import Difference, WaterfallPart
+from npuperf.documents.digest import Part
+from npuperf.messages import Message, chain, ns, ns_change, say, series, share
+
+#: Parts that a sentence names, and the least share of the difference of such a part.
+_NAMED: Final = 3
+_LEAST: Final = 0.1
+#: What is checked before anything else is blamed.
+FIRST: Final = ("AI Core frequency", "recording overhead")
+
+_PARTS: Final[dict[Part, Message]] = {
+    "compute": say("compute"),
+    "transfer": say("transfer"),
+    "wait": say("waiting for other ranks"),
+    "comm_unknown": say("communication"),
+    "host_wait": say("waiting for the host"),
+    "launch_latency": say("launch latency"),
+    "dependency": say("waiting between streams"),
+    "unattributed": say("unattributed idle time"),
+    "other": say("other tasks"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the sentence is made of: mean and median steps (old, new), ns, and why they differ."""
+
+    means: tuple[int | None, int | None]
+    medians: tuple[int | None, int | None]
+    judged: Judged
+    parity: Sequence[Difference]
+    waterfall: Sequence[WaterfallPart]
+    note: Message | None = None
+
+
+def reason_of(told: Told) -> Message:
+    """Say how the steps differ, what sets the sides apart before anything else, and which parts make the difference."""
+    return chain(_mismatch(told), _first(told), _verdict(told), _parts(told), told.note)
+
+
+def _mismatch(told: Told) -> Message | None:
+    if not any(difference.mismatch for difference in told.parity):
+        return None
+    return say("not of one workload ({differences})", differences=mismatches(told.parity))
+
+
+def _first(told: Told) -> Message | None:
+    """Return what clock and recording have to do with it."""
+    reasons = [d.reason for d in told.parity if d.what in FIRST and d.reason is not None]
+    return chain(*reasons) if reasons else None
+
+
+def _verdict(told: Told) -> Message:
+    judged, (old, new) = told.judged, told.medians
+    if old is None or new is None:
+        return judged.method
+    if judged.verdict in ("worse", "better") and old:
+        how = {
+            "worse": say("the step is {share} longer", share=share((new - old) / old)),
+            "better": say("the step is {share} shorter", share=share((old - new) / old)),
+        }[judged.verdict]
+        return say("{how} ({numbers})", how=how, numbers=_numbers(told))
+    if judged.verdict == "same":
+        return say("the steps are equally long ({numbers})", numbers=_numbers(told))
+    return chain(say("whether the step changed cannot be told ({numbers})", numbers=_numbers(told)), judged.needs)
+
+
+def _numbers(told: Told) -> Message:
+    """Say both medians, and between what their difference lies."""
+    old, new = told.medians
+    both = say("{old} to {new}", old=ns(old), new=ns(new))
+    judged = told.judged
+    if judged.interval is None:
+        return both
+    if judged.confidence is None:
+        return judged.method
+    low, high = judged.interval
+    between = say("{interval} at {confidence}", interval=ns_change(low, high), confidence=share(judged.confidence))
+    return chain(both, between)
+
+
+def _parts(told: Told) -> Message | None:
+    """Name the parts that make most of the difference of the mean steps, where it goes the way of the verdict."""
+    old, new = told.means
+    if old is None or new is None or told.judged.verdict not in ("worse", "better"):
+        return None
+    delta = new - old
+    if (delta > 0) != (told.judged.verdict == "worse"):
+        return say("a few steps of other length make the mean step differ the other way ({change})",
+                   change=ns_change(delta))  # fmt: skip
+    most = [p for p in told.waterfall if p.delta_ns * delta > 0 and abs(p.delta_ns) >= _LEAST * abs(delta)][:_NAMED]
+    return say("of the mean step: {parts}", parts=series(map(part_sentence, most))) if most else None
+
+
+def part_sentence(part: WaterfallPart) -> Message:
+    """Say in a few words what a part changed, and by how much per mean step."""
+    change = ns_change(part.delta_ns)
+    what = _PARTS[part.part] if part.key is None else say("{part} ({key})", part=_PARTS[part.part], key=part.key)
+    if part.part == "compute" and part.key is not None:
+        what = say("{key}", key=part.key)
+    if part.instead_of:
+        old = series(part.instead_of[:_NAMED])
+        return say("{what} instead of {old} {change}", what=what, old=old, change=change)
+    if part.change == "added":
+        return say("{what} is new {change}", what=what, change=change)
+    if part.change == "removed":
+        return say("{what} is gone {change}", what=what, change=change)
+    return say("{what} {change}", what=what, change=change)
