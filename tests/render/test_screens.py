@@ -26,7 +26,6 @@ SCREENS = {
     "job-full": View(width=100, full=True),
     "large_job": View(width=80),
     "compared": View(width=80),
-    "compared-full": View(width=120, full=True),
     "tuning": View(width=100),
     "failed_tuning": View(width=80),
     "bank_changes": View(width=80),
