@@ -50,7 +50,9 @@ def change(ns: float | None) -> str:
 
 
 def changes(low: float, high: float) -> str:
-    """Render an interval of differences of times, e.g. ``-0.10 to +1.20 ms``; both ends in one unit."""
+    """Render an interval of differences of times, e.g. ``-0.10 to +1.20 ms``; of equal ends one."""
+    if low == high:
+        return change(low)
     unit = next((unit for unit in ("s", "ms", "us") if max(abs(low), abs(high)) >= NS_PER_UNIT[unit]), "ns")
     ends = (_signed(end / NS_PER_UNIT[unit], 0 if unit == "ns" else 2) for end in (low, high))
     return f"{' to '.join(ends)} {unit}"

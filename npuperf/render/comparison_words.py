@@ -9,7 +9,20 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from npuperf.documents.comparison import Comparison, Difference, FindingChange, WaterfallPart
-from npuperf.messages import NOTHING, Message, chain, ns, ns_change, number, say, say_n, series, share_change
+from npuperf.messages import (
+    NOTHING,
+    Message,
+    Parameter,
+    Series,
+    chain,
+    ns,
+    ns_change,
+    number,
+    say,
+    say_n,
+    series,
+    share_change,
+)
 from npuperf.render.comparison_tables import CHANGE, PART
 from npuperf.render.language import text
 from npuperf.render.page import Line
@@ -73,7 +86,8 @@ def parity_lines(comparison: Comparison, most: int | None = DIFFERENCES) -> Iter
     notable = [d for d in comparison.parity if d.matters or d.mismatch]
     shown = comparison.parity if most is None else notable[:most]
     for difference in shown:
-        yield Line(_difference(difference), _parity_style(difference))
+        told = most is not None and _holds(comparison.reason, difference.reason)  # the verdict gives the reason
+        yield Line(_difference(difference, told), _parity_style(difference))
     left = len(comparison.parity) - len(shown)
     if not comparison.parity:
         yield Line(_alike(comparison), "dim")
@@ -98,10 +112,21 @@ def _parity_style(difference: Difference) -> str:
     return "bad" if difference.mismatch else "warning" if difference.matters else "dim"
 
 
-def _difference(difference: Difference) -> Message:
+def _difference(difference: Difference, told: bool) -> Message:
     old, new = (say("not recorded") if side is None else side for side in (difference.old, difference.new))
     differs = say("{what}: {old} → {new}", what=difference.what, old=old, new=new)
-    return chain(differs, difference.reason)
+    return chain(differs, None if told else difference.reason)
+
+
+def _holds(message: Parameter, part: Message | None) -> bool:
+    """Tell whether a message is another one, or has it among its parameters."""
+    if part is None:
+        return False
+    if message == part:
+        return True
+    if isinstance(message, Message):
+        return any(_holds(inside, part) for inside in message.parameters.values())
+    return isinstance(message, Series) and any(_holds(inside, part) for inside in message.items)
 
 
 # --- the waterfall ----------------------------------------------------------------------------------------------------
