@@ -1,7 +1,7 @@
 """Close the loop: plant a bottleneck, predict a fix, apply the fix in the simulation, compare.
 
     python benchmarks/accuracy.py            prints a table
-    python benchmarks/accuracy.py --write    writes docs/accuracy.md
+    python benchmarks/accuracy.py --write    writes the first part of docs/accuracy.md
 
 Each scenario of planted.py is simulated, written as a profile, analyzed with every fix as a what-if, and then
 simulated again with the fix applied. The error is that of the window's length, relative to the window before.
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from figures import filled
 from planted import Recording, Scenario, World, run, scenarios, write
 
 from npuperf.analyze.request import AnalyzeRequest
@@ -91,11 +92,11 @@ def main() -> None:
     text = report(measured)
     print(text)
     if options.write:
-        PAGE.write_text(text, "utf-8")
+        PAGE.write_text(filled(PAGE.read_text("utf-8"), "what-ifs", text), "utf-8")
 
 
 def report(measured: list[Measured]) -> str:
-    """Render the page: the distribution of errors, then every comparison."""
+    """Render the part of the page: the distribution of errors, then every comparison."""
     compared = [c for m in measured for c in m.compared if c.predicted is not None]
     errors = np.abs([c.error for c in compared])
     abstained = sum(c.predicted is None for m in measured for c in m.compared)
@@ -125,7 +126,7 @@ def report(measured: list[Measured]) -> str:
             name, bound = m.scenario.name, m.result.verdict.bound
             times = f"{c.before / 1e6:.3f} | {c.after / 1e6:.3f}"
             lines.append(f"| {name} | {bound} | `{c.fix}` | {c.rank} | {times} | {shown} | {error} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":
