@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:  # an answer that is known needs nothing of what works it out
     from npuperf.model.chip import Cores
     from npuperf.scopes.expect import Expectation
     from npuperf.scopes.splits import Split
+
+#: What becomes of a gate that cannot be judged.
+Undecided = Literal["pass", "fail"]
+#: Fields that decide what a result is held against; the analysis itself does not depend on them.
+_HELD_AGAINST: Final = (
+    *("baseline", "allow_mismatch", "baseline_dir", "save_baseline", "fail_on", "gates", "undecided"),
+    *("lock", "update_lock", "check", "junit"),
+)
+#: Fields that ask for more about a profile than a comparison needs of a baseline.
+_OF_ONE_SIDE: Final = ("top", "what_if", "cores_of", "expect", "before", "plog")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,8 +31,15 @@ class AnalyzeRequest:
     :mod:`npuperf.replay.whatif`; ``cores_of`` a split of cores to replay, by stream; ``expect`` limits that kernels
     must obey; ``ranks`` and ``group`` (a kind of process group, or its id) narrow what is told of a job; ``before`` an
     earlier profile of the same program, against which SuperKernels are held, and ``plog`` a folder of CANN's logs;
-    ``rules`` those to ask (all if empty); ``fail_on`` the gates; ``engine``, ``workers`` and
-    ``scheduler`` say where ranks are worked on (:class:`npuperf.parallel.Engine`).
+    ``rules`` those to ask (all if empty); ``engine``, ``workers`` and ``scheduler`` say where ranks are worked on
+    (:class:`npuperf.parallel.Engine`).
+
+    The rest is about what the result is held against: ``baseline`` the sides to compare with (a profile, a result as
+    JSON, or the name of a kept one), also where they are of another workload (``allow_mismatch``); ``baseline_dir``
+    where baselines are kept, and ``save_baseline`` the name to keep this one under; ``fail_on`` the gates, and
+    ``gates`` files or presets of more, ``undecided`` what becomes of those that cannot be judged; ``lock`` and
+    ``update_lock`` where exact counts are written to, ``check`` locks that they must agree with; ``junit`` a file for
+    the gates as JUnit.
     """
 
     path: Path = Path("result")
@@ -41,10 +58,20 @@ class AnalyzeRequest:
     plog: Path | None = None
     thresholds: Mapping[str, float] = field(default_factory=dict)
     rules: tuple[str, ...] = ()
-    fail_on: tuple[str, ...] = ()
     engine: str = "auto"
     workers: int | None = None
     scheduler: str | None = None
+    baseline: tuple[str, ...] = ()
+    allow_mismatch: bool = False
+    baseline_dir: Path | None = None
+    save_baseline: str | None = None
+    fail_on: tuple[str, ...] = ()
+    gates: tuple[str, ...] = ()
+    undecided: Undecided | None = None
+    lock: Path | None = None
+    update_lock: Path | None = None
+    check: tuple[Path, ...] = ()
+    junit: Path | None = None
 
     @property
     def chosen_ranks(self) -> frozenset[int]:
@@ -55,3 +82,18 @@ class AnalyzeRequest:
     def partial(self) -> bool:
         """Tell whether only a part of the path is asked for."""
         return any(value is not None for value in (self.step, self.rank, self.device, self.group)) or bool(self.ranks)
+
+    @property
+    def analysis(self) -> AnalyzeRequest:
+        """The request without what its result is held against: two with the same have the same analysis."""
+        return replace(self, **_usual(_HELD_AGAINST))
+
+    def of_baseline(self, path: Path) -> AnalyzeRequest:
+        """Ask the same of a profile that the result is compared with, as far as a comparison needs it."""
+        return replace(self.analysis, path=path, **_usual(_OF_ONE_SIDE))
+
+
+def _usual(names: tuple[str, ...]) -> dict[str, Any]:
+    """Return the defaults of fields."""
+    usual = AnalyzeRequest()
+    return {name: getattr(usual, name) for name in names}

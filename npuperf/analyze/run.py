@@ -1,4 +1,4 @@
-"""From a request to a result: read, examine every device, look across them, judge the gates."""
+"""From a request to a result: read, examine every device, look across them; then the gates are judged."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from msgspec import structs
 
 from npuperf import __version__
 from npuperf.advise import load_thresholds, sort_findings
-from npuperf.analyze import metrics
 from npuperf.analyze.examine import Earlier, Examined, examine
+from npuperf.analyze.held_against import conditions_of, held_against
 from npuperf.analyze.lacks import name_places
 from npuperf.analyze.losses import with_losses
 from npuperf.analyze.overall import overall_verdict
@@ -22,7 +22,6 @@ from npuperf.analyze.side_by_side import Across, look_across, own_findings
 from npuperf.cluster.job_grammar import check, names_ranks
 from npuperf.documents.analysis import Input, InputKind, Result
 from npuperf.documents.base import Tool
-from npuperf.documents.gates import judge_gate, parse_condition
 from npuperf.errors import InputError, UsageError
 from npuperf.messages import Message, say, say_n, series
 from npuperf.model.thresholds import Thresholds
@@ -35,8 +34,6 @@ from npuperf.readers.summaries import merged_suggestions, merged_sums
 from npuperf.replay.whatif import parse
 from npuperf.scopes.expect import judge_cores
 from npuperf.timeline.steps import step_windows
-
-metrics.register_all()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +56,32 @@ def run(
     recording: Recording | None = None,
     progress: Progress | None = None,
     finished: Callable[[], None] | None = None,
+) -> Result:
+    """Analyze as :func:`analyzed` does, and judge the gates. What the request compares with is not looked at.
+
+    Raises as :func:`analyzed` does, and UsageError for gates that cannot be, before anything is read.
+    """
+    conditions = conditions_of(request)
+    return held_against(request, conditions, analyzed(request, recording, progress, finished))
+
+
+def analyzed(
+    request: AnalyzeRequest,
+    recording: Recording | None = None,
+    progress: Progress | None = None,
+    finished: Callable[[], None] | None = None,
     settled: Callable[[Result], None] | None = None,
 ) -> Result:
     """Analyze everything at the request's path, or a recording of it that is open already.
 
-    ``progress`` gets the number of bytes read since its last call; ``finished`` is called after each rank; ``settled``
-    gets the result if it would be the same again: no source failed, as one does whose worker dies, and no file that
-    the system may let us read another time. Raises InputError when nothing can be read, UsageError when the rank,
-    device or step asked for is not there, or an expression or engine cannot be.
+    Of the gates only limits of cores are judged, for which the tasks are needed. ``progress`` gets the number of bytes
+    read since its last call; ``finished`` is called after each rank; ``settled`` gets the result if it would be the
+    same again: no source failed, as one does whose worker dies, and no file that the system may let us read another
+    time. Raises InputError when nothing can be read, UsageError when the rank, device or step asked for is not there,
+    or an expression or engine cannot be.
     """
     for expression in request.what_if:
         (check if names_ranks(expression) else parse)(expression)
-    conditions = [parse_condition(text, Result) for text in request.fail_on]
     engine = Engine.asked(request.engine, request.workers, request.scheduler)
     thresholds = load_thresholds(request.thresholds)
     recording = recording or open_recording(request.path)
@@ -87,11 +98,11 @@ def run(
     if not examined:
         _check_choice(request, sources)
     result = _result(request, recording, sources, context, thresholds)
-    gates = [judge_cores(e, [x.checked[i] for x in examined if x.checked]) for i, e in enumerate(request.expect)]
-    judged = structs.replace(result, gates=(*gates, *(judge_gate(condition, result) for condition in conditions)))
+    gates = (judge_cores(e, [x.checked[i] for x in examined if x.checked]) for i, e in enumerate(request.expect))
+    result = structs.replace(result, gates=tuple(gates))
     if settled is not None and not errors and all(log.settled for log in (context, *(s.log for s in sources))):
-        settled(judged)
-    return judged
+        settled(result)
+    return result
 
 
 def _examine(reading: Reading, request: AnalyzeRequest, thresholds: Thresholds, earlier: Earlier) -> _Source:

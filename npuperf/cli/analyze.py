@@ -179,17 +179,20 @@ def analyze(
         tell(effect(ctx, used))
     request = _request(ctx, cores, soc, plog, cores_of or (), expect_cores or ())
     with loading():
+        from npuperf.analyze.held_against import conditions_of, held_against
         from npuperf.cli.answers import Question
         from npuperf.readers.arrow_alone import spare_pandas
 
     spare_pandas()
+    conditions = conditions_of(request)
     tell_broken_off(path)
-    question = Question.of(request, cached=not no_cache)
+    question = Question.of(request.analysis, cached=not no_cache)
     known = question.answer()
     if known is not None and debug:
         tell(say("the result is from the cache (--no-cache analyzes anew)"))
     fresh: list[Result] = []
     result = known or _analyzed(request, question.open(), fresh.append)
+    result = held_against(request, conditions, result)
     _keep(request, result)
     out.show(result)
     for settled in fresh:
@@ -216,11 +219,11 @@ def _analyzed(
     request: "AnalyzeRequest", recording: "Recording", settled: "Callable[[Result], None] | None" = None
 ) -> "Result":
     with loading():
-        from npuperf.analyze.run import run
+        from npuperf.analyze.run import analyzed
         from npuperf.cli.progress import reading
 
     with reading(lambda: recording.timeline_bytes, len(recording.sources)) as (progress, finished):
-        return run(request, recording, progress, finished, settled)
+        return analyzed(request, recording, progress, finished, settled)
 
 
 def _keep(request: "AnalyzeRequest", result: "Result") -> None:

@@ -1,0 +1,46 @@
+"""An analysis held against what was asked of it: earlier results, and gates. No data is read here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from npuperf.analyze import metrics
+from npuperf.documents.analysis import Result
+from npuperf.documents.gates import Condition, judge_gate, parse_condition
+
+if TYPE_CHECKING:  # seldom asked for
+    from npuperf.analyze.request import AnalyzeRequest
+    from npuperf.documents.comparison import Comparison
+
+metrics.register_all()
+
+
+def conditions_of(request: AnalyzeRequest) -> list[Condition]:
+    """Read the gates asked for. Raises UsageError for those that could never be judged."""
+    return [parse_condition(text, Result) for text in request.fail_on]
+
+
+def compared(request: AnalyzeRequest, result: Result, old: Sequence[Result]) -> Comparison | None:
+    """Compare a result with those it is held against; None where there are none.
+
+    Raises UsageError where they are not of one workload and the request does not allow that.
+    """
+    if not old:
+        return None
+    from npuperf.advise import load_thresholds
+    from npuperf.compare.compare import compare_results
+
+    thresholds = load_thresholds(request.thresholds)
+    return compare_results(old, [result], thresholds, allow_mismatch=request.allow_mismatch)
+
+
+def held_against(
+    request: AnalyzeRequest, conditions: Sequence[Condition], result: Result, old: Sequence[Result] = ()
+) -> Result:
+    """Return the result with its comparison, and with its gates judged after those that it has already."""
+    comparison = compared(request, result, old)
+    gates = [judge_gate(condition, result) for condition in conditions]
+    return structs.replace(result, comparison=comparison, gates=(*result.gates, *gates))
