@@ -9,6 +9,7 @@ import numpy as np
 from npuperf.compare.mean_step import Sums, mean_ns, sum_runs
 from npuperf.compare.noise import Judged, judge_shift
 from npuperf.compare.parity import Side, alike, differences, refuse_mismatch
+from npuperf.compare.replaced import folded
 from npuperf.compare.same_keys import comparable
 from npuperf.compare.told import Told, reason_of
 from npuperf.compare.waterfall import parts_of, side_by_side
@@ -41,7 +42,8 @@ def compare_results(
         refuse_mismatch(parity)
     samples = _samples(digests[0]), _samples(digests[1])
     judged = _judge(digests, samples, thresholds)
-    fallen = parts_of(side_by_side(sides[0].sums, sides[1].sums))
+    rows = side_by_side(sides[0].sums, sides[1].sums)
+    fallen = parts_of(rows if same_keys.named_anew else folded(rows, sides[0].sums.types | sides[1].sums.types))
     lengths = _length(sides[0].sums), _length(sides[1].sums)
     medians = _median(samples[0]), _median(samples[1])
     told = Told(lengths, medians, judged, parity, fallen, same_keys.note)

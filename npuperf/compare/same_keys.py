@@ -12,11 +12,15 @@ from npuperf.messages import Message, say
 
 @dataclass(frozen=True, slots=True)
 class SameKeys:
-    """Both sides with keys that can be held against each other; ``note``: what was left out for that."""
+    """Both sides with keys that can be held against each other; ``note``: what was left out for that.
+
+    ``named_anew``: the keys of compute are no operators of the device any more.
+    """
 
     old: Side
     new: Side
     note: Message | None = None
+    named_anew: bool = False
 
 
 def comparable(old: Side, new: Side) -> SameKeys:
