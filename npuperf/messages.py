@@ -43,6 +43,8 @@ _FORMAT_INTERVAL: Final[dict[Unit, Callable[[float, float], str]]] = {
     "share": percents,
     "share_change": percent_changes,
 }
+#: What stands between the items of a series, unless something else is said.
+_COMMA: Final = ", "
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ class Series:
     """Parameters one after the other."""
 
     items: tuple[Parameter, ...]
-    by: str = ", "
+    by: str = _COMMA
 
 
 class Message:
@@ -123,7 +125,7 @@ def say_n(one: str, many: str, n: int, /, **parameters: Parameter) -> Message:
     return Message(one, {"n": Quantity(n, "count"), **parameters}, many, n)
 
 
-def series(items: Iterable[Parameter], by: str = ", ") -> Series:
+def series(items: Iterable[Parameter], by: str = _COMMA) -> Series:
     """Return parameters that stand one after the other."""
     return Series(tuple(items), by)
 
@@ -192,9 +194,17 @@ def text(message: Parameter, language: NullTranslations = ENGLISH, names: Callab
 
 
 def plain(message: Parameter) -> Any:
-    """Return a message, or a parameter of one, as values that JSON has."""
+    """Return a message, or a parameter of one, as values that JSON has.
+
+    ``plural`` and ``n`` are there where the words depend on a number; ``by`` has what stands between the items of a
+    series where that is no comma.
+    """
     if isinstance(message, Message):
-        return {"id": message.id, "parameters": {name: plain(value) for name, value in message.parameters.items()}}
+        parameters = message.parameters
+        made = {"id": message.id, "parameters": {name: plain(value) for name, value in parameters.items()}}
+        by = {name: v.by for name, v in parameters.items() if isinstance(v, Series) and v.by != _COMMA}
+        words = {} if message.plural is None else {"plural": message.plural, "n": message.n}
+        return {**made, **words, **({"by": by} if by else {})}
     if isinstance(message, Series):
         return [plain(item) for item in message.items]
     if isinstance(message, Quantity):
@@ -211,6 +221,47 @@ def recall(value: object) -> Message:
         if _names_only(value["id"], given):
             return Message(value["id"], {str(k): v if isinstance(v, int) else str(v) for k, v in given.items()})
     return say("{text}", text=str(value))
+
+
+def said(sentence: str, written: object) -> Message:
+    """Return the message that :func:`plain` wrote beside its sentence; what says anything else is text, as it is."""
+    try:
+        found = _parameter(written)
+        if isinstance(found, Message) and text(found) == sentence:
+            return found
+    except (ValueError, TypeError, OverflowError, RecursionError):  # not written by plain
+        pass
+    return say("{text}", text=sentence)
+
+
+def _parameter(written: object, by: str = _COMMA) -> Parameter:
+    """Return what :func:`plain` wrote. Raises ValueError or TypeError for anything else."""
+    if isinstance(written, Mapping):
+        return _message(written) if "id" in written else _quantity(written)
+    if isinstance(written, list):
+        return Series(tuple(_parameter(item) for item in written), by)
+    if written is None or isinstance(written, str | int):
+        return written
+    raise TypeError(written)
+
+
+def _message(written: Mapping[str, Any]) -> Message:
+    given, by = written["parameters"], written.get("by", {})
+    sentences = [written["id"], *([] if written.get("plural") is None else [written["plural"]])]
+    if not all(isinstance(one, str) and _names_only(one, given) for one in sentences):
+        raise ValueError(written)
+    parameters = {str(name): _parameter(value, str(by.get(name, _COMMA))) for name, value in given.items()}
+    n = written.get("n")
+    if not (n is None or isinstance(n, int)):
+        raise TypeError(n)
+    return Message(written["id"], parameters, written.get("plural"), n)
+
+
+def _quantity(written: Mapping[str, Any]) -> Quantity:
+    ends = [written.get("low", written.get("value")), written.get("high")]
+    if written["unit"] not in _FORMAT or not all(end is None or isinstance(end, int | float) for end in ends):
+        raise ValueError(written)
+    return Quantity(ends[0], written["unit"], ends[1])
 
 
 def _names_only(sentence: str, given: Mapping[str, object]) -> bool:

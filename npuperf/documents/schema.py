@@ -26,7 +26,17 @@ _MESSAGE: Final = {
     "title": "Message",
     "description": "A sentence: the English one, under which translations are kept, and what stands in its gaps.",
     "type": "object",
-    "properties": {"id": {"type": "string"}, "parameters": {"type": "object"}},
+    "properties": {
+        "id": {"type": "string"},
+        "parameters": {"type": "object"},
+        "plural": {"type": "string", "description": "What to say unless n is one."},
+        "n": {"type": ["integer", "null"]},
+        "by": {
+            "type": "object",
+            "description": "What stands between a parameter's items, by its name; a comma where it is not said.",
+            "additionalProperties": {"type": "string"},
+        },
+    },
     "required": ["id", "parameters"],
     "additionalProperties": False,
 }
