@@ -321,6 +321,7 @@ def test_a_missing_lock_and_a_huge_one_are_refused(tmp_path: Path) -> None:
         check_lock(RUN, path)
 
 
+ODD_BYTES = [b"{", b"]", b"\n", b": ", b"- ", b"&a ", b"!!int ", b"\xff", b"9" * 30, b"1e9", b"~", b"2026-01-01"]
 NAMES = st.text(max_size=40) | st.text(
     alphabet="\"'\\\n\r\t:#{}[]?-|>&*!% \x00\x7f\x85\u2028\ufeff\uffff\ud800😀é", max_size=12
 )
@@ -353,3 +354,18 @@ def test_what_was_counted_is_accepted(values: list[int]) -> None:
     if len(set(values)) <= 4:
         outside = {value + 1 for value in values} - set(values)
         assert not any(accepts(spans, [value]) for value in outside)
+
+
+@given(st.data())
+def test_damage_never_crashes(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    content = bytearray(lock_text(RUN).encode())
+    start = content.index(b"npuperf_lock")
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(start, len(content) - 1))
+        content[at : at + data.draw(st.integers(0, 6))] = data.draw(st.binary(max_size=4) | st.sampled_from(ODD_BYTES))
+    path = tmp_path_factory.mktemp("lock") / "perf.lock"
+    path.write_bytes(content)
+    try:
+        check_lock(RUN, path)
+    except InputError as error:
+        assert str(path) in str(error)
