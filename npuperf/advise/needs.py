@@ -9,6 +9,7 @@ from typing import Final
 from msgspec import Struct
 
 from npuperf.documents.analysis import Precondition
+from npuperf.host.causes import RUNTIME_CALL
 from npuperf.host.mode import no_launches
 from npuperf.messages import Message, chain, say, share
 from npuperf.model.labels import Mask
@@ -157,7 +158,7 @@ HOST_EVENTS: Final = Need(
 )
 RUNTIME_CALLS: Final = Need(
     say("runtime calls"),
-    _has_event(r"^(AscendCL@|Runtime@|acl(rt|mdl)|cuda[A-Z]|cu[A-Z]|hip[A-Z])"),
+    _has_event(RUNTIME_CALL.pattern),
     lambda view: say("calls of the runtime are not recorded: {again}", again=_level(view)),
 )
 #: Also of code that only torch names: its loader, its compiler, the operator that waits.

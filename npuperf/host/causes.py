@@ -16,6 +16,8 @@ from npuperf.model.frames import frame_cause, is_frame
 from npuperf.model.host import PROFILER_FRAME
 from npuperf.model.labels import U8, Labels, Mask
 
+#: Calls of a runtime; where none is recorded, there may have been any number of them.
+RUNTIME_CALL: Final = re.compile(r"^(AscendCL@|Runtime@|acl(rt|mdl)|cuda[A-Z]|cu[A-Z]|hip[A-Z])")
 #: Calls of a runtime in which the host waits for the device.
 BLOCKING_COPY: Final = re.compile(r"^(AscendCL@aclrt|cuda|hip)Memcpy$")
 WAITING: Final = re.compile(rf"^(AscendCL@aclrt|Runtime@|cuda|cu[A-Z]|hip)\w*Synchronize\w*$|{BLOCKING_COPY.pattern}")

@@ -93,6 +93,11 @@ def _first(patterns: tuple[tuple[WaitKind, re.Pattern[str]], ...], names: tuple[
     return codes
 
 
+def copy_directions(names: tuple[str, ...]) -> list[WaitKind]:
+    """Return the direction that each name of a copy, or what is recorded of it, tells; ``unknown`` where none."""
+    return [KINDS[code] for code in _first(_DIRECTIONS, names)[:-1].tolist()]
+
+
 class Copies(Struct, frozen=True):
     """Recorded copies by the thread and time of their submission, ordered by both; ``pinned`` -1 where unknown."""
 

@@ -1,0 +1,346 @@
+"""What happens how often in each step: exact, so that it can be locked, and found again in another recording."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final, get_args
+
+import numpy as np
+from msgspec import Struct
+
+from npuperf.documents.digest import Count, CountKind
+from npuperf.host.causes import CODE, RUNTIME_CALL, WAITING
+from npuperf.host.nesting import NONE, Nesting
+from npuperf.host.wait_kinds import copy_directions
+from npuperf.model.communication import Communication, ProcessGroup
+from npuperf.model.device import HostSteps
+from npuperf.model.groups import numbered
+from npuperf.model.host import HostOps
+from npuperf.model.intervals import Intervals
+from npuperf.model.labels import I64, Labels, Mask
+from npuperf.model.tasks import Work
+from npuperf.operators.keys import operator_keys
+from npuperf.replay.study import Study
+
+#: More different keys of one kind, or more cells (keys × steps), are told apart by less: operators by their type.
+MOST_KEYS: Final = 5000
+MOST_CELLS: Final = 1_000_000
+#: So many lines of code are named where one thing comes from several, of so many first times that it happened.
+_LINES: Final = 3
+_TIMES: Final = 32
+#: Of so many keys of kernels, in the order in which they begin, the line of code is looked up.
+_LOOKED_UP: Final = 2000
+KINDS: Final[tuple[CountKind, ...]] = get_args(CountKind)
+OF_KERNELS: Final[tuple[CountKind, ...]] = ("launch", "aicpu", "collective", "copy")
+OF_CALLS: Final[tuple[CountKind, ...]] = ("sync", "compile", "graph_replay", "allocation")
+#: Runs of whole graphs: captured ones that are replayed, and such as GE or TorchAir executes.
+_REPLAY: Final = re.compile(
+    r"^AscendCL@aclmdl(RI)?Execute|^(cuda|hip)GraphLaunch|^TorchNpuGraphBase::Run$|^ExecuteGraph$"
+    r"|^RunGraph(WithStreamAsync)?$"
+)
+#: Calls that take memory from the driver or give it back: most requests the allocator answers itself.
+_ALLOCATION: Final = re.compile(
+    r"^(AscendCL@aclrt|cuda|hip)(Malloc|Free|HostAlloc|HostFree|HostMalloc)\w*$|^PTA\b.*(malloc|free)"
+)
+_QUEUED: Final = re.compile(r"^Dequeue@(.+)$")
+#: Transfers that are parts of collectives.
+_OF_COLLECTIVES: Final = re.compile(r"^SDMA", re.I)
+_DIRECTIONS: Final = {"htod": "host to device", "dtoh": "device to host", "dtod": "device to device"}
+
+
+class DeviceCounts(Struct, frozen=True):
+    """What one device counted. ``numbers``: of its steps, in the order of each count, empty where none is recorded."""
+
+    numbers: tuple[int, ...]
+    counts: tuple[Count, ...]
+    uncounted: tuple[CountKind, ...]
+
+
+class Places(Struct, frozen=True):
+    """The steps that are counted: windows of device time, and their numbers, empty where none is recorded."""
+
+    windows: Intervals
+    numbers: I64
+    host_steps: HostSteps
+
+    @property
+    def size(self) -> int:
+        """How long a list of counts is."""
+        return max(len(self.numbers), 1)
+
+    def of_tasks(self, start: I64) -> I64:
+        """Return for each time, in order, the step in whose window it lies, -1 outside of all."""
+        place = np.full(len(start), -1, np.int64)
+        edges = np.searchsorted(start, np.stack([self.windows.start, self.windows.end], axis=1))
+        for step, (first, stop) in enumerate(edges.tolist()):
+            place[first:stop] = step if len(self.numbers) else 0
+        return place
+
+    def of_calls(self, start: I64) -> I64:
+        """Return the step of each call: as the host ran it where that is recorded; without steps all is one."""
+        if not len(self.numbers):
+            return np.zeros(len(start), np.int64)
+        if not np.isin(self.host_steps.number, self.numbers).any():
+            order = np.argsort(start, kind="stable")
+            place = np.empty(len(start), np.int64)
+            place[order] = self.of_tasks(start[order])
+            return place
+        number, order = self.host_steps.at(start), np.argsort(self.numbers, kind="stable")
+        at = np.minimum(np.searchsorted(self.numbers[order], number), len(order) - 1)
+        return np.where(self.numbers[order[at]] == number, order[at], -1)
+
+
+def count_device(study: Study, windows: Intervals, numbers: I64) -> tuple[list[Count], list[CountKind]]:
+    """Count what one device and its host did in each step, and name the kinds that the recording does not tell.
+
+    ``windows``: of the steps, in the order in which they are counted, and their ``numbers``; these are empty where no
+    step is recorded, and what the windows hold is counted as one. A kernel belongs to the window in which it begins, a
+    call to the step in which the host made it. A host that drives several devices counts with each of them.
+    """
+    places = Places(windows, numbers, study.profile.host_steps)
+    counts, untold = _count_tasks(study, places)
+    if study.profile.host.events.name.has(RUNTIME_CALL):
+        counts += count_calls(study, places)
+    else:
+        untold += OF_CALLS
+    return counts, [*untold, "host_operator"]
+
+
+def merge_counts(devices: Sequence[DeviceCounts], steps: Sequence[int]) -> tuple[list[Count], list[CountKind]]:
+    """Add what devices counted, aligned by the numbers of their steps: those of ``steps`` that all of it is about.
+
+    Without steps each device has one place. A kind that one device cannot tell is not told of all: a part would look
+    like the whole. Bytes are told of what has them everywhere.
+    """
+    untold = {kind for device in devices for kind in device.uncounted}
+    place = {number: i for i, number in enumerate(steps)}
+    size = max(len(steps), 1)
+    sums: dict[tuple[CountKind, str], Count] = {}
+    for device in devices:
+        at = [place.get(number, -1) for number in device.numbers] if steps else [0]
+        for count in device.counts:
+            if count.kind not in untold:
+                moved = _spread(count, at, size)
+                before = sums.get((count.kind, count.key))
+                sums[count.kind, count.key] = _add(before, moved) if before else moved
+    counts = sorted(sums.values(), key=lambda c: (KINDS.index(c.kind), c.key))
+    return [c for c in counts if any(c.count)], [kind for kind in KINDS if kind in untold]
+
+
+def _spread(count: Count, at: Sequence[int], size: int) -> Count:
+    """Return a count with each step at its place in a longer list."""
+
+    def spread(values: list[int]) -> list[int]:
+        found = [0] * size
+        for i, value in zip(at, values, strict=True):
+            if i >= 0:
+                found[i] += value
+        return found
+
+    moved = None if count.bytes is None else spread(count.bytes)
+    return Count(kind=count.kind, key=count.key, count=spread(count.count), bytes=moved, where=count.where)
+
+
+def _add(a: Count, b: Count) -> Count:
+    known = a.bytes is not None and b.bytes is not None
+    return Count(
+        kind=a.kind,
+        key=a.key,
+        count=[x + y for x, y in zip(a.count, b.count, strict=True)],
+        bytes=[x + y for x, y in zip(a.bytes or (), b.bytes or (), strict=True)] if known else None,
+        where=a.where or b.where,
+    )
+
+
+def tallied(
+    kind: CountKind, keys: Labels, place: I64, size: int, *, moved: I64 | None = None, less: Labels | None = None
+) -> tuple[list[Count], I64, Labels]:
+    """Count the keys per place; return also which row has each key first, and the keys as they were told apart.
+
+    Rows without a key or place do not count. ``moved``: bytes of each row, -1 unknown; ``less``: keys that tell less
+    apart, for where there are too many.
+    """
+    chosen = (place >= 0) & keys.known()
+    codes = keys.codes[chosen]
+    used, which = numbered(codes)
+    if less is not None and (len(used) > MOST_KEYS or len(used) * size > MOST_CELLS):
+        return tallied(kind, less, place, size, moved=moved)
+    cells = which * size + place[chosen]
+    table = np.bincount(cells, minlength=len(used) * size).reshape(len(used), size).tolist()
+    first = np.full(len(used), -1, np.int64)
+    first[which[::-1]] = np.flatnonzero(chosen)[::-1]  # of several the last that is written stays
+    texts = [keys.names[code] for code in used.tolist()]
+    bytes_ = _bytes(which, cells, moved[chosen], len(used), size) if moved is not None else [None] * len(used)
+    counts = [Count(kind=kind, key=k, count=n, bytes=b) for k, n, b in zip(texts, table, bytes_, strict=True)]
+    return counts, first, keys
+
+
+def _bytes(which: I64, cells: I64, moved: I64, keys: int, size: int) -> list[list[int] | None]:
+    """Sum the bytes of each key per place; None where those of one row are unknown."""
+    unknown = np.zeros(keys, np.bool_)
+    unknown[which[moved < 0]] = True
+    sums = np.zeros(keys * size, np.int64)
+    np.add.at(sums, cells, np.maximum(moved, 0))
+    return [None if no else row for no, row in zip(unknown.tolist(), sums.reshape(keys, size).tolist(), strict=True)]
+
+
+def _with_where(counts: list[Count], lines: Iterable[str | None]) -> list[Count]:
+    return [
+        Count(kind=c.kind, key=c.key, count=c.count, bytes=c.bytes, where=line)
+        for c, line in zip(counts, lines, strict=True)
+    ]
+
+
+def _count_tasks(study: Study, places: Places) -> tuple[list[Count], list[CountKind]]:
+    """Count kernels, those on AI CPU, collectives and copies."""
+    profile, tasks, types = study.profile, study.profile.tasks, study.types
+    if profile.excerpt:
+        return [], [*OF_KERNELS]
+    place = places.of_tasks(tasks.start)
+    compute = tasks.work == Work.COMPUTE
+    counts, untold = _launches(study, np.where(compute, place, -1), places.size), list[CountKind]()
+    on_cpu = tasks.core.flag([core == "AI_CPU" for core in tasks.core.names])
+    if not profile.kineto and not tasks.core.known()[compute].all():
+        untold.append("aicpu")
+    elif on_cpu.any():
+        counts += tallied("aicpu", types, np.where(compute & on_cpu, place, -1), places.size)[0]
+    counts += _collectives(study, place, places)
+    if len(profile.host.events) or (tasks.work >= Work.OTHER).any():
+        copies = _copies(tasks.copy, tasks.name)
+        counts += tallied("copy", copies, np.where(tasks.work == Work.OTHER, place, -1), places.size)[0]
+    else:
+        untold.append("copy")
+    return counts, untold
+
+
+def _launches(study: Study, place: I64, size: int) -> list[Count]:
+    """Count kernels by operator, each with the line of code of the first one whose operator is known."""
+    tasks, host = study.profile.tasks, study.profile.host
+    counts, _, keys = tallied("launch", operator_keys(study.types, tasks), place, size, less=study.types)
+    if not host.has_lines:
+        return counts
+    known = np.flatnonzero((place >= 0) & (tasks.op >= 0) & keys.known())
+    first = np.full(len(keys.names), -1, np.int64)
+    first[keys.codes[known[::-1]]] = known[::-1]
+    looked = np.sort(first[first >= 0])[:_LOOKED_UP]
+    lines = {keys[row]: host.code_line(int(tasks.op[row])) for row in looked.tolist()}
+    return _with_where(counts, [lines.get(count.key) for count in counts])
+
+
+def _copies(direction: Labels, name: Labels) -> Labels:
+    """Name copies by their direction where it is recorded, else as the task; parts of collectives have no name."""
+    told = direction.fill(name)
+    kinds = copy_directions(told.names)
+    plain = (
+        None if _OF_COLLECTIVES.match(n) else _DIRECTIONS.get(k, n) for k, n in zip(kinds, told.names, strict=True)
+    )
+    return Labels.of([*plain]).take(told.codes.astype(np.int64))
+
+
+def _collectives(study: Study, place: I64, places: Places) -> list[Count]:
+    """Count collectives by type and kind of group, with what they moved where files have that of each."""
+    found = study.profile.communication
+    ops = found.operations
+    if not len(ops):
+        mine = study.profile.tasks.work == Work.COMMUNICATION
+        return tallied("collective", study.types, np.where(mine, place, -1), places.size)[0]
+    group = {one.id: group_name(one) for one in found.groups}
+    kinds = Labels(ops.group.codes, tuple(group.get(id_, "") for id_ in ops.group.names))
+    keys = _joined(ops.type, kinds)
+    return tallied("collective", keys, places.of_tasks(ops.start), places.size, moved=_moved(found))[0]
+
+
+def group_name(group: ProcessGroup) -> str:
+    """Return what of a group is the same in every run: its kind, and how many ranks it has; ids differ."""
+    ranks = f"{len(group.ranks)} ranks" if group.ranks else ""
+    return ", ".join(filter(None, (group.kind, ranks)))
+
+
+def _joined(type: Labels, kind: Labels) -> Labels:
+    width = len(kind.names) + 1
+    used, codes = numbered(type.codes.astype(np.int64) * width + kind.codes + 1)
+    texts = []
+    for key in used.tolist():
+        name = type.names[key // width] if key >= 0 else None
+        inside = kind.names[key % width - 1] if key % width else ""
+        texts.append(f"{name} ({inside})" if name and inside else name)
+    return Labels.of(texts).take(codes)
+
+
+def _moved(found: Communication) -> I64:
+    """Return the bytes that each operation moved, over all transports; -1 where none are recorded."""
+    moved = np.full(len(found.operations), -1, np.int64)
+    there = found.bandwidth
+    moved[there.op] = 0
+    np.add.at(moved, there.op, there.bytes)
+    return moved
+
+
+def count_calls(study: Study, places: Places) -> list[Count]:
+    """Count calls of the host: waits for the device, compilations, replays of graphs, memory of the driver."""
+    nesting, host = study.nesting, study.profile.host
+    names = nesting.events.name
+    compiles = nesting.causes == CODE["compile"]
+    replays, memory = (names.flag([bool(p.search(n)) for n in names.names]) for p in (_REPLAY, _ALLOCATION))
+    counts = _syncs(study, places)
+    found: tuple[tuple[CountKind, Mask], ...] = (
+        ("compile", compiles), ("graph_replay", replays), ("allocation", memory)
+    )  # fmt: skip
+    for kind, marked in found:
+        rows = _outermost(nesting, marked)
+        keys = names.take(rows)
+        if kind == "compile":
+            keys = _with_operator(nesting, rows, keys)
+        counts += _counted_calls(kind, keys, nesting.events.thread[rows], nesting.events.start[rows], places, host)
+    return counts
+
+
+def _syncs(study: Study, places: Places) -> list[Count]:
+    """Count waits for the device, but for the profiler's own, by call, torch operator around it, and what it awaits."""
+    points = [p for p in study.points if p.purpose != "profiler" and WAITING.search(p.name)]
+    if not points:
+        return []
+    texts: list[str | None] = [f"{p.name}{f' in {p.op}' if p.op else ''} ({p.kind})" for p in points]
+    calls = np.concatenate([p.calls for p in points])
+    keys = Labels.of(texts).take(np.repeat(np.arange(len(points)), [len(p.calls) for p in points]))
+    order = np.argsort(study.syncs.start[calls], kind="stable")
+    calls, keys = calls[order], keys.take(order)
+    start, thread = study.syncs.start[calls], study.syncs.thread[calls]
+    return _counted_calls("sync", keys, thread, start, places, study.profile.host)
+
+
+def _outermost(nesting: Nesting, marked: Mask) -> I64:
+    """Return the marked events that lie in no other marked one, ordered by start."""
+    rows = np.flatnonzero(marked)
+    rows = rows[nesting.nearest(nesting.parent[rows], marked) == NONE]
+    ordered: I64 = rows[np.argsort(nesting.events.start[rows], kind="stable")]
+    return ordered
+
+
+def _with_operator(nesting: Nesting, rows: I64, keys: Labels) -> Labels:
+    """Add the operator that the task queue's consumer took, where there is one."""
+    names = nesting.events.name
+    queued = [_QUEUED.match(n) for n in names.names]
+    around = names.take(nesting.nearest(rows, names.flag([m is not None for m in queued])))
+    operator = Labels(around.codes, tuple(m.group(1) if m else n for m, n in zip(queued, names.names, strict=True)))
+    return _joined(keys, operator.compact())
+
+
+def _counted_calls(
+    kind: CountKind, keys: Labels, thread: I64, start: I64, places: Places, host: HostOps
+) -> list[Count]:
+    """Count calls by key; each key with the first few different lines of code that it comes from."""
+    place = places.of_calls(start)
+    counts, _, _ = tallied(kind, keys, place, places.size)
+    if not host.has_lines:
+        return counts
+    lines: dict[str, dict[str, None]] = {count.key: {} for count in counts}
+    times = dict.fromkeys(lines, 0)
+    for row in np.flatnonzero(place >= 0).tolist():
+        key = keys[row]
+        if key is not None and times[key] < _TIMES:
+            times[key] += 1
+            if line := host.line_at(int(thread[row]), int(start[row])):
+                lines[key].setdefault(line)
+    return _with_where(counts, [", ".join([*lines[c.key]][:_LINES]) or None for c in counts])
