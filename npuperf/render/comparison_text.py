@@ -45,7 +45,7 @@ from npuperf.render.terminal import (
 )
 from npuperf.render.words import BOUND, outside_lines, steps_line, verdict_of
 
-_FINDINGS, _SHIFTS, _ALIGNED, _PROBLEMS = 5, 5, 3, 2
+_FINDINGS, _SHIFTS, _ALIGNED, _PROBLEMS, _WARNINGS = 5, 5, 3, 2, 2
 _SIGNS: Final = {"+": "red", "-": "green"}
 _FEW_SHIFTS: Final = SHIFTS.only(
     "what",
@@ -79,7 +79,8 @@ def _parts(result: Result, comparison: Comparison, view: View) -> Iterator[Rende
     yield Text.assemble((tool, "bold"), f"  {text(against)}")
     yield line_text(verdict_line(comparison))
     yield _facts(comparison, view)
-    yield from map(line_text, warnings(comparison.warnings))
+    minds = comparison.warnings[: rows_of(view, _WARNINGS)]
+    yield from (*map(line_text, warnings(minds)), *cut(len(minds), len(comparison.warnings), _all))
     yield from map(line_text, problem_lines(result))
     yield from gate_parts(result, view)
     yield from _waterfall(comparison, view)

@@ -28,6 +28,7 @@ from npuperf.render.language import text
 from npuperf.render.page import Line
 from npuperf.render.tables import Column, Row, Table, each
 from npuperf.render.words import OUTCOME, WORDS
+from npuperf.units import grouped
 
 #: Styles of verdicts, as lines have them.
 _STYLES: Final = {"better": "good", "worse": "bad", "same": "bold", "cannot_tell": "warning"}
@@ -158,8 +159,8 @@ FALLS: Final = Table("waterfall", say("where the difference of the mean step com
     Column("calls", say("count"), weight=2),
     Column("old_ns", say("before"), "bare_us", weight=3),
     Column("new_ns", say("after"), "bare_us", weight=3),
-    Column("bar", NOTHING, "bar", weight=3),
     Column("where", say("where"), weight=4),
+    Column("bar", NOTHING, "bar", weight=3),
 ), counted=False)
 _NARROW_FALLS: Final = FALLS.only(
     Column("what", say("what"), get=lambda fall: f"{text(fall.part)} {fall.what}".rstrip(), weight=0), "delta_ns",
@@ -232,8 +233,8 @@ def _what(part: WaterfallPart) -> str:
 def _calls(part: WaterfallPart) -> str:
     if not (part.old_count or part.new_count):
         return " "
-    old, new = number(part.old_count), number(part.new_count)
-    return str(new) if str(old) == str(new) else text(say("{old} → {new}", old=old, new=new))
+    old, new = (grouped(calls, 2).rstrip("0").rstrip(".") for calls in (part.old_count, part.new_count))
+    return new if old == new else text(say("{old} → {new}", old=old, new=new))
 
 
 def part_line(part: WaterfallPart) -> Message:

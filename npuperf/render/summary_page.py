@@ -18,7 +18,7 @@ from npuperf.render.tables import filled
 from npuperf.render.words import BOUND, steps_line, verdict_of
 
 #: Of a list, so much at most: the whole is to be read at a glance.
-_GATES, _FEW, _WARNINGS = 8, 3, 2
+_GATES, _FEW, _WARNINGS = 8, 3, 1
 #: Gates that stop the pipeline first.
 _ORDER: Final = {"fail": 0, "cannot_tell": 1, "pass": 2}
 
