@@ -1,0 +1,221 @@
+"""Results kept as baselines: one small file each, by name, and beside them the last runs that were held against them.
+
+FOLDER/NAME.json             a result of npuperf analyze, as --format json writes it, without its long lists
+FOLDER/candidates/NAME.json  the last runs that were held against it, rejected ones too, the newest last
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import gmtime, strftime
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from npuperf.documents.base import Model
+from npuperf.errors import InputError, UsageError
+from npuperf.files import MANIFEST, is_file, shown, write_atomically
+from npuperf.messages import Message, chain, say, series
+from npuperf.notes import read_json
+
+if TYPE_CHECKING:
+    from npuperf.analyze.request import AnalyzeRequest
+    from npuperf.documents.analysis import Result
+
+_FOLDER: Final = Path(".npuperf", "baselines")
+_SUFFIX: Final = ".json"
+_CANDIDATES: Final = "candidates"
+#: Gates ask for several of at most twenty runs.
+_MOST_CANDIDATES: Final = 20
+_LONGEST_NAME: Final = 100
+#: What is a file's name everywhere, no option, and not hidden.
+_NAME: Final = re.compile(r"[^\W_][\w.+-]*")
+#: Folders inside of a recording that are named as if they were the recording.
+_INNER: Final = ("ASCEND_PROFILER_OUTPUT", "mindstudio_profiler_output")
+#: Far more than anybody keeps; of more only these are listed.
+_LISTED: Final = 20
+
+
+class Candidate(Model, frozen=True, kw_only=True):
+    """A run that was held against a baseline. ``gates``: of each that could be judged whether it failed, by its text.
+
+    ``recording`` tells whether two candidates are one and the same recording, however often it is looked at.
+    ``time``: when it was looked at, UTC.
+    """
+
+    time: str
+    recording: str
+    path: str
+    git_commit: str | None
+    step_ns: int | None
+    gates: dict[str, bool]
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineStore:
+    """A folder of baselines. It is made when the first one is kept."""
+
+    folder: Path
+
+    @classmethod
+    def of(cls, request: AnalyzeRequest) -> BaselineStore:
+        """Return where the request's baselines are: where it says, else beside the run that it is about."""
+        return cls(request.baseline_dir or usual_folder(request.path))
+
+    def names(self) -> list[str]:
+        """Return the names of all baselines, sorted; none where the folder cannot be read."""
+        try:
+            files = [path.name for path in self.folder.iterdir()]
+        except OSError:
+            return []
+        found = (name.removesuffix(_SUFFIX) for name in files if name.endswith(_SUFFIX))
+        return sorted(name for name in found if _NAME.fullmatch(name))
+
+    def path(self, name: str) -> Path:
+        """Return the file of a baseline, whether it is there or not. Raises UsageError for what is no name."""
+        if len(name) > _LONGEST_NAME or not _NAME.fullmatch(name) or name.endswith(_SUFFIX):
+            hint = say("at most {n} letters, digits and . _ + -, the first a letter or digit, without {suffix}: main",
+                       n=_LONGEST_NAME, suffix=_SUFFIX)  # fmt: skip
+            raise UsageError(say("{name}: not a name for a baseline", name=repr(_short(name))), hint=hint)
+        return self.folder / f"{name}{_SUFFIX}"
+
+    def find(self, name: str) -> Path:
+        """Return the file of a baseline that is there. Raises UsageError, with those that are, where it is not."""
+        known = self.names()
+        if name in known:
+            return self.path(name)
+        what = say("--baseline {name}: neither a file, nor a folder, nor a baseline in {folder}",
+                   name=repr(_short(name)), folder=shown(self.folder))  # fmt: skip
+        raise UsageError(what, hint=self._near(name, known))
+
+    def _near(self, name: str, known: list[str]) -> Message:
+        """Say which baselines there are, or how there come to be some."""
+        if not known:
+            return say("npuperf analyze RUN --save-baseline NAME keeps one; --baseline-dir says where they are")
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, known, n=1)
+        meant = say("did you mean {name}?", name=near[0]) if near else None
+        listed = series(known[:_LISTED])
+        there = say("known: {names}, …", names=listed) if len(known) > _LISTED else say("known: {names}", names=listed)
+        return chain(meant, there, by=" ")
+
+    def check(self, name: str) -> None:
+        """Raise UsageError or InputError where nothing could be kept under a name, before the work for it is done."""
+        path = self.path(name)
+        if path.is_dir():
+            raise UsageError(say("{path}: a folder, and a baseline is a file", path=shown(path)))
+        there = next(above for above in (self.folder, *self.folder.absolute().parents) if above.exists())
+        if not there.is_dir():
+            raise UsageError(say("{path}: not a folder, so no baseline can be kept in it", path=shown(there)))
+        if not os.access(there, os.W_OK):
+            hint = say("--baseline-dir DIR keeps them elsewhere")
+            raise InputError(say("{folder}: cannot be written to", folder=shown(there)), hint=hint)
+
+    def keep(self, name: str, text: str) -> Message:
+        """Keep a result, in the place of what had the name before; return what is to be said about it."""
+        path = self.path(name)
+        before = _date(path)
+        write_atomically(path, text)
+        if before is None:
+            return say("kept as baseline {name}: {path}", name=name, path=shown(path))
+        return say("kept as baseline {name}, in the place of the one of {date}: {path}",
+                   name=name, date=before, path=shown(path))  # fmt: skip
+
+    def candidates(self, name: str) -> list[Candidate]:
+        """Return the last runs held against a baseline, the newest last; none where they cannot be read."""
+        path = self._candidates(name)
+        if not is_file(path):
+            return []
+        try:
+            found = msgspec.convert(read_json(path), list[Candidate])
+        except (InputError, msgspec.ValidationError):
+            return []
+        return found[-_MOST_CANDIDATES:]
+
+    def add(self, name: str, candidate: Candidate) -> None:
+        """Remember a run; of one recording only what was found last. Raises InputError where that cannot be written."""
+        others = [one for one in self.candidates(name) if one.recording != candidate.recording]
+        kept = [*others, candidate][-_MOST_CANDIDATES:]
+        text = msgspec.json.format(msgspec.json.encode(kept), indent=1).decode() + "\n"
+        write_atomically(self._candidates(name), text)
+
+    def _candidates(self, name: str) -> Path:
+        return self.folder / _CANDIDATES / f"{name}{_SUFFIX}"
+
+
+def usual_folder(path: Path) -> Path:
+    """Return where baselines of what lies at a path are kept: beside its run directory, or beside the recording."""
+    place = Path(os.path.abspath(path))  # noqa: PTH100 - a link is where it is, not where it leads to
+    above = (place, *list(place.parents)[:3])
+    run = next((folder for folder in above if is_file(folder / MANIFEST)), None)
+    if run is None:
+        run = next(folder for folder in above if folder.name not in _INNER)
+    folder = run.parent / _FOLDER
+    return folder if path.is_absolute() else Path(shown(folder))
+
+
+def key_of(sides: Sequence[str], names: Sequence[str | None]) -> str:
+    """Return under which name the runs held against these sides are remembered; no baseline has a name like ``_x``."""
+    if not sides:
+        return "_"
+    if names[0] is not None:
+        return names[0]
+    return "_" + re.sub(r"[^\w.+-]", "_", Path(sides[0]).name)[:_LONGEST_NAME]
+
+
+def candidate_of(result: Result) -> Candidate:
+    """Return what is remembered of a run."""
+    digest = result.digest
+    step = digest.total_ns // digest.windows if digest is not None and digest.windows else None
+    return Candidate(
+        time=strftime("%Y-%m-%dT%H:%M:%SZ", gmtime()),
+        recording=recording_id(result),
+        path=result.input.path,
+        git_commit=result.workload.git_commit,
+        step_ns=step,
+        gates=_outcomes(result),
+    )
+
+
+def recording_id(result: Result) -> str:
+    """Return what tells a recording from others: where its devices begin in time, and all of its length."""
+    import hashlib  # seldom asked for
+
+    digest = result.digest
+    sums = None if digest is None else (digest.total_ns, digest.span_ns)
+    what = repr(([(d.rank, d.device, d.origin_ns) for d in result.devices], sums))
+    return hashlib.sha256(what.encode()).hexdigest()[:16]
+
+
+def _outcomes(result: Result) -> dict[str, bool]:
+    """Return of every gate that was judged whether this run alone fails it."""
+    judged = [gate for gate in result.gates if gate.value is not None]
+    return {gate.expr: gate.runs[-1] if gate.runs else gate.status == "fail" for gate in judged}
+
+
+def histories(candidates: Sequence[Candidate], result: Result) -> Mapping[str, Sequence[bool]]:
+    """Return per gate whether earlier runs failed it, the newest last; this recording is not among them."""
+    own = recording_id(result)
+    found: dict[str, list[bool]] = {}
+    for candidate in candidates:
+        if candidate.recording != own:
+            for expr, failed in candidate.gates.items():
+                found.setdefault(expr, []).append(failed)
+    return found
+
+
+def _date(path: Path) -> str | None:
+    """Return the day on which a file was written; None where there is none."""
+    try:
+        return strftime("%Y-%m-%d", gmtime(path.stat().st_mtime))
+    except OSError:
+        return None
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else name[:_LONGEST_NAME] + "…"

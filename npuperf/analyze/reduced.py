@@ -1,0 +1,140 @@
+"""A result as it is kept as a baseline: whatever a comparison or a gate may ask for, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from msgspec import structs
+
+from npuperf.documents.analysis import CoreUse, Device, Finding, Input, Partition, Phase, Result, Step, Verdict
+from npuperf.documents.cluster import Cluster
+from npuperf.messages import NOTHING
+
+#: Steps are what gates are held against, so they stay: of so many devices, and of the worst in any respect.
+_DEVICES_WITH_STEPS: Final = 64
+_STEPS: Final = 200
+_DEVICES_WITH_PHASES: Final = 4
+_PHASES: Final = 60
+_TYPES: Final = 3
+_OPERATORS: Final = 200
+_FINDINGS: Final = 300
+_LINKS: Final = 200
+_ROOTS: Final = 50
+#: Of files, warnings and the like.
+_NOTES: Final = 20
+
+
+def reduced(result: Result) -> Result:
+    """Return a result without what only its own report shows. Its digest and its workload stay as they are."""
+    with_steps = _telling(result.devices)
+    devices = [
+        _device(device, steps=at in with_steps, phases=at < _DEVICES_WITH_PHASES)
+        for at, device in enumerate(result.devices)
+    ]
+    return structs.replace(
+        result,
+        input=_input(result.input),
+        verdict=structs.replace(result.verdict, evidence={}),
+        devices=devices,
+        operators=result.operators[:_OPERATORS],
+        kernels=[],
+        findings=[_finding(finding) for finding in result.findings[:_FINDINGS]],
+        what_if=[],
+        cluster=_cluster(result.cluster) if result.cluster else None,
+        comparison=None,
+        gates=(),
+        host_sums=[],
+        suggestions=[],
+    )
+
+
+#: By what one device is worse than another.
+_RESPECTS: Final[tuple[Callable[[Partition], int], ...]] = (
+    lambda part: part.span_ns,
+    lambda part: part.host_wait_ns,
+    lambda part: part.idle_ns,
+    lambda part: part.comm_exposed_ns,
+    lambda part: part.comm_transfer_ns,
+    lambda part: part.comm_wait_ns,
+)
+
+
+def _telling(devices: Sequence[Device]) -> set[int]:
+    """Return the places of the devices whose steps are kept: the worst ones, and the first as far as there is room."""
+    if len(devices) <= _DEVICES_WITH_STEPS:
+        return set(range(len(devices)))
+
+    def worst(respect: Callable[[Partition], int]) -> int:
+        windows = [device.window for device in devices]
+        return max(range(len(devices)), key=lambda at: respect(windows[at]) / max(windows[at].span_ns, 1))
+
+    return {*map(worst, _RESPECTS), *range(_DEVICES_WITH_STEPS - len(_RESPECTS))}
+
+
+def _input(found: Input) -> Input:
+    return structs.replace(
+        found,
+        files=found.files[:_NOTES],
+        lost=found.lost[:_NOTES],
+        warnings=found.warnings[:_NOTES],
+        missing=found.missing[:_NOTES],
+    )
+
+
+def _device(device: Device, *, steps: bool, phases: bool) -> Device:
+    return structs.replace(
+        device,
+        verdict=_bound(device.verdict),
+        steps=[_step(step) for step in device.steps[:_STEPS]] if steps else [],
+        streams=[],
+        cores=_cores(device.cores),
+        vendor=[],
+        phases=[_phase(phase) for phase in device.phases[:_PHASES]] if phases else [],
+        blame=[],
+        dependencies=[],
+        typical_step=None,
+        syncs=[],
+        core_splits=[],
+        super_kernels=[],
+        super_kernel_checks=[],
+        environment=[],
+    )
+
+
+def _bound(verdict: Verdict) -> Verdict:
+    """Return what limits a stretch of time, without why."""
+    return Verdict(bound=verdict.bound, basis=verdict.basis, reason=NOTHING)
+
+
+def _step(step: Step) -> Step:
+    return structs.replace(step, verdict=_bound(step.verdict))
+
+
+def _phase(phase: Phase) -> Phase:
+    return structs.replace(
+        phase, verdict=_bound(phase.verdict), blame=[], dependencies=[], kernels=phase.kernels[:_TYPES]
+    )
+
+
+def _cores(use: CoreUse) -> CoreUse:
+    return structs.replace(use, by_type=[], most_idle=[], over_time=None)
+
+
+def _finding(finding: Finding) -> Finding:
+    """Return a finding without its numbers and advice, and with all that tells what it is and how much it matters."""
+    return structs.replace(
+        finding, evidence={}, refute=None, next=None, code=None, source=None, alternatives=[], excluded=[]
+    )
+
+
+def _cluster(cluster: Cluster) -> Cluster:
+    return structs.replace(
+        cluster,
+        ranks=[structs.replace(rank, clock=None) for rank in cluster.ranks],
+        collectives=[],
+        links=cluster.links[:_LINKS],
+        roots=[structs.replace(root, evidence={}, next=None) for root in cluster.roots[:_ROOTS]],
+        experts=[],
+        notes=[],
+    )

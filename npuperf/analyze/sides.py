@@ -1,0 +1,116 @@
+"""What a result is compared with: profiles, results as JSON, and kept baselines, told apart by what lies there."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from msgspec import structs
+
+from npuperf.analyze.baselines import BaselineStore
+from npuperf.analyze.request import AnalyzeRequest
+from npuperf.documents.analysis import Result
+from npuperf.documents.digest import Digest
+from npuperf.documents.reread import document_of
+from npuperf.errors import InputError
+from npuperf.files import is_file, open_input, shown
+from npuperf.messages import Message, say, series
+from npuperf.notes import read_note
+
+#: Bytes that tell a result from a trace.
+_HEAD: Final = 64 << 10
+_RESULT: Final = re.compile(rb'"schema_version"\s*:')
+#: Beyond this no sum is believed, ns or things: a century.
+_MOST: Final = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineSide:
+    """A side as it was asked for. ``profile`` is to be analyzed; a ``result`` was read already.
+
+    ``name``: of a kept baseline.
+    """
+
+    asked: str
+    profile: Path | None = None
+    result: Result | None = None
+    name: str | None = None
+
+
+def sides_of(request: AnalyzeRequest) -> tuple[BaselineSide, ...]:
+    """Look at what the request compares with: a path if there is one, else the name of a baseline.
+
+    Results are read at once. Raises UsageError where nothing is there, InputError where a result cannot be read.
+    """
+    store = BaselineStore.of(request)
+    return tuple(_side(asked, store) for asked in request.baseline)
+
+
+def read_result(path: Path, called: str) -> Result:
+    """Read a result that was written as JSON, to compare with; it is called so.
+
+    Raises InputError where there is none, or where it is too old to be compared with.
+    """
+    note = read_note(path)
+    result = document_of(note, path, Result)
+    if "digest" not in note:
+        what = say("{path}: too old to compare with: npuperf {version} did not sum up what each step consists of",
+                   path=shown(path), version=result.tool.version)  # fmt: skip
+        raise InputError(what, hint=say("analyze its profile anew with this version, or give the profile itself"))
+    if result.digest is not None and (wrong := _wrong(result.digest)):
+        what = say("{path}: cannot be compared with: {why}", path=shown(path), why=wrong)
+        raise InputError(what, hint=say("analyze its profile anew"))
+    return structs.replace(result, input=structs.replace(result.input, path=called))
+
+
+def warning_of(request: AnalyzeRequest, sides: tuple[BaselineSide, ...]) -> Message | None:
+    """Say so where only a part of the new profile is asked for, and a side is a result: of all that it is about."""
+    fixed = [side.asked for side in sides if side.result is not None]
+    if not (fixed and request.partial):
+        return None
+    return say("{sides}: compared as it was kept; --step, --rank, --ranks, --group and --device choose from profiles "
+               "only", sides=series(fixed))  # fmt: skip
+
+
+def _side(asked: str, store: BaselineStore) -> BaselineSide:
+    path = Path(asked)
+    if _exists(path):
+        if is_file(path) and _is_result(path):
+            return BaselineSide(asked, result=read_result(path, asked))
+        return BaselineSide(asked, profile=path)
+    if "/" in asked or path.suffix in (".json", ".csv", ".db"):
+        hint = say("give a profile, a result of npuperf analyze as JSON, or the name of a kept baseline")
+        raise InputError(say("--baseline {path}: no such file or folder", path=asked), hint=hint)
+    return BaselineSide(asked, result=read_result(store.find(asked), asked), name=asked)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # no path at all
+        return False
+
+
+def _is_result(path: Path) -> bool:
+    """Tell a result from a trace, which is JSON as well."""
+    if path.suffix != ".json":
+        return False
+    with open_input(path) as file:
+        return bool(_RESULT.search(file.read(_HEAD)))
+
+
+def _wrong(digest: Digest) -> Message | None:
+    """Say what of a digest contradicts itself; whoever compares relies on it."""
+    per_step = [len(digest.span_ns), *([1] if not digest.steps else [])]
+    lists = [*(t.ns for t in digest.types), *(t.count for t in digest.types), *(c.count for c in digest.counts)]
+    lists += [c.bytes for c in digest.counts if c.bytes is not None]
+    numbers = [digest.devices, digest.windows, digest.total_ns, *(n for p in digest.parts for n in (p.ns, p.count))]
+    if not all(0 <= n < _MOST for some in (numbers, digest.span_ns, *lists) for n in some):
+        return say("it has numbers that nothing can have")
+    if digest.total_ns != sum(part.ns for part in digest.parts):
+        return say("its parts do not add up to the whole")
+    if not all(len(some) in per_step for some in lists) or (digest.steps and len(digest.steps) != per_step[0]):
+        return say("it has not something for every step")
+    return None
