@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,8 @@ from npuperf.messages import Message, Parameter, chain, say, say_n, series
 #: So many changes are gates of their own.
 _NAMED: Final = 20
 _NEVER: Final = ((0, 0),)
+#: So many values of one count are shown.
+_LISTED: Final = 4
 
 _THINGS: Final[dict[CountKind, Message]] = {
     "launch": say("launches"),
@@ -32,15 +35,15 @@ _THINGS: Final[dict[CountKind, Message]] = {
 }
 #: What records each kind.
 _RECORDED_BY: Final[dict[CountKind, Message]] = {
-    "launch": say("they are recorded on an NPU, with --level 0 or higher"),
-    "sync": say("they are recorded by npuperf profile with --activities cpu,npu"),
-    "copy": say("they are recorded by npuperf profile with --activities cpu,npu"),
-    "aicpu": say("they are recorded by npuperf profile with --level 1"),
-    "compile": say("they are recorded by npuperf profile with --activities cpu,npu"),
-    "collective": say("they are recorded by npuperf profile with --level 1"),
-    "graph_replay": say("they are recorded by npuperf profile with --activities cpu,npu"),
-    "allocation": say("they are recorded by npuperf profile with --memory"),
-    "host_operator": say("they are counted only where no device tasks are recorded"),
+    "launch": say("npuperf profile records them on an NPU"),
+    "sync": say("npuperf profile records them with --activities cpu,npu"),
+    "copy": say("npuperf profile records them with --activities cpu,npu"),
+    "aicpu": say("npuperf profile records them with --level 1"),
+    "compile": say("npuperf profile records them with --activities cpu,npu"),
+    "collective": say("npuperf profile records them with --level 1"),
+    "graph_replay": say("npuperf profile records them with --activities cpu,npu"),
+    "allocation": say("npuperf profile records them with --activities cpu,npu"),
+    "host_operator": say("they are counted where there are no device tasks, and here are some"),
 }
 
 
@@ -161,7 +164,7 @@ def _not_locked(locked: Locked, found: Counts) -> Message | None:
 
 
 def _untold(name: str, path: Path, kind: CountKind) -> Gate:
-    reason = say("{things} are locked, and this run does not tell them: {how}; or lock it anew, --lock {path} --force",
+    reason = say("{things} are locked, and not told by this run: {how}; --lock {path} --force locks without them",
                  things=_THINGS[kind], how=_RECORDED_BY[kind], path=shown(path))  # fmt: skip
     return Gate(expr=f"{name}: {kind}", status="cannot_tell", value=None, limit=None, reason=reason)
 
@@ -193,4 +196,9 @@ def _gate(name: str, change: _Change, *, per_step: bool) -> Gate:
 
 
 def _shown(spans: Spans | None) -> Parameter:
-    return say("none") if spans is None or spans == _NEVER else spelled_spans(spans)
+    """Return values as a sentence has them: ``47``, ``47 or 48``, ``none``; many as the range they span."""
+    spans = spans or _NEVER
+    if len(spans) > _LISTED:
+        spans = ((spans[0][0], max(high for _, high in spans)),)
+    told: list[Parameter] = [say("none") if span == (0, 0) else spelled_spans((span,)) for span in spans]
+    return reduce(lambda one, other: say("{one} or {other}", one=one, other=other), told)
