@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
+from npuperf.compare.aligned import aligned
+from npuperf.compare.changed_findings import finding_changes
 from npuperf.compare.mean_step import Sums, mean_ns, sum_runs
 from npuperf.compare.noise import Judged, judge_shift
+from npuperf.compare.operator_rows import operator_rows, step_row
 from npuperf.compare.parity import Side, alike, differences, refuse_mismatch
 from npuperf.compare.replaced import folded
 from npuperf.compare.same_keys import comparable
+from npuperf.compare.shifts import shifts
 from npuperf.compare.told import Told, reason_of
 from npuperf.compare.waterfall import parts_of, side_by_side
 from npuperf.documents.analysis import Result
 from npuperf.documents.comparison import Comparison
 from npuperf.documents.digest import Digest
-from npuperf.messages import Message, say
+from npuperf.messages import Message, say, say_n
 from npuperf.model.labels import F64
 from npuperf.model.thresholds import Thresholds
+
+#: Findings that are listed, the gravest of those that changed: of a thousand ranks there may be thousands.
+_FINDINGS: Final = 20
 
 
 def compare_results(
@@ -47,6 +55,11 @@ def compare_results(
     lengths = _length(sides[0].sums), _length(sides[1].sums)
     medians = _median(samples[0]), _median(samples[1])
     told = Told(lengths, medians, judged, parity, fallen, same_keys.note)
+    step = step_row(samples, judged)
+    operators, alike_operators = ([], 0) if same_keys.named_anew else operator_rows(*digests, thresholds)
+    findings, alike_findings = finding_changes(old, new)
+    listed = shifts(old, new, thresholds)
+    more = len(findings) - _FINDINGS
     return Comparison(
         old=names[0],
         new=names[1],
@@ -64,7 +77,19 @@ def compare_results(
         workload=alike(*sides, parity),
         parity=parity,
         waterfall=fallen,
+        rows=(*([step] if step else []), *operators),
+        shifts=tuple(listed.shifts),
+        findings=tuple(findings[:_FINDINGS]),
+        aligned=tuple(aligned(old, new, thresholds)),
+        unchanged=listed.unchanged + alike_operators + alike_findings,
+        warnings=tuple(note for note in (listed.note, _more_findings(more)) if note is not None),
     )
+
+
+def _more_findings(more: int) -> Message | None:
+    if more <= 0:
+        return None
+    return say_n("{n} more finding changed", "{n} more findings changed", more)
 
 
 def _name(runs: Sequence[Result]) -> str:
