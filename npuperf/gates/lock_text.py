@@ -50,7 +50,8 @@ _LISTED: Final = 4
 _RANGE: Final = re.compile(r"(\d{1,20})\.\.(\d{1,20})")
 #: The longest key that YAML takes without a ``?`` before it has 1,024 characters.
 _PLAIN_KEY: Final = 1000
-_LINE_NUMBER: Final = re.compile(r"(?<=\S)(\(\d+\)|:\d+)(?=[:\s]|\Z)")
+_LINE_NUMBER: Final = re.compile(r"(?<=\S)(\(\d+\)|:\d+)(?=[:,\s]|\Z)")
+_WORD: Final = re.compile(r"\S+")
 
 
 class LockedCount(Struct, frozen=True):
@@ -139,8 +140,8 @@ def _listed(spans: Spans) -> str:
 
 
 def _without_number(place: str) -> str:
-    """Return a code line without its number, which moves with every edit above it, and the folders it lies in."""
-    return re.sub(r"\S*/(?=[^/\s]+/[^/\s]+)", "", _LINE_NUMBER.sub("", place, count=1))
+    """Return code lines without their numbers, which move with every edit above, and the outer folders."""
+    return _WORD.sub(lambda word: "/".join(word[0].split("/")[-2:]), _LINE_NUMBER.sub("", place))
 
 
 def is_lock(path: Path) -> bool:

@@ -106,6 +106,21 @@ def test_a_lock_is_sorted_yaml_with_a_line_for_each_count(tmp_path: Path) -> Non
     ]
 
 
+@pytest.mark.parametrize(
+    ("where", "comment"),
+    [
+        ("/home/me/model/layers.py(41): forward", "model/layers.py: forward"),
+        ("train.py:12", "train.py"),
+        ("a/b/c.py(1): f, /x/d.py(22): g", "b/c.py: f, x/d.py: g"),
+        ("odd\nname.py(3): f", "odd\\nname.py: f"),
+        ("Level2(5)x: f", "Level2(5)x: f"),
+    ],
+)
+def test_comments_have_nothing_that_moves_by_itself(where: str, comment: str) -> None:
+    (line,) = [line for line in lock_text(run_of(launch("Add", 1, 1, where=where))).splitlines() if "Add" in line]
+    assert line == f'    "Add": 1  # {comment}'
+
+
 def test_the_same_run_passes_and_its_order_does_not_count(tmp_path: Path) -> None:
     path = locked(tmp_path)
     turned = run_of(FETCH, ADD, MATMUL, uncounted=("host_operator", "allocation"))
