@@ -119,6 +119,8 @@ WORSE = Comparison(
         Shift(what="vector cores", unit="cores", old=40.0, new=40.0, verdict="same", samples=(10, 12)),
         Shift(what="transfer in dp", unit="ns", old=1_200_000.0, new=1_305_000.0, verdict="worse"),
         Shift(what="AI Core frequency", unit="MHz", old=1800.0, new=None, verdict="cannot_tell"),
+        Shift(what="HCCS 0-1", unit="GB/s", old=18.456, new=9.2, verdict="cannot_tell", samples=(1, 1)),
+        Shift(what="copies: htod", unit="bytes", old=4096.0, new=8192.0, verdict="worse"),
     ),
     findings=(
         FindingChange(

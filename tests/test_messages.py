@@ -137,7 +137,7 @@ def test_a_sentence_that_was_written_down_is_the_same_again() -> None:
 # --- a made-up language -----------------------------------------------------------------------------------------------
 
 #: What is never translated: units, the field's names of cores, names of files, values of Python, kinds of input.
-NAMES = ("npuperf", "MiB", "core·ms", "AIC", "AIV", "COMM", "tune_ops.cfg", "True", "cluster")
+NAMES = ("npuperf", "KiB", "MiB", "core·ms", "AIC", "AIV", "COMM", "tune_ops.cfg", "True", "cluster")
 _ALPHABET = dict(zip("abcdefghijklmnopqrstuvwxyz", "αβψδεφγηιξκλμνοπқρστυвωхζж", strict=True))
 _MADE_UP = str.maketrans({**_ALPHABET, **{k.upper(): v.upper() for k, v in _ALPHABET.items()}})
 

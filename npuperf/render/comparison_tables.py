@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from npuperf.documents.comparison import Shift
-from npuperf.messages import Message, ns, number, say, share
+from npuperf.messages import ns, number, say, share, size
 from npuperf.render.language import text
 from npuperf.render.tables import Column, Table, each
 
@@ -29,12 +29,11 @@ def measured(shift: Shift, value: float | None) -> str | None:
     """Return a value of a shift with its unit, for people."""
     if value is None:
         return None
-    if shift.unit == "ns":
-        return str(ns(value))
-    if shift.unit == "percent":
-        return str(share(value / 100))
-    shown: Message = say("{value} MHz", value=number(value)) if shift.unit == "MHz" else say("{n}", n=number(value))
-    return text(shown)
+    known = {"ns": ns(value), "percent": share(value / 100), "bytes": size(round(value))}.get(shift.unit)
+    if known is not None:
+        return str(known)
+    shown = {"MHz": say("{n} MHz", n=number(value)), "GB/s": say("{n} GB/s", n=number(value))}
+    return text(shown.get(shift.unit, number(value)))
 
 
 def interval(shift: Shift) -> str | None:
@@ -77,6 +76,7 @@ WATERFALL: Final = Table("waterfall", say("what makes the mean step longer or sh
     Column("new_count", say("count after"), "plain", weight=2),
     Column("change", say("change"), "word", weight=2),
     Column("instead_of", say("instead of (inferred)"), weight=2),
+    Column("replaced_by", say("replaced by (inferred)"), weight=2),
     Column("where", say("where"), weight=2),
     Column("torch_op", say("torch operator"), weight=2),
 ))

@@ -132,7 +132,8 @@ def _shifts(result: Result, comparison: Comparison, view: View) -> Iterator[Rend
             if found.rows:
                 yield section(found.title, Fitted(found))
         return
-    changed = [(shift,) for shift in comparison.shifts if shift.verdict in ("worse", "better")]
+    judged = sorted(comparison.shifts, key=lambda shift: shift.verdict == "cannot_tell")
+    changed = [(shift,) for shift in judged if shift.verdict != "same"]
     found = filled(_FEW_SHIFTS.titled(say("what else changed")), changed, rows_of(view, _SHIFTS))
     if found.rows:
         yield section(found.title, Fitted(found, one_line=True))

@@ -152,7 +152,7 @@ class Fall(Struct, frozen=True):
 #: Differences are shown to the nanosecond, so that they add up where people read them.
 FALLS: Final = Table("waterfall", say("where the difference of the mean step comes from, in µs"), each(), (
     Column("part", say("part"), "message", weight=0),
-    Column("what", say("what"), weight=0, least=28),
+    Column("what", say("what"), weight=0, least=44),
     Column("delta_ns", say("change"), "bare_us_change", weight=0),
     Column("count_ns", say("by count"), "bare_us_change"),
     Column("speed_ns", say("by speed"), "bare_us_change"),
@@ -219,15 +219,26 @@ def _what(part: WaterfallPart) -> str:
     if part.key is None:
         return " "
     if part.instead_of:
-        few = [*part.instead_of[:_REPLACED]]
-        more = len(part.instead_of) - len(few)
-        others = series([*few, say("and {n} more", n=more)] if more else few)
-        return text(say("{new} instead of {old} (inferred)", new=part.key, old=others))
+        return text(_replacement(part, part.key))
     if part.change == "added":
         return text(say("new: {name}", name=part.key))
     if part.change == "removed":
         return text(say("gone: {name}", name=part.key))
     return part.key
+
+
+def _replacement(part: WaterfallPart, key: str) -> Message:
+    """Say which operators stand where others stood, which nothing records."""
+    keys = (*part.replaced_by, *part.instead_of)
+    if len(part.replaced_by) > 1 and all(name.startswith(f"{key} ") for name in keys):
+        return say("{type} with other shapes (inferred)", type=key)
+    new, old = (_few(names) for names in (part.replaced_by or (key,), part.instead_of))
+    return say("{new} instead of {old} (inferred)", new=new, old=old)
+
+
+def _few(names: Sequence[str]) -> Series:
+    more = len(names) - _REPLACED
+    return series([*names[:_REPLACED], say("and {n} more", n=more)] if more > 0 else names)
 
 
 def _calls(part: WaterfallPart) -> str:

@@ -74,7 +74,7 @@ WORDS: Final = {
         say("rank"), say("stage"), say("link"), say("group"), say("schedule"), say("jitter"),
         say("limit"), say("leading"), say("shared"), say("waiting"),
         say("device"), say("stream"), say("event"), say("copy"), say("launch"), say("switch"),
-        say("different"), say("percent"), say("count"), say("cores"),
+        say("different"), say("percent"), say("count"), say("cores"), say("bytes"),
     )
 }  # fmt: skip
 

@@ -26,6 +26,13 @@ from npuperf.render.comparison_tables import COMPARISON_TABLES
 NUMBER = re.compile(r"[+-]?\d{1,3}(?: \d{3})*\.\d{3}(?!\d)")
 
 
+_OLD, _NEW = (tuple(f"MatMulV2 [{n},{m}]" for m in (8, 16)) for n in (1, 2))
+OTHER_SHAPES = replace(
+    WORSE,
+    waterfall=(replace(WATERFALL[0], key="MatMulV2", instead_of=_OLD, replaced_by=_NEW), *PARTS[1:]),
+)
+
+
 def held(comparison: Comparison, gates: tuple[Gate, ...] = ()) -> Result:
     """The analysis of a sample beside a comparison."""
     return replace(result(), comparison=comparison, gates=gates)
@@ -127,6 +134,7 @@ def test_the_largest_parts_are_named_and_the_others_are_one_row() -> None:
     assert "AddLayerNorm [1024,1024] DT_FLOAT16 instead of Add [1024,1024], LayerNorm [1024,1024] (inferred)" in (
         "\n".join(screen(WORSE, 240))
     )
+    assert "MatMulV2 with other shapes (inferred)" in "\n".join(screen(OTHER_SHAPES, 140))
     eleven = replace(WORSE, waterfall=tuple(p for p in PARTS if p.delta_ns)[:11])
     assert "more part" not in "\n".join(screen(eleven))  # it would take as much room as the part itself
 
@@ -253,7 +261,7 @@ def test_every_table_has_a_row_for_each_thing() -> None:
         rows[table.name] = list(csv.DictReader(io.StringIO(render(held(WORSE), "csv", View(table=table.name)))))
     counts = {name: len(found) for name, found in rows.items()}
     assert counts == {
-        "comparison": 1, "waterfall": len(PARTS), "parity": 2, "compared": 2, "shifts": 5, "finding_changes": 3,
+        "comparison": 1, "waterfall": len(PARTS), "parity": 2, "compared": 2, "shifts": 7, "finding_changes": 3,
         "aligned": 1,
     }  # fmt: skip
     for table in COMPARISON_TABLES:

@@ -17,6 +17,7 @@ from itertools import count
 from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
+from xml.etree import ElementTree
 
 import msgspec
 import pytest
@@ -194,6 +195,16 @@ def test_no_cell_is_a_formula(attack: tuple[Document, list[str]]) -> None:
                     continue
                 assert cell[:1] not in ("=", "+", "@") and (not cell.startswith("-") or float(cell))
                 assert_recognisable(cell)
+
+
+def test_xml_has_text_alone(attack: tuple[Document, list[str]]) -> None:
+    document, _ = attack
+    said = render(document, "junit", View())
+    assert all(map(is_seen, said))
+    for case in ElementTree.fromstring(said).iter("testcase"):
+        assert [case.attrib["classname"], len(case)] == ["npuperf", 1] and not len(case[0])
+        texts = (case.attrib["name"], case[0].attrib.get("message", ""), case[0].text or "")
+        assert sum(map(assert_recognisable, texts))
 
 
 def is_kept(text: str) -> bool:
