@@ -5,7 +5,7 @@ The AI Core clock and what recording costs come first: they make everything slow
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
@@ -22,7 +22,7 @@ from npuperf.model.thresholds import Thresholds
 _CLOCK: Final = 0.01
 #: Of the factor that recording makes a step longer by: measured on few steps, it is no more exact.
 _OVERHEAD: Final = 0.05
-#: Of the launches of the larger side, that both have: below, the sides did not do the same work.
+#: Of the launches or the time, that both have: below, the sides did not do the same work.
 _IN_COMMON: Final = 0.5
 #: Differences that a sentence names.
 _NAMED: Final = 3
@@ -80,7 +80,7 @@ def refuse_mismatch(found: Sequence[Difference]) -> None:
 
 def mismatches(found: Sequence[Difference]) -> Message:
     """Say in what the workloads differ."""
-    return chain(*[sentence(d) for d in found if d.mismatch][:_NAMED])
+    return chain(*[chain(sentence(d), d.reason, by=", ") for d in found if d.mismatch][:_NAMED])
 
 
 def sentence(difference: Difference) -> Message:
@@ -103,9 +103,9 @@ def _clock(old: Workload, new: Workload) -> Iterator[Difference]:
     if any(abs(b - a) > _CLOCK * max(a, b) for a, b in pairs):
         slower = sum(new.frequency_mhz) < sum(old.frequency_mhz)
         why = (
-            say("the AI Core clock of the new side is lower: every kernel takes longer with it")
+            say("the AI Core clock of the new side is lower: kernels take longer with it")
             if slower
-            else say("the AI Core clock of the new side is higher: every kernel gets shorter with it")
+            else say("the AI Core clock of the new side is higher: kernels take less time with it")
         )
         yield _differs("AI Core frequency", _range(old.frequency_mhz), _range(new.frequency_mhz), reason=why)
 
@@ -145,7 +145,7 @@ def _work(old: Side, new: Side) -> Iterator[Difference]:
         yield _differs("mode", modes[0], modes[1], mismatch=not certain)
     common = in_common(old, new)
     if common is not None and common < _IN_COMMON:
-        why = say("{common} of the launches are the same on both sides", common=share(common))
+        why = say("only {common} of the kernels are the same on both sides, with their shapes", common=share(common))
         total = _launches(old), _launches(new)
         yield _differs("launches per step", *total, mismatch=not certain, reason=why)
     if a.command and b.command and not certain:
@@ -157,24 +157,35 @@ def _work(old: Side, new: Side) -> Iterator[Difference]:
 
 
 def in_common(old: Side, new: Side) -> float | None:
-    """Return which part of the launches of the larger side both have, by operator; None where that cannot be told."""
+    """Return which part of the work both sides have, by operator: of the launches, or of the time if that is more.
+
+    A fused operator takes many launches away, other shapes change all the time: only where both are few, it is other
+    work. None where that cannot be told.
+    """
     if old.kineto != new.kineto:
         return None
-    sides = [_histogram(side.sums) for side in (old, new)]
-    totals = [sum(counts.values()) for counts in sides]
-    if not all(totals):
+    sides = [_operators(side.sums) for side in (old, new)]
+    launches = [sum(n for n, _ in operators.values()) for operators in sides]
+    if not all(launches):
         return None
-    return sum(min(n, sides[1].get(key, 0.0)) for key, n in sides[0].items()) / max(totals)
+    shared = [key for key in sides[0] if key in sides[1]]
+    counted = sum(min(sides[0][key][0], sides[1][key][0]) for key in shared) / max(launches)
+    return max(counted, min(_share_of_time(operators, shared) for operators in sides))
 
 
-def _histogram(sums: Sums) -> dict[str | None, float]:
-    """Return launches per step by operator."""
+def _operators(sums: Sums) -> dict[str | None, tuple[float, int]]:
+    """Return launches per step and ns of all steps by operator."""
     windows = max(sums.windows, 1)
-    return {row[1]: cell.count / windows for row, cell in sums.cells.items() if row[0] == "compute"}
+    return {row[1]: (cell.count / windows, cell.ns) for row, cell in sums.cells.items() if row[0] == "compute"}
+
+
+def _share_of_time(operators: Mapping[str | None, tuple[float, int]], some: Sequence[str | None]) -> float:
+    total = sum(ns for _, ns in operators.values())
+    return sum(operators[key][1] for key in some) / total if total else 0.0
 
 
 def _launches(side: Side) -> str:
-    return f"{sum(_histogram(side.sums).values()):.0f}"
+    return f"{sum(n for n, _ in _operators(side.sums).values()):.0f}"
 
 
 def _mode(side: Side) -> str | None:
