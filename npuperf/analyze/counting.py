@@ -12,6 +12,7 @@ from msgspec import Struct
 from npuperf.documents.digest import Count, CountKind
 from npuperf.host.causes import CODE, RUNTIME_CALL, WAITING
 from npuperf.host.nesting import NONE, Nesting
+from npuperf.host.syncs import SyncPoint, Syncs
 from npuperf.host.wait_kinds import copy_directions
 from npuperf.model.communication import Communication, ProcessGroup
 from npuperf.model.device import HostSteps
@@ -26,11 +27,11 @@ from npuperf.replay.study import Study
 #: More different keys of one kind, or more cells (keys × steps), are told apart by less: operators by their type.
 MOST_KEYS: Final = 5000
 MOST_CELLS: Final = 1_000_000
-#: So many lines of code are named where one thing comes from several, of so many first times that it happened.
+#: So many lines of code are named where one thing comes from several, of so many first times that it happened; to
+#: find one takes a tenth of a millisecond, so that in all not more are looked up.
 _LINES: Final = 3
-_TIMES: Final = 32
-#: Of so many keys of kernels, in the order in which they begin, the line of code is looked up.
-_LOOKED_UP: Final = 2000
+_TIMES: Final = 16
+_LOOKED_UP: Final = 500
 KINDS: Final[tuple[CountKind, ...]] = get_args(CountKind)
 OF_KERNELS: Final[tuple[CountKind, ...]] = ("launch", "aicpu", "collective", "copy")
 OF_CALLS: Final[tuple[CountKind, ...]] = ("sync", "compile", "graph_replay", "allocation")
@@ -101,7 +102,7 @@ def count_device(study: Study, windows: Intervals, numbers: I64) -> tuple[list[C
     places = Places(windows, numbers, study.profile.host_steps)
     counts, untold = _count_tasks(study, places)
     if study.profile.host.events.name.has(RUNTIME_CALL):
-        counts += count_calls(study, places)
+        counts += count_calls(study.nesting, study.syncs, study.points, study.profile.host, places)
     else:
         untold += OF_CALLS
     return counts, [*untold, "host_operator"]
@@ -277,45 +278,44 @@ def _moved(found: Communication) -> I64:
     return moved
 
 
-def count_calls(study: Study, places: Places) -> list[Count]:
+def count_calls(nesting: Nesting, syncs: Syncs, points: list[SyncPoint], host: HostOps, places: Places) -> list[Count]:
     """Count calls of the host: waits for the device, compilations, replays of graphs, memory of the driver."""
-    nesting, host = study.nesting, study.profile.host
     names = nesting.events.name
-    compiles = nesting.causes == CODE["compile"]
     replays, memory = (names.flag([bool(p.search(n)) for n in names.names]) for p in (_REPLAY, _ALLOCATION))
-    counts = _syncs(study, places)
-    found: tuple[tuple[CountKind, Mask], ...] = (
-        ("compile", compiles), ("graph_replay", replays), ("allocation", memory)
-    )  # fmt: skip
-    for kind, marked in found:
-        rows = _outermost(nesting, marked)
-        keys = names.take(rows)
-        if kind == "compile":
-            keys = _with_operator(nesting, rows, keys)
-        counts += _counted_calls(kind, keys, nesting.events.thread[rows], nesting.events.start[rows], places, host)
-    return counts
+    return [
+        *_syncs(syncs, points, host, places),
+        *count_compilations(nesting, host, places),
+        *_marked("graph_replay", nesting, replays, host, places),
+        *_marked("allocation", nesting, memory, host, places),
+    ]
 
 
-def _syncs(study: Study, places: Places) -> list[Count]:
+def count_compilations(nesting: Nesting, host: HostOps, places: Places) -> list[Count]:
+    """Count compilations, each with the operator that the task queue's consumer took, where there is one."""
+    return _marked("compile", nesting, nesting.causes == CODE["compile"], host, places)
+
+
+def _syncs(syncs: Syncs, points: list[SyncPoint], host: HostOps, places: Places) -> list[Count]:
     """Count waits for the device, but for the profiler's own, by call, torch operator around it, and what it awaits."""
-    points = [p for p in study.points if p.purpose != "profiler" and WAITING.search(p.name)]
+    points = [p for p in points if p.purpose != "profiler" and WAITING.search(p.name)]
     if not points:
         return []
     texts: list[str | None] = [f"{p.name}{f' in {p.op}' if p.op else ''} ({p.kind})" for p in points]
     calls = np.concatenate([p.calls for p in points])
     keys = Labels.of(texts).take(np.repeat(np.arange(len(points)), [len(p.calls) for p in points]))
-    order = np.argsort(study.syncs.start[calls], kind="stable")
+    order = np.argsort(syncs.start[calls], kind="stable")
     calls, keys = calls[order], keys.take(order)
-    start, thread = study.syncs.start[calls], study.syncs.thread[calls]
-    return _counted_calls("sync", keys, thread, start, places, study.profile.host)
+    return counted_calls("sync", keys, syncs.thread[calls], syncs.start[calls], host, places)
 
 
-def _outermost(nesting: Nesting, marked: Mask) -> I64:
-    """Return the marked events that lie in no other marked one, ordered by start."""
+def _marked(kind: CountKind, nesting: Nesting, marked: Mask, host: HostOps, places: Places) -> list[Count]:
+    """Count the marked events that lie in no other marked one, by name."""
     rows = np.flatnonzero(marked)
     rows = rows[nesting.nearest(nesting.parent[rows], marked) == NONE]
-    ordered: I64 = rows[np.argsort(nesting.events.start[rows], kind="stable")]
-    return ordered
+    events = nesting.events
+    rows = rows[np.argsort(events.start[rows], kind="stable")]
+    keys = _with_operator(nesting, rows, events.name.take(rows))
+    return counted_calls(kind, keys, events.thread[rows], events.start[rows], host, places)
 
 
 def _with_operator(nesting: Nesting, rows: I64, keys: Labels) -> Labels:
@@ -327,20 +327,29 @@ def _with_operator(nesting: Nesting, rows: I64, keys: Labels) -> Labels:
     return _joined(keys, operator.compact())
 
 
-def _counted_calls(
-    kind: CountKind, keys: Labels, thread: I64, start: I64, places: Places, host: HostOps
+def counted_calls(
+    kind: CountKind,
+    keys: Labels,
+    thread: I64,
+    start: I64,
+    host: HostOps,
+    places: Places,
+    less: Labels | None = None,
 ) -> list[Count]:
-    """Count calls by key; each key with the first few different lines of code that it comes from."""
+    """Count calls, ordered by start; each key with the first few different lines of code that it comes from."""
     place = places.of_calls(start)
-    counts, _, _ = tallied(kind, keys, place, places.size)
-    if not host.has_lines:
+    counts, _, keys = tallied(kind, keys, place, places.size, less=less)
+    if not host.has_lines or not counts:
         return counts
-    lines: dict[str, dict[str, None]] = {count.key: {} for count in counts}
-    times = dict.fromkeys(lines, 0)
-    for row in np.flatnonzero(place >= 0).tolist():
-        key = keys[row]
-        if key is not None and times[key] < _TIMES:
-            times[key] += 1
+    inside = np.flatnonzero((place >= 0) & keys.known())
+    lines: dict[int, dict[str, None]] = {}
+    times = [0] * len(keys.names)
+    left = _LOOKED_UP
+    for row, code in zip(inside.tolist(), keys.codes[inside].tolist(), strict=True):
+        if times[code] < _TIMES and left:
+            times[code] += 1
+            left -= 1
             if line := host.line_at(int(thread[row]), int(start[row])):
-                lines[key].setdefault(line)
-    return _with_where(counts, [", ".join([*lines[c.key]][:_LINES]) or None for c in counts])
+                lines.setdefault(code, {}).setdefault(line)
+    named = {keys.names[code]: ", ".join([*found][:_LINES]) for code, found in lines.items()}
+    return _with_where(counts, [named.get(count.key) for count in counts])

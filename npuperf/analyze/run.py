@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
@@ -35,12 +36,17 @@ from npuperf.replay.whatif import parse
 from npuperf.scopes.expect import judge_cores
 from npuperf.timeline.steps import step_windows
 
+if TYPE_CHECKING:  # of most recordings there is none
+    from npuperf.analyze.counting import DeviceCounts
+    from npuperf.documents.digest import Digest
+    from npuperf.model.host_profile import HostProfile
+
 
 @dataclass(frozen=True, slots=True)
 class _Source:
     """One source after its devices were examined; ``seen``: ranks and devices that it has, examined or not.
 
-    ``tasks``: how many it has. What was read of it may go.
+    ``tasks``: how many it has; ``host``: what was counted of a run without any. What was read of it may go.
     """
 
     log: ReadLog
@@ -49,6 +55,7 @@ class _Source:
     seen: tuple[tuple[int | None, int], ...] = ()
     steps: frozenset[int] = field(default_factory=frozenset)
     tasks: int = 0
+    host: DeviceCounts | None = None
 
 
 def run(
@@ -95,7 +102,7 @@ def analyzed(
     if errors and len(errors) == len(sources):
         raise errors[0]
     examined = [e for s in sources for e in s.examined]
-    if not examined:
+    if not examined and not any(s.host for s in sources):
         _check_choice(request, sources)
     result = _result(request, recording, sources, context, thresholds)
     gates = (judge_cores(e, [x.checked[i] for x in examined if x.checked]) for i, e in enumerate(request.expect))
@@ -120,7 +127,31 @@ def _examine(reading: Reading, request: AnalyzeRequest, thresholds: Thresholds, 
             examined.append(examine(profile, request, thresholds, earlier, log))
     seen = tuple((p.rank, p.device) for p in reading.profiles)
     tasks = sum(len(p.tasks) for p in reading.profiles)
-    return _Source(log, reading.error, tuple(e for e in examined if e), seen, frozenset(steps), tasks)
+    host = None
+    if reading.host is not None:
+        steps |= set(reading.host.host_steps.number.tolist())
+        host = _count_host(reading.host, request)
+    return _Source(log, reading.error, tuple(e for e in examined if e), seen, frozenset(steps), tasks, host)
+
+
+def _count_host(profile: HostProfile, request: AnalyzeRequest) -> DeviceCounts | None:
+    """Count what the host did, if it is of a rank that was asked for, and no device was."""
+    of_rank = not request.chosen_ranks or profile.rank in request.chosen_ranks
+    if not of_rank or request.device is not None:
+        return None
+    from npuperf.analyze.host_counting import count_host
+
+    return count_host(profile, request.step)
+
+
+def _digest_of_hosts(sources: list[_Source]) -> Digest | None:
+    """Return what was counted where there is no device at all."""
+    hosts = [s.host for s in sources if s.host is not None]
+    if not hosts:
+        return None
+    from npuperf.analyze.host_counting import digest_of_hosts
+
+    return digest_of_hosts(hosts)
 
 
 def _earlier(request: AnalyzeRequest, log: ReadLog, *, cached: bool) -> Earlier:
@@ -178,6 +209,7 @@ def _result(
         host_sums=merged_sums(one for s in sources if s.examined for one in s.log.host_sums),
         suggestions=merged_suggestions(one for s in sources if s.examined for one in s.log.suggestions),
         thresholds=thresholds.as_dict(),
+        digest=None if examined else _digest_of_hosts(sources),
     )
 
 

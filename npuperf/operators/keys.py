@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from zlib import crc32
+
+import numpy as np
 
 from npuperf.model.groups import numbered
 from npuperf.model.labels import Labels
 from npuperf.model.operands import Operands
 from npuperf.model.tasks import Tasks
+
+if TYPE_CHECKING:  # of most recordings there is none
+    from npuperf.model.host_profile import TorchOperators
 
 #: Optimizers take hundreds of tensors: of longer lists the beginning is shown, and a checksum tells them apart.
 _LONGEST: Final = 200
@@ -21,14 +26,12 @@ def operator_keys(types: Labels, tasks: Tasks) -> Labels:
 
     ``types``: of the tasks. Only combinations that occur become texts; a task without a type has no key.
     """
-    columns = [column for column in (tasks.shapes, tasks.operands) if column.names]
-    used, codes = numbered(types.codes)
-    parts = [(code,) for code in used.tolist()]
-    for column in columns:
-        width = len(column.names) + 1
-        used, codes = numbered(codes * width + column.codes + 1)
-        parts = [(*parts[k // width], k % width - 1) for k in used.tolist()]
-    return Labels.of([_text(types, tasks, part) for part in parts]).take(codes)
+    return _keyed((types, tasks.shapes, tasks.operands), _of_kernel)
+
+
+def torch_operator_keys(operators: TorchOperators) -> Labels:
+    """Return what each torch operator is: ``aten::mm [2,3;3,4] float``, as far as its inputs are recorded."""
+    return _keyed((operators.name, operators.shapes, operators.dtypes), _of_torch)
 
 
 def operator_key(type: str, shapes: Sequence[str], dtypes: Sequence[str], out_dtypes: Sequence[str] = ()) -> str:
@@ -47,20 +50,29 @@ def operator_key(type: str, shapes: Sequence[str], dtypes: Sequence[str], out_dt
     return " ".join(parts)
 
 
-def _text(types: Labels, tasks: Tasks, part: tuple[int, ...]) -> str | None:
-    """Spell a combination of codes: of the type, then of the columns that have names."""
-    if part[0] < 0:
-        return None
-    codes = iter(part[1:])
-    shapes = next(codes) if tasks.shapes.names else -1
-    operands = next(codes) if tasks.operands.names else -1
-    known = Operands.parse(tasks.operands.names[operands]) if operands >= 0 else Operands((), (), (), ())
-    cells = _cells(tasks.shapes.names[shapes]) if shapes >= 0 else ()
-    return operator_key(types.names[part[0]], cells, known.dtypes, known.out_dtypes)
+def _keyed(columns: tuple[Labels, ...], spell: Callable[[str, str | None, str | None], str]) -> Labels:
+    """Return a text for each row, made once for each combination that occurs; none where the first column has none."""
+    used, codes = numbered(columns[0].codes)
+    parts = [(code,) for code in used.tolist()]
+    for column in columns[1:]:
+        width = len(column.names) + 1
+        used, codes = numbered(codes * width + column.codes + 1) if column.names else (np.arange(len(parts)), codes)
+        parts = [(*parts[k // width], k % width - 1) for k in used.tolist()]
+    cells = [[c.names[code] if code >= 0 else None for c, code in zip(columns, part, strict=True)] for part in parts]
+    return Labels.of([spell(name, *rest) if name is not None else None for name, *rest in cells]).take(codes)
 
 
-def _cells(shapes: str) -> tuple[str, ...]:
-    return tuple(cell.strip() for cell in shapes.replace('"', "").split(";"))
+def _of_kernel(type: str, shapes: str | None, operands: str | None) -> str:
+    known = Operands.parse(operands) if operands is not None else Operands((), (), (), ())
+    return operator_key(type, _cells(shapes), known.dtypes, known.out_dtypes)
+
+
+def _of_torch(name: str, shapes: str | None, dtypes: str | None) -> str:
+    return operator_key(name, _cells(shapes), _cells(dtypes))
+
+
+def _cells(text: str | None) -> tuple[str, ...]:
+    return tuple(cell.strip() for cell in text.replace('"', "").split(";")) if text else ()
 
 
 def _dtypes(dtypes: Sequence[str]) -> str:

@@ -24,13 +24,14 @@ from npuperf.readers.source import read_source
 
 if TYPE_CHECKING:
     from npuperf.cache.entries import Cache
+    from npuperf.model.host_profile import HostProfile
 
 R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one source gave: a profile per device, or why there is none.
+    """What one source gave: a profile per device, or why there is none; of a run without any device its ``host``.
 
     ``log`` is what was found out on the way. Whoever asks shares it, so it is not written to any more.
     """
@@ -39,6 +40,7 @@ class Reading:
     log: ReadLog
     profiles: tuple[DeviceProfile, ...] = ()
     error: InputError | None = None
+    host: HostProfile | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,7 @@ class _Kept:
 
     log: ReadLog
     profiles: tuple[DeviceProfile, ...]
+    host: HostProfile | None = None
 
 
 @dataclass(slots=True)
@@ -178,12 +181,12 @@ def _read_and(work: Callable[[Reading], R], source: Source, progress: Progress |
     if kept is not None:
         if progress is not None:
             progress(total_bytes(_told_of(source)))
-        return work(Reading(source, kept.log, kept.profiles))
+        return work(Reading(source, kept.log, kept.profiles, host=kept.host))
     reading = _reading(source, progress)
     reduced = work(reading)
     settled = reading.error is None and reading.log.settled  # else it may be another one the next time
     if settled and key == _key(source):  # else who knows what was read
-        cache.put(key, _Kept(reading.log, reading.profiles))
+        cache.put(key, _Kept(reading.log, reading.profiles, reading.host))
     return reduced
 
 
@@ -217,6 +220,7 @@ def _lost(source: Source, why: InputError) -> Reading:
 def _reading(source: Source, progress: Progress | None) -> Reading:
     log = ReadLog()
     try:
-        return Reading(source, log, tuple(read_source(source, log, progress)))
+        read = read_source(source, log, progress)
+        return Reading(source, log, read.profiles, host=read.host)
     except InputError as error:
         return Reading(source, log, error=error)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from npuperf.errors import InputError
 from npuperf.messages import Message, say
@@ -32,6 +32,9 @@ from npuperf.readers.log import Progress, ReadLog
 from npuperf.readers.summaries import read_summaries
 from npuperf.readers.timeline import TraceTimeline, assign_steps, interpret
 from npuperf.readers.trace import read_trace
+
+if TYPE_CHECKING:  # of most recordings there is none
+    from npuperf.model.host_profile import HostProfile
 
 
 @dataclass(slots=True)
@@ -129,9 +132,35 @@ class _Found:
             communication=self.communication.of_device(number, self.rank_of(number), tasks, timeline, alone=alone),
         )
 
+    def host_alone(self) -> HostProfile | None:
+        """Put together what is known of a host without devices, if it ran any torch operator."""
+        timeline = self.timeline
+        if timeline is None or not len(timeline.host.ops):
+            return None
+        from npuperf.model.host_profile import HostProfile
+        from npuperf.readers.host_shapes import read_operators
 
-def read_source(source: Source, log: ReadLog, progress: Progress | None = None) -> list[DeviceProfile]:
-    """Read everything a source has, one profile per device.
+        return HostProfile(
+            source=str(self.source.root),
+            rank=self.rank_of(None),
+            operators=read_operators(self.source.timeline),
+            host=timeline.host,
+            host_steps=timeline.host_steps,
+            context=self.context,
+            kineto=timeline.kineto,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRead:
+    """What a source has: a profile per device, or of a run without any its host."""
+
+    profiles: tuple[DeviceProfile, ...] = ()
+    host: HostProfile | None = None
+
+
+def read_source(source: Source, log: ReadLog, progress: Progress | None = None) -> SourceRead:
+    """Read everything a source has.
 
     Each file that fails is reported; as long as one gives device tasks (or at least the exporter's own
     split of the steps) there is a result. Raises InputError when none does.
@@ -139,7 +168,7 @@ def read_source(source: Source, log: ReadLog, progress: Progress | None = None) 
     for note in source.notes:
         log.warn(note)
     if source.kind == "cluster" and source.steps:
-        return _cluster(source, log)
+        return SourceRead(tuple(_cluster(source, log)))
     found = _read(source, log, progress)
     kernels, timeline, vendor = found.kernels.devices, found.timeline, found.vendor
     recorded = found.communication.any_operations()
@@ -158,7 +187,7 @@ def read_source(source: Source, log: ReadLog, progress: Progress | None = None) 
     known_first = sorted(devices, key=lambda number: (number is not None, number or 0))
     profiles = [found.profile(number, devices[number], alone=len(devices) == 1) for number in known_first]
     found.communication.report(log)
-    return profiles
+    return SourceRead(tuple(profiles), None if profiles else found.host_alone())
 
 
 def _read(source: Source, log: ReadLog, progress: Progress | None) -> _Found:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -216,8 +216,7 @@ def _read_file(path: Path, log: ReadLog, progress: Callable[[int], None] | None)
 
 def _trace(found: list[Gathered], header: dict[str, Any]) -> Trace:
     """Put together what was gathered, in the order of the file."""
-    base = header.get("baseTimeNanoseconds", 0)  # newer Kineto traces count from a base time, in epoch ns
-    base = base if isinstance(base, int) and 0 <= base < LATEST_NS else 0
+    base = base_ns(header)
     give_back()
     flows = _flows(found, base)  # first: what they leave is less than what they are
     trace = Trace(_slices(found, base), flows, header=header)
@@ -234,6 +233,12 @@ def _trace(found: list[Gathered], header: dict[str, Any]) -> Trace:
         elif event.name == "thread_name" and args.label is not None:
             trace.threads[pid, tid] = str(args.label)
     return trace
+
+
+def base_ns(header: Mapping[str, object]) -> int:
+    """Return the time that the times of newer Kineto traces count from, epoch ns; 0 where there is none."""
+    base = header.get("baseTimeNanoseconds", 0)
+    return base if isinstance(base, int) and 0 <= base < LATEST_NS else 0
 
 
 def _slices(found: list[Gathered], base: int) -> Slices:
