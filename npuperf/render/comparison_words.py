@@ -106,6 +106,8 @@ def parity_lines(comparison: Comparison, most: int | None = DIFFERENCES) -> Iter
 def _alike(comparison: Comparison) -> Message:
     if comparison.workload == "same":
         return say("the same on both sides, as far as it is recorded")
+    if comparison.old_step_ns is None and comparison.new_step_ns is None:
+        return say("not compared")
     return say("nothing is known to differ")
 
 
