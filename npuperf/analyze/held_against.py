@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -38,9 +38,20 @@ def compared(request: AnalyzeRequest, result: Result, old: Sequence[Result]) -> 
 
 
 def held_against(
-    request: AnalyzeRequest, conditions: Sequence[Condition], result: Result, old: Sequence[Result] = ()
+    request: AnalyzeRequest,
+    conditions: Sequence[Condition],
+    result: Result,
+    old: Sequence[Result] = (),
+    history: Mapping[str, Sequence[bool]] | None = None,
 ) -> Result:
-    """Return the result with its comparison, and with its gates judged after those that it has already."""
+    """Return the result with its comparison, and with its gates judged, after those that it has already.
+
+    ``history``: of a gate, by its text, whether earlier runs failed it, the newest last.
+    """
     comparison = compared(request, result, old)
-    gates = [judge_gate(condition, result) for condition in conditions]
-    return structs.replace(result, comparison=comparison, gates=(*result.gates, *gates))
+    gates = [*result.gates, *(judge_gate(condition, result) for condition in conditions)]
+    if request.check:
+        from npuperf.gates.lock_check import check_lock
+
+        gates += [gate for path in request.check for gate in check_lock(result, path)]
+    return structs.replace(result, comparison=comparison, gates=tuple(gates))

@@ -10,6 +10,7 @@ import typer
 
 from npuperf.cli.loading import loading
 from npuperf.cli.options import (
+    COMPARISON,
     DATA,
     GATES,
     HOW,
@@ -62,12 +63,33 @@ Examples:
   npuperf analyze samples/pipeline_job --ranks 0,2 --table roots
   npuperf analyze samples/pipeline_job --group pp --table groups
   npuperf analyze ./result --engine processes --workers 8
+  npuperf analyze ./result --save-baseline main
+  npuperf analyze ./result --baseline main --fail-on "step_time>+5%,200us"
+  npuperf analyze ./result --baseline ./earlier --format markdown
+  npuperf analyze ./result --lock perf.lock
+  npuperf analyze ./result --check perf.lock --junit gates.xml
 """
 )
 CONTEXT: Final = context_settings()
 CLASS: Final = Verb
 #: Kernels that are listed unless --top says otherwise.
 _KERNELS: Final = 10
+
+
+def _known_fate(text: str | None) -> str | None:
+    """Return what becomes of undecided gates. Raises UsageError for anything else."""
+    if text not in (None, "pass", "fail"):
+        what = say("--undecided {text}: neither pass nor fail", text=repr(text))
+        raise UsageError(what, hint=say("without it, a gate that cannot be judged ends with status 4"))
+    return text
+
+
+def _kept(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the names of baselines that a shell may complete."""
+    from npuperf.analyze.baselines import BaselineStore, usual_folder
+
+    folder = ctx.params.get("baseline_dir") or usual_folder(Path(ctx.params.get("path") or "result"))
+    return [name for name in BaselineStore(Path(folder)).names() if name.startswith(incomplete)]
 
 
 def analyze(
@@ -141,9 +163,75 @@ def analyze(
     clear_cache: Annotated[
         bool, option(HOW, say("Remove what was kept of earlier analyses of PATH, and leave."), "--clear-cache")
     ] = False,
+    baseline: Annotated[
+        list[str] | None,
+        option(
+            COMPARISON,
+            say("Compare with a profile, a result (JSON) or a kept baseline; repeatable: several runs of one side."),
+            "--baseline",
+            metavar="PATH|NAME",
+            autocompletion=_kept,
+        ),
+    ] = None,
+    allow_mismatch: Annotated[
+        bool, option(COMPARISON, say("Compare although the two are not of one workload."), "--allow-mismatch")
+    ] = False,
+    save_baseline: Annotated[
+        str | None,
+        option(
+            COMPARISON, say("Keep the result under a name, unless a gate fails."), "--save-baseline", metavar="NAME"
+        ),
+    ] = None,
+    baseline_dir: Annotated[
+        Path | None,
+        option(
+            COMPARISON,
+            say("Where baselines are kept (.npuperf/baselines beside the run directory)."),
+            "--baseline-dir",
+            metavar="DIR",
+        ),
+    ] = None,
     fail_on: Annotated[
         list[str] | None,
-        option(GATES, say('Exit with 1 if this holds: "host_wait>20%"; repeatable.'), "--fail-on", metavar="EXPR"),
+        option(
+            GATES,
+            say('Exit with 1 if this holds: "host_wait>20%", "step_time>+5%"; repeatable.'),
+            "--fail-on",
+            metavar="EXPR",
+        ),
+    ] = None,
+    gates: Annotated[
+        list[str] | None,
+        option(
+            GATES,
+            say("Gates from a YAML file, or a preset: ci-smoke, ci-strict; repeatable."),
+            "--gates",
+            metavar="FILE|PRESET",
+        ),
+    ] = None,
+    undecided: Annotated[
+        str | None,
+        option(
+            GATES,
+            say("What a gate that cannot be judged does: pass or fail (without it: exit with 4)."),
+            "--undecided",
+            metavar="pass|fail",
+            callback=_known_fate,
+        ),
+    ] = None,
+    lock: Annotated[
+        Path | None,
+        option(GATES, say("Write what is counted per step to a new lock file."), "--lock", metavar="FILE"),
+    ] = None,
+    check: Annotated[
+        list[str] | None,
+        option(
+            GATES, say("Exit with 1 if a count is not that of the lock file; repeatable."), "--check", metavar="FILE"
+        ),
+    ] = None,
+    update_lock: Annotated[
+        Path | None,
+        option(GATES, say("Write what is counted now to a lock file that is there."), "--update-lock", metavar="FILE"),
     ] = None,
     expect_cores: Annotated[
         list[str] | None,
@@ -161,7 +249,13 @@ def analyze(
     format_: FormatOption = "text",
     table: TableOption = None,
     output: FileOption = None,
-    force: Annotated[bool, option(OUTPUT, say("Let -o replace a file that exists."), "--force")] = False,
+    junit: Annotated[
+        Path | None,
+        option(OUTPUT, say("Write the gates and the verdict to a file as JUnit, too."), "--junit", metavar="FILE"),
+    ] = None,
+    force: Annotated[
+        bool, option(OUTPUT, say("Let -o, --junit and --lock replace a file that exists."), "--force")
+    ] = False,
     debug: DebugOption = False,
 ) -> None:
     """Build the request, run, show, leave."""
@@ -179,24 +273,21 @@ def analyze(
         tell(effect(ctx, used))
     request = _request(ctx, cores, soc, plog, cores_of or (), expect_cores or ())
     with loading():
-        from npuperf.analyze.held_against import conditions_of, held_against
-        from npuperf.cli.answers import Question
+        from npuperf.cli.against import Against
+        from npuperf.cli.answers import Answers
         from npuperf.readers.arrow_alone import spare_pandas
 
     spare_pandas()
-    conditions = conditions_of(request)
+    against = Against.of(request, force=force)
+    answers = Answers(_analyzed, cached=not no_cache, debug=debug)
     tell_broken_off(path)
-    question = Question.of(request.analysis, cached=not no_cache)
-    known = question.answer()
-    if known is not None and debug:
-        tell(say("the result is from the cache (--no-cache analyzes anew)"))
-    fresh: list[Result] = []
-    result = known or _analyzed(request, question.open(), fresh.append)
-    result = held_against(request, conditions, result)
+    questions = [answers.asked(one) for one in (request.analysis, *against.profiles)]
+    result, *old = [answers.answer(question) for question in questions]
+    result = against.hold(result, old)
     _keep(request, result)
     out.show(result)
-    for settled in fresh:
-        question.keep(settled)
+    against.keep(result, force=force)
+    answers.keep()
     leave(result)
 
 
@@ -289,6 +380,7 @@ def _request(
         plog=plog,
         cores_of=_cores_of(cores_of),
         expect=_expected(expect_cores),
+        check=tuple(map(Path, ctx.params["check"] or ())),
         rules=used.rules if used else (),
         thresholds=used.thresholds if used else {},
     )

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.cache.fingerprint import EntryKey, paths_of
 from npuperf.cache.places import cache_of
+from npuperf.cli.progress import tell
 from npuperf.documents.analysis import Result
 from npuperf.errors import InputError
-from npuperf.messages import Message
+from npuperf.files import shown
+from npuperf.messages import Message, say
 from npuperf.readers.find import Source, find
 
 if TYPE_CHECKING:  # loaded where something may be known, and where nothing is
@@ -72,3 +74,39 @@ def _logs(plog: Path) -> list[Path]:
 
 def _files(sources: list[Source]) -> Iterator[Path]:
     return (file for source in sources for file in paths_of(source))
+
+
+#: Makes an analysis; the function gets it if it would be the same again.
+Analyze = Callable[[AnalyzeRequest, "Recording", Callable[[Result], None]], Result]
+
+
+@dataclass(slots=True)
+class Answers:
+    """Analyses, known or made now by ``analyze``; what was made is remembered once everything was shown.
+
+    ``debug``: what is known already is told.
+    """
+
+    analyze: Analyze
+    cached: bool
+    debug: bool
+    _made: list[tuple[Question, Result]] = field(default_factory=list)
+
+    def asked(self, request: AnalyzeRequest) -> Question:
+        """Look for what is to be analyzed. Raises InputError when nothing is there that could be read."""
+        return Question.of(request, cached=self.cached)
+
+    def answer(self, question: Question) -> Result:
+        """Return the analysis that was asked for."""
+        known = question.answer()
+        if known is None:
+            return self.analyze(question.request, question.open(), lambda made: self._made.append((question, made)))
+        if self.debug:
+            name = shown(question.request.path)
+            tell(say("{path}: the result is from the cache (--no-cache analyzes anew)", path=name))
+        return known
+
+    def keep(self) -> None:
+        """Remember what was made."""
+        for question, made in self._made:
+            question.keep(made)

@@ -21,10 +21,11 @@ WHAT: Final = text(say("What"))
 WHEN: Final = text(say("When"))
 DATA: Final = text(say("Data"))
 HOW: Final = text(say("How"))
+COMPARISON: Final = text(say("Comparison"))
 GATES: Final = text(say("Gates"))
 OUTPUT: Final = text(say("Output"))
 #: The order of panels; an option without one comes last.
-_PANELS: Final = (WHAT, WHEN, DATA, HOW, GATES, OUTPUT)
+_PANELS: Final = (WHAT, WHEN, DATA, HOW, COMPARISON, GATES, OUTPUT)
 
 EXIT_CODES: Final = text(
     say(
@@ -51,7 +52,8 @@ def _known_format(name: str) -> str:
 
 
 FormatOption = Annotated[
-    str, option(OUTPUT, say("text, json, csv, markdown or junit."), "--format", metavar="FORMAT", callback=_known_format)
+    str,
+    option(OUTPUT, say("text, json, csv, markdown or junit."), "--format", metavar="FORMAT", callback=_known_format),
 ]
 TableOption = Annotated[
     str | None, option(OUTPUT, say("Only this table; --table help lists them."), "--table", metavar="NAME")

@@ -1,0 +1,170 @@
+"""What ``npuperf analyze`` holds a result against, and what is kept of that: checked before any work is done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from msgspec import structs
+
+from npuperf.analyze.held_against import conditions_of, held_against
+from npuperf.cli.progress import tell
+from npuperf.errors import InputError, UsageError
+from npuperf.files import open_input, shown, write_atomically
+from npuperf.messages import say
+
+if TYPE_CHECKING:  # seldom asked for
+    from npuperf.analyze.baselines import BaselineStore
+    from npuperf.analyze.request import AnalyzeRequest
+    from npuperf.analyze.sides import BaselineSide
+    from npuperf.documents.analysis import Result
+    from npuperf.documents.comparison import Comparison
+    from npuperf.documents.gates import Condition
+
+#: Bytes in which a report of JUnit says that it is one.
+_HEAD: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Against:
+    """A request's gates, locks and baselines. ``store`` is None where no file of a baseline is read or written."""
+
+    request: AnalyzeRequest
+    conditions: Sequence[Condition]
+    sides: tuple[BaselineSide, ...]
+    store: BaselineStore | None
+
+    @classmethod
+    def of(cls, request: AnalyzeRequest, *, force: bool) -> Against:
+        """Read gates and results, and look at what is to be written.
+
+        Raises UsageError or InputError for what could not be judged, compared with or written after the analysis.
+        """
+        conditions = conditions_of(request)
+        _check_files(request, force=force)
+        store: BaselineStore | None = None
+        sides: tuple[BaselineSide, ...] = ()
+        if request.baseline or request.save_baseline is not None or _asks_for_history(conditions):
+            from npuperf.analyze.baselines import BaselineStore
+            from npuperf.analyze.sides import sides_of
+
+            store, sides = BaselineStore.of(request), sides_of(request)
+            if request.save_baseline is not None:
+                store.check(request.save_baseline)
+        return cls(request, conditions, sides, store)
+
+    @property
+    def profiles(self) -> list[AnalyzeRequest]:
+        """What is to be analyzed to compare with, in the order in which :meth:`hold` takes the results."""
+        return [self.request.of_baseline(side.profile) for side in self.sides if side.profile is not None]
+
+    def hold(self, result: Result, analyzed: Sequence[Result]) -> Result:
+        """Return the result with what it was held against; ``analyzed``: the profiles among the sides."""
+        profiles = iter(analyzed)
+        old = [side.result or next(profiles) for side in self.sides]
+        held = held_against(self.request, self.conditions, result, old, self._history(result))
+        return held if held.comparison is None else structs.replace(held, comparison=self._warned(held.comparison))
+
+    def _history(self, result: Result) -> Mapping[str, Sequence[bool]]:
+        """Return of every gate whether earlier runs failed it, if a gate asks for several runs."""
+        if self.store is None or not _asks_for_history(self.conditions):
+            return {}
+        from npuperf.analyze.baselines import histories
+
+        return histories(self.store.candidates(self._key), result)
+
+    def _warned(self, comparison: Comparison) -> Comparison:
+        from npuperf.analyze.sides import warning_of
+
+        warning = warning_of(self.request, self.sides)
+        return structs.replace(comparison, warnings=(*comparison.warnings, *([warning] if warning else [])))
+
+    def keep(self, result: Result, *, force: bool) -> None:
+        """Write what was asked for of a result that was shown: JUnit's report, locks, the candidate, the baseline."""
+        if self.request.junit is not None:
+            from npuperf.render import render
+
+            write_atomically(self.request.junit, render(result, "junit"))
+            tell(say("wrote {file}", file=str(self.request.junit)))
+        if self.request.lock is not None or self.request.update_lock is not None:
+            _write_locks(self.request, result, force=force)
+        if self.store is not None:
+            self._remember(self.store, result)
+            if self.request.save_baseline is not None:
+                self._save(self.store, self.request.save_baseline, result)
+
+    @property
+    def _key(self) -> str:
+        from npuperf.analyze.baselines import key_of
+
+        return key_of([side.asked for side in self.sides], [side.name for side in self.sides])
+
+    def _remember(self, store: BaselineStore, result: Result) -> None:
+        """Keep what became of this run beside the baseline that it was held against, rejected or not."""
+        if not (_asks_for_history(self.conditions) or any(side.name for side in self.sides)):
+            return
+        from npuperf.analyze.baselines import candidate_of
+
+        try:
+            store.add(self._key, candidate_of(result))
+        except InputError as error:  # somebody else's baselines
+            tell(say("this run is not remembered beside its baseline: {why}", why=error.what))
+
+    def _save(self, store: BaselineStore, name: str, result: Result) -> None:
+        """Keep a result as a baseline, unless a gate says that it should not be one."""
+        if result.exit_code:
+            hint = say("to accept it, save it without gates and locks")
+            what = say("not kept as baseline {name}: a gate failed, or cannot be judged; next: {hint}",
+                       name=name, hint=hint)  # fmt: skip
+            tell(what)
+            return
+        from npuperf.analyze.reduced import reduced
+        from npuperf.render import render
+        from npuperf.render.json import without_blanks
+
+        tell(store.keep(name, without_blanks(render(reduced(result), "json"))))
+
+
+def _asks_for_history(conditions: Sequence[Condition]) -> bool:
+    """Tell whether a gate asks for several runs."""
+    return any(getattr(condition, "of", None) for condition in conditions)
+
+
+def _check_files(request: AnalyzeRequest, *, force: bool) -> None:
+    """Raise UsageError or InputError for files that could not be read or written after the analysis."""
+    if request.junit is not None:
+        _check_junit(request.junit, force=force)
+    if request.lock is not None or request.update_lock is not None or request.check:
+        from npuperf.gates.lock_file import check_target
+        from npuperf.gates.lock_text import read_lock
+
+        if request.lock is not None:
+            check_target(request.lock, force=force)
+        if request.update_lock is not None:
+            check_target(request.update_lock, update=True)
+        for path in request.check:
+            read_lock(path)
+
+
+def _check_junit(path: Path, *, force: bool) -> None:
+    """Refuse a folder that is not there, and what is no report of an earlier run."""
+    if not path.absolute().parent.is_dir():
+        raise UsageError(say("{file}: its folder does not exist", file=str(path)))
+    if not path.exists() or force:
+        return
+    with open_input(path) as file:
+        head = file.read(_HEAD)
+    if head and b"<testsuite" not in head:
+        hint = say("choose another name, or replace it with --force")
+        raise UsageError(say("{file}: already exists, and is no report of JUnit", file=shown(path)), hint=hint)
+
+
+def _write_locks(request: AnalyzeRequest, result: Result, *, force: bool) -> None:
+    from npuperf.gates.lock_file import write_lock
+
+    for path, update in ((request.lock, False), (request.update_lock, True)):
+        if path is not None:
+            write_lock(result, path, force=force, update=update)
+            tell(say("wrote {file}", file=str(path)))
