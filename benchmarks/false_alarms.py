@@ -74,18 +74,29 @@ SHAPES: dict[str, Callable[[np.random.Generator, int, float], Steps]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """What both sides are drawn from: ``runs`` of ``steps`` each, which differ by ``apart`` times the steps' spread."""
+    """What both sides are drawn from: ``runs`` of ``steps`` each, which differ by ``apart`` times the steps' spread.
+
+    ``before``: steps of the old side, where these are not as many; ``noisier``: how many times the new side's spread.
+    """
 
     shape: str
     steps: int
     phi: float
     runs: int = 1
     apart: float = 0.0
+    before: int | None = None
+    noisier: float = 1.0
 
-    def side(self, luck: np.random.Generator) -> list[Steps]:
-        """Return one side's runs."""
-        draw = SHAPES[self.shape]
-        return [draw(luck, self.steps, self.phi) + self.apart * luck.standard_normal() for _ in range(self.runs)]
+    def old(self, luck: np.random.Generator) -> list[Steps]:
+        """Return the old side's runs."""
+        return [self._run(luck, self.before or self.steps) for _ in range(self.runs)]
+
+    def new(self, luck: np.random.Generator) -> list[Steps]:
+        """Return the new side's runs."""
+        return [self.noisier * self._run(luck, self.steps) for _ in range(self.runs)]
+
+    def _run(self, luck: np.random.Generator, steps: int) -> Steps:
+        return SHAPES[self.shape](luck, steps, self.phi) + self.apart * luck.standard_normal()
 
 
 @dataclass(frozen=True)
@@ -102,7 +113,7 @@ def measure(case: Case, pairs: int, seed: int) -> Row:
     luck = np.random.default_rng([seed, case.steps, case.runs, list(SHAPES).index(case.shape), int(10 * case.phi)])
     alarms, needed = 0, []
     for _ in range(pairs):
-        old, new = case.side(luck), case.side(luck)
+        old, new = case.old(luck), case.new(luck)
         alarms += judge_shift(old, new).verdict == "worse"
         needed.append(-shift_interval(old, new).low)
     spread = float(np.std(SHAPES[case.shape](luck, 20_000, case.phi)))
@@ -118,22 +129,28 @@ def cases() -> Iterator[Case]:
     for runs, apart in ((1, 1.0), (2, 0.0), (2, 1.0), (3, 0.0), (3, 1.0), (5, 0.0), (5, 1.0)):
         for phi in ALIKE:
             yield Case("normal", 8, phi, runs, apart)
+    for before, noisier in ((50, 1.0), (50, 2.0), (50, 4.0)):
+        for phi in ALIKE:
+            yield Case("normal", 8, phi, before=before, noisier=noisier)
 
 
 def table(rows: list[Row]) -> str:
     """Return the tables of docs/accuracy.md: one run a side in columns by steps, then several runs."""
-    single = [row for row in rows if row.case.runs == 1 and not row.case.apart]
+    single = [row for row in rows if row.case.runs == 1 and not row.case.apart and row.case.before is None]
     lines = [_line("steps | autocorrelation", *SIZES), "|---|---|" + "---|" * len(SIZES)]
     for shape in SHAPES:
         for phi in ALIKE:
             cells = [_cell(row) for row in single if row.case.shape == shape and row.case.phi == phi]
             lines.append(_line(f"{shape} | {phi:.1f}", *cells))
     lines += ["", "| runs of eight steps | autocorrelation | called worse · found |", "|---|---|---|"]
-    for row in rows:
-        if row not in single:
-            differ = "that differ by σ" if row.case.apart else "that are alike"
-            lines.append(_line(f"{row.case.runs} a side {differ} | {row.case.phi:.1f}", _cell(row)))
+    lines += [_line(_sides(row.case), f"{row.case.phi:.1f}", _cell(row)) for row in rows if row not in single]
     return "\n".join(lines)
+
+
+def _sides(case: Case) -> str:
+    if case.before is not None:
+        return f"one against one of {case.before} steps, {case.noisier:g} times the spread"
+    return f"{case.runs} a side that {'differ by σ' if case.apart else 'are alike'}"
 
 
 def _line(*cells: object) -> str:

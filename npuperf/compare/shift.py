@@ -4,8 +4,9 @@ The shift is the middle of all differences of a new and an old sample (Hodges an
 the distribution of the rank sum, which asks nothing of the samples' own: exactly, or by the normal approximation where
 the sides are long. Steps are not independent, though, and a few of them do not show how far they are not: the interval
 is widened by what the autocorrelation within runs makes of the variance of a mean, taken near the upper end of what
-the samples allow, and the more the fewer samples there are. Runs differ from each other, too: the interval of several
-is never narrower than the spread of their medians makes it, and where these are few it covers what each pair says.
+the samples allow, the more the fewer samples there are, and where the shorter side spreads more. Runs differ from each
+other, too: the interval of several is never narrower than the spread of their medians makes it, and where these are
+few it covers what each pair says.
 
 ``benchmarks/false_alarms.py`` measures how often that is wrong; docs/accuracy.md has the table.
 """
@@ -44,8 +45,9 @@ _HALVINGS: Final = 60  # until nothing but one difference is left of whatever th
 class ShiftInterval:
     """A shift and the ends of its interval, in the unit of the samples.
 
-    ``wider``: times as wide as of independent samples; ``exact``: whether the ranks' distribution is; ``runs``:
-    whether the spread of runs was added, as ``samples`` or as a mere ``range``, None where each side has one run.
+    ``wider``: times as wide as of independent samples that spread alike; ``exact``: whether the ranks' distribution
+    is; ``runs``: whether the spread of runs was added, as ``samples`` or as a mere ``range``, None where each side has
+    one run.
     """
 
     estimate: float
@@ -61,7 +63,7 @@ def shift_interval(old: Sequence[F64], new: Sequence[F64]) -> ShiftInterval:
     before, after = np.sort(np.concatenate(old)), np.sort(np.concatenate(new))
     dropped, exact = _dropped(len(before), len(after))
     estimate, low, high = _shift(before, after, dropped)
-    wider = widening(old, new)
+    wider = widening(old, new) * unevenness(before, after)
     below, above, runs = _among_runs(old, new, estimate)
     return ShiftInterval(
         estimate=estimate,
@@ -84,6 +86,21 @@ def widening(old: Sequence[F64], new: Sequence[F64]) -> float:
     ]
     inverse = sum(1 / n for n, _ in per_side)
     return max(sqrt(sum(inflated / n**2 for n, inflated in per_side) / inverse), 1 + _FEW * inverse / 2)
+
+
+def unevenness(old: F64, new: F64) -> float:
+    """Return how many times as wide the interval is because the shorter side spreads more, 1 or more.
+
+    The ranks' distribution takes both for one: s² of all samples, where each side's mean has its own s²/n. The middle
+    halves of the samples are taken for s, which single slow steps do not move. Sides of one length need nothing.
+    """
+    own, common = 0.0, 0.0
+    for side in (old, new):
+        first, third = np.percentile(side, (25, 75))
+        own += float(third - first) ** 2 / side.size
+        common += float(third - first) ** 2 * side.size
+    taken = common / (old.size * new.size)  # s²/m + s²/n, with s² the mean over all samples
+    return max(sqrt(own / taken), 1.0) if taken else 1.0
 
 
 def autocorrelation(run: F64) -> float:

@@ -74,6 +74,16 @@ def test_five_against_five_by_hand() -> None:
     assert (found.low, found.high) == (pytest.approx(10 - 6 * times), pytest.approx(10 + 6 * times))
 
 
+def test_a_short_side_that_spreads_more_by_hand() -> None:
+    """Middle halves 1 and 4, of 20 and 5 samples: 1/20 + 16/5 against (20·1 + 5·16)/25 · (1/20 + 1/5) = 1."""
+    old, new = np.linspace(0, 2, 20), np.array([0.0, 0.0, 2.0, 4.0, 4.0])
+    assert shifts.unevenness(old, new) == pytest.approx(np.sqrt(1 / 20 + 16 / 5))
+    assert shifts.unevenness(new, old) == shifts.unevenness(old, new)
+    assert shifts.unevenness(np.linspace(0, 8, 20), np.array([0.0, 0.0, 0.5, 1.0, 1.0])) == 1
+    assert shifts.unevenness(old, 9 * old) == 1
+    assert shifts.unevenness(np.ones(9), np.ones(5)) == 1
+
+
 def test_variance_of_means_by_the_sum_over_all_pairs() -> None:
     """Of three values with correlations r and r²: variance of the mean (3 + 4r + 2r²)/9, of the values 1 less that."""
     r = 0.5
@@ -182,6 +192,12 @@ def test_how_many_steps_would_decide() -> None:
 @pytest.mark.parametrize("shape", ["normal", "one step in ten is slow"])
 def test_false_alarms_are_rare(shape: str, phi: float, steps: int) -> None:
     assert measure(Case(shape, steps, phi), pairs=400, seed=1).alarms <= 0.01
+
+
+@pytest.mark.parametrize("phi", [0.0, 0.6])
+def test_a_noisier_machine_is_no_slower_one(phi: float) -> None:
+    """A baseline of fifty steps, and eight that spread four times as much."""
+    assert measure(Case("normal", 8, phi, before=50, noisier=4.0), pairs=400, seed=1).alarms <= 0.01
 
 
 def test_independence_would_be_a_wrong_assumption(monkeypatch: pytest.MonkeyPatch) -> None:
