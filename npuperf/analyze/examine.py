@@ -12,6 +12,7 @@ from npuperf.advise import advise
 from npuperf.advise.launch_remedies import may_capture
 from npuperf.advise.launch_waits import NO_LAUNCHING, launch_wait
 from npuperf.analyze.describe import describe
+from npuperf.analyze.device_digest import DeviceDigest, digest_device, digest_vendor
 from npuperf.analyze.recorded_pace import at_own_pace
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.cluster.alone import bounds_alone
@@ -57,6 +58,7 @@ class Examined:
 
     report: Device
     pace: Pace
+    digest: DeviceDigest
     excerpt: bool = False
     summary: RankSummary | None = None
     operators: dict[Key, OperatorSum] = field(default_factory=dict)
@@ -161,6 +163,7 @@ def _examined(
     return Examined(
         report=view.report,
         pace=pace,
+        digest=digest_device(study, report, summary),
         excerpt=profile.excerpt,
         summary=summary,
         operators=sum_operators(profile, listed, study.types if request.step is None else types, cores, origin),
@@ -225,6 +228,7 @@ def _vendor_only(profile: DeviceProfile, request: AnalyzeRequest, thresholds: Th
         if summary is None
         else structs.replace(report, communication=bounds_alone(summary, whole.comm_exposed_ns)),
         NO_PACE,
+        digest_vendor(report),
         summary=summary,
         what_if=[unanswered(expr, reason, device=report) for expr in request.what_if if not names_ranks(expr)],
     )

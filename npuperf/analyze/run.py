@@ -12,6 +12,7 @@ from msgspec import structs
 
 from npuperf import __version__
 from npuperf.advise import load_thresholds, sort_findings
+from npuperf.analyze.digest import merge_digests
 from npuperf.analyze.examine import Earlier, Examined, examine
 from npuperf.analyze.held_against import conditions_of, held_against
 from npuperf.analyze.lacks import name_places
@@ -209,7 +210,7 @@ def _result(
         host_sums=merged_sums(one for s in sources if s.examined for one in s.log.host_sums),
         suggestions=merged_suggestions(one for s in sources if s.examined for one in s.log.suggestions),
         thresholds=thresholds.as_dict(),
-        digest=None if examined else _digest_of_hosts(sources),
+        digest=merge_digests([e.digest for e in examined]) or _digest_of_hosts(sources),
     )
 
 

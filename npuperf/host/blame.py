@@ -132,7 +132,7 @@ def sum_blame(blamed: Blamed, host: HostOps, nesting: Nesting, top: int) -> list
         cause = CAUSES[cause_code]
         if place < top or cause not in {r.cause for r in rows}:
             name = names.names[name_code - 1] if name_code else NOTHING
-            where = _where(blamed, np.flatnonzero(which == g), length, host, nesting)
+            where = line_of(blamed, np.flatnonzero(which == g), length, host, nesting)
             rows.append(Blame(cause=cause, name=name, ns=int(total[g]), count=int(count[g]), where=where))
             continue
         so_far = rest.get(cause, (0, 0))
@@ -141,7 +141,7 @@ def sum_blame(blamed: Blamed, host: HostOps, nesting: Nesting, top: int) -> list
     return sorted([*rows, *others], key=lambda b: -b.ns)
 
 
-def _where(blamed: Blamed, members: I64, length: I64, host: HostOps, nesting: Nesting) -> str | None:
+def line_of(blamed: Blamed, members: I64, length: I64, host: HostOps, nesting: Nesting) -> str | None:
     """Return the code line of the longest pieces for which one was recorded."""
     longest = members[largest(length[members], _CANDIDATES)]
     for event in blamed.event[longest].tolist():

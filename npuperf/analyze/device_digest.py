@@ -1,0 +1,359 @@
+"""One device's steps summed: which operator, group, cause or reason has how much of their time, to the nanosecond."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from msgspec import Struct
+
+from npuperf.analyze.counting import KINDS, DeviceCounts, Places, count_device
+from npuperf.cluster.summary import RankSummary
+from npuperf.documents.analysis import Device, Partition
+from npuperf.documents.digest import KeyedBy, Part, PartSum, TypeSteps
+from npuperf.host.blame import NOTHING, OTHERS, Blamed, line_of
+from npuperf.host.causes import CAUSES, CODE
+from npuperf.model.device import DeviceProfile
+from npuperf.model.frames import is_frame
+from npuperf.model.groups import distinct, group_sums, largest, numbered
+from npuperf.model.host import shorten
+from npuperf.model.intervals import Intervals
+from npuperf.model.labels import I64, Labels
+from npuperf.model.tasks import Work
+from npuperf.operators.keys import operator_keys
+from npuperf.operators.sums import core_labels
+from npuperf.replay.study import Study
+from npuperf.timeline.ownership import owned, uncovered
+
+#: More different operators are told apart by less.
+MOST_KEYS: Final = 5000
+#: Different causes and names of waits for the host that are kept.
+MOST_WAITS: Final = 2000
+#: More types, or more of them in all steps, are cut to the costliest.
+MOST_TYPES: Final = 2000
+MOST_CELLS: Final = 200_000
+KEPT_TYPES: Final = 500
+#: Of so many of the longest sums the line of code is looked up, and of so many the torch operator.
+_LINES: Final = 50
+_ORIGINS: Final = 1000
+_UNNAMED: Final = "N/A"
+_LINE: Final = re.compile(r":\d+ (?=\S*$)")
+_ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
+
+
+class OperatorTimes(Struct, frozen=True):
+    """Compute of one key, with what is left of the key where there are too many."""
+
+    sum: PartSum
+    type: str
+    core: str
+
+
+class DeviceDigest(Struct, frozen=True):
+    """The steps of one device, as :class:`npuperf.documents.digest.Digest` has those of all; small enough to send.
+
+    ``numbers``: of the steps, empty where none is recorded; ``span_ns``: their lengths, or that of all. ``parts``: all
+    but compute. ``types``: times summed, not yet means.
+    """
+
+    numbers: tuple[int, ...]
+    span_ns: tuple[int, ...]
+    compute: tuple[OperatorTimes, ...]
+    parts: tuple[PartSum, ...]
+    types: tuple[TypeSteps, ...]
+    counts: DeviceCounts
+    keyed_by: KeyedBy = "shapes"
+
+    @property
+    def windows(self) -> int:
+        """How many windows were summed."""
+        return len(self.span_ns)
+
+
+def digest_device(study: Study, report: Device, summary: RankSummary | None) -> DeviceDigest:
+    """Sum the steps of a device that are judged, or without steps all that it recorded.
+
+    ``report``: the device as described, of one step where one was asked for. Communication is not split: one device
+    alone cannot tell transfers from waits.
+    """
+    numbers, windows = judged_windows(report)
+    split = [s.partition for s in report.whole_steps] or [report.window]
+    places = Places(windows, np.array(numbers, np.int64), study.profile.host_steps)
+    place = places.of_tasks(study.profile.tasks.start)
+    compute, keyed_by = _compute(study, windows, place)
+    exposed = sum(p.comm_exposed_ns for p in split)
+    parts = [
+        *_communication(study, windows, place, exposed, summary),
+        *_other(study, windows, place),
+        *_host_waits(study, windows),
+        *_idle(study, report, windows, split),
+    ]
+    counts, untold = count_device(study, windows, places.numbers)
+    return DeviceDigest(
+        numbers=numbers,
+        span_ns=tuple(p.span_ns for p in split),
+        compute=compute,
+        parts=tuple(parts),
+        types=_types(study, place, places.size),
+        counts=DeviceCounts(numbers, tuple(counts), tuple(untold)),
+        keyed_by=keyed_by,
+    )
+
+
+def digest_vendor(report: Device) -> DeviceDigest:
+    """Sum what the exporter says of the steps of a device without kernels."""
+    split = [s.partition for s in report.whole_steps] or [report.partition]
+    numbers = tuple(s.step for s in report.whole_steps)
+    sums: tuple[tuple[Part, int], ...] = (
+        ("comm_unknown", sum(p.comm_exposed_ns for p in split)),
+        ("unattributed", sum(p.unattributed_ns for p in split)),
+    )
+    parts = [PartSum(part=part, key=None, ns=ns, count=0) for part, ns in sums if ns]
+    compute = PartSum(part="compute", key=None, ns=sum(p.compute_ns for p in split), count=0)
+    return DeviceDigest(
+        numbers=numbers,
+        span_ns=tuple(p.compute_ns + p.comm_exposed_ns + p.idle_ns for p in split),
+        compute=(OperatorTimes(compute, _UNNAMED, _UNNAMED),),
+        parts=tuple(parts),
+        types=(),
+        counts=DeviceCounts(numbers, (), KINDS),
+    )
+
+
+def judged_windows(report: Device) -> tuple[tuple[int, ...], Intervals]:
+    """Return the numbers and windows of the steps that are judged; without steps one window and no number."""
+    steps = report.whole_steps
+    if not steps:
+        start, length = np.array([report.origin_ns], np.int64), report.window.span_ns
+        return (), Intervals(start, start + length)
+    start = np.array([s.start_ns for s in steps], np.int64) + report.origin_ns
+    return tuple(s.step for s in steps), Intervals(start, start + np.array([s.partition.span_ns for s in steps]))
+
+
+def _compute(study: Study, windows: Intervals, place: I64) -> tuple[tuple[OperatorTimes, ...], KeyedBy]:
+    """Sum compute by operator; a kernel that began before a window and reaches into it has time there, but no count."""
+    tasks, cores = study.profile.tasks, core_labels(study.profile.tasks)
+    rows, ns = _owned(study, Work.COMPUTE, place, Intervals.union(windows.start, windows.end))
+    if not len(rows):
+        return (), "shapes"
+    finest: tuple[KeyedBy, ...] = ("shapes", "type")
+    for keyed_by in finest:
+        keys = operator_keys(study.types, tasks) if keyed_by == "shapes" else study.types
+        if len(distinct(keys.codes[rows])) <= MOST_KEYS:
+            break
+    else:
+        keys, keyed_by = cores, "core"
+    sums, first = _sums("compute", keys, rows, ns, place, study.profile)
+    told = zip(sums, study.types.take(first).texts(), cores.take(first).texts(), strict=True)
+    return tuple(OperatorTimes(s, type_ or _UNNAMED, core or _UNNAMED) for s, type_, core in told), keyed_by
+
+
+def _owned(study: Study, work: Work, place: I64, free: Intervals) -> tuple[I64, I64]:
+    """Return the tasks of a kind that begin in a window or own some of ``free``, and how much, ns."""
+    tasks = study.profile.tasks
+    rows = np.flatnonzero(tasks.work == work)
+    ns = owned(tasks.start[rows], tasks.end[rows], free)
+    there = (ns > 0) | (place[rows] >= 0)
+    return rows[there], ns[there]
+
+
+def _sums(
+    part: Part, keys: Labels, rows: I64, ns: I64, place: I64, profile: DeviceProfile
+) -> tuple[list[PartSum], I64]:
+    """Sum what tasks own by key, and count those that begin in a window; return also the first task of each key."""
+    used, which = numbered(keys.codes[rows])
+    total = np.zeros(len(used), np.int64)
+    np.add.at(total, which, ns)  # bincount's sums are exact for 104 days only
+    count = np.bincount(which[place[rows] >= 0], minlength=len(used)).tolist()
+    first, known = np.empty(len(used), np.int64), np.full(len(used), -1, np.int64)
+    first[which[::-1]] = rows[::-1]  # of several the last that is written stays
+    launched = np.flatnonzero(profile.tasks.op[rows] >= 0)[::-1]
+    known[which[launched]] = profile.tasks.op[rows[launched]]
+    host = profile.host
+    origins = {g: host.torch_op(int(known[g])) for g in largest(total, _ORIGINS).tolist()}
+    lines = {g: host.code_line(int(known[g])) for g in largest(total, _LINES).tolist()} if host.has_lines else {}
+    names = (*keys.names, _UNNAMED)  # the last place is that of -1
+    return [
+        PartSum(
+            part=part, key=names[code], ns=ns, count=count[g], where=lines.get(g), torch_op=origins.get(g)
+        )
+        for g, (code, ns) in enumerate(zip(used.tolist(), total.tolist(), strict=True))
+    ], first  # fmt: skip
+
+
+def _communication(
+    study: Study, windows: Intervals, place: I64, exposed: int, summary: RankSummary | None
+) -> list[PartSum]:
+    """Sum exposed communication by kind of group where operations tell it, else by type of the collective."""
+    if summary is not None and (found := _by_group(summary, windows, exposed)) is not None:
+        return found
+    free = uncovered(windows, study.timeline.compute)
+    rows, ns = _owned(study, Work.COMMUNICATION, place, free)
+    return _sums("comm_unknown", study.types, rows, ns, place, study.profile)[0] if len(rows) else []
+
+
+def _by_group(summary: RankSummary, windows: Intervals, exposed: int) -> list[PartSum] | None:
+    """Sum by kind of group; None where no group is known, or operations say more than the tasks do."""
+    kinds = group_kinds(summary)
+    if not kinds.names:
+        return None
+    inside = Intervals.union(windows.start, windows.end)
+    ns = inside.before(summary.exposed_end) - inside.before(summary.exposed_start)
+    rest = exposed - int(ns.sum())
+    if rest < 0:
+        return None
+    operations = summary.operations
+    counted = _places(operations.start, windows) >= 0
+    codes = kinds.codes.astype(np.int64)
+    found = []
+    for code, name in enumerate((*kinds.names, None)):
+        mine = codes == (code if name else -1)
+        time = int(ns[mine[summary.exposed_op]].sum()) + (0 if name else rest)
+        count = int(np.count_nonzero(mine & counted))
+        if time or count:
+            found.append(PartSum(part="comm_unknown", key=name, ns=time, count=count))
+    return found
+
+
+def group_kinds(summary: RankSummary) -> Labels:
+    """Return what the group of each operation is called: by kind, else by size, else by what its collectives do.
+
+    Ids are left out: they differ from run to run.
+    """
+    operations = summary.operations
+    named = {group.id: group_name(group.kind, group.ranks) for group in summary.groups}
+    of_groups = [named.get(id_) for id_ in operations.group.names]
+    return Labels.of(of_groups).take(operations.group.codes.astype(np.int64)).fill(operations.type)
+
+
+def group_name(kind: str | None, ranks: Sequence[int]) -> str | None:
+    """Return what is the same of a group in every run: its kind, else how many ranks it has; None: not recorded."""
+    return kind or (f"{len(ranks)} ranks" if ranks else None)
+
+
+def _other(study: Study, windows: Intervals, place: I64) -> list[PartSum]:
+    """Sum other work by the direction of copies, else by type of task."""
+    free = uncovered(windows, study.timeline.compute_comm)
+    rows, ns = _owned(study, Work.OTHER, place, free)
+    keys = study.profile.tasks.copy.fill(study.types)
+    return _sums("other", keys, rows, ns, place, study.profile)[0] if len(rows) else []
+
+
+def _host_waits(study: Study, windows: Intervals) -> list[PartSum]:
+    """Sum waits for the host by cause and name, as blame lists them, but all of them."""
+    blamed = _within(study.blamed, Intervals.union(windows.start, windows.end))
+    if not len(blamed.start):
+        return []
+    length, names = blamed.end - blamed.start, study.nesting.events.name
+    keys = _wait_keys(blamed, names)
+    sums = group_sums((keys.codes.astype(np.int64),), length)
+    costliest = set(largest(sums.total, _LINES).tolist())
+    lines = study.profile.host.has_lines
+    found = [
+        PartSum(
+            part="host_wait",
+            key=keys[int(sums.largest[g])],
+            ns=ns,
+            count=count,
+            where=line_of(blamed, sums.members(g), length, study.profile.host, study.nesting)
+            if lines and g in costliest
+            else None,
+        )
+        for g, (ns, count) in enumerate(zip(sums.total.tolist(), sums.count.tolist(), strict=True))
+    ]
+    return fold_waits(found)
+
+
+def _within(blamed: Blamed, windows: Intervals) -> Blamed:
+    parts = [blamed.within(a, b) for a, b in zip(windows.start.tolist(), windows.end.tolist(), strict=True)]
+    if len(parts) == 1:
+        return parts[0]
+    return Blamed(*(np.concatenate([getattr(p, name) for p in parts]) for name in Blamed.__struct_fields__))
+
+
+def _wait_keys(blamed: Blamed, names: Labels) -> Labels:
+    """Name each piece: ``cause: name``, without what differs from run to run: line numbers and addresses."""
+    width = len(names.names) + 1
+    code = names.take(blamed.event).codes.astype(np.int64)
+    code[blamed.cause == CODE["unrecorded"]] = -1
+    used, which = numbered(blamed.cause.astype(np.int64) * width + code + 1)
+    texts: list[str | None] = []
+    for key in used.tolist():
+        name = names.names[key % width - 1] if key % width else NOTHING
+        texts.append(f"{CAUSES[key // width]}: {_stable(name)}")
+    return Labels.of(texts).take(which)
+
+
+def _stable(name: str) -> str:
+    """Return a name as it is in every run: lines move when something above is edited, addresses are of one process."""
+    return _ADDRESS.sub("", _LINE.sub(" ", shorten(name)) if is_frame(name) else name)
+
+
+def fold_waits(sums: Sequence[PartSum]) -> list[PartSum]:
+    """Keep the longest waits; the rest of each cause is one."""
+    if len(sums) <= MOST_WAITS:
+        return [*sums]
+    ordered = sorted(sums, key=lambda s: (-s.ns, s.key or ""))
+    rest: dict[str, PartSum] = {}
+    for one in ordered[MOST_WAITS:]:
+        key = f"{(one.key or '').partition(':')[0]}: {OTHERS}"
+        so_far = rest.get(key)
+        ns, count = (one.ns, one.count) if so_far is None else (one.ns + so_far.ns, one.count + so_far.count)
+        rest[key] = PartSum(part="host_wait", key=key, ns=ns, count=count)
+    return [*ordered[:MOST_WAITS], *rest.values()]
+
+
+def _idle(study: Study, report: Device, windows: Intervals, split: Sequence[Partition]) -> list[PartSum]:
+    """Sum what of idle time is no wait for the host; dependencies by what was waited for."""
+    idle = study.timeline.idle
+    kinds: dict[str, tuple[int, int]] = {}
+    for wait in report.dependencies:
+        ns, count = kinds.get(wait.kind, (0, 0))
+        kinds[wait.kind] = ns + wait.ns, count + wait.count
+    rows: list[tuple[Part, str | None, int, int]] = [
+        ("launch_latency", None, sum(p.launch_latency_ns for p in split), _begun(idle.launch_latency, windows)),
+        ("unattributed", None, sum(p.unattributed_ns for p in split), _begun(idle.unattributed, windows)),
+    ]
+    waited = sum(p.dependency_wait_ns for p in split)
+    if waited == sum(ns for ns, _ in kinds.values()):
+        rows += [("dependency", kind, ns, count) for kind, (ns, count) in kinds.items()]
+    else:  # what was waited for is known of the stretch from the first step to the last
+        rows.append(("dependency", None, waited, _begun(idle.dependency_wait, windows)))
+    return [PartSum(part=part, key=key, ns=ns, count=count) for part, key, ns, count in rows if ns]
+
+
+def _begun(stretches: Intervals, windows: Intervals) -> int:
+    return int(np.count_nonzero(_places(stretches.start, windows) >= 0))
+
+
+def _places(time: I64, windows: Intervals) -> I64:
+    """Return the window in which each time lies, -1 outside of all."""
+    at = np.searchsorted(windows.start, time, side="right") - 1
+    return np.where((at >= 0) & (time < windows.end[at]), at, -1)
+
+
+def _types(study: Study, place: I64, size: int) -> tuple[TypeSteps, ...]:
+    """Sum the durations of kernels and collectives by type and the step in which they begin.
+
+    These are the kernels' own, whatever runs beside them: they say whether an operator became slower, and may add up to
+    more than the step.
+    """
+    tasks = study.profile.tasks
+    rows = np.flatnonzero((tasks.work <= Work.COMMUNICATION) & (place >= 0))
+    used, which = numbered(study.types.codes[rows])
+    cells = which * size + place[rows]
+    total = np.zeros(len(used) * size, np.int64)
+    np.add.at(total, cells, tasks.dur[rows])
+    table, count = (x.reshape(len(used), size) for x in (total, np.bincount(cells, minlength=len(total))))
+    kept = range(len(used))
+    if too_many(len(used), size):
+        kept = largest(table.sum(axis=1), KEPT_TYPES).tolist()
+    names = (*study.types.names, _UNNAMED)
+    return tuple(TypeSteps(type=names[used[g]], ns=table[g].tolist(), count=count[g].tolist()) for g in kept)
+
+
+def too_many(types: int, steps: int) -> bool:
+    """Tell whether types in all steps are too many to be listed."""
+    return types > MOST_TYPES or types * steps > MOST_CELLS
