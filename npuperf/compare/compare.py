@@ -6,20 +6,21 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from npuperf.compare.aligned import aligned
 from npuperf.compare.changed_findings import finding_changes
-from npuperf.compare.mean_step import Sums, mean_ns, sum_runs
+from npuperf.compare.mean_step import Sums, rounded, sum_runs
 from npuperf.compare.noise import Judged, judge_shift
 from npuperf.compare.operator_rows import operator_rows, step_row
 from npuperf.compare.parity import Side, alike, differences, refuse_mismatch
 from npuperf.compare.replaced import folded
-from npuperf.compare.same_keys import comparable
+from npuperf.compare.same_keys import SameKeys, comparable
 from npuperf.compare.shifts import shifts
-from npuperf.compare.told import Told, reason_of
+from npuperf.compare.told import Grounds, reason_of
 from npuperf.compare.waterfall import parts_of, side_by_side
 from npuperf.documents.analysis import Result
-from npuperf.documents.comparison import Comparison
+from npuperf.documents.comparison import Comparison, WaterfallPart
 from npuperf.documents.digest import Digest
 from npuperf.messages import Message, say, say_n
 from npuperf.model.labels import F64
@@ -27,6 +28,8 @@ from npuperf.model.thresholds import Thresholds
 
 #: Findings that are listed, the gravest of those that changed: of a thousand ranks there may be thousands.
 _FINDINGS: Final = 20
+
+_Runs = Sequence[Digest]
 
 
 def compare_results(
@@ -36,60 +39,19 @@ def compare_results(
 
     Raises UsageError where the sides are not of one workload and that is not allowed.
     """
-    names = _name(old), _name(new)
-    digests = _digests(old), _digests(new)
-    if not all(digests):
-        lacking = next(r.input.path for r in (*old, *new) if r.digest is None)
-        reason = say("{path}: its steps were not summed: analyze it anew with this version", path=lacking)
-        return Comparison(old=names[0], new=names[1], verdict="cannot_tell", reason=reason)
-    sides = Side(old, sum_runs(digests[0])), Side(new, sum_runs(digests[1]))
-    same_keys = comparable(*sides)
-    sides = same_keys.old, same_keys.new
-    parity = differences(*sides, thresholds)
+    nothing = Comparison(old=_name(old), new=_name(new), verdict="cannot_tell")
+    before, after = _digests(old), _digests(new)
+    if not before or not after:
+        lacking = next(run.input.path for run in (*old, *new) if run.digest is None)
+        why = say("{path}: its steps were not summed: analyze it anew with this version", path=lacking)
+        return replace(nothing, reason=why)
+    keys = comparable(Side(old, sum_runs(before)), Side(new, sum_runs(after)))
+    parity = differences(keys.old, keys.new, thresholds)
     if not allow_mismatch:
         refuse_mismatch(parity)
-    samples = _samples(digests[0]), _samples(digests[1])
-    judged = _judge(digests, samples, thresholds)
-    rows = side_by_side(sides[0].sums, sides[1].sums)
-    fallen = parts_of(rows if same_keys.named_anew else folded(rows, sides[0].sums.types | sides[1].sums.types))
-    lengths = _length(sides[0].sums), _length(sides[1].sums)
-    medians = _median(samples[0]), _median(samples[1])
-    told = Told(lengths, medians, judged, parity, fallen, same_keys.note)
-    step = step_row(samples, judged)
-    operators, alike_operators = ([], 0) if same_keys.named_anew else operator_rows(*digests, thresholds)
-    findings, alike_findings = finding_changes(old, new)
-    listed = shifts(old, new, thresholds)
-    more = len(findings) - _FINDINGS
-    return Comparison(
-        old=names[0],
-        new=names[1],
-        verdict=judged.verdict,
-        reason=reason_of(told),
-        old_step_ns=lengths[0],
-        new_step_ns=lengths[1],
-        delta_ns=None if lengths[0] is None or lengths[1] is None else lengths[1] - lengths[0],
-        interval_ns=None if judged.interval is None else (round(judged.interval[0]), round(judged.interval[1])),
-        old_median_ns=medians[0],
-        new_median_ns=medians[1],
-        samples=(sum(map(len, samples[0])), sum(map(len, samples[1]))),
-        method=judged.method,
-        confidence=judged.confidence,
-        workload=alike(*sides, parity),
-        parity=parity,
-        waterfall=fallen,
-        rows=(*([step] if step else []), *operators),
-        shifts=tuple(listed.shifts),
-        findings=tuple(findings[:_FINDINGS]),
-        aligned=tuple(aligned(old, new, thresholds)),
-        unchanged=listed.unchanged + alike_operators + alike_findings,
-        warnings=tuple(note for note in (listed.note, _more_findings(more)) if note is not None),
-    )
-
-
-def _more_findings(more: int) -> Message | None:
-    if more <= 0:
-        return None
-    return say_n("{n} more finding changed", "{n} more findings changed", more)
+    set_up = replace(nothing, workload=alike(keys.old, keys.new, parity), parity=parity)
+    steps = _with_steps(set_up, before, after, keys, thresholds)
+    return _with_all_else(steps, old, new, thresholds)
 
 
 def _name(runs: Sequence[Result]) -> str:
@@ -102,40 +64,89 @@ def _digests(runs: Sequence[Result]) -> list[Digest]:
     return found if len(found) == len(runs) else []
 
 
-def _samples(digests: Sequence[Digest]) -> list[F64]:
-    """Return the length of every step, one array per run; of no step where there is no time."""
-    return [np.array(digest.span_ns, np.float64) for digest in digests if digest.span_ns]
+# --- the step ---------------------------------------------------------------------------------------------------------
 
 
-def _judge(
-    digests: tuple[Sequence[Digest], Sequence[Digest]],
-    samples: tuple[Sequence[F64], Sequence[F64]],
-    thresholds: Thresholds,
-) -> Judged:
-    """Judge the lengths of the steps; two sides that agree in everything are the same, however few steps they have."""
-    if not all(samples):
-        return Judged("cannot_tell", say("no time of a device was recorded on both sides"))
-    if identical(*digests):
-        return Judged("same", IDENTICAL, estimate=0.0, interval=(0.0, 0.0))
-    return judge_shift(*samples, ratio=thresholds.compare_ratio, floor=thresholds.compare_floor_ns)
-
-
-#: How the verdict was found where no step and no sum differs.
-IDENTICAL: Message = say("every step and every sum is identical")
-
-
-def identical(old: Sequence[Digest], new: Sequence[Digest]) -> bool:
-    """Tell whether both sides are made of the same steps and the same sums."""
-    return len(old) == len(new) and all(
-        (a.span_ns, a.total_ns, a.parts, a.types) == (b.span_ns, b.total_ns, b.parts, b.types)
-        for a, b in zip(old, new, strict=True)
+def _with_steps(known: Comparison, old: _Runs, new: _Runs, keys: SameKeys, thresholds: Thresholds) -> Comparison:
+    """Add the verdict on the steps, and the waterfall that explains the mean one."""
+    samples = _samples(old), _samples(new)
+    judged = _judge(old, new, samples, thresholds)
+    means = _mean(keys.old.sums), _mean(keys.new.sums)
+    medians = _median(samples[0]), _median(samples[1])
+    waterfall = _waterfall(keys)
+    step = step_row(samples, judged)
+    operators, alike_operators = ([], 0) if keys.named_anew else operator_rows(old, new, thresholds)
+    return replace(
+        known,
+        verdict=judged.verdict,
+        reason=reason_of(Grounds(means, medians, judged, known.parity, waterfall, keys.note)),
+        old_step_ns=means[0],
+        new_step_ns=means[1],
+        delta_ns=None if means[0] is None or means[1] is None else means[1] - means[0],
+        interval_ns=None if judged.interval is None else (round(judged.interval[0]), round(judged.interval[1])),
+        old_median_ns=medians[0],
+        new_median_ns=medians[1],
+        samples=(sum(map(len, samples[0])), sum(map(len, samples[1]))),
+        method=judged.method,
+        confidence=judged.confidence,
+        waterfall=waterfall,
+        rows=(*([step] if step else []), *operators),
+        unchanged=alike_operators,
     )
 
 
-def _length(sums: Sums) -> int | None:
-    """Return the length of the mean step, ns; None where no time was recorded."""
-    return sum(mean_ns(sums).values()) if sums.cells else None
+def _samples(digests: _Runs) -> list[F64]:
+    """Return the length of every step, one array per run; of no step where there is no time."""
+    return [np.array(digest.span_ns, np.float64) for digest in digests if digest.total_ns]
+
+
+def _judge(old: _Runs, new: _Runs, samples: tuple[list[F64], list[F64]], thresholds: Thresholds) -> Judged:
+    """Judge the lengths of the steps; two sides that agree in everything are the same, however few steps they have."""
+    if not all(samples):
+        return Judged("cannot_tell", say("no time of a device is recorded on both sides"))
+    if _identical(old, new):
+        return Judged("same", say("every step and every sum is identical"), estimate=0.0, interval=(0.0, 0.0))
+    return judge_shift(*samples, ratio=thresholds.compare_ratio, floor=thresholds.compare_floor_ns)
+
+
+def _identical(old: _Runs, new: _Runs) -> bool:
+    """Tell whether both sides are made of the same steps and the same sums."""
+    return [(d.span_ns, d.parts, d.types) for d in old] == [(d.span_ns, d.parts, d.types) for d in new]
+
+
+def _waterfall(keys: SameKeys) -> tuple[WaterfallPart, ...]:
+    old, new = keys.old.sums, keys.new.sums
+    rows = side_by_side(old, new)
+    return parts_of(rows if keys.named_anew else folded(rows, old.types | new.types))
+
+
+def _mean(sums: Sums) -> int | None:
+    """Return the length of the mean step, ns; None where no time is recorded."""
+    return rounded(sums.total_ns, max(sums.windows, 1)) if sums.total_ns else None
 
 
 def _median(samples: Sequence[F64]) -> int | None:
     return round(float(np.median(np.concatenate(samples)))) if samples else None
+
+
+# --- all else ---------------------------------------------------------------------------------------------------------
+
+
+def _with_all_else(
+    known: Comparison, old: Sequence[Result], new: Sequence[Result], thresholds: Thresholds
+) -> Comparison:
+    """Add findings, figures, and steps that have no like on the other side."""
+    findings, alike_findings = finding_changes(old, new)
+    listed = shifts(old, new, thresholds)
+    return replace(
+        known,
+        shifts=tuple(listed.shifts),
+        findings=tuple(findings[:_FINDINGS]),
+        aligned=tuple(aligned(old, new, thresholds)),
+        unchanged=known.unchanged + listed.unchanged + alike_findings,
+        warnings=tuple(note for note in (listed.note, _more_findings(len(findings) - _FINDINGS)) if note),
+    )
+
+
+def _more_findings(more: int) -> Message | None:
+    return say_n("{n} more finding changed", "{n} more findings changed", more) if more > 0 else None

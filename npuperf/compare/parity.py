@@ -141,7 +141,7 @@ def _work(old: Side, new: Side) -> Iterator[Difference]:
     if a.world_size is not None and b.world_size is not None and a.world_size != b.world_size:
         yield _differs("world size", str(a.world_size), str(b.world_size), mismatch=True)
     modes = _mode(old), _mode(new)
-    if None not in modes and modes[0] != modes[1]:
+    if None not in modes and modes[0] != modes[1] and old.kineto == new.kineto:
         yield _differs("mode", modes[0], modes[1], mismatch=not certain)
     common = in_common(old, new)
     if common is not None and common < _IN_COMMON:

@@ -32,7 +32,7 @@ _PARTS: Final[dict[Part, Message]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Grounds:
     """What the sentence is made of: mean and median steps (old, new), ns, and why they differ."""
 
     means: tuple[int | None, int | None]
@@ -43,25 +43,25 @@ class Told:
     note: Message | None = None
 
 
-def reason_of(told: Told) -> Message:
+def reason_of(grounds: Grounds) -> Message:
     """Say how the steps differ, what sets the sides apart before anything else, and which parts make the difference."""
-    return chain(_mismatch(told), _first(told), _verdict(told), _parts(told), told.note)
+    return chain(_mismatch(grounds), _first(grounds), _verdict(grounds), _parts(grounds), grounds.note)
 
 
-def _mismatch(told: Told) -> Message | None:
-    if not any(difference.mismatch for difference in told.parity):
+def _mismatch(grounds: Grounds) -> Message | None:
+    if not any(difference.mismatch for difference in grounds.parity):
         return None
-    return say("not of one workload ({differences})", differences=mismatches(told.parity))
+    return say("not of one workload ({differences})", differences=mismatches(grounds.parity))
 
 
-def _first(told: Told) -> Message | None:
+def _first(grounds: Grounds) -> Message | None:
     """Return what clock and recording have to do with it."""
-    reasons = [d.reason for d in told.parity if d.what in FIRST and d.reason is not None]
+    reasons = [d.reason for d in grounds.parity if d.what in FIRST and d.reason is not None]
     return chain(*reasons) if reasons else None
 
 
-def _verdict(told: Told) -> Message:
-    judged, (old, new) = told.judged, told.medians
+def _verdict(grounds: Grounds) -> Message:
+    judged, (old, new) = grounds.judged, grounds.medians
     if old is None or new is None:
         return judged.method
     if judged.verdict in ("worse", "better") and old:
@@ -69,17 +69,18 @@ def _verdict(told: Told) -> Message:
             "worse": say("the step is {share} longer", share=share((new - old) / old)),
             "better": say("the step is {share} shorter", share=share((old - new) / old)),
         }[judged.verdict]
-        return say("{how} ({numbers})", how=how, numbers=_numbers(told))
+        return say("{how} ({numbers})", how=how, numbers=_numbers(grounds))
     if judged.verdict == "same":
-        return say("the steps are equally long ({numbers})", numbers=_numbers(told))
-    return chain(say("whether the step changed cannot be told ({numbers})", numbers=_numbers(told)), judged.needs)
+        return say("the steps are equally long ({numbers})", numbers=_numbers(grounds))
+    untold = say("whether the step changed cannot be told ({numbers})", numbers=_numbers(grounds))
+    return chain(untold, judged.method if judged.interval is None else None, judged.needs)
 
 
-def _numbers(told: Told) -> Message:
+def _numbers(grounds: Grounds) -> Message:
     """Say both medians, and between what their difference lies."""
-    old, new = told.medians
+    old, new = grounds.medians
     both = say("{old} to {new}", old=ns(old), new=ns(new))
-    judged = told.judged
+    judged = grounds.judged
     if judged.interval is None:
         return both
     if judged.confidence is None:
@@ -89,16 +90,16 @@ def _numbers(told: Told) -> Message:
     return chain(both, between)
 
 
-def _parts(told: Told) -> Message | None:
+def _parts(grounds: Grounds) -> Message | None:
     """Name the parts that make most of the difference of the mean steps, where it goes the way of the verdict."""
-    old, new = told.means
-    if old is None or new is None or told.judged.verdict not in ("worse", "better"):
+    old, new = grounds.means
+    if old is None or new is None or grounds.judged.verdict not in ("worse", "better"):
         return None
     delta = new - old
-    if (delta > 0) != (told.judged.verdict == "worse"):
+    if (delta > 0) != (grounds.judged.verdict == "worse"):
         return say("a few steps of other length make the mean step differ the other way ({change})",
                    change=ns_change(delta))  # fmt: skip
-    most = [p for p in told.waterfall if p.delta_ns * delta > 0 and abs(p.delta_ns) >= _LEAST * abs(delta)][:_NAMED]
+    most = [p for p in grounds.waterfall if p.delta_ns * delta > 0 and abs(p.delta_ns) >= _LEAST * abs(delta)][:_NAMED]
     return say("of the mean step: {parts}", parts=series(map(part_sentence, most))) if most else None
 
 

@@ -70,3 +70,74 @@ def test_without_digest_it_is_said_what_to_do() -> None:
     found = compare_results([replace(side(), digest=None)], [side()], THRESHOLDS)
     assert found.verdict == "cannot_tell"
     assert "analyze it anew" in str(found.reason)
+
+
+def test_a_profile_without_shapes_is_compared_by_type() -> None:
+    fine = {("compute", "MatMul [8,8] FLOAT"): (600, 6), ("compute", "MatMul [9,9] FLOAT"): (400, 2)}
+    old = run_of(digest_of(fine, [1000], types={"MatMul": [1000]}))
+    new = run_of(digest_of({("compute", "MatMul"): (1200, 8)}, [1200], types={"MatMul": [1200]}))
+    found = compare_results([old], [new], THRESHOLDS)
+    assert [(p.key, p.delta_ns, p.speed_ns) for p in found.waterfall] == [("MatMul", 200, 200)]
+    assert "operators are compared by their type" in str(found.reason)
+
+
+def test_two_sides_with_too_many_operators_are_compared_by_core() -> None:
+    sides = [run_of(digest_of({("compute", "AIC"): (ns, 1)}, [ns], keyed_by="core")) for ns in (100, 130)]
+    assert [p.key for p in compare_results(sides[:1], sides[1:], THRESHOLDS).waterfall] == ["AIC"]
+    fine = run_of(digest_of({("compute", "Add"): (70, 1), ("compute", "Mul"): (30, 1)}, [100]))
+    assert [p.key for p in compare_results([fine], sides[1:], THRESHOLDS).waterfall] == [None]
+
+
+GPU = {"void cublas::gemm<float>(int)": "aten::mm", "void at::native::vectorized_elementwise_kernel<4>": "aten::add"}
+NPU = {"MatMulV2 [8,8] FLOAT16": "aten::mm", "Add [8] FLOAT16": "aten::add"}
+
+
+def test_a_gpu_and_an_npu_are_compared_by_torch_operator() -> None:
+    old = run_of(digest_of({("compute", key): (500, 5) for key in GPU}, [1000], torch_ops=GPU), kineto=True)
+    parts = {("compute", key): (700, 5) for key in NPU} | {("transfer", "dp"): (30, 1)}  # type: ignore[operator]
+    found = compare_results([old], [run_of(digest_of(parts, [1430], torch_ops=NPU))], THRESHOLDS)  # type: ignore[arg-type]
+    assert {p.key: p.delta_ns for p in found.waterfall} == {"aten::mm": 200, "aten::add": 200, None: 30}
+    assert "compared by torch operators" in str(found.reason)
+    assert "recorded with" in [d.what for d in found.parity]
+    assert found.workload == "unknown"
+
+
+def test_without_torch_operators_they_are_compared_by_what_kernels_do() -> None:
+    old = run_of(digest_of({("compute", key): (500, 5) for key in GPU}, [1000]), kineto=True)
+    new = run_of(digest_of({("compute", key): (700, 5) for key in NPU}, [1400]))
+    found = compare_results([old], [new], THRESHOLDS)
+    assert {p.key: p.delta_ns for p in found.waterfall} == {"matrix products": 200, "elementwise": 200}
+
+
+def test_runs_of_a_side_are_one() -> None:
+    """Steps of both runs count: the mean of 1000, 1300 and 1300 is 1200."""
+    runs = [run_of(digest_of({("compute", "A"): (ns * n, n)}, [ns] * n)) for ns, n in ((1000, 1), (1300, 2))]
+    found = compare_results(runs, [side()], THRESHOLDS, allow_mismatch=True)
+    assert (found.old_step_ns, found.samples) == (1200, (3, 8))
+
+
+def test_exchanging_the_sides_exchanges_the_verdict() -> None:
+    forth, back = (compare_results([a], [b], THRESHOLDS) for a, b in ((side(), side(90_000)), (side(90_000), side())))
+    assert (forth.verdict, back.verdict) == ("worse", "better")
+    assert forth.interval_ns is not None and back.interval_ns is not None
+    assert forth.interval_ns == (-back.interval_ns[1], -back.interval_ns[0])
+
+
+def test_no_time_on_a_side_is_said() -> None:
+    found = compare_results([run_of(digest_of({}, []))], [side()], THRESHOLDS)
+    assert (found.verdict, found.delta_ns, found.old_step_ns) == ("cannot_tell", None, None)
+    assert "no time of a device" in str(found.reason)
+
+
+def test_ten_thousand_operators_take_no_time() -> None:
+    """5,000 on each side, of which a third changed shapes; and never all pairs of them."""
+    from time import perf_counter
+
+    def big(shift: int) -> list[object]:
+        keys = {("compute", f"Op{i % 700} [{i if i % 3 else i + shift}]"): (1_000 + i + shift, 8) for i in range(5_000)}
+        return [run_of(digest_of(keys, SPANS))]  # type: ignore[arg-type]
+
+    old, new = big(0), big(10_000)
+    begin = perf_counter()
+    compare_results(old, new, THRESHOLDS)  # type: ignore[arg-type]
+    assert perf_counter() - begin < 1
