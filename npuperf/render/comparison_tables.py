@@ -19,7 +19,7 @@ PART: Final = {
     "launch_latency": say("launch latency"),
     "dependency": say("dependency"),
     "unattributed": say("unattributed"),
-    "other": say("other"),
+    "other": say("other work"),
 }
 #: What a change of a finding is called.
 CHANGE: Final = {"added": say("new"), "removed": say("gone"), "changed": say("changed"), "same": say("same")}

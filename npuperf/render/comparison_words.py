@@ -78,7 +78,10 @@ def _sure(c: Comparison) -> Message:
 
 def _grounds(c: Comparison) -> Message | None:
     """Say how the interval was found, and from how many steps."""
-    steps = say("{old} and {new} steps", old=c.samples[0], new=c.samples[1]) if any(c.samples) else None
+    old, new = c.samples
+    steps = say("{old} and {new} steps", old=old, new=new) if old or new else None
+    if old and old == new:
+        steps = say_n("{n} step on each side", "{n} steps on each side", old)
     return chain(c.method, steps) if c.method or steps else None
 
 
@@ -187,10 +190,16 @@ def falls(comparison: Comparison, most: int | None = PARTS) -> list[Row]:
         shown, rest = [*shown, *rest], []
     rows = [_fall(PART[p.part], _what(p), [p], p) for p in shown]
     if rest:
-        rows.append(_fall(say("others"), text(say_n("{n} more part", "{n} more parts", len(rest))), rest))
+        rows.append(_fall(say("the rest"), text(_rest(rest)), rest))
     greatest = max(abs(row.delta_ns) for row in rows)
     whole = _fall(say("mean step"), " ", comparison.waterfall)
     return [(_with_bar(row, greatest),) for row in rows] + [(whole,)]
+
+
+def _rest(parts: Sequence[WaterfallPart]) -> Message:
+    if any(map(_differs, parts)):
+        return say_n("{n} more part", "{n} more parts", len(parts))
+    return say_n("{n} part that did not change", "{n} parts that did not change", len(parts))
 
 
 def _differs(part: WaterfallPart) -> bool:

@@ -32,6 +32,8 @@ Unit = Literal[
 Cell = str | int | float | Message | None
 #: What a row is made of, from the outermost to the innermost: a device and its phase, or an operator alone.
 Row = tuple[Any, ...]
+#: Cells that say nothing: unknown, none, and what is nothing to know of a row.
+BLANK: Final = (None, "", " ")
 _WRITTEN: Final = ("text", "word", "message", "bar", "kernel")
 
 
@@ -176,7 +178,7 @@ class Filled(Struct, frozen=True):
 
     def without_empty(self) -> Filled:
         """Return the table without columns in which no row has anything."""
-        used = [i for i in range(len(self.table.columns)) if any(row[i] not in (None, "") for row in self.rows)]
+        used = [i for i in range(len(self.table.columns)) if any(row[i] not in BLANK for row in self.rows)]
         columns = tuple(self.table.columns[i] for i in used)
         return Filled(replace(self.table, columns=columns), [[row[i] for i in used] for row in self.rows], self.total)
 

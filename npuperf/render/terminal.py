@@ -20,7 +20,7 @@ from npuperf.messages import Message, Parameter, say_n
 from npuperf.render import View
 from npuperf.render.language import lines_of, text
 from npuperf.render.page import Line, Page, page_of
-from npuperf.render.tables import Cell, Column, Filled, how_many
+from npuperf.render.tables import BLANK, Cell, Column, Filled, how_many
 
 #: Styles of verdicts.
 BOUNDS: Final = {"host": "yellow", "compute": "cyan", "communication": "magenta", "unknown": "red"}
@@ -240,5 +240,5 @@ class Fitted:
 
 def _says_something(column: Column, rows: list[list[Cell]], i: int) -> bool:
     """Tell whether a column has anything in it; a quiet one must have different things."""
-    found = {row[i] for row in rows} if column.quiet else {row[i] for row in rows if row[i] not in (None, "")}
+    found = {row[i] for row in rows} if column.quiet else {row[i] for row in rows if row[i] not in BLANK}
     return len(found) > 1 if column.quiet else bool(found)

@@ -128,7 +128,7 @@ def test_any_waterfall_adds_up_where_people_read_it(some: list[WaterfallPart], f
 def test_the_largest_parts_are_named_and_the_others_are_one_row() -> None:
     lines = screen(WORSE)
     names = [line.split("  ")[1].strip() for line in lines if NUMBER.search(line)]
-    assert names[:3] == ["compute", "host wait", "transfer"] and names[-2:] == ["others", "mean step"]
+    assert names[:3] == ["compute", "host wait", "transfer"] and names[-2:] == ["the rest", "mean step"]
     said = "\n".join(lines)
     assert "14 more parts" in said and "new: sync: aten::item" in said and "gone: Add [1024] DT_FLOAT16" in said
     assert "AddLayerNorm [1024,1024] DT_FLOAT16 instead of Add [1024,1024], LayerNorm [1024,1024] (inferred)" in (
