@@ -12,11 +12,11 @@ from msgspec import structs
 
 from npuperf import __version__
 from npuperf.advise import load_thresholds, sort_findings
-from npuperf.analyze.digest import merge_digests
 from npuperf.analyze.examine import Earlier, Examined, examine
 from npuperf.analyze.held_against import conditions_of, held_against
 from npuperf.analyze.lacks import name_places
 from npuperf.analyze.losses import with_losses
+from npuperf.analyze.merged_digest import merge_digests
 from npuperf.analyze.overall import overall_verdict
 from npuperf.analyze.recorded_pace import with_costliest
 from npuperf.analyze.request import AnalyzeRequest
