@@ -29,6 +29,7 @@ Examples:
   npuperf profile --wait 20 --active 1 --stack -m package.train
   npuperf profile --level 2 --ranks 0 -- torchrun --nproc_per_node=8 train.py
   npuperf profile --step-on forward --analyze serve.py
+  npuperf profile --for-compare train.py
   npuperf profile --engine cpu --dry-run train.py
   npuperf profile --recipe inference-decode --dry-run serve.py
   npuperf profile --export host_123_20260101120000000_ascend_pt
@@ -84,6 +85,17 @@ def profile(
         int, option(WHEN, say("Steps in which the profiler runs without recording."), "--warmup", metavar="N", min=0)
     ] = 1,
     active: Annotated[int, option(WHEN, say("Steps to record."), "--active", metavar="N", min=1)] = 2,
+    for_compare: Annotated[
+        bool,
+        option(
+            WHEN,
+            say(
+                "Record for a comparison: 10 steps, since their noise tells what is chance, and no counters, which "
+                "cost time."
+            ),
+            "--for-compare",
+        ),
+    ] = False,
     repeat: Annotated[
         int, option(WHEN, say("How many times to record; each makes its own folder."), "--repeat", metavar="N", min=1)
     ] = 1,

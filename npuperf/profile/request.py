@@ -33,18 +33,23 @@ METRICS: Final = {
 }
 HOST_SYSTEMS: Final = ("cpu", "mem", "disk", "network", "osrt", "numa")
 
+#: What is recorded to be compared, unless something else is given: more steps than one needs to look at, since noise
+#: is told by them, and no counters, which cost device time. Level 1 stays: it has shapes and communication.
+_TO_COMPARE: Final[dict[str, object]] = {"active": 10, "aic_metrics": "AiCoreNone"}
+
 
 class RecordingOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How to record. Steps are counted from 0; ``given`` names the options that the user gave.
 
     ``step_on`` is ``optimizer``, ``forward`` or a number of seconds as text; ``max_size`` is in bytes,
-    ``gc_threshold`` in ms.
+    ``gc_threshold`` in ms. ``for_compare`` is what chose the usual values of others (:data:`_TO_COMPARE`).
     """
 
     engine: Engine = "auto"
     wait: int = 10
     warmup: int = 1
     active: int = 2
+    for_compare: bool = False
     repeat: int = 1
     step_on: str = "optimizer"
     whole_run: bool = False
@@ -133,7 +138,8 @@ _ENGINES: Final[dict[str, tuple[str, ...]]] = {
     **dict.fromkeys(("level", "mstx", "mstx_include", "mstx_exclude"), ("torch", "msprof")),
     **dict.fromkeys(("host_sys", "sys_io", "sys_interconnection", "export"), ("torch", "msprof")),
     **dict.fromkeys(("aic_metrics", "l2_cache"), ("torch", "msprof", "e2e")),
-    **dict.fromkeys(("wait", "active", "repeat", "step_on", "whole_run", "ranks"), ("torch", "cpu", "e2e")),
+    **dict.fromkeys(("wait", "active", "for_compare", "repeat", "step_on"), ("torch", "cpu", "e2e")),
+    **dict.fromkeys(("whole_run", "ranks"), ("torch", "cpu", "e2e")),
     **dict.fromkeys(("stop_after", "export_early"), ("torch", "cpu", "e2e")),
     **dict.fromkeys(("acl_api", "task_time", "aicpu"), ("e2e", "msprof")),
     "training_trace": ("e2e",),
@@ -151,7 +157,10 @@ def read_request(values: Mapping[str, object], given: Iterable[str]) -> ProfileR
 
     Raises UsageError for values that cannot be.
     """
+    given = tuple(given)
     known = {name: values[name] for name in ProfileRequest.__struct_fields__ if values.get(name) is not None}
+    if known.get("for_compare"):
+        known |= {name: value for name, value in _TO_COMPARE.items() if name not in given}
     exports = known.get("export")
     if isinstance(exports, list | tuple):
         known["export"], known["source"] = export_words(exports)
