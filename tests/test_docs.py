@@ -141,6 +141,7 @@ def test_help_examples_run(tmp_path: Path) -> None:
     (tmp_path / "result").symlink_to(sample)
     (tmp_path / "samples").symlink_to(ROOT / "samples")
     (tmp_path / "with_super_kernel").symlink_to(sample)
+    (tmp_path / "earlier").symlink_to(sample)
     (tmp_path / "plog").mkdir()
     (tmp_path / "plog" / "plog-1_20260101.log").write_text("")
     (tmp_path / "op_summary_20250101120000.csv").symlink_to(sample / "ASCEND_PROFILER_OUTPUT" / "kernel_details.csv")
@@ -152,7 +153,7 @@ def test_help_examples_run(tmp_path: Path) -> None:
 
 
 CLI_PAGE = (ROOT / "docs" / "cli.md").read_text("utf-8")
-PANELS = ("What", "When", "Data", "How", "Gates", "Output")
+PANELS = ("What", "When", "Data", "How", "Comparison", "Gates", "Output")
 
 
 def first_cells(text: str) -> list[str]:
