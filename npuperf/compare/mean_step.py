@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
 from npuperf.documents.digest import Digest, KeyedBy, Part
@@ -86,6 +87,7 @@ def keyed(sums: Sums, keyed_by: KeyedBy) -> Sums:
     return replace(folded, keyed_by=keyed_by)
 
 
+@lru_cache(maxsize=20_000)  # asked several times of every key
 def type_of(key: str | None, types: frozenset[str]) -> str | None:
     """Return the operator type that a key begins with; shapes and dtypes follow it, after spaces."""
     if key is None:

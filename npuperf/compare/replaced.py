@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import reduce
 from typing import Final
 
@@ -22,7 +21,7 @@ from npuperf.compare.mean_step import type_of
 from npuperf.compare.waterfall import Fallen, Mean, count_ns
 
 #: Other shapes: launches of the side with more of them, per launch of the other.
-_AS_OFTEN: Final = Fraction(3, 2)
+_AS_OFTEN: Final = 1.5
 #: One for several: how much longer one side's operators may take than what they are believed to replace.
 _AS_LONG: Final = 10
 #: One for one: the same, where no torch operator says that they are the same.
@@ -45,9 +44,10 @@ class _Piece:
         return self.fallen.old.empty
 
     @property
-    def per_step(self) -> Fraction:
-        side = self.fallen.new if self.only_new else self.fallen.old
-        return Fraction(side.count, side.windows)
+    def uses(self) -> int:
+        """How often it is used: whole numbers, of which one per step is the product of both sides' windows."""
+        old, new = self.fallen.old, self.fallen.new
+        return new.count * old.windows if self.only_new else old.count * new.windows
 
     @property
     def ns(self) -> int:
@@ -79,18 +79,10 @@ def _other_shapes(alone: Sequence[Fallen], types: frozenset[str]) -> Iterator[li
     for row in alone:
         by_type[type_of(row.row[1], types)].append(row)
     for rows in by_type.values():
-        counts = [sum(_per_step(side) for side in sides) for sides in _sides(rows)]
-        if min(counts) > 0 and max(counts) <= _AS_OFTEN * min(counts):
+        old = sum(row.old.count * row.new.windows for row in rows)
+        new = sum(row.new.count * row.old.windows for row in rows)
+        if min(old, new) > 0 and max(old, new) <= _AS_OFTEN * min(old, new):
             yield rows
-
-
-def _sides(rows: Iterable[Fallen]) -> tuple[list[Mean], list[Mean]]:
-    rows = list(rows)
-    return [row.old for row in rows], [row.new for row in rows]
-
-
-def _per_step(side: Mean) -> Fraction:
-    return Fraction(side.count, side.windows)
 
 
 # --- one for several --------------------------------------------------------------------------------------------------
@@ -119,27 +111,30 @@ def _part(row: Fallen) -> _Piece | None:
     old, new = row.old, row.new
     if not old.count or not new.count:
         return None
-    fewer = _per_step(old) - _per_step(new)
-    if fewer == 0 or abs(fewer) != round(abs(fewer)):
+    more = new.count * old.windows - old.count * new.windows
+    uses, apart = divmod(abs(more), old.windows * new.windows)
+    if uses == 0 or apart:
         return None
     by_count = count_ns(old, new)
-    if fewer > 0:
-        gone, stays = (
-            Mean(-by_count, int(fewer) * old.windows, old.windows),
-            Mean(old.ns + by_count, old.count - int(fewer) * old.windows, old.windows),
-        )
+    if more < 0:
+        gone, stays = _taken(old, uses, -by_count)
         return _Piece(replace(row, old=gone, new=Mean(0, 0, new.windows)), replace(row, old=stays))
-    came = Mean(by_count, int(-fewer) * new.windows, new.windows)
-    stays = Mean(new.ns - by_count, new.count - int(-fewer) * new.windows, new.windows)
+    came, stays = _taken(new, uses, by_count)
     return _Piece(replace(row, old=Mean(0, 0, old.windows), new=came), replace(row, new=stays))
 
 
+def _taken(side: Mean, per_step: int, ns: int) -> tuple[Mean, Mean]:
+    """Take so many uses, and their time, off a side; return them, and what stays."""
+    count = per_step * side.windows
+    return Mean(ns, count, side.windows), Mean(side.ns - ns, side.count - count, side.windows)
+
+
 def _buckets(pieces: Iterable[_Piece], *, by_line: bool) -> Iterator[list[_Piece]]:
-    """Yield what has the same count per step, and code line if that is asked for."""
-    found: dict[tuple[Fraction, str | None], list[_Piece]] = defaultdict(list)
+    """Yield what is used equally often, and on the same code line if that is asked for."""
+    found: dict[tuple[int, str | None], list[_Piece]] = defaultdict(list)
     for piece in pieces:
         if not by_line or piece.fallen.where:
-            found[piece.per_step, piece.fallen.where if by_line else None].append(piece)
+            found[piece.uses, piece.fallen.where if by_line else None].append(piece)
     yield from found.values()
 
 
@@ -171,11 +166,11 @@ def _alone(new: _Piece, old: _Piece, times: Sequence[int]) -> bool:
 
 def _add_multiples(groups: Sequence[list[_Piece]], left: Iterable[_Piece]) -> None:
     """Add what is there two, three or four times as often as the only replacement that this holds for."""
-    by_count: dict[Fraction, list[list[_Piece]]] = defaultdict(list)
+    by_uses: dict[int, list[list[_Piece]]] = defaultdict(list)
     for group in groups:
-        by_count[min(piece.per_step for piece in group)].append(group)
-    for piece in list(left):
-        near = [group for times in _TIMES for group in by_count.get(piece.per_step / times, ())]
+        by_uses[min(piece.uses for piece in group)].append(group)
+    for piece in left:
+        near = [group for n in _TIMES if piece.uses % n == 0 for group in by_uses.get(piece.uses // n, ())]
         if len(near) == 1 and any(other.only_new != piece.only_new for other in near[0]):
             near[0].append(piece)
 

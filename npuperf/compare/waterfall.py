@@ -72,17 +72,18 @@ def count_ns(old: Mean, new: Mean) -> int:
 
 def side_by_side(old: Sums, new: Sums) -> list[Fallen]:
     """Return every row that a side has, with the mean step of both."""
-    means = mean_ns(old), mean_ns(new)
+    old_ns, new_ns, nothing = mean_ns(old), mean_ns(new), Cell(0, 0)
+    windows = max(old.windows, 1), max(new.windows, 1)
     found = []
     for row in {**old.cells, **new.cells}:
-        before, after = old.cells.get(row), new.cells.get(row)
+        before, after = old.cells.get(row, nothing), new.cells.get(row, nothing)
         found.append(
             Fallen(
                 row,
-                _mean(before, means[0].get(row, 0), old.windows),
-                _mean(after, means[1].get(row, 0), new.windows),
-                where=_first(cell.where for cell in (after, before) if cell),
-                torch_op=_first(cell.torch_op for cell in (after, before) if cell),
+                Mean(old_ns.get(row, 0), before.count, windows[0]),
+                Mean(new_ns.get(row, 0), after.count, windows[1]),
+                where=after.where or before.where,
+                torch_op=after.torch_op or before.torch_op,
             )
         )
     return found
@@ -91,14 +92,6 @@ def side_by_side(old: Sums, new: Sums) -> list[Fallen]:
 def parts_of(rows: Iterable[Fallen]) -> tuple[WaterfallPart, ...]:
     """Return the waterfall: what changed most first; rows that did not change come last."""
     return tuple(sorted(map(_part, rows), key=_most_first))
-
-
-def _mean(cell: Cell | None, ns: int, windows: int) -> Mean:
-    return Mean(ns, cell.count if cell else 0, max(windows, 1))
-
-
-def _first(texts: Iterable[str | None]) -> str | None:
-    return next((text for text in texts if text), None)
 
 
 def _part(fallen: Fallen) -> WaterfallPart:
