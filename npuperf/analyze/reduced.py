@@ -7,17 +7,15 @@ from typing import Final
 
 from msgspec import structs
 
-from npuperf.documents.analysis import CoreUse, Device, Finding, Input, Partition, Phase, Result, Step, Verdict
+from npuperf.documents.analysis import CoreUse, Device, Finding, Input, Partition, Result, Step, Verdict
 from npuperf.documents.cluster import Cluster
 from npuperf.messages import NOTHING
 
 #: Steps are what gates are held against, so they stay: of so many devices, and of the worst in any respect.
 _DEVICES_WITH_STEPS: Final = 64
 _STEPS: Final = 200
-_DEVICES_WITH_PHASES: Final = 4
-_PHASES: Final = 60
-_TYPES: Final = 3
-_OPERATORS: Final = 200
+#: What the usual step consists of is much alike on all devices.
+_DEVICES_WITH_TYPICAL_STEP: Final = 4
 _FINDINGS: Final = 300
 _LINKS: Final = 200
 _ROOTS: Final = 50
@@ -29,7 +27,7 @@ def reduced(result: Result) -> Result:
     """Return a result without what only its own report shows. Its digest and its workload stay as they are."""
     with_steps = _telling(result.devices)
     devices = [
-        _device(device, steps=at in with_steps, phases=at < _DEVICES_WITH_PHASES)
+        _device(device, steps=at in with_steps, typical=at < _DEVICES_WITH_TYPICAL_STEP)
         for at, device in enumerate(result.devices)
     ]
     return structs.replace(
@@ -37,9 +35,9 @@ def reduced(result: Result) -> Result:
         input=_input(result.input),
         verdict=structs.replace(result.verdict, evidence={}),
         devices=devices,
-        operators=result.operators[:_OPERATORS],
+        operators=[],
         kernels=[],
-        findings=[_finding(finding) for finding in result.findings[:_FINDINGS]],
+        findings=_findings(result.findings),
         what_if=[],
         cluster=_cluster(result.cluster) if result.cluster else None,
         comparison=None,
@@ -82,7 +80,7 @@ def _input(found: Input) -> Input:
     )
 
 
-def _device(device: Device, *, steps: bool, phases: bool) -> Device:
+def _device(device: Device, *, steps: bool, typical: bool) -> Device:
     return structs.replace(
         device,
         verdict=_bound(device.verdict),
@@ -90,10 +88,10 @@ def _device(device: Device, *, steps: bool, phases: bool) -> Device:
         streams=[],
         cores=_cores(device.cores),
         vendor=[],
-        phases=[_phase(phase) for phase in device.phases[:_PHASES]] if phases else [],
+        phases=[],
         blame=[],
         dependencies=[],
-        typical_step=None,
+        typical_step=device.typical_step if typical else None,
         syncs=[],
         core_splits=[],
         super_kernels=[],
@@ -111,21 +109,23 @@ def _step(step: Step) -> Step:
     return structs.replace(step, verdict=_bound(step.verdict))
 
 
-def _phase(phase: Phase) -> Phase:
-    return structs.replace(
-        phase, verdict=_bound(phase.verdict), blame=[], dependencies=[], kernels=phase.kernels[:_TYPES]
-    )
-
-
 def _cores(use: CoreUse) -> CoreUse:
     return structs.replace(use, by_type=[], most_idle=[], over_time=None)
 
 
+def _findings(findings: Sequence[Finding]) -> list[Finding]:
+    """Return the first findings that say something: a check without a problem says as much as none."""
+    telling = {(f.rule, f.rank, f.device) for f in findings if f.status != "ok"}
+    kept = [finding for finding in findings if (finding.rule, finding.rank, finding.device) in telling]
+    return [_finding(finding) for finding in kept[:_FINDINGS]]
+
+
 def _finding(finding: Finding) -> Finding:
-    """Return a finding without its numbers and advice, and with all that tells what it is and how much it matters."""
-    return structs.replace(
-        finding, evidence={}, refute=None, next=None, code=None, source=None, alternatives=[], excluded=[]
+    """Return a finding without its evidence, and with all that tells whether another says the same."""
+    found = structs.replace(
+        finding, evidence={}, refute=None, code=None, source=None, alternatives=[], gain_withheld=None
     )
+    return found if finding.status == "problem" else structs.replace(found, next=None, preconditions=[], excluded=[])
 
 
 def _cluster(cluster: Cluster) -> Cluster:
