@@ -145,7 +145,7 @@ def _work(old: Side, new: Side) -> Iterator[Difference]:
         yield _differs("mode", modes[0], modes[1], mismatch=not certain)
     common = in_common(old, new)
     if common is not None and common < _IN_COMMON:
-        why = say("only {common} of the kernels are the same on both sides, with their shapes", common=share(common))
+        why = say("only {common} of the kernels are on both sides", common=share(common))
         total = _launches(old), _launches(new)
         yield _differs("launches per step", *total, mismatch=not certain, reason=why)
     if a.command and b.command and not certain:

@@ -63,7 +63,23 @@ def comparable(old: Side, new: Side) -> SameKeys:
     note = say("shapes are not known of both sides: operators are compared by their type")
     if coarsest == "core":
         note = say("one side has too many operators to list: compute is compared as a whole")
-    return SameKeys(_folded(old, coarsest), _folded(new, coarsest), note)
+    a, b = _folded(old, coarsest), _folded(new, coarsest)
+    return SameKeys(_with_types(a, b.sums), _with_types(b, a.sums), note)
+
+
+def _with_types(side: Side, other: Sums) -> Side:
+    """Return a side with the types that its names end with, where the other side knows these and not the names.
+
+    Without types recorded, a kernel is known by its name: ``aclnnMuls_MulAiCore_Mul`` is a ``Mul``.
+    """
+
+    def name(row: Row, _: Cell) -> str | None:
+        if row[0] != "compute" or row[1] is None or row in other.cells:
+            return row[1]
+        last = row[1].rpartition("_")[2]
+        return last if ("compute", last) in other.cells else row[1]
+
+    return replace(side, sums=side.sums.renamed(name))
 
 
 def _folded(side: Side, keyed_by: KeyedBy) -> Side:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from npuperf.compare.noise import Judged
-from npuperf.compare.parity import mismatches
 from npuperf.documents.comparison import Difference, WaterfallPart
 from npuperf.documents.digest import Part
 from npuperf.messages import Message, chain, ns, ns_change, say, series, share
@@ -49,9 +48,8 @@ def reason_of(grounds: Grounds) -> Message:
 
 
 def _mismatch(grounds: Grounds) -> Message | None:
-    if not any(difference.mismatch for difference in grounds.parity):
-        return None
-    return say("not of one workload ({differences})", differences=mismatches(grounds.parity))
+    names = [difference.what for difference in grounds.parity if difference.mismatch]
+    return say("not of one workload ({differences})", differences=series(names)) if names else None
 
 
 def _first(grounds: Grounds) -> Message | None:
