@@ -128,8 +128,9 @@ def _method(shift: ShiftInterval) -> Message:
 
 
 def _more(steps: int) -> Message:
+    command = _COMMAND if steps <= _ADVISED else f"{_COMMAND} --active {steps}"
     return say(
-        "about {steps} steps on each side would decide: {command}", steps=Quantity(steps, "count"), command=_COMMAND
+        "about {steps} steps on each side would decide: {command}", steps=Quantity(steps, "count"), command=command
     )
 
 

@@ -157,7 +157,7 @@ def test_fewer_than_five_steps_are_the_same_only_if_identical() -> None:
     assert (told.verdict, told.interval, told.estimate) == ("cannot_tell", None, None)
     assert "2 and 10 steps are too few" in text(told.method)
     assert told.needs is not None
-    assert "npuperf profile --for-compare" in text(told.needs)
+    assert text(told.needs).endswith("10 steps on each side would decide: npuperf profile --for-compare")
 
 
 def test_a_recording_against_itself_is_the_same_however_much_its_steps_differ() -> None:
@@ -181,6 +181,7 @@ def test_how_many_steps_would_decide() -> None:
     advised = int(np.median([found.steps or 0 for found in undecided]))
     assert len(undecided) > 10
     assert 12 < advised < 50
+    assert all(text(found.needs).endswith(f"--for-compare --active {found.steps}") for found in undecided)
     assert sum(told(advised).verdict == "worse" for _ in range(40)) > 34
 
 
