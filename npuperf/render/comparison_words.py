@@ -27,7 +27,7 @@ from npuperf.render.comparison_tables import CHANGE, PART
 from npuperf.render.language import text
 from npuperf.render.page import Line
 from npuperf.render.tables import Column, Row, Table, each
-from npuperf.render.words import OUTCOME, WORDS
+from npuperf.render.words import CAUSE, OUTCOME, WAITED_FOR, WORDS
 from npuperf.units import grouped
 
 #: Styles of verdicts, as lines have them.
@@ -52,7 +52,8 @@ def step_lines(comparison: Comparison) -> Iterator[Line]:
     c = comparison
     if c.old_step_ns is not None and c.new_step_ns is not None:
         yield Line(_change(c.old_step_ns, c.new_step_ns), label=say("mean step"))
-    if c.old_median_ns is not None and c.new_median_ns is not None:
+    medians = c.old_median_ns, c.new_median_ns
+    if medians != (c.old_step_ns, c.new_step_ns) and c.old_median_ns is not None and c.new_median_ns is not None:
         yield Line(_change(c.old_median_ns, c.new_median_ns), label=say("median step"))
     if c.interval_ns is not None:
         yield Line(chain(_sure(c), _grounds(c)), label=say("difference"))
@@ -227,15 +228,30 @@ def _with_bar(row: Fall, greatest: int) -> Fall:
 
 def _what(part: WaterfallPart) -> str:
     """Name what a part is about; a name that only one side has says so before it, where nothing cuts it off."""
-    if part.key is None:
+    key = _key(part)
+    if key is None:
         return " "
     if part.instead_of:
-        return text(_replacement(part, part.key))
+        return text(_replacement(part, key))
     if part.change == "added":
-        return text(say("new: {name}", name=part.key))
+        return text(say("new: {name}", name=key))
     if part.change == "removed":
-        return text(say("gone: {name}", name=part.key))
-    return part.key
+        return text(say("gone: {name}", name=key))
+    return key
+
+
+def _key(part: WaterfallPart) -> str | None:
+    """Return what a part is about in words: causes of waits are given by their names in the document."""
+    if part.key is None:
+        return text(say("all operators")) if part.part == "compute" else None  # a summary of steps tells none apart
+    if part.part == "dependency":
+        return text(WAITED_FOR.get(part.key, part.key))
+    cause, found, name = part.key.partition(": ")
+    if part.part != "host_wait" or not found or cause not in CAUSE:
+        return part.key
+    if cause == "unrecorded":
+        return text(CAUSE[cause])
+    return text(say("{name} ({cause})", name=WORDS["others"] if name == "others" else name, cause=CAUSE[cause]))
 
 
 def _replacement(part: WaterfallPart, key: str) -> Message:
@@ -261,8 +277,9 @@ def _calls(part: WaterfallPart) -> str:
 
 def part_line(part: WaterfallPart) -> Message:
     """Say in a few words what a part changed."""
-    name = say("{name}", name=_what(part)) if part.key is not None else None
-    return say("{what} {change}", what=chain(PART[part.part], name, by=" "), change=ns_change(part.delta_ns))
+    name = _what(part).strip()
+    what = chain(PART[part.part], say("{name}", name=name) if name else None, by=" ")
+    return say("{what} {change}", what=what, change=ns_change(part.delta_ns))
 
 
 # --- findings ---------------------------------------------------------------------------------------------------------

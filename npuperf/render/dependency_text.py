@@ -15,20 +15,20 @@ from npuperf.render.analysis_tables import DEPENDENCIES
 from npuperf.render.host_text import WORTH
 from npuperf.render.tables import Column, filled, how_many
 from npuperf.render.terminal import Fitted, line, rows_of, section
-from npuperf.render.words import named
+from npuperf.render.words import WAITED_FOR, named
 from npuperf.units import short_name
 
 _KINDS: Final = 3
-#: What a device may wait for; where that is inferred from times, the second.
-_WHAT: Final = {
-    "stream": (say("another stream"), say("another stream?")),
-    "communication": (say("communication"), say("communication?")),
-    "copy": (say("a copy"), say("a copy?")),
-    "event": (say("an event"), say("an event?")),
-    "launch": (say("the launch on its way"), say("the launch on its way?")),
-    "switch": (say("the next task of a stream"), say("the next task of a stream?")),
-    "host_call": (say("a call of the host"), say("a call of the host?")),
-    "unrecorded": (say("nothing recorded"), say("nothing recorded")),
+#: What a device may wait for where that is inferred from times.
+_PERHAPS: Final = {
+    "stream": say("another stream?"),
+    "communication": say("communication?"),
+    "copy": say("a copy?"),
+    "event": say("an event?"),
+    "launch": say("the launch on its way?"),
+    "switch": say("the next task of a stream?"),
+    "host_call": say("a call of the host?"),
+    "unrecorded": say("nothing recorded"),
 }
 
 
@@ -43,8 +43,7 @@ class WaitedFor(Struct, frozen=True):
     @property
     def what(self) -> Message:
         """What was waited for."""
-        certain, inferred = _WHAT[self.mostly.kind]
-        return certain if self.certain else inferred
+        return (WAITED_FOR if self.certain else _PERHAPS)[self.mostly.kind]
 
     @property
     def example(self) -> Message | None:

@@ -51,6 +51,18 @@ CAUSE: Final = {
     "unrecorded": say("nothing recorded"),
 }
 
+#: What a device may wait for once its task was launched.
+WAITED_FOR: Final = {
+    "stream": say("another stream"),
+    "communication": say("communication"),
+    "copy": say("a copy"),
+    "event": say("an event"),
+    "launch": say("the launch on its way"),
+    "switch": say("the next task of a stream"),
+    "host_call": say("a call of the host"),
+    "unrecorded": say("nothing recorded"),
+}
+
 #: Values that a field may have, for people. Most are the word itself.
 WORDS: Final = {
     "cannot_tell": say("cannot tell"),

@@ -17,6 +17,7 @@ from specimens import result
 
 from npuperf.documents.analysis import Result
 from npuperf.documents.comparison import Comparison, Difference, FindingChange, WaterfallPart
+from npuperf.documents.digest import Part
 from npuperf.documents.gates import Gate
 from npuperf.messages import Message, chain, say
 from npuperf.render import View, render
@@ -130,7 +131,7 @@ def test_the_largest_parts_are_named_and_the_others_are_one_row() -> None:
     names = [line.split("  ")[1].strip() for line in lines if NUMBER.search(line)]
     assert names[:3] == ["compute", "host wait", "transfer"] and names[-2:] == ["the rest", "mean step"]
     said = "\n".join(lines)
-    assert "14 more parts" in said and "new: sync: aten::item" in said and "gone: Add [1024] DT_FLOAT16" in said
+    assert "14 more parts" in said and "new: aten::item (waiting for" in said and "gone: Add [1024] DT_FLOAT16" in said
     assert "AddLayerNorm [1024,1024] DT_FLOAT16 instead of Add [1024,1024], LayerNorm [1024,1024] (inferred)" in (
         "\n".join(screen(WORSE, 240))
     )
@@ -206,7 +207,7 @@ def test_a_failed_gate_says_what_explains_it() -> None:
     )
     assert lines[at + 1] == (
         "  explained by compute MatMulV2 [1024,1024] [1024,4096] DT_FLOAT16 +380.41 us; "
-        "host wait new: sync: aten::item +140.00 us; transfer dp +105.00 us"
+        "host wait new: aten::item (waiting for the device) +140.00 us; transfer dp +105.00 us"
     )
 
 
@@ -228,6 +229,31 @@ def test_a_reason_in_the_verdict_is_not_given_twice() -> None:
     assert isinstance(why, Message) and isinstance(WORSE.reason, Message)
     said = "\n".join(screen(replace(WORSE, reason=chain(why, WORSE.reason)), 200))
     assert said.count(str(why)) == 1 and "AI Core frequency: 1800 MHz → 1650 MHz\n" in said
+
+
+@pytest.mark.parametrize(
+    ("of", "key", "what"),
+    [
+        ("host_wait", "torch_op: aten::linear", "aten::linear (torch operators)"),
+        ("host_wait", "unrecorded: nothing recorded", "nothing recorded"),
+        ("host_wait", "gc: others", "others (garbage collection)"),
+        ("host_wait", "unheard: of", "unheard: of"),
+        ("dependency", "host_call", "a call of the host"),
+        ("dependency", None, ""),
+        ("compute", None, "all operators"),
+        ("compute", "gc: others", "gc: others"),
+    ],
+)
+def test_causes_are_named_in_words(of: Part, key: str | None, what: str) -> None:
+    lines = screen(replace(WORSE, waterfall=(part(of, key, 0, 900_000, (1, 1)), *PARTS[1:])))
+    (row,) = [line for line in lines if line.endswith("+900.000  1")]
+    cells = re.split(r"  +", row.strip())
+    assert cells[1:-4] == ([what] if what else [])
+
+
+def test_a_median_that_is_the_mean_is_not_told_again() -> None:
+    one = replace(WORSE, old_median_ns=OLD_STEP, new_median_ns=NEW_STEP)
+    assert not [line for line in screen(one) if line.startswith("median")]
 
 
 def test_findings_say_what_became_of_them() -> None:
