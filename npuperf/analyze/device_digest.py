@@ -196,7 +196,7 @@ def _communication(
 
 def _by_group(summary: RankSummary, windows: Intervals, exposed: int) -> list[PartSum] | None:
     """Sum by kind of group; None where no group is known, or operations say more than the tasks do."""
-    kinds = group_kinds(summary)
+    kinds = _kinds(summary)
     if not kinds.names:
         return None
     inside = Intervals.union(windows.start, windows.end)
@@ -205,7 +205,7 @@ def _by_group(summary: RankSummary, windows: Intervals, exposed: int) -> list[Pa
     if rest < 0:
         return None
     operations = summary.operations
-    counted = _places(operations.start, windows) >= 0
+    counted = places_of(operations.start, windows) >= 0
     codes = kinds.codes.astype(np.int64)
     found = []
     for code, name in enumerate((*kinds.names, None)):
@@ -217,18 +217,18 @@ def _by_group(summary: RankSummary, windows: Intervals, exposed: int) -> list[Pa
     return found
 
 
-def group_kinds(summary: RankSummary) -> Labels:
+def _kinds(summary: RankSummary) -> Labels:
     """Return what the group of each operation is called: by kind, else by size, else by what its collectives do.
 
     Ids are left out: they differ from run to run.
     """
     operations = summary.operations
-    named = {group.id: group_name(group.kind, group.ranks) for group in summary.groups}
+    named = {group.id: group_kind(group.kind, group.ranks) for group in summary.groups}
     of_groups = [named.get(id_) for id_ in operations.group.names]
     return Labels.of(of_groups).take(operations.group.codes.astype(np.int64)).fill(operations.type)
 
 
-def group_name(kind: str | None, ranks: Sequence[int]) -> str | None:
+def group_kind(kind: str | None, ranks: Sequence[int]) -> str | None:
     """Return what is the same of a group in every run: its kind, else how many ranks it has; None: not recorded."""
     return kind or (f"{len(ranks)} ranks" if ranks else None)
 
@@ -325,10 +325,10 @@ def _idle(study: Study, report: Device, windows: Intervals, split: Sequence[Part
 
 
 def _begun(stretches: Intervals, windows: Intervals) -> int:
-    return int(np.count_nonzero(_places(stretches.start, windows) >= 0))
+    return int(np.count_nonzero(places_of(stretches.start, windows) >= 0))
 
 
-def _places(time: I64, windows: Intervals) -> I64:
+def places_of(time: I64, windows: Intervals) -> I64:
     """Return the window in which each time lies, -1 outside of all."""
     at = np.searchsorted(windows.start, time, side="right") - 1
     return np.where((at >= 0) & (time < windows.end[at]), at, -1)

@@ -16,13 +16,16 @@ _COARSENESS: Final[tuple[KeyedBy, ...]] = get_args(KeyedBy)
 _PARTS: Final[tuple[Part, ...]] = get_args(Part)
 
 
-def merge_digests(devices: Sequence[DeviceDigest]) -> Digest | None:
+def merge_digests(devices: Sequence[DeviceDigest], exposed: Sequence[tuple[PartSum, ...] | None] = ()) -> Digest | None:
     """Add devices up, aligned by the numbers of their steps; None without a device.
 
-    Where a device has no steps, nothing can be aligned: each is then one window.
+    ``exposed``: what takes the place of the devices' exposed communication, where a job tells more of it. Where a
+    device has no steps, nothing can be aligned: each is then one window.
     """
     if not devices:
         return None
+    if exposed:
+        devices = [_with_exposed(device, parts) for device, parts in zip(devices, exposed, strict=True)]
     if any(not device.numbers for device in devices):
         devices = [_as_one_window(device) for device in devices]
     steps = sorted({number for device in devices for number in device.numbers})
@@ -43,6 +46,12 @@ def merge_digests(devices: Sequence[DeviceDigest]) -> Digest | None:
         keyed_by=keyed_by,
         uncounted=untold,
     )
+
+
+def _with_exposed(device: DeviceDigest, exposed: tuple[PartSum, ...] | None) -> DeviceDigest:
+    if exposed is None:
+        return device
+    return structs.replace(device, parts=(*(p for p in device.parts if p.part != "comm_unknown"), *exposed))
 
 
 def _costliest(part: PartSum) -> tuple[int, int, str]:

@@ -210,7 +210,7 @@ def _result(
         host_sums=merged_sums(one for s in sources if s.examined for one in s.log.host_sums),
         suggestions=merged_suggestions(one for s in sources if s.examined for one in s.log.suggestions),
         thresholds=thresholds.as_dict(),
-        digest=merge_digests([e.digest for e in examined]) or _digest_of_hosts(sources),
+        digest=merge_digests([e.digest for e in examined], across.exposed) or _digest_of_hosts(sources),
     )
 
 

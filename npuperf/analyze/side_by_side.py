@@ -13,6 +13,7 @@ from npuperf.cluster.job_grammar import names_ranks
 from npuperf.cluster.pace import may_bring_nothing
 from npuperf.documents.analysis import Device, Finding, WhatIf
 from npuperf.documents.cluster import Cluster
+from npuperf.documents.digest import PartSum
 from npuperf.messages import say
 from npuperf.model.thresholds import Thresholds
 
@@ -24,13 +25,17 @@ _NO_JOB: Final = say("this asks about several ranks of one job: analyze the fold
 
 @dataclass(frozen=True, slots=True)
 class Across:
-    """What several devices tell together; without a ``study`` each stands for itself."""
+    """What several devices tell together; without a ``study`` each stands for itself.
+
+    ``exposed``: of each device in its order the exposed communication of its steps, where the job tells more of it.
+    """
 
     devices: list[Device]
     what_if: list[WhatIf]
     findings: list[Finding] = field(default_factory=list)
     cluster: Cluster | None = None
     study: JobStudy | None = None
+    exposed: list[tuple[PartSum, ...] | None] = field(default_factory=list)
 
     @classmethod
     def apart(cls, examined: Sequence[Examined]) -> Across:

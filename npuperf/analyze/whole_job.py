@@ -9,7 +9,9 @@ import numpy as np
 from msgspec import structs
 
 from npuperf.advise import advise_job
+from npuperf.analyze.device_digest import judged_windows
 from npuperf.analyze.examine import Examined, unanswered
+from npuperf.analyze.exposed_kinds import exposed_parts
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.analyze.side_by_side import Across, place_of, waited
 from npuperf.cluster.changes import predict
@@ -20,7 +22,9 @@ from npuperf.cluster.report import describe_job, narrow, per_step
 from npuperf.cluster.waits import split_exposed
 from npuperf.documents.analysis import Device, Partition, WhatIf
 from npuperf.documents.cluster import Cluster
+from npuperf.documents.digest import PartSum
 from npuperf.messages import Message, say
+from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I64
 from npuperf.model.thresholds import Thresholds
 
@@ -49,7 +53,21 @@ def as_one_job(examined: Sequence[Examined], request: AnalyzeRequest, thresholds
         findings=findings,
         cluster=cluster,
         study=study,
+        exposed=[_exposed(study, d) for d in devices],
     )
+
+
+def _exposed(study: JobStudy, device: Device) -> tuple[PartSum, ...] | None:
+    """Return the exposed communication of a device's steps by part and kind of group; None where it cannot be split."""
+    place = place_of(study, device)
+    if place < 0 or not study.ranks[place].exposed_known:
+        return None
+    numbers, windows = judged_windows(device)
+    if not device.origin_ns or not numbers:
+        begin = study.ranks[place].begin + np.zeros(len(windows), np.int64)
+        windows = Intervals(begin, begin + (windows.end - windows.start))
+    split = [s.partition for s in device.whole_steps] or [device.window]
+    return exposed_parts(study, place, [p.comm_exposed_ns for p in split], windows)
 
 
 def _with_exposed(study: JobStudy, device: Device) -> Device:

@@ -1,0 +1,71 @@
+"""Exposed communication of one rank within a job, by kind of group: on its way, waiting for others, unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from npuperf.analyze.device_digest import group_kind, places_of
+from npuperf.cluster.judge import JobStudy
+from npuperf.cluster.match import JobGroup
+from npuperf.cluster.summary import RankSummary
+from npuperf.cluster.waits import ExposedSplit, kind_name, split_exposed
+from npuperf.documents.digest import Part, PartSum
+from npuperf.model.intervals import Intervals
+from npuperf.model.labels import Mask
+
+_PARTS: Final[tuple[Part, ...]] = ("transfer", "wait", "comm_unknown")
+
+
+def exposed_parts(study: JobStudy, place: int, exposed: Sequence[int], windows: Intervals) -> tuple[PartSum, ...]:
+    """Split what is exposed (ns) in each window of the rank at ``place`` as its partitions are split, and by group.
+
+    Counted are the operations that begin in the windows; of a kind each of its parts counts the same ones. What no
+    operation covers is unknown and of no group, and so are windows in which operations tell more than tasks do.
+    """
+    mine = slice(*study.matched.first[place : place + 2].tolist())
+    names = [_name(group) for group in study.matched.groups]
+    kinds = [*dict.fromkeys(names)]
+    kind = np.array([*map(kinds.index, names), -1], np.int64)[study.matched.group[mine]]
+    splits = [_split(study, place, kind == code, windows) for code in range(len(kinds))]
+    told = sum((split.transfer + split.wait for split in splits), np.zeros(len(windows), np.int64))
+    usable = told <= np.array(exposed, np.int64)
+    rest = sum(exposed) - int(told[usable].sum())
+    unknown = [int(split.unknown[usable].sum()) for split in splits]
+    if sum(unknown) > rest:
+        unknown = [0] * len(splits)
+    begun = _begun(study.ranks[place], windows)
+    found = [PartSum(part="comm_unknown", key=None, ns=rest - sum(unknown), count=0)]
+    for code, (split, untold) in enumerate(zip(splits, unknown, strict=True)):
+        times = int(split.transfer[usable].sum()), int(split.wait[usable].sum()), untold
+        count = int(np.count_nonzero(begun & (kind == code)))
+        found += [PartSum(part=p, key=kinds[code], ns=ns, count=count) for p, ns in zip(_PARTS, times, strict=True)]
+    return tuple(part for part in found if part.ns or part.count)
+
+
+def _name(group: JobGroup) -> str:
+    return group_kind(group.kind, group.ranks) or kind_name(group.kind, group.id)
+
+
+def _split(study: JobStudy, place: int, mine: Mask, windows: Intervals) -> ExposedSplit:
+    """Split the exposed communication of some of a rank's operations."""
+    whole = study.ranks[place]
+    rows = mine[whole.exposed_op]
+    some = replace(
+        whole,
+        exposed_op=whole.exposed_op[rows],
+        exposed_start=whole.exposed_start[rows],
+        exposed_end=whole.exposed_end[rows],
+    )
+    return split_exposed(some, study.matched, study.waits, place, windows.start, windows.end)
+
+
+def _begun(summary: RankSummary, windows: Intervals) -> Mask:
+    """Tell which operations begin in a window; without kernels windows have no place in time, so all count."""
+    start = summary.operations.start
+    if summary.span_ns is not None:
+        return np.ones(len(start), np.bool_)
+    return places_of(start, windows) >= 0
