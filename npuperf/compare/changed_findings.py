@@ -13,6 +13,8 @@ from npuperf.messages import Message, Parameter, Series, chain, say
 _ORDER: Final[dict[Severity | None, int]] = {"high": 0, "medium": 1, "low": 2, None: 3}
 #: What one finding is about: its rule, its rank (None where each side has one device only), and the n-th such one.
 _Key = tuple[str, int | None, int]
+#: The sentences of several messages.
+_Sentences = frozenset[tuple[object, ...]]
 
 
 def finding_changes(old: Sequence[Result], new: Sequence[Result]) -> tuple[list[FindingChange], int]:
@@ -62,40 +64,43 @@ def _change(key: _Key, old: Finding | None, new: Finding | None) -> FindingChang
     if all(there) and old is not None and new is not None and _says(old) == _says(new):
         return None
     changed = all(there) or any(open_)
-    both_said = all(there) and old is not None and new is not None and _holds(old) != _holds(new)
     return FindingChange(
         rule=key[0],
         rank=key[1],
         change="changed" if changed else "added" if there[1] else "removed",
-        old=_said(old, both_said),
-        new=_said(new, both_said),
+        old=_said(old, new if all(there) else None),
+        new=_said(new, old if all(there) else None),
         old_severity=old.severity if old is not None and there[0] else None,
         new_severity=new.severity if new is not None and there[1] else None,
     )
 
 
-def _said(finding: Finding | None, at_length: bool) -> Message | None:
+def _said(finding: Finding | None, other: Finding | None) -> Message | None:
+    """Say what a finding says, and what only it, of two, presupposes or advises against."""
     if finding is None or finding.status == "ok":
         return None
     if finding.status == "cannot_tell":
         needs = finding.needs or finding.title
         return say("cannot be told: {needs}", needs=needs)
-    if not at_length:
+    if other is None:
         return finding.title
-    excluded = [say("not advised: {advice}", advice=e.advice) for e in finding.excluded]
-    missing = [say("does not hold: {what}", what=p.what) for p in finding.preconditions if p.holds is False]
-    return chain(finding.title, *missing, *excluded)
+    lacking, excluded = _holds(other)
+    missing = [p.what for p in finding.preconditions if p.holds is False and _ids(p.what) not in lacking]
+    against = [e.advice for e in finding.excluded if _ids(e.advice) not in excluded]
+    more = [say("does not hold: {what}", what=what) for what in missing]
+    more += [say("not advised: {advice}", advice=advice) for advice in against]
+    return chain(finding.title, *more)
 
 
 def _says(finding: Finding) -> tuple[object, ...]:
     """Return what a finding says, without its numbers, which are never the same twice."""
-    return finding.severity, _ids(finding.title), _ids(finding.next), _holds(finding)
+    return finding.severity, _ids(finding.title), *_holds(finding)
 
 
-def _holds(finding: Finding) -> tuple[object, ...]:
-    """Return what the finding presupposes, and what is not advised."""
-    preconditions = tuple((_ids(p.what), p.holds) for p in finding.preconditions)
-    return preconditions, tuple(_ids(e.advice) for e in finding.excluded)
+def _holds(finding: Finding) -> tuple[_Sentences, _Sentences]:
+    """Return what of the finding's preconditions does not hold, and what is not advised."""
+    lacking = frozenset(_ids(p.what) for p in finding.preconditions if p.holds is False)
+    return lacking, frozenset(_ids(e.advice) for e in finding.excluded)
 
 
 def _ids(message: Parameter) -> tuple[object, ...]:

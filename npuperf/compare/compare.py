@@ -75,7 +75,9 @@ def _with_steps(known: Comparison, old: _Runs, new: _Runs, keys: SameKeys, thres
     medians = _median(samples[0]), _median(samples[1])
     waterfall = _waterfall(keys)
     step = step_row(samples, judged)
-    operators, alike_operators = ([], 0) if keys.named_anew else operator_rows(old, new, thresholds)
+    operators, alike_operators = (
+        ([], 0) if keys.named_anew else operator_rows(old, new, thresholds, by_ending=keys.by_ending)
+    )
     return replace(
         known,
         verdict=judged.verdict,

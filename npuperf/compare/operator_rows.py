@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from npuperf.compare.noise import Judged, judge_shift
+from npuperf.compare.same_keys import known_as
 from npuperf.documents.comparison import Compared
-from npuperf.documents.digest import Digest
+from npuperf.documents.digest import Digest, TypeSteps
 from npuperf.model.labels import F64
 from npuperf.model.thresholds import Thresholds
 
@@ -37,12 +39,17 @@ def step_row(samples: tuple[Sequence[F64], Sequence[F64]], judged: Judged) -> Co
     )
 
 
-def operator_rows(old: Sequence[Digest], new: Sequence[Digest], thresholds: Thresholds) -> tuple[list[Compared], int]:
+def operator_rows(
+    old: Sequence[Digest], new: Sequence[Digest], thresholds: Thresholds, *, by_ending: bool = False
+) -> tuple[list[Compared], int]:
     """Return operator types, ns per step and device, what changed most first, and how many hardly changed.
 
+    ``by_ending``: a name that the other side does not know is taken for the type that it ends with.
     Times are the kernels' own, and may overlap; ``count`` is per step of the new side, on all devices. What chance
     may do is judged against the ratio of the operator's own time, not of the step.
     """
+    if by_ending:
+        old, new = _with_names_of(old, new), _with_names_of(new, old)
     sides = _by_type(old), _by_type(new)
     spans = [ns for digest in old for ns in digest.span_ns]
     step = max(sum(spans) / len(spans), 1.0) if spans else 1.0
@@ -91,6 +98,25 @@ def _by_type(digests: Sequence[Digest]) -> dict[str, list[F64]]:
             if steps.ns:
                 found.setdefault(steps.type, []).append(np.array(steps.ns, np.float64))
     return found
+
+
+def _with_names_of(digests: Sequence[Digest], others: Sequence[Digest]) -> list[Digest]:
+    """Return digests with the types that the other side knows them by; what has one name now is one."""
+    mine, theirs = ({steps.type for digest in side for steps in digest.types} for side in (digests, others))
+    known = known_as(mine, theirs)
+    renamed = []
+    for digest in digests:
+        types: dict[str, TypeSteps] = {}
+        for steps in digest.types:
+            name = known.get(steps.type, steps.type)
+            types[name] = replace(_sum(types[name], steps) if name in types else steps, type=name)
+        renamed.append(replace(digest, types=list(types.values())))
+    return renamed
+
+
+def _sum(a: TypeSteps, b: TypeSteps) -> TypeSteps:
+    times = [x + y for x, y in zip(a.ns, b.ns, strict=True)]
+    return TypeSteps(type=a.type, ns=times, count=[x + y for x, y in zip(a.count, b.count, strict=True)])
 
 
 def _mean(runs: Sequence[F64] | None) -> float | None:

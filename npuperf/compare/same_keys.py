@@ -7,7 +7,7 @@ torch operators that launched them where these are recorded and mostly the same,
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -44,13 +44,15 @@ _OTHER: Final = "other kernels"
 class SameKeys:
     """Both sides with keys that can be held against each other; ``note``: what was left out for that.
 
-    ``named_anew``: the keys of compute are no operators of the device any more.
+    ``named_anew``: the keys of compute are no operators of the device any more; ``by_ending``: where a side does not
+    know a name of the other's, what it ends with is its type.
     """
 
     old: Side
     new: Side
     note: Message | None = None
     named_anew: bool = False
+    by_ending: bool = False
 
 
 def comparable(old: Side, new: Side) -> SameKeys:
@@ -64,22 +66,34 @@ def comparable(old: Side, new: Side) -> SameKeys:
     if coarsest == "core":
         note = say("one side has too many operators to list: compute is compared as a whole")
     a, b = _folded(old, coarsest), _folded(new, coarsest)
-    return SameKeys(_with_types(a, b.sums), _with_types(b, a.sums), note)
+    return SameKeys(_with_types(a, b.sums), _with_types(b, a.sums), note, by_ending=True)
 
 
 def _with_types(side: Side, other: Sums) -> Side:
-    """Return a side with the types that its names end with, where the other side knows these and not the names.
+    """Return a side with operators by the names that the other side has for them."""
+    theirs = known_as(_operators(side.sums), _operators(other))
+    return replace(
+        side,
+        sums=side.sums.renamed(lambda row, _: theirs.get(row[1] or "", row[1]) if row[0] == "compute" else row[1]),
+    )
+
+
+def _operators(sums: Sums) -> set[str]:
+    return {row[1] for row in sums.cells if row[0] == "compute" and row[1] is not None}
+
+
+def known_as(mine: Collection[str], theirs: Collection[str]) -> dict[str, str]:
+    """Return by which name the other side knows an operator whose name here it does not know: what it ends with.
 
     Without types recorded, a kernel is known by its name: ``aclnnMuls_MulAiCore_Mul`` is a ``Mul``.
     """
-
-    def name(row: Row, _: Cell) -> str | None:
-        if row[0] != "compute" or row[1] is None or row in other.cells:
-            return row[1]
-        last = row[1].rpartition("_")[2]
-        return last if ("compute", last) in other.cells else row[1]
-
-    return replace(side, sums=side.sums.renamed(name))
+    found = {}
+    for name in mine:
+        bare = name.rstrip("_")
+        endings = [ending for ending in (bare, bare.rpartition("_")[2]) if ending in theirs]
+        if name not in theirs and endings:
+            found[name] = endings[0]
+    return found
 
 
 def _folded(side: Side, keyed_by: KeyedBy) -> Side:

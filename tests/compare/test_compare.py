@@ -155,3 +155,15 @@ def test_names_are_taken_for_the_types_that_they_end_with() -> None:
     new = run_of(digest_of(fine, [890], types={"MatMulV2": [880], "Some_Own": [10]}))  # type: ignore[arg-type]
     found = compare_results([old], [new], THRESHOLDS)
     assert {p.key: p.delta_ns for p in found.waterfall} == {"MatMulV2": -20, "Some_Own": 1}
+
+
+def test_operators_of_a_side_without_types_are_summed_by_type() -> None:
+    from npuperf.compare.operator_rows import operator_rows
+
+    old = digest_of(
+        {}, SPANS, types={"a_Conv_Mul": [30_000] * 8, "b_Mul": [20_000] * 8, "hcom_allReduce_": [9_000] * 8}
+    )
+    new = digest_of({}, SPANS, types={"Mul": [90_000] * 8, "hcom_allReduce": [9_000] * 8})
+    rows, unchanged = operator_rows([old], [new], THRESHOLDS, by_ending=True)
+    assert [(r.name, r.old_ns, r.new_ns) for r in rows] == [("Mul", 50_000, 90_000)]
+    assert unchanged == 1
