@@ -102,7 +102,8 @@ class Context:
 class DeviceProfile:
     """Everything read about one device of one rank. ``rank`` None: the files do not name it.
 
-    ``excerpt``: rows are missing from the kernel table, so its gaps are not idle time.
+    ``excerpt``: rows are missing from the kernel table, so its gaps are not idle time. ``frequency_mhz``: the clock of
+    its AI Cores while it ran tasks, least and most, None where it is not recorded.
     """
 
     source: str
@@ -118,3 +119,4 @@ class DeviceProfile:
     excerpt: bool = False
     kineto: bool = False
     communication: Communication = field(default_factory=Communication)
+    frequency_mhz: tuple[int, int] | None = None

@@ -18,7 +18,7 @@ from npuperf.errors import InputError
 from npuperf.messages import say, say_n
 from npuperf.model.communication import Communication
 from npuperf.model.device import HostSteps, VendorStep
-from npuperf.model.groups import distinct
+from npuperf.model.groups import distinct, rows_of_each
 from npuperf.model.host import HostOps, Spans
 from npuperf.model.labels import I64, Labels, Mask
 from npuperf.model.operands import OPERAND_COLUMNS, operand_labels
@@ -27,6 +27,7 @@ from npuperf.readers.behind import behind_launches, carrying
 from npuperf.readers.comm_db import DbCommunication, notes, read_communication_db
 from npuperf.readers.comm_sums import amount, read_sums
 from npuperf.readers.counters_db import Counted, counters_in_bulk, counters_of, has_counters
+from npuperf.readers.frequency import ClockRates
 from npuperf.readers.join import match, pick
 from npuperf.readers.log import ReadLog
 from npuperf.readers.sqlite import Database, Spelled, open_database
@@ -84,10 +85,10 @@ def read_db(path: Path, log: ReadLog) -> tuple[TraceTimeline, dict[int, int], Db
         }
         steps = db.spans("STEP_TIME", {"number": "id"})
         ranks = db.columns("RANK_DEVICE_MAP", {"rank": "rankId", "device": "deviceId"})
-        recorded, environment = read_communication_db(db), _environment(db)
+        recorded, environment, clock = read_communication_db(db), _environment(db), _clock(db)
     pairs = zip(ranks["device"].tolist(), ranks["rank"].tolist(), strict=True)
     host_steps = HostSteps(steps["number"], steps["start"], steps["end"])
-    timeline = TraceTimeline(devices, host, host_steps, environment=environment)
+    timeline = TraceTimeline(devices, host, host_steps, environment=environment, clock=clock)
     return timeline, {d: r for d, r in pairs if d >= 0 and r >= 0}, recorded
 
 
@@ -149,6 +150,13 @@ def _environment(db: Database) -> dict[str, str]:
     """Read the variables that torch_npu records, as it does in profiler_metadata.json."""
     found = notes(db, "ENV_VARIABLES").get("ENV_VARIABLES")
     return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
+
+
+def _clock(db: Database) -> dict[int | None, ClockRates]:
+    """Read the AI Cores' clock of each device."""
+    rows = db.columns("AICORE_FREQ", {"device": ("deviceId",), "time": ("timestampNs",), "mhz": ("freq",)})
+    devices = rows_of_each(rows["device"])
+    return {d if d >= 0 else None: ClockRates.of(rows["time"][at], rows["mhz"][at]) for d, at in devices}
 
 
 def _tasks(db: Database, calls: _Calls, torch: TorchEvents, counters: Future[Counted] | None) -> tuple[Tasks, I64]:

@@ -109,6 +109,12 @@ class _Found:
         late = (self.timeline.rank if self.timeline else None, self.communication.book.rank)
         return next((r for r in (*recorded, *late) if r is not None), None)
 
+    def clock_of(self, number: int | None, tasks: Tasks) -> tuple[int, int] | None:
+        """Return the least and most MHz while the device ran; of one that is not named, where there is one clock."""
+        clocks = self.timeline.clock if self.timeline else {}
+        clock = clocks.get(number) or (next(iter(clocks.values())) if len(clocks) == 1 else None)
+        return clock.during(tasks) if clock else None
+
     def profile(self, number: int | None, tasks: Tasks, *, alone: bool) -> DeviceProfile:
         """Put together what is known of one device; ``number`` None: the files do not name it."""
         device = number if number is not None else self.source.device or 0
@@ -130,6 +136,7 @@ class _Found:
             excerpt=number in self.kernels.excerpts,
             kineto=timeline.kineto,
             communication=self.communication.of_device(number, self.rank_of(number), tasks, timeline, alone=alone),
+            frequency_mhz=self.clock_of(number, tasks),
         )
 
     def host_alone(self) -> HostProfile | None:

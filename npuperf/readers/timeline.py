@@ -15,7 +15,7 @@ import numpy as np
 
 from npuperf.model.communication import Operations
 from npuperf.model.device import HostSteps
-from npuperf.model.groups import distinct, sorted_rows
+from npuperf.model.groups import distinct, rows_of_each, sorted_rows
 from npuperf.model.host import Arrows, HostOps, Spans, is_user_frame
 from npuperf.model.labels import I64, U8, Labels, Mask
 from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, Tasks, Work, work_of_tasks
@@ -24,6 +24,7 @@ from npuperf.readers.cells import integer
 from npuperf.readers.comm_groups import GroupBook
 from npuperf.readers.comm_trace import header_groups, named_operations
 from npuperf.readers.dialect import dialect_of
+from npuperf.readers.frequency import ClockRates
 from npuperf.readers.join import enclosing, match, match_keys, pick
 from npuperf.readers.trace import Links, Slices, Trace
 
@@ -40,7 +41,8 @@ VAGUE: Final = ("Other", "UNKNOWN")
 class TraceTimeline:
     """What one timeline tells: tasks per device (None: the file does not number it) and the host's view.
 
-    ``named``: operations whose group it names; ``book``: what else it says of groups; ``environment``: variables.
+    ``named``: operations whose group it names; ``book``: what else it says of groups; ``environment``: variables;
+    ``clock``: of the AI Cores of each device.
     """
 
     devices: dict[int | None, Tasks]
@@ -52,6 +54,7 @@ class TraceTimeline:
     named: Operations = field(default_factory=Operations.empty)
     book: GroupBook = field(default_factory=GroupBook)
     environment: dict[str, str] = field(default_factory=dict)
+    clock: dict[int | None, ClockRates] = field(default_factory=dict)
 
 
 def interpret(trace: Trace, paths: tuple[Path, ...] = ()) -> TraceTimeline:
@@ -130,7 +133,18 @@ def _ascend(trace: Trace) -> TraceTimeline:
     stacks = operators.stack
     del operators
     host = _host_ops(trace, ops, stacks, slices.filter(~_in(slices.pid, _device_pids(trace))))
-    return TraceTimeline(devices, host, _host_steps(slices), named=named)
+    return TraceTimeline(devices, host, _host_steps(slices), named=named, clock=_clock(trace))
+
+
+def _clock(trace: Trace) -> dict[int | None, ClockRates]:
+    """Return the AI Cores' clock of each device that has a track of it."""
+    if not trace.clock:
+        return {}
+    time, pid, mhz = np.array(trace.clock, np.int64).T
+    found = {}
+    for one, rows in rows_of_each(pid):
+        found[_device_of(trace, one)] = ClockRates.of(time[rows], mhz[rows])
+    return found
 
 
 def _device_pids(trace: Trace) -> list[int]:

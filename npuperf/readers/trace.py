@@ -147,7 +147,10 @@ class Links:
 
 @dataclass(slots=True)
 class Trace:
-    """A whole timeline. ``processes``, ``process_labels`` and ``process_order`` by pid, ``threads`` by (pid, tid)."""
+    """A whole timeline. ``processes``, ``process_labels`` and ``process_order`` by pid, ``threads`` by (pid, tid).
+
+    ``clock``: time (epoch ns), process and MHz of each value of the AI Cores' clock.
+    """
 
     slices: Slices
     flows: Flows
@@ -156,6 +159,7 @@ class Trace:
     process_order: dict[int, int] = field(default_factory=dict)
     threads: dict[tuple[int, int], str] = field(default_factory=dict)
     header: dict[str, Any] = field(default_factory=dict)
+    clock: tuple[tuple[int, int, int], ...] = ()
 
     def pids(self, *names: str) -> list[int]:
         """Return the processes with one of these names."""
@@ -219,7 +223,8 @@ def _trace(found: list[Gathered], header: dict[str, Any]) -> Trace:
     base = base_ns(header)
     give_back()
     flows = _flows(found, base)  # first: what they leave is less than what they are
-    trace = Trace(_slices(found, base), flows, header=header)
+    clock = tuple((time + base, pid, mhz) for part in found for time, pid, mhz in part.clock)
+    trace = Trace(_slices(found, base), flows, header=header, clock=clock)
     give_back()
     for event in (event for part in found for event in part.meta.values()):
         pid, tid = integer(event.pid), integer(event.tid)

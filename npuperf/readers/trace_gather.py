@@ -13,7 +13,7 @@ import numpy as np
 from npuperf.model.frames import frame_cause
 from npuperf.model.host import is_user_frame
 from npuperf.model.labels import I32, I64, Mask
-from npuperf.readers.cells import nanoseconds
+from npuperf.readers.cells import integer, nanoseconds
 from npuperf.readers.pieces import Args, Event, RawEvent
 from npuperf.readers.trace_columns import (
     Column,
@@ -34,6 +34,8 @@ SLICE_INTS: Final = (
 SLICE_TEXTS: Final = ("name", "cat", "task_type", "stack", "operation")
 #: Flow categories that tie layers together; the others repeat what events say themselves.
 _ARROWS: Final = frozenset({"HostToDevice", "async_npu", "async_task_queue", "fwdbwd"})
+#: The counter that matters: of the others nothing is asked.
+_CLOCK: Final = "AI Core Freq"
 _PIECES_TO_JOIN: Final = 64
 _NO_ARGS: Final = Args()
 
@@ -80,14 +82,16 @@ class PiecedColumns:
 class Gathered:
     """What is kept of a trace, or of a stretch of one. ``names``: what the codes of its text columns stand for.
 
-    ``events``: how many were read, of any kind; ``complete``: how many with a duration; ``meta``: who is who.
-    ``slices`` has the columns of :class:`Slices`, ``flows`` category, id, whether it is a start, process, thread, time.
+    ``events``: how many were read, of any kind; ``meta``: who is who; ``clock``: time (ns), process and MHz of each
+    value of the AI Cores' clock. ``slices`` has the columns of :class:`Slices`, ``flows`` category, id, whether it is a
+    start, process, thread, time.
     """
 
     slices: PiecedColumns = field(default_factory=PiecedColumns)
     flows: PiecedColumns = field(default_factory=PiecedColumns)
     names: dict[str, list[str]] = field(default_factory=dict)
     meta: dict[tuple[object, ...], Event] = field(default_factory=dict)
+    clock: list[tuple[int, int, int]] = field(default_factory=list)
     events: int = 0
 
     def close(self) -> None:
@@ -121,13 +125,15 @@ class Gatherer:
     def add(self, events: list[Event]) -> int:
         """Take what matters of one piece; return how many events had no readable time.
 
-        Counters and instants are left behind.
+        Counters but that of the clock, and instants, are left behind.
         """
         self.found.events += len(events)
         complete = [e for e in events if e.ph == "X"]
         others = [e for e in events if e.ph != "X"]
-        self.found.meta |= {(e.name, e.pid, e.tid): e for e in others if e.ph == "M" and _names(e.args)}
         self._add_flows([e for e in others if e.cat in _ARROWS and e.ph in ("s", "f")])
+        named = [e for e in others if e.ph in ("M", "C")]
+        self.found.meta |= {(e.name, e.pid, e.tid): e for e in named if e.ph == "M" and _names(e.args)}
+        self._add_clock([e for e in named if e.name == _CLOCK and e.ph == "C"])
         return self._add_slices(complete) if complete else 0
 
     def _add_slices(self, events: list[Event]) -> int:
@@ -155,6 +161,12 @@ class Gatherer:
         codes = np.full(len(args), -1, np.int32)
         codes[copies] = self._words["operation"].codes([args[i].operation for i in copies.tolist()])
         return codes
+
+    def _add_clock(self, events: list[Event]) -> None:
+        if events:
+            mhz = [integer((e.args or _NO_ARGS).mhz) for e in events]
+            pids = [integer(e.pid) for e in events]
+            self.found.clock += zip(nanoseconds([e.ts for e in events]).tolist(), pids, mhz, strict=True)
 
     def _add_flows(self, events: list[Event]) -> None:
         if not events:
