@@ -149,7 +149,7 @@ def table(rows: list[Row]) -> str:
 
 def _sides(case: Case) -> str:
     if case.before is not None:
-        return f"one against one of {case.before} steps, {case.noisier:g} times the spread"
+        return f"one against one of {case.before} steps, with {case.noisier:g} times its spread"
     return f"{case.runs} a side that {'differ by σ' if case.apart else 'are alike'}"
 
 
