@@ -106,6 +106,9 @@ def _judge(old: _Runs, new: _Runs, samples: tuple[list[F64], list[F64]], thresho
     """Judge the lengths of the steps; two sides that agree in everything are the same, however few steps they have."""
     if not all(samples):
         return Judged("cannot_tell", say("no time of a device is recorded on both sides"))
+    if len({bool(digest.steps) for digest in (*old, *new)}) > 1:
+        return Judged("cannot_tell", say("one side has no steps: all that it recorded stands against single steps"),
+                      needs=say("mark steps on both sides: npuperf profile does"))  # fmt: skip
     if _identical(old, new):
         return Judged("same", say("every step and every sum is identical"), estimate=0.0, interval=(0.0, 0.0))
     return judge_shift(*samples, ratio=thresholds.compare_ratio, floor=thresholds.compare_floor_ns)

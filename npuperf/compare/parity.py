@@ -244,12 +244,16 @@ def _read(old: Side, new: Side) -> Iterator[Difference]:
     if lost[0] != lost[1]:
         yield _differs("rows lost in reading", str(lost[0]), str(lost[1]))
     yield from _unequal("operators told apart by", old.sums.keyed_by, new.sums.keyed_by, matters=False)
-    yield from _unequal("steps", *(_steps(side) for side in (old, new)), matters=False)
+    yield from _unequal("steps", *(_steps(side) for side in (old, new)), matters=_stepped(old) != _stepped(new))
 
 
 def _steps(side: Side) -> str | None:
     digests = [run.digest for run in side.runs if run.digest is not None]
-    return " + ".join(str(len(digest.steps)) for digest in digests) or None
+    return " + ".join(str(len(digest.steps)) if digest.steps else "none" for digest in digests) or None
+
+
+def _stepped(side: Side) -> bool:
+    return all(run.digest.steps for run in side.runs if run.digest is not None)
 
 
 def _unequal(what: str, old: str | None, new: str | None, *, matters: bool = True) -> Iterator[Difference]:

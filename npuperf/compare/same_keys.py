@@ -23,13 +23,14 @@ _DOES: Final = tuple(
     (what, re.compile(pattern, re.I))
     for what, pattern in (
         ("attention", r"attention|flash|fmha|sdpa"),
-        ("optimizer", r"adam|sgd|lamb|optimizer|foreach"),
+        ("optimizer", r"adam|sgd|\blamb(?!da)|optimizer|foreach"),
         ("normalization", r"norm|bn_|batch_?normal"),
+        ("moving and casting data", r"to_?n(hwc|chw)|transdata"),
+        ("convolution", r"conv(?!ert)|[fdw](prop|grad)_|cudnn|winograd"),
         ("matrix products", r"matmul|gemm|gemv|bmm|\bmm\b|linear|cutlass|cublas|xmma"),
-        ("convolution", r"conv(?!ert)|cudnn|winograd"),
         ("softmax and loss", r"soft_?max|cross_?entropy|nll|loss"),
         ("indexing", r"index|gather|scatter|embedding|topk|sort|arange|nonzero|masked"),
-        ("moving and casting data", r"cast|copy|cpy|memset|transdata|transpose|permute|concat|\bcat|slice|split|fill|"
+        ("moving and casting data", r"cast|copy|cpy|memset|transpose|permute|concat|\bcat|slice|split|fill|"
                                     r"zeros|pad"),
         ("random numbers", r"dropout|random|philox|uniform|bernoulli"),
         ("reductions", r"reduce|sum|mean|argm|\bmax|\bmin|pool"),

@@ -62,11 +62,13 @@ def _verdict(grounds: Grounds) -> Message:
     judged, (old, new) = grounds.judged, grounds.medians
     if old is None or new is None:
         return judged.method
-    if judged.verdict in ("worse", "better") and old:
-        how = {
-            "worse": say("the step is {share} longer", share=share((new - old) / old)),
-            "better": say("the step is {share} shorter", share=share((old - new) / old)),
-        }[judged.verdict]
+    if judged.verdict in ("worse", "better") and judged.estimate is not None and old:
+        changed = share(abs(judged.estimate) / old)
+        longer, shorter = (
+            say("the step is {share} longer", share=changed),
+            say("the step is {share} shorter", share=changed),
+        )
+        how = longer if judged.verdict == "worse" else shorter
         return say("{how} ({numbers})", how=how, numbers=_numbers(grounds))
     if judged.verdict == "same":
         return say("the steps are equally long ({numbers})", numbers=_numbers(grounds))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from digests import digest_of, run_of
+from msgspec.structs import replace
 
 from npuperf.advise import load_thresholds
 from npuperf.compare.compare import compare_results
@@ -65,8 +66,6 @@ def test_a_lower_clock_is_told_before_anything_else() -> None:
 
 
 def test_without_digest_it_is_said_what_to_do() -> None:
-    from msgspec.structs import replace
-
     found = compare_results([replace(side(), digest=None)], [side()], THRESHOLDS)
     assert found.verdict == "cannot_tell"
     assert "analyze it anew" in str(found.reason)
@@ -167,3 +166,37 @@ def test_operators_of_a_side_without_types_are_summed_by_type() -> None:
     rows, unchanged = operator_rows([old], [new], THRESHOLDS, by_ending=True)
     assert [(r.name, r.old_ns, r.new_ns) for r in rows] == [("Mul", 50_000, 90_000)]
     assert unchanged == 1
+
+
+def test_a_recording_without_steps_is_not_compared_with_steps() -> None:
+    whole = digest_of({("compute", "MatMul [8,8] FLOAT"): (90_000_000, 80)}, [90_000_000])
+    found = compare_results([run_of(replace(whole, steps=[]))], [side()], THRESHOLDS)
+    assert found.verdict == "cannot_tell"
+    assert "one side has no steps" in str(found.reason)
+    assert [(d.what, d.old, d.new) for d in found.parity if d.matters] == [("steps", "none", "8")]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "does"),
+    [
+        ("sm80_xmma_fprop_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_nchw_execute_kernel_cudnn", "convolution"),
+        ("Conv2DBackpropFilter", "convolution"),
+        ("ampere_sgemm_32x32_sliced1x4_tn", "matrix products"),
+        ("BatchMatMulV2", "matrix products"),
+        ("void cudnn::ops::nchwToNhwcKernel<float, float>(float const*)", "moving and casting data"),
+        ("TransData", "moving and casting data"),
+        ("void at::native::vectorized_elementwise_kernel<4, launch_clamp(at::TensorIteratorBase&)::{lambda()}",
+         "elementwise"),
+        ("FlashAttentionScore", "attention"),
+        ("pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128>>", "attention"),
+        ("void at::native::(anonymous namespace)::fused_dropout_kernel_vec<float>", "random numbers"),
+        ("ApplyAdamW", "optimizer"),
+        ("LayerNormV4", "normalization"),
+        ("KernelOfSomebody", "other kernels"),
+    ],
+)  # fmt: skip
+def test_what_kernels_do_by_their_names(kernel: str, does: str) -> None:
+    """The other side has a kernel that only its name tells about, too."""
+    old = run_of(digest_of({("compute", kernel): (500, 5)}, [500], types={kernel: [500]}), kineto=True)
+    found = compare_results([old], [run_of(digest_of({("compute", "Zzz"): (9, 1)}, [9]))], THRESHOLDS)
+    assert does in {part.key for part in found.waterfall if part.old_ns}
