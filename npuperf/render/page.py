@@ -98,9 +98,12 @@ def gate_line(gate: Gate) -> Line:
 
 def held_against(gate: Gate) -> Message:
     """Say what a gate found beside its baseline, by how much they differ, and how often it failed."""
-    found = say("{value}", value=quantity(gate)) if gate.value is not None else None
-    if found is not None and gate.baseline is not None:
-        found = say("{value}, baseline {baseline}", value=found, baseline=quantity(replace(gate, value=gate.baseline)))
+    value, baseline, limit = (quantity(replace(gate, value=value)) for value in (gate.value, gate.baseline, gate.limit))
+    found = say("{value}", value=value) if value is not None else None
+    if value is not None and baseline is not None:
+        found = say("{value}, baseline {baseline}", value=value, baseline=baseline)
+        if limit is not None:
+            found = say("{value}, baseline {baseline}, limit {limit}", value=value, baseline=baseline, limit=limit)
     apart = say("it differs by {interval}", interval=_apart(gate)) if gate.interval is not None else None
     runs = None
     if gate.runs:
@@ -111,7 +114,7 @@ def held_against(gate: Gate) -> Message:
 def _apart(gate: Gate) -> Message | Quantity:
     """Return by how much a gate's value differs from the baseline's, to be shown."""
     low, high = gate.interval or (0.0, 0.0)
-    if gate.unit == "count":
+    if gate.unit not in ("ns", "percent"):
         return say("{low} to {high}", low=number(low), high=number(high))
     return ns_change(low, high) if gate.unit == "ns" else share_change(low / 100, high / 100)
 

@@ -12,6 +12,7 @@ from npuperf.documents.analysis import Result
 from npuperf.documents.comparison import Comparison
 from npuperf.messages import say, say_n
 from npuperf.render import View
+from npuperf.render.analysis_tables import GATES
 from npuperf.render.comparison_words import FALLS, PARTS, falls, finding_line, parity_lines, step_lines, verdict_line
 from npuperf.render.page import Line, Page, Section, gate_line, problem_lines, warnings
 from npuperf.render.tables import filled
@@ -19,6 +20,10 @@ from npuperf.render.words import BOUND, steps_line, verdict_of
 
 #: Of a list, so much at most: the whole is to be read at a glance.
 _GATES, _FEW, _WARNINGS = 8, 3, 1
+_KERNELS: Final = 10
+_OVER_LIMIT: Final = GATES.only("expr", "stream", "type", "core", "count", "cube", "vector", "likely").titled(
+    say("kernels above a limit")
+)
 #: Gates that stop the pipeline first.
 _ORDER: Final = {"fail": 0, "cannot_tell": 1, "pass": 2}
 
@@ -31,7 +36,8 @@ def summary(result: Result, view: View) -> Page:
     title = say("{title}", title=f"{name} ({result.input.kind})")
     gates = [Section(say("gates"), list(_gates(result)))] if result.gates else []
     if comparison is None:
-        return Page(title, [*itself, *problem_lines(result)], sections=gates)
+        over = filled(_OVER_LIMIT, [(gate, kernel) for gate in result.gates for kernel in gate.over], _KERNELS)
+        return Page(title, [*itself, *problem_lines(result)], [over], gates)
     table = FALLS.only("part", "what", "delta_ns", "count_ns", "speed_ns", "old_ns", "new_ns")
     rows = falls(comparison, PARTS if view.top is None else view.top)
     return Page(

@@ -18,7 +18,7 @@ from specimens import result
 from npuperf.documents.analysis import Result
 from npuperf.documents.comparison import Comparison, Difference, FindingChange, WaterfallPart
 from npuperf.documents.digest import Part
-from npuperf.documents.gates import Gate
+from npuperf.documents.gates import Gate, OverLimit
 from npuperf.messages import Message, chain, say
 from npuperf.render import View, render
 from npuperf.render.comparison_tables import COMPARISON_TABLES
@@ -193,6 +193,17 @@ def test_a_page_with_gates_alone_is_as_short() -> None:
     assert "- gate PASS  host_wait>20%: 12.5 %" in alone and any("HOST-BOUND" in line for line in alone)
 
 
+def test_kernels_above_a_limit_are_on_the_page() -> None:
+    kernel = OverLimit(
+        rank=0, device=0, stream=9, name="mm", type="MatMulV2", core="AI_CORE", count=4, cube=24, vector=0,
+        reason=say("its blocks are fixed"),
+    )  # fmt: skip
+    gate = Gate(expr="cores", status="fail", value=1.0, limit=0.0, over=(kernel,) * 30)
+    page = render(replace(result(), gates=(gate,)), "markdown").splitlines()
+    assert len(page) < 60 and "## kernels above a limit (10 of 30)" in page
+    assert page.count("| cores | 9 | MatMulV2 | AI_CORE | 4 | 24 | 0 | its blocks are fixed |") == 10
+
+
 def test_gates_that_stop_the_pipeline_come_first_on_a_page() -> None:
     gates = [line.split()[2] for line in markdown(WORSE, tuple(reversed(GATES))) if line.startswith("- gate")]
     assert gates == ["FAIL", "WARN", "CANNOT", "PASS"]
@@ -202,7 +213,7 @@ def test_a_failed_gate_says_what_explains_it() -> None:
     lines = screen(WORSE, 400, GATES)
     (at,) = [i for i, line in enumerate(lines) if line.startswith("gate FAIL")]
     assert lines[at] == (
-        "gate FAIL  step_time>+5%,200us for 2 of 3: 12.94 ms, baseline 12.31 ms; "
+        "gate FAIL  step_time>+5%,200us for 2 of 3: 12.94 ms, baseline 12.31 ms, limit 12.93 ms; "
         "it differs by +440.00 to +710.00 us; it held in 2 of the last 3 runs"
     )
     assert lines[at + 1] == (
