@@ -183,20 +183,6 @@ def test_cli_page_names_all_tables(verb: str) -> None:
     assert [cell.strip("`") for cell in first_cells(page)] == [line.split()[0] for line in listed]
 
 
-def test_cli_page_names_all_metrics() -> None:
-    from npuperf.analyze.metrics import register_all
-    from npuperf.documents.gates import METRICS
-    from npuperf.tune import request
-
-    assert request
-    register_all()
-    verbs = {"Result": "analyze", "Tuning": "tune"}
-    units = {"percent": "%", "ns": "time", "count": "count"}
-    rows = [line.split("|")[1:4] for line in section("Gates", CLI_PAGE).splitlines() if line.startswith("| `")]
-    listed = {tuple(cell.strip(" `") for cell in row) for row in rows}
-    assert listed == {(m.name, verbs[m.document.__name__], units[m.unit]) for m in METRICS.values()}
-
-
 def test_cli_page_names_all_causes() -> None:
     from npuperf.render.words import CAUSE
 

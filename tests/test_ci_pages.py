@@ -1,0 +1,168 @@
+"""What docs/ci.md shows is run as shell, as its CI system would: the first time, unchanged, and with a change.
+
+Only the recording is pretended: its command line is checked, and lays down a profile that was built by hand.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+from build import H, K, ascend_pt
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = (ROOT / "docs" / "ci.md").read_text("utf-8")
+BLOCKS = dict(re.findall(r"<!-- ci: ([\w, ]+) -->\n```\w+\n(.*?)```", PAGE, re.DOTALL))
+
+
+def github() -> tuple[str, str]:
+    """What runs on main, and what on a pull request."""
+    (job,) = yaml.safe_load(BLOCKS["github"])["jobs"].values()
+    steps = [step for step in job["steps"] if "run" in step]
+    main = [step["run"] for step in steps if "pull_request" not in step.get("if", "")]
+    change = [step["run"] for step in steps if "main" not in step.get("if", "")]
+    assert len(main) == len(change) == 2
+    return "\n".join(main), "\n".join(change)
+
+
+def gitlab() -> tuple[str, str]:
+    jobs = yaml.safe_load(BLOCKS["gitlab"])
+    kept, fetched = (jobs[name]["cache"] for name in ("performance baseline", "performance"))
+    assert {**kept, "policy": "pull"} == fetched
+    return "\n".join(jobs["performance baseline"]["script"]), "\n".join(jobs["performance"]["script"])
+
+
+def jenkins() -> tuple[str, str]:
+    found = re.findall(r"stage\('([\w ]+)'\).*?sh ('''.*?'''|'.*?')", BLOCKS["jenkins"], re.DOTALL)
+    assert [name for name, _ in found] == ["Record", "Judge", "Keep as the baseline"]
+    record, judge, keep = (script.strip("'") for _, script in found)
+    return f"{record}\n{keep}", f"{record}\n{judge}"
+
+
+SYSTEMS = {
+    "shell": (BLOCKS["shell, main"], BLOCKS["shell, change"]),
+    "github": github(),
+    "gitlab": gitlab(),
+    "jenkins": jenkins(),
+}
+
+
+def recorded(folder: Path, *, factor: float = 1.0, casts: int = 0, seed: int = 0) -> Path:
+    """Ten steps of ten operators: MatMulV2 may take longer, and there may be casts in each."""
+    random, kernels, steps, at = Random(seed), [], {}, 0
+    for step in range(10):
+        begin = at
+        for i in range(10 + casts):
+            type_ = "Cast" if i >= 10 else "MatMulV2" if i % 2 else "Add"
+            dur = 200_000 + random.randrange(2_000)
+            dur = int(dur * factor) if type_ == "MatMulV2" else dur
+            kernels.append(K(at + 20_000, dur, f"aclnn{type_}", type_, step=step, launch=at, launch_dur=5_000,
+                             shapes="2,3;3,4"))  # fmt: skip
+            at += dur + 30_000
+        steps[step] = (begin, at)
+    host = [H(k.name, k.launch - 1_000, 8_000, python=True) for k in kernels if k.launch]
+    return ascend_pt(folder, kernels, steps, cores="24,48", host=host)
+
+
+class Runner:
+    """A working folder of a CI system, with an npuperf whose recordings are pretended."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.work = folder / "work"
+        self.work.mkdir()
+        (self.work / "train.py").write_text("")
+        python = shlex.quote(sys.executable)
+        (folder / "npuperf").write_text(
+            "#!/bin/sh\n"
+            'if [ "$1" = profile ]; then\n'
+            "  shift\n"
+            "  rm -rf result\n"
+            f'  {python} -m npuperf profile --dry-run "$@" >"$DRY" && cp -r "$RECORDED" result\n'
+            "  exit\n"
+            "fi\n"
+            f'exec {python} -m npuperf "$@"\n'
+        )
+        (folder / "npuperf").chmod(0o755)
+
+    def run(self, script: str, recorded: Path) -> subprocess.CompletedProcess[str]:
+        """Run a script as CI systems do: the first command that fails ends it."""
+        environment = {
+            **os.environ,
+            "PATH": f"{self.folder}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            "RECORDED": str(recorded),
+            "DRY": str(self.folder / "dry"),
+            "GITHUB_STEP_SUMMARY": str(self.folder / "summary.md"),
+            "COLUMNS": "120",
+        }
+        return subprocess.run(
+            ["bash", "-e", "-c", script], cwd=self.work, env=environment, capture_output=True, text=True, check=False
+        )
+
+    def gates(self) -> dict[str, bool]:
+        """Every test case of the JUnit file, and whether it passed."""
+        cases = ElementTree.parse(self.work / "npuperf.xml").iter("testcase")
+        return {case.get("name", ""): case.find("failure") is None and case.find("error") is None for case in cases}
+
+
+@pytest.fixture(scope="module")
+def profiles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("recorded")
+    return {
+        "main": recorded(folder / "main"),
+        "same": recorded(folder / "same", seed=1),
+        "slower": recorded(folder / "slower", factor=1.4, seed=2),
+        "casts": recorded(folder / "casts", casts=1, seed=3),
+    }
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_every_system_passes_what_is_the_same_and_stops_what_is_not(
+    tmp_path: Path, profiles: dict[str, Path], system: str
+) -> None:
+    main, change = SYSTEMS[system]
+    runner = Runner(tmp_path)
+    lock = 'cp -r "$RECORDED" result && npuperf analyze result --lock perf.lock'
+    for script in (lock, main):
+        done = runner.run(script, profiles["main"])
+        assert done.returncode == 0, done.stdout + done.stderr
+    done = runner.run(change, profiles["same"])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert all(runner.gates().values())
+    for name, failed in (("slower", "step_time"), ("casts", "Cast")):
+        done = runner.run(change, profiles[name])
+        assert done.returncode == 1, (name, done.stdout + done.stderr)
+        assert any(failed in case for case, passed in runner.gates().items() if not passed)
+    if system == "github":
+        summary = (tmp_path / "summary.md").read_text("utf-8")
+        assert "step_time>+5%,200us" in summary
+        assert all(len(part.splitlines()) < 60 for part in summary.split("\n# ")[1:])
+
+
+def test_nothing_passes_without_a_baseline(tmp_path: Path, profiles: dict[str, Path]) -> None:
+    runner = Runner(tmp_path)
+    done = runner.run(SYSTEMS["shell"][1], profiles["main"])
+    assert done.returncode in (2, 3)
+    assert not (runner.work / "npuperf.xml").exists()
+
+
+def test_every_system_asks_the_same() -> None:
+    """The pages differ in what hands the files on, not in what is judged."""
+    asked = {re.sub(r"\s*\\\n\s*|\s*--format markdown.*", " ", change).split("analyze", 1)[1].strip()
+             for _, change in SYSTEMS.values()}  # fmt: skip
+    assert len(asked) == 1, asked
+
+
+def test_the_page_has_no_block_that_is_not_run() -> None:
+    marked = {*BLOCKS}
+    assert len(re.findall(r"^```\w+$", PAGE, re.MULTILINE)) == len(marked)
+    assert marked == {"shell, main", "shell, change", "github", "gitlab", "jenkins", "cpu, change"}
