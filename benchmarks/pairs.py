@@ -316,10 +316,14 @@ def ask(pair: Pair, folder: Path) -> Asked:
         "sum": _sum(found),
         "swapped": _swapped(found, back),
         "itself": _itself(old, compare_results([old], [old], thresholds)),
-        "verdict": _verdict(pair.expected, found),
-        "cause": _cause(pair.expected, found),
+        **missed(pair.expected, found),
     }
     return Asked(pair, found, {name: said for name, said in wrong.items() if said})
+
+
+def missed(expected: Expected, found: Comparison) -> dict[str, str]:
+    """Say what was expected and not found, empty where it was."""
+    return {"verdict": _verdict(expected, found), "cause": _cause(expected, found)}
 
 
 def _sum(found: Comparison) -> str:
