@@ -78,12 +78,13 @@ def shifts(old: Sequence[Result], new: Sequence[Result], thresholds: Thresholds)
     _add_counts(listed, *digests)
     listed.add(_cores(old, new))
     jobs = [[run.cluster for run in side if run.cluster is not None] for side in (old, new)]
-    listed.add(_both(_communication(jobs[0]), _communication(jobs[1]), "ns"))
+    least = thresholds.compare_floor_ns
+    listed.add(_both(_communication(jobs[0]), _communication(jobs[1]), "ns", least))
     listed.add(_both(_links(jobs[0]), _links(jobs[1]), "GB/s"))
     listed.add(_ranks(old, new, thresholds))
-    listed.add(_both(_waits(jobs[0]), _waits(jobs[1]), "ns"))
+    listed.add(_both(_waits(jobs[0]), _waits(jobs[1]), "ns", least))
     if all(jobs):
-        listed.add(_both(*_with_zeros(_roots(jobs[0]), _roots(jobs[1])), "ns"))
+        listed.add(_both(*_with_zeros(_roots(jobs[0]), _roots(jobs[1])), "ns", least))
     return listed
 
 
@@ -207,13 +208,13 @@ def _occupancy(runs: Sequence[Result], side: str) -> float | None:
     return 100 * fmean(known) if known else None
 
 
-def _both(old: Mapping[str, float], new: Mapping[str, float], unit: str) -> Iterator[Shift | None]:
-    """Yield what both sides have a value of, None where it hardly differs."""
+def _both(old: Mapping[str, float], new: Mapping[str, float], unit: str, least: float = 0.0) -> Iterator[Shift | None]:
+    """Yield what both sides have a value of, None where it hardly differs, or by no more than ``least``."""
     for what, a in old.items():
         b = new.get(what)
         if b is None:
             continue
-        notable = abs(b - a) > _NOTABLE * max(abs(a), abs(b))
+        notable = abs(b - a) > max(_NOTABLE * max(abs(a), abs(b)), least)
         yield Shift(what=what, unit=unit, old=a, new=b, verdict="cannot_tell", samples=(1, 1)) if notable else None
 
 

@@ -106,7 +106,11 @@ def _parts(grounds: Grounds) -> Message | None:
 def part_sentence(part: WaterfallPart) -> Message:
     """Say in a few words what a part changed, and by how much per mean step."""
     change = ns_change(part.delta_ns)
-    what = _PARTS[part.part] if part.key is None else say("{part} ({key})", part=_PARTS[part.part], key=part.key)
+    what = _PARTS[part.part]
+    if part.key is not None:
+        cause, _, name = part.key.partition(": ")
+        key = name or cause if part.part == "host_wait" else part.key
+        what = say("{part} ({key})", part=what, key=key)
     if part.part == "compute" and part.key is not None:
         what = say("{key}", key=part.key)
     if part.instead_of:

@@ -16,6 +16,8 @@ Parity = Literal["same", "different", "unknown"]
 class Compared(Model, frozen=True, kw_only=True):
     """One thing on both sides: mean times in ns, None where a side lacks it. ``count``: how often the new side has it.
 
+    Of operators these are of one kernel where a tuning is verified, and of all of a step where analyses are compared.
+
     ``noise_ns``: by how much the difference may be off by chance, None where one side has a single value.
     ``expected_ns``: what the change was predicted to save, least and most.
     """
@@ -90,8 +92,8 @@ class FindingChange(Model, frozen=True, kw_only=True):
 class Shift(Model, frozen=True, kw_only=True):
     """Something measured on both sides: the middle of each side's samples, and the interval of their difference.
 
-    ``unit``: ns, percent, count, cores or MHz. ``interval``: null where there are too few samples. ``samples``: of
-    both sides.
+    ``unit``: ns, percent, count, bytes, GB/s, cores or MHz. ``interval``: null where there are too few samples.
+    ``samples``: of both sides.
     """
 
     what: str
