@@ -13,6 +13,7 @@ from msgspec import structs
 from npuperf import __version__
 from npuperf.advise import load_thresholds, sort_findings
 from npuperf.analyze.examine import Earlier, Examined, examine
+from npuperf.analyze.fingerprint import ProcessFingerprint, shared_workload, workload_of, workload_of_host
 from npuperf.analyze.held_against import conditions_of, held_against
 from npuperf.analyze.lacks import name_places
 from npuperf.analyze.losses import with_losses
@@ -47,7 +48,8 @@ if TYPE_CHECKING:  # of most recordings there is none
 class _Source:
     """One source after its devices were examined; ``seen``: ranks and devices that it has, examined or not.
 
-    ``tasks``: how many it has; ``host``: what was counted of a run without any. What was read of it may go.
+    ``tasks``: how many it has; ``host``: what was counted of a run without any; ``setups``: what was run, as those say
+    that were examined. What was read of it may go.
     """
 
     log: ReadLog
@@ -57,6 +59,7 @@ class _Source:
     steps: frozenset[int] = field(default_factory=frozenset)
     tasks: int = 0
     host: DeviceCounts | None = None
+    setups: tuple[ProcessFingerprint, ...] = ()
 
 
 def run(
@@ -117,6 +120,7 @@ def _examine(reading: Reading, request: AnalyzeRequest, thresholds: Thresholds, 
     log = ReadLog(kineto=reading.log.kineto)  # the reading's own is shared by all who ask
     log.add(reading.log)
     examined: list[Examined | None] = []
+    setups: list[ProcessFingerprint] = []
     steps: set[int] = set()
     for profile in reading.profiles:
         numbers, _ = step_windows(profile.tasks)
@@ -126,13 +130,16 @@ def _examine(reading: Reading, request: AnalyzeRequest, thresholds: Thresholds, 
         chosen = of_rank and request.device in (None, profile.device)
         if chosen and (request.step is None or request.step in own):
             examined.append(examine(profile, request, thresholds, earlier, log))
+            setups.append(workload_of(profile))
     seen = tuple((p.rank, p.device) for p in reading.profiles)
     tasks = sum(len(p.tasks) for p in reading.profiles)
     host = None
     if reading.host is not None:
         steps |= set(reading.host.host_steps.number.tolist())
         host = _count_host(reading.host, request)
-    return _Source(log, reading.error, tuple(e for e in examined if e), seen, frozenset(steps), tasks, host)
+        setups += [workload_of_host(reading.host)] if host else []
+    found = tuple(e for e in examined if e)
+    return _Source(log, reading.error, found, seen, frozenset(steps), tasks, host, tuple(setups))
 
 
 def _count_host(profile: HostProfile, request: AnalyzeRequest) -> DeviceCounts | None:
@@ -210,6 +217,7 @@ def _result(
         host_sums=merged_sums(one for s in sources if s.examined for one in s.log.host_sums),
         suggestions=merged_suggestions(one for s in sources if s.examined for one in s.log.suggestions),
         thresholds=thresholds.as_dict(),
+        workload=shared_workload([setup for s in sources for setup in s.setups]),
         digest=merge_digests([e.digest for e in examined], across.exposed) or _digest_of_hosts(sources),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -66,6 +67,8 @@ class Context:
     ``overhead``: how many times longer a recorded step took than one outside of the recording, ``command`` the
     program's command line; ``stacks``: whether call stacks were recorded; ``extras``: the options of ``npuperf
     profile`` that were on and make recording dearer; ``watches_gc``: whether garbage collection was recorded.
+    ``options``: all that decide what is recorded, by npuperf's names; ``git_commit``: of the program, with ``-dirty``
+    where files differed from it.
     """
 
     level: str | None = None
@@ -78,6 +81,8 @@ class Context:
     extras: tuple[str, ...] = ()
     watches_gc: bool | None = None
     command: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+    git_commit: str | None = None
 
     def or_else(self, other: Context) -> Context:
         """Fill what is not said from another description of the same recording."""
@@ -95,6 +100,8 @@ class Context:
             extras=tuple(dict.fromkeys((*self.extras, *other.extras))),
             watches_gc=self.watches_gc if self.watches_gc is not None else other.watches_gc,
             command=self.command or other.command,
+            options={**other.options, **self.options},
+            git_commit=self.git_commit or other.git_commit,
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -98,6 +99,31 @@ _DEAR: Final = (
 )
 
 
+#: More of them that decide what is recorded.
+_ALSO: Final = (("aic_metrics", "_aic_metrics"), ("activities", "activities"), ("gc_threshold", "_gc_detect_threshold"))
+
+
+def _told(options: dict[str, Any], names: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return options that decide what is recorded, by our names; ``names``: ours, and that in the file."""
+    return {ours: _option(options[theirs]) for ours, theirs in names if theirs in options}
+
+
+def _option(value: object) -> str:
+    """Spell a value as the options of npuperf are, whoever wrote it."""
+    if not value or value is True:
+        return "on" if value else "off"
+    if isinstance(value, list):
+        return ",".join(map(_option, value)).lower()
+    name = str(value).removeprefix("ProfilerActivity.")
+    plain = name.removeprefix("ACL_AICORE_")
+    return name if plain == name else "".join(part.capitalize() for part in plain.split("_"))
+
+
+def _commit(git: dict[str, Any]) -> str | None:
+    commit = _text(git.get("commit"))
+    return f"{commit}-dirty" if commit and git.get("dirty") is True else commit
+
+
 def _recorded_by_us(manifest: dict[str, Any]) -> Context:
     """Read how a program was run and recorded; where data was only exported, that says nothing of the run."""
     if not manifest or manifest.get("imported_from"):
@@ -117,6 +143,8 @@ def _recorded_by_us(manifest: dict[str, Any]) -> Context:
         extras=tuple(ours for ours, _ in _DEAR if options.get(ours)),
         watches_gc=watched,
         command=tuple(map(str, command)) if isinstance(command, list) else (),
+        options=_told(options, ((ours, ours) for ours, _ in (*_DEAR, *_ALSO))),
+        git_commit=_commit(part_of(manifest, "git")),
     )
 
 
@@ -150,6 +178,7 @@ def read_context(
         stacks=_flag(common.get("with_stack")),
         extras=tuple(ours for ours, theirs in _DEAR if options.get(theirs)),
         watches_gc=experimental[gc] is not None if gc in experimental else None,
+        options=_told(options, (*_DEAR, *_ALSO)),
     )
     return context, _int(info.get("rank_id")), book_of(described)
 
