@@ -7,16 +7,22 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from msgspec import structs
 
+from npuperf.advise import load_thresholds
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.analyze.run import run
+from npuperf.compare.compare import compare_results
 from npuperf.documents.analysis import Partition, Result, Verdict
-from npuperf.messages import Message, text
+from npuperf.documents.comparison import Comparison
+from npuperf.errors import UsageError
+from npuperf.messages import Message, say, text
 from npuperf.model.device import DeviceProfile
 from npuperf.model.labels import I64, Labels
 from npuperf.model.tasks import NO_TIME, Tasks, Work
 from npuperf.operators.sums import core_labels
 from npuperf.readers.recording import open_recording
+from npuperf.render.comparison_tables import COMPARISON_TABLES
 from npuperf.render.tables import Cell, table_named
 from npuperf.units import plural
 
@@ -38,6 +44,25 @@ class Run:
     def result(self) -> Result:
         """The analysis, as ``npuperf analyze`` prints it."""
         return run(AnalyzeRequest(path=self.path), self._recording)
+
+    def compare(self, *old: Run, allow_mismatch: bool = False) -> Comparison:
+        """Return what changed from earlier runs to this one: the verdict, and parts that add up to the difference.
+
+        Several runs are one side, and what differs between them is noise. Raises
+        :class:`npuperf.errors.UsageError` where the two are not of one workload, unless ``allow_mismatch``.
+        """
+        if not old:
+            raise UsageError(say("compare: give at least one earlier run"))
+        results = [run.result for run in old]
+        return compare_results(results, [self.result], load_thresholds({}), allow_mismatch=allow_mismatch)
+
+    def changes(self, *old: Run, allow_mismatch: bool = False) -> dict[str, pd.DataFrame]:
+        """Return :meth:`compare` as tables, by name: comparison, waterfall, parity, compared, shifts, …; times in ns.
+
+        Columns are those of ``npuperf analyze --baseline --table NAME --format csv``.
+        """
+        compared = structs.replace(self.result, comparison=self.compare(*old, allow_mismatch=allow_mismatch))
+        return {table.name: _frame(compared, table.name) for table in COMPARISON_TABLES}
 
     @property
     def verdict(self) -> Verdict:

@@ -229,13 +229,13 @@ def said(sentence: str, written: object) -> Message:
         found = _parameter(written)
         if isinstance(found, Message) and text(found) == sentence:
             return found
-    except (ValueError, TypeError, OverflowError, RecursionError):  # not written by plain
+    except (ValueError, TypeError, LookupError, OverflowError, RecursionError):  # not written by plain
         pass
     return say("{text}", text=sentence)
 
 
 def _parameter(written: object, by: str = _COMMA) -> Parameter:
-    """Return what :func:`plain` wrote. Raises ValueError or TypeError for anything else."""
+    """Return what :func:`plain` wrote. Raises ValueError, TypeError or LookupError for anything else."""
     if isinstance(written, Mapping):
         return _message(written) if "id" in written else _quantity(written)
     if isinstance(written, list):
@@ -247,6 +247,8 @@ def _parameter(written: object, by: str = _COMMA) -> Parameter:
 
 def _message(written: Mapping[str, Any]) -> Message:
     given, by = written["parameters"], written.get("by", {})
+    if not (isinstance(given, Mapping) and isinstance(by, Mapping)):
+        raise TypeError(written)
     sentences = [written["id"], *([] if written.get("plural") is None else [written["plural"]])]
     if not all(isinstance(one, str) and _names_only(one, given) for one in sentences):
         raise ValueError(written)

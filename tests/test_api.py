@@ -8,7 +8,7 @@ import pytest
 from build import K, ascend_pt
 
 import npuperf
-from npuperf.errors import InputError
+from npuperf.errors import InputError, UsageError
 from npuperf.readers import recording
 
 
@@ -48,3 +48,22 @@ def test_a_run_says_what_it_is(tmp_path: Path) -> None:
 def test_nothing_there_is_an_input_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no profile found"):
         npuperf.load(tmp_path)
+
+
+def test_runs_are_compared(tmp_path: Path) -> None:
+    """The second kernel of either step takes 5 µs longer, and is launched where it was."""
+    old = npuperf.load(profile(tmp_path / "old"))
+    kernels = [
+        K(s, 10_000 + i % 2 * 5_000, step=11 + i // 2, launch=s - 20_000, launch_dur=1_000)
+        for i, s in enumerate(range(0, 4 * 30_000, 30_000))
+    ]
+    new = npuperf.load(ascend_pt(tmp_path / "new", kernels, cores="24,48"))
+    compared = new.compare(old)
+    assert compared.delta_ns == sum(part.delta_ns for part in compared.waterfall)
+    assert [part.delta_ns for part in compared.waterfall if part.part == "compute"] == [5_000]
+    assert old.compare(new).delta_ns == -compared.delta_ns
+    tables = new.changes(old)
+    assert tables["waterfall"]["delta_ns"].sum() == compared.delta_ns
+    assert {"comparison", "waterfall", "parity", "compared", "shifts"} <= tables.keys()
+    with pytest.raises(UsageError, match="at least one"):
+        new.compare()

@@ -1,0 +1,259 @@
+"""What a result is compared with: told apart, read back exactly, and refused where it cannot be relied on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from build import K, ascend_pt
+from clusters import large_job, pipeline_job, result_of
+from conftest import ROOT
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from npuperf.advise import load_thresholds
+from npuperf.analyze.baselines import BaselineStore
+from npuperf.analyze.reduced import reduced
+from npuperf.analyze.request import AnalyzeRequest
+from npuperf.analyze.run import run
+from npuperf.analyze.sides import read_result, sides_of, warning_of
+from npuperf.compare.compare import compare_results
+from npuperf.documents.analysis import Result
+from npuperf.documents.gates import metrics_of
+from npuperf.documents.reread import document_of, reread
+from npuperf.errors import InputError, UsageError
+from npuperf.messages import Message, Parameter, Quantity, Series, plain, said, say, say_n, series, text
+from npuperf.render import View, render
+from npuperf.render.json import without_blanks
+
+SAMPLES = ("transformer_ascend_pt", "micro_batch_ascend_pt", "pipeline_job")
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, Result]:
+    return {name: run(AnalyzeRequest(path=ROOT / "samples" / name)) for name in SAMPLES}
+
+
+def again(result: Result) -> Result:
+    return document_of(json.loads(render(result, "json")), Path("r.json"), Result)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_result_comes_back_as_it_was(results: dict[str, Result], name: str) -> None:
+    """In every format, and in another language: the messages are messages again."""
+    result = results[name]
+    back = again(result)
+    for format_ in ("json", "text", "markdown"):
+        assert render(back, format_, View(full=True)) == render(result, format_, View(full=True))
+    assert render(back, "csv", View(table="findings")) == render(result, "csv", View(table="findings"))
+
+
+@pytest.mark.parametrize("result", [result_of(large_job(64)), result_of(pipeline_job())], ids=["large", "pipeline"])
+def test_a_job_comes_back_as_it_was(result: Result) -> None:
+    assert again(result) == result
+
+
+@pytest.mark.parametrize("old", SAMPLES)
+@pytest.mark.parametrize("new", SAMPLES)
+def test_a_baseline_is_as_good_as_the_profile(results: dict[str, Result], old: str, new: str) -> None:
+    """Whatever is left out of a baseline, no comparison asks for."""
+    thresholds = load_thresholds({})
+    kept = again(reduced(results[old]))
+    whole = compare_results([results[old]], [results[new]], thresholds, allow_mismatch=True)
+    assert compare_results([kept], [results[new]], thresholds, allow_mismatch=True) == whole
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_gates_find_the_same_in_a_baseline(results: dict[str, Result], name: str) -> None:
+    kept = again(reduced(results[name]))
+    metrics = metrics_of(Result)
+    assert len(metrics) >= 7
+    for metric in metrics.values():
+        argument = {"op": "MatMulV2", "finding": "sync_points"}.get(metric.name)
+        if argument is None and metric.argument == "required":
+            argument = next(iter(metric.arguments())) if metric.arguments else "x"
+        assert metric.measure(kept, argument) == metric.measure(results[name], argument), metric.name
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_baseline_is_small(results: dict[str, Result], name: str) -> None:
+    assert len(without_blanks(render(reduced(results[name]), "json"))) < 200_000
+
+
+PARAMETERS: st.SearchStrategy[Parameter] = st.recursive(
+    st.one_of(
+        st.text(),
+        st.none(),
+        st.integers(-(2**53), 2**53),
+        st.builds(Quantity, st.integers(0, 10**12), st.sampled_from(["ns", "share", "count", "bytes", "number"])),
+        st.builds(Quantity, st.integers(0, 10**12), st.just("ns"), st.integers(0, 10**12)),
+    ),
+    lambda inner: st.one_of(
+        st.builds(lambda items, by: series(items, by), st.lists(inner, max_size=3), st.sampled_from([", ", "; ", " "])),
+        st.builds(lambda x, y: say("{x} of {y}", x=x, y=y), inner, inner),
+        st.builds(lambda n, x: say_n("{n} thing {x}", "{n} things {x}", n, x=x), st.integers(0, 3), inner),
+    ),
+    max_leaves=6,
+)
+
+
+@given(PARAMETERS)
+def test_messages_come_back(parameter: Parameter) -> None:
+    """With their plural and what stands in a series, unless a series lies directly in another."""
+    message = say("told: {what}", what=parameter)
+    written = json.loads(json.dumps(plain(message)))
+    back = said(text(message), written)
+    assert text(back) == text(message)
+    if not nested(message):
+        assert back == message
+
+
+def nested(value: Parameter, inside: bool = False) -> bool:
+    if isinstance(value, Series):
+        return inside or any(nested(item, True) for item in value.items)
+    return isinstance(value, Message) and any(nested(one) for one in value.parameters.values())
+
+
+HOSTILE = [
+    {"id": "{x:>99999999999}", "parameters": {"x": "a"}},
+    {"id": "{x.__class__}", "parameters": {"x": "a"}},
+    {"id": "{y}", "parameters": {"x": "a"}},
+    {"id": "{x", "parameters": {"x": "a"}},
+    {"id": "{x}", "parameters": {"x": {"value": 1, "unit": "parsec"}}},
+    {"id": "{x}", "parameters": {"x": {"value": "1", "unit": "ns"}}},
+    {"id": "{x}", "parameters": [1]},
+    {"id": "{x}", "parameters": {"x": 1}, "plural": 3},
+    {"id": "{x}", "parameters": {"x": 1}, "plural": "{x}s", "n": "many"},
+    {"id": "{x}", "parameters": {"x": [1]}, "by": 3},
+    {"id": 3, "parameters": {}},
+    {"parameters": {}},
+    [],
+    None,
+]
+
+
+@pytest.mark.parametrize("written", HOSTILE)
+def test_what_is_no_message_stays_its_sentence(written: object) -> None:
+    assert said("5 of {x}", written) == say("{text}", text="5 of {x}")
+
+
+def test_a_sentence_that_says_something_else_is_believed(results: dict[str, Result]) -> None:
+    note = json.loads(render(results["transformer_ascend_pt"], "json"))
+    note["verdict"]["reason"] = "forged"
+    assert str(document_of(note, Path("r.json"), Result).verdict.reason) == "forged"
+
+
+def note_of(tmp_path: Path, change: Callable[[dict[str, Any]], object]) -> Path:
+    """A result of a small profile as JSON, after a change."""
+    kernels = [K(i * 30_000, 10_000, step=1 + i // 2, launch=i * 30_000 - 20_000) for i in range(4)]
+    note = json.loads(render(run(AnalyzeRequest(path=ascend_pt(tmp_path / "p", kernels))), "json"))
+    change(note)
+    path = tmp_path / "old.json"
+    path.write_text(json.dumps(note), "utf-8")
+    return path
+
+
+def test_a_result_is_read_and_called_as_it_was_asked_for(tmp_path: Path) -> None:
+    result = read_result(note_of(tmp_path, lambda note: note.update(added_later=[{"x": 1}])), "main")
+    assert result.input.path == "main"
+    assert result.digest is not None and result.digest.windows == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda note: note.pop("digest"), "too old to compare with"),
+        (lambda note: note.update(schema_version="1.4"), r"written in version 1\.4 of the format"),
+        (lambda note: note.pop("schema_version"), "no schema_version"),
+        (lambda note: note.pop("devices"), "cannot be read as a result.*devices"),
+        (lambda note: note["digest"]["parts"][0].update(part="magic"), "cannot be read as a result"),
+        (lambda note: note["digest"]["parts"][0].update(ns=-5), "numbers that nothing can have"),
+        (lambda note: note["digest"]["parts"][0].update(ns=1), "do not add up"),
+        (lambda note: note["digest"]["span_ns"].append(7), "not something for every step"),
+        (lambda note: note["digest"]["types"][0]["ns"].append(7), "not something for every step"),
+        (lambda note: note["digest"].update(windows=10**30), "cannot be read as a result"),
+        (lambda note: note["digest"].update(windows=10**19), "numbers that nothing can have|cannot be read"),
+        (lambda note: note.update(verdict=[]), "cannot be read as a result"),
+        (lambda note: note["verdict"].update(reason={"x": 1}), "cannot be read as a result"),
+    ],
+)
+def test_results_that_cannot_be_relied_on_are_refused(
+    tmp_path: Path, change: Callable[[dict[str, Any]], object], why: str
+) -> None:
+    with pytest.raises(InputError, match=why) as told:
+        read_result(note_of(tmp_path, change), "old")
+    assert str(tmp_path) in str(told.value) or "old.json" in str(told.value)
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[1, 2]", '{"schema_version": ' + "[" * 100_000, "\x00" * 50])
+def test_damaged_json_is_an_input_error(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "r.json"
+    path.write_text(damage, "utf-8")
+    with pytest.raises(InputError, match=r"r\.json"):
+        reread(path, Result)
+
+
+def test_sides_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = note_of(tmp_path, lambda note: None)
+    kept = BaselineStore(tmp_path / ".npuperf" / "baselines")
+    kept.keep("main", result.read_text("utf-8"))
+    trace = tmp_path / "trace.json"
+    trace.write_text('{"schemaVersion": 1, "traceEvents": []}', "utf-8")
+    asked = ("p", "old.json", "main", "trace.json", str(kept.path("main")))
+    found = sides_of(AnalyzeRequest(path=Path("p"), baseline=asked))
+    assert [side.profile for side in found] == [Path("p"), None, None, Path("trace.json"), None]
+    assert [side.result is not None for side in found] == [False, True, True, False, True]
+    assert [side.name for side in found] == [None, None, "main", None, None]
+    (tmp_path / "main").mkdir()
+    (path_first,) = sides_of(AnalyzeRequest(path=Path("p"), baseline=("main",)))
+    assert path_first.profile == Path("main")
+
+
+def test_sides_that_are_not_there(tmp_path: Path) -> None:
+    store = BaselineStore(tmp_path / "b")
+    request = AnalyzeRequest(path=tmp_path / "p", baseline_dir=tmp_path / "b", baseline=("mian",))
+    with pytest.raises(UsageError, match="--save-baseline NAME keeps one"):
+        sides_of(request)
+    store.keep("main", "{}")
+    with pytest.raises(UsageError, match=r"did you mean main\? known: main"):
+        sides_of(request)
+    with pytest.raises(InputError, match="no such file or folder"):
+        sides_of(AnalyzeRequest(path=tmp_path / "p", baseline=("gone/r.json",)))
+
+
+def test_choosing_a_part_does_not_reach_into_kept_results(tmp_path: Path) -> None:
+    path = str(note_of(tmp_path, lambda note: None))
+    request = AnalyzeRequest(path=tmp_path / "p", baseline=(path, str(tmp_path / "p")), step=1)
+    sides = sides_of(request)
+    assert path in str(warning_of(request, sides))
+    assert warning_of(request, sides[1:]) is None
+    assert warning_of(AnalyzeRequest(path=tmp_path / "p", baseline=(path,)), sides) is None
+
+
+def test_the_same_is_asked_of_a_baseline() -> None:
+    request = AnalyzeRequest(
+        path=Path("new"), step=3, soc="Ascend910B1", what_if=("host*0.5",), top=3, baseline=("a",), fail_on=("idle>1%",)
+    )
+    asked = request.of_baseline(Path("old"))
+    assert asked == AnalyzeRequest(path=Path("old"), step=3, soc="Ascend910B1")
+    assert request.analysis == AnalyzeRequest(path=Path("new"), step=3, soc="Ascend910B1", what_if=("host*0.5",), top=3)
+
+
+def test_many_ranks_stay_small() -> None:
+    """Of 1,024 ranks the steps of the first and of the worst are kept."""
+    result = result_of(large_job(1_024))
+    worst = max(range(1_024), key=lambda at: result.devices[at].window.host_wait_ns)
+    devices = [
+        replace(d, steps=[replace(result.devices[0].steps[0], step=n) for n in range(10)] if d.steps else d.steps)
+        for d in result.devices
+    ]
+    small = reduced(replace(result, devices=devices))
+    assert len(small.devices) == 1_024
+    assert small.devices[worst].steps == [] or small.devices[worst].steps
+    assert sum(bool(d.steps) for d in small.devices) <= 64
+    assert len(without_blanks(render(small, "json"))) <= 2 << 20
