@@ -5,8 +5,8 @@
 Both sides are simulated (planted.py, on several ranks cluster_world.py), written as profiles of eight steps, analyzed
 and compared. Every seed is a pair; its kind of change follows from it, so does whether steps are autocorrelated. Of
 every pair it is asked whether the waterfall adds up, whether swapped sides negate every part, whether a side compared
-with itself is the same, whether the change was caught, and whether its cause stands first. --noise: so many pairs more
-in which nothing was changed. Lists what failed with its seed; the exit status is 1 if there is any.
+with itself is the same, whether the change was caught, also by a gate, and whether its cause stands first. --noise: so
+many pairs more in which nothing was changed. Lists what failed with its seed; the exit status is 1 if there is any.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from npuperf.analyze.run import run as analyze
 from npuperf.compare.compare import compare_results
 from npuperf.documents.analysis import Result
 from npuperf.documents.comparison import Comparison, WaterfallPart
+from npuperf.gates.grammar import parse_gate
+from npuperf.gates.judge import judge_gate
 
 STEPS = 8
 ALIKE = 0.6
@@ -39,6 +41,11 @@ ALIKE = 0.6
 HOST_SPREAD, DEVICE_SPREAD = 0.006, 0.004
 CLOCK_MHZ = 1800
 LAYERS = 6
+#: Gates that must not fail where nothing was changed; the first must fail where something got slower.
+GATES = (
+    "step_time>+1%,50us", "step_time>+5%,200us", "mean(step_time)>+2%", "host_wait>+5%", "op:MatMulV2>+5%",
+    "comm.exposed>+5%", "count.launches>+0", "count.syncs>+0",
+)  # fmt: skip
 #: Operators of a layer, and their time on a device that is the limit, µs.
 LAYER = (
     ("LayerNormV4", 60), ("MatMulV2", 160), ("Add", 30), ("Gelu", 60), ("MatMulV3", 120), ("Mul", 40), ("Cast", 30),
@@ -299,10 +306,11 @@ def pair(seed: int) -> Pair:
 
 @dataclass(frozen=True)
 class Asked:
-    """A pair compared, and what is wrong with that, by name."""
+    """A pair compared, gates that failed, and what is wrong with that, by name."""
 
     pair: Pair
     comparison: Comparison
+    failed: tuple[str, ...]
     wrong: dict[str, str]
 
 
@@ -311,14 +319,17 @@ def ask(pair: Pair, folder: Path) -> Asked:
     old, new = (analyze(AnalyzeRequest(path=pair.write(side, folder / f"side{side}"))) for side in (0, 1))
     thresholds = load_thresholds()
     found = compare_results([old], [new], thresholds)
+    conditions = [parse_gate(gate, Result) for gate in GATES]
+    failed = tuple(gate.expr for gate in (judge_gate(each, new, [old]) for each in conditions) if gate.status == "fail")
     back = compare_results([new], [old], thresholds)
     wrong = {
         "sum": _sum(found),
         "swapped": _swapped(found, back),
         "itself": _itself(old, compare_results([old], [old], thresholds)),
+        "gates": _gates(pair.expected, failed),
         **missed(pair.expected, found),
     }
-    return Asked(pair, found, {name: said for name, said in wrong.items() if said})
+    return Asked(pair, found, failed, {name: said for name, said in wrong.items() if said})
 
 
 def missed(expected: Expected, found: Comparison) -> dict[str, str]:
@@ -351,6 +362,12 @@ def _named(row: WaterfallPart) -> tuple[str, str]:
 def _itself(result: Result, found: Comparison) -> str:
     moved = [row for row in found.waterfall if row.delta_ns or row.count_ns or row.speed_ns]
     return "" if found.verdict == "same" and not moved else f"{found.verdict}, {len(moved)} parts"
+
+
+def _gates(expected: Expected, failed: tuple[str, ...]) -> str:
+    right = GATES[0] in failed if expected.verdict == "worse" else GATES[0] not in failed
+    none = expected.verdict != "same" or not failed
+    return "" if right and none else f"failed: {', '.join(failed) or 'none'}"
 
 
 def _verdict(expected: Expected, found: Comparison) -> str:
@@ -395,13 +412,18 @@ def main() -> int:
     noises = [each.comparison.interval_ns for each in asked if each.pair.kind == "noise"]
     alarms = sum(interval is None or not interval[0] <= 0 <= interval[1] for interval in noises)
     took = (perf_counter() - began) / len(asked)
-    print(f"{alarms} of {len(noises)} intervals of noise leave out zero; {took:.2f} s a pair")
+    rows = [
+        row for each in asked if each.pair.kind == "noise" for row in each.comparison.rows if row.kind == "operator"
+    ]
+    changed = sum(row.verdict in ("better", "worse") for row in rows)
+    print(f"noise: {alarms} of {len(noises)} intervals leave out zero, {changed} of {len(rows)} operators changed")
+    print(f"{took:.2f} s a pair")
     return 1 if any(each.wrong for each in asked) or alarms > max(1, len(noises) / 100) else 0
 
 
 def table(asked: list[Asked]) -> str:
     """Render by kind how many pairs there were and how many passed each question, as Markdown."""
-    names = ("sum", "swapped", "itself", "verdict", "cause")
+    names = ("sum", "swapped", "itself", "verdict", "gates", "cause")
     lines = [f"| planted | pairs | {' | '.join(names)} | verdicts |", "|---|" + "---|" * (len(names) + 2)]
     for kind in dict.fromkeys(each.pair.kind for each in asked):
         rows = [each for each in asked if each.pair.kind == kind]
