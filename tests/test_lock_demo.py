@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
+import shlex
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -30,46 +32,56 @@ CHANGED = PROGRAM.replace("model(data)", "model(data).tanh()")
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch (pip install '.[dev]')")
 
 
-def npuperf(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "npuperf", *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+PAGE = (ROOT / "docs" / "ci.md").read_text("utf-8")
+(CHECK,) = re.findall(r"<!-- ci: cpu, change -->\n```sh\n(.*?)```", PAGE, re.DOTALL)
+RECORD = CHECK.splitlines()[0]
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with three recordings: the program twice, and changed."""
-    folder = tmp_path_factory.mktemp("demo")
-    options = ("--engine", "cpu", "--shapes", "--wait", "2", "--active", "3")
+@pytest.fixture
+def shell(tmp_path: Path) -> Callable[[str], subprocess.CompletedProcess[str]]:
+    """A shell in a folder of its own, as that of a pipeline."""
+    shim = tmp_path / "bin" / "npuperf"
+    shim.parent.mkdir()
+    shim.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m npuperf "$@"\n')
+    shim.chmod(0o755)
+    environment = {
+        **os.environ,
+        "PATH": f"{shim.parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+        "OMP_NUM_THREADS": "1",
+    }
 
-    def record(name: str, program: str) -> subprocess.CompletedProcess[str]:
-        (folder / f"{name}.py").write_text(program, "utf-8")
-        return npuperf(folder, "profile", *options, "-o", name, f"{name}.py")
+    def run(script: str) -> subprocess.CompletedProcess[str]:
+        command = ["bash", "-e", "-c", script]
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
 
-    with ThreadPoolExecutor(2) as pool:
-        for done in pool.map(record, ("first", "again", "changed"), (PROGRAM, PROGRAM, CHANGED)):
-            assert done.returncode == 0, done.stdout + done.stderr
-    return folder
+    return run
 
 
-def test_a_change_is_caught_where_there_is_no_npu(runs: Path) -> None:
-    locked = npuperf(runs, "analyze", "first", "--lock", "perf.lock")
-    assert locked.returncode == 0, locked.stdout + locked.stderr
-    lock = (runs / "perf.lock").read_text("utf-8")
-    assert "aten::addmm" in lock
+def test_a_change_is_caught_where_there_is_no_npu(
+    shell: Callable[[str], subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    program, lock = tmp_path / "train.py", tmp_path / "perf.lock"
+    program.write_text(PROGRAM, "utf-8")
+    made = shell(f"{RECORD}\nnpuperf analyze result --lock perf.lock")
+    assert made.returncode == 0, made.stdout + made.stderr
+    locked = lock.read_text("utf-8")
+    assert "aten::addmm" in locked
 
-    again = npuperf(runs, "analyze", "again", "--lock", "again.lock", "--check", "perf.lock")
+    again = shell(f"{CHECK}\nnpuperf analyze result --lock again.lock")
     assert again.returncode == 0, again.stdout + again.stderr
-    assert (runs / "again.lock").read_text("utf-8") == lock
+    assert (tmp_path / "again.lock").read_text("utf-8") == locked
 
-    changed = npuperf(runs, "analyze", "changed", "--check", "perf.lock")
+    program.write_text(CHANGED, "utf-8")
+    changed = shell(CHECK)
     assert changed.returncode == 1, changed.stdout + changed.stderr
-    assert "aten::tanh" in changed.stdout
-    assert "aten::addmm" not in changed.stdout
+    gates = [line for line in changed.stdout.splitlines() if "perf.lock" in line]
+    assert any("aten::tanh" in line for line in gates)
+    assert not any("aten::addmm" in line for line in gates)
 
-    accepted = npuperf(runs, "analyze", "changed", "--update-lock", "perf.lock")
+    accepted = shell("npuperf analyze result --update-lock perf.lock\nnpuperf analyze result --check perf.lock")
     assert accepted.returncode == 0, accepted.stdout + accepted.stderr
-    added = set((runs / "perf.lock").read_text("utf-8").splitlines()) - set(lock.splitlines())
+    added = set(lock.read_text("utf-8").splitlines()) - set(locked.splitlines())
     assert added
     assert all("tanh" in line.lower() for line in added)
-    assert npuperf(runs, "analyze", "changed", "--check", "perf.lock").returncode == 0
