@@ -114,10 +114,12 @@ def _cores(use: CoreUse) -> CoreUse:
 
 
 def _findings(findings: Sequence[Finding]) -> list[Finding]:
-    """Return the first findings that say something: a check without a problem says as much as none."""
+    """Return the first findings that say something, and one of every check without a problem: it was made."""
     telling = {(f.rule, f.rank, f.device) for f in findings if f.status != "ok"}
     kept = [finding for finding in findings if (finding.rule, finding.rank, finding.device) in telling]
-    return [_finding(finding) for finding in kept[:_FINDINGS]]
+    without = {finding.rule: finding for finding in reversed(findings)}
+    made = [finding for rule, finding in without.items() if all(rule != one for one, _, _ in telling)]
+    return [_finding(finding) for finding in (*kept[:_FINDINGS], *made)]
 
 
 def _finding(finding: Finding) -> Finding:
