@@ -61,8 +61,8 @@ def add_rule() -> None:
 
 def add_metrics() -> None:
     gates.register(
-        Metric("made_up.steps", "count", Result, lambda result: Measured(len(result.devices[0].steps))),
-        Metric("made_up.entries", "count", Tuning, lambda tuning: Measured(len(tuning.entries))),
+        Metric("made_up.steps", "count", Result, lambda result, _: Measured(len(result.devices[0].steps))),
+        Metric("made_up.entries", "count", Tuning, lambda tuning, _: Measured(len(tuning.entries))),
     )
 
 

@@ -194,7 +194,7 @@ def recording_id(result: Result) -> str:
 
 def _outcomes(result: Result) -> dict[str, bool]:
     """Return of every gate that was judged whether this run alone fails it."""
-    judged = [gate for gate in result.gates if gate.value is not None]
+    judged = [gate for gate in result.gates if gate.status != "cannot_tell"]
     return {gate.expr: gate.runs[-1] if gate.runs else gate.status == "fail" for gate in judged}
 
 

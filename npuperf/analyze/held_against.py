@@ -9,18 +9,26 @@ from msgspec import structs
 
 from npuperf.analyze import metrics
 from npuperf.documents.analysis import Result
-from npuperf.documents.gates import Condition, judge_gate, parse_condition
 
 if TYPE_CHECKING:  # seldom asked for
     from npuperf.analyze.request import AnalyzeRequest
     from npuperf.documents.comparison import Comparison
+    from npuperf.gates.grammar import Condition
 
 metrics.register_all()
 
 
 def conditions_of(request: AnalyzeRequest) -> list[Condition]:
     """Read the gates asked for. Raises UsageError for those that could never be judged."""
-    return [parse_condition(text, Result) for text in request.fail_on]
+    if not (request.fail_on or request.gates):
+        return []
+    from npuperf.gates.grammar import check_baseline, parse_gate
+    from npuperf.gates.presets import gates_of
+
+    texts = [*request.fail_on, *(gate for name in request.gates for gate in gates_of(name))]
+    conditions = [parse_gate(text, Result) for text in dict.fromkeys(texts)]
+    check_baseline(conditions, given=bool(request.baseline))
+    return conditions
 
 
 def compared(request: AnalyzeRequest, result: Result, old: Sequence[Result]) -> Comparison | None:
@@ -49,9 +57,21 @@ def held_against(
     ``history``: of a gate, by its text, whether earlier runs failed it, the newest last.
     """
     comparison = compared(request, result, old)
-    gates = [*result.gates, *(judge_gate(condition, result) for condition in conditions)]
+    gates = [*result.gates]
+    if conditions:
+        from npuperf.gates.judging import judge_gate
+
+        past = history or {}
+        gates += [
+            judge_gate(condition, result, old, comparison=comparison, history=past.get(condition.expr, ()))
+            for condition in conditions
+        ]
     if request.check:
         from npuperf.gates.lock_check import check_lock
 
         gates += [gate for path in request.check for gate in check_lock(result, path)]
+    if request.undecided is not None:
+        from npuperf.gates.judging import settle
+
+        gates = [*settle(gates, request.undecided)]
     return structs.replace(result, comparison=comparison, gates=tuple(gates))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # seldom asked for
     from npuperf.analyze.sides import BaselineSide
     from npuperf.documents.analysis import Result
     from npuperf.documents.comparison import Comparison
-    from npuperf.documents.gates import Condition
+    from npuperf.gates.grammar import Condition
 
 #: Bytes in which a report of JUnit says that it is one.
 _HEAD: Final = 4096

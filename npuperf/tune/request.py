@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, get_args
 
-from npuperf.documents.gates import Measured, Metric, parse_condition, register
+from npuperf.documents.gates import Measured, Metric, register
 from npuperf.documents.tuning import Tuning
 from npuperf.errors import UsageError
+from npuperf.gates.grammar import check_baseline, parse_gate
 from npuperf.messages import Message, say, series
 from npuperf.tune.job import JobMode
 
@@ -93,8 +94,7 @@ class TuneRequest:
             raise UsageError(what, hint=say("npuperf tune --help"))
         if self.fail_on and "fail_on" not in self.by_recipe and readers and not self.from_:
             raise UsageError(say("--fail-on: judges the results of a tuning, but none are given"), hint=_FROM)
-        for text in self.fail_on:
-            parse_condition(text, Tuning)
+        check_baseline([parse_gate(text, Tuning) for text in self.fail_on], given=False)
 
     def _readers(self) -> list[str]:
         """Return those options given that read or move what is there, and tune nothing."""
@@ -117,26 +117,26 @@ class TuneRequest:
             raise UsageError(refused, hint=hint)
 
 
-def _regression(tuning: Tuning) -> Measured:
+def _regression(tuning: Tuning, _: str | None) -> Measured:
     """By how much the step became longer; what is within the noise is no regression."""
     step = tuning.verification.step if tuning.verification else None
     if step is None or not step.old_ns or step.new_ns is None:
-        return Measured(None, say("no step was compared: npuperf tune --verify -- COMMAND"))
+        return Measured(reason=say("no step was compared: npuperf tune --verify -- COMMAND"))
     if step.noise_ns is None:
-        return Measured(None, say("the noise of a single step is unknown"))
+        return Measured(reason=say("the noise of a single step is unknown"))
     longer = step.new_ns - step.old_ns
     return Measured(100 * (longer if abs(longer) > step.noise_ns else 0) / step.old_ns)
 
 
-def _saved(tuning: Tuning) -> Measured:
+def _saved(tuning: Tuning, _: str | None) -> Measured:
     if not tuning.step_ns or tuning.saved_ns is None:
-        return Measured(None, say("no profile shows what the operators save per step"))
+        return Measured(reason=say("no profile shows what the operators save per step"))
     return Measured(100 * tuning.saved_ns[0] / tuning.step_ns, at_least=_is_part(tuning))
 
 
 def _counted(tuning: Tuning, count: int | None) -> Measured:
     if count is None:
-        return Measured(None, say("the results have no summary"))
+        return Measured(reason=say("the results have no summary"))
     return Measured(float(count), at_least=_is_part(tuning))
 
 
@@ -148,7 +148,7 @@ def _is_part(tuning: Tuning) -> bool:
 register(
     Metric("regression", "percent", Tuning, _regression),
     Metric("saved", "percent", Tuning, _saved),
-    Metric("failed", "count", Tuning, lambda t: _counted(t, len(t.failed_operators))),
-    Metric("added", "count", Tuning, lambda t: _counted(t, t.summary and t.summary.added)),
-    Metric("updated", "count", Tuning, lambda t: _counted(t, t.summary and t.summary.updated)),
+    Metric("failed", "count", Tuning, lambda t, _: _counted(t, len(t.failed_operators))),
+    Metric("added", "count", Tuning, lambda t, _: _counted(t, t.summary and t.summary.added)),
+    Metric("updated", "count", Tuning, lambda t, _: _counted(t, t.summary and t.summary.updated)),
 )

@@ -9,10 +9,11 @@ from typing import Final
 from msgspec.structs import replace
 
 from npuperf.documents.document import Document
-from npuperf.documents.gates import judge_gate, parse_condition
 from npuperf.documents.tuning import BankChanges, ResultChanges, RolledBack, Tuning
 from npuperf.errors import InputError, UsageError
 from npuperf.escape import for_shell
+from npuperf.gates.grammar import parse_gate
+from npuperf.gates.judging import judge_gate
 from npuperf.messages import Message, say, say_n
 from npuperf.profile.folder import RunFolder
 from npuperf.tune import store
@@ -105,7 +106,7 @@ def _agree(doubt: Message | None, request: TuneRequest, ask: Ask) -> None:
 
 
 def _judged(tuning: Tuning, request: TuneRequest) -> Tuning:
-    return replace(tuning, gates=tuple(judge_gate(parse_condition(text, Tuning), tuning) for text in request.fail_on))
+    return replace(tuning, gates=tuple(judge_gate(parse_gate(text, Tuning), tuning) for text in request.fail_on))
 
 
 def _usage(run: Path, tell: Tell) -> Usage | None:

@@ -11,8 +11,10 @@ from msgspec.structs import replace
 from workplace import OP, Place
 
 from npuperf.documents.comparison import Compared, Comparison
-from npuperf.documents.gates import Gate, judge_gate, parse_condition
+from npuperf.documents.gates import Gate
 from npuperf.documents.tuning import Tuning
+from npuperf.gates.grammar import parse_gate
+from npuperf.gates.judging import judge_gate
 from npuperf.tune import request as request
 
 
@@ -47,7 +49,7 @@ def test_gates_of_half_a_result(tmp_path: Path, condition: str, code: int) -> No
 
 
 def judged(condition: str, tuning: Tuning) -> Gate:
-    return judge_gate(parse_condition(condition, Tuning), tuning)
+    return judge_gate(parse_gate(condition, Tuning), tuning)
 
 
 def test_gates_know_of_noise() -> None:

@@ -1,0 +1,321 @@
+"""Gates judged: what a document has, held against a condition, and against a baseline where the condition asks for it.
+
+What is measured in time has noise: such a gate fails if the difference is beyond the limit and beyond doubt, passes if
+its whole interval is within the limit, and cannot be judged otherwise. Counts are exact.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from math import copysign
+from statistics import fmean, median
+from typing import Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from npuperf.documents.comparison import Comparison, WaterfallPart
+from npuperf.documents.gates import Gate, Measured, Metric, Status
+from npuperf.gates.grammar import Aggregate, Condition, Sign
+from npuperf.messages import Message, Parameter, chain, number, say, say_n, series
+
+#: Parts of the waterfall, and names in a sentence, that are told.
+_PARTS: Final = 3
+_NAMED: Final = 5
+_HOLDS: Final[dict[Sign, Callable[[float, float], bool]]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+    "=": operator.eq,
+    "!=": operator.ne,
+}
+#: What a document that tells nothing says where a word was expected.
+_UNKNOWN: Final = "unknown"
+
+
+def judge_gate(
+    condition: Condition,
+    new: object,
+    old: Sequence[object] = (),
+    *,
+    comparison: Comparison | None = None,
+    history: Sequence[bool] = (),
+) -> Gate:
+    """Hold a document against a condition.
+
+    ``old``: the runs of the baseline, at least one where the condition is relative. ``comparison``: with them, of which
+    the parts explain a failure. ``history``: of earlier runs whether this condition held, the newest last.
+    """
+    metric, argument = condition.metric, condition.argument
+    found = metric.measure(new, argument)
+    before = [metric.measure(one, argument) for one in old]
+    if metric.expects:
+        gate = _expected(condition, found)
+    elif condition.word is not None:
+        gate = _named(condition, found)
+    elif found.absent and all(one.absent for one in before):
+        gate = _untold(condition, found.reason)
+    elif condition.relative:
+        gate = _changed(condition, found, before)
+    else:
+        gate = _absolute(condition, found)
+    gate = _repeated(condition, gate, history)
+    if gate.status == "fail" and comparison is not None:
+        gate = replace(gate, explained_by=_explaining(condition, comparison))
+    return gate
+
+
+def settle(gates: Iterable[Gate], undecided: Literal["pass", "fail"] | None) -> tuple[Gate, ...]:
+    """Decide gates that cannot be judged, where somebody said how; they keep their reason."""
+    if undecided is None:
+        return tuple(gates)
+    told = say("it counts as passed") if undecided == "pass" else say("it counts as failed")
+    return tuple(
+        replace(gate, status=undecided, reason=chain(gate.reason, told)) if gate.status == "cannot_tell" else gate
+        for gate in gates
+    )
+
+
+def _gate(
+    condition: Condition, status: Status, value: float | None, limit: float | None, reason: Message | None
+) -> Gate:
+    return Gate(
+        expr=condition.expr,
+        status=status,
+        value=value,
+        limit=limit,
+        unit=condition.metric.unit,
+        reason=reason,
+        level=condition.level,
+    )
+
+
+def _untold(condition: Condition, reason: Message | None) -> Gate:
+    return _gate(condition, "cannot_tell", None, None if condition.relative else condition.limit, reason)
+
+
+def _expected(condition: Condition, found: Measured) -> Gate:
+    """Judge a condition that is what must hold."""
+    if not found.named:
+        return _gate(condition, "cannot_tell", None, None, found.reason)
+    word, wanted = found.named[0][0], condition.word
+    told = say("the {metric} is {word}", metric=condition.metric.name, word=word)
+    if word == _UNKNOWN != wanted:
+        return _gate(condition, "cannot_tell", None, None, chain(told, found.reason))
+    must = condition.sign == "="
+    if (word == wanted) == must:
+        return _gate(condition, "pass", None, None, told)
+    why = say("it must be {wanted}", wanted=wanted) if must else say("it must be anything but that")
+    return _gate(condition, "fail", None, None, chain(told, why))
+
+
+def _named(condition: Condition, found: Measured) -> Gate:
+    """Judge by how grave what was found is: one such thing is enough to fail."""
+    if found.named is None:
+        return _gate(condition, "cannot_tell", None, 0.0, found.reason)
+    words, word = condition.metric.words, condition.word or ""
+    grave = [one for one in found.named if _HOLDS[condition.sign](words.index(one[0]), words.index(word))]
+    if grave:
+        kinds = [*dict.fromkeys(grave)]
+        told: list[Parameter] = [say("{name} ({word})", name=name, word=word) for word, name in kinds[:_NAMED]]
+        more = say("and {n} more", n=number(len(kinds) - _NAMED)) if len(kinds) > _NAMED else None
+        return _gate(condition, "fail", float(len(grave)), 0.0, chain(say("{names}", names=series(told)), more))
+    status: Status = "cannot_tell" if found.at_least else "pass"
+    return _gate(condition, status, None if found.at_least else 0.0, 0.0, found.reason)
+
+
+def _absolute(condition: Condition, found: Measured) -> Gate:
+    """Hold a figure against a limit. What may be more can fail "more than", and pass "less than", for sure."""
+    if condition.aggregate == "each":
+        return _each(condition, found, condition.limit)
+    value, why = _value(condition, found)
+    if value is None:
+        return _untold(condition, why)
+    return _held(condition, found, value, condition.limit)
+
+
+def _held(condition: Condition, found: Measured, value: float, limit: float) -> Gate:
+    failed = _HOLDS[condition.sign](value, limit)
+    if found.at_least and not _certain(condition.sign, failed, value > limit):
+        reason = found.reason or say("the result is incomplete: at least {value}", value=number(value))
+        return _gate(condition, "cannot_tell", None, limit, reason)
+    return _gate(condition, "fail" if failed else "pass", value, limit, found.reason)
+
+
+def _certain(sign: Sign, failed: bool, beyond: bool) -> bool:
+    """Tell whether more of a value would leave the gate as it is. ``beyond``: it is above the limit."""
+    return beyond if sign in ("=", "!=") else failed == sign.startswith(">")
+
+
+def _each(condition: Condition, found: Measured, limit: float) -> Gate:
+    """Judge every step by itself; the value is that of the one that is furthest on the failing side."""
+    steps = [value for one in found.series for value in one]
+    if not steps:
+        return _untold(condition, found.reason or _no_steps(condition))
+    beyond = [value for value in steps if _HOLDS[condition.sign](value, limit)]
+    among = beyond or steps
+    gate = _held(condition, found, min(among) if condition.sign.startswith("<") else max(among), limit)
+    if not beyond or gate.status != "fail":
+        return gate
+    told = say_n("in {failed} of {n} step", "in {failed} of {n} steps", len(steps), failed=len(beyond))
+    return replace(gate, reason=chain(told, gate.reason))
+
+
+def _value(condition: Condition, found: Measured) -> tuple[float | None, Message | None]:
+    """Return the figure asked for, of the worst device, or why there is none."""
+    if condition.aggregate is None and found.value is not None:
+        return found.value, found.reason
+    values = [aggregated(condition.aggregate or "median", one) for one in found.series if one]
+    if values:
+        return (max(values) if condition.metric.worst == "most" else min(values)), found.reason
+    return None, found.reason if found.value is None else _no_steps(condition)
+
+
+def _no_steps(condition: Condition) -> Message:
+    return say("{metric} has no value in each step here", metric=condition.metric.name)
+
+
+def aggregated(aggregate: Aggregate, values: Sequence[float]) -> float:
+    """Return one figure for the values of all steps."""
+    if aggregate == "p95":
+        return _percentile(values, 0.95)
+    if aggregate == "mean":
+        return fmean(values)
+    return max(values) if aggregate == "max" else float(median(values))
+
+
+def _percentile(values: Sequence[float], part: float) -> float:
+    """Return the value below which a part of all values lies, between two neighbours in proportion."""
+    ordered = sorted(values)
+    place = part * (len(ordered) - 1)
+    at = int(place)
+    above = ordered[min(at + 1, len(ordered) - 1)]
+    return ordered[at] + (above - ordered[at]) * (place - at)
+
+
+def _worst(metric: Metric, found: Measured) -> tuple[float, ...]:
+    """Return the steps of the device that counts."""
+    there = [one for one in found.series if one]
+    choose = max if metric.worst == "most" else min
+    return choose(there, key=median, default=())
+
+
+class _Allowed(Struct, frozen=True):
+    """A change that is allowed, as it is measured: ``change`` with its sign, and the ``floor`` it has besides."""
+
+    change: float
+    floor: float
+
+    @property
+    def beyond(self) -> float:
+        """The change beyond which the gate fails."""
+        return copysign(max(abs(self.change), self.floor), self.change)
+
+
+def _changed(condition: Condition, found: Measured, before: Sequence[Measured]) -> Gate:
+    """Judge by how much a figure differs from the baseline's."""
+    value, why = _value(_one_value(condition), found)
+    bases = [_value(_one_value(condition), one) for one in before]
+    known = [base for base, _ in bases if base is not None]
+    if value is None or len(known) < len(bases) or not known:
+        lacking = why if value is None else next((reason for base, reason in bases if base is None), None)
+        reason = lacking if value is None or lacking is None else say("baseline: {why}", why=lacking)
+        return _untold(condition, reason)
+    base = float(median(known))
+    allowed = _Allowed(condition.limit * base / 100 if condition.share else condition.limit, condition.floor)
+    if condition.aggregate == "each":
+        gate = _each(condition, found, base + allowed.beyond)
+    elif condition.metric.exact:
+        gate = _exactly(condition, found, before, value, base, allowed)
+    else:
+        gate = _noisy(condition, found, before, value - base, allowed)
+        gate = replace(gate, value=value)
+    return replace(gate, baseline=base, limit=base + allowed.beyond)
+
+
+def _one_value(condition: Condition) -> Condition:
+    return replace(condition, aggregate=None) if condition.aggregate == "each" else condition
+
+
+def _exactly(
+    condition: Condition, found: Measured, before: Sequence[Measured], value: float, base: float, allowed: _Allowed
+) -> Gate:
+    """Judge counts, which have no noise; where either side may have more, only what that cannot change."""
+    gate = _held(condition, found, value, base + allowed.beyond)
+    sure = condition.sign not in ("=", "!=") and (gate.status == "fail") != condition.upward
+    doubt = next((one for one in before if one.at_least), None)
+    if doubt is None or gate.status == "cannot_tell" or sure:
+        return gate
+    reason = say("baseline: {why}", why=doubt.reason or say("there may be more"))
+    return _gate(condition, "cannot_tell", None, base, reason)
+
+
+def _noisy(condition: Condition, found: Measured, before: Sequence[Measured], apart: float, allowed: _Allowed) -> Gate:
+    """Judge what is measured in time; ``apart``: by how much the two figures differ."""
+    import numpy as np
+
+    from npuperf.compare.noise import judge_shift
+
+    sides = [_worst(condition.metric, one) for one in (*before, found)]
+    doubt = next((one for one in (*before, found) if one.at_least), None)
+    if doubt is not None:
+        return _gate(condition, "cannot_tell", None, None, doubt.reason or say("there may be more"))
+    if not all(sides):
+        reason = say("it has no value in each step, so that nothing tells a difference from chance")
+        return _gate(condition, "cannot_tell", None, None, reason)
+    arrays = [np.array(side, np.float64) for side in sides]
+    ratio = abs(condition.limit) / 100 if condition.share else 0.0
+    floor = max(allowed.floor, 0.0 if condition.share else abs(condition.limit))
+    judged = judge_shift(arrays[:-1], arrays[-1:], ratio=ratio, floor=floor)
+    if judged.interval is None or judged.estimate is None:
+        return _gate(condition, "cannot_tell", None, None, chain(judged.method, judged.needs))
+    by = judged.estimate if condition.aggregate in (None, "median") else apart
+    status = _beyond_doubt(condition.sign, by, judged.interval, allowed.beyond)
+    undecided = chain(say("the steps differ too much to decide it"), judged.needs)
+    gate = _gate(condition, status, None, None, undecided if status == "cannot_tell" else None)
+    return replace(gate, interval=judged.interval)
+
+
+def _beyond_doubt(sign: Sign, by: float, interval: tuple[float, float], limit: float) -> Status:
+    """Say whether a difference is beyond a limit: it is, and it is not chance; it is not, nor may it be; or neither."""
+    if interval[0] == interval[1]:
+        return "fail" if _HOLDS[sign](by, limit) else "pass"
+    low, high = interval
+    if sign.startswith("<"):
+        by, low, high, limit = -by, -high, -low, -limit
+    reached: Callable[[float, float], bool] = operator.ge if sign.endswith("=") else operator.gt
+    if reached(by, limit) and low > min(limit, 0):
+        return "fail"
+    return "pass" if not reached(high, limit) and not reached(by, limit) else "cannot_tell"
+
+
+def _repeated(condition: Condition, gate: Gate, history: Sequence[bool]) -> Gate:
+    """Let a gate that asks for several runs fail only if so many of the last ones failed, this one among them."""
+    if condition.of is None or gate.status == "cannot_tell":
+        return gate
+    failed = gate.status == "fail"
+    runs = (*history[max(len(history) - condition.of + 1, 0) :], failed)
+    if not failed or sum(runs) >= condition.times:
+        return replace(gate, runs=runs)
+    so_far = say("{failed} of {of} so far, and {times} make it fail",
+                 failed=sum(runs), of=condition.of, times=condition.times)  # fmt: skip
+    return replace(gate, status="pass", runs=runs, reason=chain(gate.reason, so_far))
+
+
+def _explaining(condition: Condition, comparison: Comparison) -> tuple[WaterfallPart, ...]:
+    """Return the largest parts of the waterfall that go in the direction of a failure."""
+    metric, sign = condition.metric, 1 if condition.upward else -1
+    parts = [
+        part
+        for part in comparison.waterfall
+        if part.part in metric.parts and sign * part.delta_ns > 0 and _is_about(part, condition.argument)
+    ]
+    return tuple(sorted(parts, key=lambda part: -sign * part.delta_ns)[:_PARTS])
+
+
+def _is_about(part: WaterfallPart, argument: str | None) -> bool:
+    """Tell whether a part is what a gate was asked of: an operator type, which its key begins with, or a group."""
+    key = part.key or ""
+    return argument is None or key == argument or key.startswith((f"{argument} ", f"{argument},"))
