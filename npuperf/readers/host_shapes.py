@@ -64,8 +64,8 @@ def read_operators(paths: Sequence[Path]) -> TorchOperators:
                 threads.append(integers([e.tid for e in called]).astype(np.int64))
                 codes.append(names.codes([e.name for e in called]).astype(np.int64))
                 told.append(np.array([inputs.code(e.args) for e in called], np.int64))
-            for start in starts[before:]:  # what the times count from may stand behind them
-                start[start >= 0] += base_ns(pieces.header)
+            base = base_ns(pieces.header)  # which may stand behind the events
+            starts[before:] = [np.where(start < 0, start, start + base) for start in starts[before:]]
     if not starts:
         return TorchOperators.empty()
     start = np.concatenate(starts)

@@ -110,9 +110,10 @@ class _Found:
         return next((r for r in (*recorded, *late) if r is not None), None)
 
     def clock_of(self, number: int | None, tasks: Tasks) -> tuple[int, int] | None:
-        """Return the least and most MHz while the device ran; of one that is not named, where there is one clock."""
+        """Return the least and most MHz while the device ran; where one of both is not named, of the only clock."""
         clocks = self.timeline.clock if self.timeline else {}
-        clock = clocks.get(number) or (next(iter(clocks.values())) if len(clocks) == 1 else None)
+        only = next(iter(clocks)) if len(clocks) == 1 else number
+        clock = clocks.get(only if number is None or only is None else number)
         return clock.during(tasks) if clock else None
 
     def profile(self, number: int | None, tasks: Tasks, *, alone: bool) -> DeviceProfile:
