@@ -247,9 +247,9 @@ def _key(part: WaterfallPart) -> str | None:
     if part.part == "dependency":
         return text(WAITED_FOR.get(part.key, part.key))
     cause, found, name = part.key.partition(": ")
-    if part.part != "host_wait" or not found or cause not in CAUSE:
+    if part.part != "host_wait" or cause not in CAUSE:
         return part.key
-    if cause == "unrecorded":
+    if not found or cause == "unrecorded":
         return text(CAUSE[cause])
     return text(say("{name} ({cause})", name=WORDS["others"] if name == "others" else name, cause=CAUSE[cause]))
 

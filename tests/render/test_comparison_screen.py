@@ -248,6 +248,7 @@ def test_a_reason_in_the_verdict_is_not_given_twice() -> None:
         ("host_wait", "torch_op: aten::linear", "aten::linear (torch operators)"),
         ("host_wait", "unrecorded: nothing recorded", "nothing recorded"),
         ("host_wait", "gc: others", "others (garbage collection)"),
+        ("host_wait", "torch_op", "torch operators"),
         ("host_wait", "unheard: of", "unheard: of"),
         ("dependency", "host_call", "a call of the host"),
         ("dependency", None, ""),
