@@ -141,7 +141,7 @@ def _compute(study: Study, windows: Intervals, place: I64) -> tuple[tuple[Operat
     finest: tuple[KeyedBy, ...] = ("shapes", "type")
     for keyed_by in finest:
         keys = operator_keys(study.types, tasks) if keyed_by == "shapes" else study.types
-        if len(distinct(keys.codes[rows])) <= MOST_KEYS:
+        if len(keys.names) <= MOST_KEYS or len(distinct(keys.codes[rows])) <= MOST_KEYS:
             break
     else:
         keys, keyed_by = cores, "core"
@@ -268,8 +268,8 @@ def _host_waits(study: Study, windows: Intervals) -> list[PartSum]:
 
 def _within(blamed: Blamed, windows: Intervals) -> Blamed:
     parts = [blamed.within(a, b) for a, b in zip(windows.start.tolist(), windows.end.tolist(), strict=True)]
-    if len(parts) == 1:
-        return parts[0]
+    if len(parts) < 2:
+        return parts[0] if parts else blamed.within(0, 0)
     return Blamed(*(np.concatenate([getattr(p, name) for p in parts]) for name in Blamed.__struct_fields__))
 
 

@@ -23,7 +23,7 @@ _PARTS: Final[tuple[Part, ...]] = ("transfer", "wait", "comm_unknown")
 def exposed_parts(study: JobStudy, place: int, exposed: Sequence[int], windows: Intervals) -> tuple[PartSum, ...]:
     """Split what is exposed (ns) in each window of the rank at ``place`` as its partitions are split, and by group.
 
-    Counted are the operations that begin in the windows; of a kind each of its parts counts the same ones. What no
+    Counted are the operations that begin in the windows: all may wait, and each is transfer or cannot be split. What no
     operation covers is unknown and of no group, and so are windows in which operations tell more than tasks do.
     """
     mine = slice(*study.matched.first[place : place + 2].tolist())
@@ -37,12 +37,13 @@ def exposed_parts(study: JobStudy, place: int, exposed: Sequence[int], windows: 
     unknown = [int(split.unknown[usable].sum()) for split in splits]
     if sum(unknown) > rest:
         unknown = [0] * len(splits)
-    begun = _begun(study.ranks[place], windows)
+    begun, known = _begun(study.ranks[place], windows), study.waits.known[mine]
     found = [PartSum(part="comm_unknown", key=None, ns=rest - sum(unknown), count=0)]
     for code, (split, untold) in enumerate(zip(splits, unknown, strict=True)):
         times = int(split.transfer[usable].sum()), int(split.wait[usable].sum()), untold
-        count = int(np.count_nonzero(begun & (kind == code)))
-        found += [PartSum(part=p, key=kinds[code], ns=ns, count=count) for p, ns in zip(_PARTS, times, strict=True)]
+        counts = (int(np.count_nonzero(begun & (kind == code) & chosen)) for chosen in (known, begun, ~known))
+        rows = zip(_PARTS, times, counts, strict=True)
+        found += [PartSum(part=part, key=kinds[code], ns=ns, count=count) for part, ns, count in rows]
     return tuple(part for part in found if part.ns or part.count)
 
 
