@@ -1,0 +1,101 @@
+"""What was run, as manifests, profilers and ranks tell it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from build import K, analyze_path, ascend_pt
+
+from npuperf.analyze.fingerprint import ProcessFingerprint, shared_workload
+from npuperf.documents.workload import GroupSize, Workload
+
+MANIFEST: dict[str, Any] = {
+    "command": ["python", "train.py", "--lr", "0.1"],
+    "git": {"commit": "abc123", "dirty": False},
+    "soc": "Ascend910B1",
+    "versions": {"cann": "8.3.RC1", "torch": "2.7.1", "torch_npu": "2.7.1.post2"},
+    "environment": {
+        "TASK_QUEUE_ENABLE": "2", "HCCL_IF_IP": "10.0.0.1", "ASCEND_HOME_PATH": "/usr/local/Ascend", "RANK": "0",
+        "LOCAL_RANK": "0", "WORLD_SIZE": "8", "MASTER_PORT": "29500", "ASCEND_RT_VISIBLE_DEVICES": "0",
+        "OMP_NUM_THREADS": "", "HCCL_BUFFSIZE": "200", "SECRET_TOKEN": "x",
+    },
+    "options": {"stack": True, "shapes": True, "memory": False, "gc_threshold": None, "aic_metrics": "PipeUtilization",
+                "activities": ["CPU", "NPU"], "active": 10},
+    "overhead": {"inside_ns": 11_000_000, "outside_ns": 10_000_000, "inside": 2, "outside": 9},
+}  # fmt: skip
+
+
+def recorded(run: Path, manifest: dict[str, Any] | None, **info: Any) -> Workload:
+    folder = ascend_pt(run / "raw", [K(0, 5_000)])
+    if manifest is not None:
+        (run / "npuperf.json").write_text(json.dumps(manifest))
+    (folder / "profiler_info_0.json").write_text(json.dumps({"rank_id": 0, **info}))
+    return analyze_path(run).workload
+
+
+def test_the_manifest_tells_what_was_run(tmp_path: Path) -> None:
+    found = recorded(tmp_path, MANIFEST)
+    assert found == Workload(
+        command=("python", "train.py", "--lr", "0.1"),
+        git_commit="abc123",
+        soc="Ascend910B1",
+        cann="8.3.RC1",
+        torch="2.7.1",
+        torch_npu="2.7.1.post2",
+        options=("activities=cpu,npu", "aic_metrics=PipeUtilization", "gc_threshold=off", "memory=off", "shapes=on",
+                 "stack=on"),
+        world_size=8,
+        recording_overhead=1.1,
+        settings=("HCCL_BUFFSIZE=200", "TASK_QUEUE_ENABLE=2"),
+    )  # fmt: skip
+
+
+def test_the_profiler_has_the_last_word_in_the_same_words(tmp_path: Path) -> None:
+    config = {
+        "common_config": {"with_stack": False, "activities": ["ProfilerActivity.CPU", "ProfilerActivity.NPU"]},
+        "experimental_config": {
+            "_profiler_level": "Level1",
+            "_aic_metrics": "ACL_AICORE_MEMORY_ACCESS",
+            "_host_sys": [],
+        },
+    }
+    found = recorded(tmp_path, {**MANIFEST, "git": {"commit": "abc123", "dirty": True}}, config=config)
+    assert (found.level, found.git_commit) == ("Level1", "abc123-dirty")
+    assert found.options == (
+        "activities=cpu,npu", "aic_metrics=MemoryAccess", "gc_threshold=off", "host_sys=off", "memory=off", "shapes=on",
+        "stack=off",
+    )  # fmt: skip
+
+
+def test_what_nobody_tells_is_empty(tmp_path: Path) -> None:
+    assert recorded(tmp_path, None) == Workload()
+    odd = {"git": "abc", "options": 7, "command": "train.py", "environment": []}
+    assert recorded(tmp_path / "odd", odd) == Workload()
+
+
+def test_ranks_put_together_what_they_know() -> None:
+    """The first that knows counts; clocks, costs and groups are those of all."""
+    one = ProcessFingerprint(
+        Workload(soc="A", frequency_mhz=(1650, 1800), recording_overhead=1.2, world_size=4),
+        frozenset({("tp", (0, 1)), ("dp", (0, 2)), ("pp", (0,))}),
+    )
+    other = ProcessFingerprint(
+        Workload(soc="B", cann="8.3", frequency_mhz=(1000, 1650), recording_overhead=1.1, kineto=True),
+        frozenset({("tp", (2, 3)), ("dp", (0, 2)), ("tp", (4, 5, 6))}),
+    )
+    assert shared_workload([one, other]) == Workload(
+        soc="A",
+        cann="8.3",
+        world_size=4,
+        groups=(
+            GroupSize(kind="dp", groups=1, ranks=2),
+            GroupSize(kind="tp", groups=2, ranks=2),
+            GroupSize(kind="tp", groups=1, ranks=3),
+        ),
+        frequency_mhz=(1000, 1800),
+        recording_overhead=1.2,
+        kineto=True,
+    )
+    assert shared_workload([]) == Workload()
