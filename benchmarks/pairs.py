@@ -33,7 +33,7 @@ from npuperf.compare.compare import compare_results
 from npuperf.documents.analysis import Result
 from npuperf.documents.comparison import Comparison, WaterfallPart
 from npuperf.gates.grammar import parse_gate
-from npuperf.gates.judge import judge_gate
+from npuperf.gates.judging import judge_gate
 
 STEPS = 8
 ALIKE = 0.6
