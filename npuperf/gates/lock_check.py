@@ -12,6 +12,7 @@ from npuperf.documents.analysis import Result
 from npuperf.documents.digest import CountKind, Digest
 from npuperf.documents.gates import Gate, Status
 from npuperf.files import shown
+from npuperf.gates.kinds import RECORDED_BY, THINGS
 from npuperf.gates.lock_file import SETUP, Counts, Values, counted, differs, incomparable, lost_rows, setup_of
 from npuperf.gates.lock_text import Locked, LockedCount, Spans, read_lock, spelled_spans
 from npuperf.messages import Message, Parameter, chain, say, say_n, series
@@ -21,30 +22,6 @@ _NAMED: Final = 20
 _NEVER: Final = ((0, 0),)
 #: So many values of one count are shown.
 _LISTED: Final = 4
-
-_THINGS: Final[dict[CountKind, Message]] = {
-    "launch": say("launches"),
-    "sync": say("waits of the host for the device"),
-    "copy": say("copies"),
-    "aicpu": say("AI CPU operators"),
-    "compile": say("compilations"),
-    "collective": say("collectives"),
-    "graph_replay": say("graph replays"),
-    "allocation": say("calls of the allocator"),
-    "host_operator": say("operators of the host"),
-}
-#: What records each kind.
-_RECORDED_BY: Final[dict[CountKind, Message]] = {
-    "launch": say("npuperf profile records them on an NPU"),
-    "sync": say("npuperf profile records them with --activities cpu,npu"),
-    "copy": say("npuperf profile records them with --activities cpu,npu"),
-    "aicpu": say("npuperf profile records them with --level 1"),
-    "compile": say("npuperf profile records them with --activities cpu,npu"),
-    "collective": say("npuperf profile records them with --level 1"),
-    "graph_replay": say("npuperf profile records them with --activities cpu,npu"),
-    "allocation": say("npuperf profile records them with --activities cpu,npu"),
-    "host_operator": say("they are counted where there are no device tasks, and here are some"),
-}
 
 
 class _Change(Struct, frozen=True):
@@ -159,18 +136,18 @@ def _other_setup(locked: Locked, now: dict[str, str]) -> Message | None:
 
 
 def _not_locked(locked: Locked, found: Counts) -> Message | None:
-    kinds = [_THINGS[kind] for kind in found if kind not in locked.counts and found[kind]]
+    kinds = [THINGS[kind] for kind in found if kind not in locked.counts and found[kind]]
     return say("not locked: {kinds}", kinds=series(kinds)) if kinds else None
 
 
 def _untold(name: str, path: Path, kind: CountKind) -> Gate:
     reason = say("{things} are locked, and not told by this run: {how}; --lock {path} --force locks without them",
-                 things=_THINGS[kind], how=_RECORDED_BY[kind], path=shown(path))  # fmt: skip
+                 things=THINGS[kind], how=RECORDED_BY[kind], path=shown(path))  # fmt: skip
     return Gate(expr=f"{name}: {kind}", status="cannot_tell", value=None, limit=None, reason=reason)
 
 
 def _gate(name: str, change: _Change, *, per_step: bool) -> Gate:
-    things = _THINGS[change.kind]
+    things = THINGS[change.kind]
     told = []
     if change.counts:
         old, new = _shown(change.old.count), _shown(change.new.count)
@@ -191,6 +168,7 @@ def _gate(name: str, change: _Change, *, per_step: bool) -> Gate:
         status="fail",
         value=float(now),
         limit=float(before),
+        unit="count" if change.counts else "bytes",
         reason=reason,
     )
 

@@ -16,6 +16,7 @@ from npuperf.documents.digest import CountKind, Digest
 from npuperf.errors import InputError, UsageError
 from npuperf.escape import without_halves
 from npuperf.files import shown, write_atomically
+from npuperf.gates.kinds import SHAPES_BY
 from npuperf.gates.lock_text import (
     MOST_BYTES,
     Locked,
@@ -177,7 +178,8 @@ def incomparable(locked: Locked, digest: Digest | None) -> Message | None:
     """Say why a run cannot be held against a lock, if so."""
     if not any(locked.counts.values()):
         return say("the lock has nothing in it")
-    if digest is None or not any(counted(digest).values()):
+    found = {} if digest is None else counted(digest)
+    if digest is None or not any(found.values()):
         return say("nothing was counted in this run; record it with npuperf profile")
     if digest.devices != locked.devices:
         return say("devices: {new}, locked: {old}; choose the same ranks, or lock this run anew",
@@ -189,4 +191,18 @@ def incomparable(locked: Locked, digest: Digest | None) -> Message | None:
     if digest.keyed_by != locked.keyed_by:
         return say("the lock tells operators apart by {old}, and this run by {new}; lock it anew",
                    old=locked.keyed_by, new=digest.keyed_by)  # fmt: skip
+    return _without_shapes(locked, found)
+
+
+def _without_shapes(locked: Locked, found: Counts) -> Message | None:
+    """Say that one side alone tells operators apart by their shapes, if so: everything would have changed."""
+    for kind, how in SHAPES_BY.items():
+        before, now = locked.counts.get(kind), found.get(kind)
+        if not before or not now:
+            continue
+        had, has = ((any("[" in key for key in side)) for side in (before, now))
+        if had and not has:
+            return say("the lock has the shapes of operators, and this run has not: {how}", how=how)
+        if has and not had:
+            return say("the lock has no shapes of operators, and this run has: record it as then, or lock it anew")
     return None

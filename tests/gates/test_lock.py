@@ -206,6 +206,7 @@ def test_nothing_in_the_lock_or_in_the_run_never_passes(tmp_path: Path) -> None:
     [
         (run_of(MATMUL, devices=2), "devices: 2, locked: 1"),
         (run_of(launch("Add", 1), steps=[]), "no whole step"),
+        (run_of(launch("MatMulV2", 47, 47), launch("Add", 2, 3)), "has the shapes of operators, and this run has not"),
         (run_of(MATMUL, keyed_by="type"), "by shapes, and this run by type"),
     ],
 )
@@ -213,6 +214,12 @@ def test_what_cannot_be_compared_is_not_judged(tmp_path: Path, other: Result, wh
     (gate,) = check_lock(other, locked(tmp_path))
     assert gate.status == "cannot_tell"
     assert why in text(gate.reason)
+
+
+def test_a_lock_without_shapes_says_nothing_about_them(tmp_path: Path) -> None:
+    (gate,) = check_lock(RUN, locked(tmp_path, run_of(launch("MatMulV2", 47, 47))))
+    assert gate.status == "cannot_tell"
+    assert "the lock has no shapes" in text(gate.reason)
 
 
 def test_rows_that_were_lost_cast_doubt_on_a_pass(tmp_path: Path) -> None:
