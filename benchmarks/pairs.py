@@ -1,6 +1,6 @@
 """Pairs of recordings of one program, of which the second has one planted change: is it found, and named first?
 
-    python benchmarks/pairs.py [--pairs N] [--noise N] [--first SEED] [--kind NAME]
+    python benchmarks/pairs.py [--pairs N] [--noise N] [--first SEED] [--kind NAME] [--update-docs]
 
 Both sides are simulated (planted.py, on several ranks cluster_world.py), written as profiles of eight steps, analyzed
 and compared. Every seed is a pair; its kind of change follows from it, so does whether steps are autocorrelated. Of
@@ -23,6 +23,7 @@ from time import perf_counter
 
 import cluster_files
 from cluster_job import Fault, Job
+from figures import filled
 from planted import MAIN, Action, Op, Scenario, Sync, write
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -35,6 +36,7 @@ from npuperf.documents.comparison import Comparison, WaterfallPart
 from npuperf.gates.grammar import parse_gate
 from npuperf.gates.judging import judge_gate
 
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "accuracy.md"
 STEPS = 8
 ALIKE = 0.6
 #: Of a step's length, common to all its operators: what one step differs from others by.
@@ -397,6 +399,7 @@ def main() -> int:
     parser.add_argument("--noise", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, metavar="SEED")
     parser.add_argument("--kind", choices=KINDS)
+    parser.add_argument("--update-docs", action="store_true", help="write the table of docs/accuracy.md")
     options = parser.parse_args()
     seeds = range(options.first, options.first + options.pairs)
     pairs = [KINDS[options.kind](seed) if options.kind else pair(seed) for seed in seeds]
@@ -408,7 +411,10 @@ def main() -> int:
             asked.append(ask(each, Path(folder)))
         for name, said in asked[-1].wrong.items():
             print(f"seed {each.seed}, {each.kind}: {name}: {said}")
-    print(table(asked))
+    found = table(asked)
+    print(found)
+    if options.update_docs:
+        PAGE.write_text(filled(PAGE.read_text("utf-8"), "planted-pairs", found), "utf-8")
     noises = [each.comparison.interval_ns for each in asked if each.pair.kind == "noise"]
     alarms = sum(interval is None or not interval[0] <= 0 <= interval[1] for interval in noises)
     took = (perf_counter() - began) / len(asked)
