@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+from pathlib import Path
 
 import pytest
 from comparisons import DELTA, FAILED, GATES, NEW_STEP, OLD_STEP, PARTS, SAME, UNTOLD, WATERFALL, WORSE, part
@@ -64,6 +65,12 @@ def test_the_verdict_comes_first() -> None:
     assert lines[4] == "difference   +440.00 to +710.00 us with 99 % confidence; exact rank interval; 10 and 12 steps"
     assert lines[5].startswith("set-up       AI Core frequency: 1800 MHz → 1650 MHz; kernels take longer")
     assert screen(UNTOLD)[1].startswith("CANNOT TELL  two steps of the baseline decide nothing: record ten with")
+
+
+def test_the_page_shows_the_real_screen() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "comparison.md").read_text("utf-8")
+    (shown,) = re.findall(r"```text\n(.*?)```", page, re.DOTALL)
+    assert render(held(WORSE, GATES), "text", View(width=80)).startswith(shown)
 
 
 def test_nothing_that_changed_is_said_to_be_so() -> None:
