@@ -10,12 +10,11 @@ import numpy as np
 
 from npuperf.analyze.device_digest import group_kind, places_of
 from npuperf.cluster.judge import JobStudy
-from npuperf.cluster.match import JobGroup
 from npuperf.cluster.summary import RankSummary
-from npuperf.cluster.waits import ExposedSplit, kind_name, split_exposed
+from npuperf.cluster.waits import ExposedSplit, split_exposed
 from npuperf.documents.digest import Part, PartSum
 from npuperf.model.intervals import Intervals
-from npuperf.model.labels import Mask
+from npuperf.model.labels import Labels, Mask
 
 _PARTS: Final[tuple[Part, ...]] = ("transfer", "wait", "comm_unknown")
 
@@ -27,10 +26,9 @@ def exposed_parts(study: JobStudy, place: int, exposed: Sequence[int], windows: 
     operation covers is unknown and of no group, and so are windows in which operations tell more than tasks do.
     """
     mine = slice(*study.matched.first[place : place + 2].tolist())
-    names = [_name(group) for group in study.matched.groups]
-    kinds = [*dict.fromkeys(names)]
-    kind = np.array([*map(kinds.index, names), -1], np.int64)[study.matched.group[mine]]
-    splits = [_split(study, place, kind == code, windows) for code in range(len(kinds))]
+    keys = _keys(study, mine)
+    kinds = [(None, ~keys.known()), *((name, keys.codes == code) for code, name in enumerate(keys.names))]
+    splits = [_split(study, place, those, windows) for _, those in kinds]
     told = sum((split.transfer + split.wait for split in splits), np.zeros(len(windows), np.int64))
     usable = told <= np.array(exposed, np.int64)
     rest = sum(exposed) - int(told[usable].sum())
@@ -39,16 +37,20 @@ def exposed_parts(study: JobStudy, place: int, exposed: Sequence[int], windows: 
         unknown = [0] * len(splits)
     begun, known = _begun(study.ranks[place], windows), study.waits.known[mine]
     found = [PartSum(part="comm_unknown", key=None, ns=rest - sum(unknown), count=0)]
-    for code, (split, untold) in enumerate(zip(splits, unknown, strict=True)):
+    for (key, those), split, untold in zip(kinds, splits, unknown, strict=True):
         times = int(split.transfer[usable].sum()), int(split.wait[usable].sum()), untold
-        counts = (int(np.count_nonzero(begun & (kind == code) & chosen)) for chosen in (known, begun, ~known))
+        counts = (int(np.count_nonzero(begun & those & chosen)) for chosen in (known, begun, ~known))
         rows = zip(_PARTS, times, counts, strict=True)
-        found += [PartSum(part=part, key=kinds[code], ns=ns, count=count) for part, ns, count in rows]
+        found += [PartSum(part=part, key=key, ns=ns, count=count) for part, ns, count in rows]
     return tuple(part for part in found if part.ns or part.count)
 
 
-def _name(group: JobGroup) -> str:
-    return group_kind(group.kind, group.ranks) or kind_name(group.kind, group.id)
+def _keys(study: JobStudy, mine: slice) -> Labels:
+    """Return of what kind the group of each operation is; else its size, where files tell it, or the collective."""
+    matched = study.matched
+    names = [group_kind(group.kind, () if group.inferred else group.ranks) for group in matched.groups]
+    types = Labels(matched.type[mine].astype(np.int32), matched.types)
+    return Labels.of(names).take(np.append(np.arange(len(names)), -1)[matched.group[mine]]).fill(types).compact()
 
 
 def _split(study: JobStudy, place: int, mine: Mask, windows: Intervals) -> ExposedSplit:
