@@ -14,7 +14,7 @@ from npuperf.documents.comparison import (
 )
 from npuperf.documents.digest import Part
 from npuperf.documents.gates import Gate
-from npuperf.messages import ns_change, say, share_change
+from npuperf.messages import ns_change, say, share
 
 OLD_STEP = 12_310_456
 
@@ -37,13 +37,13 @@ def part(of: Part, key: str | None, old: int, new: int, calls: tuple[float, floa
 
 
 WATERFALL = (
-    part("compute", "MatMulV2 [1024,1024] [1024,4096] DT_FLOAT16", 5_120_007, 5_500_419, (48, 48), where="model.py:41"),
+    part("compute", "MatMulV2 [1024,1024;1024,4096] FLOAT16", 5_120_007, 5_500_419, (48, 48), where="model.py:41"),
     part("host_wait", "sync: aten::item", 0, 140_001, (0, 1), change="added", where="train.py:77 step"),
     part("transfer", "dp", 1_200_000, 1_305_000, (4, 4)),
-    part("compute", "Add [1024] DT_FLOAT16", 95_555, 0, (24, 0), change="removed"),
+    part("compute", "Add [1024] FLOAT16", 95_555, 0, (24, 0), change="removed"),
     part(
         "compute",
-        "AddLayerNorm [1024,1024] DT_FLOAT16",
+        "AddLayerNorm [1024,1024] FLOAT16",
         210_000,
         290_123,
         (36, 12),
@@ -66,7 +66,7 @@ WORSE = Comparison(
     verdict="worse",
     reason=say(
         "the step is {part} longer ({change})",
-        part=share_change(DELTA / OLD_STEP),
+        part=share(DELTA / OLD_STEP),
         change=ns_change(DELTA),
     ),
     old_step_ns=OLD_STEP,

@@ -14,7 +14,7 @@ from npuperf.documents.base import Model, encoded
 from npuperf.documents.document import Document
 from npuperf.documents.schema import holds, is_message, parts_of
 from npuperf.escape import for_json
-from npuperf.messages import Message, plain, text
+from npuperf.messages import NOTHING, Message, plain, text
 from npuperf.render import View
 
 #: What to do with a field: as it is, a message or several, or parts that hold messages.
@@ -63,7 +63,9 @@ def _object(part: Model) -> Any:
         elif way == "parts":
             made[name] = _object(value) if isinstance(value, Model) else [_object(item) for item in value]
         elif isinstance(value, Message):
-            made[name], said[name] = text(value), plain(value)
+            made[name] = text(value)
+            if value != NOTHING:
+                said[name] = plain(value)
         else:
             made[name], said[name] = [text(item) for item in value], [plain(item) for item in value]
     return {**made, "messages": said} if said else made

@@ -107,7 +107,7 @@ def held_against(gate: Gate) -> Message:
     apart = say("it differs by {interval}", interval=_apart(gate)) if gate.interval is not None else None
     runs = None
     if gate.runs:
-        runs = say("it held in {failed} of the last {runs} runs", failed=sum(gate.runs), runs=len(gate.runs))
+        runs = say("the condition held in {failed} of the last {runs} runs", failed=sum(gate.runs), runs=len(gate.runs))
     return chain(found, apart, gate.reason, runs)
 
 

@@ -59,7 +59,7 @@ def waterfall(lines: list[str]) -> list[list[int]]:
 def test_the_verdict_comes_first() -> None:
     lines = screen(WORSE)
     assert lines[0] == "npuperf 0.1.0  runs/tuesday against runs/monday"
-    assert lines[1] == "WORSE  the step is +5.1 % longer (+627.98 us)"
+    assert lines[1] == "WORSE  the step is 5.1 % longer (+627.98 us)"
     assert lines[2] == "mean step    12.31 ms → 12.94 ms (+627.98 us, +5.1 %)"
     assert lines[3] == "median step  12.30 ms → 12.87 ms (+570.00 us, +4.6 %)"
     assert lines[4] == "difference   +440.00 to +710.00 us with 99 % confidence; exact rank interval; 10 and 12 steps"
@@ -138,8 +138,8 @@ def test_the_largest_parts_are_named_and_the_others_are_one_row() -> None:
     names = [line.split("  ")[1].strip() for line in lines if NUMBER.search(line)]
     assert names[:3] == ["compute", "host wait", "transfer"] and names[-2:] == ["the rest", "mean step"]
     said = "\n".join(lines)
-    assert "14 more parts" in said and "new: aten::item (waiting for" in said and "gone: Add [1024] DT_FLOAT16" in said
-    assert "AddLayerNorm [1024,1024] DT_FLOAT16 instead of Add [1024,1024], LayerNorm [1024,1024] (inferred)" in (
+    assert "14 more parts" in said and "new: aten::item (waiting for" in said and "gone: Add [1024] FLOAT16" in said
+    assert "AddLayerNorm [1024,1024] FLOAT16 instead of Add [1024,1024], LayerNorm [1024,1024] (inferred)" in (
         "\n".join(screen(WORSE, 240))
     )
     assert "MatMulV2 with other shapes (inferred)" in "\n".join(screen(OTHER_SHAPES, 140))
@@ -221,10 +221,10 @@ def test_a_failed_gate_says_what_explains_it() -> None:
     (at,) = [i for i, line in enumerate(lines) if line.startswith("gate FAIL")]
     assert lines[at] == (
         "gate FAIL  step_time>+5%,200us for 2 of 3: 12.94 ms, baseline 12.31 ms, limit 12.93 ms; "
-        "it differs by +440.00 to +710.00 us; it held in 2 of the last 3 runs"
+        "it differs by +440.00 to +710.00 us; the condition held in 2 of the last 3 runs"
     )
     assert lines[at + 1] == (
-        "  explained by compute MatMulV2 [1024,1024] [1024,4096] DT_FLOAT16 +380.41 us; "
+        "  explained by compute MatMulV2 [1024,1024;1024,4096] FLOAT16 +380.41 us; "
         "host wait new: aten::item (waiting for the device) +140.00 us; transfer dp +105.00 us"
     )
 

@@ -45,7 +45,7 @@ def test_a_case_for_the_comparison_and_each_gate() -> None:
     }
     said = found["step_time>+5%,200us for 2 of 3"][1]
     assert "12.94 ms, baseline 12.31 ms, limit 12.93 ms; it differs by +440.00 to +710.00 us" in said
-    assert "it held in 2 of the last 3 runs" in said
+    assert "the condition held in 2 of the last 3 runs" in said
     assert said.count("+380.41 us") == said.count("+140.00 us") == said.count("+105.00 us") == 1
     assert found["comparison with runs/monday"][1].startswith("WORSE: the step is")
     assert "gate WARN" in found["warn: count.launches>+0"][1]
