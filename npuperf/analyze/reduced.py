@@ -12,11 +12,11 @@ from npuperf.documents.cluster import Cluster
 from npuperf.messages import NOTHING
 
 #: Steps are what gates are held against, so they stay: of so many devices, and of the worst in any respect.
-_DEVICES_WITH_STEPS: Final = 64
+_DEVICES_WITH_STEPS: Final = 32
 _STEPS: Final = 200
 #: What the usual step consists of is much alike on all devices.
 _DEVICES_WITH_TYPICAL_STEP: Final = 4
-_FINDINGS: Final = 300
+_FINDINGS: Final = 200
 _LINKS: Final = 200
 _ROOTS: Final = 50
 #: Of files, warnings and the like.
@@ -86,9 +86,10 @@ def _device(device: Device, *, steps: bool, typical: bool) -> Device:
         verdict=_bound(device.verdict),
         steps=[_step(step) for step in device.steps[:_STEPS]] if steps else [],
         streams=[],
-        cores=_cores(device.cores),
+        cores=_cores(device.cores, why=steps),
         vendor=[],
         phases=[],
+        communication=device.communication if steps else None,
         blame=[],
         dependencies=[],
         typical_step=device.typical_step if typical else None,
@@ -109,8 +110,9 @@ def _step(step: Step) -> Step:
     return structs.replace(step, verdict=_bound(step.verdict))
 
 
-def _cores(use: CoreUse) -> CoreUse:
-    return structs.replace(use, by_type=[], most_idle=[], over_time=None)
+def _cores(use: CoreUse, *, why: bool) -> CoreUse:
+    """Return how many cores kernels use together; ``why`` that is not known is much alike on all devices."""
+    return structs.replace(use, by_type=[], most_idle=[], over_time=None, reason=use.reason if why else None)
 
 
 def _findings(findings: Sequence[Finding]) -> list[Finding]:
@@ -133,7 +135,7 @@ def _finding(finding: Finding) -> Finding:
 def _cluster(cluster: Cluster) -> Cluster:
     return structs.replace(
         cluster,
-        ranks=[structs.replace(rank, clock=None) for rank in cluster.ranks],
+        ranks=[structs.replace(rank, clock=None, source="") for rank in cluster.ranks],
         collectives=[],
         links=cluster.links[:_LINKS],
         roots=[structs.replace(root, evidence={}, next=None) for root in cluster.roots[:_ROOTS]],

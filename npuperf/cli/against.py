@@ -11,7 +11,8 @@ from msgspec import structs
 
 from npuperf.analyze.held_against import conditions_of, held_against
 from npuperf.cli.progress import tell
-from npuperf.errors import InputError, UsageError
+from npuperf.errors import ExitCode, InputError, UsageError, with_hint
+from npuperf.escape import for_shell
 from npuperf.files import open_input, shown, write_atomically
 from npuperf.messages import say
 
@@ -115,10 +116,11 @@ class Against:
     def _save(self, store: BaselineStore, name: str, result: Result) -> None:
         """Keep a result as a baseline, unless a gate says that it should not be one."""
         if result.exit_code:
-            hint = say("to accept it, save it without gates and locks")
-            what = say("not kept as baseline {name}: a gate failed, or cannot be judged; next: {hint}",
-                       name=name, hint=hint)  # fmt: skip
-            tell(what)
+            failed = result.exit_code == ExitCode.GATE_FAILED
+            why = say("a gate failed") if failed else say("a gate cannot be judged")
+            hint = say("to accept it all the same: npuperf analyze {path} --save-baseline {name}, without gates",
+                       path=for_shell(str(self.request.path)), name=for_shell(name))  # fmt: skip
+            tell(with_hint(say("not kept as baseline {name}: {why}", name=name, why=why), hint))
             return
         from npuperf.analyze.reduced import reduced
         from npuperf.render import render

@@ -12,7 +12,7 @@ from npuperf import __version__
 from npuperf.documents.base import SCHEMA_VERSION
 from npuperf.documents.document import Document
 from npuperf.errors import InputError
-from npuperf.messages import Message, said, say
+from npuperf.messages import NOTHING, Message, said, say
 from npuperf.notes import read_note
 
 D = TypeVar("D", bound=Document)
@@ -85,4 +85,4 @@ def _decoded(kind: type, value: Any) -> Any:
         return value
     if not isinstance(value, str):
         raise ValueError("a sentence is a text")
-    return say("{text}", text=value)
+    return say("{text}", text=value) if value else NOTHING

@@ -86,10 +86,7 @@ def test_what_had_the_name_is_replaced_and_told(tmp_path: Path) -> None:
 def test_places_that_cannot_be_written_to_are_told_before(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "main.json").mkdir()
-    for store, why in (
-        (BaselineStore(tmp_path / "file" / "kept"), "not a folder"),
-        (BaselineStore(tmp_path), "folder"),
-    ):
+    for folder, why in ((tmp_path / "file" / "kept", "not a folder"), (tmp_path, "a folder")):
         with pytest.raises((UsageError, InputError), match=why):
             BaselineStore(folder).check("main")
 
