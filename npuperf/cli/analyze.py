@@ -318,7 +318,12 @@ def _analyzed(
 
 
 def _keep(request: "AnalyzeRequest", result: "Result") -> None:
-    """Keep the document in the run directory that was analyzed, if it is one and is told of as a whole."""
+    """Keep the document in the run directory that was analyzed, if it is one and is told of as a whole.
+
+    A comparison is not kept: it is about two runs.
+    """
+    from msgspec import structs
+
     from npuperf.cli.progress import tell
     from npuperf.files import MANIFEST, is_file, write_atomically
     from npuperf.folders import refuse_ways_out
@@ -328,7 +333,9 @@ def _keep(request: "AnalyzeRequest", result: "Result") -> None:
         return
     try:
         refuse_ways_out(request.path, "analysis")
-        write_atomically(request.path / "analysis" / "result.json", render(result, "json"))
+        write_atomically(
+            request.path / "analysis" / "result.json", render(structs.replace(result, comparison=None), "json")
+        )
     except InputError as error:  # somebody else's run
         tell(say("the result is not kept in the run directory: {why}", why=error.what))
 
