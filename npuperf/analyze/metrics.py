@@ -31,20 +31,6 @@ _COUNTED: Final[dict[str, CountKind]] = {
     "allocations": "allocation",
     "host_operators": "host_operator",
 }
-_OF_LEVEL: Final = say("npuperf profile --level 1 records them")
-_OF_CALLS: Final = say("npuperf profile --activities cpu,npu records them")
-#: What records each kind.
-_RECORDED_BY: Final[dict[CountKind, Message]] = {
-    "launch": say("only a recording of a device has them"),
-    "sync": _OF_CALLS,
-    "copy": _OF_CALLS,
-    "aicpu": _OF_LEVEL,
-    "compile": _OF_CALLS,
-    "collective": _OF_LEVEL,
-    "graph_replay": _OF_CALLS,
-    "allocation": _OF_CALLS,
-    "host_operator": say("they are counted only where no device was recorded"),
-}
 
 
 def register_all() -> None:
@@ -231,7 +217,9 @@ def _uncounted(digest: Digest | None, kind: CountKind) -> Message | None:
         return _NO_DIGEST
     if kind not in digest.uncounted:
         return None
-    return say("this recording does not tell them: {how}", how=_RECORDED_BY[kind])
+    from npuperf.gates.kinds import RECORDED_BY  # most recordings tell what is asked
+
+    return say("this recording does not tell them: {how}", how=RECORDED_BY[kind])
 
 
 def _lost(result: Result) -> Message | None:
