@@ -13,7 +13,6 @@ from msgspec import structs
 from npuperf import __version__
 from npuperf.advise import load_thresholds, sort_findings
 from npuperf.analyze.examine import Earlier, Examined, examine
-from npuperf.analyze.fingerprint import ProcessFingerprint, shared_workload, workload_of, workload_of_host
 from npuperf.analyze.held_against import conditions_of, held_against
 from npuperf.analyze.lacks import name_places
 from npuperf.analyze.losses import with_losses
@@ -22,6 +21,7 @@ from npuperf.analyze.overall import overall_verdict
 from npuperf.analyze.recorded_pace import with_costliest
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.analyze.side_by_side import Across, look_across, own_findings
+from npuperf.analyze.what_ran import ProcessFingerprint, shared_workload, workload_of, workload_of_host
 from npuperf.cluster.job_grammar import check, names_ranks
 from npuperf.documents.analysis import Input, InputKind, Result
 from npuperf.documents.base import Tool

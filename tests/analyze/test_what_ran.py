@@ -8,7 +8,7 @@ from typing import Any
 
 from build import K, analyze_path, ascend_pt
 
-from npuperf.analyze.fingerprint import ProcessFingerprint, shared_workload
+from npuperf.analyze.what_ran import ProcessFingerprint, shared_workload
 from npuperf.documents.workload import GroupSize, Workload
 
 MANIFEST: dict[str, Any] = {
