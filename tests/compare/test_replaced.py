@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from digests import Parts, digest_of
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npuperf.compare.mean_step import sum_runs
@@ -12,6 +12,8 @@ from npuperf.compare.waterfall import Fallen, parts_of, side_by_side
 from npuperf.documents.comparison import WaterfallPart
 
 STEPS = 2
+#: On a busy machine an example may take long.
+UNHURRIED = settings(deadline=None)
 
 
 def fall(old: dict[str, tuple[int, int]], new: dict[str, tuple[int, int]], **ops: str) -> tuple[WaterfallPart, ...]:
@@ -105,6 +107,7 @@ OPERATORS = st.dictionaries(
 )
 
 
+@UNHURRIED
 @given(OPERATORS, OPERATORS)
 def test_it_still_adds_up_and_is_negated_with_the_sides_exchanged(
     old: dict[str, tuple[int, int]], new: dict[str, tuple[int, int]]
