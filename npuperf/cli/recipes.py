@@ -2,7 +2,7 @@
 
 A recipe has any of these keys: ``description``; ``profile``, ``analyze`` and ``tune`` (options of the command, as
 they are typed, without the dashes); ``output`` (format, full, top, table: for analyze and tune); ``rules`` (those to
-ask) and ``thresholds`` (numbers that judge) for analyze.
+ask), ``thresholds`` (numbers that judge) and ``gates`` (conditions, as ``--fail-on`` takes them) for analyze.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from npuperf.errors import UsageError
 from npuperf.messages import Message, chain, say, say_n, series
 
 _SECTIONS: Final = ("profile", "analyze", "tune")
-_KEYS: Final = ("description", *_SECTIONS, "output", "rules", "thresholds")
+_KEYS: Final = ("description", *_SECTIONS, "output", "rules", "thresholds", "gates")
 _OUTPUT: Final = ("format", "full", "top", "table")
 #: Options that say what a run is about, not how: they do not belong into a recipe.
 _NOT_HERE: Final = (
@@ -92,6 +92,8 @@ def _apply(ctx: typer.Context, name: str | None) -> str | None:
     section = str(ctx.command.name)
     wanted = {**(recipe.get("output") or {} if section != "profile" else {}), **(recipe.get(section) or {})}
     options = _options_of(ctx, section)
+    if "gates" in recipe and section == "analyze":
+        wanted["gates"] = [*_several(wanted.get("gates")), str(path)]
     # An output option that this command does not have is for the others.
     known = {key: value for key, value in wanted.items() if key in options}
     where = _within(say("{path}", path=str(path)), section)
@@ -136,6 +138,8 @@ def _check(ctx: typer.Context, path: Path, recipe: Mapping[str, Any]) -> None:
     for section in _SECTIONS:
         _known(_within(where, section), _mapping(where, recipe, section), _options_of(ctx, section))
     _known(_within(where, "output"), _mapping(where, recipe, "output"), _OUTPUT)
+    if "gates" in recipe:
+        _check_gates(path, recipe)
     if not (recipe.keys() & {"rules", "thresholds"}):
         return
     from npuperf.advise import load_thresholds, rule_names
@@ -150,6 +154,24 @@ def _check(ctx: typer.Context, path: Path, recipe: Mapping[str, Any]) -> None:
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _MOST:
             what = say("{where}: thresholds: {key}: {value} is not a number", where=where, key=key, value=repr(value))
             raise UsageError(what)
+
+
+def _check_gates(path: Path, recipe: Mapping[str, Any]) -> None:
+    from npuperf.analyze.metrics import register_all
+    from npuperf.documents.analysis import Result
+    from npuperf.gates.grammar import parse_gate
+    from npuperf.gates.presets import gates_in
+
+    register_all()
+    for gate in gates_in(path, recipe.get("gates")):
+        parse_gate(gate, Result)
+
+
+def _several(value: Any) -> list[Any]:
+    """Return what a recipe has of an option that can be given several times."""
+    if value is None:
+        return []
+    return value if isinstance(value, list) else [value]
 
 
 def _within(where: Message, section: str) -> Message:

@@ -318,12 +318,12 @@ def _check(text: str, condition: Condition) -> None:
         _refuse(text, say("two measurements are hardly ever equal"), say("use >, >=, < or <="))
     if condition.relative and condition.aggregate == "each" and not metric.exact:
         _refuse(text, say("a single step says nothing against a baseline"), say("median, p95, max or mean do"))
+    if condition.floor and sign in ("=", "!="):
+        _refuse(text, say("equal or not, there is no floor"), say("+5%,200us goes with >, -5%,200us with <"))
     if condition.floor and condition.upward != (copysign(1, condition.limit) > 0):
         _refuse(
             text, say("the floor lies on the other side of the limit"), say("+5%,200us goes with >, -5%,200us with <")
         )
-    if condition.floor and sign in ("=", "!="):
-        _refuse(text, say("equal or not, there is no floor"), say("+5%,200us goes with >, -5%,200us with <"))
     if condition.of is not None and not 1 <= condition.times <= condition.of <= MOST_RUNS:
         _refuse(text, say("{times} of {runs} runs cannot be", times=condition.times, runs=condition.of),
                 say("K of N: 1 to N of at most {most}", most=MOST_RUNS))  # fmt: skip

@@ -141,7 +141,22 @@ def _held(condition: Condition, found: Measured, value: float, limit: float) -> 
     if found.at_least and not _certain(condition.sign, failed, value > limit):
         reason = found.reason or say("the result is incomplete: at least {value}", value=number(value))
         return _gate(condition, "cannot_tell", None, limit, reason)
-    return _gate(condition, "fail" if failed else "pass", value, limit, found.reason)
+    told = [why for why in (found.reason, None if failed else _single_steps(condition, found, limit)) if why]
+    why = chain(*told) if told else None
+    return _gate(condition, "fail" if failed else "pass", value, limit, why)
+
+
+def _single_steps(condition: Condition, found: Measured, limit: float) -> Message | None:
+    """Say of a count whose median passes that it would not in every step."""
+    if not condition.metric.exact or condition.aggregate is not None:
+        return None
+    steps = [value for one in found.series for value in one]
+    beyond = sum(_HOLDS[condition.sign](value, limit) for value in steps)
+    if not beyond:
+        return None
+    return say_n("the median passes, {failed} of {n} step would not: each({metric}) judges them all",
+                 "the median passes, {failed} of {n} steps would not: each({metric}) judges them all",
+                 len(steps), failed=beyond, metric=condition.metric.name)  # fmt: skip
 
 
 def _certain(sign: Sign, failed: bool, beyond: bool) -> bool:
@@ -243,13 +258,25 @@ def _exactly(
     condition: Condition, found: Measured, before: Sequence[Measured], value: float, base: float, allowed: _Allowed
 ) -> Gate:
     """Judge counts, which have no noise; where either side may have more, only what that cannot change."""
-    gate = _held(condition, found, value, base + allowed.beyond)
-    sure = condition.sign not in ("=", "!=") and (gate.status == "fail") != condition.upward
-    doubt = next((one for one in before if one.at_least), None)
-    if doubt is None or gate.status == "cannot_tell" or sure:
+    limit = base + allowed.beyond
+    failed = _HOLDS[condition.sign](value, limit)
+    reason = None if failed else _single_steps(condition, found, limit)
+    return _doubted(condition, _gate(condition, "fail" if failed else "pass", value, None, reason), found, before)
+
+
+def _doubted(condition: Condition, gate: Gate, found: Measured, before: Sequence[Measured]) -> Gate:
+    """Return the gate, or that it cannot be judged where more on either side could change it."""
+    if gate.status == "cannot_tell":
         return gate
-    reason = say("baseline: {why}", why=doubt.reason or say("there may be more"))
-    return _gate(condition, "cannot_tell", None, base, reason)
+    more_is_worse = (gate.status == "fail") == condition.upward
+    either = condition.sign in ("=", "!=")
+    old = next((one for one in before if one.at_least), None)
+    if found.at_least and (either or not more_is_worse):
+        return _gate(condition, "cannot_tell", gate.value, None, found.reason or say("there may be more"))
+    if old is not None and (either or more_is_worse):
+        reason = say("baseline: {why}", why=old.reason or say("there may be more"))
+        return _gate(condition, "cannot_tell", gate.value, None, reason)
+    return gate
 
 
 def _noisy(condition: Condition, found: Measured, before: Sequence[Measured], apart: float, allowed: _Allowed) -> Gate:
@@ -259,9 +286,6 @@ def _noisy(condition: Condition, found: Measured, before: Sequence[Measured], ap
     from npuperf.compare.noise import judge_shift
 
     sides = [_worst(condition.metric, one) for one in (*before, found)]
-    doubt = next((one for one in (*before, found) if one.at_least), None)
-    if doubt is not None:
-        return _gate(condition, "cannot_tell", None, None, doubt.reason or say("there may be more"))
     if not all(sides):
         reason = say("it has no value in each step, so that nothing tells a difference from chance")
         return _gate(condition, "cannot_tell", None, None, reason)
@@ -275,7 +299,7 @@ def _noisy(condition: Condition, found: Measured, before: Sequence[Measured], ap
     status = _beyond_doubt(condition.sign, by, judged.interval, allowed.beyond)
     undecided = chain(say("the steps differ too much to decide it"), judged.needs)
     gate = _gate(condition, status, None, None, undecided if status == "cannot_tell" else None)
-    return replace(gate, interval=judged.interval)
+    return replace(_doubted(condition, gate, found, before), interval=judged.interval)
 
 
 def _beyond_doubt(sign: Sign, by: float, interval: tuple[float, float], limit: float) -> Status:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from npuperf.errors import InputError, UsageError
 from npuperf.files import is_file, shown
@@ -27,7 +27,7 @@ def gates_of(name: str) -> tuple[str, ...]:
         path = Path(name)
         if not is_file(path):
             raise UsageError(say("--gates {name}: no such file", name=shown(path)))
-        return gates_in(path, read_yaml(path))
+        return gates_in(path, read_yaml(path).get(_KEY))
     presets = _presets()
     if name not in presets:
         from difflib import get_close_matches
@@ -39,9 +39,8 @@ def gates_of(name: str) -> tuple[str, ...]:
     return presets[name]
 
 
-def gates_in(path: Path, found: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the gates of what a YAML file says. Raises UsageError where there are none: no gates never pass."""
-    gates = found.get(_KEY)
+def gates_in(path: Path, gates: object) -> tuple[str, ...]:
+    """Return what a YAML file has as its gates. Raises UsageError where these are none: no gates never pass."""
     if not isinstance(gates, list) or not gates:
         hint = say('a list of gates, each as --fail-on takes it: gates: ["host_wait>20%"]')
         raise UsageError(say("{path}: has no {key}", path=shown(path), key=_KEY), hint=hint)
