@@ -9,14 +9,15 @@ from msgspec import structs
 
 from npuperf.documents.analysis import CoreUse, Device, Finding, Input, Partition, Result, Step, Verdict
 from npuperf.documents.cluster import Cluster
-from npuperf.messages import NOTHING
+from npuperf.messages import NOTHING, Message, say_n
 
 #: Steps are what gates are held against, so they stay: of so many devices, and of the worst in any respect.
 _DEVICES_WITH_STEPS: Final = 32
 _STEPS: Final = 200
 #: What the usual step consists of is much alike on all devices.
 _DEVICES_WITH_TYPICAL_STEP: Final = 4
-_FINDINGS: Final = 200
+_PROBLEMS: Final = 1_000
+_UNTOLD: Final = 100
 _LINKS: Final = 200
 _ROOTS: Final = 50
 #: Of files, warnings and the like.
@@ -30,20 +31,31 @@ def reduced(result: Result) -> Result:
         _device(device, steps=at in with_steps, typical=at < _DEVICES_WITH_TYPICAL_STEP)
         for at, device in enumerate(result.devices)
     ]
+    findings, left_out = _findings(result.findings)
     return structs.replace(
         result,
-        input=_input(result.input),
+        input=_input(result.input, left_out),
         verdict=structs.replace(result.verdict, evidence={}),
         devices=devices,
         operators=[],
         kernels=[],
-        findings=_findings(result.findings),
+        findings=findings,
         what_if=[],
         cluster=_cluster(result.cluster) if result.cluster else None,
         comparison=None,
         gates=(),
         host_sums=[],
         suggestions=[],
+    )
+
+
+def left_out_of(answers: int) -> Message:
+    """Say that a baseline has not every answer of every rank's checks."""
+    return say_n(
+        "{n} answer of checks on single ranks was not kept in the baseline, so a finding may be called new that is not",
+        "{n} answers of checks on single ranks were not kept in the baseline, so a finding may be called new that is "
+        "not",
+        answers,
     )
 
 
@@ -70,12 +82,13 @@ def _telling(devices: Sequence[Device]) -> set[int]:
     return {*map(worst, _RESPECTS), *range(_DEVICES_WITH_STEPS - len(_RESPECTS))}
 
 
-def _input(found: Input) -> Input:
+def _input(found: Input, left_out: int) -> Input:
+    told = [left_out_of(left_out)] if left_out else []
     return structs.replace(
         found,
         files=found.files[:_NOTES],
         lost=found.lost[:_NOTES],
-        warnings=found.warnings[:_NOTES],
+        warnings=[*found.warnings[:_NOTES], *told],
         missing=found.missing[:_NOTES],
     )
 
@@ -115,13 +128,20 @@ def _cores(use: CoreUse, *, why: bool) -> CoreUse:
     return structs.replace(use, by_type=[], most_idle=[], over_time=None, reason=use.reason if why else None)
 
 
-def _findings(findings: Sequence[Finding]) -> list[Finding]:
-    """Return the first findings that say something, and one of every check without a problem: it was made."""
+def _findings(findings: Sequence[Finding]) -> tuple[list[Finding], int]:
+    """Return what was found, and how many answers that say something were left out.
+
+    A check without a problem says as much as none, but for one of each: it was made.
+    """
     telling = {(f.rule, f.rank, f.device) for f in findings if f.status != "ok"}
     kept = [finding for finding in findings if (finding.rule, finding.rank, finding.device) in telling]
-    without = {finding.rule: finding for finding in reversed(findings)}
-    made = [finding for rule, finding in without.items() if all(rule != one for one, _, _ in telling)]
-    return [_finding(finding) for finding in (*kept[:_FINDINGS], *made)]
+    problems = [finding for finding in kept if finding.status == "problem"]
+    others = [finding for finding in kept if finding.status != "problem"]
+    left_out = max(len(problems) - _PROBLEMS, 0) + max(len(others) - _UNTOLD, 0)
+    named = {rule for rule, _, _ in telling}
+    made = {finding.rule: finding for finding in reversed(findings) if finding.rule not in named}
+    few = (*problems[:_PROBLEMS], *others[:_UNTOLD], *made.values())
+    return [_finding(finding) for finding in few], left_out
 
 
 def _finding(finding: Finding) -> Finding:

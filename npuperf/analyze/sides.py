@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -10,6 +11,7 @@ from typing import Final
 from msgspec import structs
 
 from npuperf.analyze.baselines import BaselineStore
+from npuperf.analyze.reduced import left_out_of
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.documents.analysis import Result
 from npuperf.documents.digest import Digest
@@ -65,13 +67,16 @@ def read_result(path: Path, called: str) -> Result:
     return structs.replace(result, input=structs.replace(result.input, path=called))
 
 
-def warning_of(request: AnalyzeRequest, sides: tuple[BaselineSide, ...]) -> Message | None:
-    """Say so where only a part of the new profile is asked for, and a side is a result: of all that it is about."""
-    fixed = [side.asked for side in sides if side.result is not None]
-    if not (fixed and request.partial):
-        return None
-    return say("{sides}: compared as it was kept; --step, --rank, --ranks, --group and --device choose from profiles "
-               "only", sides=series(fixed))  # fmt: skip
+def warnings_of(request: AnalyzeRequest, sides: Sequence[BaselineSide]) -> list[Message]:
+    """Say what a comparison with results that were kept cannot know."""
+    kept = [side.result for side in sides if side.result is not None]
+    left_out = left_out_of(0).id
+    told = [warning for result in kept for warning in result.input.warnings if warning.id == left_out]
+    if kept and request.partial:
+        names = series(side.asked for side in sides if side.result is not None)
+        told.append(say("{sides}: compared as it was kept; --step, --rank, --ranks, --group and --device choose from "
+                        "profiles only", sides=names))  # fmt: skip
+    return told
 
 
 def _side(asked: str, store: BaselineStore) -> BaselineSide:

@@ -77,10 +77,9 @@ class Against:
         return histories(self.store.candidates(self._key), result)
 
     def _warned(self, comparison: Comparison) -> Comparison:
-        from npuperf.analyze.sides import warning_of
+        from npuperf.analyze.sides import warnings_of
 
-        warning = warning_of(self.request, self.sides)
-        return structs.replace(comparison, warnings=(*comparison.warnings, *([warning] if warning else [])))
+        return structs.replace(comparison, warnings=(*comparison.warnings, *warnings_of(self.request, self.sides)))
 
     def keep(self, result: Result, *, force: bool) -> None:
         """Write what was asked for of a result that was shown: JUnit's report, locks, the candidate, the baseline."""

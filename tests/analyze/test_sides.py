@@ -20,7 +20,7 @@ from npuperf.analyze.baselines import BaselineStore
 from npuperf.analyze.reduced import reduced
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.analyze.run import run
-from npuperf.analyze.sides import read_result, sides_of, warning_of
+from npuperf.analyze.sides import BaselineSide, read_result, sides_of, warnings_of
 from npuperf.compare.compare import compare_results
 from npuperf.documents.analysis import Result
 from npuperf.documents.gates import metrics_of
@@ -230,9 +230,24 @@ def test_choosing_a_part_does_not_reach_into_kept_results(tmp_path: Path) -> Non
     path = str(note_of(tmp_path, lambda note: None))
     request = AnalyzeRequest(path=tmp_path / "p", baseline=(path, str(tmp_path / "p")), step=1)
     sides = sides_of(request)
-    assert path in str(warning_of(request, sides))
-    assert warning_of(request, sides[1:]) is None
-    assert warning_of(AnalyzeRequest(path=tmp_path / "p", baseline=(path,)), sides) is None
+    (told,) = warnings_of(request, sides)
+    assert str(told).startswith(f"{path}: compared as it was kept")
+    assert warnings_of(request, sides[1:]) == []
+    assert warnings_of(AnalyzeRequest(path=request.path, baseline=request.baseline), sides) == []
+
+
+def test_answers_that_are_not_kept_are_told(results: dict[str, Result]) -> None:
+    """All problems stay, up to a thousand; of what cannot be told a hundred answers do."""
+    result = results["pipeline_job"]
+    problem, untold = (next(f for f in result.findings if f.status == status) for status in ("problem", "cannot_tell"))
+    many = [replace(one, rank=rank) for one in (problem, untold) for rank in range(150)]
+    kept = again(reduced(replace(result, findings=many)))
+    assert [f.status for f in kept.findings] == ["problem"] * 150 + ["cannot_tell"] * 100
+    side = BaselineSide("main", result=kept, name="main")
+    (told,) = warnings_of(AnalyzeRequest(), [side])
+    assert str(told).startswith("50 answers of checks on single ranks were not kept")
+    whole = BaselineSide("main", result=again(reduced(result)), name="main")
+    assert warnings_of(AnalyzeRequest(), [whole]) == []
 
 
 def test_the_same_is_asked_of_a_baseline() -> None:
