@@ -208,8 +208,9 @@ def _count_tasks(study: Study, places: Places) -> tuple[list[Count], list[CountK
         counts += tallied("aicpu", types, np.where(compute & on_cpu, place, -1), places.size)[0]
     counts += _collectives(study, place, places)
     if len(profile.host.events) or (tasks.work >= Work.OTHER).any():
-        copies = _copies(tasks.copy, tasks.name)
-        counts += tallied("copy", copies, np.where(tasks.work == Work.OTHER, place, -1), places.size)[0]
+        rows = np.flatnonzero((tasks.work == Work.OTHER) & (place >= 0))
+        copies = _copies(tasks.copy.take(rows).compact(), tasks.name.take(rows).compact())
+        counts += tallied("copy", copies, place[rows], places.size)[0]
     else:
         untold.append("copy")
     return counts, untold
