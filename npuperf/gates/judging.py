@@ -195,19 +195,18 @@ def _no_steps(condition: Condition) -> Message:
 def aggregated(aggregate: Aggregate, values: Sequence[float]) -> float:
     """Return one figure for the values of all steps."""
     if aggregate == "p95":
-        return _percentile(values, 0.95)
+        return _percentile(values, 95)
     if aggregate == "mean":
         return fmean(values)
     return max(values) if aggregate == "max" else float(median(values))
 
 
-def _percentile(values: Sequence[float], part: float) -> float:
-    """Return the value below which a part of all values lies, between two neighbours in proportion."""
+def _percentile(values: Sequence[float], percent: int) -> float:
+    """Return the value below which so many percent lie, between two neighbours in proportion."""
     ordered = sorted(values)
-    place = part * (len(ordered) - 1)
-    at = int(place)
+    at, rest = divmod(percent * (len(ordered) - 1), 100)
     above = ordered[min(at + 1, len(ordered) - 1)]
-    return ordered[at] + (above - ordered[at]) * (place - at)
+    return ordered[at] + (above - ordered[at]) * rest / 100
 
 
 def _worst(metric: Metric, found: Measured) -> tuple[float, ...]:
