@@ -28,18 +28,21 @@ _SHOWN: Final = 60
 _DEEP: Final = say("nested too deeply")
 
 
-def read_note(path: Path) -> dict[str, Any]:
-    """Read a small JSON object. Raises InputError, which says why, where there is none."""
-    found = read_json(path)
+def read_note(path: Path, *, most: int | None = None) -> dict[str, Any]:
+    """Read a JSON object of at most so many bytes. Raises InputError, which says why, where there is none."""
+    found = read_json(path, most=most)
     if not isinstance(found, dict):
         raise _unreadable(path, say("not a JSON object"))
     return found
 
 
-def read_json(path: Path) -> Any:
-    """Read whatever a small JSON file says. Raises InputError, which says why, where it says nothing."""
+def read_json(path: Path, *, most: int | None = None) -> Any:
+    """Read whatever a JSON file of at most so many bytes says.
+
+    Raises InputError, which says why, where it says nothing.
+    """
     try:
-        return parse_note(_bytes(path, _MOST_JSON).decode("utf-8-sig", "replace"))
+        return parse_note(_bytes(path, most or _MOST_JSON).decode("utf-8-sig", "replace"))
     except RecursionError as error:
         raise _unreadable(path, _DEEP) from error
     except ValueError as error:

@@ -15,7 +15,7 @@ from npuperf.analyze.reduced import left_out_of
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.documents.analysis import Result
 from npuperf.documents.digest import Digest
-from npuperf.documents.reread import document_of
+from npuperf.documents.reread import MOST_BYTES, document_of
 from npuperf.errors import InputError
 from npuperf.files import is_file, open_input, shown
 from npuperf.messages import Message, say, series
@@ -55,7 +55,7 @@ def read_result(path: Path, called: str) -> Result:
 
     Raises InputError where there is none, or where it is too old to be compared with.
     """
-    note = read_note(path)
+    note = read_note(path, most=MOST_BYTES)
     result = document_of(note, path, Result)
     if "digest" not in note:
         what = say("{path}: too old to compare with: npuperf {version} did not sum up what each step consists of",

@@ -17,6 +17,8 @@ from npuperf.notes import read_note
 
 D = TypeVar("D", bound=Document)
 
+#: No document is larger, bytes: that of a job of a thousand ranks is a third of it.
+MOST_BYTES: Final = 256 << 20
 #: Characters of a reason that are shown.
 _SHOWN: Final = 200
 
@@ -27,10 +29,10 @@ def reread(path: Path, kind: type[D]) -> D:
     A sentence is its message again, with the number in it; what was a message inside of evidence stays text. Raises
     InputError where there is none of this kind.
     """
-    return document_of(read_note(path), path, kind)
+    return document_of(read_note(path, most=MOST_BYTES), path, kind)
 
 
-def document_of(written: Mapping[str, Any], path: Path, kind: type[D]) -> D:
+def document_of(written: Mapping[str, object], path: Path, kind: type[D]) -> D:
     """Return the document that was written to a file. Raises InputError where there is none of this kind."""
     version = written.get("schema_version")
     if not isinstance(version, str):
@@ -48,7 +50,7 @@ def document_of(written: Mapping[str, Any], path: Path, kind: type[D]) -> D:
         raise InputError(what, hint=hint) from error
 
 
-def _writer(written: Mapping[str, Any]) -> str:
+def _writer(written: Mapping[str, object]) -> str:
     tool = written.get("tool")
     version = tool.get("version") if isinstance(tool, Mapping) else None
     return str(version)[:_SHOWN] if version else "?"
