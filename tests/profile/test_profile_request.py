@@ -132,3 +132,17 @@ def test_every_option_is_a_field() -> None:
             assert getattr(read_request(values, []), parameter.name) == getattr(ProfileRequest(), parameter.name), (
                 parameter.name
             )
+
+
+def test_for_compare_chooses_what_was_not_given() -> None:
+    """Ten steps without counters; level 1 stays, since it has shapes and communication."""
+    values = {"command": ("train.py",), "for_compare": True, "active": 2, "aic_metrics": "PipeUtilization"}
+    chosen = read_request(values, ["for_compare"])
+    assert (chosen.active, chosen.aic_metrics, chosen.level) == (10, "AiCoreNone", "1")
+    assert chosen.given == ("for_compare",)
+    typed = read_request(values, ["for_compare", "active", "aic_metrics"])
+    assert (typed.active, typed.aic_metrics) == (2, "PipeUtilization")
+    usual = read_request({**values, "for_compare": False}, [])
+    assert (usual.active, usual.aic_metrics) == (2, "PipeUtilization")
+    with pytest.raises(UsageError, match="--for-compare: not an option of the msprof engine"):
+        read_request({**values, "engine": "msprof"}, ["for_compare"])
