@@ -210,7 +210,7 @@ def _count_tasks(study: Study, places: Places) -> tuple[list[Count], list[CountK
     if len(profile.host.events) or (tasks.work >= Work.OTHER).any():
         rows = np.flatnonzero((tasks.work == Work.OTHER) & (place >= 0))
         copies = _copies(tasks.copy.take(rows).compact(), tasks.name.take(rows).compact())
-        counts += tallied("copy", copies, place[rows], places.size)[0]
+        counts += tallied("copy", copies, place[rows], places.size, moved=_bytes_of(tasks.moved, rows))[0]
     else:
         untold.append("copy")
     return counts, untold
@@ -238,6 +238,12 @@ def _copies(direction: Labels, name: Labels) -> Labels:
         None if _OF_COLLECTIVES.match(n) else _DIRECTIONS.get(k, n) for k, n in zip(kinds, told.names, strict=True)
     )
     return Labels.of([*plain]).take(told.codes.astype(np.int64))
+
+
+def _bytes_of(moved: I64, rows: I64) -> I64 | None:
+    """Return the bytes of copies, None where none are recorded at all."""
+    known = moved[rows]
+    return known if (known >= 0).any() else None
 
 
 def _collectives(study: Study, place: I64, places: Places) -> list[Count]:

@@ -135,8 +135,8 @@ class Tasks:
 
     ``launch_*`` is the host call that submitted the task, ``NO_TIME`` (thread -1) where the profile does not tell;
     ``op`` indexes the launching torch operator in :class:`npuperf.model.host.HostOps`, -1 unknown; ``operands``: see
-    :class:`npuperf.model.operands.Operands`; ``copy``: the direction of a copy ("host to device") where it is recorded.
-    ``pmu`` maps hardware-counter names to float columns, NaN where absent.
+    :class:`npuperf.model.operands.Operands`; ``copy``: the direction of a copy ("host to device") where it is recorded,
+    ``moved``: its bytes. ``pmu`` maps hardware-counter names to float columns, NaN where absent.
     Columns of one value may take no memory; they cannot be written to.
     """
 
@@ -158,6 +158,7 @@ class Tasks:
     launch_end: I64
     launch_thread: I64
     op: I64
+    moved: I64
     pmu: dict[str, F32] = field(default_factory=dict)
 
     @classmethod
@@ -182,6 +183,7 @@ class Tasks:
         launch_end: I64 | None = None,
         launch_thread: I64 | None = None,
         op: I64 | None = None,
+        moved: I64 | None = None,
         pmu: dict[str, F32] | None = None,
     ) -> Tasks:
         """Fill what is not given with "not recorded"."""
@@ -205,6 +207,7 @@ class Tasks:
             launch_end=no_times(n) if launch_end is None else launch_end,
             launch_thread=unknown(n) if launch_thread is None else launch_thread,
             op=unknown(n) if op is None else op,
+            moved=unknown(n) if moved is None else moved,
             pmu=pmu or {},
         )
 

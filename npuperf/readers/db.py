@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypedDict
 
 import numpy as np
 
@@ -196,7 +196,7 @@ def _tasks(db: Database, calls: _Calls, torch: TorchEvents, counters: Future[Cou
         state=texts["state"].take(row),
         shapes=texts["shapes"].take(row),
         operands=operand_labels(*(texts.pop(name) for name in OPERAND_COLUMNS)).take(row),
-        copy=_copies(db, task["id"]),
+        **_copies(db, task["id"]),
         launch_start=launch_start,
         launch_end=launch_end,
         launch_thread=launch_thread,
@@ -204,6 +204,11 @@ def _tasks(db: Database, calls: _Calls, torch: TorchEvents, counters: Future[Cou
         pmu=counters_of(db, task["id"], counters),
     )
     return tasks, task["device"]
+
+
+class _Copies(TypedDict):
+    copy: Labels
+    moved: I64
 
 
 def _tell_unjoined(db: Database, records: I64, is_row: Mask, unrecorded: Mask) -> None:
@@ -218,12 +223,14 @@ def _tell_unjoined(db: Database, records: I64, is_row: Mask, unrecorded: Mask) -
         db.lose(there, say("table COMPUTE_TASK_INFO: operators whose task is not in TASK, so they have no times"))
 
 
-def _copies(db: Database, tasks: I64) -> Labels:
-    """Return the direction of copies: recorded by msprof with --runtime-api."""
-    copies = db.columns("MEMCPY_INFO", {"id": "globalTaskId", "operation": "memcpyOperation"})
+def _copies(db: Database, tasks: I64) -> _Copies:
+    """Return direction and bytes of copies: recorded by msprof with --runtime-api."""
+    wanted: dict[str, Spelled] = {"id": "globalTaskId", "operation": "memcpyOperation", "size": ("size",)}
+    copies = db.columns("MEMCPY_INFO", wanted)
     names = db.names("ENUM_MEMCPY_OPERATION") if len(copies["id"]) else {}
     row = match(np.where(tasks < 0, -2, tasks), copies["id"])
-    return Labels.of([names.get(number) for number in copies["operation"].tolist()]).take(row)
+    direction = Labels.of([names.get(number) for number in copies["operation"].tolist()])
+    return {"copy": direction.take(row), "moved": pick(copies["size"], row)}
 
 
 def _compute_info(db: Database) -> dict[str, I64]:

@@ -61,6 +61,7 @@ class Args(msgspec.Struct, gc=False):
     stream: Scalar = msgspec.field(default=None, name="stream")
     device: Scalar = msgspec.field(default=None, name="device")
     operation: Scalar = msgspec.field(default=None, name="operation")
+    moved: Scalar = msgspec.field(default=None, name="size(B)")
     mhz: Scalar = msgspec.field(default=None, name="MHz")
 
 

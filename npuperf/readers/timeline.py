@@ -176,6 +176,7 @@ def _ascend_tasks(trace: Trace, slices: Slices, work: U8, ops: Spans) -> Tasks:
         name=slices.name,
         core=_cores(slices.task_type),
         copy=slices.operation,
+        moved=slices.moved,
         launch_start=launch_start,
         launch_end=launch_end,
         launch_thread=launch_thread,

@@ -47,7 +47,7 @@ class _Texts:
 class Slices:
     """Complete events (``ph`` X): ns, process, thread, and the arguments that tie layers together.
 
-    Columns of a selection are made when they are asked for: most selections are asked for a few of the fourteen.
+    Columns of a selection are made when they are asked for: most selections are asked for a few of the fifteen.
     """
 
     start = _Numbers()
@@ -59,6 +59,7 @@ class Slices:
     external = _Numbers()
     stream = _Numbers()
     device = _Numbers()
+    moved = _Numbers()
     name = _Texts()
     cat = _Texts()
     task_type = _Texts()

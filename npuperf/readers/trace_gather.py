@@ -29,7 +29,7 @@ from npuperf.readers.trace_columns import (
 )
 
 SLICE_INTS: Final = (
-    "start", "end", "pid", "tid", "connection", "correlation", "external", "stream", "device",
+    "start", "end", "pid", "tid", "connection", "correlation", "external", "stream", "device", "moved",
 )  # fmt: skip
 SLICE_TEXTS: Final = ("name", "cat", "task_type", "stack", "operation")
 #: Flow categories that tie layers together; the others repeat what events say themselves.
@@ -146,21 +146,27 @@ class Gatherer:
         part |= _numbers(args, isinstance(events[0], RawEvent))
         part["task_type"] = words["task_type"].codes([a.task_type for a in args])
         part["stack"] = words["stack"].codes([a.stack for a in args])
-        part["operation"] = self._operations(name, args)
+        part |= self._copied(name, args)
         timed = (start >= 0) & (length >= 0)
         python = self._python.of(cat)
         keep = (~python | self._telling.of(name)) & timed if python.any() else timed
         self.found.slices.add(part, None if keep.all() else keep)
         return int(np.count_nonzero(~timed))
 
-    def _operations(self, name: I32, args: list[Args]) -> I32 | I64:
-        """Return the direction of copies, which only their events have."""
+    def _copied(self, name: I32, args: list[Args]) -> dict[str, I32 | I64]:
+        """Return direction and bytes of copies, which only their events have."""
         copies = np.flatnonzero(self._copies.of(name))
         if not len(copies):
-            return nothing(len(args))
-        codes = np.full(len(args), -1, np.int32)
-        codes[copies] = self._words["operation"].codes([args[i].operation for i in copies.tolist()])
-        return codes
+            return {"operation": nothing(len(args)), "moved": nothing(len(args))}
+        told = [args[i] for i in copies.tolist()]
+        found = {
+            "operation": self._words["operation"].codes([a.operation for a in told]),
+            "moved": integers([a.moved for a in told]),
+        }
+        for column, values in found.items():
+            found[column] = np.full(len(args), -1, values.dtype)
+            found[column][copies] = values
+        return found
 
     def _add_clock(self, events: list[Event]) -> None:
         if events:

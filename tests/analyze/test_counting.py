@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from build import EPOCH, H, K, analyze_path, ascend_pt, kernel_details
+from conversion import to_db
 from inputs import KERNELS, database
 
 from npuperf.analyze.counting import MOST_KEYS, DeviceCounts, Places, merge_counts, tallied
@@ -125,6 +126,31 @@ def test_lines_of_code_are_those_of_the_calls(tmp_path: Path) -> None:
     assert result.digest is not None
     (sync,) = (c for c in result.digest.counts if c.kind == "sync")
     assert (sync.count, sync.where) == ([2], "me/train.py:41 loss, me/train.py:52 log")
+
+
+def test_bytes_of_copies_are_summed_by_direction(tmp_path: Path) -> None:
+    """In a timeline, and in the same as a database; where one of them has no size, there is no sum."""
+    kernels = [K(start, 2_000, "mm", "MatMul", "AI_CORE", step=7) for start in (1_000, 50_000)]
+    copies = [(10_000, "host to device", 100), (20_000, "host to device", 2**33), (30_000, "device to host", 8)]
+    kernels += [K(start, 5_000, "MEMCPY_ASYNC", "", "PCIE_DMA_SQE", step=7) for start, _, _ in copies]
+    for known in (True, False):
+        folder = ascend_pt(tmp_path / str(known), kernels, {7: (0, 100_000)})
+        trace = folder / "ASCEND_PROFILER_OUTPUT" / "trace_view.json"
+        events = json.loads(trace.read_text())
+        mine = [e for e in events if e["name"] == "MEMCPY_ASYNC"]
+        for event, (_, direction, size) in zip(mine, copies, strict=True):
+            event["args"] |= {"operation": direction, "size(B)": size}
+        if not known:
+            del mine[0]["args"]["size(B)"]
+        trace.write_text(json.dumps(events))
+        for path in (folder, to_db(folder, tmp_path / f"{known}.db")) if known else (folder,):
+            digest = analyze_path(path).digest
+            assert digest is not None
+            found = {c.key: (c.count, c.bytes) for c in digest.counts if c.kind == "copy"}
+            assert found == {
+                "host to device": ([2], [2**33 + 100] if known else None),
+                "device to host": ([1], [8]),
+            }
 
 
 def test_bytes_of_collectives_are_those_of_the_file(tmp_path: Path) -> None:
