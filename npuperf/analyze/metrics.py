@@ -198,7 +198,12 @@ def _bytes_moved(result: Result, _: str | None) -> Measured:
     moved = [count.bytes for count in mine if count.bytes is not None]
     untold = next((count.key for count in mine if count.bytes is None), None)
     if untold is not None:
-        return Measured(reason=say("the bytes of {name} are not recorded: npuperf profile --level 1", name=untold))
+        return Measured(
+            reason=say(
+                "the bytes of {name} are not in these files; npuperf profile --level 1 records those of collectives",
+                name=untold,
+            )
+        )
     lost = _lost(result)
     return Measured(reason=lost, at_least=lost is not None, series=(_per_step(digest, moved),))
 
