@@ -195,7 +195,9 @@ def analyze(
         list[str] | None,
         option(
             GATES,
-            say('Exit with 1 if this holds: "host_wait>20%", "step_time>+5%"; repeatable.'),
+            say(
+                'Exit with 1 if this holds: "host_wait>20%", "step_time>+5%" ("verdict=host" has to hold); repeatable.'
+            ),
             "--fail-on",
             metavar="EXPR",
         ),

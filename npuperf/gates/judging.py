@@ -285,6 +285,9 @@ def _noisy(condition: Condition, found: Measured, before: Sequence[Measured], ap
     from npuperf.compare.noise import judge_shift
 
     sides = [_worst(condition.metric, one) for one in (*before, found)]
+    if not all(sides) and not apart:
+        gate = _gate(condition, _beyond_doubt(condition.sign, 0.0, (0.0, 0.0), allowed.beyond), None, None, None)
+        return _doubted(condition, gate, found, before)
     if not all(sides):
         reason = say("it has no value in each step, so that nothing tells a difference from chance")
         return _gate(condition, "cannot_tell", None, None, reason)

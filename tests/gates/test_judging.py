@@ -222,6 +222,9 @@ def test_few_steps_decide_nothing() -> None:
     assert gate.status == "cannot_tell" and "npuperf profile --for-compare" in str(gate.reason)
     assert (gate.value, gate.baseline) == (100.5, 10.5)
     assert judged("time>+5%", Measured(100.0), Measured(10.0)).status == "cannot_tell"
+    assert judged("time>+5%", Measured(10.0), Measured(10.0)).status == "pass"
+    assert judged("time>=+0", Measured(10.0), Measured(10.0)).status == "fail"
+    assert judged("time>+5%", Measured(10.0, at_least=True), Measured(10.0)).status == "cannot_tell"
 
 
 def test_no_false_alarm_on_noise() -> None:
