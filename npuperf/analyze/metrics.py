@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from difflib import get_close_matches
 from typing import Final, get_args
 
 from npuperf.documents.analysis import Bound, Device, Finding, Partition, Result
@@ -139,6 +138,8 @@ def _none_of(what: Message, names: Iterable[str], asked: str) -> Message:
     there = [*names]
     if not there:
         return what
+    from difflib import get_close_matches  # where something is misspelt
+
     near = get_close_matches(asked, there, n=3, cutoff=0.4) or there
     more = len(there) > _LISTED and near is there
     listed = series([*near[:_LISTED], *(["…"] if more else [])])

@@ -30,6 +30,7 @@ MOST_RUNS: Final = 20
 _LONGEST: Final = 500
 _SHOWN: Final = 100
 _QUOTED: Final = "\"[^\"]*\"|'[^']*'"
+_IN_QUOTES: Final = re.compile(f"({_QUOTED})")
 _NUMBER: Final = r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _UNIT: Final = r"%|(?!for\b)[a-zµμ]+"
 _FORM: Final = re.compile(
@@ -96,7 +97,7 @@ class Condition(Struct, frozen=True):
 def parse_gate(text: str, document: type) -> Condition:
     """Read a gate for documents of a type. Raises UsageError: a misspelt gate never passes."""
     known = metrics_of(document)
-    found = _FORM.fullmatch(text) if len(text) <= _LONGEST else None
+    found = _FORM.fullmatch(_narrow(text)) if len(text) <= _LONGEST else None
     if found is None or bool(found["opened"]) != bool(found["closed"]):
         hint = say("METRIC>LIMIT, e.g. {examples}; the gate fails if the condition holds",
                    examples=_examples(known.values()))  # fmt: skip
@@ -122,6 +123,11 @@ def parse_gate(text: str, document: type) -> Condition:
     )
     _check(text, condition)
     return condition
+
+
+def _narrow(text: str) -> str:
+    """Return a text with single blanks outside of quotes: of many, each could belong to any of several places."""
+    return "".join(part if at % 2 else re.sub(r"\s+", " ", part) for at, part in enumerate(_IN_QUOTES.split(text)))
 
 
 def check_baseline(conditions: Iterable[Condition], *, given: bool) -> None:

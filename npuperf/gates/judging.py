@@ -240,7 +240,7 @@ def _changed(condition: Condition, found: Measured, before: Sequence[Measured]) 
     base = float(median(known))
     allowed = _Allowed(condition.limit * base / 100 if condition.share else condition.limit, condition.floor)
     if condition.aggregate == "each":
-        gate = _each(condition, found, base + allowed.beyond)
+        gate = _doubted(condition, _each(condition, found, base + allowed.beyond), found, before)
     elif condition.metric.exact:
         gate = _exactly(condition, found, before, value, base, allowed)
     else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import perf_counter
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -129,6 +131,17 @@ def test_nonsense_is_refused(text: str, what: str) -> None:
     assert any(words in told for words in what.split("|")), told
     assert refused.value.exit_code == ExitCode.USAGE
     assert len(str(refused.value.what)) < 300
+
+
+@pytest.mark.parametrize(
+    "text", ["idle" + " " * 490 + "x", " " * 490, "median(idle" + " " * 480 + "x", "a" * 490 + "("]
+)
+def test_what_cannot_be_read_is_refused_at_once(text: str) -> None:
+    """A text of blanks could be cut into places in billions of ways."""
+    started = perf_counter()
+    with pytest.raises(UsageError):
+        read(text)
+    assert perf_counter() - started < 1
 
 
 def test_a_gate_belongs_to_its_verb() -> None:

@@ -162,6 +162,8 @@ def test_counts_are_exact_against_a_baseline(text: str, old: int, new: int, stat
 def test_either_side_may_have_more(old_open: bool, new_open: bool, new: int, status: str) -> None:
     old = Measured(5.0, say("old may be more"), at_least=old_open)
     assert judged("things>+0", Measured(float(new), at_least=new_open), old).status == status
+    old = steps(5, reason=old.reason, at_least=old_open)
+    assert judged("each(things)>+0", steps(new, at_least=new_open), old).status == status
 
 
 def around(middle: float, spread: float, seed: int, n: int = 10) -> Measured:
