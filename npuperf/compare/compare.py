@@ -20,7 +20,7 @@ from npuperf.compare.shifts import shifts
 from npuperf.compare.told import Grounds, reason_of
 from npuperf.compare.waterfall import parts_of, side_by_side
 from npuperf.documents.analysis import Result
-from npuperf.documents.comparison import Comparison, WaterfallPart
+from npuperf.documents.comparison import Comparison, Parity, WaterfallPart
 from npuperf.documents.digest import Digest
 from npuperf.messages import Message, say, say_n
 from npuperf.model.labels import F64
@@ -70,10 +70,11 @@ def _digests(runs: Sequence[Result]) -> list[Digest]:
 def _with_steps(known: Comparison, old: _Runs, new: _Runs, keys: SameKeys, thresholds: Thresholds) -> Comparison:
     """Add the verdict on the steps, and the waterfall that explains the mean one."""
     samples = _samples(old), _samples(new)
+    stepped = _stepped(old), _stepped(new)
     judged = _judge(old, new, samples, thresholds)
     means = _mean(keys.old.sums), _mean(keys.new.sums)
     medians = _median(samples[0]), _median(samples[1])
-    waterfall = _waterfall(keys)
+    waterfall = _waterfall(keys, known.workload) if all(samples) else ()
     step = step_row(samples, judged)
     operators, alike_operators = (
         ([], 0) if keys.named_anew else operator_rows(old, new, thresholds, by_ending=keys.by_ending)
@@ -81,7 +82,7 @@ def _with_steps(known: Comparison, old: _Runs, new: _Runs, keys: SameKeys, thres
     return replace(
         known,
         verdict=judged.verdict,
-        reason=reason_of(Grounds(means, medians, judged, known.parity, waterfall, keys.note)),
+        reason=reason_of(Grounds(means, medians, judged, known.parity, waterfall, keys.note, all(stepped))),
         old_step_ns=means[0],
         new_step_ns=means[1],
         delta_ns=None if means[0] is None or means[1] is None else means[1] - means[0],
@@ -89,6 +90,7 @@ def _with_steps(known: Comparison, old: _Runs, new: _Runs, keys: SameKeys, thres
         old_median_ns=medians[0],
         new_median_ns=medians[1],
         samples=(sum(map(len, samples[0])), sum(map(len, samples[1]))),
+        stepped=stepped,
         method=judged.method,
         confidence=judged.confidence,
         waterfall=waterfall,
@@ -105,13 +107,36 @@ def _samples(digests: _Runs) -> list[F64]:
 def _judge(old: _Runs, new: _Runs, samples: tuple[list[F64], list[F64]], thresholds: Thresholds) -> Judged:
     """Judge the lengths of the steps; two sides that agree in everything are the same, however few steps they have."""
     if not all(samples):
-        return Judged("cannot_tell", say("no time of a device is recorded on both sides"))
-    if len({bool(digest.steps) for digest in (*old, *new)}) > 1:
-        return Judged("cannot_tell", say("one side has no steps: all that it recorded stands against single steps"),
-                      needs=say("mark steps on both sides: npuperf profile does"))  # fmt: skip
+        return _judge_counts(old, new, samples)
+    stepped = _stepped(old), _stepped(new)
     if _identical(old, new):
-        return Judged("same", say("every step and every sum is identical"), estimate=0.0, interval=(0.0, 0.0))
-    return judge_shift(*samples, ratio=thresholds.compare_ratio, floor=thresholds.compare_floor_ns)
+        identical = say("every step and every sum is identical") if all(stepped) else say("every sum is identical")
+        return Judged("same", identical, estimate=0.0, interval=(0.0, 0.0))
+    mark = say("mark steps on both sides: npuperf profile does")
+    if stepped[0] != stepped[1]:
+        why = say("one side has no steps: all that it recorded stands against single steps")
+        return Judged("cannot_tell", why, needs=mark)
+    judged = judge_shift(*samples, ratio=thresholds.compare_ratio, floor=thresholds.compare_floor_ns)
+    if not stepped[0] and judged.interval is None:
+        why = say("no steps are recorded: all that one side recorded stands against all that the other one did")
+        return Judged("cannot_tell", why, needs=mark)
+    return judged
+
+
+def _judge_counts(old: _Runs, new: _Runs, samples: tuple[list[F64], list[F64]]) -> Judged:
+    """Judge sides of which one has no time of a device: they are the same only if all that is counted is."""
+    if samples[0]:
+        return Judged("cannot_tell", say("the new side has no time of a device"))
+    if samples[1]:
+        return Judged("cannot_tell", say("the old side has no time of a device"))
+    if any(d.counts for d in old) and [d.counts for d in old] == [d.counts for d in new]:
+        return Judged("same", say("no time of a device is recorded; all that is counted is identical"))
+    return Judged("cannot_tell", say("no time of a device is recorded on either side"))
+
+
+def _stepped(runs: _Runs) -> bool:
+    """Tell whether every run of a side has steps."""
+    return all(run.steps for run in runs)
 
 
 def _identical(old: _Runs, new: _Runs) -> bool:
@@ -119,10 +144,12 @@ def _identical(old: _Runs, new: _Runs) -> bool:
     return [(d.span_ns, d.parts, d.types) for d in old] == [(d.span_ns, d.parts, d.types) for d in new]
 
 
-def _waterfall(keys: SameKeys) -> tuple[WaterfallPart, ...]:
+def _waterfall(keys: SameKeys, workload: Parity) -> tuple[WaterfallPart, ...]:
+    """Return the parts; only in the same work an operator takes another one's place."""
     old, new = keys.old.sums, keys.new.sums
     rows = side_by_side(old, new)
-    return parts_of(rows if keys.named_anew else folded(rows, old.types | new.types))
+    apart = keys.named_anew or workload == "different"
+    return parts_of(rows if apart else folded(rows, old.types | new.types))
 
 
 def _mean(sums: Sums) -> int | None:

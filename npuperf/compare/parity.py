@@ -5,6 +5,7 @@ The AI Core clock and what recording costs come first: they make everything slow
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -26,8 +27,11 @@ _OVERHEAD: Final = 0.05
 _IN_COMMON: Final = 0.5
 #: Differences that a sentence names.
 _NAMED: Final = 3
-#: From here on the share of compute time in backward operators makes a run a training.
+#: From here on the share of compute time in operators of a backward pass, or of an optimizer, makes a run a training.
 _BACKWARD: Final = 0.01
+_TRAINING: Final = re.compile(
+    r"Grad(V\d+)?$|Backward|Backprop|^Apply(Adam|Ada|Momentum|RMSProp|GradientDescent)|[dw]grad|bn_bw"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +146,15 @@ def _work(old: Side, new: Side) -> Iterator[Difference]:
         yield _differs("world size", str(a.world_size), str(b.world_size), mismatch=True)
     modes = _mode(old), _mode(new)
     if None not in modes and modes[0] != modes[1] and old.kineto == new.kineto:
-        yield _differs("mode", modes[0], modes[1], mismatch=not certain)
+        yield _differs("operators of training", modes[0], modes[1], mismatch=not certain)
     common = in_common(old, new)
     if common is not None and common < _IN_COMMON:
         why = say("only {common} of the kernels are on both sides", common=share(common))
+        if not common:
+            why = say("no operator is on both sides")
         total = _launches(old), _launches(new)
-        yield _differs("launches per step", *total, mismatch=not certain, reason=why)
+        what = "launches per step" if _stepped(old) and _stepped(new) else "launches"
+        yield _differs(what, *total, mismatch=not certain, reason=why)
     if a.command and b.command and not certain:
         other = _script(a.command) != _script(b.command)
         yield _differs("command", " ".join(a.command), " ".join(b.command), mismatch=other and common is None)
@@ -189,17 +196,20 @@ def _launches(side: Side) -> str:
 
 
 def _mode(side: Side) -> str | None:
-    """Tell training from inference by backward operators; None where no operator is named."""
+    """Tell by their names whether there are operators of a backward pass; None where no operator is named.
+
+    Names tell of training, and never that a run is none: TransData and MatMul are on both ways.
+    """
     compute = [(row[1], cell) for row, cell in side.sums.cells.items() if row[0] == "compute" and row[1]]
     total = sum(cell.ns for _, cell in compute)
     if not total:
         return None
     backward = sum(cell.ns for key, cell in compute if _is_backward(type_of(key, side.sums.types), cell.torch_op))
-    return "training" if backward > _BACKWARD * total else "inference"
+    return "yes" if backward > _BACKWARD * total else "none by their names"
 
 
 def _is_backward(type_: str | None, torch_op: str | None) -> bool:
-    return "Backward" in (torch_op or "") or (type_ or "").endswith(("Grad", "GradV2", "Backward"))
+    return "Backward" in (torch_op or "") or _TRAINING.search(type_ or "") is not None
 
 
 def _script(command: Sequence[str]) -> str:

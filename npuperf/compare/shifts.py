@@ -120,11 +120,14 @@ def _add_counts(listed: Listed, old: Sequence[Digest], new: Sequence[Digest]) ->
     uncounted = {kind for digest in (*old, *new) for kind in digest.uncounted}
     a, b = (_series(side, lambda row: row.count) for side in (old, new))
     devices = a.devices, b.devices
-    for kind, (name, worse) in _COUNTED.items():
+    stepped = [all(digest.steps for digest in side) for side in (old, new)]
+    per_step = " per step" if all(stepped) else ""
+    for kind, (name, more_is_worse) in _COUNTED.items():
+        worse = more_is_worse and stepped[0] == stepped[1]  # counts of a step are not those of a whole recording
         keys = list(dict.fromkeys(key for of, key in (*a.rows, *b.rows) if of == kind))
         if kind in uncounted or not keys:
             continue
-        listed.add([_counted(f"{name} per step", a.total(kind), b.total(kind), devices, worse)])
+        listed.add([_counted(f"{name}{per_step}", a.total(kind), b.total(kind), devices, worse)])
         if kind != _IN_WATERFALL:
             listed.add(_counted(f"{name}: {key}", a.of(kind, key), b.of(kind, key), devices, worse) for key in keys)
     _add_bytes(listed, old, new)
@@ -133,10 +136,12 @@ def _add_counts(listed: Listed, old: Sequence[Digest], new: Sequence[Digest]) ->
 def _add_bytes(listed: Listed, old: Sequence[Digest], new: Sequence[Digest]) -> None:
     """Add what is copied and sent, of things whose size both sides tell."""
     a, b = (_series(side, lambda row: row.bytes) for side in (old, new))
+    alike = all(digest.steps for digest in old) == all(digest.steps for digest in new)
     known = [(of, key) for of, key in a.rows if of in ("copy", "collective") and (of, key) in b.rows]
     devices = a.devices, b.devices
     listed.add(
-        _counted(f"{_COUNTED[of][0]}: {key}", a.of(of, key), b.of(of, key), devices, True, "bytes") for of, key in known
+        _counted(f"{_COUNTED[of][0]}: {key}", a.of(of, key), b.of(of, key), devices, alike, "bytes")
+        for of, key in known
     )
 
 

@@ -32,7 +32,10 @@ _PARTS: Final[dict[Part, Message]] = {
 
 @dataclass(frozen=True, slots=True)
 class Grounds:
-    """What the sentence is made of: mean and median steps (old, new), ns, and why they differ."""
+    """What the sentence is made of: mean and median steps (old, new), ns, and why they differ.
+
+    ``stepped``: whether both sides have steps.
+    """
 
     means: tuple[int | None, int | None]
     medians: tuple[int | None, int | None]
@@ -40,6 +43,7 @@ class Grounds:
     parity: Sequence[Difference]
     waterfall: Sequence[WaterfallPart]
     note: Message | None = None
+    stepped: bool = True
 
 
 def reason_of(grounds: Grounds) -> Message:
@@ -70,6 +74,8 @@ def _verdict(grounds: Grounds) -> Message:
         )
         how = longer if judged.verdict == "worse" else shorter
         return say("{how} ({numbers})", how=how, numbers=_numbers(grounds))
+    if judged.verdict == "same" and not grounds.stepped:
+        return say("both recordings are equally long ({numbers})", numbers=_numbers(grounds))
     if judged.verdict == "same":
         return say("the steps are equally long ({numbers})", numbers=_numbers(grounds))
     untold = say("whether the step changed cannot be told ({numbers})", numbers=_numbers(grounds))

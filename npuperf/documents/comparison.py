@@ -110,8 +110,9 @@ class Comparison(Model, frozen=True, kw_only=True):
 
     ``old_step_ns``, ``new_step_ns`` and ``delta_ns`` are of the mean step, which the ``waterfall`` explains to the ns;
     ``old_median_ns`` and ``new_median_ns`` of the median one, which ``interval_ns`` is about: of the difference of the
-    steps, found by ``method``, at ``confidence``. ``samples``: steps of both sides. ``expected_ns``: what was
-    predicted to be saved per step. ``parity``: what differs between the set-ups, what may change most first.
+    steps, found by ``method``, at ``confidence``. ``samples``: steps of both sides; ``stepped``: whether each side has
+    steps recorded, without which all that it recorded counts as one. ``expected_ns``: what was predicted to be saved
+    per step. ``parity``: what differs between the set-ups, what may change most first.
     ``workload``: whether both sides ran the same. ``steps``: steps that only one side has, and other alignment.
     """
 
@@ -126,6 +127,7 @@ class Comparison(Model, frozen=True, kw_only=True):
     old_median_ns: int | None = None
     new_median_ns: int | None = None
     samples: tuple[int, int] = (0, 0)
+    stepped: tuple[bool, bool] = (True, True)
     method: Message | None = None
     confidence: float | None = None
     expected_ns: tuple[int, int] | None = None

@@ -16,13 +16,14 @@ from npuperf.render.cluster_words import job_line
 from npuperf.render.comparison_tables import COMPARED, SHIFTS, interval
 from npuperf.render.comparison_words import (
     DIFFERENCES,
-    FALLS,
     PARTS,
     falls,
     falls_table,
+    falls_title,
     finding_line,
     parity_lines,
     step_lines,
+    unchanged,
     verdict_line,
 )
 from npuperf.render.core_text import gate_parts
@@ -104,9 +105,11 @@ def _waterfall(comparison: Comparison, view: View) -> Iterator[RenderableType]:
     rows = falls(comparison, rows_of(view, PARTS))
     if rows:
         found = filled(falls_table(view.width), rows)
-        yield section(FALLS.title, Fitted(found, one_line=not view.full, styles={len(rows) - 1: "bold"}, signs=_SIGNS))
+        yield section(
+            falls_title(comparison), Fitted(found, one_line=not view.full, styles={len(rows) - 1: "bold"}, signs=_SIGNS)
+        )
     elif comparison.waterfall:
-        yield line(say("no part of the mean step changed"), "dim")
+        yield line(unchanged(comparison), "dim")
 
 
 def _findings(comparison: Comparison, view: View) -> Iterator[RenderableType]:

@@ -51,14 +51,26 @@ def step_lines(comparison: Comparison) -> Iterator[Line]:
     """Say how long the mean and the median step of both sides are, and by how much the steps differ for sure."""
     c = comparison
     if c.old_step_ns is not None and c.new_step_ns is not None:
-        yield Line(_change(c.old_step_ns, c.new_step_ns), label=say("mean step"))
+        yield Line(_change(c.old_step_ns, c.new_step_ns), label=_whole(c))
     medians = c.old_median_ns, c.new_median_ns
-    if medians != (c.old_step_ns, c.new_step_ns) and c.old_median_ns is not None and c.new_median_ns is not None:
+    if (
+        all(c.stepped)
+        and medians != (c.old_step_ns, c.new_step_ns)
+        and c.old_median_ns is not None
+        and c.new_median_ns is not None
+    ):
         yield Line(_change(c.old_median_ns, c.new_median_ns), label=say("median step"))
     if c.interval_ns is not None:
         yield Line(chain(_sure(c), _grounds(c)), label=say("difference"))
     if c.expected_ns is not None:
         yield Line(say("{saved} per step", saved=ns(*c.expected_ns)), label=say("predicted saving"))
+
+
+def _whole(c: Comparison) -> Message:
+    """Name what the parts add up to: the mean step, or all of a recording where no steps are."""
+    if all(c.stepped):
+        return say("mean step")
+    return say("step or recording") if any(c.stepped) else say("recording")
 
 
 def _change(old: int, new: int) -> Message:
@@ -80,8 +92,9 @@ def _sure(c: Comparison) -> Message:
 def _grounds(c: Comparison) -> Message | None:
     """Say how the interval was found, and from how many steps."""
     old, new = c.samples
-    steps = say("{old} and {new} steps", old=old, new=new) if old or new else None
-    if old and old == new:
+    known = all(c.stepped)
+    steps = say("{old} and {new} steps", old=old, new=new) if known and (old or new) else None
+    if known and old and old == new:
         steps = say_n("{n} step on each side", "{n} steps on each side", old)
     return chain(c.method, steps) if c.method or steps else None
 
@@ -110,7 +123,7 @@ def parity_lines(comparison: Comparison, most: int | None = DIFFERENCES) -> Iter
 def _alike(comparison: Comparison) -> Message:
     if comparison.workload == "same":
         return say("the same on both sides, as far as it is recorded")
-    if comparison.old_step_ns is None and comparison.new_step_ns is None:
+    if comparison.method is None and comparison.old_step_ns is None and comparison.new_step_ns is None:
         return say("not compared")
     return say("nothing is known to differ")
 
@@ -175,6 +188,16 @@ _NARROW_FALLS: Final = FALLS.only(
 # fmt: on
 
 
+def falls_title(comparison: Comparison) -> Message:
+    """Say what the waterfall explains."""
+    return FALLS.title if all(comparison.stepped) else say("where the difference comes from, in µs")
+
+
+def unchanged(comparison: Comparison) -> Message:
+    """Say that there is nothing to explain."""
+    return say("no part of the mean step changed") if all(comparison.stepped) else say("no part of it changed")
+
+
 def falls_table(width: int) -> Table:
     """Return the table of the waterfall for a screen so wide."""
     return FALLS if width >= _ROOM else _NARROW_FALLS
@@ -193,7 +216,7 @@ def falls(comparison: Comparison, most: int | None = PARTS) -> list[Row]:
     if rest:
         rows.append(_fall(say("the rest"), text(_rest(rest)), rest))
     greatest = max(abs(row.delta_ns) for row in rows)
-    whole = _fall(say("mean step"), " ", comparison.waterfall)
+    whole = _fall(_whole(comparison), " ", comparison.waterfall)
     return [(_with_bar(row, greatest),) for row in rows] + [(whole,)]
 
 

@@ -13,7 +13,16 @@ from npuperf.documents.comparison import Comparison
 from npuperf.messages import say, say_n
 from npuperf.render import View
 from npuperf.render.analysis_tables import GATES
-from npuperf.render.comparison_words import FALLS, PARTS, falls, finding_line, parity_lines, step_lines, verdict_line
+from npuperf.render.comparison_words import (
+    FALLS,
+    PARTS,
+    falls,
+    falls_title,
+    finding_line,
+    parity_lines,
+    step_lines,
+    verdict_line,
+)
 from npuperf.render.page import Line, Page, Section, gate_line, problem_lines, warnings
 from npuperf.render.tables import filled
 from npuperf.render.words import BOUND, steps_line, verdict_of
@@ -38,7 +47,9 @@ def summary(result: Result, view: View) -> Page:
     if comparison is None:
         over = filled(_OVER_LIMIT, [(gate, kernel) for gate in result.gates for kernel in gate.over], _KERNELS)
         return Page(title, [*itself, *problem_lines(result)], [over], gates)
-    table = FALLS.only("part", "what", "delta_ns", "count_ns", "speed_ns", "old_ns", "new_ns")
+    table = FALLS.only("part", "what", "delta_ns", "count_ns", "speed_ns", "old_ns", "new_ns").titled(
+        falls_title(comparison)
+    )
     rows = falls(comparison, PARTS if view.top is None else view.top)
     return Page(
         say("{new} against {old}", new=comparison.new, old=comparison.old),
@@ -54,11 +65,12 @@ def with_comparison(result: Result, page: Page, view: View) -> Page:
     comparison = result.comparison
     if comparison is None:
         return page
+    table = FALLS.only(*_all_but_bar()).titled(falls_title(comparison))
     rows = falls(comparison, view.top)
     return replace(
         page,
         lines=[*_verdict(comparison), *page.lines],
-        tables=[*([filled(FALLS.only(*_all_but_bar()), rows)] if rows else []), *page.tables],
+        tables=[*([filled(table, rows)] if rows else []), *page.tables],
         sections=[*_changes(comparison, None), *page.sections],
         notes=[*warnings(comparison.warnings), *page.notes],
     )

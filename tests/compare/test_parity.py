@@ -110,7 +110,12 @@ def test_other_arguments_of_one_script_are_a_difference() -> None:
 def test_training_against_inference() -> None:
     backward: Parts = {**KERNELS, ("compute", "FlashAttentionScoreGrad [8]"): (300, 3)}
     (found,) = between(side(), side(backward))
-    assert (found.what, found.old, found.new, found.mismatch) == ("mode", "inference", "training", True)
+    assert (found.what, found.old, found.new, found.mismatch) == (
+        "operators of training",
+        "none by their names",
+        "yes",
+        True,
+    )
 
 
 def test_a_refusal_names_every_reason_and_the_way_out() -> None:
