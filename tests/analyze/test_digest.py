@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from build import H, K, analyze_path, ascend_pt, kernel_details
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 from specimens import SAMPLES
@@ -21,9 +21,11 @@ from npuperf.analyze.device_digest import DeviceDigest, OperatorTimes, fold_wait
 from npuperf.analyze.examine import Earlier, Examined, examine
 from npuperf.analyze.merged_digest import merge_digests
 from npuperf.analyze.request import AnalyzeRequest
+from npuperf.analyze.side_by_side import look_across
 from npuperf.documents.analysis import Device, Result
 from npuperf.documents.digest import Count, Digest, PartSum, TypeSteps
 from npuperf.model.chip import Cores
+from npuperf.model.communication import Communication, Operations, ProcessGroup
 from npuperf.model.device import DeviceProfile
 from npuperf.model.labels import Labels
 from npuperf.model.tasks import NO_TIME, Tasks, Work
@@ -113,6 +115,12 @@ def examined(profile: DeviceProfile, step: int | None = None) -> Examined | None
     return examine(profile, AnalyzeRequest(path=Path("here"), step=step), LIMITS, Earlier(), ReadLog())
 
 
+def windows_of(report: Device) -> list[tuple[int, int]]:
+    """What is judged: the steps, or all where none is recorded."""
+    steps = [(s.start_ns, s.start_ns + s.partition.span_ns) for s in report.whole_steps]
+    return [(a + report.origin_ns, b + report.origin_ns) for a, b in steps or [(0, report.window.span_ns)]]
+
+
 def slow_sums(tasks: Tasks, windows: list[tuple[int, int]]) -> dict[tuple[str, str | None], list[int]]:
     """Ask for each nanosecond who works, and for each task whether it begins in a window."""
     parts = {Work.COMPUTE: "compute", Work.COMMUNICATION: "comm_unknown", Work.OTHER: "other"}
@@ -141,9 +149,7 @@ def test_every_nanosecond_of_the_steps_has_one_owner(drawn: list) -> None:
     one = examined(profile)
     if one is None:
         return
-    steps = [(s.start_ns, s.start_ns + s.partition.span_ns) for s in one.report.whole_steps]
-    span = [(0, one.report.window.span_ns)]
-    windows = [(a + one.report.origin_ns, b + one.report.origin_ns) for a, b in steps or span]
+    windows = windows_of(one.report)
     found = merge_digests([one.digest])
     assert found is not None
     busy = {(p.part, p.key): [p.ns, p.count] for p in found.parts if p.part in ("compute", "comm_unknown", "other")}
@@ -379,6 +385,112 @@ def test_of_too_many_types_the_costliest_stay(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setattr(device_digest, "MOST_TYPES", 2)
     found = digest(analyze_path(kernel_details(tmp_path / "kernel_details.csv", two_steps())))
     assert [t.type for t in found.types] == ["MatMulV2"]
+
+
+# --- a job of two ranks, against a slow answer ----------------------------------------------------------------------
+
+Drawn = list[tuple[int, tuple[int, int], tuple[int, int], tuple[int, int]]]
+KINDS = ("dp", None)
+drawn_collectives = st.lists(
+    st.tuples(
+        st.sampled_from([0, 1]),  # group
+        *[st.tuples(st.integers(0, 25), st.integers(1, 30))] * 2,  # per rank: begins so long after the last, and stays
+        st.tuples(st.integers(0, 40), st.integers(1, 12)),  # compute of both ranks: where, and how long
+    ),
+    min_size=2,
+    max_size=6,
+)  # fmt: skip
+
+
+def rank_of(rank: int, drawn: Drawn, *, named: bool) -> DeviceProfile:
+    """A rank with collectives of two groups, that may overlap; ``named``: files tell the kinds of groups."""
+    rows, at = [], 1000
+    for i, (group, *own, (later, dur)) in enumerate(drawn):
+        gap, stay = own[rank]
+        at += gap
+        name = f"hcom_allReduce__17{group}_{i}_1"
+        rows.append((at, at + stay, Work.COMMUNICATION, i // 2, name, group, i))
+        rows.append((at + later, at + later + dur, Work.COMPUTE, i // 2, "Add", -1, -1))
+    rows.sort()
+    start, end, work, step, name, group, index = zip(*rows, strict=True)
+    mine = np.array(work) == Work.COMMUNICATION
+    columns = [np.array(c, np.int64) for c in (start, end, step, index)]
+    tasks = Tasks.build(
+        columns[0], columns[1], np.array(work, np.uint8), step=columns[2], type=Labels.of([*name]),
+        name=Labels.of([*name]),
+    )  # fmt: skip
+    none = np.full(int(mine.sum()), -1, np.int64)
+    operations = Operations(
+        name=Labels.of([*name]).filter(mine),
+        type=Labels.of(["allReduce"] * len(none)),
+        group=Labels.of([str(g) for g in group]).filter(mine),
+        start=columns[0][mine],
+        end=columns[1][mine],
+        step=columns[2][mine],
+        index=columns[3][mine],
+        p2p=np.zeros(len(none), np.bool_),
+        peer=none,
+        retry=none,
+        relay=none,
+    )
+    groups = tuple(ProcessGroup(str(g), kind, (0, 1)) for g, kind in enumerate(KINDS)) if named else ()
+    return DeviceProfile(
+        source=f"rank{rank}", rank=rank, device=rank, soc=None, cores=Cores(), tasks=tasks,
+        communication=Communication(operations=operations, groups=groups),
+    )  # fmt: skip
+
+
+def slow_split(profiles: list[DeviceProfile], devices: list[Device], keys: tuple[str, str]) -> Counter[tuple[str, str]]:
+    """Of each exposed nanosecond ask which collective owns it, and whether its peer had come yet."""
+    stays = [
+        dict(zip(p.communication.operations.index.tolist(), p.communication.operations.stay.tolist(), strict=True))
+        for p in profiles
+    ]
+    found: Counter[tuple[str, str]] = Counter()
+    for profile, device, own in zip(profiles, devices, stays, strict=True):
+        tasks, operations = profile.tasks, profile.communication.operations
+        compute = tasks.only(Work.COMPUTE)
+        for begin, end in windows_of(device):
+            for ns in range(begin, end):
+                if ((compute.start <= ns) & (ns < compute.end)).any():
+                    continue
+                running = np.flatnonzero((operations.start <= ns) & (ns < operations.end)).tolist()
+                if running:
+                    i = int(operations.index[running[0]])
+                    wait = own[i] - min(s[i] for s in stays)
+                    part = "wait" if ns < operations.start[running[0]] + wait else "transfer"
+                    found[part, keys[int(operations.group[running[0]] or 0)]] += 1
+    return found
+
+
+@given(drawn_collectives, st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_a_job_tells_whose_group_waited(drawn: Drawn, named: bool) -> None:
+    profiles = [rank_of(rank, drawn, named=named) for rank in (0, 1)]
+    alone = [one for p in profiles if (one := examined(p)) is not None]
+    across = look_across(alone, AnalyzeRequest(path=Path("here")), LIMITS)
+    assume(across.study is not None)
+    found = merge_digests([one.digest for one in alone], across.exposed)
+    assert found is not None
+    assert +by_part(found.parts) == +of_partitions(across.devices)
+    keys = ("dp", "2 ranks") if named else ("allReduce", "allReduce")
+    split = {(p.part, p.key): p.ns for p in found.parts if p.part in ("wait", "transfer") and p.ns}
+    assert split == slow_split(profiles, across.devices, keys)
+    begun = {p.key: p.count for p in found.parts if p.part == "wait"}
+    assert sum(begun.values()) == 2 * len(drawn)
+
+
+@given(drawn_collectives)
+@settings(max_examples=30, deadline=None)
+def test_a_rank_alone_cannot_split_its_communication(drawn: Drawn) -> None:
+    one = examined(rank_of(0, drawn, named=True))
+    assert one is not None
+    found = merge_digests([one.digest])
+    assert found is not None
+    assert +by_part(found.parts) == +of_partitions([one.report])
+    parts = keyed(found, "comm_unknown")
+    assert set(parts) <= {"dp", "2 ranks"}
+    assert sum(count for _, count in parts.values()) == len(drawn)
 
 
 # --- without kernels ----------------------------------------------------------------------------------------------
