@@ -56,7 +56,7 @@ def judge_gate(
     elif condition.word is not None:
         gate = _named(condition, found)
     elif found.absent and all(one.absent for one in before):
-        gate = _untold(condition, found.reason)
+        gate = replace(_untold(condition, found.reason), nobody=True)
     elif condition.relative:
         gate = _changed(condition, found, before)
     else:
@@ -68,12 +68,17 @@ def judge_gate(
 
 
 def settle(gates: Iterable[Gate], undecided: Literal["pass", "fail"] | None) -> tuple[Gate, ...]:
-    """Decide gates that cannot be judged, where somebody said how; they keep their reason."""
+    """Decide gates that cannot be judged, where somebody said how; they keep their reason.
+
+    One that asks about a name that nothing has never passes: it may be misspelt.
+    """
     if undecided is None:
         return tuple(gates)
     told = say("it counts as passed") if undecided == "pass" else say("it counts as failed")
     return tuple(
-        replace(gate, status=undecided, reason=chain(gate.reason, told)) if gate.status == "cannot_tell" else gate
+        replace(gate, status=undecided, reason=chain(gate.reason, told))
+        if gate.status == "cannot_tell" and not (gate.nobody and undecided == "pass")
+        else gate
         for gate in gates
     )
 

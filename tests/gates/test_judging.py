@@ -250,7 +250,10 @@ def test_a_name_that_nobody_has_never_passes() -> None:
     for text in ("of:Matmul>1ns", "of:Matmul>+5%"):
         gate = judged(text, absent, absent)
         assert gate.status == "cannot_tell" and "MatMul" in str(gate.reason)
-    assert judged("of:Matmul>1ns", absent).status == "cannot_tell"
+    gate = judged("of:Matmul>1ns", absent)
+    assert gate.status == "cannot_tell"
+    assert settle([gate], "pass") == (gate,)
+    assert settle([gate], "fail")[0].status == "fail"
     zero = Measured(series=((0.0,) * 6,), absent=True)
     there = steps(5, 5, 5, 5, 5, 6)
     assert judged("of:Cast>+5%", there, zero).status == "fail"  # new
