@@ -41,6 +41,11 @@ class Judged:
     steps: int | None = None
     needs: Message | None = None
 
+    @property
+    def margin(self) -> float | None:
+        """By how much the difference may be off: half of its interval."""
+        return None if self.interval is None else (self.interval[1] - self.interval[0]) / 2
+
 
 def judge_shift(old: Sequence[F64], new: Sequence[F64], *, ratio: float = 0.0, floor: float = 0.0) -> Judged:
     """Judge two sides, each of one series of samples per run, in order. Samples that are no numbers do not count.

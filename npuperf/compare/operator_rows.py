@@ -84,10 +84,7 @@ def _row(
 
 
 def _noise(judged: Judged | None) -> int | None:
-    """Return by how much the difference may be off: half of its interval."""
-    if judged is None or judged.interval is None:
-        return None
-    return round((judged.interval[1] - judged.interval[0]) / 2)
+    return None if judged is None or judged.margin is None else round(judged.margin)
 
 
 def _by_type(digests: Sequence[Digest]) -> dict[str, list[F64]]:

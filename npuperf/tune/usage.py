@@ -19,7 +19,7 @@ from npuperf.operators.sums import type_labels
 from npuperf.units import NS_PER_US
 
 if TYPE_CHECKING:
-    from npuperf.documents.analysis import Device
+    from npuperf.documents.analysis import Device, Result
     from npuperf.readers.recording import Recording
 
 
@@ -29,7 +29,7 @@ class Usage:
 
     ``tunable``: kernels on AI cores; ``dynamic``: the share of those of dynamic shape, where that is known.
     ``lengths``: of the steps (ns), none where none is recorded; ``step_ns``: their mean, as calls are counted per step
-    on average, else the whole window.
+    on average, else the whole window; ``step``: of every kernel the step that it begins in, counted from 0.
     """
 
     soc: str | None
@@ -39,6 +39,7 @@ class Usage:
     names: Labels
     types: Labels
     dur: I64
+    step: I64
     felt: Mask
     tunable: Mask
     dynamic: float | None
@@ -62,12 +63,23 @@ def read_usage(path: Path, recording: Recording | None = None) -> Usage | None:
 
     ``recording``: what is kept of the profile, where it was read before.
     """
-    from npuperf.analyze.request import AnalyzeRequest  # most of what is asked of tune needs no analysis
-    from npuperf.analyze.run import run
     from npuperf.readers.recording import open_recording
 
     recording = recording or open_recording(path, keep=True)
-    devices = {(d.rank, d.device): d for d in run(AnalyzeRequest(path=path), recording).devices}
+    return usage_of(recording, read_analysis(path, recording))
+
+
+def read_analysis(path: Path, recording: Recording) -> Result:
+    """Analyze a profile that is open."""
+    from npuperf.analyze.request import AnalyzeRequest  # most of what is asked of tune needs no analysis
+    from npuperf.analyze.run import run
+
+    return run(AnalyzeRequest(path=path), recording)
+
+
+def usage_of(recording: Recording, result: Result) -> Usage | None:
+    """Return what the first device of an analyzed recording says about operators; None where it has no kernel."""
+    devices = {(d.rank, d.device): d for d in result.devices}
     for profile in recording.profiles:
         device = devices.get((profile.rank, profile.device))
         kernels = profile.tasks.only(Work.COMPUTE).without_counters()
@@ -85,7 +97,7 @@ def _usage(kernels: Tasks, device: Device) -> Usage:
     steps = device.whole_steps
     if steps:
         inside = (at >= steps[0].start_ns) & (at < steps[-1].start_ns + steps[-1].partition.span_ns)
-        kernels, felt = kernels.filter(inside), felt[inside]
+        kernels, felt, at = kernels.filter(inside), felt[inside], at[inside]
     known = kernels.state.known()
     lengths = np.array([s.partition.span_ns for s in steps], np.int64)
     return Usage(
@@ -96,6 +108,7 @@ def _usage(kernels: Tasks, device: Device) -> Usage:
         names=kernels.name,
         types=type_labels(kernels),
         dur=kernels.dur,
+        step=np.maximum(np.searchsorted([s.start_ns for s in steps], at, side="right") - 1, 0),
         felt=felt,
         dynamic=float(kernels.dynamic[known].mean()) if known.any() else None,
         tunable=on_cores(kernels),

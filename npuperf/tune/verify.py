@@ -6,33 +6,38 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final
 
-from npuperf.documents.comparison import Compared, Comparison, outcome
+import numpy as np
+from msgspec.structs import replace
+
+from npuperf.documents.comparison import Compared, Comparison
 from npuperf.documents.tuning import Tuning
 from npuperf.errors import InputError
 from npuperf.files import shown
 from npuperf.folders import refuse_ways_out
-from npuperf.messages import Message, Parameter, say, series
-from npuperf.model.labels import I64
-from npuperf.model.mean_noise import noise_of
-from npuperf.profile.request import ProfileRequest
+from npuperf.messages import Message, Parameter, chain, say, series
+from npuperf.model.labels import F64, Mask
+from npuperf.model.thresholds import Thresholds
+from npuperf.profile.request import read_request
 from npuperf.profile.run import run_and_keep
 from npuperf.readers.recording import Recording
 from npuperf.tune.supervise import Tell
-from npuperf.tune.usage import Usage, read_usage
+from npuperf.tune.usage import Usage, read_analysis, usage_of
 
-#: Steps to record: two would say nothing about their noise.
-_STEPS: Final = 10
+if TYPE_CHECKING:  # most of what is asked of tune needs no analysis
+    from npuperf.documents.analysis import Result
+
 #: Operators that a sentence names.
 _NAMED: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Profiled:
-    """One profile: its operators and the lengths of its steps."""
+    """One profile: its analysis, and the calls of its operators."""
 
     path: Path
+    result: Result
     usage: Usage
 
 
@@ -67,7 +72,8 @@ def verify(
 
 
 def _profile(command: Sequence[str], folder: Path, environment: Mapping[str, str], tell: Tell) -> Profiled:
-    request = ProfileRequest(command=tuple(command), active=_STEPS, given=("active",), output=folder, force=True)
+    how = {"command": tuple(command), "output": folder, "force": True, "for_compare": True}
+    request = read_request(how, given=("for_compare",))
     ran = run_and_keep(request, environment, tell)
     ended = ran.document
     if ended.problem is not None or ended.exit_code:
@@ -78,36 +84,42 @@ def _profile(command: Sequence[str], folder: Path, environment: Mapping[str, str
 
 def read_profiled(path: Path, recording: Recording | None = None) -> Profiled:
     """Read a profile to compare. Raises InputError when it has no kernel."""
-    usage = read_usage(path, recording)
+    from npuperf.readers.recording import open_recording
+
+    recording = recording or open_recording(path, keep=True)
+    result = read_analysis(path, recording)
+    usage = usage_of(recording, result)
     if usage is None:
         what = say("{path}: no kernel of a device in this profile, so there is nothing to compare", path=str(path))
         raise InputError(what)
-    return Profiled(path, usage)
+    return Profiled(path, result, usage)
 
 
 def compare(before: Profiled, after: Profiled, tuning: Tuning | None) -> Comparison:
-    """Compare two profiles: the step, every operator type that both have (tuned ones first), and what was predicted."""
-    lengths = before.usage.lengths, after.usage.lengths
-    step = _compared("step", "step", *lengths) if all(map(len, lengths)) else None
-    operators = []
-    for name in before.usage.busiest(felt=False):
-        durations = _durations(before.usage, name), _durations(after.usage, name)
-        if all(map(len, durations)):
-            operators.append(_compared("operator", name, *durations, expected_ns=_predicted(name, tuning)))
+    """Compare two profiles as analyses are compared, and every operator type that both have by what one call takes.
+
+    Tuned operators come first, with what was predicted. One program was profiled twice: that a bank made other work of
+    it is said, and no reason not to compare.
+    """
+    from npuperf.advise import load_thresholds
+    from npuperf.compare.compare import compare_results
+
+    thresholds = load_thresholds({})
+    found = compare_results([before.result], [after.result], thresholds, allow_mismatch=True)
+    sides = before.usage, after.usage
+    both = set(after.usage.busiest(felt=False))
+    names = [name for name in before.usage.busiest(felt=False) if name in both]
+    operators = [_operator(name, sides, thresholds, tuning) for name in names]
     operators.sort(key=lambda row: row.expected_ns is None)
-    old, new, noise = (step.old_ns, step.new_ns, step.noise_ns) if step else (None, None, None)
-    delta = None if old is None or new is None else new - old
-    return Comparison(
+    step = found.step
+    return replace(
+        found,
         old=shown(before.path),
         new=shown(after.path),
-        verdict=step.verdict if step else "cannot_tell",
-        reason=_reason(step, operators),
-        old_step_ns=old,
-        new_step_ns=new,
-        delta_ns=delta,
-        interval_ns=None if delta is None or noise is None else (delta - noise, delta + noise),
+        reason=chain(found.reason, _gained(found, operators)),
         expected_ns=tuning.saved_ns if tuning else None,
-        rows=(*([step] if step else []), *operators),
+        rows=(*([replace(step, name="step")] if step else []), *operators),
+        unchanged=0,
     )
 
 
@@ -121,42 +133,48 @@ def _predicted(type_: str, tuning: Tuning | None) -> tuple[int, int] | None:
     return sum(s.least_ns for s in rows), own + max((s.most_ns for s in rows if s.basis == "type"), default=0)
 
 
-def _durations(usage: Usage, type_: str) -> I64:
-    return usage.dur[usage.types.flag([n == type_ for n in usage.types.names])]
+def _of_type(usage: Usage, type_: str) -> Mask:
+    return usage.types.flag([n == type_ for n in usage.types.names])
 
 
-def _compared(
-    kind: Literal["step", "operator"], name: str, before: I64, after: I64, expected_ns: tuple[int, int] | None = None
-) -> Compared:
-    noise = noise_of(before, after)
-    old, new = round(float(before.mean())), round(float(after.mean()))
+def _operator(name: str, sides: tuple[Usage, Usage], thresholds: Thresholds, tuning: Tuning | None) -> Compared:
+    """Compare the mean call of an operator type. What chance does is judged by its mean in every step."""
+    from npuperf.compare.noise import judge_shift
+
+    rows = [_of_type(usage, name) for usage in sides]
+    before, after = (_in_steps(usage, mine) for usage, mine in zip(sides, rows, strict=True))
+    old, new = (round(float(usage.dur[mine].mean())) for usage, mine in zip(sides, rows, strict=True))
+    judged = judge_shift([before], [after], ratio=thresholds.compare_ratio)
     return Compared(
-        kind=kind,
+        kind="operator",
         name=name,
         change="same" if old == new else "changed",
-        verdict=outcome(float(before.mean() - after.mean()), noise),
+        verdict=judged.verdict,
         old_ns=old,
         new_ns=new,
-        count=len(after),
-        noise_ns=None if noise is None else round(noise),
-        expected_ns=expected_ns,
+        count=int(rows[1].sum()),
+        noise_ns=None if judged.margin is None else round(judged.margin),
+        expected_ns=_predicted(name, tuning),
     )
 
 
-def _reason(step: Compared | None, operators: Sequence[Compared]) -> Message:
-    """Say plainly whether the gain arrived."""
+def _in_steps(usage: Usage, rows: Mask) -> F64:
+    """Return how long these kernels take on average in each step that has any (ns)."""
+    time, count = np.bincount(usage.step[rows], usage.dur[rows]), np.bincount(usage.step[rows])
+    return time[count > 0] / count[count > 0]
+
+
+def _gained(found: Comparison, operators: Sequence[Compared]) -> Message | None:
+    """Say which operators became faster, and that the step does not feel it; where that is open, how to decide it."""
     faster = [o.name for o in operators if o.verdict == "better"]
     slower = [o.name for o in operators if o.verdict == "worse"]
+    unfelt = say("operators became faster, the step did not") if faster and found.verdict in ("same", "worse") else None
+    none = None if faster else say("no operator was shown to become faster")
     listed = say("faster: {faster}; slower: {slower}", faster=_names(faster), slower=_names(slower))
-    if step is None or step.verdict == "cannot_tell":
-        return say("two steps are needed on both sides; {listed}", listed=listed)
-    if step.verdict == "worse":
-        return say("the step became longer; {listed}", listed=listed)
-    if step.verdict == "better":
-        return say("the step became shorter; {listed}", listed=listed)
-    if faster:
-        return say("operators became faster, the step did not; {listed}", listed=listed)
-    return say("no operator was shown to become faster; {listed}", listed=listed)
+    by_hand = say("two profiles, each with its own TUNE_BANK_PATH, are compared by npuperf analyze NEW --baseline OLD")
+    return chain(
+        unfelt, none, listed if faster or slower else None, by_hand if found.verdict == "cannot_tell" else None
+    )
 
 
 def _names(names: Sequence[str]) -> Parameter:
