@@ -12,9 +12,9 @@ from msgspec import Struct
 from npuperf.analyze.counting import KINDS, DeviceCounts, Places, count_device
 from npuperf.cluster.summary import RankSummary
 from npuperf.documents.analysis import Device, Partition
-from npuperf.documents.digest import KeyedBy, Part, PartSum, TypeSteps
+from npuperf.documents.digest import KeyedBy, Lack, Part, PartSum, TypeSteps
 from npuperf.host.blame import NOTHING, OTHERS, Blamed, line_of
-from npuperf.host.causes import CAUSES, CODE
+from npuperf.host.causes import CAUSES, CODE, RUNTIME_CALL
 from npuperf.model.device import DeviceProfile
 from npuperf.model.frames import is_frame
 from npuperf.model.groups import distinct, group_sums, largest, numbered
@@ -65,6 +65,7 @@ class DeviceDigest(Struct, frozen=True):
     types: tuple[TypeSteps, ...]
     counts: DeviceCounts
     keyed_by: KeyedBy = "shapes"
+    lacks: tuple[Lack, ...] = ()
 
     @property
     def windows(self) -> int:
@@ -99,7 +100,16 @@ def digest_device(study: Study, report: Device, summary: RankSummary | None) -> 
         types=_types(study, place, places.size),
         counts=DeviceCounts(numbers, tuple(counts), tuple(untold)),
         keyed_by=keyed_by,
+        lacks=_lacks(study),
     )
+
+
+def _lacks(study: Study) -> tuple[Lack, ...]:
+    """Return what changes the meaning of parts by not being recorded; calls are asked for where launches are there."""
+    rows: tuple[Lack, ...] = ("rows",) if study.profile.excerpt else ()
+    if not study.launches.known.any():
+        return (*rows, "launches")
+    return rows if study.profile.host.events.name.has(RUNTIME_CALL) else (*rows, "calls")
 
 
 def digest_vendor(report: Device) -> DeviceDigest:

@@ -45,6 +45,7 @@ def merge_digests(devices: Sequence[DeviceDigest], exposed: Sequence[tuple[PartS
         counts=counts,
         keyed_by=keyed_by,
         uncounted=untold,
+        lacks=list(dict.fromkeys(lack for device in devices for lack in device.lacks)),
     )
 
 

@@ -14,6 +14,7 @@ from typing import Final
 from npuperf.compare.mean_step import Sums, type_of
 from npuperf.documents.analysis import Result
 from npuperf.documents.comparison import Difference, Parity
+from npuperf.documents.digest import Lack
 from npuperf.documents.workload import Workload
 from npuperf.errors import UsageError
 from npuperf.messages import Message, Parameter, chain, factor, say, share
@@ -32,6 +33,16 @@ _BACKWARD: Final = 0.01
 _TRAINING: Final = re.compile(
     r"Grad(V\d+)?$|Backward|Backprop|^Apply(Adam|Ada|Momentum|RMSProp|GradientDescent)|[dw]grad|bn_bw"
 )
+#: What a recording may lack: what it is called, what there is on the side that has it and on the other one, and what
+#: comes of that.
+_LACKS: Final[dict[Lack, tuple[str, str, str | None, Message]]] = {
+    "rows": ("table of kernels", "whole", "rows are missing",
+             say("what seems new or gone may be among the rows that are missing")),
+    "launches": ("launches of kernels", "recorded", None,
+                 say("where they are not recorded, waiting for the host is part of unattributed idle time")),
+    "calls": ("calls of the runtime", "recorded", None,
+              say("where they are not recorded, other events are blamed for waiting for the host")),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +69,7 @@ def differences(old: Side, new: Side, thresholds: Thresholds) -> tuple[Differenc
         *_clock(old.workload, new.workload),
         *_recording(old.workload, new.workload, thresholds),
         *_work(old, new),
+        *_recorded(old, new),
         *_hardware(old, new),
         *_versions(old.workload, new.workload),
         *_read(old, new),
@@ -161,6 +173,15 @@ def _work(old: Side, new: Side) -> Iterator[Difference]:
     if (a.groups or b.groups) and set(a.groups) != set(b.groups):
         texts = (", ".join(f"{g.kind} {g.groups} × {g.ranks}" for g in w.groups) or None for w in (a, b))
         yield _differs("process groups", *texts)
+
+
+def _recorded(old: Side, new: Side) -> Iterator[Difference]:
+    """Yield what only one side recorded, and what parts and operators say on the other one."""
+    lacks = [{lack for run in side.runs if run.digest is not None for lack in run.digest.lacks} for side in (old, new)]
+    for lack, (what, there, lacking, why) in _LACKS.items():
+        if (lack in lacks[0]) != (lack in lacks[1]):
+            texts = (lacking if lack in side else there for side in lacks)
+            yield _differs(what, *texts, reason=why)
 
 
 def in_common(old: Side, new: Side) -> float | None:

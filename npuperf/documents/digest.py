@@ -18,6 +18,10 @@ CountKind = Literal[
 #: What tells operators apart: type, shapes and dtypes; or, where there are too many of these, less.
 KeyedBy = Literal["shapes", "type", "core"]
 
+#: What a recording lacks, so that parts mean something else: launches of kernels, without which waiting for the host is
+#: unattributed; calls of the runtime, without which it is named by other events; rows of the table of kernels.
+Lack = Literal["launches", "calls", "rows"]
+
 
 class PartSum(Model, frozen=True, kw_only=True):
     """One part of the windows, summed over all of them: ``ns``, and how many things (kernels, waits) make it up.
@@ -60,6 +64,7 @@ class Digest(Model, frozen=True, kw_only=True):
     in order, empty where no step is recorded; ``span_ns``: per step the mean length over its devices, rounded.
     ``steps`` and what counts per step are as long as ``span_ns``, or of one place where no step is recorded.
     ``uncounted``: kinds of things that this recording does not tell, so that none is not zero.
+    ``lacks``: what else it does not tell, of any device.
     """
 
     devices: int
@@ -72,3 +77,4 @@ class Digest(Model, frozen=True, kw_only=True):
     counts: list[Count]
     keyed_by: KeyedBy = "shapes"
     uncounted: list[CountKind] = []
+    lacks: list[Lack] = []

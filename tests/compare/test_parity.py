@@ -11,6 +11,7 @@ from npuperf.compare.mean_step import sum_runs
 from npuperf.compare.parity import Side, alike, differences, in_common, refuse_mismatch
 from npuperf.documents.analysis import Lost, Result
 from npuperf.documents.comparison import Difference
+from npuperf.documents.digest import Lack
 from npuperf.documents.workload import GroupSize
 from npuperf.errors import UsageError
 from npuperf.messages import say
@@ -130,3 +131,32 @@ def test_lost_rows_differ() -> None:
     lost = [Lost(file="kernel_details.csv", rows=7, reason=say("damaged"))]
     damaged = replace(run, input=replace(run.input, lost=lost))
     assert [(d.what, d.old, d.new) for d in between(of(run), of(damaged))] == [("rows lost in reading", "0", "7")]
+
+
+@pytest.mark.parametrize(
+    ("lack", "what", "values"),
+    [
+        ("launches", "launches of kernels", ("recorded", None)),
+        ("calls", "calls of the runtime", ("recorded", None)),
+        ("rows", "table of kernels", ("whole", "rows are missing")),
+    ],
+)
+def test_what_only_one_side_recorded(lack: Lack, what: str, values: tuple[str | None, str | None]) -> None:
+    whole = digest_of(KERNELS, [1000])
+    lacking = replace(whole, lacks=[lack])
+    (found,) = between(of(run_of(whole)), of(run_of(lacking)))
+    assert (found.what, (found.old, found.new), found.matters, found.mismatch) == (what, values, True, False)
+    assert found.reason is not None
+    assert not between(of(run_of(lacking)), of(run_of(lacking)))
+
+
+def test_optimizers_and_backward_passes_of_any_name_are_of_training() -> None:
+    for name in ("ApplyAdamW [8]", "Conv2DBackpropFilterD [8]", "aclnnMaxPool2dWithMaskBackward_Mask [8]"):
+        backward: Parts = {**KERNELS, ("compute", name): (300, 3)}
+        assert [d.new for d in between(side(), side(backward))] == ["yes"], name
+
+
+def test_launches_are_of_a_step_only_where_both_sides_have_steps() -> None:
+    stepless = replace(digest_of(OTHERS, [1000]), steps=[])
+    found = between(side(), of(run_of(stepless)))
+    assert [(d.what, d.mismatch) for d in found if d.mismatch] == [("launches", True)]
