@@ -13,7 +13,6 @@ from msgspec import structs
 from npuperf import __version__
 from npuperf.advise import load_thresholds, sort_findings
 from npuperf.analyze.examine import Earlier, Examined, examine
-from npuperf.analyze.held_against import conditions_of, held_against
 from npuperf.analyze.lacks import name_places
 from npuperf.analyze.losses import with_losses
 from npuperf.analyze.merged_digest import merge_digests
@@ -72,6 +71,8 @@ def run(
 
     Raises as :func:`analyzed` does, and UsageError for gates that cannot be, before anything is read.
     """
+    from npuperf.analyze.held_against import conditions_of, held_against  # most analyses are held against nothing
+
     conditions = conditions_of(request)
     return held_against(request, conditions, analyzed(request, recording, progress, finished))
 

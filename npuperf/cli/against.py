@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
-from npuperf.analyze.held_against import conditions_of, held_against
 from npuperf.cli.progress import tell
 from npuperf.errors import ExitCode, InputError, UsageError, with_hint
 from npuperf.escape import for_shell
@@ -43,7 +42,7 @@ class Against:
 
         Raises UsageError or InputError for what could not be judged, compared with or written after the analysis.
         """
-        conditions = conditions_of(request)
+        conditions = _conditions_of(request)
         _check_files(request, force=force)
         store: BaselineStore | None = None
         sides: tuple[BaselineSide, ...] = ()
@@ -63,9 +62,14 @@ class Against:
 
     def hold(self, result: Result, analyzed: Sequence[Result]) -> Result:
         """Return the result with what it was held against; ``analyzed``: the profiles among the sides."""
+        asked = self.request
+        if not (self.conditions or self.sides or asked.check or asked.undecided):
+            return result
+        from npuperf.analyze.held_against import held_against
+
         profiles = iter(analyzed)
         old = [side.result or next(profiles) for side in self.sides]
-        held = held_against(self.request, self.conditions, result, old, self._history(result))
+        held = held_against(asked, self.conditions, result, old, self._history(result))
         return held if held.comparison is None else structs.replace(held, comparison=self._warned(held.comparison))
 
     def _history(self, result: Result) -> Mapping[str, Sequence[bool]]:
@@ -126,6 +130,15 @@ class Against:
         from npuperf.render.json import without_blanks
 
         tell(store.keep(name, without_blanks(render(reduced(result), "json"))))
+
+
+def _conditions_of(request: AnalyzeRequest) -> Sequence[Condition]:
+    """Read the gates asked for; most analyses ask for none."""
+    if not (request.fail_on or request.gates):
+        return ()
+    from npuperf.analyze.held_against import conditions_of
+
+    return conditions_of(request)
 
 
 def _asks_for_history(conditions: Sequence[Condition]) -> bool:
