@@ -19,6 +19,7 @@ import msgspec
 from npuperf.documents.base import Model
 from npuperf.errors import InputError, UsageError
 from npuperf.files import MANIFEST, is_file, shown, write_atomically
+from npuperf.folders import refuse_ways_out
 from npuperf.messages import Message, chain, say, series
 from npuperf.notes import read_json
 
@@ -112,6 +113,7 @@ class BaselineStore:
         there = next(above for above in (self.folder, *self.folder.absolute().parents) if above.exists())
         if not there.is_dir():
             raise UsageError(say("{path}: not a folder, so no baseline can be kept in it", path=shown(there)))
+        refuse_ways_out(self.folder, path.name, _CANDIDATES)
         if not os.access(there, os.W_OK):
             hint = say("--baseline-dir DIR keeps them elsewhere")
             raise InputError(say("{folder}: cannot be written to", folder=shown(there)), hint=hint)
@@ -139,6 +141,7 @@ class BaselineStore:
 
     def add(self, name: str, candidate: Candidate) -> None:
         """Remember a run; of one recording only what was found last. Raises InputError where that cannot be written."""
+        refuse_ways_out(self.folder, _CANDIDATES)
         others = [one for one in self.candidates(name) if one.recording != candidate.recording]
         kept = [*others, candidate][-_MOST_CANDIDATES:]
         text = msgspec.json.format(msgspec.json.encode(kept), indent=1).decode() + "\n"

@@ -91,6 +91,27 @@ def test_places_that_cannot_be_written_to_are_told_before(tmp_path: Path) -> Non
             BaselineStore(folder).check("main")
 
 
+def test_nothing_is_written_through_links_and_into_pipes(tmp_path: Path, result: Result) -> None:
+    """What lies in a folder of baselines may have come with somebody's artifact."""
+    store = BaselineStore(tmp_path / "kept")
+    store.folder.mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (store.folder / "candidates").symlink_to(tmp_path / "elsewhere")
+    for refused in (lambda: store.check("main"), lambda: store.add("main", candidate_of(result))):
+        with pytest.raises(InputError, match="candidates: leads out of"):
+            refused()
+    assert not [*(tmp_path / "elsewhere").iterdir()]
+    (store.folder / "candidates").unlink()
+    (store.folder / "candidates").mkdir()
+    os.mkfifo(store.folder / "candidates" / "main.json")
+    with pytest.raises(InputError, match="neither a file nor a folder"):
+        store.add("main", candidate_of(result))
+    (store.folder / "candidates" / "main.json").unlink()
+    os.mkfifo(store.folder / "main.json")
+    with pytest.raises(InputError, match="neither a file nor a folder"):
+        store.check("main")
+
+
 def test_baselines_lie_beside_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_folder = tmp_path / "work" / "result"
     profile = run_folder / "host_1_ascend_pt" / "ASCEND_PROFILER_OUTPUT"
