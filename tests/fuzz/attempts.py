@@ -25,7 +25,7 @@ import mutators
 import truths
 from bases import KINDS, Kind
 from mutators import Mutator
-from oracle import complaint, false_in, misshapen, parsed, rows_lost, snapshot, span_of, tasks_of, told
+from oracle import complaint, false_in, ill_formed, misshapen, parsed, rows_lost, snapshot, span_of, tasks_of, told
 from truths import Truth
 
 from npuperf.cli import main
@@ -78,6 +78,11 @@ def attempt(name: str, room: Path) -> Outcome:
         for path, content in snapshot(root).items()
         if path in before or not set(_OURS) & set(Path(path).parts)
     }
+    if kind.writes:
+        before, after = (
+            {path: content for path, content in there.items() if not path.startswith(kind.writes)}
+            for there in (before, after)
+        )
     if failure is None and after != before:
         changed = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
         failure, detail = f"CHANGED INPUT {changed[0]!r}", str([(before.get(p), after.get(p)) for p in changed])
@@ -99,7 +104,7 @@ def judged(
         detail = run([*words, "--format", "json", "--debug"]).stderr
         failure = f"{failure} at {last_place(detail)}"
     elif not failure:
-        failure = wrong_answer(ran, kind.schema, sound, keeps, truth)
+        failure = wrong_answer(ran, kind.schema, sound, keeps, truth) or ill_formed(root.parent / "junit.xml", ran.code)
     if failure or ran.code not in (0, 1, 4):
         return ran.code, failure, detail
     format_, more = rng.choice(FORMATS), rng.choice(((), ("--full",))) if words[0] == "analyze" else ()
@@ -241,7 +246,7 @@ def act_on_database(rng: Random, path: Path) -> list[Mutator]:
 
 
 STRUCTURES = {
-    ".log": act_on_lines,
+    ".log": act_on_lines, ".lock": act_on_lines,
     ".csv": act_on_table, ".json": act_on_json, ".gz": act_on_packed, ".yaml": act_on_lines, ".db": act_on_database,
 }  # fmt: skip
 

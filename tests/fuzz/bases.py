@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+import held
 from aoe_results import GROUPED, LISTED, SUBGRAPHS
 from build import EPOCH, HEADER, H, K, ascend_pt, events, kernel_details, row
 from inputs import database
@@ -344,7 +345,7 @@ def two_runs(root: Path) -> Path:
 class Kind:
     """A kind of input: how it is made, what of it is damaged (a pattern), who reads it, how often it has its turn.
 
-    ``schema``: of the document that is made of it.
+    ``schema``: of the document that is made of it; ``writes``: how the paths of what the command writes begin.
     """
 
     build: Callable[[Path], Path]
@@ -352,6 +353,7 @@ class Kind:
     command: tuple[str, ...] = ("analyze", "{root}")
     weight: int = 4
     schema: str = "result"
+    writes: str = ""
 
 
 KINDS = {
@@ -395,4 +397,15 @@ KINDS = {
         "tune_plan",
     ),
     "recipe": Kind(recipe, "*.yaml", ("analyze", "{root}/kernel_details.csv", "--recipe", "{root}/ours.yaml"), 3),
+    "result": Kind(held.against_result, "old.json", held.AGAINST_RESULT, 4),
+    "baseline": Kind(held.against_baseline, "kept/*.json", held.AGAINST_BASELINE, 4, writes="kept/candidates"),
+    "candidates": Kind(
+        held.against_baseline, "kept/candidates/*.json", held.AGAINST_BASELINE, 2, writes="kept/candidates"
+    ),
+    "kept_folder": Kind(held.against_baseline, "kept/**/*", held.AGAINST_BASELINE, 2, writes="kept/candidates"),
+    "lock": Kind(held.against_lock, "perf.lock", held.AGAINST_LOCK, 4),
+    "relock": Kind(held.against_lock, "perf.lock", held.RELOCKED, 2, writes="perf.lock"),
+    "gates": Kind(held.with_gates, "gates.yaml", held.WITH_GATES, 4),
+    "compared": Kind(held.two_runs, "now/**/*.*", held.AGAINST_RUN, 4),
+    "compared_jobs": Kind(held.jobs, "now/**/*.*", held.JOBS, 2),
 }

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import jsonschema
 
@@ -107,10 +108,32 @@ def untrue(part: dict[str, Any]) -> Iterator[str]:
         for lines, whole in (("blame", "host_wait_ns"), ("dependencies", "dependency_wait_ns")):
             if part[lines] and sum(line["ns"] for line in part[lines]) != judged[whole]:
                 yield f"{lines} do not add up to {whole}"
+    if {"waterfall", "delta_ns"} <= part.keys() and part["delta_ns"] is not None:
+        if part["delta_ns"] != sum(row["delta_ns"] for row in part["waterfall"]):
+            yield "the waterfall does not add up to delta_ns"
+        if part["delta_ns"] != part["new_step_ns"] - part["old_step_ns"]:
+            yield "delta_ns is not the difference of the steps"
+    if {"delta_ns", "count_ns", "speed_ns"} <= part.keys() and part["delta_ns"] != part["count_ns"] + part["speed_ns"]:
+        yield "count and speed do not add up to delta_ns"
     if {"judged", "partition", "phases"} <= part.keys() and part["judged"]:
         whole = part["judged"]
         if whole["partition"]["span_ns"] + whole["before_ns"] + whole["after_ns"] != part["partition"]["span_ns"]:
             yield "judged steps, and what is before and after, are not the whole"
+
+
+def ill_formed(path: Path, code: int) -> str | None:
+    """Say what is wrong with a report of JUnit that was asked for, if anything; its errors and failures tell the code."""
+    if code not in (0, 1, 4) or not path.exists():
+        return None
+    try:
+        suites = ElementTree.parse(path).getroot()
+    except ElementTree.ParseError as error:
+        return f"XML {error}"
+    told_ = tuple(len(suites.findall(f".//{name}")) for name in ("failure", "error"))
+    if told_ != (int(suites.attrib["failures"]), int(suites.attrib["errors"])):
+        return "XML counts other failures than it has"
+    unlike = {0: told_ != (0, 0), 1: told_[0] == 0, 4: told_[1] == 0}[code]
+    return f"XML with {told_} failures and errors beside a status of {code}" if unlike else None
 
 
 def misshapen(format_: str, text: str) -> str | None:
