@@ -122,7 +122,7 @@ def untrue(part: dict[str, Any]) -> Iterator[str]:
 
 
 def ill_formed(path: Path, code: int) -> str | None:
-    """Say what is wrong with a report of JUnit that was asked for, if anything; its errors and failures tell the code."""
+    """Say what is wrong with a report of JUnit that was asked for, if anything; what it counts goes with the code."""
     if code not in (0, 1, 4) or not path.exists():
         return None
     try:
