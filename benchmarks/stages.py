@@ -49,7 +49,7 @@ def main() -> None:
     merge(kernels.devices, timeline, source, log)
     lap("join table and timeline")
     del trace, timeline, kernels
-    profile = read_source(source, log)[0]
+    profile = read_source(source, log).profiles[0]
     began = process_time()  # it was measured above
     thresholds = load_thresholds()
     Study.of(profile, thresholds)

@@ -52,7 +52,7 @@ def passes(folder: Path) -> Iterator[tuple[str, Callable[[], object]]]:
     kernels, timeline = read_kernels(source, ReadLog()).devices, interpret(trace, source.timeline)
     yield "join", lambda: merge(kernels, timeline, source, ReadLog())
     yield "database", lambda: read_source(stored, ReadLog())
-    (profile,) = read_source(source, ReadLog())
+    (profile,) = read_source(source, ReadLog()).profiles
     yield "study", lambda: Study.of(profile, thresholds)
     yield "examine", lambda: examine(profile, request, thresholds, Earlier(), ReadLog())
     result = run(request)

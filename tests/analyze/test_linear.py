@@ -116,7 +116,7 @@ def folder(root: Path, size: int, *, host: bool) -> Path:
 
 def profile_of(path: Path) -> DeviceProfile:
     (source,) = open_recording(path).sources
-    (profile,) = read_source(source, ReadLog())
+    (profile,) = read_source(source, ReadLog()).profiles
     return profile
 
 
