@@ -62,6 +62,7 @@ CREATE TABLE META_DATA(name TEXT, value TEXT);
 CREATE TABLE NPU_INFO(id INTEGER, name TEXT);
 CREATE TABLE GC_RECORD(startNs INTEGER, endNs INTEGER, globalTid INTEGER);
 CREATE TABLE MEMCPY_INFO(globalTaskId INTEGER, size INTEGER, memcpyOperation INTEGER);
+CREATE TABLE AICORE_FREQ(deviceId INTEGER, timestampNs INTEGER, freq INTEGER);
 CREATE TABLE ENUM_MEMCPY_OPERATION(id INTEGER PRIMARY KEY, name TEXT);
 CREATE TABLE ENUM_API_TYPE(id INTEGER PRIMARY KEY, name TEXT);
 CREATE TABLE ENUM_HCCL_TRANSPORT_TYPE(id INTEGER PRIMARY KEY, name TEXT);
@@ -242,7 +243,7 @@ class Tables:
                 kind = next((k for k, name in kinds if name == args["operation"]), len(kinds))
                 if kind == len(kinds):
                     self.add("ENUM_MEMCPY_OPERATION", kind, args["operation"])
-                self.add("MEMCPY_INFO", number, args.get("size(B)", 0), kind)
+                self.add("MEMCPY_INFO", number, args.get("size(B)"), kind)
             if row:
                 self.compute(number, row)
         for start, rows in self.kernels.items():
@@ -382,6 +383,9 @@ class Tables:
         for event in self.text.of("Python"):
             if event["name"].startswith("ProfilerStep#"):
                 self.add("STEP_TIME", int(event["name"].split("#")[1]), *span(event))
+        for event in self.text.events:
+            if event["ph"] == "C" and event["name"] == "AI Core Freq":
+                self.add("AICORE_FREQ", self.device, ns(event["ts"]), event["args"]["MHz"])
 
     def write(self, path: Path) -> None:
         for text, number in self.string.ids.items():

@@ -26,7 +26,7 @@ from conversion import (
 )
 
 #: Processes that the exporter makes, in the order that it shows them in.
-ORDER = {"Python GC": 1, "CANN": 7, "Ascend Hardware": 13, "Communication": 15}
+ORDER = {"Python GC": 1, "CANN": 7, "Ascend Hardware": 13, "AI Core Freq": 14, "Communication": 15}
 CALLS = {number: layer for layer, number in LAYERS.items() if layer != "Communication"}
 PARENTS = ("AI_CORE", "MIX_AIC", "MIX_AIV", "KERNEL_AICORE", "KERNEL_AIVEC")
 ANALYZED = (
@@ -95,12 +95,16 @@ class Files:
                                 "tid": tid, "ts": us(time)})  # fmt: skip
 
     def processes(self) -> None:
-        for name, label in (("Python", "CPU"), ("CANN", "CPU"), ("Ascend Hardware", f"NPU {self.device}"),
-                            ("Communication", f"NPU {self.device}")):  # fmt: skip
+        npu = f"NPU {self.device}"
+        for name, label in (("Python", "CPU"), ("CANN", "CPU"), ("Ascend Hardware", npu), ("AI Core Freq", npu),
+                            ("Communication", npu)):  # fmt: skip
             pid = self.process(name)
             self.meta("process_name", pid, name=name)
             self.meta("process_labels", pid, labels=label)
             self.meta("process_sort_index", pid, sort_index=ORDER.get(name, 0))
+        for row in self.db["AICORE_FREQ"]:
+            self.events.append({"ph": "C", "name": "AI Core Freq", "pid": self.process("AI Core Freq"), "tid": 0,
+                                "ts": us(row["timestampNs"]), "args": {"MHz": row["freq"]}})  # fmt: skip
         if self.db["GC_RECORD"]:
             self.meta("process_name", self.process("Python GC"), name="Python GC")
 
