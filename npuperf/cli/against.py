@@ -13,7 +13,7 @@ from npuperf.cli.progress import tell
 from npuperf.errors import ExitCode, InputError, UsageError, with_hint
 from npuperf.escape import for_shell
 from npuperf.files import open_input, shown, write_atomically
-from npuperf.messages import say
+from npuperf.messages import Message, say
 
 if TYPE_CHECKING:  # seldom asked for
     from npuperf.analyze.baselines import BaselineStore
@@ -118,9 +118,8 @@ class Against:
 
     def _save(self, store: BaselineStore, name: str, result: Result) -> None:
         """Keep a result as a baseline, unless a gate says that it should not be one."""
-        if result.exit_code:
-            failed = result.exit_code == ExitCode.GATE_FAILED
-            why = say("a gate failed") if failed else say("a gate cannot be judged")
+        why = _why_no_baseline(result)
+        if why is not None:
             hint = say("to accept it all the same: npuperf analyze {path} --save-baseline {name}, without gates",
                        path=for_shell(str(self.request.path)), name=for_shell(name))  # fmt: skip
             tell(with_hint(say("not kept as baseline {name}: {why}", name=name, why=why), hint))
@@ -130,6 +129,18 @@ class Against:
         from npuperf.render.json import without_blanks
 
         tell(store.keep(name, without_blanks(render(reduced(result), "json"))))
+
+
+def _why_no_baseline(result: Result) -> Message | None:
+    """Say why a result should not be what later ones are held against, if so.
+
+    A gate that asks for several runs passes while too few of them failed; with one of these as the baseline, those
+    that follow would be held against what is wrong already.
+    """
+    if result.exit_code:
+        return say("a gate failed") if result.exit_code == ExitCode.GATE_FAILED else say("a gate cannot be judged")
+    failed = next((gate.expr for gate in result.gates if gate.level == "fail" and any(gate.runs[-1:])), None)
+    return None if failed is None else say("this run is one of those that fail {gate}", gate=failed)
 
 
 def _conditions_of(request: AnalyzeRequest) -> Sequence[Condition]:

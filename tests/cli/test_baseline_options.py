@@ -148,6 +148,18 @@ def test_two_of_three_runs(runs: Path) -> None:
     )
 
 
+def test_the_first_of_two_failures_is_no_baseline(runs: Path) -> None:
+    """Else the second would be held against it, and a slower program would become the rule."""
+    run_cli(["analyze", "old", "--save-baseline", "main"])
+    profile(Path("more2"), launches=5, hour=7)
+    gates = ["--baseline", "main", "--fail-on", "count.launches>+0 for 2 of 3", "--save-baseline", "main"]
+    first, second = (run_cli(["analyze", path, *gates]) for path in ("more", "more2"))
+    assert (first.returncode, second.returncode) == (0, 1)
+    assert "this run is one of those that fail count.launches>+0 for 2 of 3" in first.stderr
+    assert run_cli(["analyze", "again", *gates]).returncode == 0
+    assert "kept as baseline main" in run_cli(["analyze", "again", *gates]).stderr
+
+
 def test_without_baseline_and_gates_nothing_is_written(runs: Path) -> None:
     before = sorted(path.name for path in runs.iterdir())
     run_cli(["analyze", "old"])
