@@ -82,7 +82,9 @@ def _with_steps(known: Comparison, old: _Runs, new: _Runs, keys: SameKeys, thres
     return replace(
         known,
         verdict=judged.verdict,
-        reason=reason_of(Grounds(means, medians, judged, known.parity, waterfall, keys.note, all(stepped))),
+        reason=reason_of(
+            Grounds(means, medians, judged, known.parity, waterfall, keys.note if waterfall else None, all(stepped))
+        ),
         old_step_ns=means[0],
         new_step_ns=means[1],
         delta_ns=None if means[0] is None or means[1] is None else means[1] - means[0],

@@ -24,6 +24,11 @@ from npuperf.compare.waterfall import Fallen, Mean, count_ns
 _AS_OFTEN: Final = 1.5
 #: One for several: how much longer one side's operators may take than what they are believed to replace.
 _AS_LONG: Final = 10
+#: Without a line of code nothing but numbers says that these belong together: then no more than so many keys stand for
+#: so many, and neither side takes so many times as long. (Two stages of a pipeline differ by more.)
+_FEW: Final = 3
+_MANY: Final = 12
+_AS_LONG_APART: Final = 5
 #: One for one: the same, where no torch operator says that they are the same.
 _AS_LONG_ALONE: Final = 3
 #: Uses of one operator for which one of another may stand (a sum of squares multiplies twice).
@@ -99,7 +104,7 @@ def _one_for_several(rows: Sequence[Fallen]) -> list[list[_Piece]]:
     taken = _rows_of(groups)
     for group in _buckets([piece for piece in whole + parts if piece.fallen.row not in taken], by_line=False):
         kept = _sure(group)
-        if _is_replacement(kept):
+        if _is_replacement(kept) and _is_small(kept):
             groups.append(kept)
     taken = _rows_of(groups)
     _add_multiples(groups, [piece for piece in whole if piece.fallen.row not in taken])
@@ -149,10 +154,25 @@ def _is_replacement(group: Sequence[_Piece]) -> bool:
     sides = [piece for piece in group if piece.only_new], [piece for piece in group if not piece.only_new]
     if not all(sides):
         return False
-    times = sorted(sum(piece.ns for piece in side) for side in sides)
+    times = _times(sides)
     if max(map(len, sides)) < _SEVERAL:
         return _alone(sides[0][0], sides[1][0], times)
     return times[1] <= _AS_LONG * times[0]
+
+
+def _is_small(group: Sequence[_Piece]) -> bool:
+    """Tell whether a replacement that no line of code holds together is one that programmers make."""
+    sides = [piece for piece in group if piece.only_new], [piece for piece in group if not piece.only_new]
+    few, many = sorted(map(len, sides))
+    if many < _SEVERAL:
+        return True
+    times = _times(sides)
+    return few <= _FEW and many <= _MANY and times[1] <= _AS_LONG_APART * times[0]
+
+
+def _times(sides: Iterable[Sequence[_Piece]]) -> list[int]:
+    """Return how long both sides take, the shorter one first, ns."""
+    return sorted(sum(piece.ns for piece in side) for side in sides)
 
 
 def _alone(new: _Piece, old: _Piece, times: Sequence[int]) -> bool:
@@ -169,10 +189,14 @@ def _add_multiples(groups: Sequence[list[_Piece]], left: Iterable[_Piece]) -> No
     by_uses: dict[int, list[list[_Piece]]] = defaultdict(list)
     for group in groups:
         by_uses[min(piece.uses for piece in group)].append(group)
+    more: dict[int, list[_Piece]] = defaultdict(list)
     for piece in left:
         near = [group for n in _TIMES if piece.uses % n == 0 for group in by_uses.get(piece.uses // n, ())]
-        if len(near) == 1 and any(other.only_new != piece.only_new for other in near[0]):
-            near[0].append(piece)
+        if len(near) == 1:
+            more[id(near[0])].append(piece)
+    for group in groups:
+        if _is_small([*group, *more[id(group)]]):
+            group += more[id(group)]
 
 
 def _rows_of(groups: Iterable[Sequence[_Piece]]) -> set[tuple[str, str | None]]:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from npuperf.advise import load_thresholds
 from npuperf.compare.compare import compare_results
+from npuperf.documents.digest import Count
 from npuperf.errors import UsageError
 
 THRESHOLDS = load_thresholds()
@@ -200,3 +201,55 @@ def test_what_kernels_do_by_their_names(kernel: str, does: str) -> None:
     old = run_of(digest_of({("compute", kernel): (500, 5)}, [500], types={kernel: [500]}), kineto=True)
     found = compare_results([old], [run_of(digest_of({("compute", "Zzz"): (9, 1)}, [9]))], THRESHOLDS)
     assert does in {part.key for part in found.waterfall if part.old_ns}
+
+
+def stepless(ns: int, counts: list[Count] | None = None):  # type: ignore[no-untyped-def]
+    """One recording without steps; without time it has no device."""
+    digest = digest_of({("compute", "A"): (ns, 1)} if ns else {}, [ns] if ns else [], counts=counts or ())
+    return run_of(replace(digest, steps=[]))
+
+
+def test_recordings_without_steps_are_no_steps() -> None:
+    found = compare_results([stepless(50_000_000)], [stepless(70_000_000)], THRESHOLDS)
+    assert (found.verdict, found.delta_ns, found.stepped) == ("cannot_tell", 20_000_000, (False, False))
+    assert "no steps are recorded: all that one side recorded" in str(found.reason)
+    assert "too few" not in str(found.reason)
+    same = compare_results([stepless(50_000_000)], [stepless(50_000_000)], THRESHOLDS)
+    assert str(same.reason) == "both recordings are equally long (every sum is identical)"
+
+
+def test_counts_of_a_step_are_not_judged_against_those_of_a_recording() -> None:
+    """Nine synchronizations in all may be fewer per step than two."""
+    sync = Count(kind="sync", key="s", count=[2])
+    steps = run_of(digest_of({("compute", "A"): (100, 1)}, [100], counts=[sync]))
+    found = compare_results([steps], [stepless(900, [replace(sync, count=[9])])], THRESHOLDS)
+    assert {(shift.what, shift.verdict) for shift in found.shifts} == {
+        ("synchronizations", "cannot_tell"),
+        ("synchronizations: s", "cannot_tell"),
+    }
+
+
+def test_operators_are_not_gone_where_no_device_is_recorded() -> None:
+    found = compare_results([side()], [stepless(0)], THRESHOLDS)
+    assert (found.verdict, found.delta_ns, found.waterfall) == ("cannot_tell", None, ())
+    assert str(found.reason) == "the new side has no time of a device"
+
+
+def test_without_time_counts_tell() -> None:
+    add = Count(kind="host_operator", key="aten::add", count=[4])
+    same, other = stepless(0, [add]), stepless(0, [replace(add, count=[5])])
+    assert compare_results([same], [same], THRESHOLDS).verdict == "same"
+    assert compare_results([same], [other], THRESHOLDS).verdict == "cannot_tell"
+    assert compare_results([stepless(0)], [stepless(0)], THRESHOLDS).verdict == "cannot_tell"
+
+
+def test_in_other_work_nothing_replaces_anything() -> None:
+    """Other shapes of one type are a replacement in the same work only."""
+    old, new = (run_of(digest_of({("compute", f"A [{n}]"): (100, 2)}, [100], types={"A": [100]})) for n in (1, 2))
+    allowed = compare_results([old], [new], THRESHOLDS, allow_mismatch=True)
+    assert allowed.workload == "different"
+    assert [part.instead_of for part in allowed.waterfall] == [(), ()]
+    command = ("python", "train.py")
+    certain = [replace(run, workload=replace(run.workload, command=command)) for run in (old, new)]
+    (part,) = compare_results(certain[:1], certain[1:], THRESHOLDS).waterfall
+    assert part.instead_of == ("A [1]",)

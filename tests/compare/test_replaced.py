@@ -120,3 +120,19 @@ def test_it_still_adds_up_and_is_negated_with_the_sides_exchanged(
     forth = sorted((sorted(identity(p)), p.delta_ns, p.count_ns, p.speed_ns) for p in parts)
     assert forth == sorted((sorted(identity(p)), -p.delta_ns, -p.count_ns, -p.speed_ns) for p in back)
     assert len({p.key for p in parts}) == len(parts)
+
+
+def test_another_stage_of_a_pipeline_replaces_nothing() -> None:
+    """As often, and no line of code: too many on both sides, too many in all, and too much longer."""
+    some = {f"A{n}": (100, 1) for n in range(5)}
+    assert len(fall(some, {f"B{n}": (100, 1) for n in range(4)})) == 9
+    assert len(fall({"A": (100, 1)}, {f"B{n}": (30, 1) for n in range(13)})) == 14
+    assert len(fall({"A": (100, 1)}, {"B": (300, 1), "C": (300, 1)})) == 3
+    assert len(fall({"A": (100, 1)}, {"B": (200, 1), "C": (200, 1)})) == 1
+
+
+def test_what_is_there_more_often_is_added_only_as_far_as_it_may_be_one_replacement() -> None:
+    """Two for one; with what is there twice as often it would be six times as long."""
+    parts = fall({"A": (100, 1)}, {"B": (200, 1), "C": (200, 1), "D": (200, 2)})
+    assert sorted(p.key or "" for p in parts) == ["B", "D"] and len(parts) == 2
+    assert [set(p.replaced_by) for p in parts if p.instead_of] == [{"B", "C"}]
