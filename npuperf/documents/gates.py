@@ -73,6 +73,7 @@ class Measured(Struct, frozen=True):
 
     value: float | None = None
     reason: Message | None = None
+    interval: tuple[float, float] | None = None
     at_least: bool = False
     series: tuple[tuple[float, ...], ...] = ()
     named: tuple[tuple[str, str], ...] | None = None

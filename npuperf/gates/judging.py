@@ -138,6 +138,10 @@ def _absolute(condition: Condition, found: Measured) -> Gate:
     value, why = _value(condition, found)
     if value is None:
         return _untold(condition, why)
+    if found.interval is not None:
+        status = _beyond_doubt(condition.sign, value, found.interval, condition.limit)
+        gate = _gate(condition, status, value, condition.limit, found.reason if status == "cannot_tell" else None)
+        return replace(gate, interval=found.interval)
     return _held(condition, found, value, condition.limit)
 
 

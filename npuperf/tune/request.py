@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, get_args
 
+from npuperf.documents.digest import Part
 from npuperf.documents.gates import Measured, Metric, register
 from npuperf.documents.tuning import Tuning
 from npuperf.errors import UsageError
@@ -118,14 +119,16 @@ class TuneRequest:
 
 
 def _regression(tuning: Tuning, _: str | None) -> Measured:
-    """By how much the step became longer; what is within the noise is no regression."""
-    step = tuning.verification.step if tuning.verification else None
-    if step is None or not step.old_ns or step.new_ns is None:
+    """By how much the mean step became longer, and where that lies for sure."""
+    found = tuning.verification
+    step = found.step if found else None
+    if found is None or step is None or not step.old_ns or step.new_ns is None:
         return Measured(reason=say("no step was compared: npuperf tune --verify -- COMMAND"))
-    if step.noise_ns is None:
-        return Measured(reason=say("the noise of a single step is unknown"))
-    longer = step.new_ns - step.old_ns
-    return Measured(100 * (longer if abs(longer) > step.noise_ns else 0) / step.old_ns)
+    if found.interval_ns is None:
+        return Measured(reason=found.method or say("one side has too few steps to tell a difference from chance"))
+    low, high = (100 * end / step.old_ns for end in found.interval_ns)
+    undecided = say("the steps differ too much to decide it")
+    return Measured(100 * (step.new_ns - step.old_ns) / step.old_ns, interval=(low, high), reason=undecided)
 
 
 def _saved(tuning: Tuning, _: str | None) -> Measured:
@@ -146,7 +149,7 @@ def _is_part(tuning: Tuning) -> bool:
 
 
 register(
-    Metric("regression", "percent", Tuning, _regression),
+    Metric("regression", "percent", Tuning, _regression, parts=get_args(Part)),
     Metric("saved", "percent", Tuning, _saved),
     Metric("failed", "count", Tuning, lambda t, _: _counted(t, len(t.failed_operators))),
     Metric("added", "count", Tuning, lambda t, _: _counted(t, t.summary and t.summary.added)),

@@ -106,7 +106,8 @@ def _agree(doubt: Message | None, request: TuneRequest, ask: Ask) -> None:
 
 
 def _judged(tuning: Tuning, request: TuneRequest) -> Tuning:
-    return replace(tuning, gates=tuple(judge_gate(parse_gate(text, Tuning), tuning) for text in request.fail_on))
+    conditions = (parse_gate(text, Tuning) for text in request.fail_on)
+    return replace(tuning, gates=tuple(judge_gate(c, tuning, comparison=tuning.verification) for c in conditions))
 
 
 def _usage(run: Path, tell: Tell) -> Usage | None:

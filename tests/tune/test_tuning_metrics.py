@@ -10,7 +10,7 @@ from conftest import run_cli
 from msgspec.structs import replace
 from workplace import OP, Place
 
-from npuperf.documents.comparison import Compared, Comparison
+from npuperf.documents.comparison import Compared, Comparison, WaterfallPart
 from npuperf.documents.gates import Gate
 from npuperf.documents.tuning import Tuning
 from npuperf.gates.grammar import parse_gate
@@ -52,14 +52,41 @@ def judged(condition: str, tuning: Tuning) -> Gate:
     return judge_gate(parse_gate(condition, Tuning), tuning)
 
 
-def test_gates_know_of_noise() -> None:
-    """Longer by 5 %: a regression if that is beyond the noise, none within it, unknown after a single step."""
-    for noise, status in ((10, "fail"), (60, "pass"), (None, "cannot_tell")):
-        step = Compared(kind="step", name="step", change="changed", verdict="worse", old_ns=1000, new_ns=1050,
-                        count=3, noise_ns=noise)  # fmt: skip
-        found = Comparison(old="a", new="b", verdict="worse", rows=(step,))
-        tuning = Tuning(mode="op", status="successful", recovered=False, files=(), verification=found)
-        assert judged("regression>3%", tuning).status == status
+@pytest.mark.parametrize(
+    ("longer", "interval", "status"),
+    [
+        (50, (40, 60), "fail"),
+        (50, (1, 99), "fail"),  # beyond the limit, and no chance
+        (50, (-10, 110), "cannot_tell"),  # it may be chance
+        (10, (-5, 25), "pass"),
+        (10, (-20, 40), "cannot_tell"),  # it may be 4 %
+        (-50, (-60, -40), "pass"),
+        (50, None, "cannot_tell"),
+    ],
+)
+def test_gates_know_of_noise(longer: int, interval: tuple[int, int] | None, status: str) -> None:
+    """3 % of 1000 ns are 30."""
+    step = Compared(kind="step", name="step", change="changed", verdict="worse", old_ns=1000, new_ns=1000 + longer)
+    found = Comparison(old="a", new="b", verdict="worse", interval_ns=interval, rows=(step,))
+    tuning = Tuning(mode="op", status="successful", recovered=False, files=(), verification=found)
+    gate = judged("regression>3%", tuning)
+    assert gate.status == status
+    assert gate.value == (None if interval is None else longer / 10)
+    assert (gate.reason is not None) == (status == "cannot_tell")
+
+
+def test_a_regression_is_explained_by_what_became_longer() -> None:
+    """Of four parts that became longer the three greatest; what became shorter explains nothing."""
+    changes = {"compute": 60, "host_wait": 30, "transfer": -70, "launch_latency": 5, "other": 25}
+    parts = tuple(
+        WaterfallPart(part=part, key=None, delta_ns=by, count_ns=0, speed_ns=by)  # type: ignore[arg-type]
+        for part, by in changes.items()
+    )
+    step = Compared(kind="step", name="step", change="changed", verdict="worse", old_ns=1000, new_ns=1050)
+    found = Comparison(old="a", new="b", verdict="worse", interval_ns=(40, 60), rows=(step,), waterfall=parts)
+    tuning = Tuning(mode="op", status="successful", recovered=False, files=(), verification=found)
+    gate = judge_gate(parse_gate("regression>3%", Tuning), tuning, comparison=found)
+    assert [part.part for part in gate.explained_by] == ["compute", "host_wait", "other"]
 
 
 def test_a_gate_by_hand() -> None:
