@@ -117,12 +117,11 @@ def _clock(old: Workload, new: Workload) -> Iterator[Difference]:
         return
     pairs = list(zip(old.frequency_mhz, new.frequency_mhz, strict=True))
     if any(abs(b - a) > _CLOCK * max(a, b) for a, b in pairs):
-        slower = sum(new.frequency_mhz) < sum(old.frequency_mhz)
-        why = (
-            say("the AI Core clock of the new side is lower: kernels take longer with it")
-            if slower
-            else say("the AI Core clock of the new side is higher: kernels take less time with it")
-        )
+        why = say("the AI Core clock of the new side has another range: kernels took more or less time with it")
+        if all(b <= a for a, b in pairs):
+            why = say("the AI Core clock of the new side is lower: kernels take longer with it")
+        elif all(b >= a for a, b in pairs):
+            why = say("the AI Core clock of the new side is higher: kernels take less time with it")
         yield _differs("AI Core frequency", _range(old.frequency_mhz), _range(new.frequency_mhz), reason=why)
 
 

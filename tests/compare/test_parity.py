@@ -59,6 +59,21 @@ def test_the_clock_is_told_from_a_hundredth_on(old: tuple[int, int], new: tuple[
 
 
 @pytest.mark.parametrize(
+    ("new", "told"),
+    [
+        ((1000, 1600), "is lower"),
+        ((800, 1600), "is lower"),
+        ((1200, 1800), "is higher"),
+        ((1200, 1600), "has another range"),
+        ((900, 2000), "has another range"),
+    ],
+)
+def test_of_a_clock_that_varies_it_is_said_how(new: tuple[int, int], told: str) -> None:
+    (found,) = between(side(frequency_mhz=(1000, 1800)), side(frequency_mhz=new))
+    assert told in str(found.reason)
+
+
+@pytest.mark.parametrize(
     ("old", "new", "told"), [(1.02, 1.05, False), (1.0, 1.2, True), (None, 1.5, True), (None, 1.1, False)]
 )
 def test_what_recording_costs(old: float | None, new: float, told: bool) -> None:
