@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from npuperf.documents.comparison import Comparison, WaterfallPart
-from npuperf.documents.gates import Gate, Measured, Metric, Status
+from npuperf.documents.gates import Gate, Measured, Metric, Status, quantity
 from npuperf.gates.grammar import Aggregate, Condition, Sign
 from npuperf.messages import Message, Parameter, chain, number, say, say_n, series
 
@@ -134,7 +134,7 @@ def _named(condition: Condition, found: Measured) -> Gate:
 def _absolute(condition: Condition, found: Measured) -> Gate:
     """Hold a figure against a limit. What may be more can fail "more than", and pass "less than", for sure."""
     if condition.aggregate == "each":
-        return _each(condition, found, condition.limit)
+        return _with_value(_each(condition, found, condition.limit))
     value, why = _value(condition, found)
     if value is None:
         return _untold(condition, why)
@@ -142,7 +142,15 @@ def _absolute(condition: Condition, found: Measured) -> Gate:
         status = _beyond_doubt(condition.sign, value, found.interval, condition.limit)
         gate = _gate(condition, status, value, condition.limit, found.reason if status == "cannot_tell" else None)
         return replace(gate, interval=found.interval)
-    return _held(condition, found, value, condition.limit)
+    return _with_value(_held(condition, found, value, condition.limit))
+
+
+def _with_value(gate: Gate) -> Gate:
+    """Say the value before the reason, which is shown in its place; with a baseline both are shown."""
+    value = quantity(gate)
+    if value is None or gate.reason is None:
+        return gate
+    return replace(gate, reason=chain(say("{value}", value=value), gate.reason))
 
 
 def _held(condition: Condition, found: Measured, value: float, limit: float) -> Gate:

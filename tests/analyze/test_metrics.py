@@ -125,7 +125,7 @@ def test_shares_are_of_each_step_and_of_the_worst_device() -> None:
     assert judged("host_wait>15%", both)[:2] == ("fail", 20)
     assert judged("mean(host_wait)>15%", both)[1] == pytest.approx(110 / 3)
     assert judged("max(host_wait)>15%", both)[:2] == ("fail", 90)
-    assert judged("each(host_wait)>15%", both)[2] == "in 4 of 6 steps"
+    assert judged("each(host_wait)>15%", both)[2] == "90.0 %; in 4 of 6 steps"
     assert judged("step_time>1ns", both)[1] == 100
     assert judged("max(step_time)>1ns", both)[1] == 1000
 

@@ -116,7 +116,14 @@ def test_a_count_that_is_more_in_single_steps_is_told() -> None:
     gate = judged("things>3", found)
     assert gate.status == "pass" and "1 of 4 steps would not" in str(gate.reason)
     gate = judged("each(things)>3", found)
-    assert (gate.status, gate.value) == ("fail", 5) and "in 1 of 4 steps" in str(gate.reason)
+    assert (gate.status, gate.value, str(gate.reason)) == ("fail", 5, "5; in 1 of 4 steps")
+    slow = judged("each(time)>30ns", FIVE)
+    assert (slow.status, str(slow.reason)) == ("fail", "100 ns; in 2 of 5 steps")
+
+
+def test_a_value_that_may_be_larger_is_said_with_the_reason() -> None:
+    gate = judged("things>2", Measured(3.0, say("rows are missing"), at_least=True))
+    assert (gate.status, gate.value, str(gate.reason)) == ("fail", 3, "3; rows are missing")
 
 
 @pytest.mark.parametrize(
