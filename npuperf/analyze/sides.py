@@ -106,6 +106,12 @@ def _is_result(path: Path) -> bool:
         return bool(_RESULT.search(file.read(_HEAD)))
 
 
+def _middling(digest: Digest) -> bool:
+    """Tell whether the mean step is neither longer nor shorter than all steps are; these are rounded means."""
+    shortest = min(digest.span_ns) if digest.steps else 0
+    return (shortest - 1) * digest.windows <= digest.total_ns <= (max(digest.span_ns) + 1) * digest.windows
+
+
 def _wrong(digest: Digest) -> Message | None:
     """Say what of a digest contradicts itself; whoever compares relies on it."""
     per_step = [len(digest.span_ns), *([1] if not digest.steps else [])]
@@ -116,6 +122,10 @@ def _wrong(digest: Digest) -> Message | None:
         return say("it has numbers that nothing can have")
     if digest.total_ns != sum(part.ns for part in digest.parts):
         return say("its parts do not add up to the whole")
+    if not digest.span_ns and (digest.steps or digest.total_ns):
+        return say("it has not something for every step")
+    if digest.total_ns and not _middling(digest):
+        return say("its steps are not as long as what they consist of")
     if not all(len(some) in per_step for some in lists) or (digest.steps and len(digest.steps) != per_step[0]):
         return say("it has not something for every step")
     return None

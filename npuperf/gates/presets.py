@@ -44,10 +44,10 @@ def gates_in(path: Path, gates: object) -> tuple[str, ...]:
     if not isinstance(gates, list) or not gates:
         hint = say('a list of gates, each as --fail-on takes it: gates: ["host_wait>20%"]')
         raise UsageError(say("{path}: has no {key}", path=shown(path), key=_KEY), hint=hint)
-    odd = next((gate for gate in gates if not isinstance(gate, str)), None)
-    if odd is not None:
+    odd = [gate for gate in gates if not isinstance(gate, str)]
+    if odd:
         hint = say('quote it: "warn: host_wait>20%" is a mapping for YAML without quotes')
-        what = say("{path}: {key}: {value} is no text", path=shown(path), key=_KEY, value=repr(odd)[:_MOST])
+        what = say("{path}: {key}: {value} is no text", path=shown(path), key=_KEY, value=repr(odd[0])[:_MOST])
         raise UsageError(what, hint=hint)
     if len(gates) > _MOST:
         raise InputError(say("{path}: more than {most} gates", path=shown(path), most=_MOST))

@@ -353,9 +353,11 @@ class Kind:
     command: tuple[str, ...] = ("analyze", "{root}")
     weight: int = 4
     schema: str = "result"
-    writes: str = ""
+    writes: tuple[str, ...] = ()
 
 
+#: Where what is remembered of a run arrives; some damage puts the folder behind a link beside it.
+_KEPT = ("kept/candidates", "kept/elsewhere", "kept/.elsewhere")
 KINDS = {
     "kernel_details": Kind(whole, "**/kernel_details.csv"),
     "bare_table": Kind(bare_table, "*.csv"),
@@ -398,13 +400,11 @@ KINDS = {
     ),
     "recipe": Kind(recipe, "*.yaml", ("analyze", "{root}/kernel_details.csv", "--recipe", "{root}/ours.yaml"), 3),
     "result": Kind(held.against_result, "old.json", held.AGAINST_RESULT, 4),
-    "baseline": Kind(held.against_baseline, "kept/*.json", held.AGAINST_BASELINE, 4, writes="kept/candidates"),
-    "candidates": Kind(
-        held.against_baseline, "kept/candidates/*.json", held.AGAINST_BASELINE, 2, writes="kept/candidates"
-    ),
-    "kept_folder": Kind(held.against_baseline, "kept/**/*", held.AGAINST_BASELINE, 2, writes="kept/candidates"),
+    "baseline": Kind(held.against_baseline, "kept/*.json", held.AGAINST_BASELINE, 4, writes=_KEPT),
+    "candidates": Kind(held.against_baseline, "kept/candidates/*.json", held.AGAINST_BASELINE, 2, writes=_KEPT),
+    "kept_folder": Kind(held.against_baseline, "kept/**/*", held.AGAINST_BASELINE, 2, writes=_KEPT),
     "lock": Kind(held.against_lock, "perf.lock", held.AGAINST_LOCK, 4),
-    "relock": Kind(held.against_lock, "perf.lock", held.RELOCKED, 2, writes="perf.lock"),
+    "relock": Kind(held.against_lock, "perf.lock", held.RELOCKED, 2, writes=("perf.lock",)),
     "gates": Kind(held.with_gates, "gates.yaml", held.WITH_GATES, 4),
     "compared": Kind(held.two_runs, "now/**/*.*", held.AGAINST_RUN, 4),
     "compared_jobs": Kind(held.jobs, "now/**/*.*", held.JOBS, 2),

@@ -38,7 +38,8 @@ def test_gates_of_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["gates: []", "gates: idle>3%", "other: 1", "gates: {a: b}", "gates:\n- warn: idle>1%", "gates: [3]"]
+    "text",
+    ["gates: []", "gates: idle>3%", "other: 1", "gates: {a: b}", "gates:\n- warn: idle>1%", "gates: [3]", "gates:\n-"],
 )
 def test_a_file_without_gates_never_passes(tmp_path: Path, text: str) -> None:
     with pytest.raises(UsageError):
