@@ -35,7 +35,6 @@ from npuperf.replay.study import Study
 from npuperf.replay.whatif import Predicted, Scene, is_all_communication, parse, pattern, predict, with_communication
 from npuperf.scopes import core_limits, fusion
 from npuperf.scopes.expect import Checked, check
-from npuperf.scopes.fused import check_super_kernels
 from npuperf.scopes.view import DeviceView, study_cores
 from npuperf.timeline.partition import add
 from npuperf.timeline.steps import numbers_repeat
@@ -188,9 +187,13 @@ def _check_super_kernels(view: DeviceView, earlier: Earlier) -> list[SuperKernel
     """Hold the SuperKernels of a profile against the same device's earlier profile without them."""
     if not (earlier.profiles or earlier.plog):
         return []
+    from npuperf.scopes.fused import check_super_kernels
+
     who = (view.profile.rank, view.profile.device)
     same = [p for p in earlier.profiles if (p.rank, p.device) == who] or [*earlier.profiles]
-    return check_super_kernels(same[0].tasks if same else Tasks.empty(), view.tasks, earlier.plog)
+    return check_super_kernels(
+        same[0].tasks if same else Tasks.empty(), view.tasks, earlier.plog, view.thresholds.compare_ratio
+    )
 
 
 def _vendor_only(profile: DeviceProfile, request: AnalyzeRequest, thresholds: Thresholds) -> Examined:

@@ -145,12 +145,3 @@ class Comparison(Model, frozen=True, kw_only=True):
     def step(self) -> Compared | None:
         """The whole step, where both sides have steps."""
         return next((row for row in self.rows if row.kind == "step"), None)
-
-
-def outcome(saved_ns: float, noise_ns: float | None) -> Outcome:
-    """Judge what a change saved: chance explains whatever is within the noise."""
-    if noise_ns is None:
-        return "cannot_tell"
-    if abs(saved_ns) <= noise_ns:
-        return "same"
-    return "better" if saved_ns > 0 else "worse"

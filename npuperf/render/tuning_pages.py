@@ -22,8 +22,17 @@ from npuperf.documents.tuning import (
 from npuperf.files import shown
 from npuperf.messages import NOTHING, Message, chain, ns, number, say, say_n, series, share
 from npuperf.render import View
-from npuperf.render.page import Line, Page, common, gate_line, problem_lines, warnings
-from npuperf.render.tables import fill
+from npuperf.render.comparison_words import (
+    FALLS,
+    PARTS,
+    falls,
+    falls_title,
+    parity_lines,
+    step_lines,
+    verdict_line,
+)
+from npuperf.render.page import Line, Page, Section, common, gate_line, problem_lines, warnings
+from npuperf.render.tables import Filled, fill, filled
 from npuperf.render.tuning_tables import BANK, ENTRIES, RESULTS, SAVINGS, TASKS, VERIFIED
 from npuperf.render.words import OUTCOME
 
@@ -44,8 +53,9 @@ def tuning(document: Tuning, view: View) -> Page:
     """Say how a tuning ended, what was tuned, what it is worth, and what to mind."""
     word, style = _STATUS[document.status]
     lines = [Line(_summary(document), style, word), *_worth(document), *map(gate_line, document.gates)]
-    if document.verification:
-        lines.append(_verified(document.verification))
+    found = document.verification
+    if found:
+        lines += [verdict_line(found), *step_lines(found)]
     if document.bank:
         lines.append(
             Line(_bank_summary(document.bank), label=say("knowledge base {path}", path=shown(document.bank.after)))
@@ -58,7 +68,20 @@ def tuning(document: Tuning, view: View) -> Page:
     tables = [fill(table, document, view.top) for table in (VERIFIED, *several, ENTRIES, SAVINGS, BANK)]
     notes = warnings([*document.warnings, *(document.bank.warnings if document.bank else ())])
     title = shown(document.folder) if document.folder else ", ".join(map(shown, document.files))
-    return Page(say("{title}", title=title), lines, tables, notes=[*notes, *problem_lines(document)])
+    return Page(
+        say("{title}", title=title),
+        lines,
+        [tables[0], *_waterfall(found, view), *tables[1:]] if found else tables,
+        [Section(say("set-up"), list(parity_lines(found)))] if found and found.samples != (0, 0) else [],
+        [*notes, *problem_lines(document)],
+    )
+
+
+def _waterfall(found: Comparison, view: View) -> list[Filled]:
+    """Return what explains the difference of the mean step."""
+    rows = falls(found, PARTS if view.top is None else view.top)
+    table = FALLS.only("part", "what", "delta_ns", "count_ns", "speed_ns", "calls", "old_ns", "new_ns")
+    return [filled(table.titled(falls_title(found)), rows)] if rows else []
 
 
 def _summary(document: Tuning) -> Message:
@@ -91,18 +114,6 @@ def _worth(document: Tuning) -> list[Line]:
         saved=saved, share=part, step=ns(step),
     )  # fmt: skip
     return [Line(expected)]
-
-
-def _verified(found: Comparison) -> Line:
-    """Say whether the step got faster, as predicted or not."""
-    predicted = found.expected_ns and say("predicted saving {saved} per step", saved=ns(*found.expected_ns))
-    step = found.step
-    measured = None
-    if step and step.saved_ns is not None:
-        measured = say(
-            "measured saving {saved} per step, noise {noise}", saved=ns(step.saved_ns), noise=ns(step.noise_ns)
-        )
-    return Line(chain(found.reason, predicted or None, measured), "bold", OUTCOME[found.verdict])
 
 
 def _bank_summary(bank: BankDiff) -> Message:
@@ -145,7 +156,8 @@ def result_changes(document: ResultChanges, view: View) -> Page:
         added=kinds["added"], changed=kinds["changed"], removed=kinds["removed"], unchanged=found.unchanged,
     )  # fmt: skip
     tables = [fill(RESULTS, document, view.top)]
-    return Page(title, [Line(counts), *common(document)], tables, notes=warnings(found.warnings))
+    verdict = Line(found.reason or NOTHING, "bold", OUTCOME[found.verdict])
+    return Page(title, [Line(counts), verdict, *common(document)], tables, notes=warnings(found.warnings))
 
 
 def plan(document: TunePlan, view: View) -> Page:

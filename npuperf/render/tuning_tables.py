@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from npuperf.documents.comparison import Compared
 from npuperf.documents.tuning import Tuning
 from npuperf.messages import say
+from npuperf.render.comparison_tables import PARITY, WATERFALL
 from npuperf.render.tables import Column, Row, Table, each
 from npuperf.units import NS_PER_US
 
@@ -70,6 +73,8 @@ VERIFIED: Final = Table("verified", say("without and with the tuned knowledge ba
     Column("predicted_least_ns", say("predicted per step, min"), "us", "expected_ns.0"),
     Column("predicted_most_ns", say("predicted per step, max"), "us", "expected_ns.1"),
 ))
+EXPLAINED: Final = replace(WATERFALL, rows=each("verification.waterfall"))
+SET_UP: Final = replace(PARITY, rows=each("verification.parity"))
 CHECKS: Final = Table("checks", say("conditions for tuning"), each("checks"), (
     _NAME,
     Column("status", say("status"), "word", weight=0),
@@ -93,7 +98,7 @@ BANK: Final = Table("bank", say("what changed in the knowledge base"), each("ban
     Column("fields", say("changed fields"), get=_moved),
 ))
 
-TUNING: Final = (VERIFIED, ENTRIES, TASKS, SAVINGS, BANK, CHECKS)
+TUNING: Final = (VERIFIED, ENTRIES, TASKS, SAVINGS, BANK, CHECKS, EXPLAINED, SET_UP)
 BANK_CHANGES: Final = (BANK,)
 RESULT_CHANGES: Final = (RESULTS,)
 PLAN: Final = (CHECKS,)

@@ -10,12 +10,12 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
+from npuperf.compare.noise import Judged, judge_shift
 from npuperf.documents.analysis import Basis, SuperKernelCheck
-from npuperf.documents.comparison import Compared, Outcome, outcome
+from npuperf.documents.comparison import Compared, Outcome
 from npuperf.messages import Message, chain, ns, say, series
 from npuperf.model.groups import distinct
-from npuperf.model.labels import I64, Mask
-from npuperf.model.mean_noise import noise_of
+from npuperf.model.labels import F64, I64, Mask
 from npuperf.model.tasks import Tasks, Work
 from npuperf.scopes.sequences import launch_blocks, launch_cores
 
@@ -33,12 +33,22 @@ _A_KERNEL: Final = 0.5
 
 
 class _Replaced(Struct, frozen=True):
-    """Where in the earlier profile the kernels of a SuperKernel ran: elapsed time and gaps per run (ns)."""
+    """Where in the earlier profile the kernels of a SuperKernel ran: step, elapsed time and gaps (ns) of every run."""
 
     kernels: int
+    step: I64
     elapsed: I64
     gaps: I64
     blocks: int
+
+
+class _Sides(Struct, frozen=True):
+    """The tasks of both profiles, the lines of plog files, and from which relative difference on it is worth a word."""
+
+    before: Tasks
+    after: Tasks
+    log: Sequence[str]
+    ratio: float
 
 
 def is_super_kernel(tasks: Tasks) -> Mask:
@@ -48,8 +58,12 @@ def is_super_kernel(tasks: Tasks) -> Mask:
     return (by_type | by_name) & np.equal(tasks.work, Work.COMPUTE)
 
 
-def check_super_kernels(before: Tasks, after: Tasks, log: Sequence[str]) -> list[SuperKernelCheck]:
-    """Compare every SuperKernel of ``after`` with what ``before`` ran in its place; ``log``: lines of plog files."""
+def check_super_kernels(before: Tasks, after: Tasks, log: Sequence[str], ratio: float) -> list[SuperKernelCheck]:
+    """Compare every SuperKernel of ``after`` with what ``before`` ran in its place; ``log``: lines of plog files.
+
+    Steps are the samples; differences of less than this ``ratio`` are none.
+    """
+    sides = _Sides(before, after, log, ratio)
     found = np.flatnonzero(is_super_kernel(after))
     if not len(found):
         return [_check("–", _NONE, log)]
@@ -58,11 +72,10 @@ def check_super_kernels(before: Tasks, after: Tasks, log: Sequence[str]) -> list
         name = after.name[i] or ""
         scopes.setdefault(_scope_of(name) or UNNAMED, {}).setdefault(name, []).append(i)
     unnamed = scopes.pop(UNNAMED, {})
-    families = _families(scopes)
-    checks = [_of_scope(scope, parts, before, after, log) for scope, parts in families.items()]
+    checks = [_of_scope(scope, parts, sides) for scope, parts in _families(scopes).items()]
     if unnamed:
         rows = np.array(sorted(i for at in unnamed.values() for i in at))
-        checks.append(_by_disappearance(rows, before, after, log, alone=not scopes))
+        checks.append(_by_disappearance(rows, sides, alone=not scopes))
     return checks
 
 
@@ -85,14 +98,13 @@ def _families(scopes: dict[str, dict[str, list[int]]]) -> dict[str, dict[str, li
     }
 
 
-def _of_scope(
-    scope: str, parts: dict[str, list[int]], before: Tasks, after: Tasks, log: Sequence[str]
-) -> SuperKernelCheck:
+def _of_scope(scope: str, parts: dict[str, list[int]], sides: _Sides) -> SuperKernelCheck:
     """Compare one scope, found by the names of its first and last operators."""
+    before, after = sides.before, sides.after
     rows = [np.array(at) for at in parts.values()]
     took = sum(float(after.dur[at].mean()) for at in rows)
     pieces, broken = _broken(parts)
-    answer = partial(_check, scope, log=log, new_ns=round(took), count=max(map(len, rows)), parts=pieces)
+    answer = partial(_check, scope, log=sides.log, new_ns=round(took), count=max(map(len, rows)), parts=pieces)
     if not len(before):
         return answer(chain(_NO_EARLIER, broken))
     block = max(int(after.block[at].max()) for at in rows)
@@ -104,10 +116,14 @@ def _of_scope(
         absent = say("the operators that {name} names are not in the earlier profile", name=missing)
         return answer(chain(absent, broken))
     was = sum(float(r.elapsed.mean()) for r in known)
-    noise = noise_of(*(r.elapsed for r in known), *(after.dur[at] for at in rows))
+    judged = judge_shift(
+        [_in_steps([(r.step, r.elapsed) for r in known])],
+        [_in_steps([(after.step[at], after.dur[at]) for at in rows])],
+        ratio=sides.ratio,
+    )
     expected = max(r.blocks for r in known)
     became = say(
-        "{before} became {after}, {noise}", before=ns(round(was)), after=ns(round(took)), noise=_noise_text(noise)
+        "{before} became {after}, {noise}", before=ns(round(was)), after=ns(round(took)), noise=_noise_text(judged)
     )
     fewer = None
     if 0 < block != expected > 0:
@@ -115,9 +131,9 @@ def _of_scope(
             "it launches with {block} cores, its kernels with {expected} at most", block=block, expected=expected
         )
     return answer(
-        chain(became, fewer, broken),
-        verdict=outcome(was - took, noise),
-        noise=noise,
+        chain(became, judged.needs, fewer, broken),
+        verdict=judged.verdict,
+        noise=judged.margin,
         kernels=sum(r.kernels for r in known),
         block_expected=expected or None,
         old_ns=round(was),
@@ -170,8 +186,28 @@ def _cut(scope: str, pieces: Sequence[re.Match[str]]) -> Message | None:
     return chain(*said) if said else None
 
 
-def _noise_text(noise: float | None) -> Message:
-    return say("noise unknown: one run has none to compare") if noise is None else say("noise {noise}", noise=ns(noise))
+def _noise_text(judged: Judged) -> Message:
+    if judged.margin is None:
+        return say("noise unknown: {why}", why=judged.method)
+    return say("noise {noise}", noise=ns(round(judged.margin)))
+
+
+def _in_steps(parts: Sequence[tuple[I64, I64]]) -> F64:
+    """Return how long a mean run of all parts takes in each step that has all of them (ns).
+
+    ``parts``: of every part the steps of its runs, negative outside of steps, and how long each took.
+    """
+    means = [_means(step, took) for step, took in parts]
+    whole = sorted(set(means[0]).intersection(*means[1:]))
+    return np.array([sum(mean[step] for mean in means) for step in whole], np.float64)
+
+
+def _means(step: I64, took: I64) -> dict[int, float]:
+    inside = step >= 0
+    steps = distinct(step[inside])
+    place = np.searchsorted(steps, step[inside])
+    means = np.bincount(place, took[inside], len(steps)) / np.bincount(place, minlength=len(steps))
+    return dict(zip(steps.tolist(), means.tolist(), strict=True))
 
 
 def _find(name: str, before: Tasks) -> _Replaced | None:
@@ -181,7 +217,7 @@ def _find(name: str, before: Tasks) -> _Replaced | None:
     first, last = _named(before, match["first"]), _named(before, match["last"])
     if not last.any():  # the number at the end may be the SuperKernel's own
         last = _named(before, _NUMBER.sub("", match["last"]))
-    elapsed, gaps, kernels, found = [], [], 0, np.empty(0, np.int64)
+    steps, elapsed, gaps, kernels, found = [], [], [], 0, np.empty(0, np.int64)
     for stream in distinct(before.stream[first]).tolist():
         mine = np.flatnonzero((before.stream == stream) & (before.work == Work.COMPUTE))
         begins, ends = np.flatnonzero(first[mine]), np.flatnonzero(last[mine])
@@ -190,53 +226,60 @@ def _find(name: str, before: Tasks) -> _Replaced | None:
             if at < len(ends) and ends[at] < after:
                 run = mine[begin : int(ends[at]) + 1]
                 whole = int(before.end[run].max() - before.start[run[0]])
+                steps.append(int(before.step[run[0]]))
                 elapsed.append(whole)
                 gaps.append(int(np.maximum(before.start[run][1:] - before.end[run][:-1], 0).sum()))
                 kernels, found = len(run), run
     if not elapsed:
         return None
     launch = launch_cores(before, found)
-    return _Replaced(kernels, np.array(elapsed), np.array(gaps), launch_blocks(launch) if launch else 0)
+    return _Replaced(
+        kernels, np.array(steps), np.array(elapsed), np.array(gaps), launch_blocks(launch) if launch else 0
+    )
 
 
 def _named(tasks: Tasks, name: str) -> Mask:
     return tasks.name.flag([n == name for n in tasks.name.names])
 
 
-def _by_disappearance(found: I64, before: Tasks, after: Tasks, log: Sequence[str], *, alone: bool) -> SuperKernelCheck:
+def _by_disappearance(found: I64, sides: _Sides, *, alone: bool) -> SuperKernelCheck:
     """Compare SuperKernels without telling names with the kernels that there are fewer of per step.
 
     ``alone``: there are no others, which would have replaced some of these kernels.
     """
+    before, after, log = sides.before, sides.after, sides.log
     if not len(before):
         return _check(UNNAMED, _NO_EARLIER, log, count=len(found))
     if not all((tasks.step >= 0).any() for tasks in (before, after)):
         reason = say("the SuperKernels do not name their operators, and without steps it is unknown what they replaced")
         return _check(UNNAMED, reason, log, new_ns=int(after.dur[found].sum()), count=len(found))
-    sides = [{name: _per_step(t, _of_type(t, name)) for name in t.type.names if name} for t in (before, after)]
+    was_run, is_run = (
+        {name: _per_step(t, _of_type(t, name)) for name in t.type.names if name} for t in (before, after)
+    )
     fused = _per_step(after, found)
     none = np.zeros_like(fused)
-    fewer = {name: was[0].mean() - sides[1].get(name, none)[0].mean() for name, was in sides[0].items()}
+    fewer = {name: was[0].mean() - is_run.get(name, none)[0].mean() for name, was in was_run.items()}
     gone = {name: n for name, n in fewer.items() if n > _A_KERNEL}
-    came = {name: now[0].mean() - sides[0].get(name, none)[0].mean() for name, now in sides[1].items()}
+    came = {name: now[0].mean() - was_run.get(name, none)[0].mean() for name, now in is_run.items()}
     others = [name for name, n in came.items() if n > _A_KERNEL]
     now = round(float(fused[1].mean()))
     parts = len(distinct(after.name.codes[found]))
     answer = partial(_check, UNNAMED, log=log, count=len(found), parts=parts, new_ns=now, basis="inferred")
     if not gone:
         return answer(say("no kernels disappeared with which they could be compared"))
-    was = np.sum([sides[0][name][1] for name in gone], axis=0)
-    left = np.sum([fused[1], *(sides[1].get(name, none)[1] for name in gone)], axis=0)
-    noise, gain = noise_of(was, left), float(was.mean() - left.mean())
-    faster = alone and not others and noise is not None and gain > noise
+    was = np.sum([was_run[name][1] for name in gone], axis=0)
+    left = np.sum([fused[1], *(is_run.get(name, none)[1] for name in gone)], axis=0)
+    judged, gain = judge_shift([was], [left], ratio=sides.ratio), float(was.mean() - left.mean())
+    faster = alone and not others and judged.verdict == "better"
     types = series(f"{name} ×{n:.0f}" for name, n in list(gone.items())[:_SHOWN])
     more = say("there are more of {types}, which may have replaced some", types=series(others[:_SHOWN]))
     reason = chain(
         say(
             "per step, compared with the kernels that disappeared: {types}, {noise}",
             types=types,
-            noise=_noise_text(noise),
+            noise=_noise_text(judged),
         ),
+        judged.needs,
         say("the gaps between those kernels are saved, too, but not counted"),
         more if others else None,
         None if alone else say("some were replaced by the SuperKernels that name their operators"),
@@ -245,7 +288,7 @@ def _by_disappearance(found: I64, before: Tasks, after: Tasks, log: Sequence[str
         reason,
         kernels=round(float(sum(gone.values()))),
         old_ns=now + round(gain),
-        noise=noise,
+        noise=judged.margin,
         verdict="better" if faster else "cannot_tell",
     )
 

@@ -142,11 +142,15 @@ def compare_results(old: Tuning, new: Tuning) -> Comparison:
     before, after = ({(e.name, e.strategy): e for e in t.entries if e.kind != "model"} for t in (old, new))
     pairs = [(before.get(key), after.get(key)) for key in sorted({*before, *after}, key=str)]
     moved = [(b, a) for b, a in pairs if b is None or a is None or b.after_us != a.after_us]
+    whole = not any(tuning.recovered or tuning.status == "incomplete" for tuning in (old, new))
+    timed = bool(pairs) and all(b is not None and b.after_us is not None for b, _ in pairs)
+    alike = whole and timed and not moved
+    unknown = say("a result has one time for each entry, so the noise is unknown")
     return Comparison(
         old=", ".join(old.files),
         new=", ".join(new.files),
-        verdict="cannot_tell",
-        reason=say("a result has one time for each entry, so the noise is unknown"),
+        verdict="same" if alike else "cannot_tell",
+        reason=say("every entry was tuned to the very same time") if alike else unknown,
         rows=tuple(_compared(b, a) for b, a in moved),
         unchanged=len(pairs) - len(moved),
         warnings=(*old.warnings, *new.warnings),

@@ -376,10 +376,14 @@ def test_gaps_that_may_be_waits_for_cores_are_no_gain(tmp_path: Path) -> None:
 WHOLE, SECOND_PART = "sk_layer_start_{}_end_{}_0", "sk_layer_split_0_1_start_{}_end_{}_0"
 
 
-def fused(layers: int, took: int, *, parts: int = 1, block: int = 24, name: str = WHOLE) -> list[K]:
+#: Steps that tell a difference from chance: five on each side are the least.
+STEPS = 6
+
+
+def fused(layers: int, took: int, *, parts: int = 1, block: int = 24, name: str = WHOLE, steps: int = STEPS) -> list[K]:
     """The same steps with a SuperKernel, or two, in each layer's place."""
     kernels, clock = [], 0
-    for step in range(2):
+    for step in range(steps):
         for layer in range(layers):
             begin, middle, end = (f"{type_}_{3 * layer + i}" for i, (type_, *_) in enumerate(LAYER))
             names = [name.format(begin, end)]
@@ -401,8 +405,8 @@ def checks(root: Path, before: list[K], after: list[K], **options: object) -> li
 
 def test_a_super_kernel_is_compared_with_the_kernels_it_is_named_after(tmp_path: Path) -> None:
     """One layer: 3 kernels of 10 µs and 2 gaps of 2 µs = 34 µs became 31 µs."""
-    (check,) = checks(tmp_path, graph(layers=1), fused(1, 31_000))
-    assert (check.compared.name, check.parts, check.compared.count, check.kernels) == ("layer", 1, 2, 3)
+    (check,) = checks(tmp_path, graph(1, STEPS), fused(1, 31_000))
+    assert (check.compared.name, check.parts, check.compared.count, check.kernels) == ("layer", 1, STEPS, 3)
     assert (check.compared.old_ns, check.gaps_ns, check.compared.new_ns, check.compared.saved_ns) == (
         34_000,
         4_000,
@@ -415,26 +419,45 @@ def test_a_super_kernel_is_compared_with_the_kernels_it_is_named_after(tmp_path:
 
 def test_the_same_scope_in_several_layers_is_whole(tmp_path: Path) -> None:
     """Two layers of 34 µs each became two SuperKernels of 31 µs."""
-    (check,) = checks(tmp_path, graph(layers=2), fused(2, 31_000))
+    (check,) = checks(tmp_path, graph(2, STEPS), fused(2, 31_000))
     assert (check.parts, check.kernels, check.compared.old_ns, check.compared.new_ns) == (1, 6, 68_000, 62_000)
     assert "broke" not in str(check.reason)
 
 
 def test_a_super_kernel_that_saves_nothing_is_not_faster(tmp_path: Path) -> None:
-    (check,) = checks(tmp_path, graph(layers=1), fused(1, 36_000))
+    (check,) = checks(tmp_path, graph(1, STEPS), fused(1, 36_000))
     assert (check.compared.saved_ns, check.compared.verdict) == (-2_000, "worse")
 
 
 def test_a_difference_within_the_noise_is_not_faster(tmp_path: Path) -> None:
-    """31 and 36 µs: 33.5 on average, but a standard error of 2.5 each way."""
-    after = fused(1, 31_000)
-    after[1] = replace(after[1], dur=36_000)
-    (check,) = checks(tmp_path, graph(layers=1), after)
-    assert (check.compared.saved_ns, check.compared.verdict) == (500, "same")
+    """31 and 36 µs: 33.5 on average, but whichever of them may come next; a tenth of a µs is not worth a word."""
+    after = [replace(kernel, dur=31_000 + 5_000 * (i % 2)) for i, kernel in enumerate(fused(1, 31_000))]
+    (check,) = checks(tmp_path / "wide", graph(1, STEPS), after)
+    assert (check.compared.saved_ns, check.compared.verdict) == (500, "cannot_tell")
+    assert "noise" in str(check.reason) and "steps on each side would decide" in str(check.reason)
+    (check,) = checks(tmp_path / "close", graph(1, STEPS), fused(1, 33_900))
+    assert (check.compared.saved_ns, check.compared.verdict) == (100, "same")
+
+
+@pytest.mark.parametrize("steps", [2, 4])
+def test_few_steps_do_not_tell_a_scope_from_chance(steps: int, tmp_path: Path) -> None:
+    """However many layers use the scope in a step: what differs from step to step is not seen in two."""
+    (check,) = checks(tmp_path, graph(3, steps), renamed(fused(3, 20_000, steps=steps), steps, lambda _: "layer"))
+    assert (check.compared.verdict, check.compared.noise_ns) == ("cannot_tell", None)
+    assert f"{steps} and {steps} steps are too few" in str(check.reason) and "--for-compare" in str(check.reason)
+
+
+def test_a_step_that_has_not_all_of_a_scope_is_no_sample(tmp_path: Path) -> None:
+    """Of six steps the last one has the first half only: five are left, 34 µs to 20 µs in each."""
+    after = fused(1, 10_000, parts=2)[:-1]
+    (check,) = checks(tmp_path / "five", graph(1, STEPS), after)
+    assert check.compared.verdict == "better"
+    (check,) = checks(tmp_path / "four", graph(1, STEPS), after[:-2])
+    assert check.compared.verdict == "cannot_tell" and "6 and 4 steps" in str(check.reason)
 
 
 def test_other_cores_than_expected_are_said(tmp_path: Path) -> None:
-    (check,) = checks(tmp_path, graph(layers=1), fused(1, 31_000, block=12))
+    (check,) = checks(tmp_path, graph(1, STEPS), fused(1, 31_000, block=12))
     assert (check.block_dim, check.block_expected) == (12, 24)
     assert "launches with 12 cores, its kernels with 24 at most" in str(check.reason)
 
@@ -447,7 +470,7 @@ def test_a_scope_that_broke_into_two_is_said_with_the_log_behind_it(tmp_path: Pa
     log.write_text(
         "[INFO] GE(77,python): super_kernel_scope layer begins\n" + "".join(stamp.format(i) + text for i in range(3))
     )
-    (check,) = checks(tmp_path, graph(layers=1), fused(1, 15_000, parts=2), plog=tmp_path / "log")
+    (check,) = checks(tmp_path, graph(1, STEPS), fused(1, 15_000, parts=2), plog=tmp_path / "log")
     assert check.parts == 2
     assert "broke into 2 SuperKernels: MatMulV3_0 … Add_1" in str(check.reason)
     assert check.compared.old_ns == 22_000 + 10_000
@@ -455,9 +478,9 @@ def test_a_scope_that_broke_into_two_is_said_with_the_log_behind_it(tmp_path: Pa
     assert len(check.log) == 1 and "split at node Add_1" in check.log[0] and check.log[0].startswith("WARNING")
 
 
-def renamed(kernels: list[K], scope: Callable[[int], str]) -> list[K]:
-    """Give the SuperKernel of each layer (two steps of equal layers) another scope."""
-    layers = len(kernels) // 2
+def renamed(kernels: list[K], steps: int, scope: Callable[[int], str]) -> list[K]:
+    """Give the SuperKernel of each layer (steps of equal layers) another scope."""
+    layers = len(kernels) // steps
     return [replace(k, name=k.name.replace("sk_layer_start", f"sk_{scope(i % layers)}_start"))
             for i, k in enumerate(kernels)]  # fmt: skip
 
@@ -467,9 +490,9 @@ def test_a_name_for_every_use_is_one_scope_and_none_broke(tmp_path: Path) -> Non
     log = tmp_path / "plog-1_1.log"
     stamp = "[WARNING] GE(1,python):2026-11-21-10:00:00.1.2 [sk.cc:1]1 f: super_kernel_scope {} stops\n"
     log.write_text(stamp.format("sk1_2") + stamp.format("sk10"))
-    after = renamed(fused(3, 31_000), lambda layer: f"sk1_{layer}")
-    (check,) = checks(tmp_path, graph(layers=3), after, plog=log)
-    assert (check.compared.name, check.parts, check.kernels, check.compared.count) == ("sk1_*", 1, 9, 2)
+    after = renamed(fused(3, 31_000), STEPS, lambda layer: f"sk1_{layer}")
+    (check,) = checks(tmp_path, graph(3, STEPS), after, plog=log)
+    assert (check.compared.name, check.parts, check.kernels, check.compared.count) == ("sk1_*", 1, 9, STEPS)
     assert (check.compared.old_ns, check.compared.new_ns, check.compared.verdict) == (102_000, 93_000, "better")
     assert "broke" not in str(check.reason) and "whole" not in str(check.reason)
     assert len(check.log) == 1 and "sk1_2" in check.log[0]
@@ -477,10 +500,10 @@ def test_a_name_for_every_use_is_one_scope_and_none_broke(tmp_path: Path) -> Non
 
 def test_one_of_several_uses_that_broke_is_named(tmp_path: Path) -> None:
     """sk1_0 is whole; of sk1_1 GE made two."""
-    whole = renamed(fused(1, 31_000), lambda _: "sk1_0")
+    whole = renamed(fused(1, 31_000), STEPS, lambda _: "sk1_0")
     second = [k.name.replace("sk_layer_", "sk_sk1_1_") for k in fused(1, 15_000, parts=2)]
     two = [replace(k, start=k.start + 60_000, name=n) for k, n in zip(fused(1, 15_000, parts=2), second, strict=True)]
-    (check,) = checks(tmp_path, graph(layers=1), [*whole, *two])
+    (check,) = checks(tmp_path, graph(1, STEPS), [*whole, *two])
     assert check.parts == 2
     assert "1 of 2 scopes of this name are not whole" in str(check.reason)
     assert "broke into 2 SuperKernels: MatMulV3_0 … Add_1" in str(check.reason)
@@ -488,8 +511,8 @@ def test_one_of_several_uses_that_broke_is_named(tmp_path: Path) -> None:
 
 def test_one_name_for_equal_layers_did_not_break(tmp_path: Path) -> None:
     """GE cut the range of "layer" between its three uses; each of them is one whole SuperKernel."""
-    after = renamed(fused(3, 31_000), lambda layer: f"layer_split_{12 * layer}_{12 * layer + 9}")
-    (check,) = checks(tmp_path, graph(layers=3), after)
+    after = renamed(fused(3, 31_000), STEPS, lambda layer: f"layer_split_{12 * layer}_{12 * layer + 9}")
+    (check,) = checks(tmp_path, graph(3, STEPS), after)
     assert check.compared.name == "layer" and check.compared.verdict == "better"
     assert "broke" not in str(check.reason)
     assert "3 equal sequences" in str(check.reason) and "a name of its own" in str(check.reason)
@@ -497,30 +520,30 @@ def test_one_name_for_equal_layers_did_not_break(tmp_path: Path) -> None:
 
 def test_a_scope_that_lost_its_edge_is_said(tmp_path: Path) -> None:
     """GE names every part of a range that it cut SCOPE_split_…, also where only one part is left."""
-    after = renamed(fused(1, 31_000), lambda _: "layer_split_4_8")
-    (check,) = checks(tmp_path, graph(layers=1), after)
+    after = renamed(fused(1, 31_000), STEPS, lambda _: "layer_split_4_8")
+    (check,) = checks(tmp_path, graph(1, STEPS), after)
     assert check.parts == 1 and "the scope was cut: MatMulV3_0 … GroupedMatmul_2_0 is what is left" in str(check.reason)
 
 
 def test_operators_that_are_not_in_the_earlier_profile_cannot_be_compared(tmp_path: Path) -> None:
-    (check,) = checks(tmp_path, graph(layers=1, names="other_"), fused(1, 31_000))
+    (check,) = checks(tmp_path, graph(1, STEPS, names="other_"), fused(1, 31_000))
     assert check.compared.verdict == "cannot_tell"
     assert "not in the earlier profile" in str(check.reason) and check.compared.new_ns == 31_000
 
 
 def test_super_kernels_without_telling_names_are_compared_with_what_vanished(tmp_path: Path) -> None:
     """Per step 3 kernels of 10 µs vanished, one of 31 µs came."""
-    (check,) = checks(tmp_path, graph(layers=1), fused(1, 31_000, name="te_superkernel_0123abcd"))
+    (check,) = checks(tmp_path, graph(1, STEPS), fused(1, 31_000, name="te_superkernel_0123abcd"))
     assert (check.basis, check.kernels, check.compared.old_ns, check.compared.new_ns) == ("inferred", 3, 30_000, 31_000)
     assert check.compared.verdict == "cannot_tell" and "gaps" in str(check.reason)
-    (check,) = checks(tmp_path / "less", graph(layers=1), fused(1, 25_000, name="te_superkernel_0123abcd"))
+    (check,) = checks(tmp_path / "less", graph(1, STEPS), fused(1, 25_000, name="te_superkernel_0123abcd"))
     assert (check.compared.verdict, check.compared.saved_ns) == ("better", 5_000)
 
 
 def test_only_those_that_vanished_count_for_what_they_took(tmp_path: Path) -> None:
     """Of six kernels of one type the three long ones were fused: 3 × 20 µs became 60 µs; the mean would say 45."""
     kinds = [("GroupedMatmul", "AI_CORE", 24, 0)] * 6
-    kernels = graph(layers=1, kinds=tuple(kinds))
+    kernels = graph(1, STEPS, kinds=tuple(kinds))
     before = [replace(k, dur=20_000 if i % 6 < 3 else 10_000) for i, k in enumerate(kernels)]
     kept = [k for i, k in enumerate(before) if i % 6 >= 3]
     (check,) = checks(tmp_path, before, [*kept, *fused(1, 60_000, name="te_superkernel_0123abcd")])
@@ -537,18 +560,18 @@ def test_kernels_that_others_may_have_replaced_prove_nothing(tmp_path: Path) -> 
     after = fused(1, 25_000, name="te_superkernel_0123abcd")
     other = {"dur": 10_000, "type": "TransData", "core": "AI_VECTOR_CORE", "block": 40, "mix": 0}
     more = [replace(k, start=k.start + 60_000, name=f"new_{i}", **other) for i, k in enumerate(after)]  # type: ignore[arg-type]
-    (check,) = checks(tmp_path / "other", graph(layers=1), [*after, *more])
+    (check,) = checks(tmp_path / "other", graph(1, STEPS), [*after, *more])
     assert check.compared.verdict == "cannot_tell" and "TransData" in str(check.reason)
     named = [replace(k, start=k.start + 60_000) for k in fused(1, 5_000)]
-    found = {c.compared.name: c for c in checks(tmp_path / "named", graph(layers=1), [*after, *named])}
+    found = {c.compared.name: c for c in checks(tmp_path / "named", graph(1, STEPS), [*after, *named])}
     assert found["(unnamed)"].compared.verdict == "cannot_tell" and "name their operators" in str(
         found["(unnamed)"].reason
     )
 
 
 def test_one_run_says_nothing_about_its_noise(tmp_path: Path) -> None:
-    (check,) = checks(tmp_path, graph(layers=1, steps=1), fused(1, 20_000)[:1])
-    assert check.compared.verdict == "cannot_tell" and "one run" in str(check.reason)
+    (check,) = checks(tmp_path, graph(layers=1, steps=1), fused(1, 20_000, steps=1))
+    assert check.compared.verdict == "cannot_tell" and "noise unknown: 1 and 1 steps" in str(check.reason)
 
 
 def test_logs_without_an_earlier_profile(tmp_path: Path) -> None:
@@ -563,7 +586,7 @@ def test_logs_without_an_earlier_profile(tmp_path: Path) -> None:
 
 
 def test_no_super_kernel_at_all_is_said(tmp_path: Path) -> None:
-    (check,) = checks(tmp_path, graph(layers=1), graph(layers=1))
+    (check,) = checks(tmp_path, graph(1, STEPS), graph(1, STEPS))
     assert check.compared.verdict == "cannot_tell" and "no SuperKernel" in str(check.reason)
 
 
@@ -577,7 +600,7 @@ def test_the_document_holds_scopes_and_checks(tmp_path: Path) -> None:
     from npuperf.render import render
 
     later = ascend_pt(tmp_path / "after", fused(2, 31_000), cores="24,48")
-    earlier = ascend_pt(tmp_path / "before", graph(layers=2), cores="24,48", host=GE)
+    earlier = ascend_pt(tmp_path / "before", graph(2, STEPS), cores="24,48", host=GE)
     document = json.loads(render(analyzed(later, before=earlier), "json"))
     assert document["devices"][0]["super_kernel_checks"][0]["compared"]["verdict"] == "better"
     document = json.loads(render(analyzed(earlier), "json"))

@@ -13,6 +13,7 @@ import pytest
 from aoe_results import BARE, BASIC, GROUPED, LISTED, SUBGRAPHS, changed, read, rows, summary, times, tune
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from workplace import bank, record
 
 from npuperf.documents.schema import shipped_schema
@@ -253,6 +254,10 @@ def test_what_two_runs_tuned_differently(tmp_path: Path) -> None:
     ]
     assert {row.verdict for row in found.rows} == {found.verdict} == {"cannot_tell"}  # one time each: no noise is known
     assert found.unchanged == 1
+    again = compare_results(read_results([first]), read_results([first]))
+    assert (again.verdict, again.rows, again.unchanged) == ("same", (), 3)
+    half = replace(read_results([first]), status="incomplete")
+    assert compare_results(half, half).verdict == "cannot_tell"  # there may be more entries
     done = tune("--diff", first, second)
     assert done.returncode == 0 and "1 added, 1 changed, 1 removed, 1 tuned to the same time" in done.stdout
     assert json.loads(tune("--diff", first, second, "--format", "json").stdout)["comparison"]["unchanged"] == 1
