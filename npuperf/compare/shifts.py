@@ -75,7 +75,7 @@ def shifts(old: Sequence[Result], new: Sequence[Result], thresholds: Thresholds)
     """Compare everything but the length of the steps and their parts."""
     listed = Listed()
     digests = _digests(old), _digests(new)
-    _add_counts(listed, *digests)
+    _add_counts(listed, *digests, one_maker=len({_kineto(run) for run in (*old, *new)}) == 1)
     listed.add(_cores(old, new))
     jobs = [[run.cluster for run in side if run.cluster is not None] for side in (old, new)]
     least = thresholds.compare_floor_ns
@@ -113,8 +113,16 @@ class _Series:
         return [sum(step) for step in zip(*rows, strict=True)] if rows else [0] * self.steps
 
 
-def _add_counts(listed: Listed, old: Sequence[Digest], new: Sequence[Digest]) -> None:
-    """Add the kinds of things, and of each kind what changed most."""
+def _kineto(run: Result) -> bool:
+    return run.workload.kineto or run.input.kind == "kineto"
+
+
+def _add_counts(listed: Listed, old: Sequence[Digest], new: Sequence[Digest], *, one_maker: bool) -> None:
+    """Add the kinds of things, and of each kind what changed most.
+
+    Of different makers only the kinds: what is counted has other names there, and more of it is neither better nor
+    worse.
+    """
     if not old or not new:
         return
     uncounted = {kind for digest in (*old, *new) for kind in digest.uncounted}
@@ -123,14 +131,16 @@ def _add_counts(listed: Listed, old: Sequence[Digest], new: Sequence[Digest]) ->
     stepped = [all(digest.steps for digest in side) for side in (old, new)]
     per_step = " per step" if all(stepped) else ""
     for kind, (name, more_is_worse) in _COUNTED.items():
-        worse = more_is_worse and stepped[0] == stepped[1]  # counts of a step are not those of a whole recording
+        # counts of a step are not those of a whole recording
+        worse = more_is_worse and one_maker and stepped[0] == stepped[1]
         keys = list(dict.fromkeys(key for of, key in (*a.rows, *b.rows) if of == kind))
         if kind in uncounted or not keys:
             continue
         listed.add([_counted(f"{name}{per_step}", a.total(kind), b.total(kind), devices, worse)])
-        if kind != _IN_WATERFALL:
+        if kind != _IN_WATERFALL and one_maker:
             listed.add(_counted(f"{name}: {key}", a.of(kind, key), b.of(kind, key), devices, worse) for key in keys)
-    _add_bytes(listed, old, new)
+    if one_maker:
+        _add_bytes(listed, old, new)
 
 
 def _add_bytes(listed: Listed, old: Sequence[Digest], new: Sequence[Digest]) -> None:

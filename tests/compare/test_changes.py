@@ -290,3 +290,13 @@ def test_phases_that_are_new_gone_or_limited_by_something_else() -> None:
         "the phase optimizer (200.00 us) is new",
         "the phase forward was compute-bound and is host-bound",
     ]
+
+
+def test_counts_of_a_gpu_and_an_npu_are_neither_better_nor_worse_than_each_other() -> None:
+    """Calls have other names there, so that only kinds of things are listed."""
+    counts = [Count(kind="sync", key="aclrtSynchronizeStream", count=[3])]
+    npu = run_of(digest_of({("compute", "A"): (100, 1)}, [100], counts=counts))
+    cuda = [Count(kind="sync", key="cudaStreamSynchronize", count=[1])]
+    gpu = run_of(digest_of({("compute", "A"): (100, 1)}, [100], counts=cuda), kineto=True)
+    listed = shifts([gpu], [npu], THRESHOLDS).shifts
+    assert [(s.what, s.old, s.new, s.verdict) for s in listed] == [("synchronizations per step", 1, 3, "cannot_tell")]
