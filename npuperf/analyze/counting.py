@@ -261,8 +261,13 @@ def _collectives(study: Study, place: I64, places: Places) -> list[Count]:
 
 def group_name(group: ProcessGroup) -> str:
     """Return what of a group is the same in every run: its kind, and how many ranks it has; ids differ."""
-    ranks = f"{len(group.ranks)} ranks" if group.ranks else ""
+    ranks = size_of(group.ranks) or ""
     return ", ".join(filter(None, (group.kind, ranks)))
+
+
+def size_of(ranks: Sequence[int]) -> str | None:
+    """Return how many ranks a group has, in words; None: they are not recorded."""
+    return f"{len(ranks)} rank{'s' if len(ranks) > 1 else ''}" if ranks else None
 
 
 def _joined(type: Labels, kind: Labels) -> Labels:

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
-from npuperf.analyze.counting import KINDS, DeviceCounts, Places, count_device
+from npuperf.analyze.counting import KINDS, DeviceCounts, Places, count_device, size_of
 from npuperf.cluster.summary import RankSummary
 from npuperf.documents.analysis import Device, Partition
 from npuperf.documents.digest import KeyedBy, Lack, Part, PartSum, TypeSteps
@@ -240,7 +240,7 @@ def _kinds(summary: RankSummary) -> Labels:
 
 def group_kind(kind: str | None, ranks: Sequence[int]) -> str | None:
     """Return what is the same of a group in every run: its kind, else how many ranks it has; None: not recorded."""
-    return kind or (f"{len(ranks)} ranks" if ranks else None)
+    return kind or size_of(ranks)
 
 
 def _other(study: Study, windows: Intervals, place: I64) -> list[PartSum]:

@@ -36,6 +36,14 @@ def measured(shift: Shift, value: float | None) -> str | None:
     return text(shown.get(shift.unit, number(value)))
 
 
+def on_side(shift: Shift, value: float | None) -> str | None:
+    """Return a side of a shift, for people: with all digits where both sides would read the same."""
+    said = measured(shift, value)
+    if shift.unit == "bytes" and value is not None and measured(shift, shift.old) == measured(shift, shift.new):
+        return text(say("{n} bytes", n=number(value)))
+    return said
+
+
 def interval(shift: Shift) -> str | None:
     """Return the interval of a shift's difference, for people."""
     if shift.interval is None:
@@ -100,8 +108,8 @@ COMPARED: Final = Table("compared", say("steps and operators on both sides"), ea
 ))
 SHIFTS: Final = Table("shifts", say("what else was measured on both sides"), each("comparison.shifts"), (
     Column("what", say("what"), weight=0),
-    Column("old", say("before"), "plain", weight=0, brief=lambda s: measured(s, s.old)),
-    Column("new", say("after"), "plain", weight=0, brief=lambda s: measured(s, s.new)),
+    Column("old", say("before"), "plain", weight=0, brief=lambda s: on_side(s, s.old)),
+    Column("new", say("after"), "plain", weight=0, brief=lambda s: on_side(s, s.new)),
     Column("unit", say("unit"), "word", weight=2),
     Column("least", say("differs by, min"), "plain", "interval.0",
            brief=lambda s: measured(s, s.interval[0] if s.interval else None)),

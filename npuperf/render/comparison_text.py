@@ -79,7 +79,7 @@ def _parts(result: Result, comparison: Comparison, view: View) -> Iterator[Rende
     against = say("{new} against {old}", new=comparison.new, old=comparison.old)
     yield Text.assemble((tool, "bold"), f"  {text(against)}")
     yield line_text(verdict_line(comparison))
-    yield _facts(comparison, view)
+    yield _facts(comparison, 1 if result.digest is None else result.digest.devices, view)
     minds = comparison.warnings[: rows_of(view, _WARNINGS)]
     yield from (*map(line_text, warnings(minds)), *cut(len(minds), len(comparison.warnings), _all))
     yield from map(line_text, problem_lines(result))
@@ -90,10 +90,10 @@ def _parts(result: Result, comparison: Comparison, view: View) -> Iterator[Rende
     yield from _steps(comparison, view)
 
 
-def _facts(comparison: Comparison, view: View) -> RenderableType:
+def _facts(comparison: Comparison, devices: int, view: View) -> RenderableType:
     """Show how long the steps are, and what differs between the set-ups."""
     facts = RichTable.grid(padding=(0, 2, 0, 0))
-    for said in step_lines(comparison):
+    for said in step_lines(comparison, devices):
         facts.add_row(line(said.label or ""), line(said.content))
     for number, said in enumerate(parity_lines(comparison, None if view.full else DIFFERENCES)):
         name = "" if number else say("set-up")

@@ -47,11 +47,15 @@ def verdict_line(comparison: Comparison) -> Line:
     return Line(why, _STYLES[comparison.verdict], OUTCOME[comparison.verdict])
 
 
-def step_lines(comparison: Comparison) -> Iterator[Line]:
-    """Say how long the mean and the median step of both sides are, and by how much the steps differ for sure."""
+def step_lines(comparison: Comparison, devices: int = 1) -> Iterator[Line]:
+    """Say how long the mean and the median step of both sides are, and by how much the steps differ for sure.
+
+    Of several devices it is the mean of each, and not the step of the job, which lasts from the first to the last.
+    """
     c = comparison
     if c.old_step_ns is not None and c.new_step_ns is not None:
-        yield Line(_change(c.old_step_ns, c.new_step_ns), label=_whole(c))
+        mean = say("mean of {n} devices", n=devices) if devices > 1 else None
+        yield Line(chain(_change(c.old_step_ns, c.new_step_ns), mean), label=_whole(c))
     medians = c.old_median_ns, c.new_median_ns
     if (
         all(c.stepped)

@@ -53,7 +53,7 @@ def summary(result: Result, view: View) -> Page:
     rows = falls(comparison, PARTS if view.top is None else view.top)
     return Page(
         say("{new} against {old}", new=comparison.new, old=comparison.old),
-        [*_verdict(comparison), *problem_lines(result)],
+        [*_verdict(result, comparison), *problem_lines(result)],
         [filled(table, rows)] if rows else [],
         [*gates, *_changes(comparison, _FEW), Section(say("this run by itself"), itself)],
         warnings(comparison.warnings[:_WARNINGS]),
@@ -69,7 +69,7 @@ def with_comparison(result: Result, page: Page, view: View) -> Page:
     rows = falls(comparison, view.top)
     return replace(
         page,
-        lines=[*_verdict(comparison), *page.lines],
+        lines=[*_verdict(result, comparison), *page.lines],
         tables=[*([filled(table, rows)] if rows else []), *page.tables],
         sections=[*_changes(comparison, None), *page.sections],
         notes=[*warnings(comparison.warnings), *page.notes],
@@ -80,9 +80,9 @@ def _all_but_bar() -> Iterator[str]:
     return (column.key for column in FALLS.columns if column.unit != "bar")
 
 
-def _verdict(comparison: Comparison) -> Iterator[Line]:
+def _verdict(result: Result, comparison: Comparison) -> Iterator[Line]:
     yield verdict_line(comparison)
-    yield from step_lines(comparison)
+    yield from step_lines(comparison, 1 if result.digest is None else result.digest.devices)
 
 
 def _gates(result: Result) -> Iterator[Line]:
