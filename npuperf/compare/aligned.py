@@ -92,6 +92,8 @@ def _phases(old: Sequence[Result], new: Sequence[Result], thresholds: Thresholds
     if a is None or b is None:
         return
     before, after = _by_label(a), _by_label(b)
+    if not before or not after:  # a side whose launches are not recorded names none
+        return
     long = thresholds.phase_share
     gone = [p for label, p in before.items() if label not in after and p.length.median_ns > long * a.length.median_ns]
     came = [p for label, p in after.items() if label not in before and p.length.median_ns > long * b.length.median_ns]

@@ -282,6 +282,12 @@ def phased(**phases: tuple[str, int]) -> Result:
     return replace(run, devices=[replace(run.devices[0], typical_step=step)])
 
 
+def test_a_side_without_any_phase_has_lost_none() -> None:
+    """Without launches no phase has a label."""
+    phases, none = phased(forward=("compute", 400_000)), phased()
+    assert not aligned([phases], [none], THRESHOLDS) and not aligned([none], [phases], THRESHOLDS)
+
+
 def test_phases_that_are_new_gone_or_limited_by_something_else() -> None:
     old = phased(forward=("compute", 400_000), loss=("host", 100_000), tiny=("host", 1_000))
     new = phased(forward=("host", 500_000), optimizer=("compute", 200_000))
