@@ -287,7 +287,9 @@ def _roots(jobs: Sequence[Cluster]) -> dict[str, float]:
 def _root_name(root: Root) -> str:
     ranks = ",".join(map(str, root.ranks))
     about = ranks if root.stage is None else str(root.stage)
-    return " ".join(part for part in ("waiting caused by", root.kind, about, f"({root.why})") if part)
+    why = f"({root.why})" if root.why != "unknown" else ""
+    by = ("of unknown cause",) if root.kind == "unknown" else ("caused by", root.kind)
+    return " ".join(part for part in ("waiting", *by, about, why) if part)
 
 
 def _ranks(old: Sequence[Result], new: Sequence[Result], thresholds: Thresholds) -> Iterator[Shift | None]:

@@ -8,6 +8,7 @@ from npuperf.documents.comparison import Shift
 from npuperf.messages import ns, number, say, share, size
 from npuperf.render.language import text
 from npuperf.render.tables import Column, Table, each
+from npuperf.units import grouped
 
 #: Parts of a step, for people.
 PART: Final = {
@@ -40,7 +41,7 @@ def on_side(shift: Shift, value: float | None) -> str | None:
     """Return a side of a shift, for people: with all digits where both sides would read the same."""
     said = measured(shift, value)
     if shift.unit == "bytes" and value is not None and measured(shift, shift.old) == measured(shift, shift.new):
-        return text(say("{n} bytes", n=number(value)))
+        return text(say("{n} bytes", n=grouped(value, 0)))
     return said
 
 
