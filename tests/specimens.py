@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.analyze.run import run
 from npuperf.documents.analysis import Result
-from npuperf.documents.comparison import Compared, Comparison
+from npuperf.documents.comparison import Compared, Comparison, Difference, WaterfallPart
 from npuperf.documents.document import Document, Problem
 from npuperf.documents.gates import Gate
 from npuperf.documents.recorded import (
@@ -98,7 +98,36 @@ VERIFIED = Comparison(
     new_step_ns=1_500_000,
     delta_ns=-500_000,
     interval_ns=(-509_000, -491_000),
+    old_median_ns=2_001_000,
+    new_median_ns=1_501_000,
+    samples=(10, 10),
+    method=say("exact rank interval"),
+    confidence=0.99,
     expected_ns=(0, 600_000),
+    workload="same",
+    parity=(Difference(what="CANN", old="8.3", new="8.5", matters=True),),
+    waterfall=(
+        WaterfallPart(
+            part="compute",
+            key="MatMulV2",
+            delta_ns=-450_000,
+            count_ns=0,
+            speed_ns=-450_000,
+            old_ns=1_350_000,
+            new_ns=900_000,
+            old_count=90,
+            new_count=90,
+        ),
+        WaterfallPart(
+            part="launch_latency",
+            key=None,
+            delta_ns=-50_000,
+            count_ns=-60_000,
+            speed_ns=10_000,
+            old_ns=650_000,
+            new_ns=600_000,
+        ),
+    ),
     rows=(STEP, OPERATOR),
 )
 GATES = (

@@ -66,7 +66,8 @@ def tuning(document: Tuning, view: View) -> Page:
         lines.append(Line(say("failed: {operators}", operators=series(document.failed_operators)), "bad"))
     several = (TASKS,) if len(document.tasks) > 1 else ()
     tables = [fill(table, document, view.top) for table in (VERIFIED, *several, ENTRIES, SAVINGS, BANK)]
-    notes = warnings([*document.warnings, *(document.bank.warnings if document.bank else ())])
+    minds = (part.warnings for part in (document, document.bank, found) if part)
+    notes = warnings([warning for several in minds for warning in several])
     title = shown(document.folder) if document.folder else ", ".join(map(shown, document.files))
     return Page(
         say("{title}", title=title),
