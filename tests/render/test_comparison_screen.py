@@ -17,7 +17,7 @@ from rich.cells import cell_len
 from specimens import result
 
 from npuperf.documents.analysis import Result
-from npuperf.documents.comparison import Comparison, Difference, FindingChange, WaterfallPart
+from npuperf.documents.comparison import Comparison, Difference, FindingChange, Shift, WaterfallPart
 from npuperf.documents.digest import Part
 from npuperf.documents.gates import Gate, OverLimit
 from npuperf.messages import Message, chain, say
@@ -336,3 +336,34 @@ def test_a_mismatch_is_told_before_what_matters_less() -> None:
     mismatch = Difference(what="world size", old="8", new="16", matters=True, mismatch=True)
     said = render(held(replace(WORSE, parity=(mismatch,))), "text", View(colour=True))
     assert re.search(r"\x1b\[1;31mworld size: 8 → 16", said)
+
+
+def test_bytes_that_read_the_same_are_given_in_full() -> None:
+    """Two KiB of 717 MiB are seen; of other sizes the unit is enough."""
+    near = Shift(what="near", unit="bytes", old=751_631_360, new=751_633_408, verdict="worse")
+    far = Shift(what="far", unit="bytes", old=1 << 20, new=2 << 20, verdict="worse")
+    said = "\n".join(screen(replace(WORSE, shifts=(near, far))))
+    assert re.search(r"near\s+751 631 360 bytes\s+751 633 408 bytes", said)
+    assert re.search(r"far\s+1\.0 MiB\s+2\.0 MiB", said)
+
+
+@pytest.mark.parametrize(
+    ("stepped", "label", "title"),
+    [
+        ((True, True), "mean step", "where the difference of the mean step comes from"),
+        ((True, False), "step or recording", "where the difference comes from"),
+        ((False, False), "recording", "where the difference comes from"),
+    ],
+)
+def test_without_steps_nothing_is_called_one(stepped: tuple[bool, bool], label: str, title: str) -> None:
+    for format_ in ("text", "markdown"):
+        said = render(held(replace(WORSE, stepped=stepped)), format_, View(width=150))
+        assert f"{label}" in said and title in said
+        assert ("mean step" in said) == all(stepped)
+
+
+def test_the_mean_of_devices_is_no_step_of_the_job() -> None:
+    one = held(WORSE)
+    assert one.digest is not None and one.digest.devices == 1
+    four = replace(one, digest=replace(one.digest, devices=4))
+    assert ["mean of 4 devices" in render(run, "text", View(width=150)) for run in (one, four)] == [False, True]
