@@ -6,6 +6,7 @@ option. That takes longer than everything else which the command line does.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -43,10 +44,12 @@ class _Converter:
         """Return the value of a parameter as its function takes it."""
         if value is None:
             return () if param.multiple or param.nargs == -1 else None
+        wanted = param.type_descriptor.annotation
+        if wanted is Path and (why := _no_path(value)):
+            raise _refused(param, value, None, why)
         known = _right(value, param)
         if known is not _NOT_SURE:
             return known
-        wanted = param.type_descriptor.annotation
         if wanted is Path and value == "":  # which would be the current folder
             raise _refused(param, value, wanted)
         try:
@@ -59,6 +62,17 @@ def _refused(*what: Any) -> Exception:
     from npuperf.cli.wording import bad_value  # rarely wanted
 
     return bad_value(*what)
+
+
+def _no_path(value: Any) -> str | None:
+    """Say why no file can be called so, if that is so: whoever looks for it would be told that as an error."""
+    try:
+        os.lstat(value)
+    except (ValueError, TypeError) as error:
+        return str(error)
+    except OSError as error:
+        return error.strerror if error.errno in (errno.ENAMETOOLONG, errno.ELOOP) else None
+    return None
 
 
 def _right(value: Any, param: Any) -> Any:

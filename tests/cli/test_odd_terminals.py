@@ -95,6 +95,12 @@ def _wait_for_python(pid: int) -> None:
     ("arguments", "said"),
     [
         (["analyze", ""], "PATH '': a path is wanted"),
+        (["analyze", "x" * 5000], "PATH 'xxxxxxxxxxxx...xxxxxxxxxxxxx': File name too long"),
+        (["analyze", ".", "-o", "x" * 300], "-o 'xxxxxxxxxxxx...xxxxxxxxxxxxx': File name too long"),
+        (
+            ["analyze", ".", "--baseline-dir", "x" * 300, "--save-baseline", "main"],
+            "--baseline-dir 'xxxxxxxxxxxx...xxxxxxxxxxxxx': File name",
+        ),
         (["analyze", "--top", "x"], "--top 'x': a whole number of at least 1 is wanted"),
         (["analyze", "--top", "0"], "--top '0': a whole number of at least 1 is wanted"),
         (["tune", "--parallel", "33"], "--parallel '33': a whole number from 1 to 32 is wanted"),
