@@ -102,9 +102,8 @@ def _parts(grounds: Grounds) -> Message | None:
     if old is None or new is None or grounds.judged.verdict not in ("worse", "better"):
         return None
     delta = new - old
-    if (delta > 0) != (grounds.judged.verdict == "worse"):
-        return say("a few steps of other length make the mean step differ the other way ({change})",
-                   change=ns_change(delta))  # fmt: skip
+    if delta * (1 if grounds.judged.verdict == "worse" else -1) <= 0:
+        return say("a few steps are of other length: the mean step changed by {change}", change=ns_change(delta))
     most = [p for p in grounds.waterfall if p.delta_ns * delta > 0 and abs(p.delta_ns) >= _LEAST * abs(delta)][:_NAMED]
     return say("of the mean step: {parts}", parts=series(map(part_sentence, most))) if most else None
 
@@ -120,7 +119,8 @@ def part_sentence(part: WaterfallPart) -> Message:
     if part.part == "compute" and part.key is not None:
         what = say("{key}", key=part.key)
     if part.instead_of:
-        old = series(part.instead_of[:_NAMED])
+        more = len(part.instead_of) - _NAMED
+        old = series([*part.instead_of[:_NAMED], *([say("and {n} more", n=more)] if more > 0 else [])])
         return say("{what} instead of {old} {change}", what=what, old=old, change=change)
     if part.change == "added":
         return say("{what} is new {change}", what=what, change=change)
