@@ -50,6 +50,10 @@ def test_the_gain_is_verified_with_two_profiles(npu: dict[str, str], tmp_path: P
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["verification"]["verdict"] == "better"
+    assert found["verification"]["samples"] == [10, 10] and found["verification"]["interval_ns"][1] < 0
+    waterfall = found["verification"]["waterfall"]
+    assert sum(part["delta_ns"] for part in waterfall) == found["verification"]["delta_ns"]
+    assert waterfall[0]["key"].startswith("MatMul")
     step = next(r for r in found["verification"]["rows"] if r["kind"] == "step")
     (gate,) = found["gates"]
     assert gate["value"] == pytest.approx(100 * (step["new_ns"] - step["old_ns"]) / step["old_ns"])
