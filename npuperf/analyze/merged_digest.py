@@ -9,10 +9,8 @@ from msgspec import structs
 
 from npuperf.analyze.counting import DeviceCounts, merge_counts
 from npuperf.analyze.device_digest import KEPT_TYPES, MOST_KEYS, DeviceDigest, OperatorTimes, fold_waits, too_many
-from npuperf.documents.digest import Count, Digest, KeyedBy, Part, PartSum, TypeSteps
+from npuperf.documents.digest import COARSENESS, Count, Digest, KeyedBy, Part, PartSum, TypeSteps
 
-#: From what tells operators apart best to what does least.
-_COARSENESS: Final[tuple[KeyedBy, ...]] = get_args(KeyedBy)
 _PARTS: Final[tuple[Part, ...]] = get_args(Part)
 
 
@@ -81,9 +79,9 @@ def _count_as_one(count: Count) -> Count:
 
 def _operators(devices: Sequence[DeviceDigest]) -> tuple[list[PartSum], KeyedBy]:
     """Add compute by operator, told apart as by the device that tells least, or by less where there are too many."""
-    coarsest = max((device.keyed_by for device in devices), key=_COARSENESS.index)
+    coarsest = max((device.keyed_by for device in devices), key=COARSENESS.index)
     found: list[PartSum] = []
-    for keyed_by in _COARSENESS[_COARSENESS.index(coarsest) :]:
+    for keyed_by in COARSENESS[COARSENESS.index(coarsest) :]:
         coarsest = keyed_by
         found = _added(_keyed(one, keyed_by) for device in devices for one in device.compute)
         if len(found) <= MOST_KEYS:

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Final
 
-from npuperf.documents.digest import Digest, KeyedBy, Part
+from npuperf.documents.digest import COARSENESS, Digest, KeyedBy, Part
 
 #: What stands on one row: a part, and the operator, cause or kind of group that it is about.
 Row = tuple[Part, str | None]
-#: From what tells operators apart best to what does least.
-_COARSENESS: Final[tuple[KeyedBy, ...]] = ("shapes", "type", "core")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +57,7 @@ class Sums:
 def sum_runs(digests: Iterable[Digest]) -> Sums:
     """Return the runs of a side as one; the coarsest keys of any are those of all."""
     runs = list(digests)
-    keyed_by = max((run.keyed_by for run in runs), key=_COARSENESS.index)
+    keyed_by = max((run.keyed_by for run in runs), key=COARSENESS.index)
     cells: dict[Row, Cell] = {}
     for run in runs:
         for part in run.parts:

@@ -5,7 +5,7 @@ Times are integer nanoseconds. A *window* is one step of one device, or all that
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal, get_args
 
 from npuperf.documents.base import Model
 
@@ -17,6 +17,8 @@ CountKind = Literal[
 ]
 #: What tells operators apart: type, shapes and dtypes; or, where there are too many of these, less.
 KeyedBy = Literal["shapes", "type", "core"]
+#: From what tells operators apart best to what does least.
+COARSENESS: Final[tuple[KeyedBy, ...]] = get_args(KeyedBy)
 
 #: What a recording lacks, so that parts mean something else: launches of kernels, without which waiting for the host is
 #: unattributed; calls of the runtime, without which it is named by other events; rows of the table of kernels.
