@@ -1,1 +1,1 @@
-"""Pure functions from a device's tasks to what they mean. No files, no printing, no advice."""
+"""From a recording to a result, in one pass, and what results are held against. Nothing is printed here."""
