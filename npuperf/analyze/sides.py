@@ -114,7 +114,9 @@ def _middling(digest: Digest) -> bool:
 
 def _wrong(digest: Digest) -> Message | None:
     """Say what of a digest contradicts itself; whoever compares relies on it."""
-    per_step = [len(digest.span_ns), *([1] if not digest.steps else [])]
+    per_step = [len(digest.steps)] if digest.steps else [len(digest.span_ns), 1]
+    # A host alone has steps, and no time of a device.
+    timed = bool(digest.devices or digest.span_ns or digest.total_ns or digest.types)
     lists = [*(t.ns for t in digest.types), *(t.count for t in digest.types), *(c.count for c in digest.counts)]
     lists += [c.bytes for c in digest.counts if c.bytes is not None]
     numbers = [digest.devices, digest.windows, digest.total_ns, *(n for p in digest.parts for n in (p.ns, p.count))]
@@ -122,10 +124,10 @@ def _wrong(digest: Digest) -> Message | None:
         return say("it has numbers that nothing can have")
     if digest.total_ns != sum(part.ns for part in digest.parts):
         return say("its parts do not add up to the whole")
-    if not digest.span_ns and (digest.steps or digest.total_ns):
+    if timed and (not digest.span_ns or len(digest.span_ns) not in per_step):
         return say("it has not something for every step")
     if digest.total_ns and not _middling(digest):
         return say("its steps are not as long as what they consist of")
-    if not all(len(some) in per_step for some in lists) or (digest.steps and len(digest.steps) != per_step[0]):
+    if not all(len(some) in per_step for some in lists):
         return say("it has not something for every step")
     return None

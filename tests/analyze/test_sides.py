@@ -277,3 +277,19 @@ def test_many_ranks_stay_small() -> None:
     assert len(kept) <= 32
     assert {*range(26), 900} <= {*kept}
     assert len(without_blanks(render(small, "json"))) <= 2 << 20
+
+
+def test_a_run_on_a_host_alone_is_a_baseline(tmp_path: Path) -> None:
+    """It has counts for every step, and no time of a device."""
+    marks = [("user_annotation", f"ProfilerStep#{n}", 100 * n, 90) for n in (1, 2, 3)]
+    calls = [("cpu_op", "aten::mm", 100 * n + 5, 20) for n in (1, 2, 3)]
+    trace = tmp_path / "a.pt.trace.json"
+    events = [dict(ph="X", cat=c, name=n, pid=5, tid=5, ts=ts, dur=dur, args={}) for c, n, ts, dur in marks + calls]
+    trace.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}), "utf-8")
+    result = run(AnalyzeRequest(path=trace))
+    kept = tmp_path / "main.json"
+    kept.write_text(without_blanks(render(reduced(result), "json")), "utf-8")
+    side = read_result(kept, "main")
+    assert side.digest is not None
+    assert (side.digest.steps, side.digest.span_ns) == ([1, 2, 3], [])
+    assert compare_results([side], [result], load_thresholds({})).verdict == "same"
