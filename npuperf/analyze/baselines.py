@@ -195,6 +195,14 @@ def recording_id(result: Result) -> str:
     return hashlib.sha256(what.encode()).hexdigest()[:16]
 
 
+def distinct(results: Sequence[Result]) -> list[Result]:
+    """Return every recording once: its steps given twice would make what they say look surer than it is."""
+    found: dict[str, Result] = {}
+    for result in results:
+        found.setdefault(recording_id(result), result)
+    return [*found.values()]
+
+
 def _outcomes(result: Result) -> dict[str, bool]:
     """Return of every gate that was judged whether this run alone fails it."""
     judged = [gate for gate in result.gates if gate.status != "cannot_tell"]

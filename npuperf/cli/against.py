@@ -13,7 +13,7 @@ from npuperf.cli.progress import tell
 from npuperf.errors import ExitCode, InputError, UsageError, with_hint
 from npuperf.escape import for_shell
 from npuperf.files import open_input, shown, write_atomically
-from npuperf.messages import Message, say
+from npuperf.messages import Message, say, say_n
 
 if TYPE_CHECKING:  # seldom asked for
     from npuperf.analyze.baselines import BaselineStore
@@ -68,9 +68,16 @@ class Against:
         from npuperf.analyze.held_against import held_against
 
         profiles = iter(analyzed)
-        old = [side.result or next(profiles) for side in self.sides]
+        given = [side.result or next(profiles) for side in self.sides]
+        old = given
+        if len(given) > 1:
+            from npuperf.analyze.baselines import distinct
+
+            old = distinct(given)
         held = held_against(asked, self.conditions, result, old, self._history(result))
-        return held if held.comparison is None else structs.replace(held, comparison=self._warned(held.comparison))
+        if held.comparison is None:
+            return held
+        return structs.replace(held, comparison=self._warned(held.comparison, repeated=len(given) - len(old)))
 
     def _history(self, result: Result) -> Mapping[str, Sequence[bool]]:
         """Return of every gate whether earlier runs failed it, if a gate asks for several runs."""
@@ -80,10 +87,15 @@ class Against:
 
         return histories(self.store.candidates(self._key), result)
 
-    def _warned(self, comparison: Comparison) -> Comparison:
+    def _warned(self, comparison: Comparison, *, repeated: int) -> Comparison:
         from npuperf.analyze.sides import warnings_of
 
-        return structs.replace(comparison, warnings=(*comparison.warnings, *warnings_of(self.request, self.sides)))
+        told = warnings_of(self.request, self.sides)
+        if repeated:
+            told.append(say_n("{n} baseline is a recording that was given already, and counts once with it",
+                              "{n} baselines are recordings that were given already, and count once with these",
+                              repeated))  # fmt: skip
+        return structs.replace(comparison, warnings=(*comparison.warnings, *told))
 
     def keep(self, result: Result, *, force: bool) -> None:
         """Write what was asked for of a result that was shown: JUnit's report, locks, the candidate, the baseline."""

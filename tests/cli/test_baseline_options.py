@@ -148,6 +148,16 @@ def test_two_of_three_runs(runs: Path) -> None:
     )
 
 
+def test_a_recording_given_twice_is_no_second_run(runs: Path) -> None:
+    """Its steps counted twice would tell a difference from chance that they cannot tell."""
+    run_cli(["analyze", "old", "--save-baseline", "main"])
+    once = comparison("slow", "--baseline", "main")
+    twice = comparison("slow", "--baseline", "main", "--baseline", "old")
+    assert (twice["samples"], twice["interval_ns"]) == (once["samples"], once["interval_ns"])
+    assert twice["warnings"] == ["1 baseline is a recording that was given already, and counts once with it"]
+    assert comparison("slow", "--baseline", "main", "--baseline", "again")["samples"][0] == 2 * once["samples"][0]
+
+
 def test_the_first_of_two_failures_is_no_baseline(runs: Path) -> None:
     """Else the second would be held against it, and a slower program would become the rule."""
     run_cli(["analyze", "old", "--save-baseline", "main"])
