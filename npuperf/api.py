@@ -10,6 +10,7 @@ import pandas as pd
 from msgspec import structs
 
 from npuperf.advise import load_thresholds
+from npuperf.analyze.baselines import distinct
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.analyze.run import run
 from npuperf.compare.compare import compare_results
@@ -48,12 +49,12 @@ class Run:
     def compare(self, *old: Run, allow_mismatch: bool = False) -> Comparison:
         """Return what changed from earlier runs to this one: the verdict, and parts that add up to the difference.
 
-        Several runs are one side, and what differs between them is noise. Raises
+        Several runs are one side, and what differs between them is noise; one given twice counts once. Raises
         :class:`npuperf.errors.UsageError` where the two are not of one workload, unless ``allow_mismatch``.
         """
         if not old:
             raise UsageError(say("compare: give at least one earlier run"))
-        results = [run.result for run in old]
+        results = distinct([run.result for run in old])
         return compare_results(results, [self.result], load_thresholds({}), allow_mismatch=allow_mismatch)
 
     def changes(self, *old: Run, allow_mismatch: bool = False) -> dict[str, pd.DataFrame]:

@@ -62,6 +62,7 @@ def test_runs_are_compared(tmp_path: Path) -> None:
     assert compared.delta_ns == sum(part.delta_ns for part in compared.waterfall)
     assert [part.delta_ns for part in compared.waterfall if part.part == "compute"] == [5_000]
     assert old.compare(new).delta_ns == -compared.delta_ns
+    assert new.compare(old, old).samples == compared.samples  # one recording, however often it is given
     tables = new.changes(old)
     assert tables["waterfall"]["delta_ns"].sum() == compared.delta_ns
     assert {"comparison", "waterfall", "parity", "compared", "shifts"} <= tables.keys()
