@@ -59,7 +59,7 @@ FUSED = {"Gelu": "MatMulV3", "MatMulV3": "Mul", "LayerNormV4": "MatMulV2"}
 class Expected:
     """What must be said of a pair: the verdict, and what stands first in the waterfall, or in parity.
 
-    ``where``: a line of code that one of the waterfall's rows must name; ``gate``: one more that must fail.
+    ``where``: a line of code that the first row of the waterfall must name; ``gate``: one more that must fail.
     """
 
     verdict: str
@@ -213,7 +213,7 @@ def new_sync(seed: int) -> Pair:
     luck = random.Random(seed)
     old = replace(old, host=luck.uniform(25, 40), device=1.2, each_step_waits=True)
     new = replace(old, name=new.name, syncs=luck.randint(4, LAYERS))
-    expected = Expected("worse", "host_wait", where="metrics.py:12", gate="count.syncs>+0")
+    expected = Expected("worse", "host_wait", "sync: ", where="metrics.py:12", gate="count.syncs>+0")
     return _pair(seed, "new sync", old, new, expected)
 
 
@@ -390,8 +390,8 @@ def _cause(expected: Expected, found: Comparison) -> str:
         return "no waterfall"
     row = found.waterfall[0]
     right = row.part == expected.part and expected.key in (row.key or "") and expected.more(row)
-    if not any(expected.where in (row.where or "") for row in found.waterfall):
-        return f"nothing at {expected.where}"
+    if expected.where not in (row.where or ""):
+        return f"{row.key} at {row.where}, not {expected.where}"
     return "" if right else f"{row.part}: {row.key} {row.delta_ns} of {found.delta_ns}"
 
 

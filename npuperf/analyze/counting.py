@@ -309,15 +309,19 @@ def count_compilations(nesting: Nesting, host: HostOps, places: Places) -> list[
 
 def _syncs(syncs: Syncs, points: list[SyncPoint], host: HostOps, places: Places) -> list[Count]:
     """Count waits for the device, but for the profiler's own, by call, torch operator around it, and what it awaits."""
-    points = [p for p in points if p.purpose != "profiler" and WAITING.search(p.name)]
-    if not points:
-        return []
-    texts: list[str | None] = [f"{p.name}{f' in {p.op}' if p.op else ''} ({p.kind})" for p in points]
-    calls = np.concatenate([p.calls for p in points])
-    keys = Labels.of(texts).take(np.repeat(np.arange(len(points)), [len(p.calls) for p in points]))
-    order = np.argsort(syncs.start[calls], kind="stable")
-    calls, keys = calls[order], keys.take(order)
-    return counted_calls("sync", keys, syncs.thread[calls], syncs.start[calls], host, places)
+    keys = sync_keys(syncs, points)
+    calls = np.flatnonzero(keys.known())
+    return counted_calls("sync", keys.take(calls), syncs.thread[calls], syncs.start[calls], host, places)
+
+
+def sync_keys(syncs: Syncs, points: list[SyncPoint]) -> Labels:
+    """Name each wait for the device; the profiler's own, and what only may be one, have no name."""
+    counted = [p for p in points if p.purpose != "profiler" and WAITING.search(p.name)]
+    named = Labels.of([f"{p.name}{f' in {p.op}' if p.op else ''} ({p.kind})" for p in counted])
+    place = np.full(len(syncs), -1, np.int64)
+    for at, point in enumerate(counted):
+        place[point.calls] = at
+    return named.take(place)
 
 
 def _marked(kind: CountKind, nesting: Nesting, marked: Mask, host: HostOps, places: Places) -> list[Count]:

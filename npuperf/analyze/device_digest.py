@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
-from npuperf.analyze.counting import KINDS, DeviceCounts, Places, count_device, size_of
+from npuperf.analyze.counting import KINDS, DeviceCounts, Places, count_device, size_of, sync_keys
 from npuperf.cluster.summary import RankSummary
 from npuperf.documents.analysis import Device, Partition
 from npuperf.documents.digest import KeyedBy, Lack, Part, PartSum, TypeSteps
@@ -257,8 +257,8 @@ def _host_waits(study: Study, windows: Intervals) -> list[PartSum]:
     if not len(blamed.start):
         return []
     length, names = blamed.end - blamed.start, study.nesting.events.name
-    keys = _wait_keys(blamed, names)
-    sums = group_sums((keys.codes.astype(np.int64),), length)
+    keys, after = _wait_keys(blamed, names), _waited_before(study, blamed)
+    sums = group_sums((keys.codes.astype(np.int64), after.codes.astype(np.int64)), length)
     costliest = set(largest(sums.total, _LINES).tolist())
     lines = study.profile.host.has_lines
     found = [
@@ -270,6 +270,7 @@ def _host_waits(study: Study, windows: Intervals) -> list[PartSum]:
             where=line_of(blamed, sums.members(g), length, study.profile.host, study.nesting)
             if lines and g in costliest
             else None,
+            after=after[int(sums.largest[g])],
         )
         for g, (ns, count) in enumerate(zip(sums.total.tolist(), sums.count.tolist(), strict=True))
     ]
@@ -294,6 +295,16 @@ def _wait_keys(blamed: Blamed, names: Labels) -> Labels:
         name = names.names[key % width - 1] if key % width else NOTHING
         texts.append(f"{CAUSES[key // width]}: {_stable(name)}")
     return Labels.of(texts).take(which)
+
+
+def _waited_before(study: Study, blamed: Blamed) -> Labels:
+    """Name for each piece the host's wait for the device in which the device fell idle, if it was in one."""
+    syncs, gaps = study.syncs, study.timeline.idle.start
+    if not len(syncs):
+        return Labels.missing(len(blamed.start))
+    began = gaps[np.searchsorted(gaps, blamed.start, side="right") - 1] + study.launches.skew
+    call = np.searchsorted(syncs.start, began, side="right") - 1
+    return sync_keys(syncs, study.points).take(np.where(began <= syncs.end[call], call, -1))
 
 
 def _stable(name: str) -> str:

@@ -97,10 +97,11 @@ def _keyed(one: OperatorTimes, keyed_by: KeyedBy) -> PartSum:
 
 def _added(parts: Iterable[PartSum]) -> list[PartSum]:
     """Add parts of one key; code line and torch operator are those of the longer one."""
-    sums: dict[tuple[Part, str | None], PartSum] = {}
+    sums: dict[tuple[Part, str | None, str | None], PartSum] = {}
     for new in parts:
-        there = sums.get((new.part, new.key))
-        sums[new.part, new.key] = new if there is None else _sum(there, new)
+        row = (new.part, new.key, new.after)
+        there = sums.get(row)
+        sums[row] = new if there is None else _sum(there, new)
     return [*sums.values()]
 
 

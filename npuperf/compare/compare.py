@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from npuperf.compare.aligned import aligned
 from npuperf.compare.changed_findings import finding_changes
 from npuperf.compare.mean_step import Sums, rounded, sum_runs
+from npuperf.compare.new_waits import by_new_waits
 from npuperf.compare.noise import Judged, judge_shift
 from npuperf.compare.operator_rows import operator_rows, step_row
 from npuperf.compare.parity import Side, alike, differences, refuse_mismatch
@@ -45,7 +46,8 @@ def compare_results(
         lacking = next(run.input.path for run in (*old, *new) if run.digest is None)
         why = say("{path}: its steps were not summed: analyze it anew with this version", path=lacking)
         return replace(nothing, reason=why)
-    keys = comparable(Side(old, sum_runs(before)), Side(new, sum_runs(after)))
+    summed = (sum_runs(side) for side in by_new_waits(before, after))
+    keys = comparable(*(Side(runs, sums) for runs, sums in zip((old, new), summed, strict=True)))
     parity = differences(keys.old, keys.new, thresholds)
     if not allow_mismatch:
         refuse_mismatch(parity)

@@ -30,7 +30,8 @@ class PartSum(Model, frozen=True, kw_only=True):
 
     ``key``: of compute the operator (type, input shapes, dtypes), of communication the kind of its group, of a wait
     for the host the cause and the event to blame; null where a part has only one. ``where``: a line of code that it
-    comes from, which tells nothing apart. ``torch_op``: what launched it.
+    comes from, which tells nothing apart. ``torch_op``: what launched it. ``after``: of a wait for the host, in which
+    wait of the host for the device it began, by the key of its :class:`Count`; null where in none.
     """
 
     part: Part
@@ -39,6 +40,7 @@ class PartSum(Model, frozen=True, kw_only=True):
     count: int
     where: str | None = None
     torch_op: str | None = None
+    after: str | None = None
 
 
 class TypeSteps(Model, frozen=True, kw_only=True):

@@ -68,7 +68,7 @@ def assert_exact(result: Result) -> Digest:
     found = digest(result)
     assert +by_part(found.parts) == +of_partitions(result.devices)
     assert sum(p.ns for p in found.parts) == found.total_ns
-    assert len({(p.part, p.key) for p in found.parts}) == len(found.parts)
+    assert len({(p.part, p.key, p.after) for p in found.parts}) == len(found.parts)
     return found
 
 
