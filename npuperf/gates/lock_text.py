@@ -20,7 +20,7 @@ from msgspec import Meta, Struct, ValidationError, convert
 
 from npuperf.documents.digest import CountKind, KeyedBy
 from npuperf.errors import InputError
-from npuperf.escape import for_yaml, for_yaml_comment
+from npuperf.escape import for_yaml, for_yaml_comment, without_halves
 from npuperf.files import is_file, open_input
 from npuperf.messages import Message, say
 from npuperf.notes import read_yaml
@@ -166,7 +166,7 @@ def read_lock(path: Path) -> Locked:
             hint=say("check it with the npuperf that made it"),
         )  # fmt: skip
     try:
-        found = convert(note, _Note)
+        found = convert(without_halves(note), _Note)
     except ValidationError as error:
         raise _refused(path, say("{error}", error=str(error))) from error
     counts = {

@@ -333,6 +333,12 @@ def test_a_damaged_lock_is_refused(tmp_path: Path, old: str, new: str, why: str)
     assert len(str(caught.value)) < 1000
 
 
+def test_a_kind_that_is_half_a_sign_is_refused(tmp_path: Path) -> None:
+    path = edited(locked(tmp_path), "  launch:", '  "\\ud800":')
+    with pytest.raises(InputError, match="cannot be used as a lock"):
+        read_lock(path)
+
+
 def test_a_missing_lock_and_a_huge_one_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"missing.lock(.|\n)*--lock .* makes one"):
         check_lock(RUN, tmp_path / "missing.lock")
