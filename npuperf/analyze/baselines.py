@@ -119,10 +119,14 @@ class BaselineStore:
             raise InputError(say("{folder}: cannot be written to", folder=shown(there)), hint=hint)
 
     def keep(self, name: str, text: str) -> Message:
-        """Keep a result, in the place of what had the name before; return what is to be said about it."""
+        """Keep a result, in the place of what had the name before; return what is to be said about it.
+
+        Runs that were held against what had the name before say nothing about this one, and are forgotten.
+        """
         path = self.path(name)
         before = _date(path)
         write_atomically(path, text)
+        self._candidates(name).unlink(missing_ok=True)
         if before is None:
             return say("kept as baseline {name}: {path}", name=name, path=shown(path))
         return say("kept as baseline {name}, in the place of the one of {date}: {path}",
@@ -186,12 +190,17 @@ def candidate_of(result: Result) -> Candidate:
 
 
 def recording_id(result: Result) -> str:
-    """Return what tells a recording from others: where its devices begin in time, and all of its length."""
+    """Return what tells a recording from others: where its devices begin in time, and all of its length.
+
+    Without a device it is the names of its files, which have the time in them, and what recording cost.
+    """
     import hashlib  # seldom asked for
 
     digest = result.digest
     sums = None if digest is None else (digest.total_ns, digest.span_ns)
-    what = repr(([(d.rank, d.device, d.origin_ns) for d in result.devices], sums))
+    begun = [(d.rank, d.device, d.origin_ns) for d in result.devices]
+    alone = (sorted(Path(file).name for file in result.input.files), result.workload.recording_overhead)
+    what = repr((begun, sums) if begun else alone)
     return hashlib.sha256(what.encode()).hexdigest()[:16]
 
 

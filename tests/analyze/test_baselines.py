@@ -142,6 +142,15 @@ def test_candidates_are_remembered(tmp_path: Path, result: Result) -> None:
     assert store.names() == []  # nothing was kept as a baseline
 
 
+def test_a_new_baseline_is_held_against_nobody_yet(tmp_path: Path, result: Result) -> None:
+    """Whoever failed against the old one did not fail against this one."""
+    store = BaselineStore(tmp_path)
+    for name in ("main", "other"):
+        store.add(name, candidate_of(failing(result, True)))
+    store.keep("main", "{}")
+    assert [len(store.candidates(name)) for name in ("main", "other")] == [0, 1]
+
+
 def test_one_recording_counts_once(tmp_path: Path, result: Result) -> None:
     store = BaselineStore(tmp_path)
     for failed in (True, False, True):
@@ -150,6 +159,14 @@ def test_one_recording_counts_once(tmp_path: Path, result: Result) -> None:
     assert only.gates == {"idle>1% for 2 of 3": True}
     assert histories([only], result) == {}
     assert recording_id(result) != recording_id(later(result, 1))
+
+
+def test_recordings_of_a_host_alone_are_told_apart(result: Result) -> None:
+    """They have no times of a device; the names of their files say when each was made."""
+    alone = replace(result, devices=[], digest=None)
+    named = [replace(alone, input=replace(alone.input, files=[f"raw/{name}.pt.trace.json"])) for name in ("1", "2")]
+    moved = replace(alone, input=replace(alone.input, path="kept", files=["kept/1.pt.trace.json"]))
+    assert recording_id(named[0]) == recording_id(moved) != recording_id(named[1])
 
 
 def test_the_last_run_counts_not_the_verdict_on_several(result: Result) -> None:
