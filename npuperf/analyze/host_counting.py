@@ -57,6 +57,8 @@ def count_host(profile: HostProfile, step: int | None = None) -> DeviceCounts | 
         told = OF_CALLS
     else:
         counts += count_compilations(nesting, host, places)
+    if profile.kineto:  # there is no AI CPU to tell of
+        told = (*told, "aicpu")
     untold = [kind for kind in (*OF_KERNELS, *OF_CALLS) if kind not in told]
     return DeviceCounts(tuple(numbers.tolist()), tuple(counts), tuple(untold))
 

@@ -110,7 +110,7 @@ def _verdict(shift: ShiftInterval, tolerance: float) -> Outcome:
 
 def _too_few(old: int, new: int, tolerance: float) -> Judged:
     method = say(
-        "{old} and {new} steps are too few to tell a difference from chance ({least} on each side are the least)",
+        "too few steps to tell a difference from chance: {old} and {new}, where each side needs {least}",
         old=Quantity(old, "count"),
         new=Quantity(new, "count"),
         least=Quantity(LEAST, "count"),
