@@ -142,6 +142,7 @@ def test_help_examples_run(tmp_path: Path) -> None:
     (tmp_path / "samples").symlink_to(ROOT / "samples")
     (tmp_path / "with_super_kernel").symlink_to(sample)
     (tmp_path / "earlier").symlink_to(sample)
+    (tmp_path / "once_more").symlink_to(sample)
     (tmp_path / "plog").mkdir()
     (tmp_path / "plog" / "plog-1_20260101.log").write_text("")
     (tmp_path / "op_summary_20250101120000.csv").symlink_to(sample / "ASCEND_PROFILER_OUTPUT" / "kernel_details.csv")

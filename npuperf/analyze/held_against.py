@@ -31,8 +31,10 @@ def conditions_of(request: AnalyzeRequest) -> list[Condition]:
     return conditions
 
 
-def compared(request: AnalyzeRequest, result: Result, old: Sequence[Result]) -> Comparison | None:
-    """Compare a result with those it is held against; None where there are none.
+def compared(
+    request: AnalyzeRequest, result: Result, old: Sequence[Result], again: Sequence[Result] = ()
+) -> Comparison | None:
+    """Compare a result, and further runs ``again``, with those it is held against; None where there are none.
 
     Raises UsageError where they are not of one workload and the request does not allow that.
     """
@@ -42,7 +44,7 @@ def compared(request: AnalyzeRequest, result: Result, old: Sequence[Result]) -> 
     from npuperf.compare.compare import compare_results
 
     thresholds = load_thresholds(request.thresholds)
-    return compare_results(old, [result], thresholds, allow_mismatch=request.allow_mismatch)
+    return compare_results(old, [result, *again], thresholds, allow_mismatch=request.allow_mismatch)
 
 
 def held_against(
@@ -51,19 +53,21 @@ def held_against(
     result: Result,
     old: Sequence[Result] = (),
     history: Mapping[str, Sequence[bool]] | None = None,
+    again: Sequence[Result] = (),
 ) -> Result:
     """Return the result with its comparison, and with its gates judged, after those that it has already.
 
-    ``history``: of a gate, by its text, whether earlier runs failed it, the newest last.
+    ``history``: of a gate, by its text, whether earlier runs failed it, the newest last. ``again``: further runs of
+    what the result is a run of, which tell how much runs differ.
     """
-    comparison = compared(request, result, old)
+    comparison = compared(request, result, old, again)
     gates = [*result.gates]
     if conditions:
         from npuperf.gates.judging import judge_gate
 
         past = history or {}
         gates += [
-            judge_gate(condition, result, old, comparison=comparison, history=past.get(condition.expr, ()))
+            judge_gate(condition, result, old, again, comparison=comparison, history=past.get(condition.expr, ()))
             for condition in conditions
         ]
     if request.check:

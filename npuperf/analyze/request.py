@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # an answer that is known needs nothing of what works it out
 Undecided = Literal["pass", "fail"]
 #: Fields that decide what a result is held against; the analysis itself does not depend on them.
 _HELD_AGAINST: Final = (
-    *("baseline", "allow_mismatch", "baseline_dir", "save_baseline", "fail_on", "gates", "undecided"),
+    *("baseline", "again", "allow_mismatch", "baseline_dir", "save_baseline", "fail_on", "gates", "undecided"),
     *("lock", "update_lock", "check", "junit"),
 )
 #: Fields that ask for more about a profile than a comparison needs of a baseline.
@@ -35,11 +35,11 @@ class AnalyzeRequest:
     (:class:`npuperf.parallel.Engine`).
 
     The rest is about what the result is held against: ``baseline`` the sides to compare with (a profile, a result as
-    JSON, or the name of a kept one), also where they are of another workload (``allow_mismatch``); ``baseline_dir``
-    where baselines are kept, and ``save_baseline`` the name to keep this one under; ``fail_on`` the gates, and
-    ``gates`` files or presets of more, ``undecided`` what becomes of those that cannot be judged; ``lock`` and
-    ``update_lock`` where exact counts are written to, ``check`` locks that they must agree with; ``junit`` a file for
-    the gates as JUnit.
+    JSON, or the name of a kept one), ``again`` further runs of what ``path`` is a run of, for the new side; also where
+    the sides are of another workload (``allow_mismatch``); ``baseline_dir`` where baselines are kept, and
+    ``save_baseline`` the name to keep this one under; ``fail_on`` the gates, and ``gates`` files or presets of more,
+    ``undecided`` what becomes of those that cannot be judged; ``lock`` and ``update_lock`` where exact counts are
+    written to, ``check`` locks that they must agree with; ``junit`` a file for the gates as JUnit.
     """
 
     path: Path = Path("result")
@@ -62,6 +62,7 @@ class AnalyzeRequest:
     workers: int | None = None
     scheduler: str | None = None
     baseline: tuple[str, ...] = ()
+    again: tuple[str, ...] = ()
     allow_mismatch: bool = False
     baseline_dir: Path | None = None
     save_baseline: str | None = None
@@ -89,7 +90,7 @@ class AnalyzeRequest:
         return replace(self, **_usual(_HELD_AGAINST))
 
     def of_baseline(self, path: Path) -> AnalyzeRequest:
-        """Ask the same of a profile that the result is compared with, as far as a comparison needs it."""
+        """Ask the same of another profile of a comparison, as far as a comparison needs it."""
         return replace(self.analysis, path=path, **_usual(_OF_ONE_SIDE))
 
 

@@ -50,6 +50,11 @@ def sides_of(request: AnalyzeRequest) -> tuple[BaselineSide, ...]:
     return tuple(_side(asked, store) for asked in request.baseline)
 
 
+def again_of(request: AnalyzeRequest) -> tuple[BaselineSide, ...]:
+    """Look at the further runs of the new side, which are no baselines. Raises as :func:`sides_of` does."""
+    return tuple(_there(asked, "--again") for asked in request.again)
+
+
 def read_result(path: Path, called: str) -> Result:
     """Read a result that was written as JSON, to compare with; it is called so.
 
@@ -81,14 +86,22 @@ def warnings_of(request: AnalyzeRequest, sides: Sequence[BaselineSide]) -> list[
 
 def _side(asked: str, store: BaselineStore) -> BaselineSide:
     path = Path(asked)
-    if _exists(path):
-        if is_file(path) and _is_result(path):
-            return BaselineSide(asked, result=read_result(path, asked))
-        return BaselineSide(asked, profile=path)
-    if "/" in asked or path.suffix in (".json", ".csv", ".db"):
-        hint = say("give a profile, a result of npuperf analyze as JSON, or the name of a kept baseline")
-        raise InputError(say("--baseline {path}: no such file or folder", path=asked), hint=hint)
+    if _exists(path) or "/" in asked or path.suffix in (".json", ".csv", ".db"):
+        return _there(asked, "--baseline")
     return BaselineSide(asked, result=read_result(store.find(asked), asked), name=asked)
+
+
+def _there(asked: str, option: str) -> BaselineSide:
+    """Return what lies at a path that an option names. Raises InputError where nothing does."""
+    path = Path(asked)
+    if not _exists(path):
+        profile_or_result = say("give a profile, or a result of npuperf analyze as JSON")
+        or_name = say("give a profile, a result of npuperf analyze as JSON, or the name of a kept baseline")
+        hint = or_name if option == "--baseline" else profile_or_result
+        raise InputError(say("{option} {path}: no such file or folder", option=option, path=asked), hint=hint)
+    if is_file(path) and _is_result(path):
+        return BaselineSide(asked, result=read_result(path, asked))
+    return BaselineSide(asked, profile=path)
 
 
 def _exists(path: Path) -> bool:

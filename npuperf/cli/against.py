@@ -29,12 +29,16 @@ _HEAD: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Against:
-    """A request's gates, locks and baselines. ``store`` is None where no file of a baseline is read or written."""
+    """A request's gates, locks and baselines; ``again``: further runs of the new side.
+
+    ``store`` is None where no file of a baseline is read or written.
+    """
 
     request: AnalyzeRequest
     conditions: Sequence[Condition]
     sides: tuple[BaselineSide, ...]
     store: BaselineStore | None
+    again: tuple[BaselineSide, ...] = ()
 
     @classmethod
     def of(cls, request: AnalyzeRequest, *, force: bool) -> Against:
@@ -42,23 +46,28 @@ class Against:
 
         Raises UsageError or InputError for what could not be judged, compared with or written after the analysis.
         """
+        if request.again and not request.baseline:
+            hint = say("--again adds a run to the new side of a comparison: give the old one with --baseline")
+            raise UsageError(say("--again without --baseline"), hint=hint)
         conditions = _conditions_of(request)
         _check_files(request, force=force)
         store: BaselineStore | None = None
         sides: tuple[BaselineSide, ...] = ()
+        again: tuple[BaselineSide, ...] = ()
         if request.baseline or request.save_baseline is not None or _asks_for_history(conditions):
             from npuperf.analyze.baselines import BaselineStore
-            from npuperf.analyze.sides import sides_of
+            from npuperf.analyze.sides import again_of, sides_of
 
-            store, sides = BaselineStore.of(request), sides_of(request)
+            store, sides, again = BaselineStore.of(request), sides_of(request), again_of(request)
             if request.save_baseline is not None:
                 store.check(request.save_baseline)
-        return cls(request, conditions, sides, store)
+        return cls(request, conditions, sides, store, again)
 
     @property
     def profiles(self) -> list[AnalyzeRequest]:
-        """What is to be analyzed to compare with, in the order in which :meth:`hold` takes the results."""
-        return [self.request.of_baseline(side.profile) for side in self.sides if side.profile is not None]
+        """What else is to be analyzed for a comparison, in the order in which :meth:`hold` takes the results."""
+        sides = (*self.sides, *self.again)
+        return [self.request.of_baseline(side.profile) for side in sides if side.profile is not None]
 
     def hold(self, result: Result, analyzed: Sequence[Result]) -> Result:
         """Return the result with what it was held against; ``analyzed``: the profiles among the sides."""
@@ -68,16 +77,17 @@ class Against:
         from npuperf.analyze.held_against import held_against
 
         profiles = iter(analyzed)
-        given = [side.result or next(profiles) for side in self.sides]
-        old = given
-        if len(given) > 1:
+        old = given = [side.result or next(profiles) for side in self.sides]
+        new = runs = [result, *(side.result or next(profiles) for side in self.again)]
+        if len(given) > 1 or len(runs) > 1:
             from npuperf.analyze.baselines import distinct
 
-            old = distinct(given)
-        held = held_against(asked, self.conditions, result, old, self._history(result))
+            old, new = distinct(given), distinct(runs)
+        held = held_against(asked, self.conditions, result, old, self._history(result), new[1:])
         if held.comparison is None:
             return held
-        return structs.replace(held, comparison=self._warned(held.comparison, repeated=len(given) - len(old)))
+        repeated = len(given) - len(old) + len(runs) - len(new)
+        return structs.replace(held, comparison=self._warned(held.comparison, repeated=repeated))
 
     def _history(self, result: Result) -> Mapping[str, Sequence[bool]]:
         """Return of every gate whether earlier runs failed it, if a gate asks for several runs."""
@@ -90,10 +100,10 @@ class Against:
     def _warned(self, comparison: Comparison, *, repeated: int) -> Comparison:
         from npuperf.analyze.sides import warnings_of
 
-        told = warnings_of(self.request, self.sides)
+        told = warnings_of(self.request, (*self.sides, *self.again))
         if repeated:
-            told.append(say_n("{n} baseline is a recording that was given already, and counts once with it",
-                              "{n} baselines are recordings that were given already, and count once with these",
+            told.append(say_n("{n} run is a recording that was given already, and counts once with it",
+                              "{n} runs are recordings that were given already, and count once with these",
                               repeated))  # fmt: skip
         return structs.replace(comparison, warnings=(*comparison.warnings, *told))
 

@@ -66,6 +66,7 @@ Examples:
   npuperf analyze ./result --save-baseline main
   npuperf analyze ./result --baseline main --fail-on "step_time>+5%,200us"
   npuperf analyze ./result --baseline ./earlier --format markdown
+  npuperf analyze ./result --again ./once_more --baseline main
   npuperf analyze ./result --lock perf.lock
   npuperf analyze ./result --check perf.lock --junit gates.xml
 """
@@ -171,6 +172,15 @@ def analyze(
             "--baseline",
             metavar="PATH|NAME",
             autocompletion=_kept,
+        ),
+    ] = None,
+    again: Annotated[
+        list[str] | None,
+        option(
+            COMPARISON,
+            say("Another run of what PATH is a run of, for the new side of --baseline; repeatable."),
+            "--again",
+            metavar="PATH",
         ),
     ] = None,
     allow_mismatch: Annotated[
@@ -284,8 +294,8 @@ def analyze(
     answers = Answers(_analyzed, cached=not no_cache, debug=debug)
     tell_broken_off(path)
     questions = [answers.asked(one) for one in (request.analysis, *against.profiles)]
-    result, *old = [answers.answer(question) for question in questions]
-    result = against.hold(result, old)
+    result, *others = [answers.answer(question) for question in questions]
+    result = against.hold(result, others)
     _keep(request, result)
     out.show(result)
     against.keep(result, force=force)

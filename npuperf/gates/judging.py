@@ -39,14 +39,17 @@ def judge_gate(
     condition: Condition,
     new: object,
     old: Sequence[object] = (),
+    again: Sequence[object] = (),
     *,
     comparison: Comparison | None = None,
     history: Sequence[bool] = (),
 ) -> Gate:
     """Hold a document against a condition.
 
-    ``old``: the runs of the baseline, at least one where the condition is relative. ``comparison``: with them, of which
-    the parts explain a failure. ``history``: of earlier runs whether this condition held, the newest last.
+    ``old``: the runs of the baseline, at least one where the condition is relative. ``again``: further runs of what
+    ``new`` is a run of; all of them are judged together where chance has a part in a change, and nowhere else.
+    ``comparison``: with them, of which the parts explain a failure. ``history``: of earlier runs whether this condition
+    held, the newest last.
     """
     metric, argument = condition.metric, condition.argument
     found = metric.measure(new, argument)
@@ -58,7 +61,7 @@ def judge_gate(
     elif found.absent and all(one.absent for one in before):
         gate = replace(_untold(condition, found.reason), nobody=True)
     elif condition.relative:
-        gate = _changed(condition, found, before)
+        gate = _changed(condition, [found, *(metric.measure(one, argument) for one in again)], before)
     else:
         gate = _absolute(condition, found)
     gate = _repeated(condition, gate, history)
@@ -245,29 +248,34 @@ class _Allowed(Struct, frozen=True):
         return copysign(max(abs(self.change), self.floor), self.change)
 
 
-def _changed(condition: Condition, found: Measured, before: Sequence[Measured]) -> Gate:
-    """Judge by how much a figure differs from the baseline's."""
-    value, why = _value(_one_value(condition), found)
-    bases = [_value(_one_value(condition), one) for one in before]
-    known = [base for base, _ in bases if base is not None]
-    if value is None or len(known) < len(bases) or not known:
-        lacking = why if value is None else next((reason for base, reason in bases if base is None), None)
-        reason = lacking if value is None or lacking is None else say("baseline: {why}", why=lacking)
-        return _untold(condition, reason)
-    base = float(median(known))
+def _changed(condition: Condition, runs: Sequence[Measured], before: Sequence[Measured]) -> Gate:
+    """Judge by how much a figure differs from the baseline's; what is exact is that of the first of the ``runs``."""
+    if condition.metric.exact or condition.aggregate == "each":
+        runs = runs[:1]
+    found = runs[0]
+    value, why = _middle(condition, runs)
+    base, lacking = _middle(condition, before)
+    if value is None or base is None:
+        return _untold(condition, why if value is None else lacking and say("baseline: {why}", why=lacking))
     allowed = _Allowed(condition.limit * base / 100 if condition.share else condition.limit, condition.floor)
     if condition.aggregate == "each":
         gate = _doubted(condition, _each(condition, found, base + allowed.beyond), found, before)
     elif condition.metric.exact:
         gate = _exactly(condition, found, before, value, base, allowed)
     else:
-        gate = _noisy(condition, found, before, value - base, allowed)
+        gate = _noisy(condition, runs, before, value - base, allowed)
         gate = replace(gate, value=value)
     return replace(gate, baseline=base, limit=base + allowed.beyond)
 
 
-def _one_value(condition: Condition) -> Condition:
-    return replace(condition, aggregate=None) if condition.aggregate == "each" else condition
+def _middle(condition: Condition, runs: Sequence[Measured]) -> tuple[float | None, Message | None]:
+    """Return the median of what the runs of a side have, or why one of them has nothing."""
+    one_value = replace(condition, aggregate=None) if condition.aggregate == "each" else condition
+    found = [_value(one_value, one) for one in runs]
+    known = [value for value, _ in found if value is not None]
+    if len(known) < len(found) or not known:
+        return None, next((why for value, why in found if value is None), None)
+    return float(median(known)), None
 
 
 def _exactly(
@@ -295,13 +303,16 @@ def _doubted(condition: Condition, gate: Gate, found: Measured, before: Sequence
     return gate
 
 
-def _noisy(condition: Condition, found: Measured, before: Sequence[Measured], apart: float, allowed: _Allowed) -> Gate:
+def _noisy(
+    condition: Condition, runs: Sequence[Measured], before: Sequence[Measured], apart: float, allowed: _Allowed
+) -> Gate:
     """Judge what is measured in time; ``apart``: by how much the two figures differ."""
     import numpy as np
 
     from npuperf.compare.noise import judge_shift
 
-    sides = [_worst(condition.metric, one) for one in (*before, found)]
+    found = next((one for one in runs if one.at_least), runs[0])  # what doubts there are
+    sides = [_worst(condition.metric, one) for one in (*before, *runs)]
     if not all(sides) and not apart:
         gate = _gate(condition, _beyond_doubt(condition.sign, 0.0, (0.0, 0.0), allowed.beyond), None, None, None)
         return _doubted(condition, gate, found, before)
@@ -311,7 +322,7 @@ def _noisy(condition: Condition, found: Measured, before: Sequence[Measured], ap
     arrays = [np.array(side, np.float64) for side in sides]
     ratio = abs(condition.limit) / 100 if condition.share else 0.0
     floor = max(allowed.floor, 0.0 if condition.share else abs(condition.limit))
-    judged = judge_shift(arrays[:-1], arrays[-1:], ratio=ratio, floor=floor)
+    judged = judge_shift(arrays[: len(before)], arrays[len(before) :], ratio=ratio, floor=floor)
     if judged.interval is None or judged.estimate is None:
         return _gate(condition, "cannot_tell", None, None, chain(judged.method, judged.needs))
     by = judged.estimate if condition.aggregate in (None, "median") else apart

@@ -284,7 +284,7 @@ def test_a_run_on_a_host_alone_is_a_baseline(tmp_path: Path) -> None:
     marks = [("user_annotation", f"ProfilerStep#{n}", 100 * n, 90) for n in (1, 2, 3)]
     calls = [("cpu_op", "aten::mm", 100 * n + 5, 20) for n in (1, 2, 3)]
     trace = tmp_path / "a.pt.trace.json"
-    events = [dict(ph="X", cat=c, name=n, pid=5, tid=5, ts=ts, dur=dur, args={}) for c, n, ts, dur in marks + calls]
+    events = [{"ph": "X", "cat": c, "name": n, "pid": 5, "tid": 5, "ts": t, "dur": d} for c, n, t, d in marks + calls]
     trace.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}), "utf-8")
     result = run(AnalyzeRequest(path=trace))
     kept = tmp_path / "main.json"

@@ -76,12 +76,36 @@ def test_several_runs_are_one_side(runs: Path) -> None:
     assert comparison("slow", "--baseline", "old", "--baseline", "again")["old"] == "old + again"
 
 
+def test_several_runs_are_the_new_side(runs: Path) -> None:
+    """The mean step is that of all runs: one is twice as long as the old one, the other as long."""
+    assert run_cli(["analyze", "again", "--format", "json", "-o", "again.json"]).returncode == 0
+    alone = comparison("slow", "--baseline", "old")
+    for again in ("again", "again.json"):
+        found = comparison("slow", "--again", again, "--baseline", "old")
+        assert (found["new"], found["samples"]) == (f"slow + {again}", [10, 20])
+        assert found["delta_ns"] == pytest.approx(alone["delta_ns"] / 2, abs=1)  # type: ignore[operator]
+        assert sum(part["delta_ns"] for part in found["waterfall"]) == found["delta_ns"]  # type: ignore[attr-defined]
+    assert (found["verdict"], alone["verdict"]) == ("cannot_tell", "worse")
+    gate = ["--baseline", "old", "--fail-on", "step_time>+5%,1us", "--fail-on", "count.launches>+0"]
+    assert run_cli(["analyze", "slow", *gate]).returncode == 1
+    done = run_cli(["analyze", "slow", "--again", "again", *gate, "--format", "json"])
+    assert [one["status"] for one in json.loads(done.stdout)["gates"]] == ["cannot_tell", "pass"]
+
+
+def test_a_further_run_counts_once(runs: Path) -> None:
+    twice = comparison("slow", "--again", "slow", "--baseline", "old")
+    assert (twice["new"], twice["samples"]) == ("slow", [10, 10])
+    assert twice["warnings"] == ["1 run is a recording that was given already, and counts once with it"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "told"),
     [
         (["--baseline", "mian"], 2, "neither a file, nor a folder, nor a baseline in .npuperf/baselines"),
         (["--baseline", "gone/x.json"], 3, "no such file or folder"),
         (["--fail-on", "step_time>+5%"], 2, "--baseline"),
+        (["--again", "again"], 2, "--again without --baseline"),
+        (["--baseline", "again", "--again", "main"], 3, "--again main: no such file or folder"),
         (["--fail-on", "stp_time>5ms"], 2, "did you mean step_time?"),
         (["--gates", "ci-smock"], 2, "ci-smoke"),
         (["--undecided", "maybe"], 2, "neither pass nor fail"),
@@ -154,7 +178,7 @@ def test_a_recording_given_twice_is_no_second_run(runs: Path) -> None:
     once = comparison("slow", "--baseline", "main")
     twice = comparison("slow", "--baseline", "main", "--baseline", "old")
     assert (twice["samples"], twice["interval_ns"]) == (once["samples"], once["interval_ns"])
-    assert twice["warnings"] == ["1 baseline is a recording that was given already, and counts once with it"]
+    assert twice["warnings"] == ["1 run is a recording that was given already, and counts once with it"]
     assert comparison("slow", "--baseline", "main", "--baseline", "again")["samples"][0] == 2 * once["samples"][0]
 
 

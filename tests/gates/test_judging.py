@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from random import Random
+from statistics import median
 
 import pytest
 from comparisons import WORSE
@@ -250,6 +251,19 @@ def test_the_baseline_may_be_several_runs() -> None:
     assert judged("things>+0", steps(5), steps(4), steps(5), steps(9)).baseline == 5
     gate = judged("things>+0", steps(5), Measured(reason=say("it is not counted")))
     assert gate.status == "cannot_tell" and "baseline: it is not counted" in str(gate.reason)
+
+
+def test_the_new_side_may_be_several_runs() -> None:
+    """What is measured in time is judged of all runs, its value their median; counts are those of the first run."""
+    old, new, again = around(100, 1, 1), around(120, 1, 4), [Doc(around(100, 1, 2)), Doc(around(101, 1, 3))]
+    alone, all_of_them = (judged("time>+5%", new, old, again=runs) for runs in ((), again))
+    assert (alone.status, all_of_them.status) == ("fail", "cannot_tell")
+    assert all_of_them.value == median(median(one.series[0]) for one in (new, *(doc.found for doc in again)))
+    assert all_of_them.interval is not None and all_of_them.interval[1] > 15
+    more = [Doc(Measured(4.0)), Doc(Measured(5.0))]
+    assert judged("things>+0", Measured(3.0), Measured(3.0), again=more).status == "pass"
+    untold = judged("time>+5%", around(100, 1, 4), old, again=[Doc(Measured(reason=say("it broke off")))])
+    assert (untold.status, str(untold.reason)) == ("cannot_tell", "it broke off")
 
 
 def test_a_name_that_nobody_has_never_passes() -> None:
