@@ -112,7 +112,7 @@ def test_few_steps_tell_nothing_and_it_is_said_why(steps: int, tmp_path: Path) -
     found = compare(first, second, None)
     assert {found.verdict, *(row.verdict for row in found.rows if row.old_ns != row.new_ns)} == {"cannot_tell"}
     assert found.interval_ns is None and found.step is not None and found.step.noise_ns is None
-    assert "too few to tell" in str(found.reason) and "TUNE_BANK_PATH" in str(found.reason)
+    assert "too few steps to tell" in str(found.reason) and "TUNE_BANK_PATH" in str(found.reason)
 
 
 def test_the_waterfall_explains_the_mean_step(tmp_path: Path) -> None:
