@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Final
 
@@ -113,6 +113,24 @@ class _Series:
         return [sum(step) for step in zip(*rows, strict=True)] if rows else [0] * self.steps
 
 
+def _alike_keyed(old: _Series, new: _Series) -> tuple[_Series, _Series]:
+    """Return both sides with operators of the host by their names alone, where only one side has their shapes."""
+    shaped = [any(" " in key for kind, key in side.rows if kind == "host_operator") for side in (old, new)]
+    if shaped[0] == shaped[1]:
+        return old, new
+    return _without_shapes(old), _without_shapes(new)
+
+
+def _without_shapes(side: _Series) -> _Series:
+    """Add up what has the same name; shapes and dtypes follow the first blank."""
+    rows: dict[tuple[CountKind, str], list[int]] = {}
+    for (kind, key), counts in side.rows.items():
+        name = key.partition(" ")[0] if kind == "host_operator" else key
+        there = rows.get((kind, name)) or [0] * side.steps
+        rows[kind, name] = [a + b for a, b in zip(there, counts, strict=True)]
+    return replace(side, rows=rows)
+
+
 def _kineto(run: Result) -> bool:
     return run.workload.kineto or run.input.kind == "kineto"
 
@@ -126,7 +144,7 @@ def _add_counts(listed: Listed, old: Sequence[Digest], new: Sequence[Digest], *,
     if not old or not new:
         return
     uncounted = {kind for digest in (*old, *new) for kind in digest.uncounted}
-    a, b = (_series(side, lambda row: row.count) for side in (old, new))
+    a, b = _alike_keyed(*(_series(side, lambda row: row.count) for side in (old, new)))
     devices = a.devices, b.devices
     stepped = [all(digest.steps for digest in side) for side in (old, new)]
     per_step = " per step" if all(stepped) else ""

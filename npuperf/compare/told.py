@@ -57,7 +57,9 @@ def _mismatch(grounds: Grounds) -> Message | None:
 
 
 def _first(grounds: Grounds) -> Message | None:
-    """Return what clock and recording have to do with it."""
+    """Return what clock and recording have to do with it, where there are times for them to change."""
+    if None in grounds.medians:
+        return None
     reasons = [d.reason for d in grounds.parity if d.what in FIRST and d.reason is not None]
     return chain(*reasons) if reasons else None
 

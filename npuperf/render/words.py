@@ -156,8 +156,11 @@ def steps_line(result: Result) -> Message:
     spans = [step.partition.span_ns for device in result.devices for step in device.whole_steps]
     devices = say_n("{n} device", "{n} devices", len(result.devices)) if len(result.devices) != 1 else None
     if not spans:
+        recorded = result.digest.steps if result.digest is not None and not result.devices else []
+        of_host = say_n("{n} step of the host", "{n} steps of the host", len(recorded)) if recorded else None
         whole = max((device.partition.span_ns for device in result.devices), default=None)
-        return chain(say("no steps recorded"), say("{span} in all", span=ns(whole)), devices, by=" · ")
+        in_all = None if whole is None else say("{span} in all", span=ns(whole))
+        return chain(of_host or say("no steps recorded"), in_all, devices, by=" · ")
     steps = say_n("{n} step", "{n} steps", max(device.step_count for device in result.devices))
     usual = round(median(spans))
     length = say("{median}/step", median=ns(usual))

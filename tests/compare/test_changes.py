@@ -143,6 +143,23 @@ def test_what_a_side_does_not_tell_is_not_compared() -> None:
     assert shifts_of(digest_with(counted("sync", "aten::item", [2] * STEPS)), new).shifts == []
 
 
+def test_operators_of_a_host_are_compared_by_name_where_one_side_has_no_shapes() -> None:
+    old = digest_with(counted("host_operator", "aten::mm", [3] * STEPS),
+                      counted("host_operator", "aten::fill_", [1] * STEPS))  # fmt: skip
+    shaped = ["aten::mm [2,3;3,4] float", "aten::mm [9,9;9,9] float", "aten::fill_ float", "aten::tanh [2,4] float"]
+    counts = [1, 2, 1, 1]
+    new = digest_with(*(counted("host_operator", key, [n] * STEPS) for key, n in zip(shaped, counts, strict=True)))
+    for a, b, totals, ones in ((old, new, (4, 5), (0, 1)), (new, old, (5, 4), (1, 0))):
+        found = shifts_of(a, b)
+        assert [(s.what, s.old, s.new) for s in found.shifts] == [
+            ("host operators per step", *totals),
+            ("host operators: aten::tanh", *ones),
+        ]
+        assert found.unchanged == 2
+    by_shapes = shifts_of(new, digest_with(*new.counts[1:]))
+    assert [s.what for s in by_shapes.shifts] == ["host operators per step", f"host operators: {shaped[0]}"]
+
+
 def test_bytes_are_compared_where_both_sides_tell_them() -> None:
     old = digest_with(counted("copy", "HtoD", [1] * STEPS, [100] * STEPS), counted("copy", "DtoH", [1] * STEPS))
     new = digest_with(
