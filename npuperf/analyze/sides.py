@@ -16,7 +16,7 @@ from npuperf.analyze.request import AnalyzeRequest
 from npuperf.documents.analysis import Result
 from npuperf.documents.digest import Digest
 from npuperf.documents.reread import MOST_BYTES, document_of
-from npuperf.errors import InputError
+from npuperf.errors import InputError, UsageError
 from npuperf.files import is_file, open_input, shown
 from npuperf.messages import Message, say, series
 from npuperf.notes import read_note
@@ -94,6 +94,8 @@ def _side(asked: str, store: BaselineStore) -> BaselineSide:
 def _there(asked: str, option: str) -> BaselineSide:
     """Return what lies at a path that an option names. Raises InputError where nothing does."""
     path = Path(asked)
+    if not asked:  # an empty variable of a shell; as a path it is the current folder
+        raise UsageError(say("{option}: no path is given", option=option), hint=say("this folder is called ."))
     if not _exists(path):
         profile_or_result = say("give a profile, or a result of npuperf analyze as JSON")
         or_name = say("give a profile, a result of npuperf analyze as JSON, or the name of a kept baseline")

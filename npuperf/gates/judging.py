@@ -353,7 +353,7 @@ def _repeated(condition: Condition, gate: Gate, history: Sequence[bool]) -> Gate
     runs = (*history[max(len(history) - condition.of + 1, 0) :], failed)
     if not failed or sum(runs) >= condition.times:
         return replace(gate, runs=runs)
-    so_far = say("{failed} of {of} so far, and {times} make it fail",
+    so_far = say("this run alone would fail: {failed} of {of} so far, and {times} make it fail",
                  failed=sum(runs), of=condition.of, times=condition.times)  # fmt: skip
     return replace(gate, status="pass", runs=runs, reason=chain(gate.reason, so_far))
 

@@ -11,7 +11,19 @@ from msgspec.structs import replace
 from npuperf.documents.document import Document
 from npuperf.documents.gates import Gate, quantity
 from npuperf.escape import for_screen
-from npuperf.messages import NOTHING, Message, Parameter, Quantity, chain, ns_change, number, say, series, share_change
+from npuperf.messages import (
+    NOTHING,
+    Message,
+    Parameter,
+    Quantity,
+    chain,
+    ns_change,
+    number,
+    say,
+    say_n,
+    series,
+    share_change,
+)
 from npuperf.render import View, nearest
 from npuperf.render.language import lines_of, text
 from npuperf.render.tables import Filled, fill, table_named, tables_of
@@ -106,8 +118,10 @@ def held_against(gate: Gate) -> Message:
             found = say("{value}, baseline {baseline}, limit {limit}", value=value, baseline=baseline, limit=limit)
     apart = say("it differs by {interval}", interval=_apart(gate)) if gate.interval is not None else None
     runs = None
-    if gate.runs:
-        runs = say("the condition held in {failed} of the last {runs} runs", failed=sum(gate.runs), runs=len(gate.runs))
+    if gate.runs and not (gate.status == "pass" and gate.runs[-1]):  # else the reason has said it
+        runs = say_n("the condition held in {failed} of {n} run",
+                     "the condition held in {failed} of the last {n} runs", len(gate.runs),
+                     failed=sum(gate.runs))  # fmt: skip
     return chain(found, apart, gate.reason, runs)
 
 

@@ -104,6 +104,8 @@ def test_a_further_run_counts_once(runs: Path) -> None:
         (["--baseline", "mian"], 2, "neither a file, nor a folder, nor a baseline in .npuperf/baselines"),
         (["--baseline", "gone/x.json"], 3, "no such file or folder"),
         (["--fail-on", "step_time>+5%"], 2, "--baseline"),
+        (["--baseline", ""], 2, "--baseline: no path is given"),
+        (["--baseline", "old", "--again", ""], 2, "--again: no path is given"),
         (["--again", "again"], 2, "--again without --baseline"),
         (["--baseline", "again", "--again", "main"], 3, "--again main: no such file or folder"),
         (["--fail-on", "stp_time>5ms"], 2, "did you mean step_time?"),

@@ -23,6 +23,7 @@ from npuperf.documents.gates import Gate, OverLimit
 from npuperf.messages import Message, chain, say
 from npuperf.render import View, render
 from npuperf.render.comparison_tables import COMPARISON_TABLES
+from npuperf.render.page import held_against
 
 #: A number of the waterfall, with thin separators, to the nanosecond.
 NUMBER = re.compile(r"[+-]?\d{1,3}(?: \d{3})*\.\d{3}(?!\d)")
@@ -214,6 +215,14 @@ def test_kernels_above_a_limit_are_on_the_page() -> None:
 def test_gates_that_stop_the_pipeline_come_first_on_a_page() -> None:
     gates = [line.split()[2] for line in markdown(WORSE, tuple(reversed(GATES))) if line.startswith("- gate")]
     assert gates == ["FAIL", "WARN", "CANNOT", "PASS"]
+
+
+def test_how_often_a_gate_held_is_said_once() -> None:
+    gate = Gate(expr="x>3 for 1 of 2", status="fail", value=4.0, limit=3.0, runs=(True,))
+    assert str(held_against(gate)) == "4; the condition held in 1 of 1 run"
+    alone = say("this run alone would fail: 1 of 3 so far, and 2 make it fail")
+    once = replace(gate, expr="x>3 for 2 of 3", status="pass", reason=alone)
+    assert str(held_against(once)) == f"4; {alone!s}"
 
 
 def test_a_failed_gate_says_what_explains_it() -> None:
