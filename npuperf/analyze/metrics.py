@@ -59,7 +59,7 @@ def _step_time(result: Result, _: str | None) -> Measured:
         return Measured(float(result.cluster.step_ns), series=(tuple(map(float, steps)),))
     lengths = [[float(s.partition.span_ns) for s in d.whole_steps] for d in result.devices if d.steps]
     if not lengths:
-        return Measured(reason=say("no step is recorded"))
+        return Measured(reason=say("no step is recorded") if result.devices else _NO_TASK)
     return Measured(series=tuple(map(tuple, lengths)))
 
 

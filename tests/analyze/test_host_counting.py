@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from build import analyze_path
 
+from npuperf.analyze.metrics import _step_time
 from npuperf.documents.analysis import Result
 from npuperf.errors import UsageError
 from npuperf.render.words import steps_line
@@ -65,6 +66,7 @@ def test_operators_are_counted_by_what_goes_into_them(tmp_path: Path) -> None:
     assert (digest.devices, digest.windows, digest.steps, digest.span_ns, digest.total_ns) == (0, 0, [3, 4], [], 0)
     assert digest.uncounted == ["launch", "sync", "copy", "collective", "graph_replay", "allocation"]
     assert str(steps_line(result)) == "2 steps of the host · 0 devices"
+    assert str(_step_time(result, None).reason) == "no device task in this data"
     assert result.verdict.bound == "unknown"
     assert result.devices == []
 
