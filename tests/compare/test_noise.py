@@ -155,7 +155,7 @@ def test_fewer_than_five_steps_are_the_same_only_if_identical() -> None:
     assert judge_shift([], []).verdict == "cannot_tell"
     told = judged([100.0, 101.0], [500.0] * 10, ratio=0.01)
     assert (told.verdict, told.interval, told.estimate) == ("cannot_tell", None, None)
-    assert "2 and 10 steps are too few" in text(told.method)
+    assert "too few steps to tell a difference from chance: 2 and 10" in text(told.method)
     assert told.needs is not None
     assert text(told.needs).endswith("10 steps on each side would decide: npuperf profile --for-compare")
 
