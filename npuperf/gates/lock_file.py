@@ -78,7 +78,9 @@ def check_target(path: Path, *, force: bool = False, update: bool = False) -> No
         if not is_lock(path):
             raise InputError(say("{path}: no lock of npuperf; it is not overwritten", path=name))
     elif path.is_file() and not force:
-        hint = say("--update-lock {path} accepts what changed; --force writes it anew", path=name)
+        hint = say("choose another name")
+        if is_lock(path):
+            hint = say("--update-lock {path} accepts what changed; --force writes it anew", path=name)
         raise UsageError(say("--lock {path}: the file exists", path=name), hint=hint)
 
 

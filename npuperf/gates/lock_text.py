@@ -216,6 +216,8 @@ def _refused(path: Path, why: Message) -> InputError:
 def _way_out(path: Path) -> Message:
     if not is_file(path):
         return say("npuperf analyze RUN --lock {path} makes one", path=str(path))
+    if not is_lock(path):  # whatever it is, nobody should be told to write over it
+        return say("npuperf analyze RUN --lock FILE makes one")
     return say("mend it by hand, or write it anew with --lock {path} --force", path=str(path))
 
 

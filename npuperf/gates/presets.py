@@ -23,7 +23,7 @@ def gates_of(name: str) -> tuple[str, ...]:
 
     Raises UsageError where there is none of that name, or none in it, InputError where the file cannot be read.
     """
-    if Path(name).suffix in (".yaml", ".yml") or "/" in name:
+    if Path(name).suffix in (".yaml", ".yml") or "/" in name or (name not in _presets() and is_file(Path(name))):
         path = Path(name)
         if not is_file(path):
             raise UsageError(say("--gates {name}: no such file", name=shown(path)))

@@ -16,7 +16,7 @@ from npuperf.documents.gates import Gate
 from npuperf.documents.workload import Workload
 from npuperf.errors import InputError, UsageError
 from npuperf.gates.lock_check import check_lock
-from npuperf.gates.lock_file import lock_text, write_lock
+from npuperf.gates.lock_file import check_target, lock_text, write_lock
 from npuperf.gates.lock_text import accepts, read_lock, spans_of
 from npuperf.messages import say, text
 
@@ -397,3 +397,12 @@ def test_damage_never_crashes(tmp_path_factory: pytest.TempPathFactory, data: st
         check_lock(RUN, path)
     except InputError as error:
         assert str(path) in str(error)
+
+
+def test_nobody_is_told_to_write_over_what_is_no_lock(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text("print(1)\n")
+    for refused in (lambda: read_lock(program), lambda: check_target(program)):
+        with pytest.raises((InputError, UsageError)) as told:
+            refused()
+        assert "--force" not in str(told.value.hint)
