@@ -44,9 +44,10 @@ def summary(result: Result, view: View) -> Page:
     name = PurePath(result.input.path).name or result.input.path
     title = say("{title}", title=f"{name} ({result.input.kind})")
     gates = [Section(say("gates"), list(_gates(result)))] if result.gates else []
+    alone = Section(say("this run by itself"), itself)
     if comparison is None:
         over = filled(_OVER_LIMIT, [(gate, kernel) for gate in result.gates for kernel in gate.over], _KERNELS)
-        return Page(title, [*itself, *problem_lines(result)], [over], gates)
+        return Page(title, problem_lines(result), [over], [*gates, alone])
     table = FALLS.only("part", "what", "delta_ns", "count_ns", "speed_ns", "old_ns", "new_ns").titled(
         falls_title(comparison)
     )
@@ -55,7 +56,7 @@ def summary(result: Result, view: View) -> Page:
         say("{new} against {old}", new=comparison.new, old=comparison.old),
         [*_verdict(result, comparison), *problem_lines(result)],
         [filled(table, rows)] if rows else [],
-        [*gates, *_changes(comparison, _FEW), Section(say("this run by itself"), itself)],
+        [*gates, *_changes(comparison, _FEW), alone],
         warnings(comparison.warnings[:_WARNINGS]),
     )
 

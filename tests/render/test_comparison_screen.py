@@ -376,3 +376,8 @@ def test_the_mean_of_devices_is_no_step_of_the_job() -> None:
     assert one.digest is not None and one.digest.devices == 1
     four = replace(one, digest=replace(one.digest, devices=4))
     assert ["mean of 4 devices" in render(run, "text", View(width=150)) for run in (one, four)] == [False, True]
+
+
+def test_the_gates_are_what_a_job_without_a_baseline_asked_for() -> None:
+    page = render(replace(result(), gates=GATES), "markdown")
+    assert page.index("## gates") < page.index("## this run by itself") < page.index("% of span is compute")
