@@ -36,11 +36,17 @@ def register_all() -> None:
     """Make the metrics of analyses known."""
     register(
         Metric("step_time", "ns", Result, _step_time, parts=_ALL_PARTS),
-        Metric("host_wait", "percent", Result, _share(lambda p: p.host_wait_ns, _untold), parts=("host_wait",)),
+        Metric(
+            "host_wait",
+            "percent",
+            Result,
+            _share(lambda p: p.host_wait_ns, _untold, _unattributed),
+            parts=("host_wait",),
+        ),
         Metric("idle", "percent", Result, _share(lambda p: p.idle_ns), parts=_IDLE),
         _communication("comm.exposed", _share(lambda p: p.comm_exposed_ns), _COMMUNICATION),
-        _communication("comm.transfer", _share(lambda p: p.comm_transfer_ns, _not_apart), ("transfer",)),
-        _communication("comm.wait", _share(lambda p: p.comm_wait_ns, _not_apart), ("wait",)),
+        _communication("comm.transfer", _share(lambda p: p.comm_transfer_ns, _not_apart, _unsplit), ("transfer",)),
+        _communication("comm.wait", _share(lambda p: p.comm_wait_ns, _not_apart, _unsplit), ("wait",)),
         Metric("op", "ns", Result, _operator_time, "required", parts=("compute",)),
         Metric("occupancy.cube", "percent", Result, _occupancy(lambda d: d.cores.cube), worst="least"),
         Metric("occupancy.vector", "percent", Result, _occupancy(lambda d: d.cores.vector), worst="least"),
@@ -69,20 +75,28 @@ _Doubt = Callable[[Device], Message | None]
 _Measure = Callable[[Result, str | None], Measured]
 
 
-def _share(part: _PartOf, untold: _Doubt = lambda device: None) -> _Measure:
-    """Measure a part of every step in percent, without steps of the span. ``untold``: why a device cannot tell it."""
+def _share(part: _PartOf, untold: _Doubt = lambda device: None, doubtful: _PartOf = lambda whole: 0) -> _Measure:
+    """Measure a part of every step in percent, without steps of the span.
+
+    ``untold``: why a device cannot tell it; ``doubtful``: the time that may belong to it, too, then.
+    """
 
     def measure(result: Result, _: str | None) -> Measured:
         devices = [d for d in result.devices if d.window.span_ns]
         if not devices:
             return Measured(reason=_NO_TASK)
         doubt = next((why for d in devices if (why := untold(d))), None)
-        found = tuple(tuple(_percent(part(p), p.span_ns) for p in _windows(d)) for d in devices)
+        found = _percents(devices, part)
+        most = _percents(devices, lambda p: part(p) + doubtful(p)) if doubt else ()
         if any(d.steps for d in devices):
-            return Measured(reason=doubt, at_least=doubt is not None, series=found)
-        return Measured(max(map(max, found)), doubt, at_least=doubt is not None)
+            return Measured(reason=doubt, at_least=doubt is not None, series=found, most=most)
+        return Measured(max(map(max, found)), doubt, at_least=doubt is not None, most=most)
 
     return measure
+
+
+def _percents(devices: list[Device], part: _PartOf) -> tuple[tuple[float, ...], ...]:
+    return tuple(tuple(_percent(part(p), p.span_ns) for p in _windows(d)) for d in devices)
 
 
 def _windows(device: Device) -> list[Partition]:
@@ -98,6 +112,14 @@ def _untold(device: Device) -> Message | None:
     if not device.window.unattributed_ns:
         return None
     return say("idle time without a recorded launch may be waiting for the host")
+
+
+def _unattributed(whole: Partition) -> int:
+    return whole.unattributed_ns
+
+
+def _unsplit(whole: Partition) -> int:
+    return whole.comm_unknown_ns
 
 
 def _not_apart(device: Device) -> Message | None:

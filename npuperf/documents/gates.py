@@ -68,7 +68,7 @@ class Measured(Struct, frozen=True):
     With both the value is what counts unless another aggregate is asked for. With neither it cannot be told, for a
     ``reason``. ``at_least``: there may be more, for that reason. ``named``: words and what each is about, for metrics
     whose limits are words. ``absent``: nothing here has the name that was asked about, so that it may be misspelt;
-    the ``reason`` has those that there are.
+    the ``reason`` has those that there are. ``most``: the series if all were counted of which it is not known.
     """
 
     value: float | None = None
@@ -78,6 +78,7 @@ class Measured(Struct, frozen=True):
     series: tuple[tuple[float, ...], ...] = ()
     named: tuple[tuple[str, str], ...] | None = None
     absent: bool = False
+    most: tuple[tuple[float, ...], ...] = ()
 
 
 class Metric(Struct, frozen=True):

@@ -158,7 +158,8 @@ def _with_value(gate: Gate) -> Gate:
 
 def _held(condition: Condition, found: Measured, value: float, limit: float) -> Gate:
     failed = _HOLDS[condition.sign](value, limit)
-    if found.at_least and not _certain(condition.sign, failed, value > limit):
+    sure = _certain(condition.sign, failed, value > limit) or _within_at_most(condition, found, limit)
+    if found.at_least and not sure:
         reason = found.reason or say("the result is incomplete: at least {value}", value=number(value))
         return _gate(condition, "cannot_tell", None, limit, reason)
     told = [why for why in (found.reason, None if failed else _single_steps(condition, found, limit)) if why]
@@ -177,6 +178,15 @@ def _single_steps(condition: Condition, found: Measured, limit: float) -> Messag
     return say_n("the median passes, {failed} of {n} step would not: each({metric}) judges them all",
                  "the median passes, {failed} of {n} steps would not: each({metric}) judges them all",
                  len(steps), failed=beyond, metric=condition.metric.name)  # fmt: skip
+
+
+def _within_at_most(condition: Condition, found: Measured, limit: float) -> bool:
+    """Tell whether a gate on too much passes even if all were counted of which it is not known."""
+    if not found.most or not condition.sign.startswith(">"):
+        return False
+    worst = replace(condition, aggregate="max") if condition.aggregate == "each" else condition
+    value, _ = _value(worst, Measured(series=found.most))
+    return value is not None and not _HOLDS[condition.sign](value, limit)
 
 
 def _certain(sign: Sign, failed: bool, beyond: bool) -> bool:

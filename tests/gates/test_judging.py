@@ -39,6 +39,25 @@ def metrics(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        ("share>12%", "pass"),  # the median is 2 %, and 12 % if all that is not known belonged to it
+        ("share>11%", "cannot_tell"),
+        ("share>1%", "fail"),
+        ("max(share)>20%", "pass"),
+        ("each(share)>20%", "pass"),
+        ("each(share)>19%", "cannot_tell"),
+        ("share<1%", "pass"),
+        ("share<3%", "cannot_tell"),
+    ],
+)
+def test_what_is_not_known_may_be_too_little_to_matter(text: str, status: str) -> None:
+    found = steps(1, 2, 3, reason=say("some idle time has no launch"), at_least=True, most=((11.0, 12.0, 20.0),))
+    gate = judged(text, found)
+    assert gate.status == status and gate.reason is not None
+
+
 def judged(text: str, new: Measured, *old: Measured, **more: object) -> Gate:
     return judge_gate(parse_gate(text, Doc), Doc(new), [Doc(one) for one in old], **more)  # type: ignore[arg-type]
 
