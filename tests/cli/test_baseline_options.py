@@ -116,6 +116,7 @@ def test_a_further_run_counts_once(runs: Path) -> None:
         (["--update-lock", "gone.lock"], 2, "--lock gone.lock makes one"),
         (["--junit", "gone/gates.xml"], 2, "its folder does not exist"),
         (["--junit", "notes.txt"], 2, "is no report of JUnit"),
+        (["--junit", "old"], 2, "a folder, and a report is a file"),
         (["--lock", "notes.txt"], 2, "the file exists"),
     ],
 )
