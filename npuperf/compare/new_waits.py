@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from msgspec.structs import replace
 
-from npuperf.documents.digest import Digest, PartSum
+from npuperf.documents.digest import Count, Digest, PartSum
 
 
 def by_new_waits(old: Sequence[Digest], new: Sequence[Digest]) -> tuple[list[Digest], list[Digest]]:
@@ -34,12 +34,22 @@ def _per_step(runs: Sequence[Digest]) -> Mapping[str, Fraction]:
 
 
 def _named(run: Digest, changed: set[str]) -> Digest:
-    lines = {count.key: count.where for count in run.counts if count.kind == "sync"}
-    parts = [_after(part, lines) if part.after in changed else part for part in run.parts]
-    return replace(run, parts=parts)
+    """Make one row of what followed each of the changed waits, which are what is counted in it."""
+    others = [part for part in run.parts if part.after not in changed]
+    waits = [count for count in run.counts if count.kind == "sync" and count.key in changed]
+    return replace(run, parts=[*others, *(row for wait in waits if (row := _row(run, wait)) is not None)])
 
 
-def _after(part: PartSum, lines: Mapping[str, str | None]) -> PartSum:
-    wait = part.after or ""
-    call = wait.rpartition(" (")[0]
-    return replace(part, key=f"sync: {call.rpartition(' in ')[2]}", where=lines.get(wait) or part.where)
+def _row(run: Digest, wait: Count) -> PartSum | None:
+    after = [part for part in run.parts if part.after == wait.key]
+    if not after:
+        return None
+    longest = max(after, key=lambda part: part.ns)
+    call = wait.key.rpartition(" (")[0]
+    return replace(
+        longest,
+        key=f"sync: {call.rpartition(' in ')[2]}",
+        ns=sum(part.ns for part in after),
+        count=sum(wait.count),
+        where=wait.where or longest.where,
+    )

@@ -39,7 +39,9 @@ def test_a_new_wait_is_named_on_both_sides_and_the_others_are_not() -> None:
         ("sync: aten::item", 70), ("torch_op: aten::linear", 40), ("torch_op: aten::linear", 50)
     ]  # fmt: skip
     assert sum(p.ns for p in after.parts) == new.total_ns
-    assert [p.where for p in after.parts] == [None, f"metrics.py:{len(ITEM)}", None]
+    assert {p.key: (p.where, p.count) for p in after.parts if p.after == ITEM} == {
+        "sync: aten::item": (f"metrics.py:{len(ITEM)}", 6)  # three in each of two steps
+    }
 
 
 def test_one_that_became_more_frequent_is_held_against_itself() -> None:
@@ -48,6 +50,13 @@ def test_one_that_became_more_frequent_is_held_against_itself() -> None:
     (before,), (after,) = by_new_waits([old], [new])
     assert keys(before) == {"sync: aten::item": 20, "torch_op: aten::linear": 5}
     assert keys(after) == {"sync: aten::item": 60, "torch_op: aten::linear": 5}
+
+
+def test_whatever_the_host_did_after_a_wait_is_one_row() -> None:
+    new = side({ITEM: 70}, {ITEM: [3, 3]})
+    more = PartSum(part="host_wait", key="launch: Node@launch", ns=8, count=5, after=ITEM)
+    _, (after,) = by_new_waits([side({}, {})], [replace(new, parts=[*new.parts, more])])
+    assert [(p.key, p.ns, p.count) for p in after.parts] == [("sync: aten::item", 78, 6)]
 
 
 def test_as_many_waits_in_more_steps_are_no_more() -> None:
