@@ -137,7 +137,7 @@ def read_results(files: Sequence[Path], asked: Mode | None = None) -> Tuning:
     )
 
 
-def compare_results(old: Tuning, new: Tuning) -> Comparison:
+def compare_tunings(old: Tuning, new: Tuning) -> Comparison:
     """Say what one run tuned that another did not, and what it tuned to another time."""
     before, after = ({(e.name, e.strategy): e for e in t.entries if e.kind != "model"} for t in (old, new))
     pairs = [(before.get(key), after.get(key)) for key in sorted({*before, *after}, key=str)]

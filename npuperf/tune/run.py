@@ -20,7 +20,7 @@ from npuperf.tune import store
 from npuperf.tune.bank import add_bank, compare, read_bank
 from npuperf.tune.drive import Keep, carry_out
 from npuperf.tune.request import TuneRequest
-from npuperf.tune.results import PATTERN, compare_results, count_results, read_results, result_files
+from npuperf.tune.results import PATTERN, compare_tunings, count_results, read_results, result_files
 from npuperf.tune.state import (
     is_ours,
     is_run,
@@ -146,7 +146,7 @@ def _difference(paths: tuple[Path, Path]) -> ResultChanges | BankChanges:
     """Compare two results or two banks; a run directory stands for its newest run."""
     first, second = (newest_of(path, _has_results) for path in paths)
     if _holds_results(first) and _holds_results(second):
-        return ResultChanges(comparison=compare_results(_results_of(first), _results_of(second)))
+        return ResultChanges(comparison=compare_tunings(_results_of(first), _results_of(second)))
     bank = compare(read_bank(first), read_bank(second))
     if not _is_bank(first) and not _is_bank(second):
         raise InputError(say("{first}, {second}: no *_runtime_kb.json below them, and no result of AOE",

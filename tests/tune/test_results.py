@@ -20,7 +20,7 @@ from npuperf.documents.schema import shipped_schema
 from npuperf.documents.tuning import Tuning
 from npuperf.errors import InputError
 from npuperf.render import render
-from npuperf.tune.results import compare_results, read_results, result_files
+from npuperf.tune.results import compare_tunings, read_results, result_files
 
 
 def test_operators_with_strategies(tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_what_two_runs_tuned_differently(tmp_path: Path) -> None:
 
     first = write("1", {"a": (80, 32), "b": (9, 6), "c": (4, 2)})
     second = write("2", {"a": (80, 20.001), "b": (9, 6), "d": (5, 1)})
-    found = compare_results(read_results([first]), read_results([second]))
+    found = compare_tunings(read_results([first]), read_results([second]))
     assert [(r.name, r.kind, r.strategy, r.change, r.old_ns, r.new_ns) for r in found.rows] == [
         ("a", "operator", "Schedule", "changed", 32_000, 20_001),
         ("c", "operator", "Schedule", "removed", 2_000, None),
@@ -254,10 +254,10 @@ def test_what_two_runs_tuned_differently(tmp_path: Path) -> None:
     ]
     assert {row.verdict for row in found.rows} == {found.verdict} == {"cannot_tell"}  # one time each: no noise is known
     assert found.unchanged == 1
-    again = compare_results(read_results([first]), read_results([first]))
+    again = compare_tunings(read_results([first]), read_results([first]))
     assert (again.verdict, again.rows, again.unchanged) == ("same", (), 3)
     half = replace(read_results([first]), status="incomplete")
-    assert compare_results(half, half).verdict == "cannot_tell"  # there may be more entries
+    assert compare_tunings(half, half).verdict == "cannot_tell"  # there may be more entries
     done = tune("--diff", first, second)
     assert done.returncode == 0 and "1 added, 1 changed, 1 removed, 1 tuned to the same time" in done.stdout
     assert json.loads(tune("--diff", first, second, "--format", "json").stdout)["comparison"]["unchanged"] == 1
