@@ -17,6 +17,7 @@ from npuperf.render import language
 
 if TYPE_CHECKING:
     from npuperf.documents.document import Document
+    from npuperf.documents.picture import Picture
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,8 @@ class View:
     """How a document is to be shown.
 
     ``full``: everything, not one screen; ``top``: rows of every list, None for what suits the format; ``table``: this
-    table alone; ``width`` in columns and ``colour`` of a terminal; ``language``: a code, None as the environment says.
+    table alone; ``width`` in columns and ``colour`` of a terminal; ``language``: a code, None as the environment says;
+    ``pictures``: timelines for a page, and ``old_pictures`` those of what the document is compared with.
     """
 
     full: bool = False
@@ -33,6 +35,8 @@ class View:
     width: int = 120
     colour: bool = False
     language: str | None = None
+    pictures: tuple[Picture, ...] = ()
+    old_pictures: tuple[Picture, ...] = ()
 
 
 Renderer = Callable[[Any, View], str]
@@ -102,4 +106,5 @@ register("Recorded", "text", "npuperf.render.page:render_notes")
 register("Document", "json", "npuperf.render.json:render_json")
 register("Document", "csv", "npuperf.render.csv:render_csv")
 register("Document", "markdown", "npuperf.render.markdown:render_markdown")
+register("Document", "html", "npuperf.webpage.whole_page:render_html")
 register("Document", "junit", "npuperf.render.junit:render_junit")

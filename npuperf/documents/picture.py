@@ -1,0 +1,102 @@
+"""What a page draws of one device: how busy each lane is over the whole time, and exact things where one looks closely.
+
+Not part of a document: it is drawn from the profile when a page is asked for, and handed to ``render`` in its view.
+All times are integer nanoseconds after the picture's ``origin_ns``, which is that of the device in the document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from npuperf.messages import Message
+from npuperf.model.labels import I64, U8
+
+#: ``parts``: the device's time split as in a partition; ``waits``: waiting for the host, by what the host did;
+#: ``stream``: one stream's tasks; ``host``: one thread; ``cores``: cube and vector cores in use.
+LaneKind = Literal["parts", "waits", "stream", "host", "cores"]
+#: Kinds of slices and of busy shares, which decide their colour.
+COLOURS: Final = (
+    *("compute", "communication", "transfer", "comm_wait", "other", "control", "host_wait", "launch_latency"),
+    *("dependency_wait", "unattributed", "host_op", "host_sync", "cube", "vector"),
+)
+#: "Nothing" in an index column of slices.
+NOTHING_KNOWN: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """Things of one lane with their exact times, ordered by start; one row each.
+
+    ``depth``: the sub-track, 0 the outermost, so that no two of one depth overlap; ``colour``: index into COLOURS;
+    ``name`` and ``where``: indices into the picture's ``names`` (what it is, and the code line), -1 unknown; ``cause``:
+    of waits, the index of the cause's name, else -1; ``launch``: when the host submitted the task, -1 unknown;
+    ``cube`` and ``vector``: cores in use, -1 unknown.
+    """
+
+    start: I64
+    end: I64
+    depth: I64
+    colour: U8
+    name: I64
+    where: I64
+    cause: I64
+    launch: I64
+    cube: I64
+    vector: I64
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One row of a timeline. ``shares``: by a name of COLOURS, how much of each bucket is that, 0 to 255 for all of it.
+
+    The shares of one bucket add up to at most 255 (but for rounding by one each), and every lane of a picture has the
+    same number of buckets. ``slices``: exact, inside the picture's ``exact`` stretches only.
+    """
+
+    kind: LaneKind
+    title: Message
+    shares: Mapping[str, U8]
+    slices: Slices
+    stream: int | None = None
+    thread: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """A stretch of time of which slices are there, and why this one: a typical step, the longest one, …
+
+    ``cut``: tasks of it that are not among the slices, for there are too many.
+    """
+
+    start: int
+    end: int
+    step: int | None
+    why: Message
+    cut: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """One device's timeline. ``span_ns``: its length, over which the buckets are spread evenly; ``offset_ns``: what is
+    added to its times to reach the job's clock.
+
+    ``places``: where to look for what a report names, as (kind, name) → (start, end): kinds ``operator`` (its longest
+    kernel), ``wait`` (cause and name, as "cause: name", the longest wait), ``sync`` (the longest call), ``step``
+    (number).
+    """
+
+    rank: int | None
+    device: int
+    source: str
+    origin_ns: int
+    span_ns: int
+    lanes: tuple[Lane, ...]
+    names: tuple[str, ...]
+    exact: tuple[Exact, ...] = ()
+    places: Mapping[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    offset_ns: int = 0

@@ -1,0 +1,1 @@
+"""Traces for other viewers: what npuperf found beside the original, and the whole profile."""

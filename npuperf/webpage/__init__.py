@@ -1,0 +1,1 @@
+"""A document as one offline HTML page, and its main parts for notebooks."""
