@@ -69,6 +69,11 @@ class Against:
         sides = (*self.sides, *self.again)
         return [self.request.of_baseline(side.profile) for side in sides if side.profile is not None]
 
+    @property
+    def old_profile(self) -> int | None:
+        """The place of the first profile of the old side behind the result itself: its timeline is shown beside."""
+        return 1 if any(side.profile is not None for side in self.sides) else None
+
     def hold(self, result: Result, analyzed: Sequence[Result]) -> Result:
         """Return the result with what it was held against; ``analyzed``: the profiles among the sides."""
         asked = self.request

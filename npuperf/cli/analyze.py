@@ -19,6 +19,7 @@ from npuperf.cli.options import (
     DebugOption,
     FileOption,
     FormatOption,
+    HtmlOption,
     TableOption,
     Verb,
     context_settings,
@@ -32,6 +33,9 @@ from npuperf.messages import Message, say, series
 
 if TYPE_CHECKING:
     from npuperf.analyze.request import AnalyzeRequest
+    from npuperf.cli.answers import Question
+    from npuperf.cli.output import Pictures
+    from npuperf.cli.pages import Pages
     from npuperf.documents.analysis import Result
     from npuperf.model.chip import Cores
     from npuperf.readers.recording import Recording
@@ -69,6 +73,8 @@ Examples:
   npuperf analyze ./result --again ./once_more --baseline main
   npuperf analyze ./result --lock perf.lock
   npuperf analyze ./result --check perf.lock --junit gates.xml
+  npuperf analyze samples/transformer_ascend_pt --html report.html
+  npuperf analyze ./result --trace overlay.json --trace-full whole.json.gz
 """
 )
 CONTEXT: Final = context_settings()
@@ -265,8 +271,22 @@ def analyze(
         Path | None,
         option(OUTPUT, say("Write the gates and the verdict to a file as JUnit, too."), "--junit", metavar="FILE"),
     ] = None,
+    html: HtmlOption = None,
+    trace: Annotated[
+        Path | None,
+        option(
+            OUTPUT,
+            say("Write what was found as a trace that opens beside the original; .gz packs it."),
+            "--trace",
+            metavar="FILE",
+        ),
+    ] = None,
+    trace_full: Annotated[
+        Path | None,
+        option(OUTPUT, say("Write the whole profile as a trace for Perfetto, too."), "--trace-full", metavar="FILE"),
+    ] = None,
     force: Annotated[
-        bool, option(OUTPUT, say("Let -o, --junit and --lock replace a file that exists."), "--force")
+        bool, option(OUTPUT, say("Let -o, --html, --trace, --junit and --lock replace a file that exists."), "--force")
     ] = False,
     debug: DebugOption = False,
 ) -> None:
@@ -280,6 +300,7 @@ def analyze(
         _clear(path)
     out = Output(format_, output, force, full, top, table)
     out.check(Result)
+    pages = _pages(html, trace, trace_full, force=force)
     used = chosen(ctx)
     if used is not None:
         tell(effect(ctx, used))
@@ -297,13 +318,38 @@ def analyze(
     result, *others = [answers.answer(question) for question in questions]
     result = against.hold(result, others)
     _keep(request, result)
-    out.show(result)
+    pictures: Pictures = ((), ())
+    if html is not None or format_ == "html":
+        pictures = _drawn(questions, against.old_profile, [result, *others])
+    out.show(result, pictures)
+    if pages is not None:
+        pages.write(result, *pictures)
+        pages.write_traces(questions[0], result)
     against.keep(result, force=force)
     answers.keep()
     leave(result)
 
 
 COMMAND: Final = analyze
+
+
+def _pages(html: Path | None, trace: Path | None, trace_full: Path | None, *, force: bool) -> "Pages | None":
+    """Return what is to be written beside the report, checked; None where nothing is."""
+    if html is None and trace is None and trace_full is None:
+        return None
+    from npuperf.cli.pages import Pages
+
+    pages = Pages(html, trace, trace_full, force)
+    pages.check()
+    return pages
+
+
+def _drawn(questions: "list[Question]", old: int | None, results: "list[Result]") -> "Pictures":
+    """Draw what was analyzed, and what it is compared with, if that is a profile: the one at ``old``."""
+    from npuperf.cli.pages import pictures_of
+
+    drawn = pictures_of(questions[0], results[0])
+    return drawn, () if old is None else pictures_of(questions[old], results[old])
 
 
 def analyze_and_keep(request: "AnalyzeRequest", recording: "Recording | None" = None) -> "Result":

@@ -53,12 +53,18 @@ def _known_format(name: str) -> str:
 
 FormatOption = Annotated[
     str,
-    option(OUTPUT, say("text, json, csv, markdown or junit."), "--format", metavar="FORMAT", callback=_known_format),
+    option(
+        OUTPUT, say("text, json, csv, markdown, html or junit."), "--format", metavar="FORMAT", callback=_known_format
+    ),
 ]
 TableOption = Annotated[
     str | None, option(OUTPUT, say("Only this table; --table help lists them."), "--table", metavar="NAME")
 ]
 FileOption = Annotated[Path | None, option(OUTPUT, say("Write to a file instead."), "-o", "--output", metavar="FILE")]
+HtmlOption = Annotated[
+    Path | None,
+    option(OUTPUT, say("Write a page for the browser to a file, too."), "--html", metavar="FILE"),
+]
 DebugOption = Annotated[bool, option(OUTPUT, say("Show tracebacks."), "--debug")]
 
 

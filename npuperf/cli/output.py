@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 from msgspec import Struct
@@ -18,6 +18,11 @@ from npuperf.errors import UsageError
 from npuperf.files import write_atomically
 from npuperf.messages import say
 from npuperf.render import View, check, render
+
+if TYPE_CHECKING:
+    from npuperf.documents.picture import Picture
+
+    Pictures = tuple[tuple[Picture, ...], tuple[Picture, ...]]
 
 
 class Output(Struct, frozen=True):
@@ -46,12 +51,11 @@ class Output(Struct, frozen=True):
         if not self.file.absolute().parent.is_dir():
             raise UsageError(say("{file}: its folder does not exist", file=str(self.file)))
 
-    def show(self, document: Document) -> None:
-        """Write a document to stdout, or to the file."""
-        text = render(document, self.format, self._view())
-        if self.file is not None and self.file.resolve() in _read_for(document):
-            hint = say("choose another name: what is analyzed is never changed")
-            raise UsageError(say("{file}: was read for this report", file=str(self.file)), hint=hint)
+    def show(self, document: Document, pictures: Pictures = ((), ())) -> None:
+        """Write a document to stdout, or to the file; ``pictures``: timelines for a page, its own and the old ones."""
+        text = render(document, self.format, self._view(*pictures))
+        if self.file is not None:
+            refuse_what_was_read(self.file, document)
         if self.file is None:
             _write(text)
         else:
@@ -63,10 +67,25 @@ class Output(Struct, frozen=True):
         elif document.problem is not None and (self.format != "text" or self.file is not None):
             tell(document.problem.message)
 
-    def _view(self) -> View:
+    def _view(self, pictures: tuple[Picture, ...], old_pictures: tuple[Picture, ...]) -> View:
         on_terminal = self.file is None and sys.stdout.isatty() and "NO_COLOR" not in os.environ
         width = terminal_width() if self.file is None else 120
-        return View(full=self.full, top=self.top, table=self.table, width=width, colour=on_terminal)
+        return View(
+            full=self.full,
+            top=self.top,
+            table=self.table,
+            width=width,
+            colour=on_terminal,
+            pictures=pictures,
+            old_pictures=old_pictures,
+        )
+
+
+def refuse_what_was_read(file: Path, document: Document) -> None:
+    """Raise UsageError for a file that the report is about."""
+    if file.resolve() in _read_for(document):
+        hint = say("choose another name: what is analyzed is never changed")
+        raise UsageError(say("{file}: was read for this report", file=str(file)), hint=hint)
 
 
 def _read_for(document: Document) -> set[Path]:

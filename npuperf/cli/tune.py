@@ -18,6 +18,7 @@ from npuperf.cli.options import (
     DebugOption,
     FileOption,
     FormatOption,
+    HtmlOption,
     TableOption,
     Verb,
     context_settings,
@@ -145,8 +146,9 @@ def tune(
     format_: FormatOption = "text",
     table: TableOption = None,
     output: FileOption = None,
+    html: HtmlOption = None,
     force: Annotated[
-        bool, option(OUTPUT, say("Tune in spite of failed checks; let -o replace a file."), "--force")
+        bool, option(OUTPUT, say("Tune in spite of failed checks; let -o and --html replace a file."), "--force")
     ] = False,
     debug: DebugOption = False,
 ) -> None:
@@ -162,6 +164,12 @@ def tune(
 
     out = Output(format_, output, force, top=top, table=table)
     out.check(Tuning)
+    pages = None
+    if html is not None:
+        from npuperf.cli.pages import Pages
+
+        pages = Pages(html, force=force)
+        pages.check()
     run_chosen(ctx, "run", run)
     by_recipe = frozenset(name for name in ctx.params if given(ctx, name) and not typed(ctx, name))
     request = requested(ctx, TuneRequest, top_given=given(ctx, "top"), by_recipe=by_recipe)
@@ -173,6 +181,8 @@ def tune(
     with rewriting() as progress:
         document = carry_out(request, os.environ, tell=tell, progress=progress, keep_document=keep, ask=_ask)
     out.show(document)
+    if pages is not None:
+        pages.write(document)
     leave(document)
 
 
