@@ -25,7 +25,7 @@ from npuperf.host.mode import is_graph, no_launches
 from npuperf.host.pauses import paused
 from npuperf.messages import Message, chain, say, say_n, series
 from npuperf.model.chip import Cores
-from npuperf.model.device import DeviceProfile, HostSteps
+from npuperf.model.device import DeviceProfile
 from npuperf.model.memory import give_back
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
@@ -82,8 +82,7 @@ def examine(
                 device=profile.device,
             )
         )
-        none = np.full(len(profile.tasks), -1, profile.tasks.step.dtype)
-        profile = replace(profile, tasks=profile.tasks.with_columns(step=none), host_steps=HostSteps.empty())
+        profile = profile.without_steps()
     give_back()  # what reading needed, and below what the study did
     study = Study.of(profile, thresholds)
     give_back()

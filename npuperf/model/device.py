@@ -127,3 +127,8 @@ class DeviceProfile:
     kineto: bool = False
     communication: Communication = field(default_factory=Communication)
     frequency_mhz: tuple[int, int] | None = None
+
+    def without_steps(self) -> DeviceProfile:
+        """Return the same without numbers of steps, as where these do not tell steps apart."""
+        none = np.full(len(self.tasks), -1, self.tasks.step.dtype)
+        return replace(self, tasks=self.tasks.with_columns(step=none), host_steps=HostSteps.empty())
