@@ -71,23 +71,30 @@ class Timeline(Struct, frozen=True):
 
     def partition(self, windows: Intervals) -> list[Partition]:
         """Split each window. The parts add up to its length to the nanosecond."""
-        compute = self.compute.within(windows)
-        both = self.compute_comm.within(windows)
-        active = self.active.within(windows)
-        parts = {
+        parts = self.split(windows)
+        rows = zip(*(values.tolist() for values in parts.values()), strict=True)
+        return [Partition(**{f"{k}_ns": v for k, v in zip(parts, row, strict=True)}) for row in rows]
+
+    def split(self, windows: Intervals) -> dict[str, I64]:
+        """Return the parts of each window, ns, by their names in a partition."""
+        return {
             "span": windows.end - windows.start,
-            "compute": compute,
-            "comm_exposed": both - compute,
-            "other_exposed": active - both,
-            "idle": windows.end - windows.start - active,
+            **self.busy(windows),
+            "idle": windows.end - windows.start - self.active.within(windows),
             "host_wait": self.idle.host_wait.within(windows),
             "launch_latency": self.idle.launch_latency.within(windows),
             "dependency_wait": self.idle.dependency_wait.within(windows),
             "unattributed": self.idle.unattributed.within(windows),
-            "comm_unknown": both - compute,  # one rank alone cannot tell a transfer from waiting for the others
         }
-        rows = zip(*(values.tolist() for values in parts.values()), strict=True)
-        return [Partition(**{f"{k}_ns": v for k, v in zip(parts, row, strict=True)}) for row in rows]
+
+    def busy(self, windows: Intervals) -> dict[str, I64]:
+        """Return the parts of each window in which tasks run, ns.
+
+        One rank alone cannot tell a transfer from waiting for the others, so that all communication is unknown.
+        """
+        compute, both = self.compute.within(windows), self.compute_comm.within(windows)
+        active, exposed = self.active.within(windows), both - compute
+        return {"compute": compute, "comm_exposed": exposed, "other_exposed": active - both, "comm_unknown": exposed}
 
     def host_waits(self, tasks: int) -> I64:
         """Return for each of the tasks laid out how long the idle device waited for its launch, ns."""
