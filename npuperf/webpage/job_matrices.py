@@ -1,0 +1,204 @@
+"""Heat maps of a job: ranks over steps, links between ranks, and which rank waits for which."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from npuperf.documents.analysis import Device, Partition, Result
+from npuperf.documents.cluster import Cluster, Link
+from npuperf.messages import Message, ns, say, say_n
+from npuperf.render.cluster_words import links_line, slow_link, slow_links
+from npuperf.render.words import device_name
+from npuperf.webpage.chart import Chart, plain, sentences
+from npuperf.webpage.matrix import (
+    MOST_CELLS,
+    MOST_COLUMNS,
+    MOST_ROWS,
+    Grouping,
+    Matrix,
+    grouped,
+    layer,
+    mean_of_known,
+)
+from npuperf.webpage.whereabouts import Whereabouts
+
+_SLOW: Final = 5
+#: Of so many cells at most it is told where in the timeline they are.
+_PLACES: Final = 1500
+#: What is shown of every rank in every step.
+_MEASURES: Final[tuple[tuple[Message, Callable[[Partition], int]], ...]] = (
+    (say("step time"), lambda p: p.span_ns),
+    (say("waiting for other ranks"), lambda p: p.comm_wait_ns),
+    (say("waiting for the host"), lambda p: p.host_wait_ns),
+    (say("compute"), lambda p: p.compute_ns),
+)
+
+
+def ranks_by_step(result: Result, where: Whereabouts) -> Chart | None:
+    """Show every rank's steps: how long they take, what they wait for, what they compute."""
+    devices = sorted((d for d in result.devices if d.whole_steps), key=lambda d: (d.rank is None, d.rank, d.device))
+    if len(devices) < 2:
+        return None
+    numbers = sorted({step.step for device in devices for step in device.whole_steps})
+    rows = grouped(len(devices), MOST_ROWS)
+    columns = grouped(len(numbers), min(MOST_COLUMNS, max(MOST_CELLS // len(rows.bounds), 1)))
+    single = len({device.rank for device in devices}) == len(devices) and devices[-1].rank is not None
+    names = [str(d.rank) if single else plain(device_name(d)) for d in devices]
+    row_labels, column_labels = rows.labels(names), columns.labels([str(n) for n in numbers])
+    row_word, column_word = say("rank") if single else say("device"), say("step")
+    said = ([plain(say("{what} {name}", what=word, name=label)) for label in labels]
+            for word, labels in ((row_word, row_labels), (column_word, column_labels)))  # fmt: skip
+    in_rows, in_columns = said
+    layers = [
+        layer(words, "ns", _measured(devices, numbers, rows, columns, get), in_rows, in_columns)
+        for words, get in _MEASURES
+    ]
+    found = tuple(one for one in layers if one is not None)
+    if not found:
+        return None
+    places = _places(devices, numbers, where) if rows.size == columns.size == 1 else ()
+    matrix = Matrix(say("ranks and steps"), row_word, column_word, row_labels, column_labels, found, places=places)
+    caption = sentences(
+        say_n("{n} rank over {steps} steps", "{n} ranks over {steps} steps", len(devices), steps=len(numbers)),
+        found[0].said,
+        columns.note(),
+        say_n("each row is {n} rank", "each row is the slowest or longest waiting of {n} ranks", rows.size)
+        if rows.size > 1 else None,
+    )  # fmt: skip
+    return Chart("ranks", say("every rank in every step"), caption, matrix=matrix, wide=True, links=("ranks",))
+
+
+def _measured(
+    devices: Sequence[Device],
+    numbers: Sequence[int],
+    rows: Grouping,
+    columns: Grouping,
+    get: Callable[[Partition], int],
+) -> list[list[float | None]]:
+    """Return what is measured: of groups of steps the mean, of groups of ranks the greatest."""
+    lines: list[list[float | None]] = []
+    for device in devices:
+        there = {step.step: get(step.partition) for step in device.whole_steps}
+        found = [there.get(n) for n in numbers]
+        lines.append([mean_of_known(found[low:high]) for low, high in columns.bounds])
+    return [[_greatest(line[c] for line in lines[low:high]) for c in range(len(columns.bounds))]
+            for low, high in rows.bounds]  # fmt: skip
+
+
+def _greatest(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _places(devices: Sequence[Device], numbers: Sequence[int], where: Whereabouts) -> tuple[tuple[int, str], ...]:
+    """Return where steps are in the timeline, of the devices that have one."""
+    column = {n: i for i, n in enumerate(numbers)}
+    found = (
+        (i * len(numbers) + column[step.step], where.row("steps", (device, step)))
+        for i, device in enumerate(devices)
+        for step in device.whole_steps
+    )
+    return tuple((cell, go) for cell, go in found if go)[:_PLACES]
+
+
+# --- links ------------------------------------------------------------------------------------------------------------
+
+
+def links(result: Result, where: Whereabouts) -> Chart | None:
+    """Show how fast data goes from rank to rank, by transport; slow links have a frame."""
+    cluster = result.cluster
+    if cluster is None:
+        return None
+    known = [link for link in cluster.links if link.time_ns > 0]
+    ends = sorted({rank for link in known for rank in link.ranks})
+    if len(ends) < 2 or len(ends) > MOST_ROWS:
+        return None
+    place = {rank: i for i, rank in enumerate(ends)}
+    labels = tuple(str(rank) for rank in ends)
+    said = [plain(say("rank {rank}", rank=rank)) for rank in ends]
+    transports = dict.fromkeys(link.transport for link in known)
+    layers = [
+        layer(
+            say("{transport}", transport=t), "gb_s", _rates([x for x in known if x.transport == t], place), said, said
+        )
+        for t in transports
+    ]
+    slow = slow_links(cluster)
+    marked = {place[one] * len(ends) + place[other] for x in slow for one, other in (x.ranks, x.ranks[::-1])
+              if one in place and other in place}  # fmt: skip
+    matrix = Matrix(
+        say("links between ranks"), say("rank"), say("rank"), labels, labels,
+        tuple(one for one in layers if one is not None), tuple(sorted(marked)), say("slow link") if marked else None,
+    )  # fmt: skip
+    if not matrix.layers:
+        return None
+    pairs = len({frozenset(x.ranks) for x in known})
+    caption = sentences(
+        say_n("{n} pair of ranks, mean speed of all that went between them",
+              "{n} pairs of ranks, mean speed of all that went between them", pairs),
+        *(slow_link(link, cluster.steps) for link in slow[:_SLOW]),
+        links_line(cluster),
+    )  # fmt: skip
+    return Chart("links", say("links from rank to rank, in GB/s"), caption, matrix=matrix, links=("links",))
+
+
+def _rates(links: Sequence[Link], place: dict[int, int]) -> list[list[float | None]]:
+    """Return the mean speed of every pair: all bytes in all the time. A pair is the same in both directions."""
+    sums: dict[tuple[int, int], tuple[int, int]] = {}
+    for link in links:
+        one, other = sorted(place[rank] for rank in link.ranks)
+        size, time = sums.get((one, other), (0, 0))
+        sums[one, other] = size + link.bytes, time + link.time_ns
+    values: list[list[float | None]] = [[None] * len(place) for _ in place]
+    for (one, other), (size, time) in sums.items():
+        values[one][other] = values[other][one] = size / time
+    return values
+
+
+# --- who waits for whom -----------------------------------------------------------------------------------------------
+
+
+def who_waits(result: Result, where: Whereabouts) -> Chart | None:
+    """Show how long every rank waits for the one that comes last, in the costliest operations."""
+    cluster = result.cluster
+    if cluster is None:
+        return None
+    sums, unknown = _waits(cluster)
+    if not sums:
+        return None
+    waiting, last = (sorted({pair[i] for pair in sums}) for i in (0, 1))
+    values: list[list[float | None]] = [[sums.get((one, other), 0) for other in last] for one in waiting]
+    rows, columns = ([plain(say(words, rank=rank)) for rank in ranks]
+                     for words, ranks in (("rank {rank} waits", waiting), ("rank {rank} is last", last)))  # fmt: skip
+    found = layer(say("waiting"), "ns", values, rows, columns)
+    if found is None:
+        return None
+    matrix = Matrix(
+        say("who waits for whom"), say("waiting rank"), say("rank that comes last"),
+        tuple(map(str, waiting)), tuple(map(str, last)), (found,),
+    )  # fmt: skip
+    by_last = {other: sum(ns_ for (_, late), ns_ in sums.items() if late == other) for other in last}
+    worst = max(by_last, key=lambda rank: by_last[rank])
+    caption = sentences(
+        say_n("of the costliest operation that is listed", "of the {n} costliest operations, which are listed",
+              len(cluster.collectives) - unknown),
+        say("most is waited for rank {rank}: {time}, by {n} ranks", rank=worst, time=ns(by_last[worst]),
+            n=sum(late == worst for _, late in sums)),
+        say_n("of {n} more it cannot be told who comes last", "of {n} more it cannot be told who comes last", unknown)
+        if unknown else None,
+    )  # fmt: skip
+    return Chart("who-waits", say("who waits for whom"), caption, matrix=matrix, links=("collectives",))
+
+
+def _waits(cluster: Cluster) -> tuple[dict[tuple[int, int], int], int]:
+    """Return how long ranks wait for the last one, and of how many operations it is not known which that is."""
+    sums: dict[tuple[int, int], int] = {}
+    unknown = 0
+    for operation in cluster.collectives:
+        if operation.last is None:
+            unknown += 1
+            continue
+        for rank, wait in zip(operation.ranks, operation.wait_ns, strict=False):
+            if wait > 0 and rank != operation.last:
+                sums[rank, operation.last] = sums.get((rank, operation.last), 0) + wait
+    return sums, unknown
