@@ -1,7 +1,8 @@
 """What a page draws of one device: how busy each lane is over the whole time, and exact things where one looks closely.
 
 Not part of a document: it is drawn from the profile when a page is asked for, and handed to ``render`` in its view.
-All times are integer nanoseconds after the picture's ``origin_ns``, which is that of the device in the document.
+All times are integer nanoseconds after the picture's ``origin_ns``, which is that of the device in the document unless
+one step alone is drawn. What is there in part only is there with all of its time: a host event may begin before 0.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ class Lane:
     """One row of a timeline. ``shares``: by a name of COLOURS, how much of each bucket is that, 0 to 255 for all of it.
 
     The shares of one bucket add up to at most 255 (but for rounding by one each), and every lane of a picture has the
-    same number of buckets. ``slices``: exact, inside the picture's ``exact`` stretches only.
+    same number of buckets. Of ``cores`` there is a lane for each side, whose shares are of all its cores. ``slices``:
+    exact, in the picture's ``exact`` stretches only.
     """
 
     kind: LaneKind
@@ -86,8 +88,10 @@ class Picture:
     added to its times to reach the job's clock.
 
     ``places``: where to look for what a report names, as (kind, name) → (start, end): kinds ``operator`` (its longest
-    kernel), ``wait`` (cause and name, as "cause: name", the longest wait), ``sync`` (the longest call), ``step``
-    (number).
+    kernel), ``wait`` (cause and name, as "cause: name", the longest wait), ``sync`` (name or code line of the longest
+    call), ``step`` (number).
+    ``begin_ns``: where it begins after the device's origin in the document, not 0 only for one step alone; ``why``: why
+    this device is drawn of many, None where all are.
     """
 
     rank: int | None
@@ -100,3 +104,5 @@ class Picture:
     exact: tuple[Exact, ...] = ()
     places: Mapping[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     offset_ns: int = 0
+    begin_ns: int = 0
+    why: Message | None = None

@@ -1,0 +1,219 @@
+"""Lanes of a device: its time split into parts, its waits for the host, its streams, its cores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from npuperf.cores.blocks import blocks
+from npuperf.cores.sweep import Sweep
+from npuperf.documents.picture import Lane, Slices
+from npuperf.host.blame import NOTHING
+from npuperf.host.causes import CAUSES, CODE
+from npuperf.messages import Message, say, say_n
+from npuperf.model.groups import distinct, numbered
+from npuperf.model.intervals import Intervals
+from npuperf.model.labels import I64, Labels
+from npuperf.model.tasks import NO_TIME, Tasks, Work
+from npuperf.pictures.drawing import Drawing
+from npuperf.pictures.slice_columns import COLOUR, no_slices, slices, sub_tracks
+from npuperf.timeline.partition import lay_out
+
+#: Streams that have a lane of their own.
+_STREAMS: Final = 16
+#: Parts of a split, and what a lane calls them.
+_BUSY: Final = {"compute": "compute", "comm_exposed": "communication", "other_exposed": "other"}
+_IDLE: Final = ("host_wait", "launch_latency", "dependency_wait", "unattributed")
+#: The colour of a task by its work.
+_OF_WORK: Final = np.array([COLOUR[name] for name in ("compute", "communication", "other", "control")], np.uint8)
+#: Parts of the slices that the lanes of parts and of waits may have.
+_A_SHARE: Final = 8
+
+
+def parts_lane(drawing: Drawing) -> Lane:
+    """Draw where the device's time goes, as its partition says."""
+    split = drawing.study.timeline.split(drawing.buckets.windows)
+    times = {_BUSY.get(name, name): split[name] for name in (*_BUSY, *_IDLE)}
+    return Lane("parts", say("the device's time"), drawing.buckets.shares(times), _parts(drawing))
+
+
+def _parts(drawing: Drawing) -> Slices:
+    """Return the parts one after the other within the stretches."""
+    timeline, idle = drawing.study.timeline, drawing.study.timeline.idle
+    sets = (
+        (timeline.compute, "compute"),
+        (timeline.compute_comm, "communication"),
+        (timeline.active, "other"),
+        *((getattr(idle, name), name) for name in _IDLE),
+    )
+    rows = [_pieces(sets, start, end) for start, end in zip(*_ends(drawing.exact), strict=True)]
+    start, end, colour = (np.concatenate([row[i] for row in rows]) if rows else np.empty(0, np.int64) for i in range(3))
+    kept, _ = drawing.near(start, end, drawing.slices // _A_SHARE)
+    return slices(start[kept] - drawing.origin, end[kept] - drawing.origin, colour[kept].astype(np.uint8))
+
+
+def _pieces(sets: tuple[tuple[Intervals, str], ...], start: int, end: int) -> tuple[I64, I64, I64]:
+    """Cut ``[start, end)`` where the first of the sets that covers it changes; return pieces and their colours."""
+    inside = [np.clip(times, start, end) for one, _ in sets for times in (one.start, one.end)]
+    borders = distinct(np.concatenate([np.array([start, end]), *inside]))
+    begin = borders[:-1]
+    colour = np.full(len(begin), -1, np.int64)
+    for one, name in reversed(sets):
+        colour[_covered(one, begin)] = COLOUR[name]
+    fresh = np.flatnonzero(np.append(True, colour[1:] != colour[:-1])[: len(colour)])
+    finish = np.append(begin[fresh[1:]], borders[-1:])[: len(fresh)]
+    told = colour[fresh] >= 0
+    return begin[fresh][told], finish[told], colour[fresh][told]
+
+
+def _covered(one: Intervals, time: I64) -> I64:
+    """Return which of the times a set covers."""
+    if not len(one):
+        return np.empty(0, np.int64)
+    at = np.searchsorted(one.start, time, side="right") - 1
+    return np.flatnonzero((at >= 0) & (time < one.end[at]))
+
+
+def _ends(windows: Intervals) -> tuple[list[int], list[int]]:
+    return windows.start.tolist(), windows.end.tolist()
+
+
+def waits_lane(drawing: Drawing) -> Lane | None:
+    """Draw what the host did while the device waited for it; None where it never did."""
+    study, origin = drawing.study, drawing.origin
+    pieces = study.blamed.within(*drawing.window)
+    if not len(pieces.start):
+        return None
+    times = {"host_wait": study.timeline.idle.host_wait.within(drawing.buckets.windows)}
+    rows, _ = drawing.near(pieces.start, pieces.end, drawing.slices // _A_SHARE)
+    event, cause = pieces.event[rows], pieces.cause[rows].astype(np.int64)
+    told = np.where(cause == CODE["unrecorded"], -1, event)
+    names = Labels.of([NOTHING]).take(np.where(told < 0, 0, -1))
+    found = slices(
+        pieces.start[rows] - origin,
+        pieces.end[rows] - origin,
+        np.full(len(rows), COLOUR["host_wait"]),
+        name=drawing.names.places(study.nesting.events.name.take(told).fill(names)),
+        where=_lines(drawing, event),
+        cause=drawing.names.places(Labels(cause.astype(np.int32), CAUSES)),
+    )
+    return Lane("waits", say("waiting for the host"), drawing.buckets.shares(times), found)
+
+
+def _lines(drawing: Drawing, event: I64) -> I64:
+    """Return the code lines in which events began."""
+    host, events = drawing.study.profile.host, drawing.study.nesting.events
+
+    def line(one: int) -> str | None:
+        return host.line_at(int(events.thread[one]), int(events.start[one]))
+
+    return drawing.names.of_each(event, line)
+
+
+def stream_lanes(drawing: Drawing, rows: I64) -> Iterator[Lane]:
+    """Draw the streams, the busiest first; ``rows``: the tasks with slices, in order."""
+    tasks = drawing.study.profile.tasks
+    there = (tasks.end > drawing.window[0]) & (tasks.start < drawing.window[1])
+    there[rows] = True
+    numbers, which = numbered(tasks.stream)
+    active = np.bincount(which, weights=np.where(there & (tasks.work != Work.CONTROL), tasks.dur, 0))
+    present = np.flatnonzero(np.bincount(which, weights=there))
+    order = present[np.lexsort((numbers[present], -active[present]))]
+    own = order[:_STREAMS] if len(order) > _STREAMS + 1 else order  # a lane for one other would be no less
+    groups = [([place], *_titled(int(numbers[place]))) for place in own.tolist()]
+    if len(order) > len(own):
+        rest = order[len(own) :].tolist()
+        groups.append((rest, say_n("{n} other stream", "{n} other streams", len(rest)), None))
+    for places, title, stream in groups:
+        mine = np.isin(which, places)
+        members = np.flatnonzero(mine)
+        yield Lane(
+            "stream",
+            title,
+            drawing.buckets.shares(_stream_times(drawing, members)),
+            _tasks(drawing, rows[mine[rows]]),
+            stream=stream,
+        )
+
+
+def _titled(number: int) -> tuple[Message, int | None]:
+    if number < 0:
+        return say("tasks without a stream"), None
+    return say("stream {stream}", stream=number), number
+
+
+def _stream_times(drawing: Drawing, rows: I64) -> dict[str, I64]:
+    """Return what a stream does by itself in each bucket, ns."""
+    study, windows = drawing.study, drawing.buckets.windows
+    tasks = study.profile.tasks
+    alone = lay_out(tasks, study.launches, study.timeline.span, rows)
+    busy = alone.busy(windows)
+    times = {colour: busy[name] for name, colour in _BUSY.items()}
+    times["control"] = Intervals.union(tasks.start[rows], tasks.end[rows]).within(windows) - alone.active.within(
+        windows
+    )
+    return times
+
+
+def _tasks(drawing: Drawing, rows: I64) -> Slices:
+    """Return tasks with what is known of each."""
+    study, origin, names = drawing.study, drawing.origin, drawing.names
+    tasks = study.profile.tasks
+    start, end = tasks.start[rows] - origin, tasks.end[rows] - origin
+    submitted = study.launches.end[rows]
+    used = blocks(tasks.take(rows).without_counters())
+    cores = drawing.cores
+    return slices(
+        start,
+        end,
+        _OF_WORK[tasks.work[rows]],
+        depth=sub_tracks(start, end),
+        name=_titles(drawing, tasks, rows),
+        where=names.of_each(tasks.op[rows], study.profile.host.code_line),
+        launch=np.where(submitted == NO_TIME, -1, submitted - origin),
+        cube=_at_once(used.cube, cores.cube),
+        vector=_at_once(used.vector, cores.vector),
+    )
+
+
+def _at_once(used: I64, cores: int | None) -> I64:
+    """Return how many cores kernels with so many blocks keep busy at a time."""
+    return np.minimum(used, cores) if cores else used
+
+
+def _titles(drawing: Drawing, tasks: Tasks, rows: I64) -> I64:
+    """Return what tasks are called: by their name, and by their type where the name does not have it."""
+    name, kind = tasks.name.take(rows), drawing.study.types.take(rows)
+    key = (name.codes.astype(np.int64) + 1) * (len(kind.names) + 1) + kind.codes + 1
+
+    def title(one: int) -> str | None:
+        code, type_code = divmod(one, len(kind.names) + 1)
+        called = name.names[code - 1] if code else None
+        type_ = kind.names[type_code - 1] if type_code else None
+        if called is None or type_ is None:
+            return called or type_
+        return called if type_.lower() in called.lower() else f"{called} [{type_}]"
+
+    return drawing.names.of_each(key, title)
+
+
+def core_lanes(drawing: Drawing) -> Iterator[Lane]:
+    """Draw how many cores kernels use over time, cube and vector cores, where blocks and cores are known."""
+    sweep = Sweep.of(drawing.study.profile.tasks, drawing.cores, drawing.window)
+    if sweep is None:
+        return
+    titles = ("cube", say("cube cores in use")), ("vector", say("vector cores in use"))
+    for (name, title), used, (cores, wanted) in zip(titles, (sweep.cube, sweep.vector), sweep.sides, strict=True):
+        if cores and used.any():
+            busy = _sums(sweep.border, np.minimum(wanted, cores).astype(np.int64), drawing.buckets.edges)
+            yield Lane("cores", title, drawing.buckets.shares({name: busy}, cores), no_slices())
+
+
+def _sums(border: I64, rate: I64, edges: I64) -> I64:
+    """Return for each two neighbouring edges the time between them, ns, weighted by the rate between the borders."""
+    so_far = np.append(0, np.cumsum(rate * np.diff(border)))
+    time = np.clip(edges, border[0], border[-1])
+    at = np.minimum(np.searchsorted(border, time, side="right") - 1, len(rate) - 1)
+    return np.diff(so_far[at] + rate[at] * (time - border[at]))
