@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, TextIO
+from typing import BinaryIO, Final, TextIO, cast
 
 from npuperf.errors import InputError, unreadable
 from npuperf.messages import Message, say
@@ -112,22 +112,35 @@ def write_atomically(path: Path, text: str) -> None:
 
     What is no file is written to as it is: root would replace a device such as /dev/null by a file.
     """
+    with writing_atomically(path) as file:
+        file.write(text.encode("utf-8", "surrogateescape"))  # names of files need not be UTF-8
+
+
+@contextmanager
+def writing_atomically(path: Path) -> Iterator[BinaryIO]:
+    """Open ``path`` to write bytes in pieces, as :func:`write_atomically` does: it gets them once all are written.
+
+    Whatever is raised inside leaves it as it was. An OSError inside is taken for one of writing.
+    """
     temporary = None
     try:
         if path.exists() and not path.is_file():
-            path.write_text(text, "utf-8")
+            with path.open("wb") as there:
+                yield there
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", errors="surrogateescape", dir=path.parent, delete=False
-        ) as file:  # names of files need not be UTF-8
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
             temporary = Path(file.name)
-            file.write(text)
+            yield cast(BinaryIO, file)
         mask = os.umask(0)
         os.umask(mask)
         temporary.chmod(0o666 & ~mask)
         temporary.replace(path)
+        temporary = None
     except OSError as error:
+        raise InputError(
+            say("{path}: cannot be written: {why}", path=str(path), why=error.strerror or str(error))
+        ) from error
+    finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
-        raise InputError(say("{path}: cannot be written: {why}", path=str(path), why=error.strerror)) from error

@@ -14,7 +14,7 @@ from threading import Thread
 import pytest
 
 from npuperf.errors import InputError
-from npuperf.files import open_input, read_input, write_atomically
+from npuperf.files import open_input, read_input, write_atomically, writing_atomically
 
 
 def test_a_file_is_replaced(tmp_path: Path) -> None:
@@ -109,3 +109,25 @@ def test_a_disk_that_fails_while_a_file_is_read(tmp_path: Path) -> None:
     (tmp_path / "in").write_text("some")
     with pytest.raises(InputError, match=r"in: cannot be read: Input/output error"), open_input(tmp_path / "in"):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def test_pieces_are_there_once_all_are_written(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    path.write_text("before")
+    with writing_atomically(path) as file:
+        file.write(b"a")
+        assert path.read_text() == "before"
+        file.write(b"b")
+    assert path.read_text() == "ab"
+    assert [f.name for f in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_what_breaks_off_leaves_the_file_as_it_was(tmp_path: Path, error: type[BaseException]) -> None:
+    path = tmp_path / "out"
+    path.write_text("before")
+    with pytest.raises(error), writing_atomically(path) as file:
+        file.write(b"half")
+        raise error
+    assert path.read_text() == "before"
+    assert [f.name for f in tmp_path.iterdir()] == ["out"]
