@@ -26,7 +26,7 @@ class Chosen:
 
 def choose(result: Result, limit: int) -> list[Chosen]:
     """Choose up to ``limit`` devices, the most telling first; all of them where they are not more."""
-    devices = [d for d in result.devices if d.partition.span_ns > 0]
+    devices = [d for d in result.devices if d.clock.tasks]  # others have no kernels to draw
     if len(devices) <= limit:
         return [Chosen(device) for device in devices]
     found: dict[int, Chosen] = {}

@@ -20,7 +20,7 @@ _WAITS: Final = 200
 _SYNCS: Final = 200
 
 #: What is found: its kind, its name, and from when to when, epoch ns.
-Place = tuple[str, str, int, int]
+Signpost = tuple[str, str, int, int]
 
 
 def signposts(drawing: Drawing) -> dict[tuple[str, str], tuple[int, int]]:
@@ -32,7 +32,7 @@ def signposts(drawing: Drawing) -> dict[tuple[str, str], tuple[int, int]]:
     return found
 
 
-def _operators(drawing: Drawing) -> Iterator[Place]:
+def _operators(drawing: Drawing) -> Iterator[Signpost]:
     tasks, types = drawing.study.profile.tasks, drawing.study.types
     start, end = drawing.window
     kernels = (tasks.work == Work.COMPUTE) | (tasks.work == Work.COMMUNICATION)
@@ -41,7 +41,7 @@ def _operators(drawing: Drawing) -> Iterator[Place]:
         yield "operator", types[row] or "N/A", int(tasks.start[row]), int(tasks.end[row])
 
 
-def _waits(drawing: Drawing) -> Iterator[Place]:
+def _waits(drawing: Drawing) -> Iterator[Signpost]:
     names, pieces = drawing.study.nesting.events.name, drawing.study.blamed.within(*drawing.window)
     told = np.where(pieces.cause == CODE["unrecorded"], -1, pieces.event)
     labels = names.take(told)
@@ -51,7 +51,7 @@ def _waits(drawing: Drawing) -> Iterator[Place]:
         yield "wait", f"{cause}: {labels[row] or NOTHING}", int(pieces.start[row]), int(pieces.end[row])
 
 
-def _syncs(drawing: Drawing) -> Iterator[Place]:
+def _syncs(drawing: Drawing) -> Iterator[Signpost]:
     """Yield waits for the device, by the call's name and by its code line."""
     study = drawing.study
     start, end = study.syncs.start - study.launches.skew, study.syncs.end - study.launches.skew
@@ -66,7 +66,7 @@ def _syncs(drawing: Drawing) -> Iterator[Place]:
     yield from (("sync", name, int(start[call]), int(end[call])) for call, name in found[:_SYNCS])
 
 
-def _steps(drawing: Drawing) -> Iterator[Place]:
+def _steps(drawing: Drawing) -> Iterator[Signpost]:
     for step in drawing.report.steps:
         start = drawing.report.origin_ns + step.start_ns
         yield "step", str(step.step), start, start + step.partition.span_ns
