@@ -71,7 +71,8 @@ def whole_page(result: Result, view: View) -> Page:
     if cluster is None or view.full:  # a table for each of a thousand ranks is no page
         tables = [*_partitions(result), *tables]
     findings = list(_findings(result.findings) if cluster is None or view.full else _folded(result.findings))
-    sections = [Section(say("findings"), findings), Section(say("input"), list(_input(result, view)))]
+    told = input_lines(result, full=cluster is None or view.full)
+    sections = [Section(say("findings"), findings), Section(say("input"), list(told))]
     name = PurePath(result.input.path).name or result.input.path
     title = say("{title}", title=f"{name} ({result.input.kind})")
     return Page(title, lines, tables, sections)
@@ -113,10 +114,11 @@ def _findings(findings: list[Finding]) -> Iterator[Line]:
     yield Line(say("no problem: {checks}", checks=series(fine)) if fine else say("no problem: none"))
 
 
-def _input(result: Result, view: View) -> Iterator[Line]:
+def input_lines(result: Result, full: bool) -> Iterator[Line]:
+    """Say what was read, what of it was lost, what is missing, and with which thresholds it was judged."""
     source = result.input
     yield Line(say("{path} ({kind})", path=source.path, kind=source.kind))
-    if result.cluster is None or view.full:
+    if full:
         yield from (Line(say("read {file}", file=file)) for file in source.files)
     else:
         yield Line(say_n("read {n} file", "read {n} files", len(source.files)))

@@ -46,6 +46,14 @@ def speaking(language: str | None) -> Iterator[None]:
         _current.reset(token)
 
 
+def spoken() -> str:
+    """Return the current language as HTML names it, e.g. ``zh-CN``; nothing where its catalogue does not say."""
+    current = _current.get() or translations(None)
+    if current is messages.ENGLISH:
+        return "en"
+    return current.info().get("language", "").replace("_", "-")
+
+
 def translations(language: str | None) -> NullTranslations:
     """Return a language's sentences; English where it has none."""
     wanted = [language] if language else _wanted()

@@ -1,0 +1,88 @@
+"""Where in the timeline lies what the page names: ``picture:start:end``, which a click goes to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from npuperf.documents.analysis import Finding
+from npuperf.documents.picture import Picture
+from npuperf.render.tables import Row
+
+#: Kinds of places by the table whose rows are about them, and the field with the name.
+_NAMED: Final = {
+    "idle_kernels": ("operator", "type"),
+    "idle_types": ("operator", "type"),
+    "syncs": ("sync", "name"),
+}
+#: What a name in a finding's evidence may be.
+_KINDS: Final = ("operator", "sync", "wait")
+
+
+class Whereabouts:
+    """The places of all pictures of a page."""
+
+    def __init__(self, pictures: Sequence[Picture]) -> None:
+        self._pictures = pictures
+        self._of = {(picture.rank, picture.device): i for i, picture in reversed([*enumerate(pictures)])}
+        self._ranks = {picture.rank: i for i, picture in reversed([*enumerate(pictures)])}
+
+    def row(self, table: str, row: Row) -> str:
+        """Return where a table's row is, or nothing."""
+        if not self._pictures:
+            return ""
+        what, on = row[-1], self._device(row[0])
+        if table in ("operators", "counters"):
+            return self._anywhere("operator", row[0].type)
+        if table == "waterfall":
+            return self._anywhere("operator" if what.part == "compute" else "wait", what.key)
+        if table == "ranks":
+            return self._whole(self._ranks.get(what.rank))
+        if on is None:
+            return ""
+        if table == "blame":
+            return self._named(on, "wait", f"{what.cause}: {what.name}")
+        if table in _NAMED:
+            kind, field = _NAMED[table]
+            return self._named(on, kind, getattr(what, field))
+        return self._stretch(table, what, on)
+
+    def of_finding(self, finding: Finding) -> str:
+        """Return the place of the first thing that a finding's evidence names, on its device."""
+        on = self._of.get((finding.rank, finding.device))
+        if on is None:
+            return ""
+        found = (self._named(on, kind, name) for name in _strings(finding.evidence) for kind in _KINDS)
+        return next(filter(None, found), "")
+
+    def _anywhere(self, kind: str, name: str | None) -> str:
+        found = (self._named(on, kind, name) for on in range(len(self._pictures)))
+        return next(filter(None, found), "")
+
+    def _named(self, on: int, kind: str, name: str | None) -> str:
+        place = self._pictures[on].places.get((kind, name or ""))
+        return "" if place is None else f"{on}:{place[0]}:{place[1]}"
+
+    def _stretch(self, table: str, what: Any, on: int) -> str:
+        if table == "phases":
+            return f"{on}:{what.start_ns}:{what.end_ns}"
+        if table == "steps":
+            return f"{on}:{what.start_ns}:{what.start_ns + what.partition.span_ns}"
+        if table == "kernels":
+            return f"{on}:{what.start_ns}:{what.start_ns + what.dur_ns}"
+        return self._whole(on) if table == "devices" else ""
+
+    def _whole(self, on: int | None) -> str:
+        return "" if on is None else f"{on}:0:{self._pictures[on].span_ns}"
+
+    def _device(self, part: Any) -> int | None:
+        device = getattr(part, "device", None)
+        return None if device is None else self._of.get((getattr(part, "rank", None), device))
+
+
+def _strings(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, dict):
+        return [name for item in value.values() for name in _strings(item)]
+    return [name for item in value for name in _strings(item)] if isinstance(value, list | tuple) else []
