@@ -34,9 +34,10 @@ _HOLDS: Final = {True: "holds", False: "fails", None: "unknown"}
 def finding_cards(result: Result, places: Whereabouts) -> tuple[Card, ...]:
     """Return the problems, each rule's once, the gravest of several devices' standing for all."""
     several = len(result.devices) > 1
-    names = {(d.rank, d.device): device_name(d) for d in result.devices} if several else {}
+    shown = result.devices if several else []
+    first = {(d.rank, d.device): say("look first at {device}", device=device_name(d)) for d in shown}
     return tuple(
-        _finding_card(f, _about(names.get((f.rank, f.device)), elsewhere(devices)), result, places)
+        _finding_card(f, _about(first.get((f.rank, f.device)), elsewhere(devices)), result, places)
         for f, devices in folded(result.findings, "problem")
     )
 
@@ -100,9 +101,9 @@ def _commands(advice: Sequence[Message], result: Result) -> Iterator[str]:
 
 
 def _facts(evidence: dict[str, Any]) -> Iterator[Fact]:
-    """Yield what of the evidence is one value, or a few; names are those of JSON."""
+    """Yield what of the evidence is one value, or a few, where it is known; names are those of JSON."""
     for name, value in evidence.items():
-        if not _is_rows(value):
+        if value not in (None, [], {}) and not _is_rows(value):
             yield Fact(name, _shown(name, value))
 
 

@@ -163,7 +163,7 @@ function pageTools(table, words) {
   });
   label();
   tools.append(input, more, found);
-  table.closest(".scroll").before(tools);
+  table.closest(".grid").querySelector("header").append(tools);
 }
 
 function pageTables(words) {
@@ -191,7 +191,7 @@ function pagePlaces(words) {
     button.hidden = false;
   }
   for (const row of document.querySelectorAll("tr[data-go]")) {
-    const button = pageButton("⌖", "go");
+    const button = pageButton("▸", "go");
     button.dataset.go = row.dataset.go;
     delete row.dataset.go;
     button.title = words.page_go;

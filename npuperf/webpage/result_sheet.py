@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
@@ -75,6 +76,10 @@ _PARTS: Final = (
     ("dependency_wait_ns", "dependency_wait", say("waiting for a dependency")),
     ("unattributed_ns", "unattributed", say("unattributed (no launch recorded)")),
 )
+#: The chart that the strip at the top makes needless.
+_STRIP: Final = "partition"
+#: Charts that stand with what changed.
+_OF_COMPARISON: Final = ("waterfall", "interval", "differences")
 #: Times before this are none of a clock that counts from 1970: such profiles count from the machine's start.
 _CALENDAR: Final = 1_400_000_000 * NS_PER_S
 
@@ -125,7 +130,8 @@ def _verdicts(result: Result) -> Iterator[Verdict]:
 
 def _blocks(result: Result, view: View, charts: tuple[Chart, ...], places: Whereabouts) -> Iterator[Block]:
     if result.comparison is not None:
-        yield _comparison(result, result.comparison, places)
+        about = tuple(chart for chart in charts if chart.id in _OF_COMPARISON)
+        yield replace(_comparison(result, result.comparison, places), charts=about)
     if result.devices:
         yield Block("parts", say("where the time goes"), lines=said(_apart(result)), strips=(_strip(result),))
     if result.cluster is not None:
@@ -135,8 +141,9 @@ def _blocks(result: Result, view: View, charts: tuple[Chart, ...], places: Where
         none = said([] if cards else [Line(say("no problem: none"), "dim")])
         yield Block("findings", say("findings"), lines=none, cards=cards, after=checks)
     yield Block("timeline", say("timeline"), lines=said(_undrawn(result, view)), timeline=bool(view.pictures))
-    if charts:
-        yield Block("charts", CHARTS, charts=charts)
+    others = tuple(chart for chart in charts if chart.id not in (_STRIP, *_OF_COMPARISON))
+    if others:
+        yield Block("charts", CHARTS, charts=others)
     known = {table.name: table for table in TABLES}
     for id_, title, names in _TOPICS:
         found = (grid_of(known[name], result, places.row) for name in names)
