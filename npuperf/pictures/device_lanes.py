@@ -11,7 +11,9 @@ from npuperf.cores.blocks import blocks
 from npuperf.cores.sweep import Sweep
 from npuperf.documents.picture import Lane, Slices
 from npuperf.host.blame import NOTHING
+from npuperf.host.bulk_lines import lines_of
 from npuperf.host.causes import CAUSES, CODE
+from npuperf.host.nesting import NONE
 from npuperf.messages import Message, say, say_n
 from npuperf.model.groups import distinct, numbered
 from npuperf.model.intervals import Intervals
@@ -56,6 +58,7 @@ def _parts(drawing: Drawing) -> Slices:
 
 def _pieces(sets: tuple[tuple[Intervals, str], ...], start: int, end: int) -> tuple[I64, I64, I64]:
     """Cut ``[start, end)`` where the first of the sets that covers it changes; return pieces and their colours."""
+    sets = tuple((_between(one, start, end), name) for one, name in sets)
     inside = [np.clip(times, start, end) for one, _ in sets for times in (one.start, one.end)]
     borders = distinct(np.concatenate([np.array([start, end]), *inside]))
     begin = borders[:-1]
@@ -66,6 +69,12 @@ def _pieces(sets: tuple[tuple[Intervals, str], ...], start: int, end: int) -> tu
     finish = np.append(begin[fresh[1:]], borders[-1:])[: len(fresh)]
     told = colour[fresh] >= 0
     return begin[fresh][told], finish[told], colour[fresh][told]
+
+
+def _between(one: Intervals, start: int, end: int) -> Intervals:
+    """Return those of a set's intervals that lie in ``[start, end)``, at least in part."""
+    there = slice(int(np.searchsorted(one.end, start, side="right")), int(np.searchsorted(one.start, end)))
+    return Intervals(one.start[there], one.end[there])
 
 
 def _covered(one: Intervals, time: I64) -> I64:
@@ -104,12 +113,17 @@ def waits_lane(drawing: Drawing) -> Lane | None:
 
 def _lines(drawing: Drawing, event: I64) -> I64:
     """Return the code lines in which events began."""
-    host, events = drawing.study.profile.host, drawing.study.nesting.events
+    return drawing.names.places(lines_of(event, drawing.study.profile.host, drawing.study.nesting))
 
-    def line(one: int) -> str | None:
-        return host.line_at(int(events.thread[one]), int(events.start[one]))
 
-    return drawing.names.of_each(event, line)
+def _launched_from(drawing: Drawing, rows: I64) -> I64:
+    """Return the code lines that tasks were launched from."""
+    study = drawing.study
+    ops, op = study.profile.host.ops, study.profile.tasks.op[rows]
+    known = np.flatnonzero(op >= 0)
+    event = np.full(len(rows), NONE)
+    event[known] = study.nesting.at(ops.thread[op[known]], ops.start[op[known]])
+    return _lines(drawing, event)
 
 
 def stream_lanes(drawing: Drawing, rows: I64) -> Iterator[Lane]:
@@ -159,7 +173,7 @@ def _stream_times(drawing: Drawing, rows: I64) -> dict[str, I64]:
 
 def _tasks(drawing: Drawing, rows: I64) -> Slices:
     """Return tasks with what is known of each."""
-    study, origin, names = drawing.study, drawing.origin, drawing.names
+    study, origin = drawing.study, drawing.origin
     tasks = study.profile.tasks
     start, end = tasks.start[rows] - origin, tasks.end[rows] - origin
     submitted = study.launches.end[rows]
@@ -171,7 +185,7 @@ def _tasks(drawing: Drawing, rows: I64) -> Slices:
         _OF_WORK[tasks.work[rows]],
         depth=sub_tracks(start, end),
         name=_titles(drawing, tasks, rows),
-        where=names.of_each(tasks.op[rows], study.profile.host.code_line),
+        where=_launched_from(drawing, rows),
         launch=np.where(submitted == NO_TIME, -1, submitted - origin),
         cube=_at_once(used.cube, cores.cube),
         vector=_at_once(used.vector, cores.vector),

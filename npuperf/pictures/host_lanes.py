@@ -10,9 +10,7 @@ import numpy as np
 from npuperf.documents.picture import Lane, Slices
 from npuperf.host.nesting import NONE
 from npuperf.messages import Message, say
-from npuperf.model.frames import is_frame
-from npuperf.model.groups import numbered
-from npuperf.model.host import is_user_frame
+from npuperf.model.groups import tally
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I64, Mask
 from npuperf.pictures.drawing import Drawing
@@ -30,11 +28,11 @@ def host_lanes(drawing: Drawing) -> Iterator[Lane]:
     there = {thread: (rows, segments) for (thread, rows), (_, segments) in zip(
         nesting.threads, nesting.segments, strict=True)}  # fmt: skip
     drawn = [thread for thread in _launching(drawing) if thread in there][:_THREADS]
-    waits, telling = _waits(drawing), _telling(drawing)
+    waits = _waits(drawing)
     for thread in drawn:
         rows, segments = there[thread]
         times = _times(drawing, thread, segments)
-        found = _events(drawing, rows, telling[rows], waits, drawing.slices // (_A_SHARE * len(drawn)))
+        found = _events(drawing, rows, waits, drawing.slices // (_A_SHARE * len(drawn)))
         yield Lane("host", _title(thread, drawing), drawing.buckets.shares(times), found, thread=thread)
 
 
@@ -47,8 +45,7 @@ def _title(thread: int, drawing: Drawing) -> Message:
 def _launching(drawing: Drawing) -> list[int]:
     """Return the main thread and all that launch or run operators that do, those with most tasks first."""
     threads = drawing.study.threads
-    numbers, which = numbered(np.concatenate([threads.launch, threads.op]))
-    count = np.bincount(which, minlength=len(numbers))
+    numbers, count, _ = tally(both := np.concatenate([threads.launch, threads.op]), np.ones_like(both))
     ordered = numbers[np.argsort(-count, kind="stable")].tolist()
     return list(dict.fromkeys(thread for thread in (threads.main, *ordered) if thread != -1))
 
@@ -58,12 +55,6 @@ def _waits(drawing: Drawing) -> Mask:
     found = np.zeros(len(drawing.study.nesting.events), np.bool_)
     found[drawing.study.syncs.event] = True
     return found
-
-
-def _telling(drawing: Drawing) -> Mask:
-    """True for events worth a slice: all but Python functions of libraries, which are many and say little."""
-    names = drawing.study.nesting.events.name
-    return ~names.flag([is_frame(n) and not is_user_frame(n) and not n.startswith("nn.Module") for n in names.names])
 
 
 def _times(drawing: Drawing, thread: int, segments: slice) -> dict[str, I64]:
@@ -82,13 +73,12 @@ def _times(drawing: Drawing, thread: int, segments: slice) -> dict[str, I64]:
     return {"host_op": either.within(windows) - waited, "host_sync": waited}
 
 
-def _events(drawing: Drawing, rows: slice, telling: Mask, waits: Mask, most: int) -> Slices:
+def _events(drawing: Drawing, rows: slice, waits: Mask, most: int) -> Slices:
     """Return events of one thread, nested as they ran; those that are left out are the shortest, with all in them."""
     nesting, shift = drawing.study.nesting, drawing.study.launches.skew
     events = nesting.events
-    mine = rows.start + np.flatnonzero(telling)
-    near, _ = drawing.near(events.start[mine] - shift, events.end[mine] - shift, most)
-    kept = mine[near]
+    near, _ = drawing.near(events.start[rows] - shift, events.end[rows] - shift, most)
+    kept = rows.start + near
     shift += drawing.origin
     start, end = events.start[kept] - shift, events.end[kept] - shift
     return slices(
