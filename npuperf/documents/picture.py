@@ -57,7 +57,8 @@ class Lane:
 
     The shares of one bucket add up to at most 255 (but for rounding by one each), and every lane of a picture has the
     same number of buckets. Of ``cores`` there is a lane for each side, whose shares are of all its cores. ``slices``:
-    exact, in the picture's ``exact`` stretches only.
+    exact, in the picture's ``exact`` stretches only; ``cut``, of parts and waits: how many of each stretch are not
+    among them, for there are too many.
     """
 
     kind: LaneKind
@@ -66,13 +67,15 @@ class Lane:
     slices: Slices
     stream: int | None = None
     thread: int | None = None
+    cut: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Exact:
     """A stretch of time of which slices are there, and why this one: a typical step, the longest one, …
 
-    ``cut``: tasks of it that are not among the slices, for there are too many.
+    ``cut``: tasks of it that are not among the slices, for there are too many; ``typical``: whether it is the one that
+    others are held against.
     """
 
     start: int
@@ -80,6 +83,7 @@ class Exact:
     step: int | None
     why: Message
     cut: int = 0
+    typical: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,11 +38,12 @@ def parts_lane(drawing: Drawing) -> Lane:
     """Draw where the device's time goes, as its partition says."""
     split = drawing.study.timeline.split(drawing.buckets.windows)
     times = {_BUSY.get(name, name): split[name] for name in (*_BUSY, *_IDLE)}
-    return Lane("parts", say("the device's time"), drawing.buckets.shares(times), _parts(drawing))
+    found, cut = _parts(drawing)
+    return Lane("parts", say("the device's time"), drawing.buckets.shares(times), found, cut=cut)
 
 
-def _parts(drawing: Drawing) -> Slices:
-    """Return the parts one after the other within the stretches."""
+def _parts(drawing: Drawing) -> tuple[Slices, tuple[int, ...]]:
+    """Return the parts one after the other within the stretches, and how many of each stretch are left out."""
     timeline, idle = drawing.study.timeline, drawing.study.timeline.idle
     sets = (
         (timeline.compute, "compute"),
@@ -52,8 +53,9 @@ def _parts(drawing: Drawing) -> Slices:
     )
     rows = [_pieces(sets, start, end) for start, end in zip(*_ends(drawing.exact), strict=True)]
     start, end, colour = (np.concatenate([row[i] for row in rows]) if rows else np.empty(0, np.int64) for i in range(3))
-    kept, _ = drawing.near(start, end, drawing.slices // _A_SHARE)
-    return slices(start[kept] - drawing.origin, end[kept] - drawing.origin, colour[kept].astype(np.uint8))
+    kept, cut = drawing.near(start, end, drawing.slices // _A_SHARE)
+    found = slices(start[kept] - drawing.origin, end[kept] - drawing.origin, colour[kept].astype(np.uint8))
+    return found, tuple(cut)
 
 
 def _pieces(sets: tuple[tuple[Intervals, str], ...], start: int, end: int) -> tuple[I64, I64, I64]:
@@ -96,7 +98,7 @@ def waits_lane(drawing: Drawing) -> Lane | None:
     if not len(pieces.start):
         return None
     times = {"host_wait": study.timeline.idle.host_wait.within(drawing.buckets.windows)}
-    rows, _ = drawing.near(pieces.start, pieces.end, drawing.slices // _A_SHARE)
+    rows, cut = drawing.near(pieces.start, pieces.end, drawing.slices // _A_SHARE)
     event, cause = pieces.event[rows], pieces.cause[rows].astype(np.int64)
     told = np.where(cause == CODE["unrecorded"], -1, event)
     names = Labels.of([NOTHING]).take(np.where(told < 0, 0, -1))
@@ -108,7 +110,7 @@ def waits_lane(drawing: Drawing) -> Lane | None:
         where=_lines(drawing, event),
         cause=drawing.names.places(Labels(cause.astype(np.int32), CAUSES)),
     )
-    return Lane("waits", say("waiting for the host"), drawing.buckets.shares(times), found)
+    return Lane("waits", say("waiting for the host"), drawing.buckets.shares(times), found, cut=tuple(cut))
 
 
 def _lines(drawing: Drawing, event: I64) -> I64:

@@ -158,6 +158,6 @@ def draw_study(
 def _exact(drawing: Drawing, cut: Sequence[int]) -> tuple[Exact, ...]:
     origin = drawing.origin
     return tuple(
-        Exact(start=s.start - origin, end=s.end - origin, step=s.step, why=s.why, cut=count)
+        Exact(s.start - origin, s.end - origin, s.step, s.why, count, s.typical)
         for s, count in zip(drawing.stretches, cut, strict=True)
     )

@@ -26,12 +26,13 @@ _BEGINNING: Final = say("the beginning of the recording")
 
 @dataclass(frozen=True, slots=True)
 class CloseUp:
-    """A stretch of a device's time, epoch ns, and why it is looked at closely."""
+    """A stretch of a device's time, epoch ns, and why it is looked at closely; ``typical``: as the usual step."""
 
     start: int
     end: int
     why: Message
     step: int | None = None
+    typical: bool = False
 
 
 def stretches(report: Device, window: tuple[int, int], starts: I64, most: int, asked: int | None) -> list[CloseUp]:
@@ -41,7 +42,7 @@ def stretches(report: Device, window: tuple[int, int], starts: I64, most: int, a
     shown; ``asked``: the step that a report of one step is about.
     """
     if asked is not None:
-        return [CloseUp(*window, _ASKED, asked)]
+        return [CloseUp(*window, _ASKED, asked, typical=True)]
     if report.steps:
         return _of_steps(report)
     return [_beginning(report, window, starts, most)]
@@ -62,13 +63,13 @@ def _of_steps(report: Device) -> list[CloseUp]:
     if waits.partition.host_wait_ns:
         found.setdefault(waits.step, []).append(_HOST)
     for number in [*odd][:_ODD]:
-        found.setdefault(number, []).append(odd[number])
-    return [_stretch(report, s, chain(*found[s.step], by=", ")) for s in report.steps if s.step in found]
+        found.setdefault(number, []).append(say("unlike the others: {why}", why=odd[number]))
+    return [_stretch(report, s, chain(*found[s.step], by=", "), s is typical) for s in report.steps if s.step in found]
 
 
-def _stretch(report: Device, step: Step, why: Message) -> CloseUp:
+def _stretch(report: Device, step: Step, why: Message, typical: bool = True) -> CloseUp:
     start = report.origin_ns + step.start_ns
-    return CloseUp(start, start + step.partition.span_ns, why, step.step)
+    return CloseUp(start, start + step.partition.span_ns, why, step.step, typical)
 
 
 def _beginning(report: Device, window: tuple[int, int], starts: I64, most: int) -> CloseUp:
