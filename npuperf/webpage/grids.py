@@ -17,6 +17,8 @@ from npuperf.render.tables import BLANK, Cell, Column, Filled, Row, Table, fille
 
 #: Of no table there are more rows on a page.
 MOST_ROWS: Final = 200
+#: Columns of this weight and more are the first to be left out where room is short.
+_MINOR: Final = 2
 #: Words that have a colour of their own beside what they say.
 _MARKED: Final = frozenset(
     {
@@ -45,7 +47,8 @@ class GridRow:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A table of the page; of ``total`` rows those that are there. ``numeric``: columns, from 1, of numbers.
+    """A table of the page; of ``total`` rows those that are there. ``numeric``: columns, from 1, of numbers, and
+    ``minor``: those for which paper has no room.
 
     ``cut``: whether rows may be left out; of a table that adds up none may.
     """
@@ -54,6 +57,7 @@ class Grid:
     about: Message
     headers: tuple[str, ...]
     numeric: tuple[int, ...]
+    minor: tuple[int, ...]
     rows: tuple[GridRow, ...]
     total: int
     cut: bool
@@ -104,8 +108,9 @@ def _grid(made: Filled, raw: dict[int, list[Cell]], places: Sequence[str]) -> Gr
         for n, row in enumerate(made.rows)
     )
     numeric = tuple(at for at, column in enumerate(columns, 1) if not column.written)
+    minor = tuple(at for at, column in enumerate(columns, 1) if column.weight >= _MINOR)
     table, headers = made.table, tuple(for_screen(column.title) for column in columns)
-    return Grid(table.name, table.title, headers, numeric, rows, made.total, table.counted)
+    return Grid(table.name, table.title, headers, numeric, minor, rows, made.total, table.counted)
 
 
 def _cell(column: Column, value: Cell, raw: Cell) -> GridCell:

@@ -1,7 +1,7 @@
 // The page around timelines and matrices: its data, light and dark, copying, sorting and filtering tables, ways.
 // Nothing here writes markup: texts are set as texts.
 
-/** Rows of a table that are shown at first, and from how many on it can be filtered. */
+/** Rows of a table that are shown at first, as page.css has it, too; longer ones can be filtered. */
 const PAGE_FEW = 10;
 
 /** Return a sentence with its parameters put in. */
@@ -129,6 +129,7 @@ function pageFold(table) {
     if (!row.classList.contains("out")) shown += 1;
     row.classList.toggle("over", shown > PAGE_FEW);
   }
+  table.classList.add("folded");
   return shown;
 }
 
@@ -248,5 +249,6 @@ async function pageStart() {
 document.documentElement.classList.add("js");
 pageStart().catch((error) => {
   document.documentElement.classList.remove("js");
+  for (const table of document.querySelectorAll("table.sortable")) table.classList.add("folded");
   console.error(error);
 });

@@ -25,6 +25,7 @@ PAGE_WORDS: Final[dict[str, Message]] = {
     "grounds": say("how to prove it wrong, and where it comes from"),
     "no_script": say("the timeline needs scripts, which this browser does not run; everything else is here"),
     "canvas": say("this picture needs scripts; its numbers are in the tables below"),
+    "on_paper": say("printed without the less important columns of wide tables"),
     "not_shown": say("the rows that are not shown:"),
 }
 #: What ``page.js`` says; in braces what it puts in.
@@ -39,7 +40,6 @@ _SCRIPT_WORDS: Final[dict[str, Message]] = {
     "page_filtered": say("{shown} of {all} rows", shown="{shown}", all="{all}"),
     "page_sorted_up": say("sorted by {column}, the least first", column="{column}"),
     "page_sorted_down": say("sorted by {column}, the greatest first", column="{column}"),
-    "page_unreadable": say("the data of this page cannot be unpacked: {why}", why="{why}"),
 }
 #: Where other scripts' words are.
 _OTHERS: Final = (("timeline_words", "TIMELINE_WORDS"), ("chart_words", "CHART_WORDS"))

@@ -97,9 +97,13 @@ def _shown(value: Any) -> Any:
 
 @cache
 def _style() -> str:
-    """Return the style sheet: all files one after the other, and numbers at the right of their columns."""
-    places = ",".join(f".n{n} tr>:nth-child({n})" for n in range(1, _MOST_COLUMNS + 1))
-    return _joined(_STYLES) + places + "{text-align:right;font-variant-numeric:tabular-nums}\n"
+    """Return the style sheet: all files, numbers at the right of their columns, and what paper has no room for."""
+    places = range(1, _MOST_COLUMNS + 1)
+    numbers, minor = (",".join(f".{kind}{n} tr>:nth-child({n})" for n in places) for kind in "nm")
+    rules = (
+        f"{numbers}{{text-align:right;font-variant-numeric:tabular-nums}}\n@media print{{{minor}{{display:none}}}}\n"
+    )
+    return _joined(_STYLES) + rules
 
 
 @cache
