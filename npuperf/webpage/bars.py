@@ -18,6 +18,8 @@ Part = Literal["all", "upper", "lower"]
 _HEIGHT: Final = 20
 _SPANS: Final[dict[Part, tuple[int, int]]] = {"all": (2, 16), "upper": (1, 9), "lower": (10, 9)}
 _STRIPE: Final = 9
+#: Narrower pieces have an edge of their own colour, so that they are seen.
+_THIN: Final = 6
 #: Longer names may be cut by the page, and are shown whole where the pointer rests on them.
 _LONG: Final = 24
 
@@ -46,9 +48,12 @@ class BarRow:
     strong: bool = False
 
 
-def bars(rows: Sequence[BarRow], low: float, high: float) -> Markup:
-    """Return rows on one scale; between a ``low`` below nothing and ``high`` there is a line at nothing."""
-    return element("ul", *(_row(row, low, high) for row in rows), class_="bars")
+def bars(rows: Sequence[BarRow], low: float, high: float, *, many: bool = False) -> Markup:
+    """Return rows on one scale; between a ``low`` below nothing and ``high`` there is a line at nothing.
+
+    ``many``: in columns, where there is room for several.
+    """
+    return element("ul", *(_row(row, low, high) for row in rows), class_="bars many" if many else "bars")
 
 
 def _row(row: BarRow, low: float, high: float) -> Markup:
@@ -86,7 +91,8 @@ def _piece(piece: Piece, left: float, right: float) -> Iterable[Markup]:
         return
     if right <= left:
         return
-    yield rect(left, top, right - left, height, f"{piece.look} {piece.colour}", *inside)
+    look = piece.look if right - left >= _THIN else "thin"
+    yield rect(left, top, right - left, height, f"{look} {piece.colour}", *inside)
     if piece.look == "stripes":
         lines = " ".join(f"M {x} {top} V {top + height}" for x in range(int(left) + 4, int(right), _STRIPE))
         if lines:

@@ -22,7 +22,7 @@ from npuperf.webpage.device_charts import (
 )  # fmt: skip
 from npuperf.webpage.job_charts import groups, roots, stages
 from npuperf.webpage.job_matrices import links, ranks_by_step, who_waits
-from npuperf.webpage.tuning_charts import results, savings, tuned, verified
+from npuperf.webpage.tuning_charts import explained, results, savings, tuned, verified
 from npuperf.webpage.whereabouts import Whereabouts
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ RESULT_CHARTS: Final[tuple[Callable[[Result, Whereabouts], Chart | None], ...]] 
     links,
     who_waits,
 )
-TUNING_CHARTS: Final[tuple[Callable[[Tuning], Chart | None], ...]] = (verified, tuned, savings)
+TUNING_CHARTS: Final[tuple[Callable[[Tuning], Chart | None], ...]] = (verified, explained, tuned, savings)
 
 
 def charts_of(document: Document, pictures: Sequence[Picture] = ()) -> list[Chart]:

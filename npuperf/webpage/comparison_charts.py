@@ -17,7 +17,7 @@ from npuperf.webpage.chart import Chart, plain, sentences
 from npuperf.webpage.svg import element, legend
 from npuperf.webpage.whereabouts import Whereabouts
 
-_PARTS, _ROWS = 12, 20
+_PARTS, _ROWS = 10, 20
 #: Bars begin at nothing unless less than this share of them changes: then nothing would be seen.
 _SEEN: Final = 0.25
 #: How much room is left beside what changes where they do not, as a share of it.

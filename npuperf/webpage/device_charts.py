@@ -39,7 +39,15 @@ _BOUND_COLOUR: Final = {
     "communication": "c-communication",
     "unknown": "c-unattributed",
 }
-_CORE_COLOUR: Final = (("CUBE", "c-cube"), ("AIC", "c-cube"), ("VECTOR", "c-vector"), ("AIV", "c-vector"))
+#: What kernels run on, by the core type of the files.
+_CORE_COLOUR: Final = {
+    "AI_CORE": "c-cube",
+    "AI_VECTOR_CORE": "c-vector",
+    "MIX_AIC": "c-mixed",
+    "MIX_AIV": "c-mixed",
+    "AI_CPU": "c-ai_cpu",
+    "COMMUNICATION": "c-communication",
+}
 #: A tenth less of a resource is what elasticities are about.
 _TENTH: Final = 0.1
 
@@ -180,14 +188,11 @@ def _without_gain(n: int) -> Message | None:
 
 def _change_row(w: WhatIf) -> BarRow:
     low, high = w.gain_pct_interval or (0.0, 0.0)
-    saved = chain(
-        say("{saved}", saved=ns(*(w.gain_ns_per_step or (0, 0)))),
-        say("{p}", p=percents(low / 100, high / 100)),
-        by=", ",
-    )
-    name, note = (w.title, w.expr) if w.title is not None else (say("{change}", change=w.expr), "")
+    saved = say("saves {saved}", saved=ns(*(w.gain_ns_per_step or (0, 0))))
+    name = w.title if w.title is not None else say("{change}", change=w.expr)
+    note = chain(say("{change}", change=w.expr) if w.title is not None else None, saved, by=" · ")
     pieces = (Piece(0, low, "c-gain"), Piece(low, high, "c-gain", look="whisker"))
-    return BarRow(plain(name), plain(saved), pieces if high > low else pieces[:1], note)
+    return BarRow(plain(name), percents(low / 100, high / 100), pieces if high > low else pieces[:1], plain(note))
 
 
 def elasticity(result: Result, where: Whereabouts) -> Chart | None:
@@ -273,23 +278,24 @@ def operators(result: Result, where: Whereabouts) -> Chart | None:
         caption = say_n("{n} operator, {time}", "all {n} operators, together {time}", len(ranked), time=ns(total))
     title_ = say("operators, in % of all operators' time")
     colours = dict.fromkeys(_core_colour(o.core) for o in shown)
-    body = element("div", legend((c, plain(_CORE_WORDS[c])) for c in colours), bars(rows, 0, shown[0].total_ns))
-    return Chart("operators", title_, caption, body, links=("operators",))
+    body = element(
+        "div", legend((c, plain(_CORE_WORDS[c])) for c in colours), bars(rows, 0, shown[0].total_ns, many=True)
+    )
+    return Chart("operators", title_, caption, body, wide=True, links=("operators",))
 
 
 _CORE_WORDS: Final = {
     "c-cube": say("cube cores"),
     "c-vector": say("vector cores"),
-    "c-mixed": say("both kinds of cores"),
-    "c-other": say("other or unknown"),
+    "c-mixed": say("cube and vector cores"),
+    "c-ai_cpu": say("AI CPU"),
+    "c-communication": say("communication"),
+    "c-unattributed": say("other or unknown"),
 }
 
 
 def _core_colour(core: str | None) -> str:
-    name = (core or "").upper()
-    if name.startswith("MIX"):
-        return "c-mixed"
-    return next((colour for word, colour in _CORE_COLOUR if word in name), "c-other")
+    return _CORE_COLOUR.get(core or "", "c-unattributed")
 
 
 def _operator_row(operator: Operator, name: str, where: Whereabouts) -> BarRow:

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from npuperf.messages import ns, say, share
 from npuperf.render.language import text
-from npuperf.webpage.svg import element, fitting, rect, title
+from npuperf.webpage.svg import element, fitting, rect, title, width_of
 
 #: Widths that it is drawn for: text in it is not stretched, so that there is one for each kind of screen.
 _DRAWN: Final = (("wide-only", 1040), ("narrow-only", 360))
@@ -63,9 +63,10 @@ def _block(slab: Slab, total: int, left: float, width: float, depth: int, tint: 
     part = share(slab.ns / total)
     said = text(say("{name}: {time} ({share})", name=slab.name, time=ns(slab.ns), share=part))
     shape = rect(left, depth * _ROW, width, _ROW, f"slab tint-{tint if depth else _TINTS}")
-    label = slab.name if depth == 0 else fitting(f"{slab.name} {part}", width - 2 * _PAD, _SIZE)
     inside = [title(said), shape]
-    label = fitting(label, width - 2 * _PAD, _SIZE)
+    room = width - 2 * _PAD
+    whole = slab.name if depth == 0 else f"{slab.name} {part}"
+    label = whole if width_of(whole, _SIZE) <= room else fitting(slab.name, room, _SIZE)
     if label:
         inside.append(element("text", label, x=left + _PAD, y=depth * _ROW + _ROW / 2 + _SIZE / 3, class_="slab-text"))
     return element("g", *inside, data_go=slab.go or None)

@@ -168,8 +168,8 @@ def who_waits(result: Result, where: Whereabouts) -> Chart | None:
         return None
     waiting, last = (sorted({pair[i] for pair in sums}) for i in (0, 1))
     values: list[list[float | None]] = [[sums.get((one, other), 0) for other in last] for one in waiting]
-    rows, columns = ([plain(say(words, rank=rank)) for rank in ranks]
-                     for words, ranks in (("rank {rank} waits", waiting), ("rank {rank} is last", last)))  # fmt: skip
+    rows = [plain(say("rank {rank} waits", rank=rank)) for rank in waiting]
+    columns = [plain(say("rank {rank} is last", rank=rank)) for rank in last]
     found = layer(say("waiting"), "ns", values, rows, columns)
     if found is None:
         return None

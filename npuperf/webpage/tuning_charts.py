@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from npuperf.documents.comparison import Compared, Comparison, Outcome
 from npuperf.documents.tuning import Entry, ResultChanges, Tuning
 from npuperf.messages import Message, factor, ns, number, say, say_n, share
 from npuperf.render.words import OUTCOME
@@ -100,29 +101,42 @@ def verified(document: Tuning) -> Chart | None:
     found = document.verification
     step = found.step if found else None
     if found is None or step is None or step.old_ns is None or step.new_ns is None:
-        return falls_chart(found) if found else None
-    saved, noise = step.old_ns - step.new_ns, step.noise_ns
+        return None
+    saved, expected = step.old_ns - step.new_ns, step.expected_ns or found.expected_ns
     sides = [
         BarRow(plain(name), plain(ns(time)), (Piece(0, time, colour),))
         for name, time, colour in ((say("without"), step.old_ns, _BEFORE), (say("with"), step.new_ns, _AFTER))
     ]
-    return _verified(found.verdict, sides, (saved, noise), step.expected_ns or found.expected_ns)
+    return _verified(found.verdict, sides, saved, _sure(found, step), expected)
+
+
+def _sure(found: Comparison, step: Compared) -> tuple[int, int] | None:
+    """Return what is saved at least and at most, as far as chance leaves it open."""
+    if found.interval_ns is not None:
+        return -found.interval_ns[1], -found.interval_ns[0]
+    saved = step.saved_ns
+    return None if saved is None or not step.noise_ns else (saved - step.noise_ns, saved + step.noise_ns)
+
+
+def explained(document: Tuning) -> Chart | None:
+    """Draw what made the step with the tuned knowledge base shorter or longer."""
+    return falls_chart(document.verification) if document.verification else None
 
 
 def _verified(
-    verdict: str, sides: list[BarRow], saved: tuple[int, int | None], expected: tuple[int, int] | None
+    verdict: Outcome,
+    sides: list[BarRow],
+    saved: int,
+    sure: tuple[int, int] | None,
+    expected: tuple[int, int] | None,
 ) -> Chart:
-    time, noise = saved
-    margin = noise or 0
-    low, high = time - margin, time + margin
-    gains = [
-        BarRow(plain(say("measured")), plain(ns(low, high) if margin else ns(time)),
-               (Piece(0, time, _AFTER), *([Piece(low, high, "", look="whisker")] if margin else [])))
-    ]  # fmt: skip
+    whisker = (Piece(*sure, "", look="whisker"),) if sure else ()
+    pieces = (Piece(0, saved, _AFTER), *whisker)
+    gains = [BarRow(plain(say("measured")), plain(ns(*sure) if sure else ns(saved)), pieces)]
     if expected is not None:
-        pieces = (Piece(0, expected[0], _BEFORE), Piece(*expected, "", look="whisker"))
-        gains.append(BarRow(plain(say("predicted")), plain(ns(*expected)), pieces))
-    ends = [low, high, *(expected or ())]
+        predicted = (Piece(0, expected[0], _BEFORE), Piece(*expected, "", look="whisker"))
+        gains.append(BarRow(plain(say("predicted")), plain(ns(*expected)), predicted))
+    ends = [saved, *(sure or ()), *(expected or ())]
     longest = max(piece.high for row in sides for piece in row.pieces)
     body = element(
         "div",
@@ -133,7 +147,7 @@ def _verified(
     caption = sentences(
         OUTCOME[verdict],
         say("a line is the interval of what chance leaves open; one that reaches to nothing may be chance")
-        if margin else None,
+        if sure else None,
     )  # fmt: skip
     title = say("the step without and with the tuned knowledge base")
     return Chart("verified", title, caption, body, links=("verified",))
