@@ -11,7 +11,6 @@ from npuperf.cores.blocks import blocks
 from npuperf.cores.sweep import Sweep
 from npuperf.documents.picture import Lane, Slices
 from npuperf.host.blame import NOTHING
-from npuperf.host.bulk_lines import lines_of
 from npuperf.host.causes import CAUSES, CODE
 from npuperf.host.nesting import NONE
 from npuperf.messages import Message, say, say_n
@@ -107,25 +106,18 @@ def waits_lane(drawing: Drawing) -> Lane | None:
         pieces.end[rows] - origin,
         np.full(len(rows), COLOUR["host_wait"]),
         name=drawing.names.places(study.nesting.events.name.take(told).fill(names)),
-        where=_lines(drawing, event),
+        where=drawing.names.places(_lines(drawing, event)),
         cause=drawing.names.places(Labels(cause.astype(np.int32), CAUSES)),
     )
     return Lane("waits", say("waiting for the host"), drawing.buckets.shares(times), found, cut=tuple(cut))
 
 
-def _lines(drawing: Drawing, event: I64) -> I64:
+def _lines(drawing: Drawing, event: I64) -> Labels:
     """Return the code lines in which events began."""
-    return drawing.names.places(lines_of(event, drawing.study.profile.host, drawing.study.nesting))
-
-
-def _launched_from(drawing: Drawing, rows: I64) -> I64:
-    """Return the code lines that tasks were launched from."""
-    study = drawing.study
-    ops, op = study.profile.host.ops, study.profile.tasks.op[rows]
-    known = np.flatnonzero(op >= 0)
-    event = np.full(len(rows), NONE)
-    event[known] = study.nesting.at(ops.thread[op[known]], ops.start[op[known]])
-    return _lines(drawing, event)
+    events, known = drawing.study.nesting.events, np.flatnonzero(event >= 0)
+    place = np.full(len(event), NONE)
+    place[known] = np.arange(len(known))
+    return drawing.lines.at(events.thread[event[known]], events.start[event[known]]).take(place)
 
 
 def stream_lanes(drawing: Drawing, rows: I64) -> Iterator[Lane]:
@@ -187,7 +179,7 @@ def _tasks(drawing: Drawing, rows: I64) -> Slices:
         _OF_WORK[tasks.work[rows]],
         depth=sub_tracks(start, end),
         name=_titles(drawing, tasks, rows),
-        where=_launched_from(drawing, rows),
+        where=drawing.names.places(drawing.lines.of_ops(tasks.op[rows])),
         launch=np.where(submitted == NO_TIME, -1, submitted - origin),
         cube=_at_once(used.cube, cores.cube),
         vector=_at_once(used.vector, cores.vector),

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from npuperf.documents.analysis import Device
+from npuperf.host.bulk_lines import Lines
 from npuperf.model.chip import Cores
 from npuperf.model.groups import distinct, largest
 from npuperf.model.intervals import Intervals
@@ -50,6 +51,11 @@ class Drawing:
         """The stretches as windows, epoch ns."""
         start, end = (np.array([getattr(s, side) for s in self.stretches], np.int64) for side in ("start", "end"))
         return Intervals(start, end)
+
+    @cached_property
+    def lines(self) -> Lines:
+        """What tells lines of code."""
+        return Lines.of(self.study.profile.host)
 
     def near(self, start: I64, end: I64, most: int) -> tuple[I64, list[int]]:
         """Return which of some things lie in the stretches, at least in part: the longest of each, up to ``most``.
