@@ -16,7 +16,6 @@ PAGE_WORDS: Final[dict[str, Message]] = {
     "contents": say("contents"),
     "summary": say("summary"),
     "theme": say("light or dark"),
-    "evidence": say("evidence"),
     "presupposes": say("what this presupposes"),
     "holds": say("holds"),
     "fails": say("does not hold"),
