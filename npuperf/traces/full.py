@@ -73,7 +73,7 @@ class _Job:
         if not begun:
             return False
         if self.epoch is None:
-            others = [d.origin_ns + self._offset(d) for d in self.result.devices if d.partition.span_ns]
+            others = [d.origin_ns + self._offset(d) for d in self.result.devices if d.origin_ns]
             least = min([*begun, *others])
             self.epoch = _second_before(least if self.sources == 1 else max(least - _AHEAD, min(least, 1)))
         if min(begun) <= self.epoch:
@@ -111,9 +111,14 @@ class _Job:
             "{n} launches have no arrow, for their calls or their tasks are not recorded as something that lasts",
             tracks.unbound,
         )
+        backward = say_n(
+            "{n} launch has no arrow, for by the clocks of host and device its task had ended before it",
+            "{n} launches have no arrow, for by the clocks of host and device their tasks had ended before them",
+            tracks.backward,
+        )
         unread = say_n("{n} source could not be read again", "{n} sources could not be read again", self.unread)
         far = say("some times are more than 104 days after it, and viewers round them")
-        told = ((tracks.unbound, unbound), (self.unread, unread), (self.far, far))
+        told = ((tracks.unbound, unbound), (tracks.backward, backward), (self.unread, unread), (self.far, far))
         return chain(wrote, *(message for holds, message in told if holds))
 
 

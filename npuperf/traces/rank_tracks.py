@@ -103,13 +103,18 @@ class _Ends(NamedTuple):
 
 @dataclass(slots=True)
 class TrackWriter:
-    """Writes ranks into a trace. ``unbound``: launches without an arrow, for a slice is missing at one of its ends."""
+    """Writes ranks into a trace.
+
+    ``unbound``: launches without an arrow, for a slice is missing at one of its ends; ``backward``: for their task
+    ended before them, by clocks that disagree.
+    """
 
     writer: TraceWriter
     flows: Iterator[int] = field(default_factory=lambda: count(1))
     slices: int = 0
     arrows: int = 0
     unbound: int = 0
+    backward: int = 0
 
     def host(self, host: HostOps, pid: int, clock: TraceClock) -> Track:
         """Write what the threads of a host did, and the arrows from forward to backward operators."""
@@ -145,7 +150,9 @@ class TrackWriter:
         self.writer.write(core_counters(tasks, device, pid, clock.moments))
         launched = tasks.launched
         drawn = self._from_host("HostToDevice", host, track, launched, tasks.launch_thread, tasks.launch_start)
-        self.unbound += int(np.count_nonzero(launched)) - drawn
+        backward = launched & (tasks.end > tasks.start) & (_arrival(host, track, tasks.launch_start) >= tasks.end)
+        self.backward += int(np.count_nonzero(backward))
+        self.unbound += int(np.count_nonzero(launched & ~backward)) - drawn
         ops, op = profile.host.ops, np.maximum(tasks.op, 0)
         if len(ops):
             self._from_host("async_npu", host, track, tasks.op >= 0, ops.thread[op], ops.start[op])
@@ -160,12 +167,17 @@ class TrackWriter:
         self._slices(Track(clock, pid, tid, key, done.start, done.end), names_of(done.name, _UNNAMED), steps)
 
     def _from_host(self, kind: str, host: Track, tasks: Track, known: Mask, thread: I64, time: I64) -> int:
-        """Write arrows from times of host threads to tasks, where both ends have a slice; return how many."""
-        asked = np.flatnonzero(known & (tasks.end > tasks.start))
+        """Write arrows from times of host threads to tasks, where both ends have a slice; return how many.
+
+        Where clocks disagree so that a task begins before its own launch, the arrow ends later in it: viewers know no
+        arrow that ends before it begins.
+        """
+        arrival = _arrival(host, tasks, time)
+        asked = np.flatnonzero(known & (arrival < tasks.end))
         at = host.around(thread[asked], time[asked])
         asked, at = asked[at >= 0], at[at >= 0]
         begin = _Ends(host.clock, host.pid, host.tid[at], time[asked])
-        self._flows(kind, begin, _Ends(tasks.clock, tasks.pid, tasks.tid[asked], tasks.start[asked]))
+        self._flows(kind, begin, _Ends(tasks.clock, tasks.pid, tasks.tid[asked], arrival[asked]))
         return len(asked)
 
     def _threads(self, pid: int, key: I64, lane: I64, names: dict[int, str]) -> I64:
@@ -204,6 +216,11 @@ class TrackWriter:
         for (from_tid, from_time), (to_tid, to_time), number in zip(starts, finishes, self.flows):  # noqa: B905
             yield FlowStart(name, kind, number, begin.pid, from_tid, from_time)
             yield FlowEnd(name, kind, number, end.pid, to_tid, to_time, "e")
+
+
+def _arrival(host: Track, tasks: Track, time: I64) -> I64:
+    """Return when arrows end that begin at these times of the host, on the clock of the tasks."""
+    return np.maximum(tasks.start, time + (host.clock.offset - tasks.clock.offset))
 
 
 def starts_of(profile: DeviceProfile) -> I64:
