@@ -72,13 +72,12 @@ def split_exposed(
 ) -> ExposedSplit:
     """Split the exposed communication of the rank at ``place`` in each window ``[start, end)``.
 
-    Within a stay the wait precedes the transfer; of overlapping operations the one that began first owns the time.
+    Of overlapping operations the one that began first owns the time.
     """
     op = matched.first[place] + summary.exposed_op
-    turn = matched.start[op] + waits.wait[op]
     known = waits.known[op]
     begin, stop = summary.exposed_start, summary.exposed_end
-    middle = np.clip(turn, begin, stop)
+    middle = turns(summary, matched, waits, place)
 
     def within(first: I64, last: I64, chosen: Mask) -> I64:
         return _before(first[chosen], last[chosen], end) - _before(first[chosen], last[chosen], start)
@@ -89,6 +88,13 @@ def split_exposed(
         unknown=within(middle, stop, ~known),
         alone=within(begin, stop, waits.alone[op]),
     )
+
+
+def turns(summary: RankSummary, matched: Matched, waits: JobWaits, place: int) -> I64:
+    """Return for each piece of exposed communication when waiting ends in it: within a stay the wait comes first."""
+    op = matched.first[place] + summary.exposed_op
+    middle: I64 = np.clip(matched.start[op] + waits.wait[op], summary.exposed_start, summary.exposed_end)
+    return middle
 
 
 def _before(start: I64, end: I64, time: I64) -> I64:

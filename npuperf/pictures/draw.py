@@ -7,9 +7,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+import numpy as np
+
+from npuperf.cluster.summarise import summarise
+from npuperf.cluster.summary import RankSummary
 from npuperf.documents.analysis import Device, Result
 from npuperf.documents.picture import Exact, Picture
-from npuperf.messages import Message
 from npuperf.model.device import DeviceProfile
 from npuperf.model.memory import give_back
 from npuperf.model.tasks import Work
@@ -20,6 +23,7 @@ from npuperf.pictures.choose import choose
 from npuperf.pictures.device_lanes import core_lanes, parts_lane, stream_lanes, waits_lane
 from npuperf.pictures.drawing import Drawing
 from npuperf.pictures.host_lanes import host_lanes
+from npuperf.pictures.job_split import told_apart
 from npuperf.pictures.signposts import signposts
 from npuperf.pictures.slice_columns import Names
 from npuperf.pictures.stretches import stretches
@@ -76,14 +80,17 @@ def draw(
     if len(ranks) == len(wanted):
         recording = recording.of_ranks(ranks)
     size = Size().shared(len(chosen))
-    work = partial(_draw, wanted=wanted, thresholds=thresholds, size=size, step=step)
-    drawn = {(p.source, p.rank, p.device): p for some in recording.map(work, progress, engine, finished) for p in some}
+    job = result.cluster is not None and len(chosen) == len(result.devices)  # of a part of it nobody's waits are known
+    work = partial(_draw, wanted=wanted, thresholds=thresholds, size=size, step=step, job=job)
+    found = [one for some in recording.map(work, progress, engine, finished) for one in some]
+    pictures = told_apart(found, thresholds) if job else [picture for picture, _ in found]
+    drawn = {_key(picture): picture for picture in pictures}
     offsets = _offsets(result)
-    found = ((one, drawn[_key(one.report)]) for one in chosen if _key(one.report) in drawn)
-    return tuple(replace(picture, why=one.why, offset_ns=offsets.get(picture.rank, 0)) for one, picture in found)
+    shown = ((one.why, drawn[_key(one.report)]) for one in chosen if _key(one.report) in drawn)
+    return tuple(replace(picture, why=why, offset_ns=offsets.get(picture.rank, 0)) for why, picture in shown)
 
 
-def _key(device: Device | DeviceProfile) -> _Key:
+def _key(device: Device | DeviceProfile | Picture) -> _Key:
     return device.source, device.rank, device.device
 
 
@@ -94,31 +101,40 @@ def _offsets(result: Result) -> dict[int | None, int]:
 
 
 def _draw(
-    reading: Reading, wanted: dict[_Key, Device], thresholds: Thresholds, size: Size, step: int | None
-) -> list[Picture]:
-    """Draw the devices of one source that were chosen."""
+    reading: Reading, wanted: dict[_Key, Device], thresholds: Thresholds, size: Size, step: int | None, job: bool
+) -> list[tuple[Picture, RankSummary | None]]:
+    """Draw the devices of one source that were chosen; with what a ``job`` needs of each."""
     found = []
     for profile in reading.profiles:
         report = wanted.get(_key(profile))
         if report is not None and (profile.tasks.work != Work.CONTROL).any():
-            found.append(draw_device(profile, report, thresholds, size=size, step=step))
+            study = study_of(profile, thresholds, step)
+            summary = _summary(study, report, thresholds, step) if job else None
+            found.append((draw_study(study, report, size=size, step=step), summary))
             give_back()
     return found
 
 
-def draw_device(
-    profile: DeviceProfile, report: Device, thresholds: Thresholds, *, size: Size | None = None, step: int | None = None
-) -> Picture:
-    """Draw one device, which has at least one task that occupies it; ``report``: what the result says of it."""
+def study_of(profile: DeviceProfile, thresholds: Thresholds, step: int | None) -> Study:
+    """Work out everything of a device as for its report."""
     if step is None and numbers_repeat(profile.tasks, thresholds):
-        profile = profile.without_steps()  # as the report was made
-    return draw_study(Study.of(profile, thresholds), report, size=size or Size(), step=step)
+        profile = profile.without_steps()
+    return Study.of(profile, thresholds)
 
 
-def draw_study(
-    study: Study, report: Device, *, size: Size, step: int | None = None, why: Message | None = None
-) -> Picture:
-    """Draw a device of which everything is worked out."""
+def _summary(study: Study, report: Device, thresholds: Thresholds, step: int | None) -> RankSummary | None:
+    """Reduce a device to what its job needs, as the analysis did."""
+    span = study.judged if step is None else study.step_span(step)
+    tasks = study.profile.tasks
+    inside = slice(0, len(tasks))
+    if span != study.timeline.span:
+        inside = slice(*np.searchsorted(tasks.start, span).tolist())
+    plain = tasks.without_counters().part(inside)
+    return summarise(study, plain, study.types.filter(inside), span, report, thresholds)
+
+
+def draw_study(study: Study, report: Device, *, size: Size, step: int | None = None) -> Picture:
+    """Draw a device that has kernels; ``report``: what the result says of it, ``step``: the one that it is about."""
     profile, tasks = study.profile, study.profile.tasks
     window = study.timeline.span if step is None else study.step_span(step)
     buckets = Buckets.of(*window, size.buckets)
@@ -151,7 +167,6 @@ def draw_study(
         exact=_exact(drawing, cut),
         places=signposts(drawing),
         begin_ns=window[0] - report.origin_ns,
-        why=why,
     )
 
 
