@@ -82,10 +82,13 @@ def pictures_of(question: Question, result: Result) -> tuple[Picture, ...]:
     """Draw what was analyzed, from its columns; what cannot be read any more is told, and not drawn."""
     from npuperf.advise import load_thresholds
     from npuperf.errors import InputError
+    from npuperf.parallel import Engine
     from npuperf.pictures.draw import draw
 
+    asked = question.request
     try:
-        return draw(question.open(), result, load_thresholds(question.request.thresholds))
+        engine = Engine.asked(asked.engine, asked.workers, asked.scheduler)
+        return draw(question.open(), result, load_thresholds(asked.thresholds), step=asked.step, engine=engine)
     except InputError as error:
         path = shown(question.request.path)
         tell(say("the page has no timeline of {path}: {why}", path=path, why=error.what))
