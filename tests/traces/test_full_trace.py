@@ -180,7 +180,8 @@ def test_arrows_are_those_of_the_timeline(path: Path, tmp_path: Path) -> None:
     drawn = {end.start + trace.epoch: begin for begin, end in arrows}
     assert expected.keys() <= drawn.keys()
     connected = {e["args"].get("connection_id") for e in raw.host if "args" in e}
-    connected |= {e["args"].get("connection_id") for e in raw.hardware if (e["tid"], start_of(e)) in own}
+    both = [*raw.hardware, *raw.operations]
+    connected |= {e["args"].get("connection_id") for e in both if (e["tid"], start_of(e)) in own}
     shared = {start_of(e) for e in raw.hardware if e["args"].get("connection_id") in connected}
     hardware = set(map(start_of, raw.hardware))  # the others are communication operations
     assert (
