@@ -1,0 +1,886 @@
+// The timeline: what is in view, what stands out, and what hands, keys and fingers do to it.
+
+/** The least that a view shows, ns; how much of its length a step of the keys moves it; how much a step zooms. */
+const TIMELINE_LEAST = 100;
+const TIMELINE_PAN = 0.15;
+const TIMELINE_ZOOM = 1.4;
+/** A pointer that moved less has not dragged, px. */
+const TIMELINE_STILL = 4;
+/** A turn of the wheel that scrolls the page goes on doing so for so long, ms. */
+const TIMELINE_SCROLLING = 250;
+/** Views that show fewer buckets are too close for them. */
+const TIMELINE_FEW_BUCKETS = 12;
+
+function timelineElement(tag, kind, words) {
+  const element = document.createElement(tag);
+  if (kind) element.className = kind;
+  if (words !== undefined) element.textContent = words;
+  return element;
+}
+
+/** Show pictures, and old ones to hold them against, in a section of the page. */
+function timelineStart(root, pictures, oldPictures, words) {
+  return new Timeline(root, pictures, oldPictures, words);
+}
+
+class Timeline {
+  constructor(root, pictures, oldPictures, words) {
+    this.root = root;
+    this.words = words;
+    const several = oldPictures.length > 0;
+    const fresh = pictures.map((one) => new TimelinePicture(one, false, words, several));
+    const old = oldPictures.map((one) => new TimelinePicture(one, true, words, several));
+    this.fresh = fresh;
+    this.pictures = [...fresh, ...old];
+    for (const picture of this.pictures) for (const one of picture.exact) one.label = this.exactLabel(one);
+    const partner = old.find((one) => one.rank === fresh[0].rank) ?? old[0];
+    this.shown = partner ? [fresh[0], partner] : fresh.slice(0, 2);
+    this.closed = new Set();
+    this.aligned = true;
+    this.hover = null;
+    this.cursor = null;
+    this.chosen = null;
+    this.selection = null;
+    this.mark = null;
+    this.search = { wanted: "", names: null, matches: [], at: -1 };
+    this.pointers = new Map();
+    this.drag = null;
+    this.scrolled = -Infinity;
+    this.longest = 0;
+    this.build();
+    this.listen();
+    this.readColours();
+    this.arrange();
+    this.whole();
+  }
+
+  say(name, parameters) {
+    return timelineSay(this.words, name, parameters);
+  }
+
+  exactLabel(one) {
+    const said = this.say(one.step === null ? "exact" : "exact_step", { why: one.why, step: one.step });
+    return one.cut ? `${said} (${this.say("cut", { n: one.cut })})` : said;
+  }
+
+  // --- what the page gets --------------------------------------------------------------------------------------------
+
+  build() {
+    this.box = timelineElement("div", "timeline");
+    this.note = timelineElement("p", "timeline-note");
+    this.note.hidden = true;
+    this.labels = timelineElement("div", "timeline-labels");
+    this.ruler = timelineElement("canvas", "timeline-ruler");
+    this.ruler.setAttribute("aria-hidden", "true");
+    this.canvas = timelineElement("canvas", "timeline-canvas");
+    this.canvas.tabIndex = 0;
+    this.canvas.setAttribute("role", "application");
+    this.tip = timelineElement("div", "timeline-tip");
+    this.tip.setAttribute("aria-hidden", "true");
+    this.tip.hidden = true;
+    this.live = timelineElement("p", "timeline-live");
+    this.live.setAttribute("role", "status");
+    this.sum = timelineElement("div", "timeline-sum");
+    this.sum.setAttribute("aria-live", "polite");
+    this.details = timelineElement("div", "timeline-details");
+    this.legend = timelineElement("ul", "timeline-legend");
+    this.legend.setAttribute("aria-label", this.say("legend"));
+    this.plot = timelineElement("div", "timeline-plot");
+    this.plot.append(timelineElement("div", "timeline-corner"), this.ruler, this.labels, this.canvas, this.tip);
+    this.box.append(this.tools(), this.note, this.plot, this.legend, this.live, this.sum, this.details, this.keysHelp());
+    this.root.append(this.box);
+  }
+
+  button(name, sign, act, parent) {
+    const button = timelineElement("button", "timeline-button", sign ?? this.say(name));
+    button.type = "button";
+    button.dataset.act = name;
+    if (sign) button.title = this.say(name);
+    if (sign) button.setAttribute("aria-label", this.say(name));
+    button.addEventListener("click", act);
+    parent.append(button);
+    return button;
+  }
+
+  tools() {
+    const tools = timelineElement("div", "timeline-tools");
+    tools.setAttribute("role", "group");
+    tools.setAttribute("aria-label", this.say("tools"));
+    const group = () => tools.appendChild(timelineElement("span", "timeline-group"));
+    const views = group();
+    this.button("zoom_in", "+", () => this.zoom(1 / TIMELINE_ZOOM), views);
+    this.button("zoom_out", "−", () => this.zoom(TIMELINE_ZOOM), views);
+    this.button("left", "←", () => this.pan(-TIMELINE_PAN), views);
+    this.button("right", "→", () => this.pan(TIMELINE_PAN), views);
+    this.button("whole", null, () => this.whole(), views);
+    if (this.pictures.some((one) => one.exact.length)) {
+      const exact = group();
+      this.button("exact_before", "‹", () => this.toExact(-1), exact);
+      this.button("typical", null, () => this.toTypical(), exact);
+      this.button("exact_after", "›", () => this.toExact(1), exact);
+    }
+    this.button("sum", null, () => this.select(this.view.start, this.view.end), group());
+    if (this.pictures.length > this.fresh.length) tools.append(this.alignBox());
+    if (this.pictures.length > 1) tools.append(this.deviceBox());
+    tools.append(this.searchBox());
+    return tools;
+  }
+
+  checkbox(label, checked, act) {
+    const whole = timelineElement("label", "timeline-check");
+    const input = timelineElement("input");
+    input.type = "checkbox";
+    input.checked = checked;
+    input.addEventListener("change", () => act(input.checked));
+    whole.append(input, label);
+    return whole;
+  }
+
+  alignBox() {
+    return this.checkbox(this.say("align"), true, (on) => {
+      this.aligned = on;
+      this.arrange();
+      this.whole();
+    });
+  }
+
+  deviceBox() {
+    const whole = timelineElement("details", "timeline-devices");
+    const summary = timelineElement("summary");
+    const list = timelineElement("div");
+    this.boxes = new Map();
+    for (const picture of this.pictures) {
+      const label = picture.why ? `${picture.title} (${picture.why})` : picture.title;
+      const box = this.checkbox(label, this.shown.includes(picture), (on) => this.show(picture, on));
+      this.boxes.set(picture, box.firstChild);
+      list.append(box);
+    }
+    whole.append(summary, list);
+    this.deviceSummary = summary;
+    return whole;
+  }
+
+  searchBox() {
+    const whole = timelineElement("span", "timeline-search");
+    this.input = timelineElement("input");
+    this.input.type = "search";
+    this.input.placeholder = this.say("search");
+    this.input.setAttribute("aria-label", this.say("search"));
+    this.found = timelineElement("span", "timeline-found");
+    this.found.setAttribute("aria-live", "polite");
+    whole.append(this.input);
+    this.button("search_before", "↑", () => this.toMatch(-1), whole);
+    this.button("search_after", "↓", () => this.toMatch(1), whole);
+    whole.append(this.found);
+    return whole;
+  }
+
+  keysHelp() {
+    this.help = timelineElement("details", "timeline-keys");
+    const list = timelineElement("ul");
+    for (const name of ["zoom", "pan", "whole", "cursor", "choose", "sum"]) {
+      list.append(timelineElement("li", "", this.say(`help_${name}`)));
+    }
+    this.help.append(timelineElement("summary", "", this.say("keys")), list);
+    return this.help;
+  }
+
+  // --- what is shown -------------------------------------------------------------------------------------------------
+
+  /** Show a picture or take it away; one is always there. */
+  show(picture, on) {
+    const shown = this.pictures.filter((one) => (one === picture ? on : this.shown.includes(one)));
+    if (shown.length) this.shown = shown;
+    this.arrange();
+    this.look(this.view.start, this.view.end);
+  }
+
+  /** Lay out rows and labels anew: other pictures are shown, or others are closed. */
+  arrange() {
+    timelineShift(this.pictures, this.aligned);
+    const { rows, height } = timelineRows(this.shown, this.closed);
+    this.rows = rows;
+    this.height = height;
+    this.extent = {
+      start: Math.min(...this.shown.map((one) => one.shift)),
+      end: Math.max(...this.shown.map((one) => one.shift + one.span)),
+    };
+    this.cursor = this.cursor && this.again(this.cursor);
+    this.chosen = this.chosen && this.again(this.chosen);
+    this.hover = null;
+    this.labels.replaceChildren(...rows.map((row) => this.label(row)));
+    this.canvas.style.height = `${height}px`;
+    this.canvas.setAttribute("aria-label", this.say("canvas", { devices: this.shown.map((one) => one.title).join(", ") }));
+    for (const [picture, box] of this.boxes ?? []) box.checked = this.shown.includes(picture);
+    if (this.deviceSummary) {
+      this.deviceSummary.textContent = this.say("devices", { shown: this.shown.length, all: this.pictures.length });
+    }
+    this.fillLegend();
+    if (this.search.wanted) this.find();
+    this.tell();
+  }
+
+  /** Return a slice's place among the rows that there are now; null: it is in none. */
+  again({ row, slice }) {
+    const found = this.rows.find((one) => one.lane && one.lane === row.lane);
+    return found ? { row: found, slice } : null;
+  }
+
+  label(row) {
+    if (row.lane) {
+      const label = timelineElement("div", `timeline-label timeline-${row.lane.kind}`, row.lane.title);
+      label.title = row.lane.title;
+      label.style.top = `${row.top}px`;
+      label.style.height = `${row.height}px`;
+      return label;
+    }
+    const button = timelineElement("button", "timeline-label timeline-device", row.picture.title);
+    button.type = "button";
+    button.title = row.picture.why ? `${row.picture.title}: ${row.picture.why}` : row.picture.title;
+    button.setAttribute("aria-expanded", String(!this.closed.has(row.picture)));
+    button.style.top = `${row.top}px`;
+    button.style.height = `${row.height}px`;
+    button.addEventListener("click", () => {
+      if (!this.closed.delete(row.picture)) this.closed.add(row.picture);
+      const place = [...this.labels.querySelectorAll("button")].indexOf(button);
+      this.arrange();
+      this.labels.querySelectorAll("button")[place].focus();
+    });
+    return button;
+  }
+
+  fillLegend() {
+    const used = new Set(this.rows.flatMap((row) => row.lane?.colours ?? []));
+    for (const { lane } of this.rows) {
+      if (lane) for (const colour of new Set(lane.slices.colour)) used.add(lane.picture.colours[colour]);
+    }
+    const order = this.fresh[0].colours.filter((name) => used.has(name));
+    this.legend.replaceChildren(
+      ...[...order, "idle"].map((name) => {
+        const entry = timelineElement("li", "");
+        const key = timelineElement("span", "timeline-key");
+        key.style.background = `var(--${name})`;
+        entry.append(key, this.say(name));
+        return entry;
+      }),
+    );
+  }
+
+  readColours() {
+    this.colours = timelineColours(this.box, this.fresh[0].colours);
+    this.tell();
+  }
+
+  // --- the view ------------------------------------------------------------------------------------------------------
+
+  /** Show a stretch, or as much of it as there is. */
+  look(start, end) {
+    const most = this.extent.end - this.extent.start;
+    const length = Math.min(Math.max(end - start, TIMELINE_LEAST), most);
+    const middle = (start + end) / 2;
+    const from = Math.min(Math.max(middle - length / 2, this.extent.start), this.extent.end - length);
+    this.view = { start: from, end: from + length };
+    this.tell();
+  }
+
+  get length() {
+    return this.view.end - this.view.start;
+  }
+
+  get isWhole() {
+    return this.length >= (this.extent.end - this.extent.start) * 0.9999;
+  }
+
+  whole() {
+    this.look(this.extent.start, this.extent.end);
+  }
+
+  zoom(factor, around = this.view.start + this.length / 2) {
+    const length = Math.max(this.length * factor, TIMELINE_LEAST);
+    const start = around - ((around - this.view.start) / this.length) * length;
+    this.look(start, start + length);
+  }
+
+  pan(part) {
+    this.look(this.view.start + part * this.length, this.view.end + part * this.length);
+  }
+
+  /** Show a stretch with a little around it. */
+  frame(start, end, around = 0.04) {
+    const margin = Math.max((end - start) * around, 5);
+    this.look(start - margin, end + margin);
+  }
+
+  toTypical() {
+    const picture = this.shown.find((one) => one.exact.length);
+    if (!picture) return;
+    this.frame(picture.shift + picture.typical.start, picture.shift + picture.typical.end);
+    this.speak(`${picture.title}, ${picture.typical.label}`);
+  }
+
+  /** Show the next exact stretch of those shown, or the one before. */
+  toExact(direction) {
+    const middle = this.view.start + this.length / 2;
+    const all = this.shown.flatMap((picture) =>
+      picture.exact.map((one) => ({ label: `${picture.title}, ${one.label}`, start: picture.shift + one.start, end: picture.shift + one.end })),
+    );
+    const centre = (one) => (one.start + one.end) / 2;
+    const there = all.filter((one) => direction * (centre(one) - middle) > Math.max(1, 0.001 * this.length));
+    const next = there.sort((one, other) => direction * (centre(one) - centre(other)))[0];
+    if (!next) return;
+    this.frame(next.start, next.end);
+    this.speak(next.label);
+  }
+
+  /** Go to what the page names: a stretch of a picture, which is shown if it is not. */
+  go({ picture, start, end, old }) {
+    const wanted = (old ? this.pictures.slice(this.fresh.length) : this.fresh)[picture];
+    if (!wanted || !(end >= start)) return;
+    this.closed.delete(wanted);
+    this.show(wanted, true);
+    this.toPlace(wanted, start, end);
+    const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    this.root.scrollIntoView({ behavior: calm ? "auto" : "smooth", block: "start" });
+    this.canvas.focus({ preventScroll: true });
+  }
+
+  /** Show a stretch of a picture and mark it; what is a slice of it is chosen. */
+  toPlace(picture, start, end) {
+    this.mark = { picture, start, end };
+    const short = end - start < picture.span / 200;
+    this.frame(picture.shift + start, picture.shift + end, short ? 3 : 0.04);
+    for (const row of this.rows) {
+      if (row.picture !== picture || !row.lane || row.lane.kind === "parts") continue;
+      const { slices } = row.lane;
+      for (let i = timelineFirstAbove(slices.start, start - 1); i < slices.count && slices.start[i] === start; i += 1) {
+        if (slices.end[i] === end) {
+          this.choose({ row, slice: i });
+          return;
+        }
+      }
+    }
+  }
+
+  // --- choosing and telling ------------------------------------------------------------------------------------------
+
+  /** Return what is under a point of the canvas: a slice, a lane's shares, or nothing. */
+  under(x, y) {
+    const row = this.rows.find((one) => one.lane && one.top <= y && y < one.top + one.height);
+    if (!row) return null;
+    const time = this.view.start + (x / this.canvas.clientWidth) * this.length;
+    const own = time - row.picture.shift;
+    if (own < 0 || own > row.picture.span) return null;
+    const scale = this.length / this.canvas.clientWidth;
+    const exact = row.picture.exactAt(own, own + scale);
+    if (!exact || !row.lane.slices.count) return { row, slice: -1, time };
+    const track = Math.min(Math.floor((y - row.top) / row.track), row.tracks - 1);
+    return { row, slice: this.nearest(row.lane.slices, own, scale, track, row.tracks), time };
+  }
+
+  /** Return the slice at a time, or one that is no farther than two pixels; of the last track the deepest. */
+  nearest(slices, time, scale, track, tracks) {
+    const deepest = track === tracks - 1 ? slices.deepest : track;
+    for (const near of [0, -1, 1, -2, 2]) {
+      for (let depth = deepest; depth >= track; depth -= 1) {
+        const found = slices.at(time + near * scale, depth);
+        if (found >= 0) return found;
+      }
+    }
+    return -1;
+  }
+
+  /** Return what is known of a slice, as rows of label and text; the first is what it is. */
+  facts({ row, slice }) {
+    const { picture, lane } = row;
+    const { slices } = lane;
+    const [start, end] = [slices.start[slice], slices.end[slice]];
+    const colour = this.say(picture.colours[slices.colour[slice]]);
+    const name = picture.name(slices.name[slice]);
+    const facts = [["what", name ? `${name} (${colour})` : colour], ["took", timelineDuration(end - start)]];
+    const exact = picture.exactAt(start, Math.max(end, start + 1));
+    if (exact) {
+      const share = timelinePercent((end - start) / (exact.end - exact.start));
+      facts.push(["share", this.say(exact.step === null ? "of_stretch" : "of_step", { share, step: exact.step })]);
+    }
+    facts.push(["started", timelineDuration(start)]);
+    const used = [["cube_of", slices.cube[slice]], ["vector_of", slices.vector[slice]]].filter(([, n]) => n > 0);
+    if (used.length) facts.push(["cores", used.map(([word, n]) => this.say(word, { n })).join(", ")]);
+    const lag = start - slices.launch[slice];
+    if (!Number.isNaN(lag)) {
+      const time = timelineDuration(Math.abs(lag));
+      facts.push(["launched", this.say(lag < 0 ? "launched_after" : "launched_before", { time })]);
+    }
+    if (slices.cause[slice] >= 0) facts.push(["cause", picture.name(slices.cause[slice])]);
+    if (slices.where[slice] >= 0) facts.push(["where", picture.name(slices.where[slice])]);
+    facts.push(["lane", this.shown.length > 1 ? `${picture.title}, ${lane.title}` : lane.title]);
+    return facts;
+  }
+
+  /** Return what is known of a lane around a time that has no slices: shares of the pixel, or of the bucket if that is more. */
+  shares({ row, time }) {
+    const { picture, lane } = row;
+    const own = time - picture.shift;
+    const scale = this.length / this.canvas.clientWidth;
+    let [start, end] = [own - scale / 2, own + scale / 2];
+    if (scale < lane.bucket) {
+      const bucket = Math.min(Math.floor(own / lane.bucket), lane.buckets - 1);
+      [start, end] = [bucket * lane.bucket, (bucket + 1) * lane.bucket];
+    }
+    const told = lane.colours.map((colour, n) => [this.say(colour), lane.busy(n, start, end) / (end - start)]);
+    const facts = told.filter(([, part]) => part >= 0.0005).map(([colour, part]) => [colour, timelinePercent(part)]);
+    if (!facts.length) facts.push([this.say("idle"), ""]);
+    return { title: lane.title, facts, span: this.say("in_bucket", { start: timelineDuration(Math.max(start, 0)), end: timelineDuration(end) }) };
+  }
+
+  speak(words) {
+    this.live.textContent = words;
+  }
+
+  /** Choose a slice: the cursor goes there, and all that is known of it is shown below. */
+  choose(place) {
+    this.chosen = place;
+    this.cursor = place ?? this.cursor;
+    this.details.replaceChildren();
+    if (place) this.details.append(this.detailsOf(place));
+    this.tell();
+  }
+
+  detailsOf(place) {
+    const list = timelineElement("dl", "timeline-facts");
+    for (const [label, words] of this.facts(place)) {
+      const value = timelineElement("dd", "");
+      value.append(timelineElement(label === "where" ? "code" : "span", "", words));
+      if (label === "where") this.copyButton(value, words);
+      const pair = timelineElement("div", "");
+      pair.append(timelineElement("dt", "", this.say(label)), value);
+      list.append(pair);
+    }
+    return list;
+  }
+
+  copyButton(parent, words) {
+    const code = parent.firstChild;
+    const button = this.button("copy", null, async () => {
+      const done = await this.copy(words, code);
+      button.textContent = this.say(done ? "copied" : "copy_failed");
+      this.speak(button.textContent);
+    }, parent);
+  }
+
+  async copy(words, element) {
+    try {
+      await navigator.clipboard.writeText(words);
+      return true;
+    } catch {
+      getSelection().selectAllChildren(element);
+      return document.execCommand("copy");
+    }
+  }
+
+  /** Show what a stretch consists of; null: nothing is selected. */
+  select(start, end) {
+    const [from, until] = [Math.min(start, end), Math.max(start, end)];
+    this.selection = { start: Math.max(from, this.extent.start), end: Math.min(until, this.extent.end) };
+    this.sum.replaceChildren(...this.sums(this.selection));
+    this.tell();
+  }
+
+  clear() {
+    this.selection = this.mark = this.hover = null;
+    this.sum.replaceChildren();
+    this.choose(null);
+    this.tip.hidden = true;
+  }
+
+  /** Return the sum of a stretch: a table with a column per picture, and how exact it is. */
+  sums({ start, end }) {
+    const zero = this.extent.start;
+    const table = timelineElement("table", "");
+    table.append(timelineElement("caption", "", this.say("selected", {
+      start: timelineDuration(start - zero), end: timelineDuration(end - zero), length: timelineDuration(end - start) })));
+    const told = this.shown.filter((one) => one.lanes.length).map((picture) => {
+      const [from, until] = [Math.max(start - picture.shift, 0), Math.min(end - picture.shift, picture.span)];
+      const found = until > from ? picture.lanes[0].times(from, until) : { exact: true, times: new Map() };
+      return { picture, length: Math.max(until - from, 0), ...found };
+    });
+    const head = timelineElement("tr", "");
+    head.append(timelineElement("th", "", this.say("part")));
+    for (const { picture } of told) {
+      head.append(timelineElement("th", "", this.shown.length > 1 ? picture.title : this.say("time")));
+      head.append(timelineElement("th", "", this.say("share")));
+    }
+    for (const cell of head.cells) cell.scope = "col";
+    table.createTHead().append(head);
+    const body = table.createTBody();
+    for (const colour of this.fresh[0].colours) this.sumRow(body, colour, this.say(colour), told, ({ times }) => times.get(colour) ?? 0);
+    const rest = ({ times, length }) => Math.max(length - [...times.values()].reduce((one, other) => one + other, 0), 0);
+    this.sumRow(body, "idle", this.say("nothing"), told, rest);
+    const coarse = told.filter((one) => !one.exact).map((one) => one.picture.bucket);
+    const bucket = timelineDuration(Math.max(...coarse));
+    return [table, timelineElement("p", "timeline-quiet", coarse.length ? this.say("about", { bucket }) : this.say("to_the_ns"))];
+  }
+
+  /** Add a row of a sum, unless it is nothing everywhere; exact times are in ``data-ns``. */
+  sumRow(body, colour, words, told, time) {
+    const times = told.map(time);
+    if (!times.some((one) => one >= 0.5)) return;
+    const row = body.insertRow();
+    row.dataset.part = colour;
+    const title = timelineElement("th", "", words);
+    title.scope = "row";
+    row.append(title);
+    for (const [n, one] of times.entries()) {
+      const cell = timelineElement("td", "", timelineDuration(one));
+      cell.dataset.ns = String(Math.round(one));
+      row.append(cell, timelineElement("td", "", told[n].length ? timelinePercent(one / told[n].length) : "–"));
+    }
+  }
+
+  // --- searching -----------------------------------------------------------------------------------------------------
+
+  find() {
+    const wanted = this.input.value.trim();
+    const names = wanted ? new Map(this.shown.map((one) => [one, timelineNamed(one, wanted)])) : null;
+    const matches = wanted ? timelineMatches(this.rows.filter((row) => row.lane), wanted) : [];
+    this.search = { wanted, names, matches, at: -1 };
+    const place = wanted && !matches.length ? timelinePlace([...this.shown, ...this.pictures], wanted) : null;
+    this.search.place = place;
+    this.search.names = matches.length ? names : null;
+    if (!wanted) this.found.textContent = "";
+    else if (matches.length) this.found.textContent = this.say("found", { n: "–", m: matches.length });
+    else this.found.textContent = place ? this.say("found_place", { name: place.place.name }) : this.say("found_none");
+    this.tell();
+  }
+
+  /** Go to the next match or the one before; the first is the one after where the view begins. */
+  toMatch(direction) {
+    const { matches, place } = this.search;
+    if (place) {
+      this.show(place.picture, true);
+      this.toPlace(place.picture, place.place.start, place.place.end);
+      this.speak(this.found.textContent);
+    }
+    if (!matches.length) return;
+    if (this.search.at < 0) {
+      const first = matches.findIndex((one) => one.start >= this.view.start);
+      this.search.at = direction > 0 ? Math.max(first, 0) : (first <= 0 ? matches.length : first) - 1;
+    } else {
+      this.search.at = (this.search.at + direction + matches.length) % matches.length;
+    }
+    const { row, slice } = matches[this.search.at];
+    this.bring(row, slice);
+    this.choose({ row, slice });
+    this.found.textContent = this.say("found", { n: this.search.at + 1, m: matches.length });
+  }
+
+  /** Show a slice: where it would be too narrow or too wide to be seen closer or farther, else as things are. */
+  bring(row, slice) {
+    const { slices } = row.lane;
+    const [start, end] = [slices.start[slice] + row.picture.shift, slices.end[slice] + row.picture.shift];
+    const part = (end - start) / this.length;
+    if (part < 0.004 || part > 0.9) this.frame(start, end, 12);
+    else if (start < this.view.start || end > this.view.end) this.look((start + end - this.length) / 2, (start + end + this.length) / 2);
+  }
+
+  // --- keys ----------------------------------------------------------------------------------------------------------
+
+  key(event) {
+    if (event.ctrlKey || event.altKey || event.metaKey) return;
+    const acts = {
+      ArrowLeft: () => this.pan(-TIMELINE_PAN), a: () => this.pan(-TIMELINE_PAN),
+      ArrowRight: () => this.pan(TIMELINE_PAN), d: () => this.pan(TIMELINE_PAN),
+      "+": () => this.zoom(1 / TIMELINE_ZOOM), "=": () => this.zoom(1 / TIMELINE_ZOOM), w: () => this.zoom(1 / TIMELINE_ZOOM),
+      "-": () => this.zoom(TIMELINE_ZOOM), _: () => this.zoom(TIMELINE_ZOOM), s: () => this.zoom(TIMELINE_ZOOM),
+      0: () => this.whole(), Home: () => this.whole(),
+      t: () => this.toTypical(), "[": () => this.toExact(-1), "]": () => this.toExact(1),
+      n: () => this.step(1), p: () => this.step(-1), ArrowDown: () => this.climb(1), ArrowUp: () => this.climb(-1),
+      Enter: () => this.choose(this.cursor), z: () => this.closer(this.cursor),
+      x: () => this.select(this.view.start, this.view.end), Escape: () => this.clear(),
+      "?": () => { this.help.open = !this.help.open; },
+    };
+    const act = acts[event.key] ?? acts[event.key.toLowerCase()];
+    if (!act) return;
+    event.preventDefault();
+    act();
+  }
+
+  /** Move the cursor to the next slice of its lane, or the one before. */
+  step(direction) {
+    if (!this.cursor) {
+      this.enter(this.rows.findIndex((row) => row.lane?.kind === "stream" && row.lane.slices.count), 0);
+      return;
+    }
+    const { row, slice } = this.cursor;
+    const next = slice < 0 ? -1 : slice + direction;
+    if (next < 0 || next >= row.lane.slices.count) return;
+    this.point(row, next);
+  }
+
+  /** Move the cursor to the lane above or below, to what is there at the same time. */
+  climb(direction) {
+    const here = this.cursor ? this.rows.indexOf(this.cursor.row) : -1;
+    let next = here + direction;
+    while (this.rows[next] && !this.rows[next].lane) next += direction;
+    if (this.rows[next]) this.enter(next);
+  }
+
+  /** Put the cursor into a row, on the slice nearest to where it was or to the middle of the view. */
+  enter(place) {
+    const row = this.rows[place] ?? this.rows.find((one) => one.lane);
+    if (!row) return;
+    const { slices } = row.lane;
+    const was = this.cursor && this.cursor.slice >= 0 ? this.cursor : null;
+    const time = was ? was.row.lane.slices.start[was.slice] + was.row.picture.shift : this.view.start + this.length / 2;
+    const next = timelineFirstAbove(slices.start, time - row.picture.shift) - 1;
+    const slice = Math.min(Math.max(next, 0), slices.count - 1);
+    const exact = slice >= 0 && row.picture.exactAt(this.view.start - row.picture.shift, this.view.end - row.picture.shift);
+    if (slice >= 0 && (exact || !was)) {
+      this.point(row, slice);
+    } else {
+      this.cursor = { row, slice: -1 };
+      const { facts } = this.shares({ row, time: this.view.start + this.length / 2 });
+      this.speak(`${this.say("lane_empty", { lane: row.lane.title })}; ${facts.map((one) => one.join(" ")).join(", ")}`);
+      this.tell();
+    }
+  }
+
+  point(row, slice) {
+    this.cursor = { row, slice };
+    this.bring(row, slice);
+    this.speak(this.facts(this.cursor).map(([label, words], n) => (n ? `${this.say(label)} ${words}` : words)).join("; "));
+    this.showTip(this.cursor, null);
+    this.tell();
+  }
+
+  /** Zoom to a slice. */
+  closer(place) {
+    if (!place || place.slice < 0) return;
+    const { slices } = place.row.lane;
+    this.frame(slices.start[place.slice] + place.row.picture.shift, slices.end[place.slice] + place.row.picture.shift, 0.1);
+  }
+
+  // --- wheel, mouse, fingers -----------------------------------------------------------------------------------------
+
+  listen() {
+    this.canvas.addEventListener("keydown", (event) => this.key(event));
+    for (const canvas of [this.canvas, this.ruler]) {
+      canvas.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
+      canvas.addEventListener("pointerdown", (event) => this.press(event));
+      canvas.addEventListener("pointermove", (event) => this.move(event));
+      canvas.addEventListener("pointerup", (event) => this.release(event));
+      canvas.addEventListener("pointercancel", (event) => this.release(event, true));
+    }
+    this.canvas.addEventListener("pointerleave", () => this.pointAt(null));
+    this.canvas.addEventListener("blur", () => { this.tip.hidden = true; });
+    this.canvas.addEventListener("dblclick", (event) => this.closer(this.under(...this.placeOf(event))));
+    this.input.addEventListener("input", () => this.find());
+    this.input.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter") return;
+      event.preventDefault();
+      this.toMatch(event.shiftKey ? -1 : 1);
+    });
+    document.addEventListener("npuperf:go", (event) => this.go(event.detail));
+    addEventListener("scroll", () => { this.scrolled = performance.now(); }, { passive: true });
+    new ResizeObserver(() => this.tell()).observe(this.canvas);
+    new MutationObserver(() => this.readColours()).observe(document.documentElement, { attributeFilter: ["data-theme", "class"] });
+    for (const query of ["(prefers-color-scheme: dark)", "(forced-colors: active)", "print"]) {
+      matchMedia(query).addEventListener("change", () => this.readColours());
+    }
+  }
+
+  placeOf(event) {
+    const box = this.canvas.getBoundingClientRect();
+    return [event.clientX - box.left, event.clientY - box.top];
+  }
+
+  timeAt(x) {
+    return this.view.start + (x / this.canvas.clientWidth) * this.length;
+  }
+
+  /** Zoom at the pointer, or move; what has no effect, and what began as scrolling the page, is left to the page. */
+  wheel(event) {
+    const unit = event.deltaMode === 1 ? 30 : event.deltaMode === 2 ? 300 : 1;
+    const sideways = event.shiftKey ? event.deltaX + event.deltaY : Math.abs(event.deltaX) > Math.abs(event.deltaY) ? event.deltaX : 0;
+    const up = sideways ? 0 : event.deltaY * unit;
+    const forced = event.ctrlKey || event.shiftKey;
+    if (!forced && performance.now() - this.scrolled < TIMELINE_SCROLLING) return;
+    if (this.isWhole && (sideways || up > 0) && !forced) return;
+    event.preventDefault();
+    if (sideways) this.pan((sideways * unit) / this.canvas.clientWidth);
+    else this.zoom(2 ** (Math.max(-300, Math.min(300, up)) / 250), this.timeAt(this.placeOf(event)[0]));
+  }
+
+  press(event) {
+    if (event.button !== 0) return;
+    const [x, y] = this.placeOf(event);
+    event.currentTarget.setPointerCapture(event.pointerId);
+    this.pointers.set(event.pointerId, x);
+    if (this.pointers.size === 2) {
+      this.drag = { kind: "pinch", ...this.fingers() };
+      return;
+    }
+    const kind = event.shiftKey || event.currentTarget === this.ruler ? "select" : "pan";
+    this.drag = { kind, x, y, start: this.view.start, end: this.view.end, time: this.timeAt(x), moved: false };
+  }
+
+  /** Return how far two fingers are apart, and the time between them. */
+  fingers() {
+    const [one, other] = this.pointers.values();
+    return { apart: Math.max(Math.abs(one - other), 1), time: this.timeAt((one + other) / 2) };
+  }
+
+  move(event) {
+    const [x, y] = this.placeOf(event);
+    if (!this.pointers.has(event.pointerId)) {
+      this.pointAt(event.currentTarget === this.canvas ? this.under(x, y) : null, x, y);
+      return;
+    }
+    this.pointers.set(event.pointerId, x);
+    const { drag } = this;
+    if (drag.kind === "pinch") {
+      this.pinch();
+      return;
+    }
+    drag.moved ||= Math.abs(x - drag.x) >= TIMELINE_STILL;
+    if (!drag.moved) return;
+    this.tip.hidden = true;
+    if (drag.kind === "select") {
+      this.select(drag.time, this.timeAt(x));
+    } else {
+      const moved = ((drag.x - x) / this.canvas.clientWidth) * (drag.end - drag.start);
+      this.look(drag.start + moved, drag.end + moved);
+    }
+  }
+
+  /** Keep the time between two fingers there, and as much between them as there was. */
+  pinch() {
+    if (this.pointers.size < 2) return;
+    const now = this.fingers();
+    const [one, other] = this.pointers.values();
+    const length = (this.length * this.drag.apart) / now.apart;
+    const start = this.drag.time - ((one + other) / 2 / this.canvas.clientWidth) * length;
+    this.look(start, start + length);
+    this.drag.apart = now.apart;
+  }
+
+  release(event, cancelled = false) {
+    const { drag } = this;
+    this.pointers.delete(event.pointerId);
+    if (!drag || this.pointers.size) return;
+    this.drag = null;
+    if (cancelled || drag.kind === "pinch" || drag.moved) return;
+    this.canvas.focus({ preventScroll: true });
+    const place = event.currentTarget === this.canvas ? this.under(drag.x, drag.y) : null;
+    this.choose(place && place.slice >= 0 ? place : null);
+    if (event.pointerType === "touch") this.pointAt(place, drag.x, drag.y);
+  }
+
+  /** Show what is under the pointer beside it; null: nothing. */
+  pointAt(place, x, y) {
+    this.hover = place && place.slice >= 0 ? place : null;
+    if (place) this.showTip(place, [x, y]);
+    else this.tip.hidden = true;
+    this.tell();
+  }
+
+  // --- drawing -------------------------------------------------------------------------------------------------------
+
+  /** Fill the box beside the pointer, or below a slice, and put it where there is room. */
+  showTip(place, at) {
+    const { row } = place;
+    if (place.slice >= 0) {
+      const [[, title], ...facts] = this.facts(place);
+      this.tip.replaceChildren(timelineElement("b", "", title), ...facts.map((one) => this.tipLine(this.say(one[0]), one[1])));
+    } else {
+      const { title, facts, span } = this.shares(place);
+      this.tip.replaceChildren(timelineElement("b", "", title), ...facts.map((one) => this.tipLine(...one)), timelineElement("i", "", span));
+    }
+    this.tip.hidden = false;
+    const slices = row.lane.slices;
+    const x = at ? at[0] : ((slices.start[place.slice] + row.picture.shift - this.view.start) / this.length) * this.canvas.clientWidth;
+    const y = at ? at[1] : row.top + row.height;
+    const room = this.plot.clientWidth - this.tip.offsetWidth;
+    const left = this.canvas.offsetLeft + x + 14;
+    const beside = left > room && at ? this.canvas.offsetLeft + x - this.tip.offsetWidth - 14 : left;
+    this.tip.style.left = `${Math.max(0, Math.min(beside, room))}px`;
+    this.tip.style.top = `${this.canvas.offsetTop + y + 14}px`;
+  }
+
+  tipLine(label, words) {
+    const line = timelineElement("span", "");
+    line.append(timelineElement("span", "timeline-quiet", label), words ? ` ${words}` : "");
+    return line;
+  }
+
+  /** Draw before the browser shows its next frame; however often this is called, once. */
+  tell() {
+    if (this.asked || !this.view) return;
+    this.asked = true;
+    requestAnimationFrame(() => {
+      this.asked = false;
+      this.draw();
+    });
+  }
+
+  /** Return a canvas' size, and give it as many dots as it has on the screen. */
+  fit(canvas, height) {
+    const ratio = window.devicePixelRatio || 1;
+    const width = Math.max(canvas.clientWidth, 1);
+    const [wide, high] = [Math.round(width * ratio), Math.round(height * ratio)];
+    if (canvas.width !== wide || canvas.height !== high) [canvas.width, canvas.height] = [wide, high];
+    return { width, height, ratio };
+  }
+
+  draw() {
+    const began = performance.now();
+    const size = this.fit(this.canvas, this.height);
+    const paint = new TimelinePaint(this.canvas.getContext("2d"), this.colours, this.view, size);
+    paint.stretches(this.rows);
+    paint.rows(this.rows, this.search.names);
+    this.drawWhatStandsOut(paint);
+    const above = new TimelinePaint(this.ruler.getContext("2d"), this.colours, this.view, this.fit(this.ruler, TIMELINE_RULER));
+    if (this.selection) above.band(this.selection.start, this.selection.end, 0, TIMELINE_RULER, false);
+    above.ruler(this.extent.start, this.shown.find((one) => one.steps.length), this.words);
+    this.drawNote();
+    const took = performance.now() - began;
+    this.longest = Math.max(this.longest, took);
+    this.root.dataset.frameMs = `${took.toFixed(2)} ${this.longest.toFixed(2)}`;
+    this.root.dataset.view = `${this.view.start} ${this.view.end}`;
+  }
+
+  drawWhatStandsOut(paint) {
+    const { mark, selection } = this;
+    if (mark && this.shown.includes(mark.picture)) {
+      const mine = this.rows.filter((row) => row.picture === mark.picture);
+      const last = mine[mine.length - 1];
+      paint.band(mark.picture.shift + mark.start, mark.picture.shift + mark.end, mine[0].top, last.top + last.height, true);
+    }
+    if (selection) paint.band(selection.start, selection.end, 0, this.height, false);
+    const all = [[this.hover, this.colours.ink, 1], [this.chosen, this.colours.ink, 2], [this.cursor, this.colours.accent, 2]];
+    for (const [place, colour, width] of all) {
+      if (place && place.slice >= 0) paint.frame(place.row, place.slice, colour, width);
+    }
+    const launched = this.hover ?? this.chosen ?? this.cursor;
+    if (!launched || launched.slice < 0 || Number.isNaN(launched.row.lane.slices.launch[launched.slice])) return;
+    const host = this.hostOf(launched);
+    if (host) paint.arrow(launched.row, launched.slice, host);
+  }
+
+  /** Return the host's row in which something goes on when a task is launched, or the first one. */
+  hostOf({ row, slice }) {
+    const hosts = this.rows.filter((one) => one.picture === row.picture && one.lane?.kind === "host");
+    const time = row.lane.slices.launch[slice];
+    return hosts.find((one) => one.lane.slices.at(time - 1, 0) >= 0) ?? hosts[0] ?? null;
+  }
+
+  /** Say so where the view is closer than the data are. */
+  drawNote() {
+    const bucket = Math.max(...this.shown.map((one) => one.bucket));
+    const exact = this.shown.some((one) => one.exactAt(this.view.start - one.shift, this.view.end - one.shift));
+    const coarse = !exact && this.length < TIMELINE_FEW_BUCKETS * bucket;
+    if (this.note.hidden === !coarse) return;
+    this.note.hidden = !coarse;
+    this.note.replaceChildren(this.say("coarse", { bucket: timelineDuration(bucket) }), " ");
+    if (coarse && this.shown.some((one) => one.exact.length)) this.button("typical", null, () => this.toTypical(), this.note);
+  }
+}

@@ -1,0 +1,215 @@
+// Pictures as the timeline works with them: columns of numbers, sums of shares, searches. Nothing here draws.
+// All times are ns; of a picture they count from its start, of the view from the start of the first picture.
+
+/** Nanoseconds per unit, the largest first. */
+const TIMELINE_UNITS = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]];
+
+/** Return a sentence with its parameters put in. */
+function timelineSay(words, name, parameters = {}) {
+  return (words[`timeline_${name}`] ?? name).replace(/\{(\w+)\}/g, (all, key) => (key in parameters ? parameters[key] : all));
+}
+
+/** Return a time as every other format has it: in the largest unit that it fills, with two decimals. */
+function timelineDuration(ns) {
+  const [size, unit] = TIMELINE_UNITS.find(([least]) => Math.abs(ns) >= least) ?? [1, "ns"];
+  return `${(ns / size).toFixed(size === 1 ? 0 : 2)} ${unit}`;
+}
+
+function timelinePercent(part) {
+  return `${(100 * part).toFixed(1)} %`;
+}
+
+function timelineBytes(base64) {
+  return Uint8Array.from(atob(base64), (sign) => sign.charCodeAt(0));
+}
+
+/** Return the place of the first of some ascending numbers that is greater than a value. */
+function timelineFirstAbove(numbers, value) {
+  let low = 0;
+  let high = numbers.length;
+  while (low < high) {
+    const middle = (low + high) >>> 1;
+    if (numbers[middle] > value) high = middle;
+    else low = middle + 1;
+  }
+  return low;
+}
+
+/** The slices of a lane, as columns; -1 in ``name``, ``where``, ``cause``, ``cube``, ``vector`` says "unknown". */
+class TimelineSlices {
+  constructor(packed) {
+    const count = packed.start.length;
+    this.count = count;
+    this.start = new Float64Array(count);
+    this.end = new Float64Array(count);
+    /** The last end of a slice and all before it: ascending, though ends of nested slices are not. */
+    this.reach = new Float64Array(count);
+    /** When each was launched, NaN where nobody knows. */
+    this.launch = new Float64Array(count).fill(NaN);
+    let now = 0;
+    for (let i = 0; i < count; i += 1) {
+      now += packed.start[i];
+      this.start[i] = now;
+      this.end[i] = now + packed.length[i];
+      this.reach[i] = i ? Math.max(this.reach[i - 1], this.end[i]) : this.end[i];
+      if (packed.lag && packed.lag[i] !== null) this.launch[i] = now - packed.lag[i];
+    }
+    this.colour = packed.colour;
+    const unknown = new Int8Array(count).fill(-1);
+    for (const name of ["name", "where", "cause", "cube", "vector"]) this[name] = packed[name] ?? unknown;
+    this.depth = packed.depth ?? new Uint8Array(count);
+    this.deepest = packed.depth ? packed.depth.reduce((one, other) => Math.max(one, other), 0) : 0;
+  }
+
+  /** Return [first, last) of the slices that may lie in a stretch. */
+  range(start, end) {
+    return [timelineFirstAbove(this.reach, start), timelineFirstAbove(this.start, end)];
+  }
+
+  /** Return the slice at a time and depth; of slices that begin together the last; -1: none. */
+  at(time, depth) {
+    const [first, last] = this.range(time, time);
+    for (let i = last - 1; i >= first; i -= 1) {
+      if (this.depth[i] === depth && this.start[i] <= time && time < this.end[i]) return i;
+    }
+    return -1;
+  }
+}
+
+/** A lane: its slices, and of each colour the sum of its shares before every bucket, so that any stretch is one difference. */
+class TimelineLane {
+  constructor(packed, picture) {
+    this.picture = picture;
+    this.kind = packed.kind;
+    this.title = packed.title;
+    this.cut = packed.cut;
+    this.slices = new TimelineSlices(packed.slices);
+    this.colours = Object.keys(packed.shares);
+    this.sums = this.colours.map((colour) => timelineSums(timelineBytes(packed.shares[colour])));
+    this.buckets = this.sums.length ? this.sums[0].length - 1 : 0;
+    this.bucket = this.buckets ? picture.span / this.buckets : picture.span;
+  }
+
+  /** Return how many ns of a stretch have a colour, given by its place, as far as the buckets tell. */
+  busy(place, start, end) {
+    const sums = this.sums[place];
+    const first = Math.min(Math.max(start / this.bucket, 0), this.buckets);
+    const last = Math.min(Math.max(end / this.bucket, 0), this.buckets);
+    const low = Math.min(Math.floor(first), this.buckets - 1);
+    const high = Math.min(Math.floor(last), this.buckets - 1);
+    if (low === high) return ((last - first) * (sums[low + 1] - sums[low]) * this.bucket) / 255;
+    const before = sums[low] + (first - low) * (sums[low + 1] - sums[low]);
+    const after = sums[high] + (last - high) * (sums[high + 1] - sums[high]);
+    return ((after - before) * this.bucket) / 255;
+  }
+
+  /** Return how many ns of a stretch each colour has: exactly where all slices are there, else by the buckets. */
+  times(start, end) {
+    const exact = this.picture.exact.findIndex((one) => one.start <= start && end <= one.end);
+    if (this.kind === "parts" && exact >= 0 && !this.cut[exact] && this.slices.count) {
+      return { exact: true, times: this.sliceTimes(start, end) };
+    }
+    const times = new Map(this.colours.map((colour, n) => [colour, this.busy(n, start, end)]));
+    return { exact: false, times };
+  }
+
+  sliceTimes(start, end) {
+    const times = new Map();
+    const [first, last] = this.slices.range(start, end);
+    for (let i = first; i < last; i += 1) {
+      const colour = this.picture.colours[this.slices.colour[i]];
+      const overlap = Math.min(end, this.slices.end[i]) - Math.max(start, this.slices.start[i]);
+      if (overlap > 0) times.set(colour, (times.get(colour) ?? 0) + overlap);
+    }
+    return times;
+  }
+}
+
+/** Return the sum of all numbers before each place, and of all. */
+function timelineSums(numbers) {
+  const sums = new Float64Array(numbers.length + 1);
+  for (let i = 0; i < numbers.length; i += 1) sums[i + 1] = sums[i] + numbers[i];
+  return sums;
+}
+
+/** A device: its lanes, and what is named in it. ``shift``: what is added to its times to reach those of the view. */
+class TimelinePicture {
+  constructor(packed, old, words, several) {
+    this.old = old;
+    this.span = packed.span;
+    this.at = packed.at;
+    this.shift = packed.at;
+    this.colours = packed.colours;
+    this.names = packed.names;
+    this.exact = packed.exact;
+    this.places = packed.places.map(([kind, name, start, end]) => ({ kind, name, start, end }));
+    this.rank = packed.rank;
+    this.why = packed.why;
+    const device = timelineDeviceTitle(packed, words);
+    this.title = several ? timelineSay(words, old ? "old" : "new", { device }) : device;
+    this.lanes = packed.lanes.map((lane) => new TimelineLane(lane, this));
+    this.steps = this.places.filter((place) => place.kind === "step").sort((one, other) => one.start - other.start);
+  }
+
+  /** The stretch that others are held against: the typical step, or the first of which there is everything. */
+  get typical() {
+    return this.exact.find((one) => one.typical) ?? this.exact[0] ?? null;
+  }
+
+  get bucket() {
+    return this.lanes.length ? this.lanes[0].bucket : this.span;
+  }
+
+  name(place) {
+    return place < 0 ? "" : this.names[place];
+  }
+
+  exactAt(start, end) {
+    return this.exact.find((one) => one.start < end && start < one.end) ?? null;
+  }
+}
+
+function timelineDeviceTitle(packed, words) {
+  const named = packed.rank === null ? ["device", { device: packed.device }] : ["rank", { rank: packed.rank }];
+  return timelineSay(words, ...named);
+}
+
+/** Put pictures on one clock; ``aligned``: the old ones so that their typical step begins where the new one's does. */
+function timelineShift(pictures, aligned) {
+  for (const one of pictures) one.shift = one.at;
+  const [fresh, old] = [false, true].map((wanted) => pictures.find((one) => one.old === wanted));
+  if (!aligned || !fresh?.typical || !old?.typical) return;
+  const moved = fresh.shift + fresh.typical.start - (old.shift + old.typical.start);
+  for (const one of pictures.filter((other) => other.old)) one.shift += moved;
+}
+
+/** Return all slices of some rows whose names have a text in them, in the order of their times. */
+function timelineMatches(rows, wanted) {
+  const found = [];
+  for (const row of rows) {
+    const names = timelineNamed(row.picture, wanted);
+    const { slices } = row.lane;
+    for (let i = 0; names.size && i < slices.count; i += 1) {
+      if (names.has(slices.name[i])) found.push({ row, slice: i, start: row.picture.shift + slices.start[i] });
+    }
+  }
+  return found.sort((one, other) => one.start - other.start);
+}
+
+/** Return the places of a picture's names that have a text in them, whichever case. */
+function timelineNamed(picture, wanted) {
+  const low = wanted.toLowerCase();
+  const found = new Set();
+  for (const [place, name] of picture.names.entries()) if (name.toLowerCase().includes(low)) found.add(place);
+  return found;
+}
+
+/** Return the first place, other than a step, whose name has a text in it; null: there is none. */
+function timelinePlace(pictures, wanted) {
+  const low = wanted.toLowerCase();
+  for (const picture of pictures) {
+    const place = picture.places.find(({ kind, name }) => kind !== "step" && name.toLowerCase().includes(low));
+    if (place) return { picture, place };
+  }
+  return null;
+}
