@@ -37,6 +37,11 @@ os.environ["NPUPERF_NO_CACHE"] = "1"
 _STATE = tempfile.TemporaryDirectory(prefix="npuperf-tests-")
 os.environ["XDG_STATE_HOME"] = _STATE.name
 
+# They read English, whoever runs them.
+for _name in ("NPUPERF_LANGUAGE", "LANGUAGE", "LC_ALL", "LC_MESSAGES"):
+    os.environ.pop(_name, None)
+os.environ["LANG"] = "C.UTF-8"
+
 # A shell that runs us in the background has us ignore Ctrl-C, and all that we start would ignore it, too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

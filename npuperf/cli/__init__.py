@@ -15,13 +15,13 @@ import typer
 
 from npuperf import __version__
 from npuperf.cli import analyze, profile, tune
-from npuperf.cli.options import EXIT_CODES, Commands, context_settings
+from npuperf.cli.options import EXIT_CODES, Commands, LangOption, context_settings
 from npuperf.cli.progress import tell
 from npuperf.cli.streams import outlast_readers
 from npuperf.errors import ExitCode, NpuperfError, with_hint
 from npuperf.escape import visible
 from npuperf.messages import Message, say
-from npuperf.render.language import text
+from npuperf.render.language import choose, text
 
 #: The base of all that the framework raises for a command line; its module depends on the release.
 _FrameworkError: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
@@ -121,6 +121,7 @@ def _global(
         bool,
         typer.Option("--version", callback=_version, is_eager=True, help=text(say("Show the version and exit."))),
     ] = False,
+    lang: LangOption = None,
 ) -> None:
     """Options that every command shares."""
 
@@ -141,8 +142,11 @@ def _command_line() -> int:
 def main() -> None:
     """Run the program."""
     outlast_readers()
-    with _errors_said():
-        try:
-            sys.exit(_command_line())
-        finally:
-            sys.stdout.flush()  # a full disk can still be said now; at Python's own end it would be too late
+    try:
+        with _errors_said():
+            try:
+                sys.exit(_command_line())
+            finally:
+                sys.stdout.flush()  # a full disk can still be said now; at Python's own end it would be too late
+    finally:
+        choose(None)

@@ -20,6 +20,7 @@ from npuperf.cli.options import (
     FileOption,
     FormatOption,
     HtmlOption,
+    LangOption,
     TableOption,
     Verb,
     context_settings,
@@ -288,6 +289,7 @@ def analyze(
     force: Annotated[
         bool, option(OUTPUT, say("Let -o, --html, --trace, --junit and --lock replace a file that exists."), "--force")
     ] = False,
+    lang: LangOption = None,
     debug: DebugOption = False,
 ) -> None:
     """Build the request, run, show, leave."""

@@ -11,9 +11,10 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from npuperf.cli.sparing import spare
 from npuperf.cli.streams import terminal_width
-from npuperf.messages import Message, chain, say
+from npuperf.errors import UsageError
+from npuperf.messages import Message, chain, say, series
 from npuperf.render import FORMATS, unknown
-from npuperf.render.language import text
+from npuperf.render.language import choose, codes, is_known, text
 
 R = TypeVar("R")
 
@@ -65,6 +66,24 @@ HtmlOption = Annotated[
     Path | None,
     option(OUTPUT, say("Write a page for the browser to a file, too."), "--html", metavar="FILE"),
 ]
+
+
+def _speak(ctx: typer.Context, language: str | None) -> str | None:
+    """Speak the language of a command, else that given before it, else that of the environment."""
+    if language is not None and not is_known(language):
+        hint = say("known: {names}", names=series(codes()))
+        raise UsageError(say("--lang {language}: no such language", language=repr(language)), hint=hint)
+    choose(language or ctx.find_root().params.get("lang"))
+    return language
+
+
+LangOption = Annotated[
+    str | None,
+    option(
+        OUTPUT, say("en or zh, whatever NPUPERF_LANGUAGE or the locale says."), "--lang", metavar="CODE",
+        callback=_speak,
+    ),
+]  # fmt: skip
 DebugOption = Annotated[bool, option(OUTPUT, say("Show tracebacks."), "--debug")]
 
 

@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from npuperf.cli.options import DATA, HOW, OUTPUT, WHAT, WHEN, DebugOption, Verb, context_settings, given, option
+from npuperf.cli.options import (
+    DATA,
+    HOW,
+    OUTPUT,
+    WHAT,
+    WHEN,
+    DebugOption,
+    LangOption,
+    Verb,
+    context_settings,
+    given,
+    option,
+)
 from npuperf.cli.recipes import RecipeOption, chosen, effect
 from npuperf.messages import say
 from npuperf.render.language import text
@@ -190,6 +202,7 @@ def profile(
     force: Annotated[bool, option(OUTPUT, say("Move a run that is in the way of -o aside."), "--force")] = False,
     simplify: Annotated[bool, option(OUTPUT, say("Delete intermediate files."), "--simplify/--no-simplify")] = True,
     analyze: Annotated[bool, option(OUTPUT, say("Analyze the run at the end."), "--analyze")] = False,
+    lang: LangOption = None,
     debug: DebugOption = False,
 ) -> None:
     """Build the request, run, show, analyze if wanted, leave."""

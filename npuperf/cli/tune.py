@@ -19,6 +19,7 @@ from npuperf.cli.options import (
     FileOption,
     FormatOption,
     HtmlOption,
+    LangOption,
     TableOption,
     Verb,
     context_settings,
@@ -150,6 +151,7 @@ def tune(
     force: Annotated[
         bool, option(OUTPUT, say("Tune in spite of failed checks; let -o and --html replace a file."), "--force")
     ] = False,
+    lang: LangOption = None,
     debug: DebugOption = False,
 ) -> None:
     """Build the request, run, show, leave."""

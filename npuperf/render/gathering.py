@@ -55,11 +55,21 @@ def main() -> None:
     with (LOCALE / "npuperf.pot").open("wb") as file:
         write_po(file, template, width=120)
     for path in LOCALE.glob("*.po"):
-        with path.open("rb") as file:
-            language = read_po(file, locale=path.stem)
-        language.update(template)
-        with path.open("wb") as file:
-            write_po(file, language, width=120)
+        update(path, template)
+
+
+def update(path: Path, template: Catalog) -> None:
+    """Give a language's file the sentences of a template: new ones are empty, those that nobody says are gone.
+
+    Neither lines nor dates are in it, so that it changes with its sentences alone.
+    """
+    with path.open("rb") as file:
+        language = read_po(file, locale=path.stem)
+    made = language.creation_date
+    language.update(template, no_fuzzy_matching=True)
+    language.creation_date = made
+    with path.open("wb") as file:
+        write_po(file, language, width=120, include_lineno=False, ignore_obsolete=True)
 
 
 if __name__ == "__main__":
