@@ -182,8 +182,11 @@ def who_waits(result: Result, where: Whereabouts) -> Chart | None:
     caption = sentences(
         say_n("of the costliest operation that is listed", "of the {n} costliest operations, which are listed",
               len(cluster.collectives) - unknown),
-        say("most is waited for rank {rank}: {time}, by {n} ranks", rank=worst, time=ns(by_last[worst]),
-            n=sum(late == worst for _, late in sums)),
+        say_n(
+            "most is waited for rank {rank}: {time}, by {n} rank",
+            "most is waited for rank {rank}: {time}, by {n} ranks",
+            sum(late == worst for _, late in sums), rank=worst, time=ns(by_last[worst]),
+        ),
         say_n("of {n} more it cannot be told who comes last", "of {n} more it cannot be told who comes last", unknown)
         if unknown else None,
     )  # fmt: skip
