@@ -192,7 +192,7 @@ function pagePlaces(words) {
     button.hidden = false;
   }
   for (const row of document.querySelectorAll("tr[data-go]")) {
-    const button = pageButton("▸", "go");
+    const button = pageButton("", "go"); // the style draws a sign: it is no part of the cell's text
     button.dataset.go = row.dataset.go;
     delete row.dataset.go;
     button.title = words.page_go;

@@ -19,7 +19,7 @@ from npuperf import __version__
 from npuperf.documents.analysis import Result
 from npuperf.documents.document import Document
 from npuperf.escape import for_screen, visible
-from npuperf.files import is_file, read_input
+from npuperf.files import read_input
 from npuperf.messages import Message, Quantity, Series
 from npuperf.render import View
 from npuperf.render.language import spoken, text
@@ -31,8 +31,8 @@ from npuperf.webpage.result_sheet import result_sheet
 from npuperf.webpage.sheet import Sheet, plain_sheet, shortened, size_of_tables
 
 _HERE: Final = Path(__file__).resolve().parent
-_STYLES: Final = ("palette.css", "page.css", "timeline.css", "charts.css")
-_SCRIPTS: Final = ("inflate.js", "timeline.js", "matrix.js", "page.js")
+#: The style sheet that stands before all others, and the script that starts what the others define.
+_FIRST_STYLE, _LAST_SCRIPT = "palette.css", "page.js"
 #: Tables get shorter until all of them together are no larger, in bytes; the last is what is left of every table.
 _ROOM: Final = 600_000
 _ROWS: Final = (200, 100, 50, 20, 10)
@@ -103,17 +103,20 @@ def _style() -> str:
     rules = (
         f"{numbers}{{text-align:right;font-variant-numeric:tabular-nums}}\n@media print{{{minor}{{display:none}}}}\n"
     )
-    return _joined(_STYLES) + rules
+    return _joined("*.css") + rules
 
 
 @cache
 def _script() -> str:
     """Return the script: all files one after the other, in a room of their own."""
-    return f'"use strict";\n(() => {{\n{_joined(_SCRIPTS)}}})();\n'
+    return f'"use strict";\n(() => {{\n{_joined("*.js")}}})();\n'
 
 
-def _joined(names: tuple[str, ...]) -> str:
-    return "".join(read_input(_HERE / name).decode("utf-8") for name in names if is_file(_HERE / name))
+def _joined(pattern: str) -> str:
+    files = sorted(
+        _HERE.glob(pattern), key=lambda file: (file.name != _FIRST_STYLE, file.name == _LAST_SCRIPT, file.name)
+    )
+    return "".join(read_input(file).decode("utf-8") for file in files)
 
 
 def _policy(style: str, script: str) -> str:
