@@ -33,7 +33,6 @@ from npuperf.traces.trace_events import (
     Args,
     FindingArgs,
     MarkEvent,
-    Moment,
     PartArgs,
     RootArgs,
     SliceEvent,
@@ -55,18 +54,18 @@ _ROWS: Final = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class OriginalClock:
-    """Writes times as the original does: as text, or as numbers that count from ``base``, epoch ns."""
+    """Writes times as text, which viewers read exactly; they count from ``base``, epoch ns, as the original's do."""
 
-    base: int | None = None
+    base: int = 0
 
-    def moments(self, time: I64) -> Sequence[Moment]:
-        """Return times, epoch ns, as the original has them."""
-        return vendor_text(time) if self.base is None else microseconds(time - self.base).tolist()
+    def moments(self, time: I64) -> list[str]:
+        """Return times, epoch ns, as µs of the original."""
+        return vendor_text(time - self.base)
 
     @classmethod
     def of(cls, reading: Reading, *, kineto: bool) -> OriginalClock:
-        """Find out how a source's timeline writes times."""
-        return cls(_base(reading.source.timeline)) if kineto else cls()
+        """Find out what the times of a source's timeline count from."""
+        return cls(_base(reading.source.timeline) if kineto else 0)
 
 
 def _base(files: Sequence[Path]) -> int:
@@ -307,7 +306,7 @@ def write_overlay(file: Path, recording: Recording, result: Result, thresholds: 
     with trace_file(file, _NUMBERS) as writer:
         job = _Overlay(result, thresholds, writer, len(recording.sources) > 1)
         in_turn(recording, job.add)
-        writer.end((job.clock and job.clock.base) or 0)
+        writer.end(job.clock.base if job.clock else 0)
     unread = say_n("{n} source could not be read again", "{n} sources could not be read again", job.unread)
     wrote = say("wrote {file}: {slices} slices and {markers} markers, on the clock of the original trace",
                 file=str(file), slices=job.slices, markers=job.markers)  # fmt: skip
