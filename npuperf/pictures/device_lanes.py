@@ -16,7 +16,7 @@ from npuperf.host.nesting import NONE
 from npuperf.messages import Message, say, say_n
 from npuperf.model.groups import distinct, numbered
 from npuperf.model.intervals import Intervals
-from npuperf.model.labels import I64, Labels
+from npuperf.model.labels import I64, U8, Labels
 from npuperf.model.tasks import NO_TIME, Tasks, Work
 from npuperf.pictures.drawing import Drawing
 from npuperf.pictures.slice_columns import COLOUR, no_slices, slices, sub_tracks
@@ -130,7 +130,7 @@ def stream_lanes(drawing: Drawing, rows: I64) -> Iterator[Lane]:
     present = np.flatnonzero(np.bincount(which, weights=there))
     order = present[np.lexsort((numbers[present], -active[present]))]
     own = order[:_STREAMS] if len(order) > _STREAMS + 1 else order  # a lane for one other would be no less
-    groups = [([place], *_titled(int(numbers[place]))) for place in own.tolist()]
+    groups = [([place], *_titled(int(numbers[place]), tasks.work[which == place])) for place in own.tolist()]
     if len(order) > len(own):
         rest = order[len(own) :].tolist()
         groups.append((rest, say_n("{n} other stream", "{n} other streams", len(rest)), None))
@@ -146,9 +146,10 @@ def stream_lanes(drawing: Drawing, rows: I64) -> Iterator[Lane]:
         )
 
 
-def _titled(number: int) -> tuple[Message, int | None]:
+def _titled(number: int, work: U8) -> tuple[Message, int | None]:
+    """Return what a lane is called, and its stream; of collectives the files may not name it."""
     if number < 0:
-        return say("tasks without a stream"), None
+        return (say("communication") if (work == Work.COMMUNICATION).all() else say("tasks without a stream")), None
     return say("stream {stream}", stream=number), number
 
 

@@ -38,7 +38,7 @@ def host_lanes(drawing: Drawing) -> Iterator[Lane]:
 
 def _title(thread: int, drawing: Drawing) -> Message:
     if thread == drawing.study.threads.main:
-        return say("host thread {thread}, the program's own", thread=thread)
+        return say("main thread {thread}", thread=thread)
     return say("host thread {thread}", thread=thread)
 
 

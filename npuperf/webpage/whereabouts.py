@@ -64,13 +64,14 @@ class Whereabouts:
         return "" if place is None else f"{on}:{place[0]}:{place[1]}"
 
     def _stretch(self, table: str, what: Any, on: int) -> str:
+        if table not in ("phases", "steps", "kernels"):
+            return self._whole(on) if table == "devices" else ""
+        start = what.start_ns - self._pictures[on].begin_ns  # of one step alone the picture begins with it
         if table == "phases":
-            return f"{on}:{what.start_ns}:{what.end_ns}"
+            return f"{on}:{start}:{start + what.end_ns - what.start_ns}"
         if table == "steps":
-            return f"{on}:{what.start_ns}:{what.start_ns + what.partition.span_ns}"
-        if table == "kernels":
-            return f"{on}:{what.start_ns}:{what.start_ns + what.dur_ns}"
-        return self._whole(on) if table == "devices" else ""
+            return f"{on}:{start}:{start + what.partition.span_ns}"
+        return f"{on}:{start}:{start + what.dur_ns}"
 
     def _whole(self, on: int | None) -> str:
         return "" if on is None else f"{on}:0:{self._pictures[on].span_ns}"
