@@ -76,8 +76,8 @@ _PARTS: Final = (
     ("dependency_wait_ns", "dependency_wait", say("waiting for a dependency")),
     ("unattributed_ns", "unattributed", say("unattributed (no launch recorded)")),
 )
-#: The chart that the strip at the top makes needless.
-_STRIP: Final = "partition"
+#: Charts that the strip at the top and the cards of roots make needless.
+_NEEDLESS: Final = ("partition", "roots")
 #: Charts that stand with what changed.
 _OF_COMPARISON: Final = ("waterfall", "interval", "differences")
 #: Times before this are none of a clock that counts from 1970: such profiles count from the machine's start.
@@ -141,7 +141,7 @@ def _blocks(result: Result, view: View, charts: tuple[Chart, ...], places: Where
         none = said([] if cards else [Line(say("no problem: none"), "dim")])
         yield Block("findings", say("findings"), lines=none, cards=cards, after=checks)
     yield Block("timeline", say("timeline"), lines=said(_undrawn(result, view)), timeline=bool(view.pictures))
-    others = tuple(chart for chart in charts if chart.id not in (_STRIP, *_OF_COMPARISON))
+    others = tuple(chart for chart in charts if chart.id not in (*_NEEDLESS, *_OF_COMPARISON))
     if others:
         yield Block("charts", CHARTS, charts=others)
     known = {table.name: table for table in TABLES}
@@ -205,8 +205,12 @@ def _waiting(result: Result, cluster: Cluster) -> Block:
 
 def _other_checks(findings: Sequence[Finding]) -> Iterator[Line]:
     """Say what cannot be told, and which checks found no problem on any device."""
+    lacking: dict[Message | None, list[Message]] = {}
     for f, _ in folded([*findings], "cannot_tell"):
-        yield Line(say("{check}: {needs}", check=f.title, needs=f.needs), label=say("cannot tell"))
+        lacking.setdefault(f.needs, []).append(f.title)
+    for needs, titles in lacking.items():
+        checks = series(dict.fromkeys(titles))
+        yield Line(say("{check}: {needs}", check=checks, needs=needs), label=say("cannot tell"))
     doubtful = {f.rule for f in findings if f.status != "ok"}
     fine = dict.fromkeys(f.title for f in findings if f.status == "ok" and f.rule not in doubtful)
     if fine:
