@@ -24,6 +24,8 @@ from npuperf.webpage.matrix import (
 from npuperf.webpage.whereabouts import Whereabouts
 
 _SLOW: Final = 5
+#: Of more ranks that wait, neighbours share a row.
+_WAITING: Final = 128
 #: Of so many cells at most it is told where in the timeline they are.
 _PLACES: Final = 1500
 #: What is shown of every rank in every step.
@@ -167,15 +169,18 @@ def who_waits(result: Result, where: Whereabouts) -> Chart | None:
     if not sums:
         return None
     waiting, last = (sorted({pair[i] for pair in sums}) for i in (0, 1))
-    values: list[list[float | None]] = [[sums.get((one, other), 0) for other in last] for one in waiting]
-    rows = [plain(say("rank {rank} waits", rank=rank)) for rank in waiting]
+    lines = [[float(sums.get((one, other), 0)) for other in last] for one in waiting]
+    together = grouped(len(waiting), _WAITING)
+    labels = together.labels([str(rank) for rank in waiting])
+    values = [[mean_of_known(column) for column in zip(*lines[low:high], strict=True)] for low, high in together.bounds]
+    rows = [plain(say("rank {rank} waits", rank=label)) for label in labels]
     columns = [plain(say("rank {rank} is last", rank=rank)) for rank in last]
     found = layer(say("waiting"), "ns", values, rows, columns)
     if found is None:
         return None
     matrix = Matrix(
-        say("who waits for whom"), say("waiting rank"), say("rank that comes last"),
-        tuple(map(str, waiting)), tuple(map(str, last)), (found,),
+        say("who waits for whom"), say("waiting rank"), say("rank that comes last"), labels, tuple(map(str, last)),
+        (found,),
     )  # fmt: skip
     by_last = {other: sum(ns_ for (_, late), ns_ in sums.items() if late == other) for other in last}
     worst = max(by_last, key=lambda rank: by_last[rank])
@@ -187,6 +192,8 @@ def who_waits(result: Result, where: Whereabouts) -> Chart | None:
             "most is waited for rank {rank}: {time}, by {n} ranks",
             sum(late == worst for _, late in sums), rank=worst, time=ns(by_last[worst]),
         ),
+        say_n("each row is {n} rank", "each row is the mean of {n} ranks", together.size)
+        if together.size > 1 else None,
         say_n("of {n} more it cannot be told who comes last", "of {n} more it cannot be told who comes last", unknown)
         if unknown else None,
     )  # fmt: skip

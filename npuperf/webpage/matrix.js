@@ -31,6 +31,15 @@ function matrixFill(sentence, values) {
   return sentence.replace(/\{(\w+)\}/g, (place, name) => (name in values ? values[name] : place));
 }
 
+/** The least round number that is no smaller than `least`: one of `round`, or one of them times 10 (16 of ranks), … */
+function matrixStep(least, round) {
+  const base = round.includes(8) ? 16 : 10;
+  for (let power = 1; ; power *= base) {
+    const found = round.find((one) => one * power >= least);
+    if (found) return found * power;
+  }
+}
+
 class MatrixPicture {
   constructor(canvas, matrix, words) {
     Object.assign(this, { canvas, matrix, words, layer: 0, row: -1, column: -1 });
@@ -118,11 +127,12 @@ class MatrixPicture {
     context.font = this.font;
     const widest = Math.max(...this.matrix.rows.map((label) => context.measureText(label).width));
     this.left = Math.ceil(Math.min(widest, (this.room * ratio) / 3) + MatrixSizes.gap * ratio);
-    this.top = Math.ceil((MatrixSizes.label + MatrixSizes.gap) * ratio);
     const across = Math.floor((this.room * ratio - this.left - 1) / this.columns);
     const down = Math.floor((MatrixSizes.height * ratio) / this.rows);
     this.wide = Math.max(Math.round(ratio), Math.min(Math.round(MatrixSizes.widest * ratio), across));
     this.high = Math.max(Math.round(ratio), Math.min(Math.round(MatrixSizes.highest * ratio), down));
+    const beyond = Math.max(MatrixSizes.label * ratio - this.high, 0) / 2; // of the first label, above its thin row
+    this.top = Math.ceil((MatrixSizes.label + MatrixSizes.gap) * ratio + beyond);
     const title = this.left + context.measureText(this.matrix.column).width + MatrixSizes.gap * ratio;
     this.canvas.width = Math.ceil(Math.max(this.left + this.wide * this.columns + 1, title));
     this.canvas.height = this.top + this.high * this.rows + Math.ceil(2 * (MatrixSizes.label + MatrixSizes.gap) * ratio);
@@ -196,16 +206,16 @@ class MatrixPicture {
     context.fillStyle = this.colours.muted;
     context.textBaseline = "middle";
     context.textAlign = "left";
-    context.fillText(this.matrix.row, 0, this.top - line / 2);
+    context.fillText(this.matrix.row, 0, line / 2);
     context.textAlign = "right";
-    const each = Math.max(Math.ceil((MatrixSizes.label + 2) * this.ratio / this.high), 1);
+    const each = matrixStep(Math.ceil((MatrixSizes.label + 2) * this.ratio / this.high), [1, 2, 4, 8]);
     for (let row = 0; row < this.rows; row += each) {
       const middle = this.top + (row + 0.5) * this.high;
       context.fillText(this.matrix.rows[row], this.left - MatrixSizes.gap * this.ratio / 2, middle, this.left);
     }
     const below = this.top + this.rows * this.high + line / 2;
     const widest = Math.max(...this.matrix.columns.map((label) => context.measureText(label).width));
-    const step = Math.max(Math.ceil((widest + MatrixSizes.gap * this.ratio) / this.wide), 1);
+    const step = matrixStep(Math.ceil((widest + MatrixSizes.gap * this.ratio) / this.wide), [1, 2, 5]);
     context.textAlign = step > 1 ? "left" : "center";
     for (let column = 0; column < this.columns; column += step) {
       const [x] = this.corner(0, column);

@@ -187,3 +187,12 @@ def test_clusters_without_links_or_waits() -> None:
     result = job({1: (1, 0)}, {1: (1, 0)}, links=[], collectives=[])
     assert not {"links", "who-waits"} & {c.id for c in charts_of(result)}
     assert isinstance(result.cluster, Cluster)
+
+
+def test_many_that_wait_share_rows() -> None:
+    """300 ranks wait 1, 2, … 300 ns for rank 300: rows of 3, whose means are 2, 5, …"""
+    result = job({1: (1, 0)}, {1: (1, 0)}, collectives=[operation([*range(1, 301), 0], 300)])
+    drawn = matrix(result, "who-waits")
+    assert (len(drawn.rows), drawn.rows[0], drawn.rows[-1]) == (100, "0–2", "297–299")
+    assert drawn.layers[0].texts[:2] == ("2 ns", "5 ns")
+    assert "each row is the mean of 3 ranks" in str(found(result, "who-waits").caption)
