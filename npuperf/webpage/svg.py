@@ -16,7 +16,7 @@ from npuperf.escape import for_screen
 #: Pictures without text are drawn on so many units and stretched to the width that there is.
 WIDTH: Final = 1000
 #: How wide a letter is, in units of its height; of Chinese ones one.
-_LETTER: Final = 0.56
+_LETTER: Final = 0.62
 
 Attribute = str | int | float | None
 
