@@ -14,7 +14,7 @@ from npuperf.render.cluster_rows import roots_by_gain
 from npuperf.render.cluster_words import root_line, taking_line
 from npuperf.render.language import text
 from npuperf.render.words import WORDS, device_name, elsewhere, folded, gain
-from npuperf.webpage.sheet import Card, EvidenceTable, Fact
+from npuperf.webpage.sheet import Card, EvidenceTable, NamedValue
 from npuperf.webpage.whereabouts import Whereabouts
 
 #: Of a list in the evidence, so many are shown.
@@ -100,11 +100,11 @@ def _commands(advice: Sequence[Message], result: Result) -> Iterator[str]:
         yield _PATH.sub(lambda _: for_shell(result.input.path), command)
 
 
-def _facts(evidence: dict[str, Any]) -> Iterator[Fact]:
+def _facts(evidence: dict[str, Any]) -> Iterator[NamedValue]:
     """Yield what of the evidence is one value, or a few, where it is known; names are those of JSON."""
     for name, value in evidence.items():
         if value not in (None, [], {}) and not _is_rows(value):
-            yield Fact(name, _shown(name, value))
+            yield NamedValue(name, _shown(name, value))
 
 
 def _shown(name: str, value: Any) -> Parameter:

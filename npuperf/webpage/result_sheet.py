@@ -42,7 +42,7 @@ from npuperf.render.words import BOUND, OUTCOME, folded, outside_lines, steps_li
 from npuperf.units import NS_PER_S
 from npuperf.webpage.finding_cards import finding_cards, root_cards
 from npuperf.webpage.grids import MOST_ROWS, grid_of, grid_of_filled
-from npuperf.webpage.sheet import CHARTS, Block, Fact, Sheet, Strip, StripPart, Verdict, said
+from npuperf.webpage.sheet import CHARTS, Block, Headline, NamedValue, Sheet, Strip, StripPart, said
 from npuperf.webpage.whereabouts import Whereabouts
 
 if TYPE_CHECKING:
@@ -113,18 +113,18 @@ def _facts(result: Result) -> Iterator[Message]:
         yield say("{chips}", chips=series(chips))
 
 
-def _verdicts(result: Result) -> Iterator[Verdict]:
+def _verdicts(result: Result) -> Iterator[Headline]:
     comparison, verdict = result.comparison, result.verdict
     if comparison is not None:
         line = verdict_line(comparison)
         devices = 1 if result.digest is None else result.digest.devices
         lines = said([Line(line.content), *step_lines(comparison, devices)])
-        yield Verdict(OUTCOME[comparison.verdict], comparison.verdict, say("against the baseline"), lines)
+        yield Headline(OUTCOME[comparison.verdict], comparison.verdict, say("against the baseline"), lines)
     job = result.cluster
     steps = chain(job_line(job), *outside_lines(result.devices), by=" · ") if job else steps_line(result)
-    facts = tuple(Fact(name, share(value)) for name, value in verdict.evidence.items())
+    facts = tuple(NamedValue(name, share(value)) for name, value in verdict.evidence.items())
     about = say("this run by itself") if comparison is not None else say("verdict")
-    yield Verdict(BOUND[verdict.bound], verdict.bound, about,
+    yield Headline(BOUND[verdict.bound], verdict.bound, about,
                   said([Line(steps, "bold"), Line(verdict_of(result))]), facts)  # fmt: skip
 
 

@@ -16,6 +16,8 @@ from npuperf.webpage.grids import MOST_ROWS, Grid, grid_of_filled
 if TYPE_CHECKING:
     from npuperf.webpage.chart import Chart
 
+#: Verdicts by the styles of lines: a page of lines has its verdict in the first of them.
+_MARKS: Final = {"good": "better", "bad": "worse", "warning": "cannot_tell", "bold": "same"}
 #: The title of a block of charts.
 CHARTS: Final = say("charts")
 
@@ -30,7 +32,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
+class NamedValue:
     """A name and its value."""
 
     name: Parameter
@@ -38,14 +40,16 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """A verdict: its word, what it is called for colours, and why; ``facts``: the numbers judged."""
+class Headline:
+    """A verdict: its word, what it is called for colours, what it is about if there are several, and why; ``facts``:
+    the numbers judged.
+    """
 
     word: Message
     mark: str
-    about: Message
+    about: Message | None
     lines: tuple[Said, ...]
-    facts: tuple[Fact, ...] = ()
+    facts: tuple[NamedValue, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,7 @@ class Card:
     about: Message | None
     gain: Message | None
     share: float = 0.0
-    facts: tuple[Fact, ...] = ()
+    facts: tuple[NamedValue, ...] = ()
     tables: tuple[EvidenceTable, ...] = ()
     advice: tuple[Message, ...] = ()
     commands: tuple[str, ...] = ()
@@ -124,7 +128,7 @@ class Sheet:
 
     title: Message
     facts: tuple[Message, ...] = ()
-    verdicts: tuple[Verdict, ...] = ()
+    verdicts: tuple[Headline, ...] = ()
     lines: tuple[Said, ...] = ()
     blocks: tuple[Block, ...] = ()
     command: str = ""
@@ -160,8 +164,13 @@ def said(lines: Iterable[Line]) -> tuple[Said, ...]:
 def plain_sheet(document: Document, view: View, charts: tuple[Chart, ...]) -> Sheet:
     """Return the page of any document as other formats have it, with its charts, and more rows of its tables."""
     page = page_of(document, replace(view, top=view.top or MOST_ROWS))
-    title = page.title if page.title != NOTHING else say("{kind}", kind=type(document).__name__)
-    return Sheet(title, lines=said(page.lines), blocks=tuple(_blocks(page, charts)))
+    kind = say("{kind}", kind=type(document).__name__)
+    title = page.title if text(page.title) else kind
+    first, *others = page.lines or [Line(NOTHING)]
+    if first.label is None or first.style not in _MARKS:
+        return Sheet(title, lines=said(page.lines), blocks=tuple(_blocks(page, charts)))
+    verdict = Headline(first.label, _MARKS[first.style], None, said([Line(first.content), *others]))
+    return Sheet(title, verdicts=(verdict,), blocks=tuple(_blocks(page, charts)))
 
 
 def _blocks(page: Page, charts: tuple[Chart, ...]) -> Iterator[Block]:
