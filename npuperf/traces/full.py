@@ -103,7 +103,7 @@ class _Job:
         assert self.epoch is not None
         tracks = self.tracks
         wrote = say(
-            "wrote {file}: {slices} slices and {arrows} arrows; its times are µs after {epoch} ns since 1970",
+            "wrote {file} (slices: {slices}, arrows: {arrows}); its times are µs after {epoch} ns since 1970",
             file=str(file), slices=tracks.slices, arrows=tracks.arrows, epoch=self.epoch,
         )  # fmt: skip
         unbound = say_n(

@@ -308,6 +308,6 @@ def write_overlay(file: Path, recording: Recording, result: Result, thresholds: 
         in_turn(recording, job.add)
         writer.end(job.clock.base if job.clock else 0)
     unread = say_n("{n} source could not be read again", "{n} sources could not be read again", job.unread)
-    wrote = say("wrote {file}: {slices} slices and {markers} markers, on the clock of the original trace",
+    wrote = say("wrote {file} (slices: {slices}, markers: {markers}), on the clock of the original trace",
                 file=str(file), slices=job.slices, markers=job.markers)  # fmt: skip
     return chain(wrote, unread if job.unread else None)

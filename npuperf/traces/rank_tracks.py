@@ -43,9 +43,10 @@ class TraceClock:
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """Slices that are in the trace, ordered by thread and start, the longer first: where an arrow may begin or end.
+    """Slices that are in the trace: where an arrow may begin or end.
 
-    ``pid`` and ``tid``: their numbers in the trace; ``thread``: their host thread.
+    ``pid`` and ``tid``: their numbers in the trace; ``thread``: the host's thread, or the stream. Those of a host are
+    ordered by thread and start.
     """
 
     clock: TraceClock

@@ -80,7 +80,7 @@ def sums(blame: list) -> Counter[str]:
 @pytest.mark.parametrize("path", REAL, ids=lambda p: "-".join(p.parts[-2:]))
 def test_phases_steps_and_other_idle_time_are_the_results(path: Path, tmp_path: Path) -> None:
     result, trace, told = overlaid(path, tmp_path / "overlay.json")
-    assert f"{len(trace.slices)} slices and {len(trace.marks)} markers" in told
+    assert f"(slices: {len(trace.slices)}, markers: {len(trace.marks)})" in told
     for device in result.devices:
         origin = device.origin_ns
         phases = of(trace, device, "Phases")
