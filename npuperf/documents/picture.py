@@ -27,7 +27,7 @@ NOTHING_KNOWN: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Slices:
+class LaneSlices:
     """Things of one lane with their exact times, ordered by start; one row each.
 
     ``depth``: the sub-track, 0 the outermost, so that no two of one depth overlap; ``colour``: index into COLOURS;
@@ -64,7 +64,7 @@ class Lane:
     kind: LaneKind
     title: Message
     shares: Mapping[str, U8]
-    slices: Slices
+    slices: LaneSlices
     stream: int | None = None
     thread: int | None = None
     cut: tuple[int, ...] = ()

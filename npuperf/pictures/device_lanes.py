@@ -9,7 +9,7 @@ import numpy as np
 
 from npuperf.cores.blocks import blocks
 from npuperf.cores.sweep import Sweep
-from npuperf.documents.picture import Lane, Slices
+from npuperf.documents.picture import Lane, LaneSlices
 from npuperf.host.blame import NOTHING
 from npuperf.host.causes import CAUSES, CODE
 from npuperf.host.nesting import NONE
@@ -41,7 +41,7 @@ def parts_lane(drawing: Drawing) -> Lane:
     return Lane("parts", say("the device's time"), drawing.buckets.shares(times), found, cut=cut)
 
 
-def _parts(drawing: Drawing) -> tuple[Slices, tuple[int, ...]]:
+def _parts(drawing: Drawing) -> tuple[LaneSlices, tuple[int, ...]]:
     """Return the parts one after the other within the stretches, and how many of each stretch are left out."""
     timeline, idle = drawing.study.timeline, drawing.study.timeline.idle
     sets = (
@@ -166,7 +166,7 @@ def _stream_times(drawing: Drawing, rows: I64) -> dict[str, I64]:
     return times
 
 
-def _tasks(drawing: Drawing, rows: I64) -> Slices:
+def _tasks(drawing: Drawing, rows: I64) -> LaneSlices:
     """Return tasks with what is known of each."""
     study, origin = drawing.study, drawing.origin
     tasks = study.profile.tasks

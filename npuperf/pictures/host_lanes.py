@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from npuperf.documents.picture import Lane, Slices
+from npuperf.documents.picture import Lane, LaneSlices
 from npuperf.host.nesting import NONE
 from npuperf.messages import Message, say
 from npuperf.model.groups import tally
@@ -73,7 +73,7 @@ def _times(drawing: Drawing, thread: int, segments: slice) -> dict[str, I64]:
     return {"host_op": either.within(windows) - waited, "host_sync": waited}
 
 
-def _events(drawing: Drawing, rows: slice, waits: Mask, most: int) -> Slices:
+def _events(drawing: Drawing, rows: slice, waits: Mask, most: int) -> LaneSlices:
     """Return events of one thread, nested as they ran; those that are left out are the shortest, with all in them."""
     nesting, shift = drawing.study.nesting, drawing.study.launches.skew
     events = nesting.events

@@ -10,7 +10,7 @@ import numpy as np
 from npuperf.cluster.judge import JobStudy, study_job
 from npuperf.cluster.summary import RankSummary
 from npuperf.cluster.waits import split_exposed, turns
-from npuperf.documents.picture import Lane, Picture, Slices
+from npuperf.documents.picture import Lane, LaneSlices, Picture
 from npuperf.model.groups import distinct
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I64, U8
@@ -58,7 +58,7 @@ def _shares(lane: Lane, picture: Picture, study: JobStudy, place: int) -> dict[s
     return {**kept, "communication": np.where(usable, np.maximum(rest, 0), exposed).astype(np.uint8)}
 
 
-def _slices(parts: Slices, origin: int, study: JobStudy, place: int) -> Slices:
+def _slices(parts: LaneSlices, origin: int, study: JobStudy, place: int) -> LaneSlices:
     """Cut slices of communication where waiting ends."""
     rank = study.ranks[place]
     middle = turns(rank, study.matched, study.waits, place)

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from npuperf.documents.picture import COLOURS, NOTHING_KNOWN, Slices
+from npuperf.documents.picture import COLOURS, NOTHING_KNOWN, LaneSlices
 from npuperf.model.labels import I64, U8, Labels
 
 COLOUR: Final = {name: np.uint8(code) for code, name in enumerate(COLOURS)}
@@ -52,10 +52,10 @@ def slices(
     launch: I64 | None = None,
     cube: I64 | None = None,
     vector: I64 | None = None,
-) -> Slices:
+) -> LaneSlices:
     """Fill columns that are not given with "unknown", and depths with the outermost."""
     nothing = np.broadcast_to(np.int64(NOTHING_KNOWN), len(start))
-    return Slices(
+    return LaneSlices(
         start=start,
         end=end,
         depth=np.zeros(len(start), np.int64) if depth is None else depth,
@@ -69,7 +69,7 @@ def slices(
     )
 
 
-def no_slices() -> Slices:
+def no_slices() -> LaneSlices:
     """Return a lane's slices where it has none."""
     none = np.empty(0, np.int64)
     return slices(none, none, none.astype(np.uint8))

@@ -14,7 +14,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from npuperf.documents.picture import COLOURS, Exact, Lane, Picture, Slices
+from npuperf.documents.picture import COLOURS, Exact, Lane, LaneSlices, Picture
 from npuperf.escape import visible, without_halves
 from npuperf.render.language import text
 
@@ -94,7 +94,7 @@ def _exact(stretch: Exact) -> Json:
     }
 
 
-def _slices(slices: Slices) -> Json:
+def _slices(slices: LaneSlices) -> Json:
     starts = slices.start.tolist()
     steps = [now - before for now, before in zip(starts, [0, *starts], strict=False)]
     columns: dict[str, Json] = {
@@ -117,7 +117,7 @@ def _known(column: I64) -> Json:
     return column.tolist() if (column >= 0).any() else None
 
 
-def _lags(slices: Slices) -> Json:
+def _lags(slices: LaneSlices) -> Json:
     """Return how long after its launch each slice starts: less than nothing where the clocks disagree."""
     if not (slices.launch >= 0).any():
         return None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from npuperf.documents.picture import COLOURS, NOTHING_KNOWN, Exact, Lane, LaneKind, Picture, Slices
+from npuperf.documents.picture import COLOURS, NOTHING_KNOWN, Exact, Lane, LaneKind, LaneSlices, Picture
 from npuperf.messages import say
 
 US, MS = 1_000, 1_000_000
@@ -30,7 +30,7 @@ class S:
     vector: int = NOTHING_KNOWN
 
 
-def slices(rows: Sequence[S], names: list[str]) -> Slices:
+def slices(rows: Sequence[S], names: list[str]) -> LaneSlices:
     """Return rows as columns; names that are not yet there are added to ``names``."""
 
     def place(name: str | None) -> int:
@@ -43,7 +43,7 @@ def slices(rows: Sequence[S], names: list[str]) -> Slices:
     def column(values: Sequence[int]) -> np.ndarray:
         return np.array(values, np.int64)
 
-    return Slices(
+    return LaneSlices(
         start=column([r.start for r in rows]),
         end=column([r.end for r in rows]),
         depth=column([r.depth for r in rows]),
@@ -173,7 +173,7 @@ def random_picture(seed: int, count: int = 24_000, lanes: int = 20, buckets: int
 
 def _random_slices(
     rng: np.random.Generator, exact: tuple[Exact, ...], n: int, own: Sequence[str], names: int, kind: str
-) -> Slices:
+) -> LaneSlices:
     """Return ``n`` slices that do not overlap, evenly over the exact stretches."""
     starts, ends = [], []
     for stretch in exact:
@@ -184,7 +184,7 @@ def _random_slices(
     size = len(start)
     nothing = np.full(size, NOTHING_KNOWN, np.int64)
     tasks = kind == "stream"
-    return Slices(
+    return LaneSlices(
         start=start,
         end=end,
         depth=rng.integers(0, 3, size) if kind == "host" else np.zeros(size, np.int64),

@@ -23,7 +23,7 @@ from pictures import random_picture
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.analyze.run import run
 from npuperf.documents.analysis import Device, Result
-from npuperf.documents.picture import Lane, Picture, Slices
+from npuperf.documents.picture import Lane, LaneSlices, Picture
 from npuperf.messages import say
 from npuperf.render import View, language, render
 from npuperf.webpage.page_words import PAGE_WORDS, script_words
@@ -100,10 +100,10 @@ def data_of(page: str) -> dict[str, Any]:
     return json.loads(gzip.decompress(base64.b64decode(content)))
 
 
-def empty() -> Slices:
+def empty() -> LaneSlices:
     none = np.zeros(0, np.int64)
     colour = none.astype(np.uint8)
-    return Slices(none, none, none, colour, none, none, none, none, none, none)
+    return LaneSlices(none, none, none, colour, none, none, none, none, none, none)
 
 
 def picture(device: Device, places: dict[tuple[str, str], tuple[int, int]]) -> Picture:
