@@ -24,6 +24,7 @@ from npuperf.analyze.request import AnalyzeRequest
 from npuperf.analyze.run import run
 from npuperf.documents.analysis import Device, Result
 from npuperf.documents.picture import Lane, LaneSlices, Picture
+from npuperf.documents.tuning import Tuning
 from npuperf.messages import say
 from npuperf.render import View, language, render
 from npuperf.webpage.page_words import PAGE_WORDS, script_words
@@ -355,3 +356,37 @@ def test_the_same_document_makes_the_same_page() -> None:
     result = analyzed("pipeline_job")
     view = View(pictures=(picture(result.devices[0], {("operator", "b"): (1, 2), ("operator", "a"): (2, 3)}),))
     assert render(result, "html", view) == render(result, "html", view)
+
+
+# --- parts ------------------------------------------------------------------------------------------------------------
+
+
+def test_evidence_has_units_by_its_names_and_lists_of_rows_are_tables() -> None:
+    one = analyzed("transformer_ascend_pt")
+    found = next(f for f in one.findings if f.status == "problem")
+    rows = [{"type": f"T{i}", "total_ns": 1_500 * i, "where": None} for i in range(10)]
+    evidence = {"waited_ns": 1_500_000, "idle_share": 0.125, "sent_bytes": 2048, "count": 12_345, "queued": False,
+                "unset": None, "by_kind_ns": {"dp": 2_000}, "types": rows, "ranks": list(range(12))}  # fmt: skip
+    page = Seen(render(replace(one, findings=[replace(found, evidence=evidence)]), "html", View()))
+    for said in ("waited_ns 1.50 ms", "idle_share 12.5 %", "sent_bytes 2.0 KiB", "count 12 345", "queued no",
+                 "by_kind_ns dp 2.00 us", "ranks 0, 1, 2, 3, 4, 5, 6, 7, and 4 more"):  # fmt: skip
+        assert said.replace(" ", "", 1) in page.text, said  # a name and its value are elements of their own
+    assert "types (+2)" in page.text and "T7" in page.text and "T8" not in page.text and "unset" not in page.text
+
+
+def test_other_documents_begin_with_their_verdict_and_have_all_their_lines() -> None:
+    tuning = Tuning(mode="op", status="successful", recovered=False, files=("a/result.json",), verification=WORSE)
+    page = Seen(render(tuning, "html", View(full=True)))
+    assert (
+        page.text.index("a/result.json") < page.text.index("SUCCESSFUL") < page.text.index("the step is 5.1 % longer")
+    )
+    markdown = MarkdownIt("commonmark").enable("table").parse(render(tuning, "markdown", View(full=True, top=200)))
+    inline = ("".join(c.content for c in token.children or ()) for token in markdown if token.type == "inline")
+    for said in filter(str.strip, inline):
+        assert " ".join(said.removeprefix("npuperf: ").split()) in page.text, said
+
+
+def test_one_table_alone_is_a_page() -> None:
+    page = Seen(render(analyzed("transformer_ascend_pt"), "html", View(table="operators", top=3)))
+    (rows,) = page.rows.values()
+    assert [row[0] for row in rows[1:]] == [o.type for o in analyzed("transformer_ascend_pt").operators[:3]]
