@@ -75,7 +75,8 @@ def lane(
 ) -> Lane:
     """Return a lane of which the rows inside of the exact stretches are kept as slices."""
     inside = [r for r in rows if any(e.start <= r.start and r.end <= e.end for e in exact)]
-    return Lane(kind, say("{name}", name=title), shares(rows, span, buckets), slices(inside, names))
+    cut = tuple(0 for _ in exact)
+    return Lane(kind, say("{name}", name=title), shares(rows, span, buckets), slices(inside, names), cut=cut)
 
 
 #: A step of the small picture, after its start: host 0–100 us, kernels 40–200 us, a wait between them.
@@ -93,8 +94,8 @@ def small(rank: int | None = None, slower: int = 0, buckets: int = 512, at: int 
     step = STEP + slower
     span = STEPS * step
     exact = tuple(
-        Exact(n * step, (n + 1) * step, n, say("the longest step") if n == 8 else say("a typical step"), cut)
-        for n, cut in ((2, 0), (8, 3))
+        Exact(n * step, (n + 1) * step, n, why, cut, typical=n == 8)
+        for n, cut, why in ((2, 0, say("the longest step")), (8, 3, say("a typical step")))
     )
     parts: list[S] = []
     waits: list[S] = []
@@ -160,9 +161,8 @@ def random_picture(seed: int, count: int = 24_000, lanes: int = 20, buckets: int
         }
         own = colours.get(kind, ("compute", "communication") if i % 2 else ("compute",))
         kept = rng.integers(0, 255 // len(own) + 1, (len(own), buckets)).astype(np.uint8)
-        made.append(
-            Lane(kind, say("{name}", name=f"{kind} {i}"), dict(zip(own, kept, strict=True)), _random_slices(rng, exact, per, own, len(names), kind))
-        )  # fmt: skip
+        found = _random_slices(rng, exact, per, own, len(names), kind)
+        made.append(Lane(kind, say("{name}", name=f"{kind} {i}"), dict(zip(own, kept, strict=True)), found, cut=(0, 0)))
     places = {
         ("operator", name): (int(s), int(s) + 1000)
         for name, s in zip(names[:400], rng.integers(0, span, 400), strict=True)
