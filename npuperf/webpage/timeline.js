@@ -1,13 +1,7 @@
-// The timeline: what is in view, what stands out, and what hands, keys and fingers do to it.
+// The timeline: what the page gets, what is in view, what stands out, what is searched for.
 
-/** The least that a view shows, ns; how much of its length a step of the keys moves it; how much a step zooms. */
+/** The least that a view shows, ns. */
 const TIMELINE_LEAST = 100;
-const TIMELINE_PAN = 0.15;
-const TIMELINE_ZOOM = 1.4;
-/** A pointer that moved less has not dragged, px. */
-const TIMELINE_STILL = 4;
-/** A turn of the wheel that scrolls the page goes on doing so for so long, ms. */
-const TIMELINE_SCROLLING = 250;
 /** Views that show fewer buckets are too close for them. */
 const TIMELINE_FEW_BUCKETS = 12;
 
@@ -43,11 +37,10 @@ class Timeline {
     this.selection = null;
     this.mark = null;
     this.search = { wanted: "", names: null, matches: [], at: -1 };
-    this.pointers = new Map();
-    this.drag = null;
-    this.scrolled = -Infinity;
     this.longest = 0;
+    this.telling = new TimelineTelling(this);
     this.build();
+    this.hands = new TimelineHands(this);
     this.listen();
     this.readColours();
     this.arrange();
@@ -361,18 +354,23 @@ class Timeline {
     }
   }
 
+  toggleHelp() {
+    this.help.open = !this.help.open;
+  }
+
   // --- choosing and telling ------------------------------------------------------------------------------------------
 
   /** Return what is under a point of the canvas: a slice, a lane's shares, or nothing. */
   under(x, y) {
     const row = this.rows.find((one) => one.lane && one.top <= y && y < one.top + one.height);
     if (!row) return null;
-    const time = this.view.start + (x / this.canvas.clientWidth) * this.length;
+    const time = this.timeAt(x);
     const own = time - row.picture.shift;
     if (own < 0 || own > row.picture.span) return null;
     const scale = this.length / this.canvas.clientWidth;
     const exact = row.picture.exactAt(own, own + scale);
-    if (!exact || !row.lane.slices.count) return { row, slice: -1, time };
+    const [start, end] = [this.view.start - row.picture.shift, this.view.end - row.picture.shift];
+    if (!exact || !row.lane.shows(exact, start, end, scale)) return { row, slice: -1, time };
     const track = Math.min(Math.floor((y - row.top) / row.track), row.tracks - 1);
     return { row, slice: this.nearest(row.lane.slices, own, scale, track, row.tracks), time };
   }
@@ -389,49 +387,6 @@ class Timeline {
     return -1;
   }
 
-  /** Return what is known of a slice, as rows of label and text; the first is what it is. */
-  facts({ row, slice }) {
-    const { picture, lane } = row;
-    const { slices } = lane;
-    const [start, end] = [slices.start[slice], slices.end[slice]];
-    const colour = this.say(picture.colours[slices.colour[slice]]);
-    const name = picture.name(slices.name[slice]);
-    const facts = [["what", name ? `${name} (${colour})` : colour], ["took", timelineDuration(end - start)]];
-    const exact = picture.exactAt(start, Math.max(end, start + 1));
-    if (exact) {
-      const share = timelinePercent((end - start) / (exact.end - exact.start));
-      facts.push(["share", this.say(exact.step === null ? "of_stretch" : "of_step", { share, step: exact.step })]);
-    }
-    facts.push(["started", timelineDuration(start)]);
-    const used = [["cube_of", slices.cube[slice]], ["vector_of", slices.vector[slice]]].filter(([, n]) => n > 0);
-    if (used.length) facts.push(["cores", used.map(([word, n]) => this.say(word, { n })).join(", ")]);
-    const lag = start - slices.launch[slice];
-    if (!Number.isNaN(lag)) {
-      const time = timelineDuration(Math.abs(lag));
-      facts.push(["launched", this.say(lag < 0 ? "launched_after" : "launched_before", { time })]);
-    }
-    if (slices.cause[slice] >= 0) facts.push(["cause", picture.name(slices.cause[slice])]);
-    if (slices.where[slice] >= 0) facts.push(["where", picture.name(slices.where[slice])]);
-    facts.push(["lane", this.shown.length > 1 ? `${picture.title}, ${lane.title}` : lane.title]);
-    return facts;
-  }
-
-  /** Return what is known of a lane around a time that has no slices: shares of the pixel, or of the bucket if that is more. */
-  shares({ row, time }) {
-    const { picture, lane } = row;
-    const own = time - picture.shift;
-    const scale = this.length / this.canvas.clientWidth;
-    let [start, end] = [own - scale / 2, own + scale / 2];
-    if (scale < lane.bucket) {
-      const bucket = Math.min(Math.floor(own / lane.bucket), lane.buckets - 1);
-      [start, end] = [bucket * lane.bucket, (bucket + 1) * lane.bucket];
-    }
-    const told = lane.colours.map((colour, n) => [this.say(colour), lane.busy(n, start, end) / (end - start)]);
-    const facts = told.filter(([, part]) => part >= 0.0005).map(([colour, part]) => [colour, timelinePercent(part)]);
-    if (!facts.length) facts.push([this.say("idle"), ""]);
-    return { title: lane.title, facts, span: this.say("in_bucket", { start: timelineDuration(Math.max(start, 0)), end: timelineDuration(end) }) };
-  }
-
   speak(words) {
     this.live.textContent = words;
   }
@@ -441,47 +396,15 @@ class Timeline {
     this.chosen = place;
     this.cursor = place ?? this.cursor;
     this.details.replaceChildren();
-    if (place) this.details.append(this.detailsOf(place));
+    if (place) this.details.append(this.telling.details(place));
     this.tell();
-  }
-
-  detailsOf(place) {
-    const list = timelineElement("dl", "timeline-facts");
-    for (const [label, words] of this.facts(place)) {
-      const value = timelineElement("dd", "");
-      value.append(timelineElement(label === "where" ? "code" : "span", "", words));
-      if (label === "where") this.copyButton(value, words);
-      const pair = timelineElement("div", "");
-      pair.append(timelineElement("dt", "", this.say(label)), value);
-      list.append(pair);
-    }
-    return list;
-  }
-
-  copyButton(parent, words) {
-    const code = parent.firstChild;
-    const button = this.button("copy", null, async () => {
-      const done = await this.copy(words, code);
-      button.textContent = this.say(done ? "copied" : "copy_failed");
-      this.speak(button.textContent);
-    }, parent);
-  }
-
-  async copy(words, element) {
-    try {
-      await navigator.clipboard.writeText(words);
-      return true;
-    } catch {
-      getSelection().selectAllChildren(element);
-      return document.execCommand("copy");
-    }
   }
 
   /** Show what a stretch consists of; null: nothing is selected. */
   select(start, end) {
     const [from, until] = [Math.min(start, end), Math.max(start, end)];
     this.selection = { start: Math.max(from, this.extent.start), end: Math.min(until, this.extent.end) };
-    this.sum.replaceChildren(...this.sums(this.selection));
+    this.sum.replaceChildren(...this.telling.sums(this.selection));
     this.tell();
   }
 
@@ -490,50 +413,6 @@ class Timeline {
     this.sum.replaceChildren();
     this.choose(null);
     this.tip.hidden = true;
-  }
-
-  /** Return the sum of a stretch: a table with a column per picture, and how exact it is. */
-  sums({ start, end }) {
-    const zero = this.extent.start;
-    const table = timelineElement("table", "");
-    table.append(timelineElement("caption", "", this.say("selected", {
-      start: timelineDuration(start - zero), end: timelineDuration(end - zero), length: timelineDuration(end - start) })));
-    const told = this.shown.filter((one) => one.lanes.length).map((picture) => {
-      const [from, until] = [Math.max(start - picture.shift, 0), Math.min(end - picture.shift, picture.span)];
-      const found = until > from ? picture.lanes[0].times(from, until) : { exact: true, times: new Map() };
-      return { picture, length: Math.max(until - from, 0), ...found };
-    });
-    const head = timelineElement("tr", "");
-    head.append(timelineElement("th", "", this.say("part")));
-    for (const { picture } of told) {
-      head.append(timelineElement("th", "", this.shown.length > 1 ? picture.title : this.say("time")));
-      head.append(timelineElement("th", "", this.say("share")));
-    }
-    for (const cell of head.cells) cell.scope = "col";
-    table.createTHead().append(head);
-    const body = table.createTBody();
-    for (const colour of this.fresh[0].colours) this.sumRow(body, colour, this.say(colour), told, ({ times }) => times.get(colour) ?? 0);
-    const rest = ({ times, length }) => Math.max(length - [...times.values()].reduce((one, other) => one + other, 0), 0);
-    this.sumRow(body, "idle", this.say("nothing"), told, rest);
-    const coarse = told.filter((one) => !one.exact).map((one) => one.picture.bucket);
-    const bucket = timelineDuration(Math.max(...coarse));
-    return [table, timelineElement("p", "timeline-quiet", coarse.length ? this.say("about", { bucket }) : this.say("to_the_ns"))];
-  }
-
-  /** Add a row of a sum, unless it is nothing everywhere; exact times are in ``data-ns``. */
-  sumRow(body, colour, words, told, time) {
-    const times = told.map(time);
-    if (!times.some((one) => one >= 0.5)) return;
-    const row = body.insertRow();
-    row.dataset.part = colour;
-    const title = timelineElement("th", "", words);
-    title.scope = "row";
-    row.append(title);
-    for (const [n, one] of times.entries()) {
-      const cell = timelineElement("td", "", timelineDuration(one));
-      cell.dataset.ns = String(Math.round(one));
-      row.append(cell, timelineElement("td", "", told[n].length ? timelinePercent(one / told[n].length) : "–"));
-    }
   }
 
   // --- searching -----------------------------------------------------------------------------------------------------
@@ -582,28 +461,6 @@ class Timeline {
     else if (start < this.view.start || end > this.view.end) this.look((start + end - this.length) / 2, (start + end + this.length) / 2);
   }
 
-  // --- keys ----------------------------------------------------------------------------------------------------------
-
-  key(event) {
-    if (event.ctrlKey || event.altKey || event.metaKey) return;
-    const acts = {
-      ArrowLeft: () => this.pan(-TIMELINE_PAN), a: () => this.pan(-TIMELINE_PAN),
-      ArrowRight: () => this.pan(TIMELINE_PAN), d: () => this.pan(TIMELINE_PAN),
-      "+": () => this.zoom(1 / TIMELINE_ZOOM), "=": () => this.zoom(1 / TIMELINE_ZOOM), w: () => this.zoom(1 / TIMELINE_ZOOM),
-      "-": () => this.zoom(TIMELINE_ZOOM), _: () => this.zoom(TIMELINE_ZOOM), s: () => this.zoom(TIMELINE_ZOOM),
-      0: () => this.whole(), Home: () => this.whole(),
-      t: () => this.toTypical(), "[": () => this.toExact(-1), "]": () => this.toExact(1),
-      n: () => this.step(1), p: () => this.step(-1), ArrowDown: () => this.climb(1), ArrowUp: () => this.climb(-1),
-      Enter: () => this.choose(this.cursor), z: () => this.closer(this.cursor),
-      x: () => this.select(this.view.start, this.view.end), Escape: () => this.clear(),
-      "?": () => { this.help.open = !this.help.open; },
-    };
-    const act = acts[event.key] ?? acts[event.key.toLowerCase()];
-    if (!act) return;
-    event.preventDefault();
-    act();
-  }
-
   /** Move the cursor to the next slice of its lane, or the one before. */
   step(direction) {
     if (!this.cursor) {
@@ -638,17 +495,19 @@ class Timeline {
       this.point(row, slice);
     } else {
       this.cursor = { row, slice: -1 };
-      const { facts } = this.shares({ row, time: this.view.start + this.length / 2 });
+      const { facts } = this.telling.shares({ row, time: this.view.start + this.length / 2 });
       this.speak(`${this.say("lane_empty", { lane: row.lane.title })}; ${facts.map((one) => one.join(" ")).join(", ")}`);
       this.tell();
     }
   }
 
+  /** Put the cursor on a slice, show it and say what it is. */
   point(row, slice) {
     this.cursor = { row, slice };
     this.bring(row, slice);
-    this.speak(this.facts(this.cursor).map(([label, words], n) => (n ? `${this.say(label)} ${words}` : words)).join("; "));
-    this.showTip(this.cursor, null);
+    this.speak(this.telling.spoken(this.cursor));
+    const start = row.lane.slices.start[slice] + row.picture.shift;
+    this.telling.showTip(this.cursor, ((start - this.view.start) / this.length) * this.canvas.clientWidth, row.top + row.height);
     this.tell();
   }
 
@@ -659,20 +518,9 @@ class Timeline {
     this.frame(slices.start[place.slice] + place.row.picture.shift, slices.end[place.slice] + place.row.picture.shift, 0.1);
   }
 
-  // --- wheel, mouse, fingers -----------------------------------------------------------------------------------------
+  // --- what others do ------------------------------------------------------------------------------------------------
 
   listen() {
-    this.canvas.addEventListener("keydown", (event) => this.key(event));
-    for (const canvas of [this.canvas, this.ruler]) {
-      canvas.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
-      canvas.addEventListener("pointerdown", (event) => this.press(event));
-      canvas.addEventListener("pointermove", (event) => this.move(event));
-      canvas.addEventListener("pointerup", (event) => this.release(event));
-      canvas.addEventListener("pointercancel", (event) => this.release(event, true));
-    }
-    this.canvas.addEventListener("pointerleave", () => this.pointAt(null));
-    this.canvas.addEventListener("blur", () => { this.tip.hidden = true; });
-    this.canvas.addEventListener("dblclick", (event) => this.closer(this.under(...this.placeOf(event))));
     this.input.addEventListener("input", () => this.find());
     this.input.addEventListener("keydown", (event) => {
       if (event.key !== "Enter") return;
@@ -680,137 +528,28 @@ class Timeline {
       this.toMatch(event.shiftKey ? -1 : 1);
     });
     document.addEventListener("npuperf:go", (event) => this.go(event.detail));
-    addEventListener("scroll", () => { this.scrolled = performance.now(); }, { passive: true });
     new ResizeObserver(() => this.tell()).observe(this.canvas);
-    new MutationObserver(() => this.readColours()).observe(document.documentElement, { attributeFilter: ["data-theme", "class"] });
+    const recolour = () => this.readColours();
+    new MutationObserver(recolour).observe(document.documentElement, { attributeFilter: ["data-theme", "class"] });
     for (const query of ["(prefers-color-scheme: dark)", "(forced-colors: active)", "print"]) {
-      matchMedia(query).addEventListener("change", () => this.readColours());
+      matchMedia(query).addEventListener("change", recolour);
     }
   }
 
-  placeOf(event) {
-    const box = this.canvas.getBoundingClientRect();
-    return [event.clientX - box.left, event.clientY - box.top];
-  }
-
+  /** Return the time at a point of the canvas. */
   timeAt(x) {
     return this.view.start + (x / this.canvas.clientWidth) * this.length;
-  }
-
-  /** Zoom at the pointer, or move; what has no effect, and what began as scrolling the page, is left to the page. */
-  wheel(event) {
-    const unit = event.deltaMode === 1 ? 30 : event.deltaMode === 2 ? 300 : 1;
-    const sideways = event.shiftKey ? event.deltaX + event.deltaY : Math.abs(event.deltaX) > Math.abs(event.deltaY) ? event.deltaX : 0;
-    const up = sideways ? 0 : event.deltaY * unit;
-    const forced = event.ctrlKey || event.shiftKey;
-    if (!forced && performance.now() - this.scrolled < TIMELINE_SCROLLING) return;
-    if (this.isWhole && (sideways || up > 0) && !forced) return;
-    event.preventDefault();
-    if (sideways) this.pan((sideways * unit) / this.canvas.clientWidth);
-    else this.zoom(2 ** (Math.max(-300, Math.min(300, up)) / 250), this.timeAt(this.placeOf(event)[0]));
-  }
-
-  press(event) {
-    if (event.button !== 0) return;
-    const [x, y] = this.placeOf(event);
-    event.currentTarget.setPointerCapture(event.pointerId);
-    this.pointers.set(event.pointerId, x);
-    if (this.pointers.size === 2) {
-      this.drag = { kind: "pinch", ...this.fingers() };
-      return;
-    }
-    const kind = event.shiftKey || event.currentTarget === this.ruler ? "select" : "pan";
-    this.drag = { kind, x, y, start: this.view.start, end: this.view.end, time: this.timeAt(x), moved: false };
-  }
-
-  /** Return how far two fingers are apart, and the time between them. */
-  fingers() {
-    const [one, other] = this.pointers.values();
-    return { apart: Math.max(Math.abs(one - other), 1), time: this.timeAt((one + other) / 2) };
-  }
-
-  move(event) {
-    const [x, y] = this.placeOf(event);
-    if (!this.pointers.has(event.pointerId)) {
-      this.pointAt(event.currentTarget === this.canvas ? this.under(x, y) : null, x, y);
-      return;
-    }
-    this.pointers.set(event.pointerId, x);
-    const { drag } = this;
-    if (drag.kind === "pinch") {
-      this.pinch();
-      return;
-    }
-    drag.moved ||= Math.abs(x - drag.x) >= TIMELINE_STILL;
-    if (!drag.moved) return;
-    this.tip.hidden = true;
-    if (drag.kind === "select") {
-      this.select(drag.time, this.timeAt(x));
-    } else {
-      const moved = ((drag.x - x) / this.canvas.clientWidth) * (drag.end - drag.start);
-      this.look(drag.start + moved, drag.end + moved);
-    }
-  }
-
-  /** Keep the time between two fingers there, and as much between them as there was. */
-  pinch() {
-    if (this.pointers.size < 2) return;
-    const now = this.fingers();
-    const [one, other] = this.pointers.values();
-    const length = (this.length * this.drag.apart) / now.apart;
-    const start = this.drag.time - ((one + other) / 2 / this.canvas.clientWidth) * length;
-    this.look(start, start + length);
-    this.drag.apart = now.apart;
-  }
-
-  release(event, cancelled = false) {
-    const { drag } = this;
-    this.pointers.delete(event.pointerId);
-    if (!drag || this.pointers.size) return;
-    this.drag = null;
-    if (cancelled || drag.kind === "pinch" || drag.moved) return;
-    this.canvas.focus({ preventScroll: true });
-    const place = event.currentTarget === this.canvas ? this.under(drag.x, drag.y) : null;
-    this.choose(place && place.slice >= 0 ? place : null);
-    if (event.pointerType === "touch") this.pointAt(place, drag.x, drag.y);
   }
 
   /** Show what is under the pointer beside it; null: nothing. */
   pointAt(place, x, y) {
     this.hover = place && place.slice >= 0 ? place : null;
-    if (place) this.showTip(place, [x, y]);
+    if (place) this.telling.showTip(place, x, y);
     else this.tip.hidden = true;
     this.tell();
   }
 
   // --- drawing -------------------------------------------------------------------------------------------------------
-
-  /** Fill the box beside the pointer, or below a slice, and put it where there is room. */
-  showTip(place, at) {
-    const { row } = place;
-    if (place.slice >= 0) {
-      const [[, title], ...facts] = this.facts(place);
-      this.tip.replaceChildren(timelineElement("b", "", title), ...facts.map((one) => this.tipLine(this.say(one[0]), one[1])));
-    } else {
-      const { title, facts, span } = this.shares(place);
-      this.tip.replaceChildren(timelineElement("b", "", title), ...facts.map((one) => this.tipLine(...one)), timelineElement("i", "", span));
-    }
-    this.tip.hidden = false;
-    const slices = row.lane.slices;
-    const x = at ? at[0] : ((slices.start[place.slice] + row.picture.shift - this.view.start) / this.length) * this.canvas.clientWidth;
-    const y = at ? at[1] : row.top + row.height;
-    const room = this.plot.clientWidth - this.tip.offsetWidth;
-    const left = this.canvas.offsetLeft + x + 14;
-    const beside = left > room && at ? this.canvas.offsetLeft + x - this.tip.offsetWidth - 14 : left;
-    this.tip.style.left = `${Math.max(0, Math.min(beside, room))}px`;
-    this.tip.style.top = `${this.canvas.offsetTop + y + 14}px`;
-  }
-
-  tipLine(label, words) {
-    const line = timelineElement("span", "");
-    line.append(timelineElement("span", "timeline-quiet", label), words ? ` ${words}` : "");
-    return line;
-  }
 
   /** Draw before the browser shows its next frame; however often this is called, once. */
   tell() {
@@ -846,6 +585,8 @@ class Timeline {
     this.longest = Math.max(this.longest, took);
     this.root.dataset.frameMs = `${took.toFixed(2)} ${this.longest.toFixed(2)}`;
     this.root.dataset.view = `${this.view.start} ${this.view.end}`;
+    if (this.selection) this.root.dataset.selection = `${this.selection.start} ${this.selection.end}`;
+    else delete this.root.dataset.selection;
   }
 
   drawWhatStandsOut(paint) {

@@ -4,6 +4,9 @@
 /** Nanoseconds per unit, the largest first. */
 const TIMELINE_UNITS = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]];
 
+/** With more slices than this per pixel, shares say more. */
+const TIMELINE_DENSE = 1;
+
 /** Return a sentence with its parameters put in. */
 function timelineSay(words, name, parameters = {}) {
   return (words[`timeline_${name}`] ?? name).replace(/\{(\w+)\}/g, (all, key) => (key in parameters ? parameters[key] : all));
@@ -103,14 +106,25 @@ class TimelineLane {
     return ((after - before) * this.bucket) / 255;
   }
 
-  /** Return how many ns of a stretch each colour has: exactly where all slices are there, else by the buckets. */
+  /**
+   * Return how many ns of a stretch each colour has, and how far off that is at most: nothing where all slices are there;
+   * else a quarter of a bucket at each end, and half of a 255th for every bucket, to which shares are rounded.
+   */
   times(start, end) {
     const exact = this.picture.exact.findIndex((one) => one.start <= start && end <= one.end);
     if (this.kind === "parts" && exact >= 0 && !this.cut[exact] && this.slices.count) {
-      return { exact: true, times: this.sliceTimes(start, end) };
+      return { off: 0, times: this.sliceTimes(start, end) };
     }
     const times = new Map(this.colours.map((colour, n) => [colour, this.busy(n, start, end)]));
-    return { exact: false, times };
+    return { off: this.bucket * (0.5 + (end - start) / this.bucket / 510), times };
+  }
+
+  /** Tell whether slices say more than shares do, of what of an exact stretch lies in [start, end); ``scale``: ns per px. */
+  shows(exact, start, end, scale) {
+    const [from, until] = [Math.max(exact.start, start), Math.min(exact.end, end)];
+    if (until <= from || !this.slices.count) return false;
+    const [first, last] = this.slices.range(from, until);
+    return scale < this.bucket || last - first < (TIMELINE_DENSE * (until - from)) / scale;
   }
 
   sliceTimes(start, end) {

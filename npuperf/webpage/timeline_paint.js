@@ -11,8 +11,6 @@ const TIMELINE_AREA = 32;
 /** Slices narrower than this are drawn together with the one before; as wide at least are those that are drawn. */
 const TIMELINE_MERGED = 0.3;
 const TIMELINE_NARROWEST = 0.7;
-/** With more slices than this per pixel, shares say more. */
-const TIMELINE_DENSE = 1;
 const TIMELINE_FONT = 11;
 
 /** Return the colours that the page's style sheet has now, and black or white to write on each. */
@@ -149,14 +147,7 @@ class TimelinePaint {
   /** Return the exact stretches in view of which a lane's slices are drawn, in order. */
   exact(row) {
     const { picture, lane } = row;
-    if (!lane.slices.count) return [];
-    return picture.exact.filter((one) => {
-      const start = Math.max(one.start, this.start - picture.shift);
-      const end = Math.min(one.end, this.end - picture.shift);
-      if (end <= start) return false;
-      const [first, last] = lane.slices.range(start, end);
-      return this.scale < lane.bucket || last - first < (TIMELINE_DENSE * (end - start)) / this.scale;
-    });
+    return picture.exact.filter((one) => lane.shows(one, this.start - picture.shift, this.end - picture.shift, this.scale));
   }
 
   /** Draw the shares of each pixel column of [left, right), one colour upon the other. */
@@ -175,10 +166,13 @@ class TimelinePaint {
       }
       return total.slice();
     });
-    this.context.globalAlpha = found ? 0.3 : 1;
     for (let place = layers.length - 1; place >= 0; place -= 1) {
       this.steps(layers[place], left, row.top + row.height, height, this.colours[lane.colours[place]]);
     }
+    if (!found) return;
+    this.context.fillStyle = this.colours.paper;
+    this.context.globalAlpha = 0.7;
+    this.context.fillRect(left, row.top, columns, row.height);
     this.context.globalAlpha = 1;
   }
 
@@ -301,7 +295,7 @@ class TimelinePaint {
     const [left, right] = this.clipped(start, end);
     if (right < left) return;
     context.fillStyle = colours.accent;
-    context.globalAlpha = dashed ? 0.1 : 0.2;
+    context.globalAlpha = 0.12;
     context.fillRect(left, top, right - left, bottom - top);
     context.globalAlpha = 1;
     context.strokeStyle = colours.accent;
@@ -371,7 +365,7 @@ function timelineLabels(step, start, end) {
   const largest = Math.max(Math.abs(start), Math.abs(end));
   const digits = Math.max(0, Math.ceil(-Math.log10(step / size) - 1e-9));
   const far = largest / step > 2e4;
-  const around = far ? 10 ** (Math.ceil(Math.log10(end - start)) + 1) : 1;
+  const around = far ? 10 ** Math.ceil(Math.log10(end - start)) : 1;
   const base = far ? Math.floor(start / around) * around : null;
   if (base === null) {
     const [larger, name] = TIMELINE_UNITS.find(([one]) => largest >= one) ?? [size, unit];

@@ -89,7 +89,7 @@ TIMELINE_WORDS: Final[Mapping[str, Message]] = {
         bucket="{bucket}",
     ),
     "timeline_selected": say("{start} to {end}: {length}", start="{start}", end="{end}", length="{length}"),
-    "timeline_about": say("to within {bucket}, which is what shares are kept for", bucket="{bucket}"),
+    "timeline_about": say("of shares of the time, which are off by {time} at most", time="{time}"),
     "timeline_to_the_ns": say("to the nanosecond"),
     "timeline_part": say("part"),
     "timeline_time": say("time"),

@@ -1,0 +1,172 @@
+// What the timeline says of things: of a slice, of shares, of a selected stretch; the box beside the pointer.
+
+/** Makes words and small tables of what a timeline shows now. */
+class TimelineTelling {
+  constructor(timeline) {
+    this.timeline = timeline;
+    this.words = timeline.words;
+  }
+
+  say(name, parameters) {
+    return timelineSay(this.words, name, parameters);
+  }
+
+  /** Return what is known of a slice, as rows of label and text; the first is what it is. */
+  facts({ row, slice }) {
+    const { picture, lane } = row;
+    const { slices } = lane;
+    const [start, end] = [slices.start[slice], slices.end[slice]];
+    const colour = this.say(picture.colours[slices.colour[slice]]);
+    const name = picture.name(slices.name[slice]);
+    const facts = [["what", name ? `${name} (${colour})` : colour], ["took", timelineDuration(end - start)]];
+    const exact = picture.exactAt(start, Math.max(end, start + 1));
+    if (exact) {
+      const share = timelinePercent((end - start) / (exact.end - exact.start));
+      facts.push(["share", this.say(exact.step === null ? "of_stretch" : "of_step", { share, step: exact.step })]);
+    }
+    facts.push(["started", timelineDuration(start)], ...this.factsOfTask(slices, slice));
+    if (slices.cause[slice] >= 0) facts.push(["cause", picture.name(slices.cause[slice])]);
+    if (slices.where[slice] >= 0) facts.push(["where", picture.name(slices.where[slice])]);
+    const several = this.timeline.shown.length > 1;
+    facts.push(["lane", several ? `${picture.title}, ${lane.title}` : lane.title]);
+    return facts;
+  }
+
+  /** Return what only tasks of the device have: cores, and when they were launched. */
+  factsOfTask(slices, slice) {
+    const facts = [];
+    const used = [["cube_of", slices.cube[slice]], ["vector_of", slices.vector[slice]]].filter(([, n]) => n > 0);
+    if (used.length) facts.push(["cores", used.map(([word, n]) => this.say(word, { n })).join(", ")]);
+    const lag = slices.start[slice] - slices.launch[slice];
+    if (!Number.isNaN(lag)) {
+      const time = timelineDuration(Math.abs(lag));
+      facts.push(["launched", this.say(lag < 0 ? "launched_after" : "launched_before", { time })]);
+    }
+    return facts;
+  }
+
+  /** Return a slice as one sentence to be heard. */
+  spoken(place) {
+    const [[, what], ...facts] = this.facts(place);
+    return [what, ...facts.map(([label, words]) => `${this.say(label)} ${words}`)].join("; ");
+  }
+
+  /** Return what is known of a lane at a time that has no slices: shares of the pixel, or of the bucket if that is more. */
+  shares({ row, time }) {
+    const { picture, lane } = row;
+    const own = time - picture.shift;
+    const scale = this.timeline.length / this.timeline.canvas.clientWidth;
+    let [start, end] = [Math.max(own - scale / 2, 0), Math.min(own + scale / 2, picture.span)];
+    if (scale < lane.bucket) {
+      const bucket = Math.min(Math.floor(own / lane.bucket), lane.buckets - 1);
+      [start, end] = [bucket * lane.bucket, (bucket + 1) * lane.bucket];
+    }
+    const told = lane.colours.map((colour, n) => [this.say(colour), lane.busy(n, start, end) / (end - start)]);
+    const facts = told.filter(([, part]) => part >= 0.0005).map(([colour, part]) => [colour, timelinePercent(part)]);
+    const span = this.say("in_bucket", { start: timelineDuration(start), end: timelineDuration(end) });
+    return { title: lane.title, facts: facts.length ? facts : [[this.say("idle"), ""]], span };
+  }
+
+  /** Return all that is known of a slice as a list, of which the code line can be copied. */
+  details(place) {
+    const list = timelineElement("dl", "timeline-facts");
+    for (const [label, words] of this.facts(place)) {
+      const value = timelineElement("dd", "");
+      value.append(timelineElement(label === "where" ? "code" : "span", "", words));
+      if (label === "where") this.copyButton(value);
+      const pair = timelineElement("div", "");
+      pair.append(timelineElement("dt", "", this.say(label)), value);
+      list.append(pair);
+    }
+    return list;
+  }
+
+  copyButton(parent) {
+    const code = parent.firstChild;
+    const button = this.timeline.button("copy", null, async () => {
+      const done = await pageCopy(code);
+      button.textContent = this.say(done ? "copied" : "copy_failed");
+      this.timeline.speak(button.textContent);
+    }, parent);
+  }
+
+  // --- sums ----------------------------------------------------------------------------------------------------------
+
+  /** Return the sum of a stretch: a table with a column per picture, and how exact it is. */
+  sums({ start, end }) {
+    const told = this.timeline.shown.filter((one) => one.lanes.length).map((picture) => {
+      const [from, until] = [Math.max(start - picture.shift, 0), Math.min(end - picture.shift, picture.span)];
+      const found = until > from ? picture.lanes[0].times(from, until) : { off: 0, times: new Map() };
+      return { picture, length: Math.max(until - from, 0), ...found };
+    });
+    const table = this.sumTable(told, start, end);
+    const off = Math.max(...told.map((one) => one.off));
+    const exactness = off ? this.say("about", { time: timelineDuration(off) }) : this.say("to_the_ns");
+    return [table, timelineElement("p", "timeline-quiet", exactness)];
+  }
+
+  sumTable(told, start, end) {
+    const zero = this.timeline.extent.start;
+    const times = { start: start - zero, end: end - zero, length: end - start };
+    const words = Object.fromEntries(Object.entries(times).map(([name, ns]) => [name, timelineDuration(ns)]));
+    const table = timelineElement("table", "");
+    table.append(timelineElement("caption", "", this.say("selected", words)));
+    const head = table.createTHead().insertRow();
+    const add = (title) => { head.append(timelineElement("th", "", title)); };
+    add(this.say("part"));
+    for (const { picture } of told) {
+      add(told.length > 1 ? picture.title : this.say("time"));
+      add(this.say("share"));
+    }
+    for (const cell of head.cells) cell.scope = "col";
+    const body = table.createTBody();
+    for (const colour of told[0]?.picture.colours ?? []) {
+      this.sumRow(body, colour, this.say(colour), told, ({ times }) => times.get(colour) ?? 0);
+    }
+    this.sumRow(body, "idle", this.say("nothing"), told, ({ times, length }) => {
+      return Math.max(length - [...times.values()].reduce((one, other) => one + other, 0), 0);
+    });
+    return table;
+  }
+
+  /** Add a row of a sum, unless it is nothing everywhere; the times in ns are in ``data-ns``. */
+  sumRow(body, colour, words, told, time) {
+    const times = told.map(time);
+    if (!times.some((one) => one >= 0.5)) return;
+    const row = body.insertRow();
+    row.dataset.part = colour;
+    const title = timelineElement("th", "", words);
+    title.scope = "row";
+    row.append(title);
+    for (const [n, one] of times.entries()) {
+      const cell = timelineElement("td", "", timelineDuration(one));
+      cell.dataset.ns = String(Math.round(one));
+      row.append(cell, timelineElement("td", "", told[n].length ? timelinePercent(one / told[n].length) : "–"));
+    }
+  }
+
+  // --- the box beside the pointer ------------------------------------------------------------------------------------
+
+  /** Fill the box with what is known of a slice or of shares, and put it beside a point, where there is room. */
+  showTip(place, x, y) {
+    const { tip, plot, canvas } = this.timeline;
+    const { title, facts, span } = place.slice >= 0 ? this.tipOf(place) : this.shares(place);
+    const lines = facts.map(([label, words]) => {
+      const line = timelineElement("span", "");
+      line.append(timelineElement("span", "timeline-quiet", label), words ? ` ${words}` : "");
+      return line;
+    });
+    tip.replaceChildren(timelineElement("b", "", title), ...lines, ...(span ? [timelineElement("i", "", span)] : []));
+    tip.hidden = false;
+    const room = plot.clientWidth - tip.offsetWidth;
+    const right = canvas.offsetLeft + x + 14;
+    const left = right > room ? canvas.offsetLeft + x - tip.offsetWidth - 14 : right;
+    tip.style.left = `${Math.max(0, Math.min(left, room))}px`;
+    tip.style.top = `${canvas.offsetTop + y + 14}px`;
+  }
+
+  tipOf(place) {
+    const [[, title], ...facts] = this.facts(place);
+    return { title, facts: facts.map(([label, words]) => [this.say(label), words]) };
+  }
+}
