@@ -8,14 +8,14 @@ from datetime import datetime, timezone
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
-from npuperf.documents.analysis import Finding, Partition, Result
+from npuperf.documents.analysis import Device, Finding, Result
 from npuperf.documents.cluster import Cluster
 from npuperf.documents.comparison import Comparison
 from npuperf.escape import for_shell
 from npuperf.messages import Message, Parameter, chain, ns, say, series, share
 from npuperf.render import View
 from npuperf.render.analysis_page import apart_line, input_lines
-from npuperf.render.analysis_tables import LONG, TABLES
+from npuperf.render.analysis_tables import TABLES
 from npuperf.render.cluster_words import (
     clocks_line,
     job_line,
@@ -40,6 +40,7 @@ from npuperf.render.page import Line, common, warnings
 from npuperf.render.tables import filled
 from npuperf.render.words import BOUND, OUTCOME, folded, outside_lines, steps_line, verdict_of
 from npuperf.units import NS_PER_S
+from npuperf.webpage.chart import STEP_PARTS, words_of_part
 from npuperf.webpage.finding_cards import finding_cards, root_cards
 from npuperf.webpage.grids import MOST_ROWS, grid_of, grid_of_filled
 from npuperf.webpage.sheet import CHARTS, Block, Headline, NamedValue, Sheet, Strip, StripPart, said
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from npuperf.webpage.chart import Chart
 
 #: Tables by what they are about, in the order of the page.
-_TOPICS: Final = (
+TOPICS: Final = (
     ("job", say("the job: ranks, groups, links"),
      ("roots", "ranks", "stages", "groups", "collectives", "links", "clocks", "experts")),
     ("time", say("time: phases and steps"),
@@ -61,21 +62,6 @@ _TOPICS: Final = (
       "super_kernels", "super_kernel_checks")),
     ("exporter", say("what the exporter says itself"), ("vendor", "suggestions")),
 )  # fmt: skip
-#: Tables that cards, lines and the comparison's own block tell.
-_TOLD: Final = ("findings", "comparison", "finding_changes", "aligned", "gates", *LONG)
-_COMPARED: Final = ("parity", "waterfall", "compared", "shifts")
-#: Parts of a device's time by their colours; those of idle time and communication by what they are made of.
-_PARTS: Final = (
-    ("compute_ns", "compute", say("compute")),
-    ("comm_transfer_ns", "transfer", say("transfer")),
-    ("comm_wait_ns", "comm_wait", say("waiting for other ranks")),
-    ("comm_unknown_ns", "communication", say("exposed communication")),
-    ("other_exposed_ns", "other", say("exposed copies and other work")),
-    ("host_wait_ns", "host_wait", say("waiting for the host")),
-    ("launch_latency_ns", "launch_latency", say("launch latency")),
-    ("dependency_wait_ns", "dependency_wait", say("waiting for a dependency")),
-    ("unattributed_ns", "unattributed", say("unattributed (no launch recorded)")),
-)
 #: Charts that the strip at the top and the cards of roots make needless.
 _NEEDLESS: Final = ("partition", "roots")
 #: Charts that stand with what changed.
@@ -86,7 +72,7 @@ _CALENDAR: Final = 1_400_000_000 * NS_PER_S
 
 def result_sheet(result: Result, view: View, charts: tuple[Chart, ...]) -> Sheet:
     """Return the page of an analysis."""
-    places = Whereabouts(view.pictures)
+    places = Whereabouts(view.pictures, result.devices)
     name = PurePath(result.input.path).name or result.input.path
     title = say("{title}", title=name)
     if result.comparison is not None:
@@ -145,7 +131,7 @@ def _blocks(result: Result, view: View, charts: tuple[Chart, ...], places: Where
     if others:
         yield Block("charts", CHARTS, charts=others)
     known = {table.name: table for table in TABLES}
-    for id_, title, names in _TOPICS:
+    for id_, title, names in TOPICS:
         found = (grid_of(known[name], result, places.row) for name in names)
         grids = tuple(grid for grid in found if grid is not None)
         if grids:
@@ -176,20 +162,23 @@ def _apart(result: Result) -> Iterator[Line]:
 
 def _strip(result: Result) -> Strip:
     """Return the time of what is judged of all devices as one bar."""
-    windows = [device.window for device in result.devices]
-    span = sum(window.span_ns for window in windows)
+    devices = result.devices
+    span = sum(device.window.span_ns for device in devices)
     title = say("{span} judged", span=ns(span))
-    if len(windows) > 1:
-        title = say("{span} judged, of {n} devices together", span=ns(span), n=len(windows))
-    return Strip(title, tuple(_strip_parts(windows, span)))
+    if len(devices) > 1:
+        title = say("{span} judged, of {n} devices together", span=ns(span), n=len(devices))
+    return Strip(title, tuple(_strip_parts(devices, span)))
 
 
-def _strip_parts(windows: Sequence[Partition], span: int) -> Iterator[StripPart]:
+def _strip_parts(devices: Sequence[Device], span: int) -> Iterator[StripPart]:
     at = 0
-    for field, colour, title in _PARTS:
-        time = sum(getattr(window, field) for window in windows)
+    untold = next((device for device in devices if device.clock.latency_reason), devices[0])
+    for field, words, colour in STEP_PARTS:
+        time = sum(getattr(device.window, field) for device in devices)
         if time and span:
-            yield StripPart(colour, title, ns(time), share(time / span), 100 * at / span, 100 * time / span)
+            title = words_of_part(untold, field, words)
+            start, width = 100 * at / span, 100 * time / span
+            yield StripPart(colour, title, ns(time), share(time / span), start, width)
         at += time
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
-from npuperf.documents.analysis import Finding
+from npuperf.documents.analysis import Device, Finding
 from npuperf.documents.picture import Picture
 from npuperf.render.tables import Row
 
@@ -22,10 +23,13 @@ _KINDS: Final = ("operator", "sync", "wait")
 class Whereabouts:
     """The places of all pictures of a page."""
 
-    def __init__(self, pictures: Sequence[Picture]) -> None:
+    def __init__(self, pictures: Sequence[Picture], devices: Sequence[Device] = ()) -> None:
+        """``devices``: those of the document; what names a device of which there are two alike leads nowhere."""
         self._pictures = pictures
-        self._of = {(picture.rank, picture.device): i for i, picture in reversed([*enumerate(pictures)])}
-        self._ranks = {picture.rank: i for i, picture in reversed([*enumerate(pictures)])}
+        self._sources = {(p.rank, p.device, p.source): i for i, p in enumerate(pictures)}
+        alike = Counter((device.rank, device.device) for device in devices)
+        self._of = {(p.rank, p.device): i for i, p in enumerate(pictures) if alike[p.rank, p.device] <= 1}
+        self._ranks = {p.rank: i for i, p in enumerate(pictures) if p.rank is not None}
 
     def row(self, table: str, row: Row) -> str:
         """Return where a table's row is, or nothing."""
@@ -66,19 +70,22 @@ class Whereabouts:
     def _stretch(self, table: str, what: Any, on: int) -> str:
         if table not in ("phases", "steps", "kernels"):
             return self._whole(on) if table == "devices" else ""
-        start = what.start_ns - self._pictures[on].begin_ns  # of one step alone the picture begins with it
-        if table == "phases":
-            return f"{on}:{start}:{start + what.end_ns - what.start_ns}"
-        if table == "steps":
-            return f"{on}:{start}:{start + what.partition.span_ns}"
-        return f"{on}:{start}:{start + what.dur_ns}"
+        picture = self._pictures[on]
+        start = what.start_ns - picture.begin_ns  # of one step alone the picture begins with it
+        lengths = {"phases": lambda: what.end_ns - what.start_ns, "steps": lambda: what.partition.span_ns}
+        end = start + (lengths[table]() if table in lengths else what.dur_ns)
+        return f"{on}:{start}:{end}" if start < picture.span_ns and end > 0 else ""
 
     def _whole(self, on: int | None) -> str:
         return "" if on is None else f"{on}:0:{self._pictures[on].span_ns}"
 
     def _device(self, part: Any) -> int | None:
-        device = getattr(part, "device", None)
-        return None if device is None else self._of.get((getattr(part, "rank", None), device))
+        device, rank = getattr(part, "device", None), getattr(part, "rank", None)
+        if device is None:
+            return None
+        if isinstance(part, Device):
+            return self._sources.get((rank, device, part.source))
+        return self._of.get((rank, device))
 
 
 def _strings(value: Any) -> list[str]:

@@ -27,7 +27,9 @@ from npuperf.documents.picture import Lane, LaneSlices, Picture
 from npuperf.documents.tuning import Tuning
 from npuperf.messages import say
 from npuperf.render import View, language, render
+from npuperf.render.analysis_tables import LONG, TABLES
 from npuperf.webpage.page_words import PAGE_WORDS, script_words
+from npuperf.webpage.result_sheet import TOPICS
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 #: Elements that have no end, and those whose ends may be left out.
@@ -109,7 +111,9 @@ def empty() -> LaneSlices:
 
 def picture(device: Device, places: dict[tuple[str, str], tuple[int, int]]) -> Picture:
     lane = Lane("parts", say("{name}", name="parts"), {"compute": np.full(4, 99, np.uint8)}, empty())
-    return Picture(device.rank, device.device, "x", device.origin_ns, 10_000_000, (lane,), (), (), places)
+    return Picture(
+        device.rank, device.device, device.source, device.origin_ns, device.partition.span_ns, (lane,), (), (), places
+    )
 
 
 # --- what it allows ---------------------------------------------------------------------------------------------------
@@ -284,7 +288,7 @@ def test_rows_of_devices_that_are_not_drawn_lead_nowhere() -> None:
     steps = {f"0:{s.start_ns}:{s.start_ns + s.partition.span_ns}" for s in drawn.steps}
     mine = {f"0:{k.start_ns}:{k.start_ns + k.dur_ns}" for k in result.kernels if k.rank == drawn.rank}
     in_tables = {a["data-go"] for tag, a in page.elements if tag == "tr" and a.get("data-go")}
-    assert in_tables == phases | steps | mine | {"0:0:10000000"}
+    assert in_tables == phases | steps | mine | {f"0:0:{drawn.partition.span_ns}"}
     assert in_tables <= ways
 
 
@@ -390,3 +394,28 @@ def test_one_table_alone_is_a_page() -> None:
     page = Seen(render(analyzed("transformer_ascend_pt"), "html", View(table="operators", top=3)))
     (rows,) = page.rows.values()
     assert [row[0] for row in rows[1:]] == [o.type for o in analyzed("transformer_ascend_pt").operators[:3]]
+
+
+def test_every_table_has_a_place_or_is_told_otherwise() -> None:
+    told = {"findings", "comparison", "finding_changes", "aligned", "gates", "waterfall", *LONG}
+    places = {name for _, _, names in TOPICS for name in names} | {"parity", "compared", "shifts"}
+    assert places | told == {table.name for table in TABLES} and not places & told
+
+
+def test_devices_alike_lead_nowhere_by_their_numbers_and_by_their_source_somewhere() -> None:
+    one = analyzed("transformer_ascend_pt")
+    first = one.devices[0]
+    twin = replace(first, source="elsewhere")
+    drawn = picture(first, {("operator", "Cumsum"): (7, 19)})
+    page = Seen(render(replace(one, devices=[twin, first]), "html", View(pictures=(drawn,))))
+    ways = [a["data-go"] for tag, a in page.elements if tag == "tr" and a.get("data-go")]
+    step = first.steps[0]
+    assert ways.count(f"0:{step.start_ns}:{step.start_ns + step.partition.span_ns}") == 1
+    assert not [b for b in page.all("button") if b.get("class") == "go"]
+
+
+def test_launches_count_to_the_host_where_their_latency_cannot_be_told() -> None:
+    one = analyzed("transformer_ascend_pt")
+    clock = replace(one.devices[0].clock, latency_reason=say("too few launches"))
+    page = Seen(render(replace(one, devices=[replace(one.devices[0], clock=clock)]), "html", View()))
+    assert "waiting for the host and launches" in page.text[: page.text.index("kernels are launched one by one")]
