@@ -29,6 +29,7 @@ from npuperf.render.words import BOUND
 from npuperf.replay.study import Study
 from npuperf.timeline.partition import Gaps
 from npuperf.traces.core_counters import core_counters
+from npuperf.traces.finding_places import place_of
 from npuperf.traces.trace_events import (
     Args,
     FindingArgs,
@@ -124,8 +125,11 @@ class _DeviceOverlay:
         findings = [*self._findings()]
         if findings:
             tid = job.writer.thread(self.pid, text(say("Findings")))
-            at = self.clock.moments(np.array([self.window[0]]))[0]
-            job.writer.write(MarkEvent(title, self.pid, tid, at, "g", args) for title, args in findings)
+            times = self.clock.moments(np.array([at for at, _, _ in findings], np.int64))
+            job.writer.write(
+                MarkEvent(title, self.pid, tid, ts, "g", args)
+                for ts, (_, title, args) in zip(times, findings, strict=True)
+            )
             job.markers += len(findings)
         self._track(say("Roots of waiting"), [*self._roots()])
         self._track(say("Steps"), [*self._steps()])
@@ -180,13 +184,18 @@ class _DeviceOverlay:
         """The whole result."""
         return self.job.result
 
-    def _findings(self) -> Iterator[tuple[str, FindingArgs]]:
-        """Yield problems of this device; those of the whole job are the first device's."""
+    def _findings(self) -> Iterator[tuple[int, str, FindingArgs]]:
+        """Yield problems of this device with their places (epoch ns); those of the whole job are the first device's.
+
+        What has no place is where the judged window begins.
+        """
         for finding in self.result.findings:
             mine = (finding.rank, finding.device) == (self.device.rank, self.device.device)
             of_all = finding.rank is None and self.device.rank is not None and not self.job.devices
             if finding.status == "problem" and (mine or of_all):
-                yield without_halves(text(finding.title)), _finding_args(finding, self.device)
+                place = place_of(finding.evidence, self.study, self.window) if mine else None
+                at = self.window[0] if place is None else place
+                yield at, without_halves(text(finding.title)), _finding_args(finding, self.device)
 
     def _waits(self) -> None:
         """Write waits for the host, cut where phases begin and end, so that they add up to the phases' blame."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 from collections import Counter
@@ -68,6 +69,18 @@ def test_waits_add_up_to_the_blame(path: Path, tmp_path: Path) -> None:
             assert mine.total() == partition.host_wait_ns
             total += mine
         assert total == sums(device.blame)
+
+
+def test_one_step_alone_has_its_own(tmp_path: Path) -> None:
+    result, trace, _ = overlaid(SAMPLES / "transformer_ascend_pt", tmp_path / "overlay.json", step=12)
+    (device,) = result.devices
+    (step,) = of(trace, device, "Steps")
+    assert step.name == "step 12"
+    mine: Counter[str] = Counter()
+    for wait in of(trace, device, "Waiting for the host"):
+        if step.start <= wait.start and wait.end <= step.end:
+            mine[wait.args["cause"]] += wait.end - wait.start
+    assert mine == sums(device.blame)
 
 
 def sums(blame: list) -> Counter[str]:
@@ -160,11 +173,25 @@ def test_it_counts_from_where_the_original_counts(tmp_path: Path, base: int, beh
 def test_findings_are_markers(tmp_path: Path) -> None:
     result, trace, _ = overlaid(SAMPLES / "transformer_ascend_pt", tmp_path / "overlay.json")
     problems = [f for f in result.findings if f.status == "problem"]
-    assert [m["name"] for _, m in trace.marks] == [str(f.title) for f in problems]
-    assert [m["args"]["rule"] for _, m in trace.marks] == [f.rule for f in problems]
-    gains = [tuple(m["args"]["gain_ns_per_step"] or ()) for _, m in trace.marks]
+    marks = sorted(trace.marks, key=lambda mark: trace.events.index(mark[1]))
+    assert [m["name"] for _, m in marks] == [str(f.title) for f in problems]
+    assert [m["args"]["rule"] for _, m in marks] == [f.rule for f in problems]
+    gains = [tuple(m["args"]["gain_ns_per_step"] or ()) for _, m in marks]
     assert gains == [f.gain_ns_per_step or () for f in problems]
     assert {m["s"] for _, m in trace.marks} == {"g"}
+
+
+def test_a_finding_stands_at_the_longest_thing_that_it_names(tmp_path: Path) -> None:
+    """Counted in the table: the longest Cumsum on AI CPU; what names nothing stands where the first phase begins."""
+    path = SAMPLES / "transformer_ascend_pt"
+    result, trace, _ = overlaid(path, tmp_path / "overlay.json")
+    with (path / "ASCEND_PROFILER_OUTPUT" / "kernel_details.csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["Type"] == "Cumsum"]
+    longest = max(rows, key=lambda row: Decimal(row["Duration(us)"]))
+    at = {m["args"]["rule"]: time for time, m in trace.marks}
+    assert at["ai_cpu"] == int(Decimal(longest["Start Time(us)"].strip()) * 1000)
+    (device,) = result.devices
+    assert at["graph_capture"] == device.origin_ns + device.phases[0].start_ns
 
 
 def test_roots_stand_on_their_ranks(tmp_path: Path) -> None:
