@@ -45,6 +45,16 @@ _FORMAT_INTERVAL: Final[dict[Unit, Callable[[float, float], str]]] = {
 }
 #: What stands between the items of a series, unless something else is said.
 _COMMA: Final = ", "
+#: What stands between the ends of an interval.
+_TO: Final = " to "
+#: The sentence of which several make one.
+_CHAIN: Final = "{parts}"
+#: What languages have signs of their own for: between sentences, between the items of a list, between two numbers.
+BETWEEN_SENTENCES: Final = (_COMMA, "; ")
+BETWEEN_ITEMS: Final = (_COMMA, "; ")
+BETWEEN_NUMBERS: Final = (_TO,)
+#: The context in which catalogues have those of items; that of sentences is none.
+ITEMS: Final = "between items"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +66,15 @@ class Quantity:
     high: float | None = None
 
     def __str__(self) -> str:
+        return self.shown()
+
+    def shown(self, to: str = _TO) -> str:
+        """Return the number as text; ``to`` stands between the ends of an interval."""
         if self.value is None:
             return "–"
         if self.high is None:
             return _FORMAT[self.unit](self.value)
-        return _FORMAT_INTERVAL[self.unit](self.value, self.high)
+        return _FORMAT_INTERVAL[self.unit](self.value, self.high).replace(_TO, to)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +147,7 @@ def series(items: Iterable[Parameter], by: str = _COMMA) -> Series:
 def chain(*parts: Message | None, by: str = "; ") -> Message:
     """Return sentences one after the other as one message; None is left out."""
     kept = [part for part in parts if part is not None]
-    return kept[0] if len(kept) == 1 else Message("{parts}", {"parts": Series(tuple(kept), by)})
+    return kept[0] if len(kept) == 1 else Message(_CHAIN, {"parts": Series(tuple(kept), by)})
 
 
 def ns(value: float | None, high: float | None = None) -> Quantity:
@@ -181,13 +195,17 @@ def text(message: Parameter, language: NullTranslations = ENGLISH, names: Callab
             if message.plural is None or message.n is None
             else language.ngettext(message.id, message.plural, message.n)
         )
+        if message.id == _CHAIN and isinstance(parts := message.parameters.get("parts"), Series):
+            return language.gettext(parts.by).join(text(part, language, names) for part in parts.items)
         values = {name: text(value, language, names) for name, value in message.parameters.items()}
         try:
             return found.format_map(values)
         except (LookupError, ValueError, AttributeError):  # a translation names what the sentence has not
             return message.id.format_map(values)
     if isinstance(message, Series):
-        return message.by.join(text(item, language, names) for item in message.items)
+        return language.pgettext(ITEMS, message.by).join(text(item, language, names) for item in message.items)
+    if isinstance(message, Quantity):
+        return message.shown(language.gettext(_TO))
     if isinstance(message, str):
         return names(message)
     return "–" if message is None else str(message)

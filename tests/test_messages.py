@@ -202,7 +202,8 @@ def test_no_sentence_escapes_a_language(made_up_language: str) -> None:
 
 def views(document: Document) -> Iterator[tuple[str, View]]:
     """Yield what people read: everything, one screen, and every table alone."""
-    assert set(FORMATS) == {"text", "json", "csv", "markdown", "junit", "html"}  # JSON and CSV are English in any language
+    # JSON, CSV and JUnit are English in any language.
+    assert set(FORMATS) == {"text", "json", "csv", "markdown", "junit", "html"}
     for form in ("text", "markdown", "notes"):
         for full in (False, True):
             yield form, View(full=full, language="xx", width=1000)

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, TypeVar
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
+from npuperf.cli.help_page import HelpPage, in_our_language, write_rows
 from npuperf.cli.sparing import spare
 from npuperf.cli.streams import terminal_width
 from npuperf.errors import UsageError
@@ -99,12 +100,12 @@ def typed(ctx: typer.Context, name: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
-class Verb(TyperCommand):
+class Verb(HelpPage, TyperCommand):
     """A command whose help shows its options in panels."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters, --help among them."""
-        return spare(super().get_params(ctx))
+        return in_our_language(spare(super().get_params(ctx)))
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options, panel by panel."""
@@ -112,12 +113,10 @@ class Verb(TyperCommand):
         others = dict.fromkeys(p.rich_help_panel or OUTPUT for p in options if p.rich_help_panel not in _PANELS)
         for panel in (*_PANELS, *(name for name in others if name not in _PANELS)):
             rows = [_row(p) for p in options if (p.rich_help_panel or OUTPUT) == panel]
-            if rows:
-                with formatter.section(panel):
-                    formatter.write_dl(rows)
+            write_rows(formatter, panel, rows)
 
 
-class Commands(TyperGroup):
+class Commands(HelpPage, TyperGroup):
     """All commands, and the options that come before them."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -126,9 +125,16 @@ class Commands(TyperGroup):
             raise unknown(say("{name}: no such command", name=args[0]), args[0], list(self.commands))
         return super().resolve_command(ctx, args)
 
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options, and the commands below them."""
+        records = [param.get_help_record(ctx) for param in self.get_params(ctx)]
+        write_rows(formatter, say("Options"), [record for record in records if record is not None])
+        commands = [(name, self.commands[name]) for name in self.list_commands(ctx)]
+        write_rows(formatter, say("Commands"), [(name, command.short_help or "") for name, command in commands])
+
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters, --help among them."""
-        return spare(super().get_params(ctx))
+        return in_our_language(spare(super().get_params(ctx)))
 
 
 def _row(declared: TyperOption) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from reprlib import repr as brief
 from typing import Any, Final
@@ -35,13 +36,24 @@ def in_our_words(error: Any) -> UsageError:
     command = f"{error.ctx.command_path.replace('python -m ', '')} " if getattr(error, "ctx", None) else ""
     everything = say("{command} lists everything", command=f"{command}--help")
     name = getattr(error, "option_name", None)
+    told = error.format_message().rstrip(".")
     if name is None:
-        return UsageError(say("{what}", what=error.format_message().rstrip(".")), hint=everything)
+        return UsageError(_told(told), hint=everything)
+    if "not take a value" in told:
+        return UsageError(say("{name}: takes no value", name=name), hint=everything)
     if not hasattr(error, "possibilities"):  # a known option, used wrongly
         return UsageError(say("{name}: its value is missing", name=name), hint=everything)
     near = _nearest(name, error.ctx)
     meant = say("did you mean {name}?", name=near) if near else None
     return UsageError(say("{name}: no such option", name=name), hint=chain(meant, everything, by=" "))
+
+
+def _told(words: str) -> Message:
+    """Return what the framework says of arguments; what we do not know of stays as it is."""
+    extra = re.fullmatch(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", words, re.DOTALL)
+    if extra is not None:
+        return say("got unexpected extra arguments: {words}", words=extra[1])
+    return say("a command is missing") if words == "Missing command" else say("{what}", what=words)
 
 
 def _nearest(name: str, ctx: Any) -> str | None:

@@ -14,6 +14,7 @@ from typing import Final
 from npuperf.compare.mean_step import Sums, type_of
 from npuperf.documents.analysis import Result
 from npuperf.documents.comparison import Difference, Parity
+from npuperf.documents.comparison_names import worded
 from npuperf.documents.digest import Lack
 from npuperf.documents.workload import Workload
 from npuperf.errors import UsageError
@@ -102,11 +103,11 @@ def mismatches(found: Sequence[Difference]) -> Message:
 def sentence(difference: Difference) -> Message:
     """Say a difference with both values."""
     old, new = (_value(side) for side in (difference.old, difference.new))
-    return say("{what}: {old} against {new}", what=difference.what, old=old, new=new)
+    return say("{what}: {old} against {new}", what=worded(difference.what), old=old, new=new)
 
 
 def _value(side: str | None) -> Parameter:
-    return say("not recorded") if side is None else side
+    return say("not recorded") if side is None else worded(side)
 
 
 # --- what is checked before anything is blamed ------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import Final
 
 from npuperf.compare.noise import Judged
 from npuperf.documents.comparison import Difference, WaterfallPart
+from npuperf.documents.comparison_names import worded
 from npuperf.documents.digest import Part
 from npuperf.messages import Message, chain, ns, ns_change, say, series, share
 
@@ -52,7 +53,7 @@ def reason_of(grounds: Grounds) -> Message:
 
 
 def _mismatch(grounds: Grounds) -> Message | None:
-    names = [difference.what for difference in grounds.parity if difference.mismatch]
+    names = [worded(difference.what) for difference in grounds.parity if difference.mismatch]
     return say("not of one workload ({differences})", differences=series(names)) if names else None
 
 

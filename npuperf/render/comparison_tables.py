@@ -53,6 +53,12 @@ def interval(shift: Shift) -> str | None:
     return text(say("{low} to {high}", low=low, high=high))
 
 
+def _for_people(name: str | None) -> Message | str | None:
+    from npuperf.documents.comparison_names import worded  # these tables are declared for every analysis
+
+    return name and worded(name)
+
+
 # fmt: off
 _VERDICT: Final = Column("verdict", say("verdict"), "word", weight=0)
 COMPARISON: Final = Table("comparison", say("this run against its baseline"), each("comparison"), (
@@ -90,9 +96,9 @@ WATERFALL: Final = Table("waterfall", say("what makes the mean step longer or sh
     Column("torch_op", say("torch operator"), weight=2),
 ))
 PARITY: Final = Table("parity", say("what differs between the set-ups"), each("comparison.parity"), (
-    Column("what", say("what"), weight=0),
-    Column("old", say("before"), weight=0),
-    Column("new", say("after"), weight=0),
+    Column("what", say("what"), weight=0, brief=lambda d: _for_people(d.what)),
+    Column("old", say("before"), weight=0, brief=lambda d: _for_people(d.old)),
+    Column("new", say("after"), weight=0, brief=lambda d: _for_people(d.new)),
     Column("matters", say("matters"), "word"),
     Column("mismatch", say("another workload"), "word"),
     Column("reason", say("why"), "message"),
@@ -108,7 +114,7 @@ COMPARED: Final = Table("compared", say("steps and operators on both sides"), ea
     Column("count", say("count"), "count"),
 ))
 SHIFTS: Final = Table("shifts", say("what else was measured on both sides"), each("comparison.shifts"), (
-    Column("what", say("what"), weight=0),
+    Column("what", say("what"), weight=0, brief=lambda s: _for_people(s.what)),
     Column("old", say("before"), "plain", weight=0, brief=lambda s: on_side(s, s.old)),
     Column("new", say("after"), "plain", weight=0, brief=lambda s: on_side(s, s.new)),
     Column("unit", say("unit"), "word", weight=2),

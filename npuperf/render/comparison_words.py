@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from npuperf.documents.comparison import Comparison, Difference, FindingChange, WaterfallPart
+from npuperf.documents.comparison_names import worded
 from npuperf.messages import (
     NOTHING,
     Message,
@@ -137,8 +138,8 @@ def _parity_style(difference: Difference) -> str:
 
 
 def _difference(difference: Difference, told: bool) -> Message:
-    old, new = (say("not recorded") if side is None else side for side in (difference.old, difference.new))
-    differs = say("{what}: {old} → {new}", what=difference.what, old=old, new=new)
+    old, new = (say("not recorded") if side is None else worded(side) for side in (difference.old, difference.new))
+    differs = say("{what}: {old} → {new}", what=worded(difference.what), old=old, new=new)
     return chain(differs, None if told else difference.reason)
 
 

@@ -11,6 +11,7 @@ from babel.messages.catalog import Catalog
 from babel.messages.extract import extract_from_dir
 from babel.messages.pofile import read_po, write_po
 
+from npuperf.messages import BETWEEN_ITEMS, BETWEEN_NUMBERS, BETWEEN_SENTENCES, ITEMS
 from npuperf.render.language import LOCALE
 
 _PACKAGE: Final = Path(__file__).resolve().parents[1]
@@ -18,6 +19,8 @@ _PACKAGE: Final = Path(__file__).resolve().parents[1]
 KEYWORDS: Final = {"say": None, "say_n": (1, 2)}
 #: Keys of YAML files under which sentences stand.
 _IN_YAML: Final = ("source", "description")
+#: Where signs between sentences are said.
+_SIGNS: Final = ("npuperf/messages.py", 0)
 
 
 def from_yaml(
@@ -46,6 +49,10 @@ def catalogue() -> Catalog:
             folder, methods, keywords=KEYWORDS, comment_tags=()
         ):
             found.add(sentence, None, [(f"{place}/{file}", line)], auto_comments=comments, context=context)
+    for between in (*BETWEEN_SENTENCES, *BETWEEN_NUMBERS):
+        found.add(between, None, [_SIGNS])
+    for between in BETWEEN_ITEMS:
+        found.add(between, None, [_SIGNS], context=ITEMS)
     return found
 
 

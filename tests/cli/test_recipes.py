@@ -85,7 +85,7 @@ def test_a_recipe_reaches_the_options_of_a_recording(tmp_path: Path) -> None:
         ({"analyze": {"top": "many"}}, "analyze: top"),
         ({"analyze": {"full": "perhaps"}}, "neither true nor false"),
         ({"analyze": {"top": 0}}, "analyze: top"),
-        ({"output": {"format": "html"}}, "html"),
+        ({"output": {"format": "docx"}}, "docx"),
         ({"analyze": ["full"]}, "not a mapping"),
         ({"rules": "core_limit"}, "not a list"),
         ({"thresholds": {"idle_share": float("nan")}}, "is not a number"),
