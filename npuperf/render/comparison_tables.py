@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from npuperf.documents.comparison import Shift
-from npuperf.messages import ns, number, say, share, size
+from npuperf.messages import Message, ns, number, say, share, size
 from npuperf.render.language import text
 from npuperf.render.tables import Column, Table, each
 from npuperf.units import grouped
