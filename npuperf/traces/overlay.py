@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,7 @@ from npuperf.host.blame import NOTHING, Blamed
 from npuperf.host.causes import CAUSES, CODE
 from npuperf.messages import Message, chain, say, say_n
 from npuperf.model.groups import largest
+from npuperf.model.host import Spans
 from npuperf.model.labels import I64
 from npuperf.model.tasks import Work
 from npuperf.model.thresholds import Thresholds
@@ -41,16 +43,18 @@ from npuperf.traces.trace_events import (
     microseconds,
     vendor_text,
 )
-from npuperf.traces.trace_writing import TraceWriter, called, device_of, in_turn, trace_file
+from npuperf.traces.trace_writing import TraceWriter, called, device_of, in_turn, names_of, trace_file
 
 #: Waits whose line of code is looked up, the longest of a device: each takes a walk through its stack.
 _LINES: Final = 10_000
-#: What an idle device waits for if not for the host.
-_IDLE: Final = ("launch_latency", "dependency_wait", "unattributed")
 #: Numbers of processes and threads begin here, so that both traces can be in one file: no system has pids so large.
 _NUMBERS: Final = 4_200_000_001
 #: Slices that are turned into events at the same time.
 _ROWS: Final = 1 << 14
+
+
+#: Start and end (epoch ns), name and arguments of a slice.
+_Row = tuple[int, int, str, Args]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +135,11 @@ class _DeviceOverlay:
                 for ts, (_, title, args) in zip(times, findings, strict=True)
             )
             job.markers += len(findings)
-        self._track(say("Roots of waiting"), [*self._roots()])
-        self._track(say("Steps"), [*self._steps()])
-        self._track(say("Phases"), [*self._phases()])
-        self._waits()
-        self._idle(self.study.timeline.idle)
+        self._track(say("Roots of waiting"), self._roots())
+        self._track(say("Steps"), self._steps())
+        self._track(say("Phases"), self._phases())
+        self._track(say("Waiting for the host"), self._waits())
+        self._track(say("Other idle time"), self._idle(self.study.timeline.idle))
         job.writer.write(core_counters(profile.tasks, device, self.pid, self.clock.moments))
 
     @property
@@ -146,33 +150,32 @@ class _DeviceOverlay:
             return origin + phases[0].start_ns, origin + phases[-1].end_ns
         return origin, origin + self.device.partition.span_ns
 
-    def _track(self, title: Message, rows: list[tuple[int, int, str, Args]]) -> None:
-        """Write slices given by start and end (epoch ns), name and arguments; without any there is no track."""
-        if not rows:
-            return
-        tid = self.job.writer.thread(self.pid, text(title))
-        self.job.slices += len(rows)
-        for first in range(0, len(rows), _ROWS):
-            starts, ends, names, args = zip(*rows[first : first + _ROWS], strict=True)
+    def _track(self, title: Message, rows: Iterator[_Row]) -> None:
+        """Write slices, a chunk at a time; without any there is no track."""
+        tid = 0
+        while chunk := list(islice(rows, _ROWS)):
+            tid = tid or self.job.writer.thread(self.pid, text(title))
+            self.job.slices += len(chunk)
+            starts, ends, names, args = zip(*chunk, strict=True)
             begin, end = np.array(starts, np.int64), np.array(ends, np.int64)
             columns = (map(without_halves, names), self.clock.moments(begin), microseconds(end - begin).tolist(), args)
             self.job.writer.write(
                 SliceEvent(name, self.pid, tid, ts, dur, known) for name, ts, dur, known in zip(*columns, strict=True)
             )
 
-    def _steps(self) -> Iterator[tuple[int, int, str, PartArgs]]:
+    def _steps(self) -> Iterator[_Row]:
         for step in self.device.steps:
             begin = self.device.origin_ns + step.start_ns
             args = _part(step.verdict.bound, step.verdict.basis, step.verdict.reason, step.partition)
             name = text(say("step {step}", step=step.step))
             yield begin, begin + step.partition.span_ns, name, structs.replace(args, whole=step.whole)
 
-    def _phases(self) -> Iterator[tuple[int, int, str, PartArgs]]:
+    def _phases(self) -> Iterator[_Row]:
         origin = self.device.origin_ns
         for phase in self.device.phases:
             yield origin + phase.start_ns, origin + phase.end_ns, _called(phase), _phase_args(phase)
 
-    def _roots(self) -> Iterator[tuple[int, int, str, RootArgs]]:
+    def _roots(self) -> Iterator[_Row]:
         """Yield what others wait for because of this rank, over all that was judged: it has no place of its own."""
         cluster, rank = self.result.cluster, self.device.rank
         for root in cluster.roots if cluster else ():
@@ -197,23 +200,21 @@ class _DeviceOverlay:
                 at = self.window[0] if place is None else place
                 yield at, without_halves(text(finding.title)), _finding_args(finding, self.device)
 
-    def _waits(self) -> None:
-        """Write waits for the host, cut where phases begin and end, so that they add up to the phases' blame."""
+    def _waits(self) -> Iterator[_Row]:
+        """Yield waits for the host, cut where phases begin and end, so that they add up to the phases' blame."""
         borders = [self.device.origin_ns + at for p in self.device.phases for at in (p.start_ns, p.end_ns)]
         blamed = cut_at(self.study.blamed, np.unique(np.array(borders, np.int64)))
         lines = self._lines(blamed)
         events = self.study.nesting.events
-        names = (*map(without_halves, events.name.names), NOTHING)
-        unrecorded = blamed.cause == CODE["unrecorded"]
-        event = np.where(unrecorded, -1, blamed.event)
-        code = np.where(event >= 0, events.name.codes[event], -1) if len(events) else event
-        thread = np.where(event >= 0, events.thread[event], -1) if len(events) else event
-        columns = (blamed.start, blamed.end, blamed.event, blamed.cause, code, thread)
-        rows: list[tuple[int, int, str, Args]] = []
-        for begin, end, source, cause, name, number in zip(*(c.tolist() for c in columns), strict=True):
-            args = WaitArgs(CAUSES[cause], names[name], lines.get(source), number)
-            rows.append((begin, end, names[name], args))
-        self._track(say("Waiting for the host"), rows)
+        names = (*map(without_halves, events.name.names), NOTHING)  # the last place is that of -1
+        event = np.where(blamed.cause == CODE["unrecorded"], -1, blamed.event)
+        code, thread = events.name.take(event).codes, _thread_of(events, event)
+        for first in range(0, len(event), _ROWS):
+            part = slice(first, first + _ROWS)
+            columns = (blamed.start, blamed.end, blamed.event, blamed.cause, code, thread)
+            rows = zip(*(column[part].tolist() for column in columns), strict=True)
+            for begin, end, source, cause, name, number in rows:
+                yield begin, end, names[name], WaitArgs(CAUSES[cause], names[name], lines.get(source), number)
 
     def _lines(self, blamed: Blamed) -> dict[int, str]:
         """Return the lines of code behind the events that the longest waits are blamed on."""
@@ -227,22 +228,30 @@ class _DeviceOverlay:
                 found[event] = without_halves(line)
         return found
 
-    def _idle(self, gaps: Gaps) -> None:
-        """Write idle time that is no waiting for the host."""
-        rows: list[tuple[int, int, str, Args]] = []
-        tasks = self.study.profile.tasks
-        for kind in _IDLE:
-            title, spans = text(_WAITED[kind]), getattr(gaps, kind)
-            next_ = np.searchsorted(gaps.end, spans.end)
-            task = gaps.task[np.minimum(next_, len(gaps.task) - 1)] if len(gaps.task) else next_
-            names = [without_halves(tasks.name[i] or "") if i >= 0 else "" for i in task.tolist()]
-            rows += [
-                (begin, end, title, WaitArgs(kind, name))
-                for begin, end, name in zip(spans.start.tolist(), spans.end.tolist(), names, strict=True)
-            ]
-        self._track(say("Other idle time"), sorted(rows, key=lambda row: row[:2]))
+    def _idle(self, gaps: Gaps) -> Iterator[_Row]:
+        """Yield idle time that is no waiting for the host, with the task that ended it."""
+        parts = [getattr(gaps, kind) for kind in _WAITED]
+        start, end = (np.concatenate([getattr(part, name) for part in parts]) for name in ("start", "end"))
+        kind = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+        order = np.argsort(start, kind="stable")
+        kinds, titles = [*_WAITED], [text(title) for title in _WAITED.values()]
+        for first in range(0, len(order), _ROWS):
+            part = order[first : first + _ROWS]
+            task = gaps.task[np.searchsorted(gaps.end, end[part])]  # each ends with its gap, or inside of it
+            names = names_of(self.study.profile.tasks.name.take(task), "")
+            columns = (start[part].tolist(), end[part].tolist(), kind[part].tolist(), names)
+            for begin, finish, which, name in zip(*columns, strict=True):
+                yield begin, finish, titles[which], WaitArgs(kinds[which], name)
 
 
+def _thread_of(events: Spans, event: I64) -> I64:
+    """Return the thread of each event, -1 for none."""
+    if not len(events):
+        return np.full(len(event), -1, np.int64)
+    return np.where(event >= 0, events.thread[event], -1)
+
+
+#: What an idle device waits for if not for the host.
 _WAITED: Final = {
     "launch_latency": say("the launch on its way"),
     "dependency_wait": say("waiting for something else"),
