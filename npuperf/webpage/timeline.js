@@ -481,15 +481,15 @@ class Timeline {
     if (this.rows[next]) this.enter(next);
   }
 
-  /** Put the cursor into a row, on the slice nearest to where it was or to the middle of the view. */
+  /** Put the cursor into a row, on the slice nearest to where it was, or on the first one in view. */
   enter(place) {
     const row = this.rows[place] ?? this.rows.find((one) => one.lane);
     if (!row) return;
     const { slices } = row.lane;
     const was = this.cursor && this.cursor.slice >= 0 ? this.cursor : null;
-    const time = was ? was.row.lane.slices.start[was.slice] + was.row.picture.shift : this.view.start + this.length / 2;
-    const next = timelineFirstAbove(slices.start, time - row.picture.shift) - 1;
-    const slice = Math.min(Math.max(next, 0), slices.count - 1);
+    const first = Math.min(timelineFirstAbove(slices.start, this.view.start - row.picture.shift), slices.count - 1);
+    const time = was ? was.row.lane.slices.start[was.slice] + was.row.picture.shift : 0;
+    const slice = was ? slices.nearest(time - row.picture.shift) : first;
     const exact = slice >= 0 && row.picture.exactAt(this.view.start - row.picture.shift, this.view.end - row.picture.shift);
     if (slice >= 0 && (exact || !was)) {
       this.point(row, slice);

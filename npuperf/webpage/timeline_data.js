@@ -69,6 +69,13 @@ class TimelineSlices {
     return [timelineFirstAbove(this.reach, start), timelineFirstAbove(this.start, end)];
   }
 
+  /** Return the slice that begins nearest to a time; -1: there is none. */
+  nearest(time) {
+    const after = timelineFirstAbove(this.start, time);
+    if (!after || after === this.count) return after ? after - 1 : Math.min(0, this.count - 1);
+    return time - this.start[after - 1] <= this.start[after] - time ? after - 1 : after;
+  }
+
   /** Return the slice at a time and depth; of slices that begin together the last; -1: none. */
   at(time, depth) {
     const [first, last] = this.range(time, time);
