@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -17,15 +19,46 @@ from npuperf.compare.compare import compare_results
 from npuperf.documents.analysis import Partition, Result, Verdict
 from npuperf.documents.comparison import Comparison
 from npuperf.errors import UsageError
+from npuperf.files import is_file, write_atomically
 from npuperf.messages import Message, say, text
 from npuperf.model.device import DeviceProfile
 from npuperf.model.labels import I64, Labels
 from npuperf.model.tasks import NO_TIME, Tasks, Work
 from npuperf.operators.sums import core_labels
 from npuperf.readers.recording import open_recording
+from npuperf.render import View, render
 from npuperf.render.comparison_tables import COMPARISON_TABLES
 from npuperf.render.tables import Cell, table_named
 from npuperf.units import plural
+from npuperf.webpage.page_file import is_page
+
+if TYPE_CHECKING:
+    from npuperf.documents.picture import Picture
+
+
+class ShownComparison(Comparison, frozen=True, kw_only=True, dict=True):
+    """A comparison that a notebook shows as its verdict, the waterfall and its table; equal to the same without that.
+
+    ``devices``: how many the new side has; it is no field of the document.
+    """
+
+    @classmethod
+    def of(cls, found: Comparison, devices: int) -> ShownComparison:
+        """Return a comparison that can be shown."""
+        shown = cls(**structs.asdict(found))
+        vars(shown)["devices"] = devices
+        return shown
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Comparison) and structs.astuple(self) == structs.astuple(other)
+
+    def __hash__(self) -> int:
+        return hash((self.old, self.new, self.delta_ns))
+
+    def _repr_html_(self) -> str:
+        from npuperf.webpage.notebook import comparison_html
+
+        return comparison_html(self, vars(self).get("devices", 1))
 
 
 class Run:
@@ -41,12 +74,18 @@ class Run:
     def __repr__(self) -> str:
         return "\n".join([f"npuperf.load({str(self.path)!r})", *_summary(self.result)])
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the main parts of the page that :meth:`save_html` writes."""
+        from npuperf.webpage.notebook import result_html
+
+        return result_html(self.result)
+
     @cached_property
     def result(self) -> Result:
         """The analysis, as ``npuperf analyze`` prints it."""
         return run(AnalyzeRequest(path=self.path), self._recording)
 
-    def compare(self, *old: Run, allow_mismatch: bool = False) -> Comparison:
+    def compare(self, *old: Run, allow_mismatch: bool = False) -> ShownComparison:
         """Return what changed from earlier runs to this one: the verdict, and parts that add up to the difference.
 
         Several runs are one side, and what differs between them is noise; one given twice counts once. Raises
@@ -55,15 +94,46 @@ class Run:
         if not old:
             raise UsageError(say("compare: give at least one earlier run"))
         results = distinct([run.result for run in old])
-        return compare_results(results, [self.result], load_thresholds({}), allow_mismatch=allow_mismatch)
+        found = compare_results(results, [self.result], load_thresholds({}), allow_mismatch=allow_mismatch)
+        return ShownComparison.of(found, len(self.result.devices))
 
     def changes(self, *old: Run, allow_mismatch: bool = False) -> dict[str, pd.DataFrame]:
         """Return :meth:`compare` as tables, by name: comparison, waterfall, parity, compared, shifts, …; times in ns.
 
         Columns are those of ``npuperf analyze --baseline --table NAME --format csv``.
         """
-        compared = structs.replace(self.result, comparison=self.compare(*old, allow_mismatch=allow_mismatch))
+        compared = self._against(old, allow_mismatch)
         return {table.name: _frame(compared, table.name) for table in COMPARISON_TABLES}
+
+    def save_html(self, file: str | Path, *old: Run, force: bool = False, allow_mismatch: bool = False) -> Path:
+        """Write the page that ``npuperf analyze --html`` writes, compared with earlier runs if any are given.
+
+        Returns the file. It may replace an earlier page of ours, anything else only with ``force``: else raises
+        :class:`npuperf.errors.UsageError`, as for a file that was read for the report and for runs that are not of
+        one workload (see :meth:`compare`).
+        """
+        path = Path(file)
+        if is_file(path) and not force and not is_page(path):
+            hint = say("choose another name, or replace it with {option}", option="force=True")
+            raise UsageError(say("{file}: already exists", file=str(path)), hint=hint)
+        read = {Path(name).resolve() for run in (self, *old) for name in run.result.input.files}
+        if path.resolve() in read:
+            hint = say("choose another name: what is analyzed is never changed")
+            raise UsageError(say("{file}: was read for this report", file=str(path)), hint=hint)
+        result = self._against(old, allow_mismatch) if old else self.result
+        before = old[0]._pictures() if old else ()
+        write_atomically(path, render(result, "html", View(full=True, pictures=self._pictures(), old_pictures=before)))
+        return path
+
+    def _pictures(self) -> tuple[Picture, ...]:
+        """Draw timelines of what was analyzed."""
+        from npuperf.pictures.draw import draw
+
+        return draw(self._recording, self.result, load_thresholds({}))
+
+    def _against(self, old: Sequence[Run], allow_mismatch: bool) -> Result:
+        """Return the analysis with what changed from earlier runs to this one."""
+        return structs.replace(self.result, comparison=self.compare(*old, allow_mismatch=allow_mismatch))
 
     @property
     def verdict(self) -> Verdict:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -12,18 +12,15 @@ from npuperf.cli.output import refuse_what_was_read
 from npuperf.cli.progress import tell
 from npuperf.documents.document import Document
 from npuperf.errors import UsageError
-from npuperf.files import is_file, open_input, shown, write_atomically
+from npuperf.files import is_file, shown, write_atomically
 from npuperf.messages import say
 from npuperf.render import View, render
+from npuperf.webpage.page_file import is_page
 
 if TYPE_CHECKING:  # most reports are text
     from npuperf.cli.answers import Question
     from npuperf.documents.analysis import Result
     from npuperf.documents.picture import Picture
-
-#: How much of a file is read to see whether it is a page of ours, and what such a page says of itself.
-_HEAD: Final = 1 << 10
-_OURS: Final = b'<meta name="generator" content="npuperf'
 
 
 class Pages(Struct, frozen=True):
@@ -43,7 +40,7 @@ class Pages(Struct, frozen=True):
                 raise UsageError(say("{file}: its folder does not exist", file=str(path)))
             if path.is_dir():
                 raise UsageError(say("{option} {file}: a folder, and a file is wanted", option=option, file=str(path)))
-            if is_file(path) and not self.force and not (option == "--html" and _is_ours(path)):
+            if is_file(path) and not self.force and not (option == "--html" and is_page(path)):
                 hint = say("choose another name, or replace it with --force")
                 raise UsageError(say("{file}: already exists", file=str(path)), hint=hint)
         if len({path.resolve() for path in there.values()}) < len(there):
@@ -70,12 +67,6 @@ class Pages(Struct, frozen=True):
             if file is not None:
                 refuse_what_was_read(file, result)
                 tell(write(file, question.open(), result, thresholds))
-
-
-def _is_ours(path: Path) -> bool:
-    """Tell whether a file is a page that npuperf wrote."""
-    with open_input(path) as file:
-        return _OURS in file.read(_HEAD)
 
 
 def pictures_of(question: Question, result: Result) -> tuple[Picture, ...]:

@@ -186,7 +186,7 @@ def _strip(strip: Strip) -> Markup:
         BarRow(
             plain(part.title),
             plain(say("{time} ({share})", time=part.time, share=part.share)),
-            (Piece(part.start, part.start + part.width, f"c-{part.colour}"),),
+            (Piece(part.start, part.start + part.width, part.colour),),
         )
         for part in strip.parts
     ]
