@@ -60,6 +60,12 @@ def _with_waits(verdict: Verdict, whole: Partition) -> Verdict:
 
 #: Ranks that are named.
 _RANKS: Final = 8
+_BOUND: Final[dict[Bound, Message]] = {
+    "host": say("host"),
+    "compute": say("compute"),
+    "communication": say("communication"),
+    "unknown": say("unknown"),
+}
 _TIME: Final[dict[Bound, Message]] = {
     "host": say("host time"),
     "compute": say("compute time"),
@@ -136,7 +142,7 @@ def _tenth(elasticity: float) -> Quantity:
 
 def _everyone(examined: Sequence[Examined]) -> Message:
     bounds = [e.report.verdict.bound for e in examined]
-    counts = (say("{count} {bound}", count=bounds.count(b), bound=b) for b in dict.fromkeys(bounds))
+    counts = (say("{count} {bound}", count=bounds.count(b), bound=_BOUND[b]) for b in dict.fromkeys(bounds))
     return say_n("over {n} device ({counts})", "over all {n} devices ({counts})", len(examined), counts=series(counts))
 
 

@@ -250,7 +250,7 @@ _SUPER_KERNELS: Final = Table("super_kernels", say("sequences for SuperKernels")
     Column("stream", say("stream"), "id"),
     _RUNS, _KERNELS,
     Column("segments", say("segments"), "count", lambda _, s: len(s.segments), 2),
-    Column("dur_ns", say("kernels"), "us"),
+    Column("dur_ns", say("kernel time"), "us"),
     Column("gaps_ns", say("gaps"), "us"),
     *_GAIN, _CUBE, _VECTOR,
     Column("options", say("options"), get=lambda _, s: ":".join(f"{o.key}={o.value}" for o in s.options), weight=2),

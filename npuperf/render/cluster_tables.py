@@ -145,7 +145,7 @@ LINKS: Final = Table("links", say("links between ranks"), each("cluster.links"),
 ))
 CLOCKS: Final = Table("clocks", say("clocks against the first rank's"), each("cluster.ranks", "clock"), (
     _RANK, _MACHINE,
-    Column("offset_ns", say("added"), "us", weight=0),
+    Column("offset_ns", say("correction"), "us", weight=0),
     Column("low_ns", say("provable, min"), "us"),
     Column("high_ns", say("provable, max"), "us"),
     Column("residual_ns", say("residual"), "us", weight=0),
