@@ -1,4 +1,4 @@
-// What the browser's DecompressionStream does, for browsers that have none: the contents of a gzip file (RFC 1951, 1952).
+// What the browser's DecompressionStream does, for browsers that have none: what is in a gzip file (RFC 1951, 1952).
 
 /** Of codes for lengths and distances: the least that each stands for, and how many bits follow. */
 const INFLATE_LENGTHS = [3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 15, 17, 19, 23, 27, 31, 35, 43, 51, 59, 67, 83, 99, 115, 131,

@@ -80,7 +80,8 @@ class Timeline {
     this.legend.setAttribute("aria-label", this.say("legend"));
     this.plot = timelineElement("div", "timeline-plot");
     this.plot.append(timelineElement("div", "timeline-corner"), this.ruler, this.labels, this.canvas, this.tip);
-    this.box.append(this.tools(), this.note, this.plot, this.legend, this.live, this.sum, this.details, this.keysHelp());
+    const told = [this.legend, this.live, this.sum, this.details, this.keysHelp()];
+    this.box.append(this.tools(), this.note, this.plot, ...told);
     this.root.append(this.box);
   }
 
@@ -203,7 +204,8 @@ class Timeline {
     this.hover = null;
     this.labels.replaceChildren(...rows.map((row) => this.label(row)));
     this.canvas.style.height = `${height}px`;
-    this.canvas.setAttribute("aria-label", this.say("canvas", { devices: this.shown.map((one) => one.title).join(", ") }));
+    const devices = this.shown.map((one) => one.title).join(", ");
+    this.canvas.setAttribute("aria-label", this.say("canvas", { devices }));
     for (const [picture, box] of this.boxes ?? []) box.checked = this.shown.includes(picture);
     if (this.deviceSummary) {
       this.deviceSummary.textContent = this.say("devices", { shown: this.shown.length, all: this.pictures.length });
@@ -273,6 +275,7 @@ class Timeline {
     const middle = (start + end) / 2;
     const from = Math.min(Math.max(middle - length / 2, this.extent.start), this.extent.end - length);
     this.view = { start: from, end: from + length };
+    this.tip.hidden = true;
     this.tell();
   }
 
@@ -315,7 +318,10 @@ class Timeline {
   toExact(direction) {
     const middle = this.view.start + this.length / 2;
     const all = this.shown.flatMap((picture) =>
-      picture.exact.map((one) => ({ label: `${picture.title}, ${one.label}`, start: picture.shift + one.start, end: picture.shift + one.end })),
+      picture.exact.map((one) => {
+        const label = `${picture.title}, ${one.label}`;
+        return { label, start: picture.shift + one.start, end: picture.shift + one.end };
+      }),
     );
     const centre = (one) => (one.start + one.end) / 2;
     const there = all.filter((one) => direction * (centre(one) - middle) > Math.max(1, 0.001 * this.length));
@@ -393,10 +399,10 @@ class Timeline {
 
   /** Choose a slice: the cursor goes there, and all that is known of it is shown below. */
   choose(place) {
-    this.chosen = place;
-    this.cursor = place ?? this.cursor;
+    this.chosen = place && place.slice >= 0 ? place : null;
+    this.cursor = this.chosen ?? this.cursor;
     this.details.replaceChildren();
-    if (place) this.details.append(this.telling.details(place));
+    if (this.chosen) this.details.append(this.telling.details(place));
     this.tell();
   }
 
@@ -458,7 +464,9 @@ class Timeline {
     const [start, end] = [slices.start[slice] + row.picture.shift, slices.end[slice] + row.picture.shift];
     const part = (end - start) / this.length;
     if (part < 0.004 || part > 0.9) this.frame(start, end, 12);
-    else if (start < this.view.start || end > this.view.end) this.look((start + end - this.length) / 2, (start + end + this.length) / 2);
+    else if (start < this.view.start || end > this.view.end) {
+      this.look((start + end - this.length) / 2, (start + end + this.length) / 2);
+    }
   }
 
   /** Move the cursor to the next slice of its lane, or the one before. */
@@ -490,13 +498,15 @@ class Timeline {
     const first = Math.min(timelineFirstAbove(slices.start, this.view.start - row.picture.shift), slices.count - 1);
     const time = was ? was.row.lane.slices.start[was.slice] + was.row.picture.shift : 0;
     const slice = was ? slices.nearest(time - row.picture.shift) : first;
-    const exact = slice >= 0 && row.picture.exactAt(this.view.start - row.picture.shift, this.view.end - row.picture.shift);
+    const { shift } = row.picture;
+    const exact = row.picture.exactAt(this.view.start - shift, this.view.end - shift);
     if (slice >= 0 && (exact || !was)) {
       this.point(row, slice);
     } else {
       this.cursor = { row, slice: -1 };
       const { facts } = this.telling.shares({ row, time: this.view.start + this.length / 2 });
-      this.speak(`${this.say("lane_empty", { lane: row.lane.title })}; ${facts.map((one) => one.join(" ")).join(", ")}`);
+      const told = facts.map((one) => one.join(" ")).join(", ");
+      this.speak(`${this.say("lane_empty", { lane: row.lane.title })}; ${told}`);
       this.tell();
     }
   }
@@ -507,7 +517,8 @@ class Timeline {
     this.bring(row, slice);
     this.speak(this.telling.spoken(this.cursor));
     const start = row.lane.slices.start[slice] + row.picture.shift;
-    this.telling.showTip(this.cursor, ((start - this.view.start) / this.length) * this.canvas.clientWidth, row.top + row.height);
+    const x = ((start - this.view.start) / this.length) * this.canvas.clientWidth;
+    this.telling.showTip(this.cursor, x, row.top + row.height);
     this.tell();
   }
 
@@ -515,7 +526,8 @@ class Timeline {
   closer(place) {
     if (!place || place.slice < 0) return;
     const { slices } = place.row.lane;
-    this.frame(slices.start[place.slice] + place.row.picture.shift, slices.end[place.slice] + place.row.picture.shift, 0.1);
+    const { shift } = place.row.picture;
+    this.frame(slices.start[place.slice] + shift, slices.end[place.slice] + shift, 0.1);
   }
 
   // --- what others do ------------------------------------------------------------------------------------------------
@@ -577,7 +589,8 @@ class Timeline {
     paint.stretches(this.rows);
     paint.rows(this.rows, this.search.names);
     this.drawWhatStandsOut(paint);
-    const above = new TimelinePaint(this.ruler.getContext("2d"), this.colours, this.view, this.fit(this.ruler, TIMELINE_RULER));
+    const room = this.fit(this.ruler, TIMELINE_RULER);
+    const above = new TimelinePaint(this.ruler.getContext("2d"), this.colours, this.view, room);
     if (this.selection) above.band(this.selection.start, this.selection.end, 0, TIMELINE_RULER, false);
     above.ruler(this.extent.start, this.shown.find((one) => one.steps.length), this.words);
     this.drawNote();
@@ -594,10 +607,12 @@ class Timeline {
     if (mark && this.shown.includes(mark.picture)) {
       const mine = this.rows.filter((row) => row.picture === mark.picture);
       const last = mine[mine.length - 1];
-      paint.band(mark.picture.shift + mark.start, mark.picture.shift + mark.end, mine[0].top, last.top + last.height, true);
+      const { shift } = mark.picture;
+      paint.band(shift + mark.start, shift + mark.end, mine[0].top, last.top + last.height, true);
     }
     if (selection) paint.band(selection.start, selection.end, 0, this.height, false);
-    const all = [[this.hover, this.colours.ink, 1], [this.chosen, this.colours.ink, 2], [this.cursor, this.colours.accent, 2]];
+    const { ink, accent } = this.colours;
+    const all = [[this.hover, ink, 1], [this.chosen, ink, 2], [this.cursor, accent, 2]];
     for (const [place, colour, width] of all) {
       if (place && place.slice >= 0) paint.frame(place.row, place.slice, colour, width);
     }
@@ -622,6 +637,7 @@ class Timeline {
     if (this.note.hidden === !coarse) return;
     this.note.hidden = !coarse;
     this.note.replaceChildren(this.say("coarse", { bucket: timelineDuration(bucket) }), " ");
-    if (coarse && this.shown.some((one) => one.exact.length)) this.button("typical", null, () => this.toTypical(), this.note);
+    const there = this.shown.some((one) => one.exact.length);
+    if (coarse && there) this.button("typical", null, () => this.toTypical(), this.note);
   }
 }

@@ -9,7 +9,8 @@ const TIMELINE_DENSE = 1;
 
 /** Return a sentence with its parameters put in. */
 function timelineSay(words, name, parameters = {}) {
-  return (words[`timeline_${name}`] ?? name).replace(/\{(\w+)\}/g, (all, key) => (key in parameters ? parameters[key] : all));
+  const said = words[`timeline_${name}`] ?? name;
+  return said.replace(/\{(\w+)\}/g, (all, key) => (key in parameters ? parameters[key] : all));
 }
 
 /** Return a time as every other format has it: in the largest unit that it fills, with two decimals. */
@@ -86,7 +87,7 @@ class TimelineSlices {
   }
 }
 
-/** A lane: its slices, and of each colour the sum of its shares before every bucket, so that any stretch is one difference. */
+/** A lane: its slices, and of each colour the sum of its shares before every bucket: a stretch's is one difference. */
 class TimelineLane {
   constructor(packed, picture) {
     this.picture = picture;
@@ -114,8 +115,8 @@ class TimelineLane {
   }
 
   /**
-   * Return how many ns of a stretch each colour has, and how far off that is at most: nothing where all slices are there;
-   * else a quarter of a bucket at each end, and half of a 255th for every bucket, to which shares are rounded.
+   * Return how many ns of a stretch each colour has, and how far off that is at most: nothing where all slices are
+   * there; else a quarter of a bucket at each end, and half of a 255th for every bucket, to which shares are rounded.
    */
   times(start, end) {
     const exact = this.picture.exact.findIndex((one) => one.start <= start && end <= one.end);
@@ -126,7 +127,7 @@ class TimelineLane {
     return { off: this.bucket * (0.5 + (end - start) / this.bucket / 510), times };
   }
 
-  /** Tell whether slices say more than shares do, of what of an exact stretch lies in [start, end); ``scale``: ns per px. */
+  /** Tell whether slices say more than shares of what is in an exact stretch and [start, end); ``scale``: ns per px. */
   shows(exact, start, end, scale) {
     const [from, until] = [Math.max(exact.start, start), Math.min(exact.end, end)];
     if (until <= from || !this.slices.count) return false;

@@ -150,7 +150,7 @@ class TimelineHands {
     if (cancelled || drag.kind === "pinch" || drag.moved) return;
     timeline.canvas.focus({ preventScroll: true });
     const place = event.currentTarget === timeline.canvas ? timeline.under(drag.x, drag.y) : null;
-    timeline.choose(place && place.slice >= 0 ? place : null);
+    timeline.choose(place);
     if (event.pointerType === "touch") timeline.pointAt(place, drag.x, drag.y);
   }
 }

@@ -147,7 +147,8 @@ class TimelinePaint {
   /** Return the exact stretches in view of which a lane's slices are drawn, in order. */
   exact(row) {
     const { picture, lane } = row;
-    return picture.exact.filter((one) => lane.shows(one, this.start - picture.shift, this.end - picture.shift, this.scale));
+    const [start, end] = [this.start - picture.shift, this.end - picture.shift];
+    return picture.exact.filter((one) => lane.shows(one, start, end, this.scale));
   }
 
   /** Draw the shares of each pixel column of [left, right), one colour upon the other. */
@@ -230,7 +231,9 @@ class TimelinePaint {
       const stands = kind & 1;
       context.fillStyle = colours[row.picture.colours[kind >> 1]];
       context.globalAlpha = searching && !stands ? 0.3 : 1;
-      for (let at = 0; at < list.length; at += 3) context.fillRect(list[at], list[at + 1] + 0.5, list[at + 2], row.track - 1);
+      for (let at = 0; at < list.length; at += 3) {
+        context.fillRect(list[at], list[at + 1] + 0.5, list[at + 2], row.track - 1);
+      }
       context.globalAlpha = 1;
       if (!stands) continue;
       context.fillStyle = colours.ink;
@@ -247,8 +250,8 @@ class TimelinePaint {
       const [i, left, top, width, stands] = wide.slice(at, at + 5);
       const name = row.picture.names[slices.name[i]];
       const colour = row.picture.colours[slices.colour[i]];
-      const dim = searching && !stands;
-      if (name) this.text(name, left + 3, top + row.track / 2 + 0.5, width - 6, dim ? this.colours.muted : this.colours.on[colour]);
+      const ink = searching && !stands ? this.colours.muted : this.colours.on[colour];
+      if (name) this.text(name, left + 3, top + row.track / 2 + 0.5, width - 6, ink);
     }
   }
 
@@ -344,10 +347,10 @@ class TimelinePaint {
       context.fillRect(Math.round(left), 22, 1, TIMELINE_RULER - 24);
       context.fillRect(Math.round(right), 22, 1, TIMELINE_RULER - 24);
       const from = Math.max(left, 0);
-      const words_ = timelineSay(words, "step", { step: one.name });
-      const width = context.measureText(words_).width;
+      const title = timelineSay(words, "step", { step: one.name });
+      const width = context.measureText(title).width;
       if (from < free || Math.min(right, this.width) - from < Math.min(width + 6, 30)) continue;
-      this.text(words_, from + 4, 31, Math.min(right, this.width) - from - 6, colours.ink);
+      this.text(title, from + 4, 31, Math.min(right, this.width) - from - 6, colours.ink);
       free = from + 30;
     }
   }

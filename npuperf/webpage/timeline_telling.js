@@ -51,7 +51,7 @@ class TimelineTelling {
     return [what, ...facts.map(([label, words]) => `${this.say(label)} ${words}`)].join("; ");
   }
 
-  /** Return what is known of a lane at a time that has no slices: shares of the pixel, or of the bucket if that is more. */
+  /** Return what is known of a lane where it has no slices: shares of the pixel, or of the bucket if that is more. */
   shares({ row, time }) {
     const { picture, lane } = row;
     const own = time - picture.shift;
