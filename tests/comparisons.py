@@ -108,7 +108,7 @@ WORSE = Comparison(
     shifts=(
         Shift(what="launches per step", unit="count", old=412.0, new=401.0, verdict="better", samples=(10, 12)),
         Shift(
-            what="cube cores while busy",
+            what="occupancy of cube cores",
             unit="percent",
             old=81.25,
             new=74.5,

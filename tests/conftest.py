@@ -114,7 +114,9 @@ class Done:
 def run_cli(arguments: list[str]) -> Done:
     """Run npuperf as from a shell, within this process: most of a short command's time is Python's start."""
     from npuperf.cli import main
+    from npuperf.render.language import asked_for, choose
 
+    choose(asked_for(arguments))
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["npuperf", *arguments])

@@ -8,11 +8,6 @@ from typing import Any, Final
 from npuperf.messages import Message, say
 from npuperf.render.language import text
 
-#: Letters that may be two columns wide begin here.
-_WIDE: Final = "\u1100"
-#: Signs that no line begins with, and that none ends with.
-_CLOSING, _OPENING = "，。；：、？！）》」』％", "（《「『"
-_PIECE: Final = re.compile(rf"[{_OPENING}]*(?:[^\s\u1100-\U0010ffff]+|[^\s{_CLOSING}])[{_CLOSING}]*|[{_CLOSING}]+|\s+")
 #: How the framework lays out a list: its first column at most, and the gaps beside it.
 _FIRST_COLUMN, _GAP, _LEAST = 30, 2, 10
 #: What the framework says of its own options, by their names.
@@ -70,26 +65,12 @@ def _paragraphs(formatter: Any, said: str) -> None:
 
 def _laid_out(paragraph: str, room: int) -> str:
     """Return a paragraph that the framework lays out as it should: it takes every letter for one column wide."""
-    if paragraph.startswith("\b") or all(letter < _WIDE for letter in paragraph):
+    if paragraph.startswith("\b") or paragraph.isascii():
         return paragraph
-    return "\b\n" + "\n".join(_lines(paragraph, room))
+    from npuperf.render.wide_text import is_wide, line_starts
 
-
-def _lines(paragraph: str, room: int) -> list[str]:
-    lines, used = [""], 0
-    for piece in _PIECE.findall(re.sub(r"\s*\n\s*", " ", paragraph)):
-        width = columns(piece)
-        if used + width > room and lines[-1].strip() and not piece.isspace():
-            lines.append("")
-            used = 0
-        if lines[-1] or not piece.isspace():
-            lines[-1] += piece
-            used += width
-    return [line.rstrip() for line in lines]
-
-
-def columns(said: str) -> int:
-    """Return how many columns of a terminal a text takes."""
-    from unicodedata import east_asian_width
-
-    return sum(1 + (letter >= _WIDE and east_asian_width(letter) in "WF") for letter in said)
+    if not is_wide(paragraph):
+        return paragraph
+    said = re.sub(r"(?<=[\u1100-\U0010ffff])\n(?=[\u1100-\U0010ffff])", "", paragraph).replace("\n", " ")
+    starts = [0, *line_starts(said, room)]
+    return "\b\n" + "\n".join(said[i:j].rstrip() for i, j in zip(starts, [*starts[1:], None], strict=True))

@@ -74,7 +74,8 @@ def _speak(ctx: typer.Context, language: str | None) -> str | None:
     if language is not None and not is_known(language):
         hint = say("known: {names}", names=series(codes()))
         raise UsageError(say("--lang {language}: no such language", language=repr(language)), hint=hint)
-    choose(language or ctx.find_root().params.get("lang"))
+    if language is not None or ctx.parent is not None:  # before a command, it may still be said behind it
+        choose(language or ctx.find_root().params.get("lang"))
     return language
 
 

@@ -15,7 +15,7 @@ from npuperf.documents.gates import Gate
 from npuperf.escape import for_xml
 from npuperf.messages import say
 from npuperf.render import View
-from npuperf.render.language import lines_of, text
+from npuperf.render.language import lines_of, speaking, text
 from npuperf.render.page import Line, gate_line
 
 _Element = Literal["failure", "error", "system-out"]
@@ -34,9 +34,10 @@ def render_junit(document: Document, view: View) -> str:
     """Return one suite with a case for what went wrong, for the comparison, and for each gate.
 
     A gate that cannot be judged is an error, one that only warns passes and says so in its output. The comparison's
-    verdict alone fails nothing: gates do.
+    verdict alone fails nothing: gates do. It is English in any language: who reads it knows cases by their names.
     """
-    cases = _distinct(list(_cases(document)))
+    with speaking("en"):
+        cases = _distinct(list(_cases(document)))
     found = Counter(case.element for case in cases)
     counts = f'tests="{len(cases)}" failures="{found["failure"]}" errors="{found["error"]}" skipped="0"'
     return "\n".join(

@@ -296,9 +296,9 @@ def test_findings_say_what_became_of_them() -> None:
 
 def test_only_what_changed_is_on_one_screen_of_what_else_was_measured() -> None:
     brief, full = ("\n".join(screen(WORSE, 120, full=full)) for full in (False, True))
-    assert "cube cores while busy" in brief and "vector cores  " not in brief.split("this run by itself")[0]
+    assert "occupancy of cube cores" in brief and "vector cores  " not in brief.split("this run by itself")[0]
     assert "vector cores  " in full and "1800 MHz" in full
-    assert re.search(r"cube cores while busy +81\.2 % +74\.5 % +-7\.5 % to -5\.2 % +worse", brief)
+    assert re.search(r"occupancy of cube cores +81\.2 % +74\.5 % +-7\.5 % to -5\.2 % +worse", brief)
 
 
 def test_the_analysis_follows_shortened() -> None:
