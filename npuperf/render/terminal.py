@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.containers import Lines
 from rich.padding import Padding
 from rich.style import Style
 from rich.table import Table as RichTable
@@ -21,6 +22,7 @@ from npuperf.render import View
 from npuperf.render.language import lines_of, text
 from npuperf.render.page import Line, Page, page_of
 from npuperf.render.tables import BLANK, Cell, Column, Filled, how_many
+from npuperf.render.wide_text import is_wide, line_starts
 
 #: Styles of verdicts.
 BOUNDS: Final = {"host": "yellow", "compute": "cyan", "communication": "magenta", "unknown": "red"}
@@ -45,6 +47,20 @@ class Text(RichText):
         """Add a text in a style."""
         super().append(for_screen(text) if isinstance(text, str) else text, style)
         return self
+
+    def wrap(self, console: Console, width: int, **how: Any) -> Lines:
+        """Return the lines that a text takes: Chinese is broken between its letters, not only at blanks."""
+        fixed = self.no_wrap or how.get("no_wrap") or how.get("overflow") == "ignore"
+        if fixed or not is_wide(self.plain):
+            return super().wrap(console, width, **how)
+        lines = Lines()
+        for said in self.split(allow_blank=True):
+            lines.extend(said.divide(line_starts(said.plain, width, cell_len)))
+        for said in lines:
+            said.rstrip()
+        justify = how.get("justify") or self.justify or "left"
+        lines.justify(console, width, justify=justify, overflow=how.get("overflow") or "fold")
+        return lines
 
     @classmethod
     def assemble(cls, *parts: RichText | str | tuple[str, str | Style], **layout: Any) -> Text:
