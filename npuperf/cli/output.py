@@ -11,7 +11,7 @@ import typer
 from msgspec import Struct
 
 from npuperf.cli.progress import tell, tell_line
-from npuperf.cli.streams import terminal_width
+from npuperf.cli.streams import draws_blocks, terminal_width
 from npuperf.documents.analysis import Result
 from npuperf.documents.document import Document
 from npuperf.errors import UsageError
@@ -76,6 +76,7 @@ class Output(Struct, frozen=True):
             table=self.table,
             width=width,
             colour=on_terminal,
+            blocks=self.file is not None or draws_blocks(),
             pictures=pictures,
             old_pictures=old_pictures,
         )

@@ -73,6 +73,12 @@ def terminal_width() -> int:
     return min(max(shutil.get_terminal_size().columns, _LEAST_COLUMNS), _MOST_COLUMNS)
 
 
+def draws_blocks() -> bool:
+    """Tell whether a report on stdout may have blocks: East Asian encodings have them, too, but twice as wide."""
+    dumb = os.environ.get("TERM") == "dumb" and sys.stdout.isatty()
+    return (sys.stdout.encoding or "utf-8").lower().startswith("utf") and not dumb  # a buffer of Python's has none
+
+
 def _is_width(columns: str) -> bool:
     digits = columns.isascii() and columns.isdecimal() and len(columns) <= len(str(_MOST_COLUMNS))
     return digits and _LEAST_COLUMNS <= int(columns) <= _MOST_COLUMNS

@@ -25,8 +25,9 @@ class View:
     """How a document is to be shown.
 
     ``full``: everything, not one screen; ``top``: rows of every list, None for what suits the format; ``table``: this
-    table alone; ``width`` in columns and ``colour`` of a terminal; ``language``: a code, None as the environment says;
-    ``pictures``: timelines for a page, and ``old_pictures`` those of what the document is compared with.
+    table alone; ``width`` in columns and ``colour`` of a terminal, ``blocks``: whether it draws blocks as wide as
+    letters, ``links``: whether it opens what code lines are linked to; ``language``: a code, None as the environment
+    says; ``pictures``: timelines for a page, and ``old_pictures`` those of what the document is compared with.
     """
 
     full: bool = False
@@ -34,6 +35,8 @@ class View:
     table: str | None = None
     width: int = 120
     colour: bool = False
+    blocks: bool = True
+    links: bool = False
     language: str | None = None
     pictures: tuple[Picture, ...] = ()
     old_pictures: tuple[Picture, ...] = ()

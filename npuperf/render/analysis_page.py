@@ -25,6 +25,7 @@ from npuperf.render.cluster_words import (
 )
 from npuperf.render.language import text
 from npuperf.render.page import Line, Page, Section, common, warnings
+from npuperf.render.signs import in_letters
 from npuperf.render.tables import Column, Filled, Row, Table, each, fill, filled
 from npuperf.render.words import (
     BOUND,
@@ -81,7 +82,7 @@ def whole_page(result: Result, view: View) -> Page:
 def _partitions(result: Result) -> Iterator[Filled]:
     for device in result.devices:
         title = say("where the time goes on {device}", device=device_name(device))
-        yield filled(PARTITION_TABLE.only("part", "ns", "share").titled(title), partition_rows(device, 0))
+        yield filled(PARTITION_TABLE.only("part", "ns", "share").titled(title), partition_rows(device))
 
 
 def _job(cluster: Cluster) -> Iterator[Message]:
@@ -138,7 +139,7 @@ def _calibration(result: Result) -> Message:
 
 
 class Part(Struct, frozen=True):
-    """One row: its name, its time, its share of the span, and a bar as long as that."""
+    """One row: its name, its time, its share of the span, and where that lies in a bar of the whole."""
 
     title: Message
     depth: int
@@ -147,6 +148,25 @@ class Part(Struct, frozen=True):
     bar: str
 
 
+_COMMUNICATION, _UNKNOWN = "M", "?"
+#: Letters and colours of the parts that a bar is made of, in its order; idle time of unknown cause is a point.
+SIGNS: Final = {
+    "compute_ns": "C",
+    "comm_transfer_ns": _COMMUNICATION,
+    "comm_wait_ns": "W",
+    "comm_unknown_ns": _UNKNOWN,
+    "other_exposed_ns": "o",
+    "host_wait_ns": "H",
+    "launch_latency_ns": "L",
+    "dependency_wait_ns": "D",
+    "unattributed_ns": ".",
+}
+COLOURS: Final = {
+    "C": "cyan", "M": "magenta", "W": "red", "?": "magenta", "o": "blue", "H": "yellow", "L": "bright_yellow",
+    "D": "green", ".": "dim",
+}  # fmt: skip
+#: Rows that stand for several parts of the bar.
+_SEVERAL: Final = {"span_ns": "CMW?oHLD.", "comm_exposed_ns": "MW?", "idle_ns": "HLD."}
 #: The rows of a partition: field, label, depth.
 _PARTS: Final = (
     ("span_ns", say("span"), 0),
@@ -166,8 +186,11 @@ _PARTS: Final = (
 _WITH_LATENCY: Final = say("waiting for the host and launches")
 #: Share of the span below which no word is said about how communication splits.
 _NOTABLE: Final = 0.02
-#: What the two numbers and the gaps take of a row.
-_NUMBERS: Final = 28
+#: What the letters mean.
+LETTERS: Final = {
+    **{SIGNS[field]: title for field, title, _ in _PARTS if field in SIGNS},
+    _COMMUNICATION: say("communication"),
+}
 
 PARTITION_TABLE: Final = Table(
     "",
@@ -177,24 +200,33 @@ PARTITION_TABLE: Final = Table(
         Column("part", say("part"), get=lambda part: "  " * part.depth + text(part.title), weight=0),
         Column("ns", say("ms"), "duration", weight=0),
         Column("share", say("% of span"), "share", weight=0),
-        Column("bar", NOTHING, get=lambda part: part.bar or " "),
+        Column("bar", NOTHING, "bar", lambda part: part.bar or " "),
     ),
 )
 
 
-def partition_rows(device: Device, width: int) -> list[Row]:
-    """Return the parts that there are, with bars that fit a screen so wide."""
+def partition_rows(device: Device, room: int = 0) -> list[Row]:
+    """Return the parts that there are, each with its place in a bar of so much room for the whole."""
     whole = device.window
     included = {"host_wait_ns": _WITH_LATENCY} if device.clock.latency_reason else {}
-    found = [(getattr(whole, field), included.get(field, title), depth)
-             for field, title, depth in _PARTS if _is_shown(whole, field, depth)]  # fmt: skip
-    room = max(width - _NUMBERS - max(2 * depth + len(text(title)) for _, title, depth in found), 0)
+    letters = partition_bar(whole, room)
     rows: list[Row] = []
-    for time, title, depth in found:
-        share = time / whole.span_ns if whole.span_ns else None
-        bar = "█" * round(room * (share or 0)) if depth else ""
-        rows.append((Part(title, depth, time, share, bar),))
+    for field, title, depth in _PARTS:
+        if _is_shown(whole, field, depth):
+            time = getattr(whole, field)
+            share = time / whole.span_ns if whole.span_ns else None
+            own = _SEVERAL.get(field) or SIGNS[field]
+            bar = "".join(letter if letter in own else " " for letter in letters)
+            rows.append((Part(included.get(field, title), depth, time, share, bar.rstrip()),))
     return rows
+
+
+def partition_bar(whole: Partition, room: int) -> str:
+    """Return where the time goes as letters, ``room`` of them for all of it."""
+    pieces = [(letter, getattr(whole, field)) for field, letter in SIGNS.items()]
+    if not _is_shown(whole, "comm_unknown_ns", 2):  # no line of its own says what it is
+        pieces = [(_COMMUNICATION if letter == _UNKNOWN else letter, size) for letter, size in pieces]
+    return in_letters(pieces, room)
 
 
 def _is_shown(whole: Partition, field: str, depth: int) -> bool:

@@ -10,7 +10,15 @@ from rich.console import RenderableType
 from npuperf.documents.analysis import Device, Operator, Partition, Result
 from npuperf.messages import Message, chain, say
 from npuperf.render import View
-from npuperf.render.analysis_page import PARTITION_TABLE, apart_line, check_line, partition_rows
+from npuperf.render.analysis_page import (
+    COLOURS,
+    LETTERS,
+    PARTITION_TABLE,
+    apart_line,
+    check_line,
+    partition_bar,
+    partition_rows,
+)
 from npuperf.render.analysis_tables import DEVICES, LONG, OPERATORS, STEPS, TABLES, TOLD
 from npuperf.render.core_text import core_lines, gate_parts
 from npuperf.render.dependency_text import dependency_lines
@@ -19,14 +27,31 @@ from npuperf.render.host_text import blame_lines, phase_lines
 from npuperf.render.language import text
 from npuperf.render.page import problem_lines
 from npuperf.render.scope_text import scope_sections
+from npuperf.render.signs import Spark, any_of, spark
 from npuperf.render.tables import Cell, Column, Table, fill, filled
-from npuperf.render.terminal import BOUNDS, Fitted, Text, line, line_text, print_all, rows_of, section
+from npuperf.render.terminal import (
+    BOUNDS,
+    Fitted,
+    Text,
+    indented,
+    legend_of,
+    line,
+    line_text,
+    painted,
+    print_all,
+    rows_of,
+    section,
+)
 from npuperf.render.terminal import render_text as render_page
 from npuperf.render.words import BOUND, steps_line, sure, verdict_of
 
 #: The field's short names, to leave room for the code line.
 _CORES: Final = {"AI_CORE": "AIC", "AI_VECTOR_CORE": "AIV", "COMMUNICATION": "COMM"}
 _DEVICES, _OPERATORS, _STEPS = 16, 8, 5
+#: A bar beside numbers has no less room than this, and no more; sections stand so much to the right.
+_NARROWEST, _WIDEST, _INDENT = 16, 120, 2
+#: Fewer steps are no series; of more than so many signs nobody sees the one that matters.
+_SERIES, _MOST_SIGNS = 3, 100
 
 
 def render_text(result: Result, view: View) -> str:
@@ -62,7 +87,7 @@ def _screen(result: Result, view: View) -> Iterator[RenderableType]:
 def head(result: Result, steps: Message, view: View) -> Iterator[RenderableType]:
     """Yield what every screen begins with: what was analyzed, and the verdict."""
     yield _header(result)
-    yield line(steps, "bold")
+    yield from _steps(result, steps, view)
     yield _verdict(result)
     if result.comparison is None:  # which says it before
         yield from map(line_text, problem_lines(result))
@@ -95,6 +120,46 @@ def _header(result: Result) -> Text:
     return Text.assemble((tool, "bold"), f"  {result.input.path}", (f"  {result.input.kind}", "dim"))
 
 
+def _steps(result: Result, steps: Message, view: View) -> Iterator[RenderableType]:
+    """Say how long the steps are, and draw it where there are several: beside what is said if there is room."""
+    said = line(steps, "bold")
+    times = _step_times(result)
+    if len(times) < _SERIES:
+        yield said
+        return
+    drawn = spark(list(times.values()), max(min(view.width - _INDENT, _MOST_SIGNS), 1), view.blocks)
+    odd = {step.step for device in result.devices if device.typical_step for step in device.typical_step.odd}
+    marks = "".join("^" if marked else " " for marked in any_of([step in odd for step in times], drawn.each))
+    picture = Text()
+    for sign, mark in zip(drawn.signs, marks, strict=True):
+        picture.append(sign, "yellow" if mark == "^" else "cyan")
+    facts = Text(f"  {text(_drawn(drawn, len(result.devices) > 1, view))}", "dim")
+    beside = Text.assemble(said, "  ", picture, facts)
+    if "^" not in marks and beside.cell_len <= view.width:
+        yield beside
+        return
+    yield said
+    yield indented(Text.assemble(picture, facts))
+    if "^" in marks:
+        yield indented(Text.assemble((marks, "yellow"), ("  " + text(say("unusual")), "dim")))
+
+
+def _step_times(result: Result) -> dict[int, int]:
+    """Return how long every step is, ns; on several devices the longest of each."""
+    times: dict[int, int] = {}
+    for device in result.devices:
+        for step in device.whole_steps:
+            times[step.step] = max(times.get(step.step, 0), step.partition.span_ns)
+    return dict(sorted(times.items()))
+
+
+def _drawn(drawn: Spark, several: bool, view: View) -> Message:
+    """Say what the signs of a series of steps mean."""
+    scale = say("from 0") if view.blocks else say("from 0 to 8, the longest")
+    grouped = say("each sign: the longest of {n} steps", n=drawn.each) if drawn.each > 1 else None
+    return chain(scale, grouped, say("the slowest device of each step") if several else None)
+
+
 def _verdict(result: Result) -> Text:
     bound = result.verdict.bound
     return Text.assemble((text(BOUND[bound]), f"bold {BOUNDS[bound]}"), f"  {text(verdict_of(result))}")
@@ -102,12 +167,22 @@ def _verdict(result: Result) -> Text:
 
 def _partition(result: Result, view: View) -> RenderableType:
     device = result.devices[0]
-    rows = partition_rows(device, view.width)
+    numbers = Fitted(filled(PARTITION_TABLE.only("part", "ns", "share"), partition_rows(device)))
+    room = view.width - _INDENT - numbers.width
+    rows = partition_rows(device, min(room, _WIDEST) if room >= _NARROWEST else 0)
     styles = {i: ("bold", "", "dim")[row[0].depth] for i, row in enumerate(rows)}
     title = say("where the time goes: {facts}", facts=chain(*_facts(result, device), by=" · "))
     notes = (apart_line(device.window), check_line(device) if view.full else None)
     said = (line(note, "dim") for note in notes if note)
-    return section(title, Fitted(filled(PARTITION_TABLE, rows), styles=styles), *said)
+    bar = () if room >= _NARROWEST else _bar(device, view)
+    return section(title, *bar, Fitted(filled(PARTITION_TABLE, rows), styles=styles, signs=COLOURS), *said)
+
+
+def _bar(device: Device, view: View) -> Iterator[Text]:
+    """Draw where the time goes above the numbers, where there is no room beside them."""
+    letters = partition_bar(device.window, view.width - _INDENT)
+    yield painted(letters, COLOURS)
+    yield legend_of({letter: LETTERS[letter] for letter in dict.fromkeys(letters)}, COLOURS)
 
 
 def _facts(result: Result, device: Device) -> Iterator[Message]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from rich.cells import cell_len, set_cell_size
 from rich.console import RenderableType
 
 from npuperf.documents.analysis import CoreSide, CoresOverTime, CoreTime, Result
@@ -13,11 +14,13 @@ from npuperf.render import View
 from npuperf.render.analysis_tables import GATES
 from npuperf.render.language import text
 from npuperf.render.page import gate_line
+from npuperf.render.signs import heights, thinned
 from npuperf.render.tables import Column, filled
 from npuperf.render.terminal import Fitted, Text, cut, indented, line, line_text, rows_of
 from npuperf.render.words import device_name
 
-_LEVELS: Final = " ▁▂▃▄▅▆▇█"
+#: A picture of cores over time has no less room than this; what is said before it is so wide.
+_NARROWEST, _BEFORE, _NAME = 8, 46, 12
 _OVER, _PAIRS, _WAITS = 5, 1, 2
 
 _OVER_LIMIT: Final = GATES.only(
@@ -52,25 +55,25 @@ def core_lines(result: Result, view: View) -> Iterator[RenderableType]:
         if len(result.devices) > 1:
             yield line(say("cores used on {device}", device=device_name(device)), "bold")
         if use.cube:
-            yield _side(say("cube cores"), use.cube, over.cube if over else None)
+            yield _side(say("cube cores"), use.cube, over.cube if over else None, view)
         if use.vector:
-            yield _side(say("vector cores"), use.vector, over.vector if over else None)
+            yield _side(say("vector cores"), use.vector, over.vector if over else None, view)
         if not (use.cube or use.vector):
             yield line(say("cores used: {reason}", reason=use.reason or say("no core figures")))
         if over:
             yield from map(indented, _streams(over, max(len(device.steps), 1), view))
 
 
-def _side(name: Message, side: CoreSide, time: CoreTime | None) -> Text:
+def _side(name: Message, side: CoreSide, time: CoreTime | None, view: View) -> Text:
+    """Say how many cores of a side are used, and draw it over time where there is room."""
     busy, span = share(side.occupancy_busy), share(side.occupancy_span)
-    used = say("{cores} {busy} while busy, {span} of span", cores=f"{text(name):<12}", busy=busy, span=span)
-    picture = "".join(_LEVELS[_level(x)] for x in time.slices) if time else ""
-    return Text.assemble(f"{text(used):<46} ", (picture, "cyan"), no_wrap=True)
-
-
-def _level(part: float) -> int:
-    """Return the height of a bar; anything but nothing is seen."""
-    return max(round(part * (len(_LEVELS) - 1)), 1 if part > 0 else 0)
+    cores = set_cell_size(text(name), max(cell_len(text(name)), _NAME))
+    used = text(say("{cores} {busy} while busy, {span} of span", cores=cores, busy=busy, span=span))
+    used = set_cell_size(used, max(cell_len(used), _BEFORE)) + " "
+    slices = thinned(time.slices, view.width - cell_len(used)) if time else []
+    if len(slices) < _NARROWEST:
+        return Text(used.rstrip())
+    return Text.assemble(used, (heights(slices, view.blocks), "cyan"), no_wrap=True)
 
 
 def _streams(use: CoresOverTime, steps: int, view: View) -> Iterator[Text]:

@@ -13,12 +13,14 @@ from npuperf.messages import Message, chain, ns, say, say_n
 from npuperf.render import View
 from npuperf.render.analysis_tables import BLAME, PHASES
 from npuperf.render.language import text
+from npuperf.render.signs import in_letters
 from npuperf.render.tables import Column, filled, how_many
-from npuperf.render.terminal import BOUNDS, Fitted, Text, cut, line, rows_of, section
+from npuperf.render.terminal import BOUNDS, Fitted, Text, cut, legend_of, line, painted, rows_of, section
 from npuperf.render.words import CAUSE, WORDS, named, sure
 from npuperf.units import ms
 
 _LETTER: Final = {"host": "H", "compute": "C", "communication": "M", "unknown": "?"}
+_COLOURS: Final = {letter: BOUNDS[bound] for bound, letter in _LETTER.items()}
 _WIDEST: Final = 160
 #: Shares of the time below which a line is not worth its room on one screen.
 WORTH: Final = 0.02
@@ -84,21 +86,17 @@ def _phases_title(device: Device, phases: int) -> Message:
 
 def _strip(found: list[Stretch], width: int) -> Text:
     """Draw a step as a strip: one letter per phase's verdict, as wide as its time."""
-    room = min(width - 2, _WIDEST)
-    strip = Text(no_wrap=True)
+    pieces, at = [], 0
     for stretch in found:
-        first, last = (round(room * at / max(stretch.span, 1)) for at in (stretch.start, stretch.end))
-        strip.append(_LETTER[stretch.bound] * max(last - first, 0), style=BOUNDS[stretch.bound])
-    return strip
+        pieces += [(" ", max(stretch.start - at, 0)), (_LETTER[stretch.bound], stretch.end - max(stretch.start, at))]
+        at = max(stretch.end, at)
+    pieces.append((" ", max(stretch.span - at, 0)))
+    return painted(in_letters(pieces, min(width - 2, _WIDEST)), _COLOURS)
 
 
 def _legend(found: list[Stretch]) -> Text:
     """Say what the letters of a strip mean."""
-    legend = Text()
-    for bound in dict.fromkeys(stretch.bound for stretch in found):
-        legend.append(_LETTER[bound], style=BOUNDS[bound])
-        legend.append(f" {text(WORDS[bound])}   ", style="dim")
-    return legend
+    return legend_of({_LETTER[s.bound]: WORDS[s.bound] for s in found}, _COLOURS)
 
 
 def _odd_lines(odd: list[OddStep], top: int | None) -> Iterator[Text]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from rich.cells import cell_len
@@ -21,6 +21,7 @@ from npuperf.messages import Message, Parameter, say_n
 from npuperf.render import View
 from npuperf.render.language import lines_of, text
 from npuperf.render.page import Line, Page, page_of
+from npuperf.render.signs import runs
 from npuperf.render.tables import BLANK, Cell, Column, Filled, how_many
 from npuperf.render.wide_text import is_wide, line_starts
 
@@ -31,6 +32,8 @@ _WORD_STYLES: Final = {
     **BOUNDS, "high": "red", "medium": "yellow", "low": "dim", "pass": "green", "fail": "bold red",
     "cannot_tell": "yellow", "better": "green", "worse": "red",
 }  # fmt: skip
+#: What stands for the blocks that bars are made of, where there are none.
+_NO_BLOCKS: Final = str.maketrans("█▓", "#+")
 LINE_STYLES: Final = {"good": "green", "bad": "bold red", "warning": "yellow"}
 _GAP: Final = 2
 #: Into less than this no sentence, no key and no other text is squeezed.
@@ -113,7 +116,7 @@ def print_all(parts: Iterable[RenderableType], view: View) -> str:
     )
     with console.capture() as screen:
         console.print(Group(*parts), crop=False)  # code is neither cut nor, as in a group, wrapped
-    shown = screen.get()
+    shown = screen.get() if view.blocks else screen.get().translate(_NO_BLOCKS)
     return shown if view.colour else "\n".join(line.rstrip() for line in shown.split("\n"))
 
 
@@ -136,6 +139,29 @@ def one_line(said: Text) -> Text:
 def cut(shown: int, total: int, message: Callable[[str], Message]) -> list[Text]:
     """Say how much of a list is shown, where that is not all."""
     return [line(message(how_many(shown, total)), "dim")] if shown < total else []
+
+
+def painted(signs: str, colours: Mapping[str, str]) -> Text:
+    """Return a bar: letters as blocks of their colour, of which the first letter is seen, other signs in theirs.
+
+    Without colours, all of the letters say the same.
+    """
+    bar = Text(no_wrap=True)
+    for run in runs(signs):
+        colour = colours.get(run[0], "")
+        if colour and run[0].isalpha():
+            bar.append(run[0], f"black on {colour}").append(run[1:], f"{colour} on {colour}")
+        else:
+            bar.append(run, colour)
+    return bar
+
+
+def legend_of(signs: Mapping[str, Parameter], colours: Mapping[str, str]) -> Text:
+    """Say what the signs of a bar mean."""
+    legend = Text()
+    for sign, word in signs.items():
+        legend.append(painted(sign, colours)).append(f" {text(word)}   ", "dim")
+    return legend
 
 
 def section(title: Parameter, *body: RenderableType) -> RenderableType:
@@ -223,7 +249,7 @@ class Fitted:
 
     def _cell(self, i: int, value: Cell, shown: str) -> Text:
         if self.columns[i].unit == "bar":
-            return Text.assemble(*((sign, self.signs.get(sign, "")) for sign in shown), no_wrap=True)
+            return painted(shown, self.signs)
         style = _WORD_STYLES.get(str(value).removesuffix("?"), "") if self.columns[i].unit == "word" else ""
         return Text(shown, style=style, no_wrap=self.one_line or not self.columns[i].written)
 
@@ -248,7 +274,7 @@ class Fitted:
         """Return the least width of a column: numbers stay whole, words and headers may wrap."""
         words = max(map(cell_len, column.title.split()), default=0)
         longest = max(map(cell_len, cells), default=0)
-        if not column.written:
+        if not column.written or column.unit == "bar":
             return max(words, longest)
         wrapped = _SENTENCE if column.unit == "message" else _TEXT if column.weight else _KEY
         return max(words, min(longest, max(_TEXT if self.one_line else wrapped, min(column.least, third))))
