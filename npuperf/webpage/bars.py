@@ -59,10 +59,11 @@ def bars(rows: Sequence[BarRow], low: float, high: float, *, many: bool = False)
 def _row(row: BarRow, low: float, high: float) -> Markup:
     said = element("button", row.name, type="button", class_="bar-go", data_go=row.go) if row.go else row.name
     name = element("span", said, class_="bar-name", title=row.name if len(row.name) > _LONG else None)
-    note = [element("span", row.note, class_="bar-note")] if row.note else []
+    note = [" ", element("span", row.note, class_="bar-note")] if row.note else []
     return element(
         "li",
         name,
+        " ",  # seen where styles are taken away, and in what is copied
         element("span", row.value, class_="bar-value"),
         stretched(_HEIGHT, *_drawn(row.pieces, low, high), class_="bar"),
         *note,

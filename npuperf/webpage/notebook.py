@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from msgspec.structs import replace
 
 from npuperf.documents.analysis import Result
@@ -54,7 +54,7 @@ _MINOR: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class NotebookPart:
     """A part of what is shown; where there is too little room, those of the greatest ``rank`` are left out first."""
 
     rank: int
@@ -66,7 +66,7 @@ def result_html(result: Result) -> str:
     charts = {chart.id: chart for chart in charts_of(result)}
     sheet = result_sheet(result, View(), tuple(charts.values()))
     parts = [
-        Part(0, _head(sheet.title, sheet.facts, sheet.verdicts, sheet.lines)),
+        NotebookPart(0, _head(sheet.title, sheet.facts, sheet.verdicts, sheet.lines)),
         *_figures(2, _drawn(charts, "roots")),
         *_figures(3, (*map(_strip, _strips(sheet)), *_drawn(charts, "typical"))),
         *_figures(5, _drawn(charts, "steps")),
@@ -88,7 +88,7 @@ def comparison_html(comparison: Comparison, devices: int = 1) -> str:
     title = say("{new} against {old}", new=comparison.new, old=comparison.old)
     charts = [chart for chart in (apart_chart(comparison), falls_chart(comparison)) if chart is not None]
     parts = [
-        Part(0, _head(title, (), (verdict,), ())),
+        NotebookPart(0, _head(title, (), (verdict,), ())),
         *_lines_part(1, say("set-ups"), _set_ups(comparison)),
         *_figures(2, tuple(map(_figure, charts))),
         *_waterfall(comparison),
@@ -98,7 +98,7 @@ def comparison_html(comparison: Comparison, devices: int = 1) -> str:
     return _whole(parts, None)
 
 
-def _whole(parts: Sequence[Part], foot: Message | None) -> str:
+def _whole(parts: Sequence[NotebookPart], foot: Message | None) -> str:
     style = element("style", Markup(scoped_style()))
     room, kept = MOST_BYTES - len(style), set()
     for at in sorted(range(len(parts)), key=lambda at: parts[at].rank):
@@ -144,10 +144,10 @@ def _told(lines: Sequence[Said]) -> Iterator[Markup]:
         yield element("p", plain(say_n("{n} more line", "{n} more lines", more)), class_="quiet")
 
 
-def _lines_part(rank: int, title: Message, lines: Iterable[Line]) -> Iterator[Part]:
+def _lines_part(rank: int, title: Message, lines: Iterable[Line]) -> Iterator[NotebookPart]:
     told = list(_told(said(lines)))
     if told:
-        yield Part(rank, element("div", _heading(title), *told, class_="part"))
+        yield NotebookPart(rank, element("div", _heading(title), *told, class_="part"))
 
 
 def _heading(title: Parameter) -> Markup:
@@ -157,9 +157,9 @@ def _heading(title: Parameter) -> Markup:
 # --- charts -----------------------------------------------------------------------------------------------------------
 
 
-def _figures(rank: int, figures: Sequence[Markup]) -> Iterator[Part]:
+def _figures(rank: int, figures: Sequence[Markup]) -> Iterator[NotebookPart]:
     if figures:
-        yield Part(rank, element("div", *figures, class_="figures"))
+        yield NotebookPart(rank, element("div", *figures, class_="figures"))
 
 
 def _drawn(charts: dict[str, Chart], *names: str) -> tuple[Markup, ...]:
@@ -219,13 +219,13 @@ def _heat_map(matrix: Matrix, layer: Layer) -> Markup:
 # --- findings and tables ----------------------------------------------------------------------------------------------
 
 
-def _findings(sheet: Sheet) -> Iterator[Part]:
+def _findings(sheet: Sheet) -> Iterator[NotebookPart]:
     for block in (block for block in sheet.blocks if block.id == "findings"):
         more = len(block.cards) - _FINDINGS
         end = [element("p", plain(say_n("and {n} more", "and {n} more", more)), class_="quiet")] if more > 0 else []
         none = [] if block.cards else [*_told(block.lines)]
         items = element("ul", *map(_card, block.cards[:_FINDINGS]), class_="findings") if block.cards else Markup("")
-        yield Part(1, element("div", _heading(block.title), *none, items, *end, class_="part"))
+        yield NotebookPart(1, element("div", _heading(block.title), *none, items, *end, class_="part"))
 
 
 def _card(card: Card) -> Markup:
@@ -238,13 +238,14 @@ def _card(card: Card) -> Markup:
 
 
 def _pasted(content: str) -> Markup:
-    lines = Markup("\n").join(escaped(visible(line)) for line in content.rstrip("\n").split("\n"))
+    """Return code as it is, of which nothing may be left out."""
+    lines = Markup("\n").join(escape(visible(line)) for line in content.rstrip("\n").split("\n"))
     return element("pre", element("code", lines))
 
 
-def _operators(sheet: Sheet) -> Iterator[Part]:
+def _operators(sheet: Sheet) -> Iterator[NotebookPart]:
     grids = (grid for block in sheet.blocks for grid in block.grids if grid.name == "operators")
-    return (Part(4, _table(grid.cut_to(_ROWS))) for grid in grids)
+    return (NotebookPart(4, _table(grid.cut_to(_ROWS))) for grid in grids)
 
 
 def _table(grid: Grid) -> Markup:
@@ -276,12 +277,12 @@ def _set_ups(comparison: Comparison) -> Iterator[Line]:
         )  # fmt: skip
 
 
-def _waterfall(comparison: Comparison) -> Iterator[Part]:
+def _waterfall(comparison: Comparison) -> Iterator[NotebookPart]:
     keys = (column.key for column in FALLS.columns if column.unit != "bar" and column.weight < _MINOR)
     table = FALLS.only(*keys).titled(falls_title(comparison))
     grid = grid_of_filled(filled(table, falls(comparison, PARTS)))
     if grid is not None:
-        yield Part(3, _table(grid))
+        yield NotebookPart(3, _table(grid))
     elif comparison.waterfall:
         yield from _lines_part(3, say("what changed"), [Line(unchanged(comparison), "dim")])
 
