@@ -11,6 +11,7 @@ from npuperf.messages import say
 from npuperf.render.cluster_tables import CLUSTER_TABLES
 from npuperf.render.comparison_tables import COMPARISON_TABLES
 from npuperf.render.tables import Column, Row, Table, each
+from npuperf.render.words import CAUSE, WORDS
 from npuperf.units import short_names
 
 # fmt: off
@@ -89,10 +90,12 @@ TYPICAL: Final = Table("typical", say("typical step"), each("devices", "typical_
     Column("max_ns", say("length, max"), "ms", "length.max_ns"),
     Column("steps", say("of steps"), "count"),
 ))
+#: What stands for the name of an activity where it is none.
+_NO_NAMES: Final = {name: WORDS[name] for name in ("others", "nothing recorded")}
 BLAME: Final = Table("blame", say("waiting for the host: what the host did"), each("devices", "blame"), (
     *_WHO,
-    Column("cause", say("cause"), "word", weight=0),
-    Column("name", say("host activity"), weight=0),
+    Column("cause", say("cause"), "word", weight=0, brief=lambda *row: CAUSE.get(row[-1].cause, row[-1].cause)),
+    Column("name", say("host activity"), weight=0, brief=lambda *row: _NO_NAMES.get(row[-1].name, row[-1].name)),
     Column("ns", say("waiting for the host"), "ms"),
     Column("share", say("% of the wait"), "share", lambda d, b: b.ns / d.window.host_wait_ns),
     Column("count", say("intervals"), "count", weight=2),

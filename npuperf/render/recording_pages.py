@@ -91,7 +91,7 @@ def plan(document: RecordingPlan, view: View) -> Page:
                         for_shell(*document.argv)])  # fmt: skip
     lines = [Line(command, "code"), Line(say("folder: {folder}", folder=document.folder), "code")]
     if document.engine != "msprof":
-        lines.append(Line(say("records: {window}", window=_window(document.window)), "code"))
+        lines.append(Line(say("records: {window}", window=_window(document.window))))
         if document.ranks is not None:
             lines.append(Line(say("ranks: {ranks}", ranks=series(document.ranks)), "code"))
     lines += [Line(f"{s.of}: {s.name}={s.value!r}", "code") for s in document.settings]
