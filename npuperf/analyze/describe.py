@@ -25,7 +25,7 @@ from npuperf.documents.analysis import (
 )
 from npuperf.host.blame import sum_blame
 from npuperf.host.idle_after import IdleAfter
-from npuperf.host.syncs import in_steps, place
+from npuperf.host.syncs import place
 from npuperf.messages import Message, say
 from npuperf.model.groups import largest, rows_of_each, tally
 from npuperf.model.intervals import Intervals
@@ -240,9 +240,7 @@ def _syncs(
     """List the places where the host waits for the device, the costliest first."""
     sites = []
     begin, end = (times - study.launches.skew for times in (study.syncs.start, study.syncs.end))
-    numbers = study.step_numbers[(study.steps.start < span[1]) & (study.steps.end > span[0])]
-    of_steps = in_steps(study.syncs, study.profile.host_steps, numbers)
-    chosen = (end > span[0]) & (begin < span[1]) if of_steps is None else of_steps
+    chosen = study.syncs_of(span)
     before, length = np.maximum(np.minimum(end, span[0]) - begin, 0), end - begin
     idle = IdleAfter.of(study.syncs, study.timeline.idle, study.blamed, study.launches.skew, thresholds.pause_ns, span)
     for point in study.points:

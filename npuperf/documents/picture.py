@@ -92,8 +92,8 @@ class Picture:
     added to its times to reach the job's clock.
 
     ``places``: where to look for what a report names, as (kind, name) → (start, end): kinds ``operator`` (its longest
-    kernel), ``wait`` (cause and name, as "cause: name", the longest wait), ``sync`` (name or code line of the longest
-    call), ``step`` (number).
+    kernel), ``wait`` (cause and name, as "cause: name", the longest wait), ``sync`` (name, code line, or both as
+    :func:`sync_place` has them, of the longest call), ``step`` (number). Of several the longest of what is judged.
     ``begin_ns``: where it begins after the device's origin in the document, not 0 only for one step alone; ``why``: why
     this device is drawn of many, None where all are.
     """
@@ -110,3 +110,8 @@ class Picture:
     offset_ns: int = 0
     begin_ns: int = 0
     why: Message | None = None
+
+
+def sync_place(call: str, operator: str | None, where: str | None) -> str:
+    """Return what calls that wait for the device are named after: themselves, the operator around them, the line."""
+    return " · ".join(part for part in (call, operator, where) if part)

@@ -1,4 +1,7 @@
-"""Where in a picture to look for what a report names: operators, waits, synchronisations, steps."""
+"""Where in a picture to look for what a report names: operators, waits, synchronisations, steps.
+
+A report is about what is judged, so that a thing is looked for there first, and in the rest of the picture after that.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from npuperf.documents.picture import sync_place
 from npuperf.host.blame import NOTHING
 from npuperf.host.causes import CAUSES, CODE
 from npuperf.model.groups import group_sums
@@ -24,25 +28,34 @@ Signpost = tuple[str, str, int, int]
 
 
 def signposts(drawing: Drawing) -> dict[tuple[str, str], tuple[int, int]]:
-    """Return places of a picture; of several things of one name the longest."""
+    """Return places of a picture; of several things of one name the longest of what is judged."""
     origin = drawing.origin
     found: dict[tuple[str, str], tuple[int, int]] = {}
-    for kind, name, start, end in (*_operators(drawing), *_waits(drawing), *_syncs(drawing), *_steps(drawing)):
+    for kind, name, start, end in (*_named(drawing), *_steps(drawing)):
         found.setdefault((kind, name), (start - origin, end - origin))
     return found
 
 
-def _operators(drawing: Drawing) -> Iterator[Signpost]:
+def _named(drawing: Drawing) -> Iterator[Signpost]:
+    """Yield what is judged before all that is drawn; of one step alone these are the same."""
+    window, study = drawing.window, drawing.study
+    for span in dict.fromkeys((study.judged if window == study.timeline.span else window, window)):
+        yield from _operators(drawing, span)
+        yield from _waits(drawing, span)
+        yield from _syncs(drawing, span)
+
+
+def _operators(drawing: Drawing, span: tuple[int, int]) -> Iterator[Signpost]:
     tasks, types = drawing.study.profile.tasks, drawing.study.types
-    start, end = drawing.window
+    start, end = span
     kernels = (tasks.work == Work.COMPUTE) | (tasks.work == Work.COMMUNICATION)
     rows = np.flatnonzero(kernels & (tasks.start < end) & (tasks.start >= start))
     for row in _longest(types.codes.astype(np.int64), tasks.dur, rows, _OPERATORS):
         yield "operator", types[row] or "N/A", int(tasks.start[row]), int(tasks.end[row])
 
 
-def _waits(drawing: Drawing) -> Iterator[Signpost]:
-    names, pieces = drawing.study.nesting.events.name, drawing.study.blamed.within(*drawing.window)
+def _waits(drawing: Drawing, span: tuple[int, int]) -> Iterator[Signpost]:
+    names, pieces = drawing.study.nesting.events.name, drawing.study.blamed.within(*span)
     told = np.where(pieces.cause == CODE["unrecorded"], -1, pieces.event)
     labels = names.take(told)
     key = pieces.cause.astype(np.int64) * (len(names.names) + 1) + labels.codes + 1
@@ -51,19 +64,21 @@ def _waits(drawing: Drawing) -> Iterator[Signpost]:
         yield "wait", f"{cause}: {labels[row] or NOTHING}", int(pieces.start[row]), int(pieces.end[row])
 
 
-def _syncs(drawing: Drawing) -> Iterator[Signpost]:
-    """Yield waits for the device, by the call's name and by its code line."""
+def _syncs(drawing: Drawing, span: tuple[int, int]) -> Iterator[Signpost]:
+    """Yield waits for the device: by the call with all that tells it from others, by its name, by its code line."""
     study = drawing.study
     start, end = study.syncs.start - study.launches.skew, study.syncs.end - study.launches.skew
-    inside = (end > drawing.window[0]) & (start < drawing.window[1])
+    drawn = (end > drawing.window[0]) & (start < drawing.window[1])
+    inside = study.syncs_of(span) & drawn
     found = []
     for point in study.points:
         calls = point.calls[inside[point.calls]]
         if len(calls):
-            longest = int(calls[np.argmax((end - start)[calls])])
-            found += [(longest, name) for name in (point.name, point.where) if name]
+            names = (sync_place(point.name, point.op, point.where), point.name, point.where)
+            found.append((int(calls[np.argmax((end - start)[calls])]), dict.fromkeys(filter(None, names))))
     found.sort(key=lambda one: int(start[one[0]] - end[one[0]]))
-    yield from (("sync", name, int(start[call]), int(end[call])) for call, name in found[:_SYNCS])
+    for call, called in found[:_SYNCS]:
+        yield from (("sync", name, int(start[call]), int(end[call])) for name in called)
 
 
 def _steps(drawing: Drawing) -> Iterator[Signpost]:

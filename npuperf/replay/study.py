@@ -10,7 +10,7 @@ from npuperf.host.blame import Blamed, HostThreads, blame_waits, main_thread
 from npuperf.host.nesting import Nesting
 from npuperf.host.reads import only_waiting
 from npuperf.host.sections import Sections, find_sections
-from npuperf.host.syncs import SyncPoint, Syncs, find_syncs, sync_points
+from npuperf.host.syncs import SyncPoint, Syncs, find_syncs, in_steps, sync_points
 from npuperf.host.traits import Traits
 from npuperf.host.wait_kinds import ONE_STREAM, WHOLE_DEVICE
 from npuperf.model.device import DeviceProfile
@@ -109,6 +109,16 @@ class Study(Struct, frozen=True):
         """Return start and end of a step that exists."""
         at = int(np.flatnonzero(self.step_numbers == step)[0])
         return int(self.steps.start[at]), int(self.steps.end[at])
+
+    def syncs_of(self, span: tuple[int, int]) -> Mask:
+        """True for waits for the device that a report of ``span`` is about.
+
+        Those of its steps as the host ran them; where it recorded none, those that lie in it, at least in part.
+        """
+        syncs, skew = self.syncs, self.launches.skew
+        numbers = self.step_numbers[(self.steps.start < span[1]) & (self.steps.end > span[0])]
+        of_steps = in_steps(syncs, self.profile.host_steps, numbers)
+        return (syncs.end - skew > span[0]) & (syncs.start - skew < span[1]) if of_steps is None else of_steps
 
 
 def _returns(syncs: Syncs, nesting: Nesting) -> Returns:

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from npuperf.documents.analysis import Device, Finding
-from npuperf.documents.picture import Picture
+from npuperf.documents.picture import Picture, sync_place
 from npuperf.render.tables import Row
 
 #: Kinds of places by the table whose rows are about them, and the field with the name.
 _NAMED: Final = {
     "idle_kernels": ("operator", "type"),
     "idle_types": ("operator", "type"),
-    "syncs": ("sync", "name"),
 }
 #: What a name in a finding's evidence may be.
 _KINDS: Final = ("operator", "sync", "wait")
@@ -46,6 +45,8 @@ class Whereabouts:
             return ""
         if table == "blame":
             return self._named(on, "wait", f"{what.cause}: {what.name}")
+        if table == "syncs":
+            return self._named(on, "sync", sync_place(what.name, what.torch_op, what.where))
         if table in _NAMED:
             kind, field = _NAMED[table]
             return self._named(on, kind, getattr(what, field))
@@ -56,7 +57,10 @@ class Whereabouts:
         on = self._of.get((finding.rank, finding.device))
         if on is None:
             return ""
-        found = (self._named(on, kind, name) for name in _strings(finding.evidence) for kind in _KINDS)
+        told = finding.evidence
+        if "call" in told:  # the line alone may have several calls, and the call may have several lines
+            return self._named(on, "sync", sync_place(told["call"], told.get("torch_op"), told.get("where")))
+        found = (self._named(on, kind, name) for name in _strings(told) for kind in _KINDS)
         return next(filter(None, found), "")
 
     def _anywhere(self, kind: str, name: str | None) -> str:
