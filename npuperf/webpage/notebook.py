@@ -257,7 +257,10 @@ def _table(grid: Grid) -> Markup:
     ]
     table = element("table", element("thead", element("tr", *head)), element("tbody", *rows))
     return element(
-        "div", element("p", grid.title, class_="heading"), element("div", table, class_="scroll"), class_="part"
+        "div",
+        element("p", grid.title, class_="heading"),
+        element("div", table, class_="scroll", tabindex=0, role="region", aria_label=grid.title),
+        class_="part",
     )
 
 
