@@ -67,10 +67,10 @@ def _laid_out(paragraph: str, room: int) -> str:
     """Return a paragraph that the framework lays out as it should: it takes every letter for one column wide."""
     if paragraph.startswith("\b") or paragraph.isascii():
         return paragraph
-    from npuperf.render.wide_text import is_wide, line_starts
+    from npuperf.render.wide_text import WIDE, is_wide, line_starts
 
     if not is_wide(paragraph):
         return paragraph
-    said = re.sub(r"(?<=[\u1100-\U0010ffff])\n(?=[\u1100-\U0010ffff])", "", paragraph).replace("\n", " ")
+    said = re.sub(rf"(?<=[{WIDE}])\n(?=[{WIDE}])", "", paragraph).replace("\n", " ")
     starts = [0, *line_starts(said, room)]
     return "\b\n" + "\n".join(said[i:j].rstrip() for i, j in zip(starts, [*starts[1:], None], strict=True))

@@ -6,27 +6,28 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-#: Letters that may be two columns wide begin here.
-_WIDE: Final = "\u1100"
+#: Letters that may be two columns wide, as a class of a pattern: signs such as … and → lie between them.
+WIDE: Final = "\u1100-\u11ff\u2e80-\U0010ffff"
+_ANY_WIDE: Final = re.compile(f"[{WIDE}]")
 #: Signs that no line begins with, and that none ends with.
 _CLOSING, _OPENING = "，。；：、？！）》」』％", "（《「『"
 #: What no line is broken in: numbers with their units, words, single letters that are wide, each with its signs.
 _PIECE: Final = re.compile(
-    rf"[{_OPENING}]*(?:[+-]?[\d.,]+ (?:%|[mun]?s|[KMGT]?i?B)(?![A-Za-z])|[^\s\u1100-\U0010ffff]+|[^\s{_CLOSING}])"
+    rf"[{_OPENING}]*(?:[+-]?[\d.,]+ (?:%|[mun]?s|[KMGT]?i?B)(?![A-Za-z])|[^\s{WIDE}]+|[^\s{_CLOSING}])"
     rf"[{_CLOSING}]*|[{_CLOSING}]+|\s+"
 )
 
 
 def is_wide(said: str) -> bool:
     """Tell whether a text may have letters that are two columns wide."""
-    return not said.isascii() and any(letter >= _WIDE for letter in said)
+    return not said.isascii() and _ANY_WIDE.search(said) is not None
 
 
 def columns(said: str) -> int:
     """Return how many columns of a terminal a text takes."""
     from unicodedata import east_asian_width
 
-    return sum(1 + (letter >= _WIDE and east_asian_width(letter) in "WF") for letter in said)
+    return sum(1 + (east_asian_width(letter) in "WF") for letter in said)
 
 
 def line_starts(said: str, room: int, width: Callable[[str], int] = columns) -> list[int]:
