@@ -8,6 +8,8 @@ from typing import Any, Final
 from npuperf.messages import Message, say
 from npuperf.render.language import text
 
+#: Letters before this are one column wide: those of English, and its signs.
+_WIDE: Final = "\u2e80"
 #: How the framework lays out a list: its first column at most, and the gaps beside it.
 _FIRST_COLUMN, _GAP, _LEAST = 30, 2, 10
 #: What the framework says of its own options, by their names.
@@ -65,7 +67,7 @@ def _paragraphs(formatter: Any, said: str) -> None:
 
 def _laid_out(paragraph: str, room: int) -> str:
     """Return a paragraph that the framework lays out as it should: it takes every letter for one column wide."""
-    if paragraph.startswith("\b") or paragraph.isascii():
+    if paragraph.startswith("\b") or max(paragraph) < _WIDE:
         return paragraph
     from npuperf.render.wide_text import WIDE, is_wide, line_starts
 
