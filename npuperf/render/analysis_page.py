@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain as chain_of
 from pathlib import PurePath
 from typing import Final
 
@@ -25,7 +26,7 @@ from npuperf.render.cluster_words import (
 )
 from npuperf.render.language import text
 from npuperf.render.page import Line, Page, Section, common, warnings
-from npuperf.render.signs import in_letters
+from npuperf.render.signs import in_letters, meter
 from npuperf.render.tables import Column, Filled, Row, Table, each, fill, filled
 from npuperf.render.words import (
     BOUND,
@@ -41,6 +42,13 @@ from npuperf.render.words import (
     verdict_of,
 )  # fmt: skip
 
+#: Tables that have bars beside a column: which, and what is all of it.
+_METERS: Final = {
+    "blame": ("share", 1.0),
+    "what_if": ("gain_pct", 100.0),
+    "operators": ("share", 1.0),
+    "roots": ("share", 1.0),
+}
 _ELSEWHERE: Final = ("findings", "devices", *LONG, *TOLD)
 
 
@@ -66,9 +74,11 @@ def whole_page(result: Result, view: View) -> Page:
     alone = apart_line(result.devices[0].window) if len(result.devices) == 1 else None
     lines += [*([Line(alone)] if alone else []), *common(result)]
     lines += map(Line, _job(cluster) if cluster else ())
+    shares = shares_line(result) if cluster and not view.full else None  # which have a table otherwise
+    lines += [Line(shares)] if shares else []
     wider = any(device.window != device.partition for device in result.devices)  # than what the partitions show
     elsewhere = [name for name in _ELSEWHERE if not (wider and name == "devices")]
-    tables = [fill(table, result, view.top) for table in TABLES if table.name not in elsewhere]
+    tables = [fill(_with_meter(table), result, view.top) for table in TABLES if table.name not in elsewhere]
     if cluster is None or view.full:  # a table for each of a thousand ranks is no page
         tables = [*_partitions(result), *tables]
     findings = list(_findings(result.findings) if cluster is None or view.full else _folded(result.findings))
@@ -79,10 +89,46 @@ def whole_page(result: Result, view: View) -> Page:
     return Page(title, lines, tables, sections)
 
 
+def _with_meter(table: Table) -> Table:
+    """Return a table with a bar beside its column of shares, if it is one of those that are about them."""
+    key, whole = _METERS.get(table.name, (None, 1.0))
+    columns = ([column, *([_meter(column, whole)] if column.key == key else [])] for column in table.columns)
+    return table.only(*chain_of.from_iterable(columns)) if key else table
+
+
+def _meter(column: Column, whole: float = 1.0) -> Column:
+    """Return the column of bars for one of numbers of which ``whole`` is all."""
+
+    def drawn(*row: object) -> str:
+        value = column.cell(row)
+        return meter(value / whole if isinstance(value, int | float) else None)
+
+    return Column("bar", NOTHING, "bar", drawn)
+
+
 def _partitions(result: Result) -> Iterator[Filled]:
     for device in result.devices:
         title = say("where the time goes on {device}", device=device_name(device))
-        yield filled(PARTITION_TABLE.only("part", "ns", "share").titled(title), partition_rows(device))
+        share = PARTITION_TABLE.columns[2]
+        table = PARTITION_TABLE.only(_DEEPER, "ns", share, _meter(share))
+        yield filled(table.titled(title), partition_rows(device))
+
+
+def shares_line(result: Result) -> Message | None:
+    """Say with bars where the time of all devices goes, in parts of it that are worth a word."""
+    windows = [device.window for device in result.devices]
+    whole = sum(window.span_ns for window in windows)
+    parts = {field: sum(getattr(window, field) for window in windows) for field in SIGNS}
+    told = any(window.comm_transfer_ns or window.comm_wait_ns for window in windows)
+    titles = {field: title for field, title, _ in _PARTS}
+    if not told:
+        titles["comm_unknown_ns"] = titles["comm_exposed_ns"]
+    said = [
+        say("{part} {bar} {share}", part=titles[field], bar=meter(time / whole), share=share(time / whole))
+        for field, time in parts.items()
+        if time >= _NOTABLE * whole > 0
+    ]
+    return chain(*said, by=" · ") if said else None
 
 
 def _job(cluster: Cluster) -> Iterator[Message]:
@@ -203,6 +249,10 @@ PARTITION_TABLE: Final = Table(
         Column("bar", NOTHING, "bar", lambda part: part.bar or " "),
     ),
 )
+
+
+#: The parts, in Markdown, which drops common blanks.
+_DEEPER: Final = Column("part", say("part"), get=lambda part: "\u00a0\u00a0" * part.depth + text(part.title), weight=0)
 
 
 def partition_rows(device: Device, room: int = 0) -> list[Row]:

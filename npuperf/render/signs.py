@@ -48,7 +48,7 @@ def meter(part: float | None, places: int = 10) -> str:
     """Return a share of one as a bar of so many places, e.g. ``████░░░░░░``; nothing where it is unknown."""
     if part is None:
         return ""
-    full = round(min(max(part, 0.0), 1.0) * places)
+    full = int(min(max(part, 0.0), 1.0) * places + 0.5)
     return _FULL * full + _EMPTY * (places - full)
 
 

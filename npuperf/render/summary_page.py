@@ -12,6 +12,7 @@ from npuperf.documents.analysis import Result
 from npuperf.documents.comparison import Comparison
 from npuperf.messages import say, say_n
 from npuperf.render import View
+from npuperf.render.analysis_page import shares_line
 from npuperf.render.analysis_tables import GATES
 from npuperf.render.comparison_words import (
     FALLS,
@@ -40,6 +41,8 @@ _ORDER: Final = {"fail": 0, "cannot_tell": 1, "pass": 2}
 def summary(result: Result, view: View) -> Page:
     """Return what a pipeline asked for: how the run compares, and what its gates say."""
     itself = [Line(steps_line(result)), Line(verdict_of(result), "bold", BOUND[result.verdict.bound])]
+    shares = shares_line(result)
+    itself += [Line(shares)] if shares else []
     comparison = result.comparison
     name = PurePath(result.input.path).name or result.input.path
     title = say("{title}", title=f"{name} ({result.input.kind})")

@@ -150,7 +150,7 @@ def painted(signs: str, colours: Mapping[str, str]) -> Text:
     for run in runs(signs):
         colour = colours.get(run[0], "")
         if colour and run[0].isalpha():
-            bar.append(run[0], f"black on {colour}").append(run[1:], f"{colour} on {colour}")
+            bar.append(run[0], f"not dim black on {colour}").append(run[1:], f"not dim {colour} on {colour}")
         else:
             bar.append(run, colour)
     return bar
