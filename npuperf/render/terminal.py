@@ -61,7 +61,7 @@ class Text(RichText):
             lines.extend(said.divide(line_starts(said.plain, width, cell_len)))
         for said in lines:
             said.rstrip()
-        justify = how.get("justify") or self.justify or "left"
+        justify = how.get("justify") or self.justify or "default"
         lines.justify(console, width, justify=justify, overflow=how.get("overflow") or "fold")
         return lines
 
