@@ -60,7 +60,7 @@ def choose(language: str | None) -> None:
 def asked_for(arguments: Sequence[str]) -> str | None:
     """Return the language that a command line seems to ask for, if we have it, before anybody has read the rest."""
     own = list(arguments[: arguments.index("--")] if "--" in arguments else arguments)
-    for argument, value in zip(own, [*own[1:], ""], strict=True):
+    for argument, value in zip(own, [*own, ""][1:], strict=True):
         name, sign, given = argument.partition("=")
         if name == _OPTION and is_known(given if sign else value):
             return given if sign else value

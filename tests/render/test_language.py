@@ -1,0 +1,156 @@
+"""Languages: what stands between sentences and items, catalogues that are compiled, lines of Chinese."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
+
+from npuperf.messages import chain, ns, say, series, share
+from npuperf.render import language
+from npuperf.render.language import asked_for, choose, codes, is_known, speaking, text, translations
+from npuperf.render.terminal import Text
+from npuperf.render.wide_text import columns, is_wide, line_starts
+
+PO = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=utf-8\\nLanguage: xx\\n"\n\nmsgid "step"\nmsgstr "{}"\n'
+
+
+def test_signs_between_are_those_of_the_language() -> None:
+    said = chain(say("{n}", n=series([1, "b"])), say("{n}", n=share(0.1, 0.2)), by="; ")
+    comma = chain(say("{n}", n=ns(5)), say("{n}", n=series(["a; b", "c"], by="; ")), by=", ")
+    assert (text(said), text(comma)) == ("1, b; 10.0 to 20.0 %", "5 ns, a; b; c")
+    with speaking("zh"):
+        assert text(said) == "1、b；10.0 至 20.0 %"
+        assert text(comma) == "5 ns，a; b；c"  # what a name has in it stays
+        assert text(chain(say("{n}", n=1), say("{n}", n=2), by="\n  ")) == "1\n  2"
+        assert str(said) == "1, b; 10.0 to 20.0 %"  # for JSON
+
+
+@pytest.fixture
+def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(language, "LOCALE", tmp_path)
+    (tmp_path / "xx.po").write_text(PO.format("Schritt"), "utf-8")
+    return tmp_path / "xx.po"
+
+
+def step() -> str:
+    language._read.cache_clear()
+    with speaking("xx"):
+        return text(say("step"))
+
+
+def test_a_catalogue_is_compiled_once_and_anew_when_it_changes(made_up: Path) -> None:
+    compiled = made_up.with_suffix(".mo")
+    assert (step(), compiled.is_file()) == ("Schritt", True)
+    assert sorted(path.name for path in made_up.parent.iterdir()) == ["xx.mo", "xx.po"]
+    then = compiled.stat().st_mtime_ns
+    assert (step(), compiled.stat().st_mtime_ns) == ("Schritt", then)
+    made_up.write_text(PO.format("Etappe"), "utf-8")
+    os.utime(made_up, ns=(then + 1, then + 1))
+    assert step() == "Etappe"
+    made_up.unlink()  # as in a wheel
+    assert step() == "Etappe"
+    assert codes() == ["en", "xx"]
+
+
+@pytest.mark.parametrize("damaged", [b"", b"nonsense", b"\xde\x12\x04\x95", b"\xde\x12\x04\x95" + b"\xff" * 40])
+def test_a_damaged_compilation_is_made_again(made_up: Path, damaged: bytes) -> None:
+    made_up.with_suffix(".mo").write_bytes(damaged)
+    assert step() == "Schritt"
+
+
+def test_a_folder_that_cannot_be_written_is_no_hindrance(made_up: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr("tempfile.NamedTemporaryFile", refuse)
+    assert step() == "Schritt" and not made_up.with_suffix(".mo").exists()
+
+
+def test_what_is_chosen_holds_in_every_thread() -> None:
+    heard: list[str] = []
+    choose("zh")
+    try:
+        thread = threading.Thread(target=lambda: heard.append(text(say("no such option {x}", x=1)) + text(say("step"))))
+        thread.start()
+        thread.join()
+        with speaking("en"):
+            heard.append(text(say("step")))
+        with speaking(None):
+            heard.append(text(say("step")))
+    finally:
+        choose(None)
+    assert heard == ["no such option 1迭代步", "step", "迭代步"]
+
+
+def test_codes_are_those_of_locales() -> None:
+    assert codes() == ["en", "zh"]
+    for code in ("zh", "zh_CN", "zh_CN.UTF-8", "zh-Hans", "zh_TW", "zh_CN.GB18030@pinyin"):
+        assert is_known(code) and translations(code) is translations("zh")
+    for code in ("en", "en_GB.UTF-8", "C", "POSIX"):
+        assert is_known(code) and translations(code) is translations("en")
+    for code in ("", "..", "../zh", "x/y", "zho", "-", "zh\0"):
+        assert not is_known(code)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        ("analyze --lang zh --help", "zh"),
+        ("--lang=zh_CN analyze", "zh_CN"),
+        ("analyze --lang", None),
+        ("analyze --lang xx", None),
+        ("profile -- train.py --lang zh", None),
+        ("analyze --language zh", None),
+        ("", None),
+    ],
+)
+def test_the_command_line_is_looked_at_early(arguments: str, found: str | None) -> None:
+    assert asked_for(arguments.split()) == found
+
+
+# --- lines ------------------------------------------------------------------------------------------------------------
+
+
+def lines(said: str, room: int) -> list[str]:
+    starts = [0, *line_starts(said, room)]
+    return [said[i:j].rstrip() for i, j in zip(starts, [*starts[1:], None], strict=True)]
+
+
+def test_chinese_is_broken_between_letters_but_not_before_a_comma() -> None:
+    assert lines("计算时间，其余", 8) == ["计算时", "间，其余"]
+    assert lines("占 12.35 ms（共 3 次）", 10) == ["占", "12.35 ms", "（共 3", "次）"]
+    assert lines("见 npuperf.json 文件", 8) == ["见", "npuperf.", "json 文", "件"]
+    assert lines("短", 8) == ["短"]
+
+
+@given(st.text(st.sampled_from("计算，。（）ab 1.%ms…\u3000"), max_size=60), st.integers(4, 30))
+def test_no_line_is_wider_than_the_room_and_nothing_is_lost(said: str, room: int) -> None:
+    found = lines(said, room)
+    assert all(columns(line) <= room for line in found)
+    assert "".join("".join(found).split()) == "".join(said.split())
+
+
+@given(st.text(st.sampled_from("计算，。ab 1…→·█–é"), max_size=40))
+def test_columns_are_those_of_the_screen(said: str) -> None:
+    assert columns(said) == cell_len(said)
+    assert is_wide(said) == any(letter in "计算，。" for letter in said)
+
+
+def test_a_text_of_the_screen_is_wrapped_so_with_its_styles() -> None:
+    said = Text.assemble(("瓶颈", "bold"), " 时间窗口中 37.5 % 为计算，26.4 % 为等待")
+    wrapped = said.wrap(Console(width=16), 16)
+    assert [line.plain for line in wrapped] == ["瓶颈 时间窗口中", "37.5 % 为计算，", "26.4 % 为等待"]
+    assert [span.style for span in wrapped[0].spans] == ["bold"] and not wrapped[1].spans
+    english = Text("37.5 % of span is compute … idle")
+    assert [line.plain.rstrip() for line in english.wrap(Console(width=16), 16)] == [
+        "37.5 % of span",
+        "is compute …",
+        "idle",
+    ]
