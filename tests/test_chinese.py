@@ -30,6 +30,13 @@ NAME = "◇"
 SENTENCE = re.compile(r"(?<![\w/.-])[A-Za-z]?[a-z']+(?:,? (?:[a-z']{2,}|a|AI)){2,}(?![\w/=-])")
 #: Code that is to be pasted, and its comments; commands.
 CODE = re.compile(r"^\s*(?:#|with |for |import |from |@).*|\s# .*|`[^`]*`|npuperf \w+ [\w./-]+")
+#: Profiles that others recorded, where they are.
+_DATA = ROOT.parent / "shared" / "data"
+SHARED = [
+    path
+    for path in (*_DATA.glob("msinsight/cluster4"), *_DATA.glob("msinsight/*/level0"), *_DATA.glob("msprof-analyze/*"))
+    if path.is_dir()
+]
 ATTRIBUTES = ("aria-label", "title", "alt", "placeholder")
 
 
@@ -114,6 +121,13 @@ def test_no_report_holds_an_english_sentence(everything: dict[str, Document], na
     assert chinese > 10_000
 
 
+@pytest.mark.parametrize("path", SHARED, ids=lambda path: path.name)
+def test_recorded_profiles_are_reported_without_english(path: Path, nameless: None) -> None:
+    for more in ([], ["--full"], ["--format", "markdown"]):
+        done = run_cli(["analyze", str(path), "--lang", "zh", *more])
+        assert done.returncode == 0 and not list(sentences(done.stdout + done.stderr))
+
+
 @pytest.mark.parametrize("english", ["where the time goes", "Only this step.", "rows or events lost"])
 def test_english_would_be_found(english: str) -> None:
     assert list(sentences(f"用时 {english}，其余"))
@@ -125,8 +139,9 @@ def test_english_would_be_found(english: str) -> None:
 
 def npuperf(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "npuperf", *arguments]
+    encoding = environment.get("PYTHONIOENCODING", "utf-8")
     return subprocess.run(
-        command, env={**os.environ, "COLUMNS": "80", **environment}, cwd=ROOT, capture_output=True, text=True
+        command, env={**os.environ, "COLUMNS": "80", **environment}, cwd=ROOT, capture_output=True, encoding=encoding
     )
 
 
@@ -162,6 +177,13 @@ def test_the_environment_chooses(environment: dict[str, str], chinese: bool, mon
         monkeypatch.setenv(name, value)
     done = run_cli(["analyze", "/no/such/place"])
     assert (done.returncode, "没有该文件或目录" in done.stderr) == (3, chinese)
+
+
+def test_a_screen_without_chinese_letters_has_english() -> None:
+    plain = npuperf("analyze", "/no/such/place", LC_ALL="zh_CN.UTF-8", PYTHONIOENCODING="ascii")
+    assert "no such file or folder" in plain.stderr
+    chinese = npuperf("analyze", "/no/such/place", LC_ALL="zh_CN.GBK", PYTHONIOENCODING="gbk")
+    assert "no such file" not in chinese.stderr
 
 
 def test_the_option_wins(monkeypatch: pytest.MonkeyPatch) -> None:

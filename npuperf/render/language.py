@@ -20,12 +20,13 @@ from typing import Final
 
 from npuperf import messages
 from npuperf.escape import visible
-from npuperf.messages import Parameter
+from npuperf.messages import Parameter, say
 
 LOCALE: Final = Path(__file__).resolve().parents[1] / "locale"
 _LOCALES: Final = ("LC_ALL", "LC_MESSAGES", "LANG")
 _ENGLISH: Final = ("en", "C", "POSIX")
 _OPTION: Final = "--lang"
+_SAMPLE: Final = say("where the time goes")
 _current: ContextVar[NullTranslations | None] = ContextVar("language", default=None)
 #: What a person has chosen for this process, in all of its threads.
 _chosen: NullTranslations | None = None
@@ -93,8 +94,18 @@ def translations(language: str | None) -> NullTranslations:
                 return messages.ENGLISH
             found = _catalogue(name)
             if found is not None:
-                return _read(found)
+                sentences = _read(found)
+                return sentences if language or _can_be_written(sentences) else messages.ENGLISH
     return messages.ENGLISH
+
+
+def _can_be_written(sentences: NullTranslations) -> bool:
+    """Tell whether stdout has the letters of a language: a locale that names one may come with an encoding of none."""
+    try:
+        sentences.gettext(_SAMPLE.id).encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except (UnicodeError, LookupError):
+        return False
+    return True
 
 
 def _now() -> NullTranslations:

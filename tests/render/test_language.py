@@ -149,7 +149,8 @@ def test_a_text_of_the_screen_is_wrapped_so_with_its_styles() -> None:
     assert [line.plain for line in wrapped] == ["瓶颈 时间窗口中", "37.5 % 为计算，", "26.4 % 为等待"]
     assert [span.style for span in wrapped[0].spans] == ["bold"] and not wrapped[1].spans
     english = Text("37.5 % of span is compute … idle")
-    assert [line.plain.rstrip() for line in english.wrap(Console(width=16), 16)] == [
+    split = [line.plain.rstrip() for line in english.wrap(Console(width=16), 16)]
+    assert split == [
         "37.5 % of span",
         "is compute …",
         "idle",
