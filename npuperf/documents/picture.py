@@ -91,9 +91,10 @@ class Picture:
     """One device's timeline. ``span_ns``: its length, over which the buckets are spread evenly; ``offset_ns``: what is
     added to its times to reach the job's clock.
 
-    ``places``: where to look for what a report names, as (kind, name) → (start, end): kinds ``operator`` (its longest
-    kernel), ``wait`` (cause and name, as "cause: name", the longest wait), ``sync`` (name, code line, or both as
-    :func:`sync_place` has them, of the longest call), ``step`` (number). Of several the longest of what is judged.
+    ``places``: where to look for what a report names, as (kind, name) → (start, end): kinds ``operator`` (the longest
+    kernel of a type, and of a type on a core), ``wait`` (cause and name, as "cause: name", the longest wait), ``sync``
+    (the longest call by its name, by its code line, and by name, torch operator and line), ``step`` (number). Parts of
+    a name are put together by :func:`place_name`; waits and calls are of what is judged, if there are such.
     ``begin_ns``: where it begins after the device's origin in the document, not 0 only for one step alone; ``why``: why
     this device is drawn of many, None where all are.
     """
@@ -112,6 +113,6 @@ class Picture:
     why: Message | None = None
 
 
-def sync_place(call: str, operator: str | None, where: str | None) -> str:
-    """Return what calls that wait for the device are named after: themselves, the operator around them, the line."""
-    return " · ".join(part for part in (call, operator, where) if part)
+def place_name(*parts: str | None) -> str:
+    """Return what a place is called of which several things tell where it is."""
+    return " · ".join(part for part in parts if part)

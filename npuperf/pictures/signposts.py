@@ -1,6 +1,6 @@
 """Where in a picture to look for what a report names: operators, waits, synchronisations, steps.
 
-A report is about what is judged, so that a thing is looked for there first, and in the rest of the picture after that.
+What a report says of waiting is about what is judged: waits are looked for there first, and then everywhere.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from typing import Final
 
 import numpy as np
 
-from npuperf.documents.picture import sync_place
+from npuperf.documents.picture import place_name
 from npuperf.host.blame import NOTHING
 from npuperf.host.causes import CAUSES, CODE
 from npuperf.model.groups import group_sums
 from npuperf.model.labels import I64
 from npuperf.model.tasks import Work
+from npuperf.operators.sums import core_labels
 from npuperf.pictures.drawing import Drawing
 
 #: How many of a kind have a place: those that take most time.
@@ -28,30 +29,33 @@ Signpost = tuple[str, str, int, int]
 
 
 def signposts(drawing: Drawing) -> dict[tuple[str, str], tuple[int, int]]:
-    """Return places of a picture; of several things of one name the longest of what is judged."""
+    """Return places of a picture; of several things of one name the longest."""
     origin = drawing.origin
     found: dict[tuple[str, str], tuple[int, int]] = {}
-    for kind, name, start, end in (*_named(drawing), *_steps(drawing)):
+    for kind, name, start, end in (*_operators(drawing), *_waiting(drawing), *_steps(drawing)):
         found.setdefault((kind, name), (start - origin, end - origin))
     return found
 
 
-def _named(drawing: Drawing) -> Iterator[Signpost]:
+def _waiting(drawing: Drawing) -> Iterator[Signpost]:
     """Yield what is judged before all that is drawn; of one step alone these are the same."""
     window, study = drawing.window, drawing.study
     for span in dict.fromkeys((study.judged if window == study.timeline.span else window, window)):
-        yield from _operators(drawing, span)
         yield from _waits(drawing, span)
         yield from _syncs(drawing, span)
 
 
-def _operators(drawing: Drawing, span: tuple[int, int]) -> Iterator[Signpost]:
-    tasks, types = drawing.study.profile.tasks, drawing.study.types
-    start, end = span
+def _operators(drawing: Drawing) -> Iterator[Signpost]:
+    """Yield the longest kernel of each type, and of each type on each core."""
+    tasks, types, cores = drawing.study.profile.tasks, drawing.study.types, core_labels(drawing.study.profile.tasks)
+    start, end = drawing.window
     kernels = (tasks.work == Work.COMPUTE) | (tasks.work == Work.COMMUNICATION)
     rows = np.flatnonzero(kernels & (tasks.start < end) & (tasks.start >= start))
-    for row in _longest(types.codes.astype(np.int64), tasks.dur, rows, _OPERATORS):
-        yield "operator", types[row] or "N/A", int(tasks.start[row]), int(tasks.end[row])
+    kinds = types.codes.astype(np.int64)
+    for keys, known in ((kinds, None), (kinds * (len(cores.names) + 1) + cores.codes, cores)):
+        for row in _longest(keys, tasks.dur, rows, _OPERATORS):
+            name = place_name(types[row] or "N/A", known[row] if known else None)
+            yield "operator", name, int(tasks.start[row]), int(tasks.end[row])
 
 
 def _waits(drawing: Drawing, span: tuple[int, int]) -> Iterator[Signpost]:
@@ -74,7 +78,7 @@ def _syncs(drawing: Drawing, span: tuple[int, int]) -> Iterator[Signpost]:
     for point in study.points:
         calls = point.calls[inside[point.calls]]
         if len(calls):
-            names = (sync_place(point.name, point.op, point.where), point.name, point.where)
+            names = (place_name(point.name, point.op, point.where), point.name, point.where)
             found.append((int(calls[np.argmax((end - start)[calls])]), dict.fromkeys(filter(None, names))))
     found.sort(key=lambda one: int(start[one[0]] - end[one[0]]))
     for call, called in found[:_SYNCS]:

@@ -7,14 +7,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from npuperf.documents.analysis import Device, Finding
-from npuperf.documents.picture import Picture, sync_place
+from npuperf.documents.picture import Picture, place_name
 from npuperf.render.tables import Row
 
-#: Kinds of places by the table whose rows are about them, and the field with the name.
-_NAMED: Final = {
-    "idle_kernels": ("operator", "type"),
-    "idle_types": ("operator", "type"),
-}
 #: What a name in a finding's evidence may be.
 _KINDS: Final = ("operator", "sync", "wait")
 
@@ -36,7 +31,7 @@ class Whereabouts:
             return ""
         what, on = row[-1], self._device(row[0])
         if table in ("operators", "counters"):
-            return self._anywhere("operator", row[0].type)
+            return self._anywhere("operator", place_name(row[0].type, row[0].core))
         if table == "waterfall":
             return self._anywhere("operator" if what.part == "compute" else "wait", what.key)
         if table == "ranks":
@@ -46,10 +41,9 @@ class Whereabouts:
         if table == "blame":
             return self._named(on, "wait", f"{what.cause}: {what.name}")
         if table == "syncs":
-            return self._named(on, "sync", sync_place(what.name, what.torch_op, what.where))
-        if table in _NAMED:
-            kind, field = _NAMED[table]
-            return self._named(on, kind, getattr(what, field))
+            return self._named(on, "sync", place_name(what.name, what.torch_op, what.where))
+        if table in ("idle_kernels", "idle_types"):
+            return self._named(on, "operator", place_name(what.type, what.core))
         return self._stretch(table, what, on)
 
     def of_finding(self, finding: Finding) -> str:
@@ -59,7 +53,7 @@ class Whereabouts:
             return ""
         told = finding.evidence
         if "call" in told:  # the line alone may have several calls, and the call may have several lines
-            return self._named(on, "sync", sync_place(told["call"], told.get("torch_op"), told.get("where")))
+            return self._named(on, "sync", place_name(told["call"], told.get("torch_op"), told.get("where")))
         found = (self._named(on, kind, name) for name in _strings(told) for kind in _KINDS)
         return next(filter(None, found), "")
 

@@ -18,7 +18,7 @@ from npuperf.advise import load_thresholds
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.analyze.run import run
 from npuperf.documents.analysis import Device
-from npuperf.documents.picture import COLOURS, Lane, Picture, sync_place
+from npuperf.documents.picture import COLOURS, Lane, Picture, place_name
 from npuperf.host.causes import CAUSES
 from npuperf.pictures.draw import Size, draw_study
 from npuperf.readers.recording import open_recording
@@ -231,7 +231,7 @@ def test_places_are_where_the_report_says() -> None:
             start, end = picture.places["wait", f"{b.cause}: {b.name}"]
             assert 0 < end - start <= b.ns
     for sync in report.syncs:
-        start, end = picture.places["sync", sync_place(sync.name, sync.torch_op, sync.where)]
+        start, end = picture.places["sync", place_name(sync.name, sync.torch_op, sync.where)]
         assert sync.host_ns / sync.count <= end - start <= sync.host_ns
     for code, name in enumerate(study.types.names):
         mine = (study.types.codes == code) & np.isin(tasks.work, [0, 1])

@@ -23,7 +23,7 @@ from pictures import random_picture
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.analyze.run import run
 from npuperf.documents.analysis import Device, Result
-from npuperf.documents.picture import Lane, LaneSlices, Picture, sync_place
+from npuperf.documents.picture import Lane, LaneSlices, Picture, place_name
 from npuperf.documents.tuning import Tuning
 from npuperf.messages import say
 from npuperf.render import View, language, render
@@ -267,12 +267,14 @@ def test_rows_and_findings_lead_to_their_places() -> None:
     result = analyzed("transformer_ascend_pt")
     device = result.devices[0]
     blame, sync = device.blame[0], device.syncs[0]
-    places = {("operator", "Cumsum"): (7, 19), ("wait", f"{blame.cause}: {blame.name}"): (20, 31),
-              ("sync", sync_place(sync.name, sync.torch_op, sync.where)): (40, 44), ("sync", sync.name): (50, 51),
+    cumsum = next(o for o in result.operators if o.type == "Cumsum")
+    places = {("operator", "Cumsum"): (7, 19), ("operator", place_name("Cumsum", cumsum.core)): (70, 71),
+              ("wait", f"{blame.cause}: {blame.name}"): (20, 31),
+              ("sync", place_name(sync.name, sync.torch_op, sync.where)): (40, 44), ("sync", sync.name): (50, 51),
               ("sync", sync.where or ""): (60, 61)}  # fmt: skip
     page = Seen(render(result, "html", View(pictures=(picture(device, places),))))
     ways = [a["data-go"] for tag, a in page.elements if tag == "tr" and a.get("data-go")]
-    assert {"0:7:19", "0:20:31", "0:40:44"} <= {*ways}
+    assert {"0:70:71", "0:20:31", "0:40:44"} <= {*ways}
     assert not {"0:50:51", "0:60:61"} & {*ways}  # they may be of other calls
     phase, step, kernel = device.phases[1], device.steps[1], result.kernels[0]
     assert f"0:{phase.start_ns}:{phase.end_ns}" in ways
