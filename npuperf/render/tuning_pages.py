@@ -23,6 +23,7 @@ from npuperf.files import shown
 from npuperf.messages import NOTHING, Message, chain, ns, number, say, say_n, series, share
 from npuperf.render import View
 from npuperf.render.comparison_words import (
+    DIFFERENCES,
     FALLS,
     PARTS,
     falls,
@@ -73,9 +74,14 @@ def tuning(document: Tuning, view: View) -> Page:
         say("{title}", title=title),
         lines,
         [tables[0], *_waterfall(found, view), *tables[1:]] if found else tables,
-        [Section(say("set-up"), list(parity_lines(found)))] if found and found.samples != (0, 0) else [],
+        [_set_ups(found, view)] if found and found.samples != (0, 0) else [],
         [*notes, *problem_lines(document)],
     )
+
+
+def _set_ups(found: Comparison, view: View) -> Section:
+    """Return what differs between the set-ups."""
+    return Section(say("set-up"), list(parity_lines(found, None if view.full else DIFFERENCES)))
 
 
 def _waterfall(found: Comparison, view: View) -> list[Filled]:

@@ -163,7 +163,7 @@ def said(lines: Iterable[Line]) -> tuple[Said, ...]:
 
 def plain_sheet(document: Document, view: View, charts: tuple[Chart, ...]) -> Sheet:
     """Return the page of any document as other formats have it, with its charts, and more rows of its tables."""
-    page = page_of(document, replace(view, top=view.top or MOST_ROWS))
+    page = page_of(document, replace(view, full=True, top=view.top or MOST_ROWS))
     kind = say("{kind}", kind=type(document).__name__)
     title = page.title if text(page.title) else kind
     first, *others = page.lines or [Line(NOTHING)]

@@ -23,6 +23,7 @@ from pictures import random_picture
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.analyze.run import run
 from npuperf.documents.analysis import Device, Result
+from npuperf.documents.comparison import Difference
 from npuperf.documents.picture import Lane, LaneSlices, Picture, place_name
 from npuperf.documents.tuning import Tuning
 from npuperf.messages import say
@@ -392,6 +393,18 @@ def test_other_documents_begin_with_their_verdict_and_have_all_their_lines() -> 
     inline = ("".join(c.content for c in token.children or ()) for token in markdown if token.type == "inline")
     for said in filter(str.strip, inline):
         assert " ".join(said.removeprefix("npuperf: ").split()) in page.text, said
+
+
+@pytest.mark.parametrize("view", [View(), View(full=True)])
+def test_a_page_has_all_differences_of_set_ups(view: View) -> None:
+    differences = tuple(Difference(what=f"setting {n}", old="1", new="2", matters=n < 5) for n in range(7))
+    verification = replace(WORSE, parity=differences, samples=(3, 3))
+    tuning = Tuning(mode="op", status="successful", recovered=False, files=("a",), verification=verification)
+    page = Seen(render(tuning, "html", view))
+    assert all(f"setting {n}" in page.text for n in range(7))
+    assert "--full" not in page.text
+    assert "--full shows all" in render(tuning, "text", View())
+    assert "setting 6" in render(tuning, "text", View(full=True))
 
 
 def test_one_table_alone_is_a_page() -> None:
