@@ -20,7 +20,7 @@ from npuperf.webpage.matrix import Matrix
 @dataclass(frozen=True, slots=True)
 class Chart:
     """``caption``: what is read off it, with numbers. ``svg``: the whole picture, with its texts and what says it to
-    those who do not see it; else ``matrix``, for a canvas. ``links``: the tables that have its numbers.
+    those who do not see it; else ``matrix``, for a canvas.
     """
 
     id: str
@@ -29,7 +29,6 @@ class Chart:
     svg: Markup | None = None
     matrix: Matrix | None = None
     wide: bool = False
-    links: tuple[str, ...] = ()
 
 
 #: Parts of a step that add up to it: the field, its words, the class of its colour.

@@ -53,7 +53,8 @@ TUNING_CHARTS: Final[tuple[Callable[[Tuning], Chart | None], ...]] = (verified, 
 
 def charts_of(document: Document, pictures: Sequence[Picture] = ()) -> list[Chart]:
     """Return the charts of a document, in the current language; ``pictures``: the timelines that they lead to."""
-    return list(_charts(document, Whereabouts(pictures)))
+    devices = document.devices if isinstance(document, Result) else ()
+    return list(_charts(document, Whereabouts(pictures, devices)))
 
 
 def _charts(document: Document, where: Whereabouts) -> Iterator[Chart]:

@@ -59,7 +59,7 @@ def falls_chart(found: Comparison) -> Chart | None:
     title = (
         say("where the difference of the mean step comes from") if stepped else say("where the difference comes from")
     )
-    return Chart("waterfall", title, caption, body, wide=True, links=("waterfall",))
+    return Chart("waterfall", title, caption, body, wide=True)
 
 
 def _fall(row: Row) -> Fall:
@@ -146,7 +146,7 @@ def apart_chart(found: Comparison, devices: int = 1) -> Chart | None:
         said[-1] if len(said) > 1 else None,
         say("the line is the interval of the difference; one that lies on both sides of the middle may be chance"),
     )
-    return Chart("interval", say("median step before and after"), caption, body, links=("comparison",))
+    return Chart("interval", say("median step before and after"), caption, body)
 
 
 def differences(result: Result, where: Whereabouts) -> Chart | None:
@@ -174,7 +174,6 @@ def rows_chart(found: Comparison) -> Chart | None:
         say("what changed, operator by operator"),
         caption,
         bars(rows, -reach, reach),
-        links=("compared",),
     )
 
 

@@ -22,27 +22,24 @@ def cores_over_time(result: Result, where: Whereabouts) -> Chart | None:
     use = device.cores.over_time if device else None
     if device is None or use is None:
         return None
-    found = (("cube", say("cube cores"), use.cube), ("vector", say("vector cores"), use.vector))
-    sides = [(name, words, side) for name, words, side in found if side is not None and side.slices]
+    cores = device.cores
+    found = (
+        ("cube", say("cube cores"), use.cube, cores.cube),
+        ("vector", say("vector cores"), use.vector, cores.vector),
+    )
+    sides = [(name, words, side, sums) for name, words, side, sums in found if side is not None and side.slices]
     if not sides:
         return None
     slices = len(sides[0][2].slices)
     caption = sentences(
         say_n("mean share of cores in use, in {n} slice of the time", "mean share of cores in use, in {n} equal "
               "slices of the time", slices),
-        *(_side_words(device, words, side) for _, words, side in sides),
+        *(say("{side}: {used} of the window", side=words, used=share(sums.occupancy_span if sums else None))
+          for _, words, _, sums in sides),
     )  # fmt: skip
-    panels = [_panel(device, name, words, side) for name, words, side in sides]
+    panels = [_panel(device, name, words, side) for name, words, side, _ in sides]
     title_ = of_device(result, device, say("cores in use over time"))
-    return Chart("cores", title_, caption, element("div", *panels), wide=True, links=("core_time", "cores"))
-
-
-def _side_words(device: Device, words: Message, side: CoreTime) -> Message:
-    """Say how much of this side is in use over the window, as the text of the report does."""
-    sums = (
-        device.cores.cube if side is (device.cores.over_time and device.cores.over_time.cube) else device.cores.vector
-    )
-    return say("{side}: {used} of the window", side=words, used=share(sums.occupancy_span if sums else None))
+    return Chart("cores", title_, caption, element("div", *panels), wide=True)
 
 
 def _panel(device: Device, name: str, words: Message, side: CoreTime) -> Markup:

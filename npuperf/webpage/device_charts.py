@@ -73,7 +73,7 @@ def partition(result: Result, where: Whereabouts) -> Chart | None:
         say("the parts add up to it: each begins where the one above it ends"),
     )
     title_ = of_device(result, device, say("where the time goes"))
-    return Chart("partition", title_, caption, bars(rows, 0, window.span_ns), links=("devices",))
+    return Chart("partition", title_, caption, bars(rows, 0, window.span_ns))
 
 
 # --- steps ------------------------------------------------------------------------------------------------------------
@@ -111,9 +111,7 @@ def steps(result: Result, where: Whereabouts) -> Chart | None:
             for i, (field, words, colour) in enumerate(STEP_PARTS) if any(parts[i] for parts in means)]  # fmt: skip
     axis = _axes(picture, plain(ns(highest)), _step_name(groups[0]), _step_name(groups[-1]))
     body = element("div", legend(used), axis, class_="steps-chart")
-    return Chart(
-        "steps", of_device(result, device, say("steps and their parts")), caption, body, wide=True, links=("steps",)
-    )
+    return Chart("steps", of_device(result, device, say("steps and their parts")), caption, body, wide=True)
 
 
 def _step_name(group: Sequence[Step]) -> str:
@@ -179,7 +177,7 @@ def what_if(result: Result, where: Whereabouts) -> Chart | None:
     )
     rows = [_change_row(w) for w in shown]
     # What comes to nothing on every line has no scale: any does.
-    return Chart("what-if", say("what if (replayed)"), caption, bars(rows, least, most or 1.0), links=("what_if",))
+    return Chart("what-if", say("what if (replayed)"), caption, bars(rows, least, most or 1.0))
 
 
 def _without_gain(n: int) -> Message | None:
@@ -210,9 +208,11 @@ def elasticity(result: Result, where: Whereabouts) -> Chart | None:
         for name, value, colour in values
     ]
     low, high = min(0.0, *(v for _, v, _ in values)), max(1.0, *(v for _, v, _ in values))
-    caption = say("a bar over the whole width: the time shrinks as much as the resource does")
+    caption = None
+    if high == 1:
+        caption = say("a bar over the whole width: the time shrinks as much as the resource does")
     title_ = say("how much depends on what: a tenth less of each")
-    return Chart("elasticity", title_, caption, bars(rows, low, high), links=("phases",))
+    return Chart("elasticity", title_, caption, bars(rows, low, high))
 
 
 # --- what it waited for, and what it did ------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ def blame_icicle(result: Result, where: Whereabouts) -> Chart | None:
         say("most of it: {cause} ({share})", cause=slowest.name, share=part),
     )
     title_ = of_device(result, device, say("waiting for the host: what the host did"))
-    return Chart("blame", title_, caption, icicle(root, plain(chain(title_, caption))), wide=True, links=("blame",))
+    return Chart("blame", title_, caption, icicle(root, plain(chain(title_, caption))), wide=True)
 
 
 def _causes(device: Device, total: int, where: Whereabouts) -> tuple[Slab, ...]:
@@ -281,7 +281,7 @@ def operators(result: Result, where: Whereabouts) -> Chart | None:
     body = element(
         "div", legend((c, plain(_CORE_WORDS[c])) for c in colours), bars(rows, 0, shown[0].total_ns, many=True)
     )
-    return Chart("operators", title_, caption, body, wide=True, links=("operators",))
+    return Chart("operators", title_, caption, body, wide=True)
 
 
 _CORE_WORDS: Final = {
@@ -331,7 +331,7 @@ def typical_step(result: Result, where: Whereabouts) -> Chart | None:
     )  # fmt: skip
     rows = [_phase_row(p, basis, length.median_ns) for p in shown]
     title_ = of_device(result, device, say("the typical step, phase by phase"))
-    return Chart("typical", title_, caption, bars(rows, 0, end), links=("typical", "phases"))
+    return Chart("typical", title_, caption, bars(rows, 0, end))
 
 
 def _phase_row(phase: TypicalPhase, basis: str, span: int) -> BarRow:

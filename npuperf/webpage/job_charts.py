@@ -39,7 +39,7 @@ def roots(result: Result, where: Whereabouts) -> Chart | None:
         say("{shown} of {all} causes", shown=len(shown), all=len(cluster.roots)) if some else None,
     )
     body = bars(rows, 0, max(1.0, *(root.share for root in shown)))
-    return Chart("roots", say("why ranks wait for each other"), caption, body, wide=True, links=("roots",))
+    return Chart("roots", say("why ranks wait for each other"), caption, body, wide=True)
 
 
 def _note(root: Root) -> str:
@@ -64,7 +64,7 @@ def stages(result: Result, where: Whereabouts) -> Chart | None:
     )  # fmt: skip
     words = (("c-compute", plain(say("compute"))), ("c-comm_wait", plain(say("bubble: waiting for other stages"))))
     body = element("div", legend(words), bars([_stage(s, steps) for s in shown], 0, longest))
-    return Chart("stages", say("stages of the pipeline, per step"), caption, body, links=("stages",))
+    return Chart("stages", say("stages of the pipeline, per step"), caption, body)
 
 
 def _stage(stage: Stage, steps: int) -> BarRow:
@@ -96,7 +96,7 @@ def groups(result: Result, where: Whereabouts) -> Chart | None:
     words = [(colour, plain(said)) for colour, said in (_TRANSFER, _WAIT)]
     rows = [_kind(kind, found, steps) for kind, found in ranked]
     body = element("div", legend(words), bars(rows, 0, longest))
-    return Chart("groups", say("communication by kind of group"), caption, body, links=("groups",))
+    return Chart("groups", say("communication by kind of group"), caption, body)
 
 
 def _least(incomplete: int) -> Message | None:

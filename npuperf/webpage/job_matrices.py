@@ -60,15 +60,18 @@ def ranks_by_step(result: Result, where: Whereabouts) -> Chart | None:
     if not found:
         return None
     places = _places(devices, numbers, where) if rows.size == columns.size == 1 else ()
-    matrix = Matrix(say("ranks and steps"), row_word, column_word, row_labels, column_labels, found, places=places)
+    about = say("ranks and steps") if single else say("devices and steps")
+    matrix = Matrix(about, row_word, column_word, row_labels, column_labels, found, places=places)
     caption = sentences(
-        say_n("{n} rank over {steps} steps", "{n} ranks over {steps} steps", len(devices), steps=len(numbers)),
+        say_n("{n} rank over {steps} steps", "{n} ranks over {steps} steps", len(devices), steps=len(numbers))
+        if single else say("{n} devices over {steps} steps", n=len(devices), steps=len(numbers)),
         found[0].said,
         columns.note(),
         say_n("each row is {n} rank", "each row is the slowest or longest waiting of {n} ranks", rows.size)
         if rows.size > 1 else None,
     )  # fmt: skip
-    return Chart("ranks", say("every rank in every step"), caption, matrix=matrix, wide=True, links=("ranks",))
+    title = say("every rank in every step") if single else say("every device in every step")
+    return Chart("ranks", title, caption, matrix=matrix, wide=True)
 
 
 def _measured(
@@ -141,7 +144,7 @@ def links(result: Result, where: Whereabouts) -> Chart | None:
         *(slow_link(link, cluster.steps) for link in slow[:_SLOW]),
         links_line(cluster),
     )  # fmt: skip
-    return Chart("links", say("links from rank to rank, in GB/s"), caption, matrix=matrix, links=("links",))
+    return Chart("links", say("links from rank to rank, in GB/s"), caption, matrix=matrix)
 
 
 def _rates(links: Sequence[Link], place: dict[int, int]) -> list[list[float | None]]:
@@ -197,7 +200,7 @@ def who_waits(result: Result, where: Whereabouts) -> Chart | None:
         say_n("of {n} more it cannot be told who comes last", "of {n} more it cannot be told who comes last", unknown)
         if unknown else None,
     )  # fmt: skip
-    return Chart("who-waits", say("who waits for whom"), caption, matrix=matrix, links=("collectives",))
+    return Chart("who-waits", say("who waits for whom"), caption, matrix=matrix)
 
 
 def _waits(cluster: Cluster) -> tuple[dict[tuple[int, int], int], int]:

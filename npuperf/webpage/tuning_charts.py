@@ -17,6 +17,8 @@ from npuperf.webpage.svg import element, legend
 
 _ROWS: Final = 20
 _BEFORE, _AFTER = "c-total", "c-gain"
+#: What a verdict makes of the colour of what was measured; of any other nothing is known to be gained or lost.
+_OF_VERDICT: Final[dict[Outcome, str]] = {"better": _AFTER, "worse": "c-worse"}
 
 
 def tuned(document: Tuning) -> Chart | None:
@@ -28,7 +30,7 @@ def tuned(document: Tuning) -> Chart | None:
         return None
     known.sort(key=lambda found: found[2] - found[1])
     rows = [(e.name, before * NS_PER_US, after * NS_PER_US, _about(e)) for e, before, after in known]
-    return _pairs("tuned", say("what was tuned, before and after"), rows, len(document.entries), ("entries",))
+    return _pairs("tuned", say("what was tuned, before and after"), rows, len(document.entries))
 
 
 def _about(entry: Entry) -> str:
@@ -41,12 +43,10 @@ def results(document: ResultChanges) -> Chart | None:
              if r.old_ns is not None and r.new_ns is not None]  # fmt: skip
     known.sort(key=lambda row: row[2] - row[1])
     title = say("what the runs tuned differently, first and second")
-    return _pairs("results", title, known, len(document.comparison.rows), ("results",))
+    return _pairs("results", title, known, len(document.comparison.rows))
 
 
-def _pairs(
-    id_: str, title: Message, found: Sequence[tuple[str, float, float, str]], listed: int, links: tuple[str, ...]
-) -> Chart | None:
+def _pairs(id_: str, title: Message, found: Sequence[tuple[str, float, float, str]], listed: int) -> Chart | None:
     """Draw pairs of bars: (name, before, after, note); ``listed``: rows that there are, with those lacking a time."""
     shown = found[:_ROWS]
     longest = max((max(before, after) for _, before, after, _ in shown), default=0.0)
@@ -54,20 +54,23 @@ def _pairs(
         return None
     names = short_names(name for name, _, _, _ in shown)
     rows = [_pair(names[name], before, after, note) for name, before, after, note in shown]
-    best = max((before / after for _, before, after, _ in found if after), default=None)
+    best = max((before / after for _, before, after, _ in found if after), default=0.0)
+    longer = any(after > before for _, before, after, _ in shown)
     caption = sentences(
         say_n("{shown} of {n} entry", "{shown} of {n} entries", listed, shown=len(shown)),
-        say("the largest speed-up is {factor}", factor=factor(best)) if best else None,
+        say("the largest speed-up is {factor}", factor=factor(best)) if best > 1 else None,
     )
-    words = ((_BEFORE, plain(say("above: before"))), (_AFTER, plain(say("below: after"))))
-    return Chart(id_, title, caption, element("div", legend(words), bars(rows, 0, longest)), links=links)
+    words = [(_BEFORE, plain(say("above: before"))), (_AFTER, plain(say("below: after")))]
+    words += [("c-worse", plain(say("+ longer")))] if longer else []
+    return Chart(id_, title, caption, element("div", legend(words), bars(rows, 0, longest)))
 
 
 def _pair(name: str, before: float, after: float, note: str) -> BarRow:
     value = say("{old} → {new}", old=ns(before), new=ns(after))
     if after:
         value = say("{old} → {new} (×{factor})", old=ns(before), new=ns(after), factor=factor(before / after))
-    pieces = (Piece(0, before, _BEFORE, part="upper"), Piece(0, after, _AFTER, look="stripes", part="lower"))
+    colour = "c-worse" if after > before else _AFTER
+    pieces = (Piece(0, before, _BEFORE, part="upper"), Piece(0, after, colour, look="stripes", part="lower"))
     return BarRow(name, plain(value), pieces, note)
 
 
@@ -93,7 +96,7 @@ def savings(document: Tuning) -> Chart | None:
         say("{part} of a step", part=part) if part else None,
     )
     title = say("predicted saving per step of the profile")
-    return Chart("savings", title, caption, bars(rows, 0, max(s.most_ns for s in shown)), links=("savings",))
+    return Chart("savings", title, caption, bars(rows, 0, max(s.most_ns for s in shown)))
 
 
 def verified(document: Tuning) -> Chart | None:
@@ -103,9 +106,10 @@ def verified(document: Tuning) -> Chart | None:
     if found is None or step is None or step.old_ns is None or step.new_ns is None:
         return None
     saved, expected = step.old_ns - step.new_ns, step.expected_ns or found.expected_ns
+    after = _OF_VERDICT.get(found.verdict, _BEFORE)
     sides = [
         BarRow(plain(name), plain(ns(time)), (Piece(0, time, colour),))
-        for name, time, colour in ((say("without"), step.old_ns, _BEFORE), (say("with"), step.new_ns, _AFTER))
+        for name, time, colour in ((say("without"), step.old_ns, _BEFORE), (say("with"), step.new_ns, after))
     ]
     return _verified(found.verdict, sides, saved, _sure(found, step), expected)
 
@@ -131,7 +135,7 @@ def _verified(
     expected: tuple[int, int] | None,
 ) -> Chart:
     whisker = (Piece(*sure, "", look="whisker"),) if sure else ()
-    pieces = (Piece(0, saved, _AFTER), *whisker)
+    pieces = (Piece(0, saved, _OF_VERDICT.get(verdict, _BEFORE)), *whisker)
     gains = [BarRow(plain(say("measured")), plain(ns(*sure) if sure else ns(saved)), pieces)]
     if expected is not None:
         predicted = (Piece(0, expected[0], _BEFORE), Piece(*expected, "", look="whisker"))
@@ -150,4 +154,4 @@ def _verified(
         if sure else None,
     )  # fmt: skip
     title = say("the step without and with the tuned knowledge base")
-    return Chart("verified", title, caption, body, links=("verified",))
+    return Chart("verified", title, caption, body)

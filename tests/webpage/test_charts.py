@@ -37,7 +37,7 @@ from npuperf.documents.analysis import (
     WhatIf,
 )
 from npuperf.documents.base import Model
-from npuperf.documents.comparison import Compared, Comparison
+from npuperf.documents.comparison import Compared, Comparison, Outcome
 from npuperf.documents.document import Document
 from npuperf.documents.tuning import BankChanges, BankDiff, Entry, ResultChanges, Saving, Tuning
 from npuperf.messages import Message, Quantity, Series, say
@@ -317,6 +317,24 @@ def test_a_verified_gain_has_its_interval_beside_what_was_predicted() -> None:
     assert (pieces(without), pieces(with_)) == ([(0, 1000)], [(0, 800)])
     assert (pieces(measured), whiskers(measured)) == ([(0, 800)], [(600, 1000)])
     assert (pieces(predicted), whiskers(predicted)) == ([(0, 400)], [(400, 1000)])
+
+
+@pytest.mark.parametrize(("verdict", "colour"), [("better", "c-gain"), ("worse", "c-worse"), ("same", "c-total")])
+def test_what_was_measured_has_the_colour_of_its_verdict(verdict: Outcome, colour: str) -> None:
+    document = tuning()
+    found = replace(document.verification or WORSE, verdict=verdict)
+    _, with_, measured, _ = rows_of(chart(replace(document, verification=found), "verified"))
+    for row in (with_, measured):
+        assert [r.get("class", "").split()[-1] for r in row.iter("rect")] == [colour]
+
+
+def test_what_takes_longer_than_before_is_no_gain() -> None:
+    slower = (Entry(kind="operator", name="A", before_us=5.0, after_us=20.0),)
+    drawn = chart(replace(tuning(), entries=slower), "tuned")
+    (row,) = rows_of(drawn)
+    assert [r.get("class", "").split()[-1] for r in row.iter("rect")] == ["c-total", "c-worse"]
+    assert "longer" in str(drawn.svg)
+    assert "speed-up" not in str(drawn.caption)
 
 
 def test_results_of_two_runs() -> None:

@@ -118,6 +118,15 @@ def test_every_rank_in_every_step() -> None:
     assert [list(one.codes)[3] for one in drawn.layers] == [0, 0, 0]
 
 
+def test_devices_without_ranks_are_not_called_ranks() -> None:
+    known = job({2: (100, 0), 3: (200, 0)}, {2: (300, 0), 3: (400, 0)})
+    devices = [replace(d, rank=None, device=n) for n, d in enumerate(known.devices)]
+    drawn = found(replace(known, devices=devices), "ranks")
+    assert drawn.matrix is not None and str(drawn.matrix.row) == "device"
+    assert str(drawn.caption).startswith("2 devices over 2 steps")
+    assert not any("rank" in str(said) for said in (drawn.title, drawn.matrix.title))
+
+
 def test_steps_of_a_long_run_are_grouped_and_it_says_so() -> None:
     """250 steps are 84 columns of 3: of 3, 4, 5 the mean is 4."""
     drawn = matrix(job(*[{n: (n + 1, 0) for n in range(2, 252)}] * 2), "ranks")
@@ -129,7 +138,7 @@ def test_steps_of_a_long_run_are_grouped_and_it_says_so() -> None:
 def test_cells_lead_to_the_timeline_of_their_rank() -> None:
     result = job({2: (100, 0), 3: (200, 0)}, {2: (300, 0), 3: (400, 0)})
     second = result.devices[1]
-    picture = dataclasses.replace(random_picture(1), rank=second.rank, device=second.device)
+    picture = dataclasses.replace(random_picture(1), rank=second.rank, device=second.device, source=second.source)
     (one,) = [c for c in charts_of(result, [picture]) if c.id == "ranks"]
     assert one.matrix is not None
     assert one.matrix.places == ((2, "0:2000:2300"), (3, "0:3000:3400"))
