@@ -14,6 +14,5 @@ CHART_WORDS: Final[dict[str, Message]] = {
     "matrix_nothing": say("nothing"),
     "matrix_layers": say("what is shown"),
     "matrix_keys": say("arrow keys move from cell to cell; Enter shows it in the timeline"),
-    "matrix_scale": say("from the least to the most"),
     "matrix_rate": say("{n} GB/s", n="{n}"),
 }  # fmt: skip

@@ -199,15 +199,10 @@ function pagePlaces(words) {
     button.setAttribute("aria-label", `${words.page_go}: ${row.cells[0].textContent}`);
     row.cells[0].prepend(button);
   }
+  // Columns and blocks of charts are for the pointer alone: their tables have buttons, and the timeline has keys.
   document.addEventListener("click", (event) => {
     const target = event.target.closest("[data-go]");
     if (target) pageGo(target);
-  });
-  document.addEventListener("keydown", (event) => {
-    const target = event.target.closest("[data-go]");
-    if (!target || target.tagName === "BUTTON" || !["Enter", " "].includes(event.key)) return;
-    event.preventDefault();
-    pageGo(target);
   });
 }
 
@@ -235,13 +230,9 @@ async function pageStart() {
   pagePastes(words);
   if (data.pictures.length) pagePlaces(words);
   const root = document.getElementById("timeline");
-  if (root && data.pictures.length && typeof timelineStart === "function") {
-    timelineStart(root, data.pictures, data.old_pictures, words);
-  }
-  if (typeof matrixStart === "function") {
-    for (const canvas of document.querySelectorAll("canvas[data-matrix]")) {
-      matrixStart(canvas, data.matrices[Number(canvas.dataset.matrix)], words);
-    }
+  if (root && data.pictures.length) timelineStart(root, data.pictures, data.old_pictures, words);
+  for (const canvas of document.querySelectorAll("canvas[data-matrix]")) {
+    matrixStart(canvas, data.matrices[Number(canvas.dataset.matrix)], words);
   }
   document.documentElement.dataset.ready = "";
 }

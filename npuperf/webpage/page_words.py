@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Final
 
 from npuperf.messages import Message, say
 from npuperf.render.language import text
+from npuperf.webpage.chart_words import CHART_WORDS
+from npuperf.webpage.timeline_words import TIMELINE_WORDS
 
 #: What the template says.
 PAGE_WORDS: Final[dict[str, Message]] = {
@@ -40,15 +39,9 @@ _SCRIPT_WORDS: Final[dict[str, Message]] = {
     "page_sorted_up": say("sorted by {column}, the least first", column="{column}"),
     "page_sorted_down": say("sorted by {column}, the greatest first", column="{column}"),
 }
-#: Where other scripts' words are.
-_OTHERS: Final = (("timeline_words", "TIMELINE_WORDS"), ("chart_words", "CHART_WORDS"))
 
 
 def script_words() -> dict[str, str]:
     """Return all words of scripts in the current language, by name."""
-    said: dict[str, Message] = dict(_SCRIPT_WORDS)
-    for module, name in _OTHERS:
-        if find_spec(f"npuperf.webpage.{module}") is not None:
-            words: Mapping[str, Message] = getattr(import_module(f"npuperf.webpage.{module}"), name)
-            said |= words
+    said = {**_SCRIPT_WORDS, **TIMELINE_WORDS, **CHART_WORDS}
     return {name: text(message) for name, message in said.items()}
