@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import typer
 from msgspec import Struct
 
 from npuperf.cli.progress import tell, tell_line
-from npuperf.cli.streams import draws_blocks, terminal_width
+from npuperf.cli.streams import draws_blocks, opens_links, terminal_width
 from npuperf.documents.analysis import Result
 from npuperf.documents.document import Document
 from npuperf.errors import UsageError
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from npuperf.documents.picture import Picture
 
     Pictures = tuple[tuple[Picture, ...], tuple[Picture, ...]]
+
+
+#: A profile lies so deep at most below the folder that its program was run in: result/raw/…_ascend_pt/….
+_ABOVE: Final = 4
 
 
 class Output(Struct, frozen=True):
@@ -53,7 +57,7 @@ class Output(Struct, frozen=True):
 
     def show(self, document: Document, pictures: Pictures = ((), ())) -> None:
         """Write a document to stdout, or to the file; ``pictures``: timelines for a page, its own and the old ones."""
-        text = render(document, self.format, self._view(*pictures))
+        text = render(document, self.format, self._view(document, *pictures))
         if self.file is not None:
             refuse_what_was_read(self.file, document)
         if self.file is None:
@@ -67,7 +71,7 @@ class Output(Struct, frozen=True):
         elif document.problem is not None and (self.format != "text" or self.file is not None):
             tell(document.problem.message)
 
-    def _view(self, pictures: tuple[Picture, ...], old_pictures: tuple[Picture, ...]) -> View:
+    def _view(self, document: Document, pictures: tuple[Picture, ...], old_pictures: tuple[Picture, ...]) -> View:
         on_terminal = self.file is None and sys.stdout.isatty() and "NO_COLOR" not in os.environ
         width = terminal_width() if self.file is None else 120
         return View(
@@ -77,9 +81,16 @@ class Output(Struct, frozen=True):
             width=width,
             colour=on_terminal,
             blocks=self.file is not None or draws_blocks(),
+            links=_folders_of(document) if self.file is None and opens_links() else (),
             pictures=pictures,
             old_pictures=old_pictures,
         )
+
+
+def _folders_of(document: Document) -> tuple[Path, ...]:
+    """Return the folders in which the code of a run may lie: the current one, and those that its profile lies in."""
+    above = Path(document.input.path).absolute().parents[:_ABOVE] if isinstance(document, Result) else ()
+    return Path.cwd(), *above
 
 
 def refuse_what_was_read(file: Path, document: Document) -> None:

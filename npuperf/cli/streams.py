@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _STDOUT = 1
 #: Columns that a report can be read in; narrower or wider is taken for a mistake of whoever set COLUMNS.
 _LEAST_COLUMNS, _MOST_COLUMNS = 20, 1000
+#: Terminals that know no links, and the last release of a common one that does not survive them.
+_WITHOUT_LINKS, _VTE_THAT_CRASHES = ("", "dumb", "linux", "vt100", "vt220", "eterm-color"), 5000
 #: What our own sentences and pictures have beyond ASCII, for encodings that lack it.
 _PLAIN = {
     **dict(zip("µ−–·×▁▂▃▄▅▆▇█▓", "u--|x__--==##+", strict=True)),
@@ -77,6 +79,19 @@ def draws_blocks() -> bool:
     """Tell whether a report on stdout may have blocks: East Asian encodings have them, too, but twice as wide."""
     dumb = os.environ.get("TERM") == "dumb" and sys.stdout.isatty()
     return (sys.stdout.encoding or "utf-8").lower().startswith("utf") and not dumb  # a buffer of Python's has none
+
+
+def opens_links() -> bool:
+    """Tell whether stdout is a terminal that opens links, or shows nothing of them. FORCE_HYPERLINK says it, too."""
+    if not sys.stdout.isatty():
+        return False
+    forced, term = os.environ.get("FORCE_HYPERLINK", ""), os.environ.get("TERM", "")
+    if forced:
+        return forced.lower() not in ("0", "false", "no", "never")
+    vte = os.environ.get("VTE_VERSION", "9999")
+    # Old releases of VTE crash; Linux's console, screen and Emacs write out what they do not know.
+    knows = vte.isdecimal() and int(vte) > _VTE_THAT_CRASHES and "INSIDE_EMACS" not in os.environ
+    return knows and term not in _WITHOUT_LINKS and (not term.startswith("screen") or "TMUX" in os.environ)
 
 
 def _is_width(columns: str) -> bool:

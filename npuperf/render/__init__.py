@@ -16,6 +16,8 @@ from npuperf.messages import Message, chain, say, series
 from npuperf.render import language
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from npuperf.documents.document import Document
     from npuperf.documents.picture import Picture
 
@@ -26,7 +28,8 @@ class View:
 
     ``full``: everything, not one screen; ``top``: rows of every list, None for what suits the format; ``table``: this
     table alone; ``width`` in columns and ``colour`` of a terminal, ``blocks``: whether it draws blocks as wide as
-    letters, ``links``: whether it opens what code lines are linked to; ``language``: a code, None as the environment
+    letters, ``links``: if it opens them, the folders in which code is
+    looked for; ``language``: a code, None as the environment
     says; ``pictures``: timelines for a page, and ``old_pictures`` those of what the document is compared with.
     """
 
@@ -36,7 +39,7 @@ class View:
     width: int = 120
     colour: bool = False
     blocks: bool = True
-    links: bool = False
+    links: tuple[Path, ...] = ()
     language: str | None = None
     pictures: tuple[Picture, ...] = ()
     old_pictures: tuple[Picture, ...] = ()

@@ -117,7 +117,12 @@ def print_all(parts: Iterable[RenderableType], view: View) -> str:
     with console.capture() as screen:
         console.print(Group(*parts), crop=False)  # code is neither cut nor, as in a group, wrapped
     shown = screen.get() if view.blocks else screen.get().translate(_NO_BLOCKS)
-    return shown if view.colour else "\n".join(line.rstrip() for line in shown.split("\n"))
+    shown = shown if view.colour else "\n".join(line.rstrip() for line in shown.split("\n"))
+    if not view.links:
+        return shown
+    from npuperf.render.code_links import CodeFinder, linked  # which a file and a pipe have no use for
+
+    return linked(shown, CodeFinder(view.links))
 
 
 def rows_of(view: View, default: int) -> int | None:

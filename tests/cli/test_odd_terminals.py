@@ -14,7 +14,7 @@ import pytest
 from conftest import ROOT, run_cli
 
 from npuperf.cli.crash import keep_report
-from npuperf.cli.streams import outlast_readers, terminal_width
+from npuperf.cli.streams import draws_blocks, opens_links, outlast_readers, terminal_width
 
 SAMPLE = ROOT / "samples" / "transformer_ascend_pt"
 NPUPERF = [sys.executable, "-m", "npuperf"]
@@ -153,3 +153,62 @@ def test_a_report_that_cannot_be_kept_is_no_second_error(tmp_path: Path, monkeyp
     (tmp_path / "npuperf").write_text("a file where a folder is wanted")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert keep_report(ValueError("x"), []) is None
+
+
+@pytest.mark.parametrize(
+    ("variables", "opens"),
+    [
+        ({"TERM": "xterm-256color"}, True),
+        ({"TERM": "xterm-256color", "NO_COLOR": "1"}, True),  # a link has no colour
+        ({"TERM": "xterm-256color", "VTE_VERSION": "6003"}, True),
+        ({"TERM": "xterm-256color", "VTE_VERSION": "5000"}, False),
+        ({"TERM": "xterm-256color", "VTE_VERSION": "x"}, False),
+        ({"TERM": "xterm-256color", "INSIDE_EMACS": "29.1,comint"}, False),
+        ({"TERM": "xterm-256color", "FORCE_HYPERLINK": "0"}, False),
+        ({"TERM": "dumb"}, False),
+        ({"TERM": "dumb", "FORCE_HYPERLINK": "1"}, True),
+        ({"TERM": "linux"}, False),
+        ({"TERM": "screen.xterm-256color"}, False),
+        ({"TERM": "screen-256color", "TMUX": "/tmp/tmux-0/default,1,0"}, True),
+        ({}, False),
+    ],
+)
+def test_links_are_for_terminals_that_open_them(
+    variables: dict[str, str], opens: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("TERM", "NO_COLOR", "VTE_VERSION", "INSIDE_EMACS", "FORCE_HYPERLINK", "TMUX"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "stdout", FakeTerminal("utf-8", tty=True))
+    assert opens_links() == opens
+    monkeypatch.setattr(sys, "stdout", FakeTerminal("utf-8", tty=False))
+    assert not opens_links()  # whatever is asked for: what reads a pipe or a file opens nothing
+
+
+@pytest.mark.parametrize(
+    ("encoding", "term", "tty", "draws"),
+    [
+        ("utf-8", "xterm", True, True),
+        ("UTF-8", "dumb", True, False),
+        ("utf-8", "dumb", False, True),  # a file, read who knows where
+        ("ascii", "xterm", True, False),
+        ("latin-1", "xterm", True, False),
+        ("gbk", "xterm", True, False),  # it has blocks, two columns wide
+        (None, "xterm", False, True),
+    ],
+)
+def test_blocks_are_for_terminals_that_have_them(
+    encoding: str | None, term: str, tty: bool, draws: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", term)
+    monkeypatch.setattr(sys, "stdout", FakeTerminal(encoding, tty=tty))
+    assert draws_blocks() == draws
+
+
+class FakeTerminal:
+    """As much of a stream as tells what it can show."""
+
+    def __init__(self, encoding: str | None, *, tty: bool) -> None:
+        self.encoding = encoding
+        self.isatty = lambda: tty
