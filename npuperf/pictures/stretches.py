@@ -11,13 +11,17 @@ from npuperf.documents.analysis import Device, Step
 from npuperf.messages import Message, chain, say
 from npuperf.model.labels import I64
 
+#: Two steps are the longest and the shortest one, and neither is typical.
+_EXTREMES: Final = 2
 #: Odd steps that are shown.
 _ODD: Final = 2
 _TYPICAL: Final = say("a typical step")
+_FIRST_OF_EQUALS: Final = say("the first of two steps that take the same time")
 _LONGEST: Final = say("the longest step")
 _SHORTEST: Final = say("the shortest step")
 _HOST: Final = say("the step that waits longest for the host")
 _ONLY: Final = say("the only step")
+_ONLY_WHOLE: Final = say("the only whole step")
 _ASKED: Final = say("the step that was asked for")
 _ALL: Final = say("all that was recorded")
 _PHASE: Final = say("the beginning of a phase of usual length")
@@ -50,17 +54,21 @@ def stretches(report: Device, window: tuple[int, int], starts: I64, most: int, a
 
 def _of_steps(report: Device) -> list[CloseUp]:
     steps = report.whole_steps
-    if len(report.steps) == 1:
-        return [_stretch(report, steps[0], _ONLY)]
+    if len(steps) == 1:
+        return [_stretch(report, steps[0], _ONLY if len(report.steps) == 1 else _ONLY_WHOLE)]
     odd = {o.step: o.why for o in report.typical_step.odd} if report.typical_step else {}
     usual = [s for s in steps if s.step not in odd] or steps
     found: dict[int, list[Message]] = {}
     typical = sorted(usual, key=lambda s: (s.partition.span_ns, s.step))[(len(usual) - 1) // 2]
-    found.setdefault(typical.step, []).append(_TYPICAL)
-    found.setdefault(max(steps, key=lambda s: s.partition.span_ns).step, []).append(_LONGEST)
-    found.setdefault(min(steps, key=lambda s: s.partition.span_ns).step, []).append(_SHORTEST)
+    found.setdefault(typical.step, []).extend([_TYPICAL] if len(steps) > _EXTREMES else [])
+    shortest, longest = (one(steps, key=lambda s: s.partition.span_ns) for one in (min, max))
+    if shortest.partition.span_ns < longest.partition.span_ns:
+        found.setdefault(longest.step, []).append(_LONGEST)
+        found.setdefault(shortest.step, []).append(_SHORTEST)
+    elif len(steps) == _EXTREMES:
+        found[typical.step].append(_FIRST_OF_EQUALS)
     waits = max(steps, key=lambda s: s.partition.host_wait_ns)
-    if waits.partition.host_wait_ns:
+    if waits.partition.host_wait_ns > min(s.partition.host_wait_ns for s in steps):
         found.setdefault(waits.step, []).append(_HOST)
     for number in [*odd][:_ODD]:
         found.setdefault(number, []).append(say("unlike the others: {why}", why=odd[number]))

@@ -28,10 +28,18 @@ _SLOW: Final = 5
 _WAITING: Final = 128
 #: Of so many cells at most it is told where in the timeline they are.
 _PLACES: Final = 1500
+
+
+def _waited(partition: Partition) -> int | None:
+    """Return how long a step waits for other ranks, at least; None where that is told of no communication in it."""
+    told = partition.comm_wait_ns + partition.comm_transfer_ns
+    return None if partition.comm_unknown_ns and not told else partition.comm_wait_ns
+
+
 #: What is shown of every rank in every step.
-_MEASURES: Final[tuple[tuple[Message, Callable[[Partition], int]], ...]] = (
+_MEASURES: Final[tuple[tuple[Message, Callable[[Partition], int | None]], ...]] = (
     (say("step time"), lambda p: p.span_ns),
-    (say("waiting for other ranks"), lambda p: p.comm_wait_ns),
+    (say("waiting for other ranks"), _waited),
     (say("waiting for the host"), lambda p: p.host_wait_ns),
     (say("compute"), lambda p: p.compute_ns),
 )
@@ -63,8 +71,10 @@ def ranks_by_step(result: Result, where: Whereabouts) -> Chart | None:
     about = say("ranks and steps") if single else say("devices and steps")
     matrix = Matrix(about, row_word, column_word, row_labels, column_labels, found, places=places)
     caption = sentences(
-        say_n("{n} rank over {steps} steps", "{n} ranks over {steps} steps", len(devices), steps=len(numbers))
-        if single else say("{n} devices over {steps} steps", n=len(devices), steps=len(numbers)),
+        say_n("{ranks} ranks over {n} step", "{ranks} ranks over {n} steps", len(numbers), ranks=len(devices))
+        if single
+        else say_n("{devices} devices over {n} step", "{devices} devices over {n} steps", len(numbers),
+                   devices=len(devices)),
         found[0].said,
         columns.note(),
         say_n("each row is {n} rank", "each row is the slowest or longest waiting of {n} ranks", rows.size)
@@ -79,7 +89,7 @@ def _measured(
     numbers: Sequence[int],
     rows: Grouping,
     columns: Grouping,
-    get: Callable[[Partition], int],
+    get: Callable[[Partition], int | None],
 ) -> list[list[float | None]]:
     """Return what is measured: of groups of steps the mean, of groups of ranks the greatest."""
     lines: list[list[float | None]] = []

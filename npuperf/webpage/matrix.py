@@ -136,8 +136,12 @@ def _summary(
 ) -> Message:
     at = [divmod(flat.index(end), len(columns)) for end in ends]
     low, high = (say("{row}, {column}", row=rows[r], column=columns[c]) for r, c in at)
-    return say("{what}: least {least} ({where}), most {most} ({there})", what=name, least=_said(ends[0], unit),
+    said = say("{what}: least {least} ({where}), most {most} ({there})", what=name, least=_said(ends[0], unit),
                where=low, most=_said(ends[1], unit), there=high)  # fmt: skip
+    if sum(map(bool, flat)) == 1:
+        said = say("{what}: {most} ({there})", what=name, most=_said(ends[1], unit), there=high)
+    nothing = flat.count(0)
+    return chain(said, say_n("nothing in {n} more", "nothing in {n} more", nothing) if nothing else None)
 
 
 @dataclass(frozen=True, slots=True)

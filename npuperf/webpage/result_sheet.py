@@ -12,7 +12,7 @@ from npuperf.documents.analysis import Device, Finding, Result
 from npuperf.documents.cluster import Cluster
 from npuperf.documents.comparison import Comparison
 from npuperf.escape import for_shell
-from npuperf.messages import Message, Parameter, chain, ns, say, series, share
+from npuperf.messages import Message, Parameter, chain, ns, say, say_n, series, share
 from npuperf.render import View
 from npuperf.render.analysis_page import apart_line, input_lines
 from npuperf.render.analysis_tables import TABLES
@@ -38,7 +38,7 @@ from npuperf.render.comparison_words import (
 )
 from npuperf.render.page import Line, common, warnings
 from npuperf.render.tables import filled
-from npuperf.render.words import BOUND, OUTCOME, folded, outside_lines, steps_line, verdict_of
+from npuperf.render.words import BOUND, OUTCOME, folded, lost_lines, outside_lines, steps_line, verdict_of
 from npuperf.units import NS_PER_S
 from npuperf.webpage.chart import STEP_PARTS, words_of_part
 from npuperf.webpage.finding_cards import finding_cards, root_cards
@@ -62,6 +62,8 @@ TOPICS: Final = (
       "super_kernels", "super_kernel_checks")),
     ("exporter", say("what the exporter says itself"), ("vendor", "suggestions")),
 )  # fmt: skip
+#: Warnings that stand at the top.
+_DOUBTS: Final = 3
 #: Charts that the strip at the top and the cards of roots make needless.
 _NEEDLESS: Final = ("partition", "roots")
 #: Charts that stand with what changed.
@@ -81,7 +83,7 @@ def result_sheet(result: Result, view: View, charts: tuple[Chart, ...]) -> Sheet
         title,
         tuple(_facts(result)),
         tuple(_verdicts(result)),
-        said(common(result)),
+        said([*common(result), *_doubts(result)]),
         tuple(_blocks(result, view, charts, places)),
         f"npuperf analyze {for_shell(result.input.path)}",
     )
@@ -97,6 +99,15 @@ def _facts(result: Result) -> Iterator[Message]:
     chips = dict.fromkeys(device.soc for device in result.devices if device.soc)
     if chips:
         yield say("{chips}", chips=series(chips))
+
+
+def _doubts(result: Result) -> Iterator[Line]:
+    """Say first what may make everything below wrong: what was lost, and warnings; all of it is with the input."""
+    doubts = [*map(Line, lost_lines(result)), *warnings(result.input.warnings)]
+    yield from doubts[:_DOUBTS]
+    more = len(doubts) - _DOUBTS
+    if more > 0:
+        yield Line(say_n("{n} more warning, with the input", "{n} more warnings, with the input", more), "dim")
 
 
 def _verdicts(result: Result) -> Iterator[Headline]:
@@ -208,9 +219,16 @@ def _other_checks(findings: Sequence[Finding]) -> Iterator[Line]:
 
 def _undrawn(result: Result, view: View) -> Iterator[Line]:
     """Say why there is no timeline, where there is none, or of which ranks there is one."""
-    if not view.pictures:
+    drawn, every = len(view.pictures), len(result.devices)
+    bare = sum(not device.clock.tasks for device in result.devices)
+    if bare == every:
+        yield Line(say("no timeline: there are no kernels with times to draw"), "dim")
+    elif not drawn:
         yield Line(say("no timeline: it is drawn from the profile when that is analyzed; what is read back from "
-                       "JSON, or holds no kernels with times, has none"), "dim")  # fmt: skip
-    elif len(view.pictures) < len(result.devices):
-        yield Line(say("drawn: {n} of {all} devices, those that stand out", n=len(view.pictures),
-                       all=len(result.devices)), "dim")  # fmt: skip
+                       "JSON has none"), "dim")  # fmt: skip
+    elif drawn < every - bare:
+        yield Line(say("drawn: {n} of {all} devices, those that stand out", n=drawn, all=every), "dim")
+    elif bare:
+        yield Line(say_n("drawn: {drawn} of {all} devices; {n} has no kernels with times",
+                         "drawn: {drawn} of {all} devices; {n} have no kernels with times", bare, drawn=drawn,
+                         all=every), "dim")  # fmt: skip

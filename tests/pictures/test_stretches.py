@@ -38,7 +38,21 @@ def test_typical_longest_and_shortest_step_are_shown_in_order(tmp_path: Path) ->
 
 def test_steps_that_are_alike_are_shown_once(tmp_path: Path) -> None:
     found = chosen(device(tmp_path, [1000, 1000]))
-    assert [why for _, _, why in found.values()] == ["a typical step, the longest step, the shortest step"]
+    assert [why for _, _, why in found.values()] == ["the first of two steps that take the same time"]
+
+
+def test_of_two_steps_neither_is_typical_and_of_equal_ones_none_is_the_longest(tmp_path: Path) -> None:
+    two = chosen(structs.replace(device(tmp_path / "two", [1000, 1200]), typical_step=None))
+    assert [why for _, _, why in two.values()] == ["the shortest step", "the longest step"]
+    three = chosen(device(tmp_path / "three", [1000, 1000, 1000]))
+    assert [why for _, _, why in three.values()] == ["a typical step"]
+
+
+def test_a_whole_step_among_parts_of_others_is_the_only_whole_one(tmp_path: Path) -> None:
+    report = device(tmp_path, [1000, 1200])
+    first, second = report.steps
+    part = structs.replace(report, steps=[structs.replace(first, whole=False), second])
+    assert [why for _, _, why in chosen(part).values()] == ["the only whole step"]
 
 
 def test_an_odd_step_is_never_the_typical_one(tmp_path: Path) -> None:

@@ -31,7 +31,8 @@ def test_codes_keep_the_ends_and_tell_nothing_from_missing() -> None:
     assert list(found.codes) == [0, 1, 2, 129, 255, 3]
     assert (found.least, found.most) == (10, 263)
     assert found.texts == ("", "0 ns", "10 ns", "137 ns", "263 ns", "11 ns")
-    assert str(found.said) == "time: least 10 ns (r 0, c 2), most 263 ns (r 1, c 1)"
+    assert str(found.said) == "time: least 10 ns (r 0, c 2), most 263 ns (r 1, c 1); nothing in 1 more"
+    assert str(made([[None, 7]]).said) == "time: 7 ns (r 0, c 1)"  # a least and a most would be the same
 
 
 def test_one_value_is_the_most() -> None:
