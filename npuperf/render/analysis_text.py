@@ -28,7 +28,7 @@ from npuperf.render.language import text
 from npuperf.render.page import problem_lines
 from npuperf.render.scope_text import scope_sections
 from npuperf.render.signs import Spark, any_of, spark
-from npuperf.render.tables import Cell, Column, Table, fill, filled
+from npuperf.render.tables import EXTRA, Cell, Column, Table, fill, filled
 from npuperf.render.terminal import (
     BOUNDS,
     Fitted,
@@ -44,6 +44,7 @@ from npuperf.render.terminal import (
 )
 from npuperf.render.terminal import render_text as render_page
 from npuperf.render.words import BOUND, steps_line, sure, verdict_of
+from npuperf.units import NS_PER_US, grouped
 
 #: The field's short names, to leave room for the code line.
 _CORES: Final = {"AI_CORE": "AIC", "AI_VECTOR_CORE": "AIV", "COMMUNICATION": "COMM"}
@@ -156,8 +157,8 @@ def _step_times(result: Result) -> dict[int, int]:
 def _drawn(drawn: Spark, several: bool, view: View) -> Message:
     """Say what the signs of a series of steps mean."""
     scale = say("from 0") if view.blocks else say("from 0 to 8, the longest")
-    grouped = say("each sign: the longest of {n} steps", n=drawn.each) if drawn.each > 1 else None
-    return chain(scale, grouped, say("the slowest device of each step") if several else None)
+    several_each = say("each sign: the longest of {n} steps", n=drawn.each) if drawn.each > 1 else None
+    return chain(scale, several_each, say("the slowest device of each step") if several else None)
 
 
 def _verdict(result: Result) -> Text:
@@ -229,6 +230,10 @@ _SHARES: Final = (
 # fmt: on
 
 
+def _us(ns: int) -> str:
+    return grouped(ns / NS_PER_US, 3)
+
+
 def _used(operator: Operator) -> float | None:
     return max((u for u in (operator.occupancy_cube, operator.occupancy_vector) if u is not None), default=None)
 
@@ -249,6 +254,8 @@ _COMPACT_OPERATORS: Final = OPERATORS.only(
     Column("blocks", say("blocks"), get=_blocks),
     Column("used", say("used %"), "share", _used),
     Column("where", say("where"), get=lambda o: o.where or o.torch_op),
+    Column("spread", say("min–max us"), get=lambda o: f"{_us(o.min_ns)}–{_us(o.max_ns)}", weight=EXTRA),
+    Column("torch_op", say("torch operator"), weight=EXTRA),
 ).titled(say("operators, in % of operator time"))
 
 

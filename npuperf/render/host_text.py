@@ -14,7 +14,7 @@ from npuperf.render import View
 from npuperf.render.analysis_tables import BLAME, PHASES
 from npuperf.render.language import text
 from npuperf.render.signs import in_letters
-from npuperf.render.tables import Column, filled, how_many
+from npuperf.render.tables import EXTRA, Column, filled, how_many
 from npuperf.render.terminal import BOUNDS, Fitted, Text, cut, legend_of, line, painted, rows_of, section
 from npuperf.render.words import CAUSE, WORDS, named, sure
 from npuperf.units import ms
@@ -120,6 +120,7 @@ class Cause(Struct, frozen=True):
     cause: str
     ns: int
     wait: int
+    count: int
     mostly: Blame
 
     @property
@@ -135,6 +136,7 @@ _CAUSE_COLUMNS: Final = BLAME.only(
     Column("ns", say("ms"), "duration", weight=0),
     Column("share", say("%"), "share", lambda c: c.ns / c.wait),
     Column("doing", say("mostly")),
+    Column("count", say("intervals"), "count", weight=EXTRA),
 )
 
 
@@ -160,10 +162,10 @@ def _causes(blame: list[Blame], wait: int) -> list[Cause]:
     groups: dict[str, list[Blame]] = {}
     for piece in blame:
         groups.setdefault(piece.cause, []).append(piece)
-    causes = [
-        Cause(cause, sum(b.ns for b in lines), wait, next((b for b in lines if b.name != "others"), lines[0]))
-        for cause, lines in groups.items()
-    ]
+    causes = []
+    for cause, lines in groups.items():
+        mostly = next((b for b in lines if b.name != "others"), lines[0])
+        causes.append(Cause(cause, sum(b.ns for b in lines), wait, sum(b.count for b in lines), mostly))
     return sorted(causes, key=lambda c: -c.ns)
 
 

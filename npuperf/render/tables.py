@@ -32,6 +32,8 @@ Unit = Literal[
 Cell = str | int | float | Message | None
 #: What a row is made of, from the outermost to the innermost: a device and its phase, or an operator alone.
 Row = tuple[Any, ...]
+#: The weight of columns that only wide screens have, and that nobody misses on others.
+EXTRA: Final = 9
 #: Cells that say nothing: unknown, none, and what is nothing to know of a row.
 BLANK: Final = (None, "", " ")
 _WRITTEN: Final = ("text", "word", "message", "bar", "kernel")
@@ -42,9 +44,9 @@ class Column(Struct, frozen=True):
 
     ``get`` is a function of the row's parts, or the path of an attribute, without which it is ``key``: of the row's
     innermost part that has it. Where there is too little room, columns of the greatest ``weight`` are left out first;
-    those of weight 0 stay. A ``quiet`` column is shown only if its cells differ. ``brief``: what people see in place of
-    a cell that is too long. ``least``: words are not squeezed into
-    less than this, unless it is more than a third of the room.
+    those of weight 0 stay, and those of weight EXTRA are shown only where there is room for all others in full. A
+    ``quiet`` column is shown only if its cells differ. ``brief``: what people see in place of a cell that is too long.
+    ``least``: words are not squeezed into less than this, unless it is more than a third of the room.
     """
 
     key: str

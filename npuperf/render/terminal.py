@@ -22,7 +22,7 @@ from npuperf.render import View
 from npuperf.render.language import lines_of, text
 from npuperf.render.page import Line, Page, page_of
 from npuperf.render.signs import runs
-from npuperf.render.tables import BLANK, Cell, Column, Filled, how_many
+from npuperf.render.tables import BLANK, EXTRA, Cell, Column, Filled, how_many
 from npuperf.render.wide_text import is_wide, line_starts
 
 #: Styles of verdicts.
@@ -236,7 +236,7 @@ class Fitted:
             texts = (self._cell(i, self.values[number][i], row[i]) for i in widths)
             rich.add_row(*texts, style=self.styles.get(number))
         yield rich
-        left_out = len(self.columns) - len(widths)
+        left_out = sum(column.weight < EXTRA for i, column in enumerate(self.columns) if i not in widths)
         if left_out and self.table.name:
             more = say_n(
                 "{n} more column with --format csv --table {table}",
@@ -265,7 +265,9 @@ class Fitted:
         least = [self._least(column, cells, room // 3) for column, cells in columns]
         shown: list[int] = []
         for i in sorted(range(len(least)), key=lambda i: (self.columns[i].weight, i)):
-            if sum(least[k] + _GAP for k in shown) + least[i] > room and shown:
+            extra = self.columns[i].weight >= EXTRA
+            taken = sum((widest if extra else least)[k] + _GAP for k in shown)
+            if taken + (widest if extra else least)[i] > room and shown:
                 continue
             shown.append(i)
         rest = room + _GAP - sum(least[i] + _GAP for i in shown)
