@@ -2,7 +2,7 @@
 // All times are ns; of a picture they count from its start, of the view from the start of the first picture.
 
 /** Nanoseconds per unit, the largest first. */
-const TIMELINE_UNITS = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]];
+const TIMELINE_UNITS = [[1e9, "s"], [1e6, "ms"], [1e3, "us"], [1, "ns"]];
 
 /** With more slices than this per pixel, shares say more. */
 const TIMELINE_DENSE = 1;
