@@ -16,6 +16,9 @@ SHARED = {"__init__", "run", "request"}
 PURE = ("timeline", "host", "cores", "operators", "replay", "scopes", "cluster", "advise")
 NEVER = {
     "render": {"model", "parallel", "process", "cann"},
+    "webpage": {"model", "readers", "cache", "parallel", "process", "cann"},
+    "pictures": {"advise", "compare", "gates", "profile", "webpage", "render"},
+    "traces": {"advise", "compare", "gates", "profile", "webpage"},
     **{room: {"readers", "profile", "render"} for room in PURE},
     "analyze": {"profile", "render"},
     "tune": {"render"},

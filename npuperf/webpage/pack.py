@@ -19,7 +19,8 @@ from npuperf.escape import visible, without_halves
 from npuperf.render.language import text
 
 if TYPE_CHECKING:
-    from npuperf.model.labels import I64
+    from numpy import int64
+    from numpy.typing import NDArray
 
 #: What JSON has.
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
@@ -112,7 +113,7 @@ def _slices(slices: LaneSlices) -> Json:
     return {name: column for name, column in columns.items() if column is not None}
 
 
-def _known(column: I64) -> Json:
+def _known(column: NDArray[int64]) -> Json:
     """Return a column of numbers of which -1 says "unknown"; None where that is all it says."""
     return column.tolist() if (column >= 0).any() else None
 

@@ -213,7 +213,7 @@ def test_the_strip_adds_up() -> None:
     device = analyzed("transformer_ascend_pt").devices[0]
     page = render(analyzed("transformer_ascend_pt"), "html", View())
     (strip,) = re.findall(r'<figure class="strip">.*?</svg>', page, re.DOTALL)
-    widths = {colour: float(width) for colour, width in re.findall(r'f-(\w+)" x="[\d.]+" width="([\d.]+)"', strip)}
+    widths = {colour: float(width) for colour, width in re.findall(r'c-(\w+)" x="[\d.]+" width="([\d.]+)"', strip)}
     assert sum(widths.values()) == pytest.approx(100, abs=0.01)
     assert widths["compute"] == pytest.approx(100 * device.window.compute_ns / device.window.span_ns, abs=0.001)
     assert widths["host_wait"] == pytest.approx(100 * device.window.host_wait_ns / device.window.span_ns, abs=0.001)
