@@ -95,9 +95,9 @@ def test_every_character_has_a_spelling() -> None:
         ElementTree.fromstring(f'<a b="{for_xml(every[start : start + 500])}"/>')
 
 
-def test_it_speaks_the_language_of_who_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_english_in_any_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     head = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=utf-8\\n"\n\n'
     (tmp_path / "xx.po").write_text(f'{head}msgid "no gates"\nmsgstr "keine <Schranken>"\n', "utf-8")
     monkeypatch.setattr(language, "LOCALE", tmp_path)
     (case,) = ElementTree.fromstring(render(result(), "junit", View(language="xx")))[0]
-    assert case.attrib["name"] == "keine <Schranken>"
+    assert case.attrib["name"] == "no gates"  # under which dashboards know it
