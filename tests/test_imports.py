@@ -90,8 +90,15 @@ def test_one_device_loads_nothing_for_others(asked: list[str]) -> None:
     modules = loaded("analyze", str(SAMPLES / "transformer_ascend_pt"), "--no-cache", *asked)
     assert others(modules) <= TYPER | READING | (set() if "json" in asked else {"rich"})
     assert not modules & (JOB | SLOW | {"hashlib", MASKED, "pyarrow.parquet", "pyarrow.dataset"})
-    assert not rooms(modules) & {"tune", "profile", "process", "agent", "api", *HELD}
+    assert not rooms(modules) & {"tune", "profile", "process", "agent", "api", "webpage", "pictures", "traces", *HELD}
     assert len(ours(modules)) <= MOST
+
+
+def test_a_page_loads_what_draws_it_and_no_more(tmp_path: Path) -> None:
+    modules = loaded("analyze", str(SAMPLES / "transformer_ascend_pt"), "--html", str(tmp_path / "page.html"))
+    assert rooms(modules) >= {"webpage", "pictures"}
+    assert others(modules) <= TYPER | READING | {"rich", "jinja2", "markupsafe"}
+    assert not rooms(modules) & {"tune", "process", "agent", "api", "traces", *HELD}
 
 
 def test_a_database_loads_no_more(tmp_path: Path) -> None:

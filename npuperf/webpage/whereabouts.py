@@ -32,8 +32,8 @@ class Whereabouts:
         what, on = row[-1], self._device(row[0])
         if table in ("operators", "counters"):
             return self._anywhere("operator", place_name(row[0].type, row[0].core))
-        if table == "waterfall":
-            return self._anywhere("operator" if what.part == "compute" else "wait", what.key)
+        if table == "compared":
+            return self._anywhere("operator", what.name) if what.kind == "operator" else ""
         if table == "ranks":
             return self._whole(self._ranks.get(what.rank))
         if on is None:
@@ -70,8 +70,7 @@ class Whereabouts:
             return self._whole(on) if table == "devices" else ""
         picture = self._pictures[on]
         start = what.start_ns - picture.begin_ns  # of one step alone the picture begins with it
-        lengths = {"phases": lambda: what.end_ns - what.start_ns, "steps": lambda: what.partition.span_ns}
-        end = start + (lengths[table]() if table in lengths else what.dur_ns)
+        end = start + _length(table, what)
         return f"{on}:{start}:{end}" if start < picture.span_ns and end > 0 else ""
 
     def _whole(self, on: int | None) -> str:
@@ -84,6 +83,13 @@ class Whereabouts:
         if isinstance(part, Device):
             return self._sources.get((rank, device, part.source))
         return self._of.get((rank, device))
+
+
+def _length(table: str, what: Any) -> int:
+    """Return how long a row of phases, steps or kernels takes, ns."""
+    if table == "phases":
+        return int(what.end_ns - what.start_ns)
+    return int(what.partition.span_ns if table == "steps" else what.dur_ns)
 
 
 def _strings(value: Any) -> list[str]:

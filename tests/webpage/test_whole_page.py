@@ -23,7 +23,7 @@ from pictures import random_picture
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.analyze.run import run
 from npuperf.documents.analysis import Device, Result
-from npuperf.documents.comparison import Difference
+from npuperf.documents.comparison import Compared, Difference
 from npuperf.documents.picture import Lane, LaneSlices, Picture, place_name
 from npuperf.documents.tuning import Tuning
 from npuperf.messages import say
@@ -282,6 +282,15 @@ def test_rows_and_findings_lead_to_their_places() -> None:
     assert f"0:{step.start_ns}:{step.start_ns + step.partition.span_ns}" in ways
     assert f"0:{kernel.start_ns}:{kernel.start_ns + kernel.dur_ns}" in ways
     assert [b["data-go"] for b in page.all("button") if b.get("class") == "go"] == ["0:7:19"]
+
+
+def test_compared_operators_lead_to_the_new_run() -> None:
+    slower = Compared(kind="operator", name="Cumsum", change="changed", verdict="worse", old_ns=1, new_ns=2)
+    rows = (slower, replace(slower, kind="scope"))
+    result = replace(analyzed("transformer_ascend_pt"), comparison=replace(WORSE, rows=rows))
+    drawn = picture(result.devices[0], {("operator", "Cumsum"): (7, 19)})
+    page = Seen(render(result, "html", View(pictures=(drawn,))))
+    assert [a["data-go"] for tag, a in page.elements if tag == "tr" and a.get("data-go")].count("0:7:19") == 1
 
 
 def test_rows_of_devices_that_are_not_drawn_lead_nowhere() -> None:
