@@ -300,7 +300,7 @@ def analyze(
     path = run_chosen(ctx, "path", path)
     if clear_cache:
         _clear(path)
-    out = Output(format_, output, force, full, top, table)
+    out = Output(format_, output, force, full, top, table, html)
     out.check(Result)
     pages = _pages(html, trace, trace_full, force=force)
     used = chosen(ctx)

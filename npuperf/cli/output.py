@@ -30,7 +30,9 @@ _ABOVE: Final = 4
 
 
 class Output(Struct, frozen=True):
-    """Where a document goes, and how it is shown there. ``force``: a file that exists may be replaced."""
+    """Where a document goes, and how it is shown there. ``force``: a file that exists may be replaced; ``html``: where
+    a page of it is written, too.
+    """
 
     format: str = "text"
     file: Path | None = None
@@ -38,6 +40,7 @@ class Output(Struct, frozen=True):
     full: bool = False
     top: int | None = None
     table: str | None = None
+    html: Path | None = None
 
     def check(self, document: type[Document]) -> None:
         """Raise UsageError before any work is done for what could not be shown afterwards."""
@@ -82,9 +85,19 @@ class Output(Struct, frozen=True):
             colour=on_terminal,
             blocks=self.file is not None or draws_blocks(),
             links=_folders_of(document) if self.file is None and opens_links() else (),
+            page=self._link(),
             pictures=pictures,
             old_pictures=old_pictures,
         )
+
+    def _link(self) -> str:
+        """Return the page's address, seen from where the report is."""
+        if self.html is None:
+            return ""
+        from urllib.parse import quote  # seldom needed
+
+        start = Path.cwd() if self.file is None else self.file.absolute().parent
+        return quote(os.path.relpath(self.html.absolute(), start))
 
 
 def _folders_of(document: Document) -> tuple[Path, ...]:

@@ -164,7 +164,7 @@ def tune(
     from npuperf.tune.request import TuneRequest
     from npuperf.tune.run import run as carry_out
 
-    out = Output(format_, output, force, top=top, table=table)
+    out = Output(format_, output, force, top=top, table=table, html=html)
     out.check(Tuning)
     pages = None
     if html is not None:

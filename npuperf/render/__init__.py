@@ -28,9 +28,9 @@ class View:
 
     ``full``: everything, not one screen; ``top``: rows of every list, None for what suits the format; ``table``: this
     table alone; ``width`` in columns and ``colour`` of a terminal, ``blocks``: whether it draws blocks as wide as
-    letters, ``links``: if it opens them, the folders in which code is
-    looked for; ``language``: a code, None as the environment
-    says; ``pictures``: timelines for a page, and ``old_pictures`` those of what the document is compared with.
+    letters, ``links``: if it opens them, the folders in which code is looked for; ``language``: a code, None as the
+    environment says; ``pictures``: timelines for a page, and ``old_pictures`` those of what the document is compared
+    with.
     """
 
     full: bool = False
@@ -41,6 +41,7 @@ class View:
     blocks: bool = True
     links: tuple[Path, ...] = ()
     language: str | None = None
+    page: str = ""
     pictures: tuple[Picture, ...] = ()
     old_pictures: tuple[Picture, ...] = ()
 

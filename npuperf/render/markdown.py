@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from itertools import groupby
+from typing import Final
 
 from npuperf.documents.document import Document
 from npuperf.escape import for_markdown, for_markdown_line, visible
+from npuperf.messages import say
 from npuperf.render import View
 from npuperf.render.language import lines_of, text
 from npuperf.render.page import Line, page_of
 from npuperf.render.tables import Filled
 
 _ROWS = 10
+_PAGE: Final = say("the whole report, with a timeline")
 
 
 def render_markdown(document: Document, view: View) -> str:
@@ -26,6 +29,8 @@ def _blocks(document: Document, view: View) -> Iterator[str]:
     page = page_of(document, View(full=view.full, top=top, table=view.table))
     if text(page.title):
         yield f"# npuperf: {for_markdown(text(page.title))}"
+    if view.page:
+        yield f"[{for_markdown(text(_PAGE))}]({view.page})"
     for is_code, group in groupby(page.lines, lambda line: line.style == "code"):
         lines = list(group)
         yield from [_code(lines)] if is_code else map(_line, lines)
