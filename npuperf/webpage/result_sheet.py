@@ -222,7 +222,7 @@ def _undrawn(result: Result, view: View) -> Iterator[Line]:
     drawn, every = len(view.pictures), len(result.devices)
     bare = sum(not device.clock.tasks for device in result.devices)
     if bare == every:
-        yield Line(say("no timeline: there are no kernels with times to draw"), "dim")
+        yield Line(say("no timeline: this recording has no kernels with times to draw"), "dim")
     elif not drawn:
         yield Line(say("no timeline: it is drawn from the profile when that is analyzed; what is read back from "
                        "JSON has none"), "dim")  # fmt: skip

@@ -16,12 +16,14 @@ import pytest
 from npuperf.advise import load_thresholds
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.analyze.run import run
+from npuperf.compare.compare import compare_results
 from npuperf.documents.analysis import Result
 from npuperf.documents.picture import Picture
 from npuperf.pictures.draw import draw
 from npuperf.readers.recording import open_recording
 from npuperf.render import View, render
 from npuperf.render.analysis_tables import TABLES
+from npuperf.webpage.comparison_charts import falls_chart
 from npuperf.webpage.whereabouts import Whereabouts
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -220,7 +222,7 @@ def test_the_strip_is_the_partition_of_all_devices(name: str) -> None:
         assert abs(float(share) - 100 * total / span) <= 0.05 + 1e-9 and close(time, unit, total)
 
 
-BARE = "no timeline: there are no kernels with times to draw"
+BARE = "no timeline: this recording has no kernels with times to draw"
 UNDRAWN = {
     "msinsight/cluster4": "drawn: 2 of 4 devices; 2 have no kernels with times",
     "msinsight/cluster4/rank_1_ascend_pt": BARE,
@@ -265,3 +267,43 @@ def test_ways_lead_into_the_picture(name: str) -> None:
     assert ways or not pictures
     for at, start, end in ways:
         assert int(start) < int(end) and int(start) < pictures[int(at)].span_ns and int(end) > 0
+
+
+BLOCK = re.compile(r'<rect x="([\d.]+)" y="\d+" width="([\d.]+)"')
+PAIRS = (
+    ("msinsight/text/level1/rank0_ascend_pt", "msinsight/text/level1/rank1_ascend_pt"),
+    ("msinsight/text/level1/rank0_ascend_pt", "msinsight/db/level1/rank0_ascend_pt"),
+    ("msinsight/text/level0/rank0_ascend_pt", "msinsight/text/level1/rank0_ascend_pt"),
+    ("msinsight/cluster4/rank_0_ascend_pt", "msinsight/cluster4/rank_2_ascend_pt"),
+    ("hta/simple_add_gpu.json.gz", "hta/alexnet_gpu.json.gz"),
+    tuple(f"op_summary_2026/op_summary_{name}.csv" for name in ("block_over_cores", "pipe_utilization")),
+)
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="no shared data")
+@pytest.mark.parametrize(("old", "new"), PAIRS)
+def test_the_waterfall_goes_from_the_old_time_to_the_new_one(old: str, new: str) -> None:
+    """Every bar begins where the one above ends, the first at the old time, and the last ends at the new one."""
+    sides = [analyzed_again(name) for name in (old, new)]
+    found = compare_results(sides[:1], sides[1:], load_thresholds({}), allow_mismatch=True)
+    chart = falls_chart(found)
+    assert chart is not None and chart.svg is not None
+    rows = str(chart.svg).split("<li")[3:]  # after the two entries of the legend
+    drawn_ = [[(float(x), float(x) + float(width)) for x, width in BLOCK.findall(row)] for row in rows]
+    (first,), (last,) = drawn_[0], drawn_[-1]
+    at, moved = first[1], 0.0
+    for row, pieces in zip(rows[1:-1], drawn_[1:-1], strict=True):
+        begin = at
+        for left, right in pieces:
+            assert min(abs(at - left), abs(at - right)) <= 0.03, row
+            at = right if abs(at - left) <= abs(at - right) else left
+        (sign,) = re.findall(r'bar-value">([-+]?)', row)
+        assert (at - begin) * {"+": 1, "-": -1, "": 0}[sign] >= 0
+        moved += at - begin
+    assert abs(at - last[1]) <= 0.03 * len(rows)
+    assert abs(moved - (last[1] - first[1])) <= 0.03 * len(rows)
+
+
+@cache
+def analyzed_again(name: str) -> Result:
+    return run(AnalyzeRequest(path=place_of(name)))
