@@ -18,17 +18,9 @@ function matrixColour(context, written) {
 
 /** A time, a share or a rate as the report writes it. */
 function matrixValue(value, unit, words) {
-  if (unit === "share") return `${(100 * value).toFixed(1)} %`;
-  if (unit === "gb_s") return words.matrix_rate.replace("{n}", () => String(Number(value.toFixed(2))));
-  for (const [name, size] of [["s", 1e9], ["ms", 1e6], ["us", 1e3]]) {
-    if (Math.abs(value) >= size) return `${(value / size).toFixed(2)} ${name}`;
-  }
-  return `${value.toFixed(0)} ns`;
-}
-
-/** Puts values in the places of a sentence; what is put in is never searched for places. */
-function matrixFill(sentence, values) {
-  return sentence.replace(/\{(\w+)\}/g, (place, name) => (name in values ? values[name] : place));
+  if (unit === "share") return basicsPercent(value);
+  if (unit === "gb_s") return basicsFill(words.matrix_rate, { n: String(Number(value.toFixed(2))) });
+  return basicsDuration(value);
 }
 
 /** The least round number that is no smaller than `least`: one of `round`, or one of them times 10 (16 of ranks), … */
@@ -45,7 +37,7 @@ class MatrixPicture {
     Object.assign(this, { canvas, matrix, words, layer: 0, row: -1, column: -1 });
     this.rows = matrix.rows.length;
     this.columns = matrix.columns.length;
-    this.codes = matrix.layers.map((layer) => Uint8Array.from(atob(layer.codes), (sign) => sign.charCodeAt(0)));
+    this.codes = matrix.layers.map((layer) => basicsBytes(layer.codes));
     this.marked = new Set(matrix.marked);
     this.build();
     this.listen();
@@ -289,7 +281,7 @@ class MatrixPicture {
     const cell = row * this.columns + column;
     const values = { row: this.matrix.row, one: this.matrix.rows[row], column: this.matrix.column,
       other: this.matrix.columns[column], value: this.valueOf(layer, this.codes[this.layer][cell], cell) };
-    const said = matrixFill(this.words.matrix_cell, values);
+    const said = basicsFill(this.words.matrix_cell, values);
     return this.marked.has(cell) ? `${said} (${this.matrix.marks})` : said;
   }
 
@@ -300,7 +292,7 @@ class MatrixPicture {
     if (layer.least === layer.most || code === MatrixCodes.last) return layer.ends[1];
     const part = (code - MatrixCodes.first) / (MatrixCodes.last - MatrixCodes.first);
     const value = matrixValue(layer.least + part * (layer.most - layer.least), layer.unit, this.words);
-    return matrixFill(this.words.matrix_about, { value });
+    return basicsFill(this.words.matrix_about, { value });
   }
 
   hover(event) {

@@ -6,7 +6,7 @@ const PAGE_FEW = 10;
 
 /** Return a sentence with its parameters put in. */
 function pageSay(words, name, parameters = {}) {
-  return (words[name] ?? name).replace(/\{(\w+)\}/g, (whole, key) => (key in parameters ? parameters[key] : whole));
+  return basicsFill(words[name] ?? name, parameters);
 }
 
 /** Return a new button. */
@@ -25,8 +25,7 @@ function pageTell(said) {
 
 /** Return the page's data: words, pictures, matrices. */
 async function pageData() {
-  const packed = atob(document.getElementById("npuperf-data").textContent.trim());
-  const bytes = Uint8Array.from(packed, (sign) => sign.charCodeAt(0));
+  const bytes = basicsBytes(document.getElementById("npuperf-data").textContent.trim());
   if (typeof DecompressionStream === "function") {
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
     return JSON.parse(await new Response(stream).text());

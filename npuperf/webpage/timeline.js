@@ -636,7 +636,7 @@ class Timeline {
     const coarse = !exact && this.length < TIMELINE_FEW_BUCKETS * bucket;
     if (this.note.hidden === !coarse) return;
     this.note.hidden = !coarse;
-    this.note.replaceChildren(this.say("coarse", { bucket: timelineDuration(bucket) }), " ");
+    this.note.replaceChildren(this.say("coarse", { bucket: basicsDuration(bucket) }), " ");
     const there = this.shown.some((one) => one.exact.length);
     if (coarse && there) this.button("typical", null, () => this.toTypical(), this.note);
   }

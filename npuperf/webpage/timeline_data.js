@@ -1,30 +1,12 @@
 // Pictures as the timeline works with them: columns of numbers, sums of shares, searches. Nothing here draws.
 // All times are ns; of a picture they count from its start, of the view from the start of the first picture.
 
-/** Nanoseconds per unit, the largest first. */
-const TIMELINE_UNITS = [[1e9, "s"], [1e6, "ms"], [1e3, "us"], [1, "ns"]];
-
 /** With more slices than this per pixel, shares say more. */
 const TIMELINE_DENSE = 1;
 
 /** Return a sentence with its parameters put in. */
 function timelineSay(words, name, parameters = {}) {
-  const said = words[`timeline_${name}`] ?? name;
-  return said.replace(/\{(\w+)\}/g, (all, key) => (key in parameters ? parameters[key] : all));
-}
-
-/** Return a time as every other format has it: in the largest unit that it fills, with two decimals. */
-function timelineDuration(ns) {
-  const [size, unit] = TIMELINE_UNITS.find(([least]) => Math.abs(ns) >= least) ?? [1, "ns"];
-  return `${(ns / size).toFixed(size === 1 ? 0 : 2)} ${unit}`;
-}
-
-function timelinePercent(part) {
-  return `${(100 * part).toFixed(1)} %`;
-}
-
-function timelineBytes(base64) {
-  return Uint8Array.from(atob(base64), (sign) => sign.charCodeAt(0));
+  return basicsFill(words[`timeline_${name}`] ?? name, parameters);
 }
 
 /** Return the place of the first of some ascending numbers that is greater than a value. */
@@ -96,7 +78,7 @@ class TimelineLane {
     this.cut = packed.cut;
     this.slices = new TimelineSlices(packed.slices);
     this.colours = Object.keys(packed.shares);
-    this.sums = this.colours.map((colour) => timelineSums(timelineBytes(packed.shares[colour])));
+    this.sums = this.colours.map((colour) => timelineSums(basicsBytes(packed.shares[colour])));
     this.buckets = this.sums.length ? this.sums[0].length - 1 : 0;
     this.bucket = this.buckets ? picture.span / this.buckets : picture.span;
   }

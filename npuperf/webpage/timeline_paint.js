@@ -364,14 +364,14 @@ function timelineTick(least) {
 
 /** Return how ticks are labelled: by their times, or, where these had many digits, by what follows a base. */
 function timelineLabels(step, start, end) {
-  const [size, unit] = TIMELINE_UNITS.find(([one]) => step >= one) ?? [1, "ns"];
+  const [size, unit] = BASICS_UNITS.find(([one]) => step >= one) ?? [1, "ns"];
   const largest = Math.max(Math.abs(start), Math.abs(end));
   const digits = Math.max(0, Math.ceil(-Math.log10(step / size) - 1e-9));
   const far = largest / step > 2e4;
   const around = far ? 10 ** Math.ceil(Math.log10(end - start)) : 1;
   const base = far ? Math.floor(start / around) * around : null;
   if (base === null) {
-    const [larger, name] = TIMELINE_UNITS.find(([one]) => largest >= one) ?? [size, unit];
+    const [larger, name] = BASICS_UNITS.find(([one]) => largest >= one) ?? [size, unit];
     const decimals = Math.max(0, Math.ceil(-Math.log10(step / larger) - 1e-9));
     return { base, label: (n) => `${((n * step) / larger).toFixed(decimals)} ${name}` };
   }

@@ -18,13 +18,13 @@ class TimelineTelling {
     const [start, end] = [slices.start[slice], slices.end[slice]];
     const colour = this.say(picture.colours[slices.colour[slice]]);
     const name = picture.name(slices.name[slice]);
-    const facts = [["what", name ? `${name} (${colour})` : colour], ["took", timelineDuration(end - start)]];
+    const facts = [["what", name ? `${name} (${colour})` : colour], ["took", basicsDuration(end - start)]];
     const exact = picture.exactAt(start, Math.max(end, start + 1));
     if (exact) {
-      const share = timelinePercent((end - start) / (exact.end - exact.start));
+      const share = basicsPercent((end - start) / (exact.end - exact.start));
       facts.push(["share", this.say(exact.step === null ? "of_stretch" : "of_step", { share, step: exact.step })]);
     }
-    facts.push(["started", timelineDuration(start)], ...this.factsOfTask(slices, slice));
+    facts.push(["started", basicsDuration(start)], ...this.factsOfTask(slices, slice));
     if (slices.cause[slice] >= 0) facts.push(["cause", picture.name(slices.cause[slice])]);
     if (slices.where[slice] >= 0) facts.push(["where", picture.name(slices.where[slice])]);
     const several = this.timeline.shown.length > 1;
@@ -39,7 +39,7 @@ class TimelineTelling {
     if (used.length) facts.push(["cores", used.map(([word, n]) => this.say(word, { n })).join(", ")]);
     const lag = slices.start[slice] - slices.launch[slice];
     if (!Number.isNaN(lag)) {
-      const time = timelineDuration(Math.abs(lag));
+      const time = basicsDuration(Math.abs(lag));
       facts.push(["launched", this.say(lag < 0 ? "launched_after" : "launched_before", { time })]);
     }
     return facts;
@@ -62,8 +62,8 @@ class TimelineTelling {
       [start, end] = [bucket * lane.bucket, (bucket + 1) * lane.bucket];
     }
     const told = lane.colours.map((colour, n) => [this.say(colour), lane.busy(n, start, end) / (end - start)]);
-    const facts = told.filter(([, part]) => part >= 0.0005).map(([colour, part]) => [colour, timelinePercent(part)]);
-    const span = this.say("in_bucket", { start: timelineDuration(start), end: timelineDuration(end) });
+    const facts = told.filter(([, part]) => part >= 0.0005).map(([colour, part]) => [colour, basicsPercent(part)]);
+    const span = this.say("in_bucket", { start: basicsDuration(start), end: basicsDuration(end) });
     return { title: lane.title, facts: facts.length ? facts : [[this.say("idle"), ""]], span };
   }
 
@@ -101,14 +101,14 @@ class TimelineTelling {
     });
     const table = this.sumTable(told, start, end);
     const off = Math.max(...told.map((one) => one.off));
-    const exactness = off ? this.say("about", { time: timelineDuration(off) }) : this.say("to_the_ns");
+    const exactness = off ? this.say("about", { time: basicsDuration(off) }) : this.say("to_the_ns");
     return [table, timelineElement("p", "timeline-quiet", exactness)];
   }
 
   sumTable(told, start, end) {
     const zero = this.timeline.extent.start;
     const times = { start: start - zero, end: end - zero, length: end - start };
-    const words = Object.fromEntries(Object.entries(times).map(([name, ns]) => [name, timelineDuration(ns)]));
+    const words = Object.fromEntries(Object.entries(times).map(([name, ns]) => [name, basicsDuration(ns)]));
     const table = timelineElement("table", "");
     table.append(timelineElement("caption", "", this.say("selected", words)));
     const head = table.createTHead().insertRow();
@@ -139,9 +139,9 @@ class TimelineTelling {
     title.scope = "row";
     row.append(title);
     for (const [n, one] of times.entries()) {
-      const cell = timelineElement("td", "", timelineDuration(one));
+      const cell = timelineElement("td", "", basicsDuration(one));
       cell.dataset.ns = String(Math.round(one));
-      row.append(cell, timelineElement("td", "", told[n].length ? timelinePercent(one / told[n].length) : "–"));
+      row.append(cell, timelineElement("td", "", told[n].length ? basicsPercent(one / told[n].length) : "–"));
     }
   }
 

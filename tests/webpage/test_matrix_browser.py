@@ -63,7 +63,7 @@ def opened(browser: Any) -> Iterator[Any]:
             words = {name: text(message) for name, message in CHART_WORDS.items()}
             packed = json.dumps(drawn.packed()).replace("<", "\\u003c")
         css = "".join((FOLDER / name).read_text("utf-8") for name in ("palette.css", "charts.css"))
-        js = (FOLDER / "matrix.js").read_text("utf-8")
+        js = "".join((FOLDER / name).read_text("utf-8") for name in ("basics.js", "matrix.js"))
         page.set_content(PAGE.format(css=css, js=js, matrix=packed, words=json.dumps(words)))
         return page
 
