@@ -29,8 +29,8 @@ class View:
     ``full``: everything, not one screen; ``top``: rows of every list, None for what suits the format; ``table``: this
     table alone; ``width`` in columns and ``colour`` of a terminal, ``blocks``: whether it draws blocks as wide as
     letters, ``links``: if it opens them, the folders in which code is looked for; ``language``: a code, None as the
-    environment says; ``pictures``: timelines for a page, and ``old_pictures`` those of what the document is compared
-    with.
+    environment says; ``page``: the address of a page of the same document, if one is written; ``pictures``: timelines
+    for a page, and ``old_pictures`` those of what the document is compared with.
     """
 
     full: bool = False

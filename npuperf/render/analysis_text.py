@@ -140,9 +140,12 @@ def _steps(result: Result, steps: Message, view: View) -> Iterator[RenderableTyp
         yield beside
         return
     yield said
-    yield indented(Text.assemble(picture, facts))
+    together = picture.cell_len + facts.cell_len <= view.width - _INDENT
+    yield indented(Text.assemble(picture, facts) if together else picture)
     if "^" in marks:
-        yield indented(Text.assemble((marks, "yellow"), ("  " + text(say("unusual")), "dim")))
+        yield indented(Text.assemble((marks.rstrip(), "yellow"), ("  " + text(say("unusual")), "dim")))
+    if not together:
+        yield indented(facts)
 
 
 def _step_times(result: Result) -> dict[int, int]:

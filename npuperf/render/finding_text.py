@@ -39,7 +39,7 @@ _COMPACT: Final = WHAT_IF.only(
     Column("rank", say("rank"), "id", lambda w: w.device if w.rank is None else w.rank, 0, quiet=True),
     Column("share", say("%"), get=_saved_share, weight=0),
     Column("saved", say("saved"), get=_saved),
-    Column("change", say("change"), get=lambda w: text(_change(w))),
+    Column("change", say("change"), get=lambda w: text(_change(w)), weight=0),
 )
 
 

@@ -56,7 +56,9 @@ def phase_lines(device: Device, several: bool, view: View) -> Iterator[Renderabl
     top = rows_of(view, _PHASES)
     longest = sorted(range(len(found)), key=lambda i: found[i].start - found[i].end)[:top]
     table = filled(_STRETCHES, [(found[i],) for i in sorted(longest)])
-    lines: list[RenderableType] = [_strip(found, view.width), _legend(found), Fitted(table, one_line=True)]
+    lines: list[RenderableType] = []
+    if found:
+        lines += [_strip(found, view.width), _legend(found), Fitted(table, one_line=True)]
     lines += cut(len(longest), len(found), lambda few: say("the longest {shown} phases; --full shows all", shown=few))
     lines += _odd_lines(odd, rows_of(view, _ODD))
     yield section(named(device, _phases_title(device, len(found)), several), *lines)
@@ -90,7 +92,7 @@ def _strip(found: list[Stretch], width: int) -> Text:
     for stretch in found:
         pieces += [(" ", max(stretch.start - at, 0)), (_LETTER[stretch.bound], stretch.end - max(stretch.start, at))]
         at = max(stretch.end, at)
-    pieces.append((" ", max(stretch.span - at, 0)))
+    pieces.append((" ", max(found[0].span - at, 0)))
     return painted(in_letters(pieces, min(width - 2, _WIDEST)), _COLOURS)
 
 

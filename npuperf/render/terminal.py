@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -34,10 +35,14 @@ _WORD_STYLES: Final = {
 }  # fmt: skip
 #: What stands for the blocks that bars are made of, where there are none.
 _NO_BLOCKS: Final = str.maketrans("█▓", "#+")
+#: How a cell of numbers begins, and what has none in it: units and "to" are shorter.
+_NUMBERS, _WORD = re.compile(r"[-+−]?\d|–?$"), re.compile(r"[^\W\d_]{3}")
 LINE_STYLES: Final = {"good": "green", "bad": "bold red", "warning": "yellow"}
 _GAP: Final = 2
 #: Into less than this no sentence, no key and no other text is squeezed.
 _SENTENCE, _KEY, _TEXT = 28, 32, 16
+#: But where there is hardly any room for numbers.
+_SQUEEZED: Final = 10
 
 
 class Text(RichText):
@@ -263,9 +268,13 @@ class Fitted:
         columns = [(column, [row[i] for row in self.cells]) for i, column in enumerate(self.columns)]
         widest = [max(map(cell_len, [*cells, column.title])) for column, cells in columns]
         least = [self._least(column, cells, room // 3) for column, cells in columns]
+        self._squeeze(least, room)
+        usual = [column for column in self.columns if column.weight < EXTRA]
         shown: list[int] = []
         for i in sorted(range(len(least)), key=lambda i: (self.columns[i].weight, i)):
             extra = self.columns[i].weight >= EXTRA
+            if extra and len(shown) < len(usual):
+                break
             taken = sum((widest if extra else least)[k] + _GAP for k in shown)
             if taken + (widest if extra else least)[i] > room and shown:
                 continue
@@ -277,14 +286,29 @@ class Fitted:
             rest -= more
         return {i: min(least[i], room) for i in sorted(shown)}
 
+    def _squeeze(self, least: list[int], room: int) -> None:
+        """Narrow the words of columns that are never left out, the widest most, until all of these have room."""
+        kept = [i for i, column in enumerate(self.columns) if column.weight == 0]
+        over = sum(least[i] + _GAP for i in kept) - _GAP - room
+        words = [i for i in kept if self.columns[i].written and self.columns[i].unit != "bar"]
+        for i in sorted(words, key=lambda i: -least[i]):
+            less = max(min(over, least[i] - _SQUEEZED), 0)
+            least[i] -= less
+            over -= less
+
     def _least(self, column: Column, cells: list[str], third: int) -> int:
         """Return the least width of a column: numbers stay whole, words and headers may wrap."""
         words = max(map(cell_len, column.title.split()), default=0)
         longest = max(map(cell_len, cells), default=0)
-        if not column.written or column.unit == "bar":
+        if not column.written or column.unit == "bar" or all(map(_is_number, cells)):
             return max(words, longest)
         wrapped = _SENTENCE if column.unit == "message" else _TEXT if column.weight else _KEY
         return max(words, min(longest, max(_TEXT if self.one_line else wrapped, min(column.least, third))))
+
+
+def _is_number(cell: str) -> bool:
+    """Tell whether a cell is made of numbers and units, e.g. ``20–24`` or ``1.2 ms … 3.4 ms``, or says nothing."""
+    return _NUMBERS.match(cell) is not None and _WORD.search(cell) is None
 
 
 def _says_something(column: Column, rows: list[list[Cell]], i: int) -> bool:
