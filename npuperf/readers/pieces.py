@@ -320,6 +320,8 @@ class FilePieces:
                 break
             events = self._try(body[: cut[0] + 1])
             if events is not None:
+                if self._goes_on(body[cut[1] :]):  # one is damaged, and sound ones stand behind it
+                    break
                 where = self._offset + cut[1]
                 self.log.lose(
                     self.path, 1, say("the file ends inside an event that starts at byte {offset}", offset=where)
@@ -327,6 +329,16 @@ class FilePieces:
                 return events
             cut = _last_gap(body, cut[0])
         return self._salvage_all(body)
+
+    def _goes_on(self, rest: bytes) -> bool:
+        """Tell whether events stand behind the first one of a few, and not just objects inside of it."""
+        before = self.any_times
+        try:
+            behind = (rest[gap.end() - 1 :] for gap in GAP.finditer(rest))
+            events = (self._try(_first_object(text)) for text in behind)
+            return any(event.ph for found in events for event in found or ())
+        finally:
+            self.any_times = before
 
 
 def _endless(file: BinaryIO | Ahead, read: int) -> bool:
@@ -351,6 +363,12 @@ def _middle_gap(body: bytes) -> tuple[int, int] | None:
     if found is None:
         return _last_gap(body, len(body))
     return found.start(), found.end() - 1
+
+
+def _first_object(body: bytes) -> bytes:
+    """Return what begins with an object up to its end: that before the next object, else the last brace."""
+    gap = GAP.search(body)
+    return body[: gap.start() + 1 if gap else body.rfind(b"}", 0, body.rfind(b"]") + 1 or len(body)) + 1]
 
 
 def _closing_brackets(body: bytes) -> Iterator[int]:

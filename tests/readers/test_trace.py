@@ -76,3 +76,19 @@ def test_numbers_as_times_stay_exact(tmp_path: Path) -> None:
     assert trace.slices.start.tolist() == [1700000001234567891, 1700000002234567000]
     assert (trace.slices.end - trace.slices.start).tolist() == [20192, 1000]
     assert [(x.rows, x.reason) for x in log.lost] == [(1, say("events without a readable time"))]
+
+
+@pytest.mark.parametrize("name", ["\\ud800", "\\x", '", , "'])
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_damaged_event_anywhere_takes_no_other_with_it(tmp_path: Path, name: str, closed: bool) -> None:
+    """Near the end it may be the last one, which a killed exporter leaves; those behind it show that it is not."""
+    texts = [json.dumps(e) for e in events([K(i * 10_000, 2_500, f"k{i}") for i in range(14)]) if e["ph"] == "X"]
+    for at in range(len(texts) - 1):
+        broken = texts[at].replace('"name": "', f'"name": "{name}')
+        assert broken != texts[at]
+        path = tmp_path / "trace.json"
+        path.write_text(f"[{', '.join([*texts[:at], broken, *texts[at + 1 :]])}{']' if closed else ''}")
+        log = ReadLog()
+        trace = read_trace([path], log)
+        assert (len(trace.slices), [loss.rows for loss in log.lost]) == (len(texts) - 1, [1]), at
+        assert "damaged event" in str(log.lost[0].reason)
