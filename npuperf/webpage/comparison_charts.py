@@ -165,9 +165,9 @@ def rows_chart(found: Comparison) -> Chart | None:
     names = short_names(row.name for row, _ in shown)
     reach = max(abs(delta) + (row.noise_ns or 0) for row, delta in shown)
     caption = sentences(
-        say_n("the only row that changed", "{shown} of {n} rows that changed", len(changed), shown=len(shown)),
+        say_n("{shown} row that changed", "{shown} of {n} rows that changed", len(changed), shown=len(shown)),
         say("to the left: shorter than before; to the right: longer; lines show what may be chance"),
-    )
+    )  # fmt: skip
     rows = [_delta(row, delta, names[row.name]) for row, delta in shown]
     return Chart(
         "differences",
