@@ -167,7 +167,7 @@ def rows_chart(found: Comparison) -> Chart | None:
     caption = sentences(
         say_n("{shown} row that changed", "{shown} of {n} rows that changed", len(changed), shown=len(shown)),
         say("to the left: shorter than before; to the right: longer; lines show what may be chance"),
-    )  # fmt: skip
+    )
     rows = [_delta(row, delta, names[row.name]) for row, delta in shown]
     return Chart(
         "differences",
