@@ -98,6 +98,11 @@ def is_file(path: Path) -> bool:
     return os.path.isfile(path)  # noqa: PTH113 - Path.is_file() may raise
 
 
+def is_special(path: Path) -> bool:
+    """Tell whether something is there that is no file: a folder, a pipe, a device."""
+    return os.path.exists(path) and not os.path.isfile(path)  # noqa: PTH110, PTH113 - those of Path may raise
+
+
 def total_bytes(files: Iterable[Path]) -> int:
     """Return how large files are together; reading those that cannot be asked says why."""
     total = 0

@@ -302,7 +302,7 @@ def analyze(
         _clear(path)
     out = Output(format_, output, force, full, top, table, html)
     out.check(Result)
-    pages = _pages(html, trace, trace_full, force=force)
+    pages = _pages(html, trace, trace_full, {"-o": output, "--junit": junit, "--lock": lock}, force=force)
     used = chosen(ctx)
     if used is not None:
         tell(effect(ctx, used))
@@ -317,6 +317,7 @@ def analyze(
     answers = Answers(_analyzed, cached=not no_cache, debug=debug)
     tell_broken_off(path)
     questions = [answers.asked(one) for one in (request.analysis, *against.profiles)]
+    _spare_inputs(request, questions, (output, html, trace, trace_full, junit))
     result, *others = [answers.answer(question) for question in questions]
     result = against.hold(result, others)
     _keep(request, result)
@@ -335,15 +336,29 @@ def analyze(
 COMMAND: Final = analyze
 
 
-def _pages(html: Path | None, trace: Path | None, trace_full: Path | None, *, force: bool) -> "Pages | None":
-    """Return what is to be written beside the report, checked; None where nothing is."""
+def _pages(
+    html: Path | None, trace: Path | None, trace_full: Path | None, others: dict[str, Path | None], *, force: bool
+) -> "Pages | None":
+    """Return what is to be written beside the report and ``others``, checked; None where nothing is."""
     if html is None and trace is None and trace_full is None:
         return None
     from npuperf.cli.pages import Pages
 
     pages = Pages(html, trace, trace_full, force)
-    pages.check()
+    pages.check(others)
     return pages
+
+
+def _spare_inputs(request: "AnalyzeRequest", questions: "list[Question]", written: Sequence[Path | None]) -> None:
+    """Raise UsageError, before any work is done, where a file to write is one of those that are held together."""
+    from npuperf.cli.output import refuse_inputs
+    from npuperf.files import is_file
+
+    if not any(written):
+        return
+    named = (*map(Path, (*request.baseline, *request.again, *request.gates)), *request.check)
+    read = (file for question in questions for file in question.files())
+    refuse_inputs(written, (*read, *filter(is_file, named)))
 
 
 def _drawn(questions: "list[Question]", old: int | None, results: "list[Result]") -> "Pictures":

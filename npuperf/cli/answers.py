@@ -48,6 +48,10 @@ class Question:
         if self.cache and self.key and self.key == _key(self.request, self.sources, self.notes):
             self.cache.put(self.key, result)
 
+    def files(self) -> Iterator[Path]:
+        """Yield the files that an answer is made of."""
+        return _files(self.sources)
+
     def open(self) -> Recording:
         """Return what is to be read for an answer."""
         from npuperf.readers.recording import Recording

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -97,7 +98,7 @@ class Output(Struct, frozen=True):
         from urllib.parse import quote  # seldom needed
 
         start = Path.cwd() if self.file is None else self.file.absolute().parent
-        return quote(os.path.relpath(self.html.absolute(), start))
+        return quote(os.fsencode(os.path.relpath(self.html.absolute(), start)))  # names need not be UTF-8
 
 
 def _folders_of(document: Document) -> tuple[Path, ...]:
@@ -108,14 +109,17 @@ def _folders_of(document: Document) -> tuple[Path, ...]:
 
 def refuse_what_was_read(file: Path, document: Document) -> None:
     """Raise UsageError for a file that the report is about."""
-    if file.resolve() in _read_for(document):
-        hint = say("choose another name: what is analyzed is never changed")
-        raise UsageError(say("{file}: was read for this report", file=str(file)), hint=hint)
+    if isinstance(document, Result):
+        refuse_inputs([file], document.input.files)
 
 
-def _read_for(document: Document) -> set[Path]:
-    """Return the files that an analysis has read."""
-    return {Path(file).resolve() for file in document.input.files} if isinstance(document, Result) else set()
+def refuse_inputs(files: Iterable[Path | None], inputs: Iterable[str | Path]) -> None:
+    """Raise UsageError where a file to write is one to read, links followed as far as they lead anywhere."""
+    read = set(map(os.path.realpath, inputs))
+    for file in files:
+        if file is not None and os.path.realpath(file) in read:
+            hint = say("choose another name: what is analyzed is never changed")
+            raise UsageError(say("{file}: was read for this report", file=str(file)), hint=hint)
 
 
 def leave(document: Document) -> NoReturn:

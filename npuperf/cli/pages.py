@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from npuperf.cli.output import refuse_what_was_read
 from npuperf.cli.progress import tell
 from npuperf.documents.document import Document
 from npuperf.errors import UsageError
-from npuperf.files import is_file, shown, write_atomically
+from npuperf.files import is_file, is_special, shown, write_atomically
 from npuperf.messages import say
 from npuperf.render import View, render
 from npuperf.webpage.page_file import is_page
@@ -31,8 +32,11 @@ class Pages(Struct, frozen=True):
     trace_full: Path | None = None
     force: bool = False
 
-    def check(self) -> None:
-        """Raise UsageError or InputError, before any work is done, for files that could not be written afterwards."""
+    def check(self, others: Mapping[str, Path | None]) -> None:
+        """Raise UsageError or InputError, before any work is done, for files that could not be written afterwards.
+
+        ``others``: what else is written, by its option.
+        """
         named = {"--html": self.html, "--trace": self.trace, "--trace-full": self.trace_full}
         there = {option: path for option, path in named.items() if path is not None}
         for option, path in there.items():
@@ -43,8 +47,13 @@ class Pages(Struct, frozen=True):
             if is_file(path) and not self.force and not (option == "--html" and is_page(path)):
                 hint = say("choose another name, or replace it with --force")
                 raise UsageError(say("{file}: already exists", file=str(path)), hint=hint)
-        if len({path.resolve() for path in there.values()}) < len(there):
-            raise UsageError(say("{options}: the same file for several", options=" ".join(there)))
+        places: dict[str, str] = {}
+        for option, file in (*there.items(), *others.items()):
+            if file is None or is_special(file):
+                continue
+            before = places.setdefault(os.path.realpath(file), option)
+            if before != option:
+                raise UsageError(say("{options}: the same file for several", options=f"{before} {option}"))
 
     def write(self, document: Document, pictures: Sequence[Picture] = (), old_pictures: Sequence[Picture] = ()) -> None:
         """Write the page of a document, if it is wanted."""

@@ -171,7 +171,7 @@ def tune(
         from npuperf.cli.pages import Pages
 
         pages = Pages(html, force=force)
-        pages.check()
+        pages.check({"-o": output})
     run_chosen(ctx, "run", run)
     by_recipe = frozenset(name for name in ctx.params if given(ctx, name) and not typed(ctx, name))
     request = requested(ctx, TuneRequest, top_given=given(ctx, "top"), by_recipe=by_recipe)

@@ -1,0 +1,63 @@
+"""Where pages and traces may be written: nowhere that something was read from, and each in a place of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from conftest import run_cli
+
+SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "micro_batch_ascend_pt"
+KERNELS = Path("ASCEND_PROFILER_OUTPUT") / "kernel_details.csv"
+
+
+@pytest.fixture
+def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a run, an earlier one, and the result of that."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("now", "before"):
+        shutil.copytree(SAMPLE, tmp_path / name)
+    (tmp_path / "before.json").write_text(run_cli(["analyze", "before", "--format", "json"]).stdout)
+    return tmp_path
+
+
+@pytest.mark.parametrize("option", ["-o", "--html", "--trace", "--trace-full", "--junit"])
+@pytest.mark.parametrize(
+    ("baseline", "file"),
+    [("before", f"before/{KERNELS}"), ("before.json", "before.json"), ("before", f"now/{KERNELS}"), ("before", "link")],
+)
+def test_neither_side_of_a_comparison_is_written_over(two: Path, option: str, baseline: str, file: str) -> None:
+    (two / "link").symlink_to(two / "before" / KERNELS)
+    before = Path(file).read_bytes()
+    done = run_cli(["analyze", "now", "--baseline", baseline, option, file, "--force"])
+    assert done.returncode == 2 and f"{file}: was read for this report" in done.stderr
+    assert Path(file).read_bytes() == before and (two / "link").is_symlink()
+
+
+@pytest.mark.parametrize("other", ["-o", "--trace", "--trace-full", "--junit", "--lock"])
+def test_two_things_need_two_files(two: Path, other: str) -> None:
+    done = run_cli(["analyze", "now", "--html", "x", other, "./now/../x"])
+    assert done.returncode == 2 and "the same file for several" in done.stderr
+    assert not (two / "x").exists()
+
+
+def test_a_device_takes_several(two: Path) -> None:
+    done = run_cli(["analyze", "now", "--html", "/dev/null", "--trace", "/dev/null", "-o", "/dev/null", "--force"])
+    assert done.returncode == 0
+
+
+def test_files_that_lead_in_a_circle_do_not_end_a_page(two: Path) -> None:
+    loop = two / "now" / "profiler_info_0.json"
+    loop.unlink(missing_ok=True)
+    loop.symlink_to(loop.name)
+    run_cli(["analyze", "now", "--html", "page.html"])
+    assert (two / "page.html").is_file()
+
+
+def test_names_of_pages_need_not_be_text(two: Path) -> None:
+    name = os.fsdecode(b"bad\xff.html")
+    done = run_cli(["analyze", "now", "--html", name, "--format", "markdown"])
+    assert "(bad%FF.html)" in done.stdout
+    assert (two / name).is_file()
