@@ -358,6 +358,7 @@ class Timeline {
         }
       }
     }
+    this.choose(null); // what was told of is elsewhere
   }
 
   toggleHelp() {

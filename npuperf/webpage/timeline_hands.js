@@ -145,6 +145,7 @@ class TimelineHands {
   release(event, cancelled = false) {
     const { timeline, drag } = this;
     this.pointers.delete(event.pointerId);
+    if (this.pointers.size > 1) this.drag = { kind: "pinch", ...this.fingers() }; // one of three fingers is lifted
     if (!drag || this.pointers.size) return;
     this.drag = null;
     if (cancelled || drag.kind === "pinch" || drag.moved) return;
