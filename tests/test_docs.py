@@ -200,7 +200,7 @@ def test_columns_page_names_all_aliases() -> None:
 
 
 def test_documentation_is_indexed() -> None:
-    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    pages = {page.name for kind in ("*.md", "*.ipynb") for page in (ROOT / "docs").glob(kind)} - {"README.md"}
     listed = re.findall(r"^\| \[[\w.]+\]\(([\w.]+)\)", (ROOT / "docs" / "README.md").read_text("utf-8"), re.MULTILINE)
     assert sorted(listed) == sorted(pages)
 
