@@ -24,6 +24,7 @@ from unittest.mock import patch
 import mutators
 import truths
 from bases import KINDS, Kind
+from looks import wrong_files
 from mutators import Mutator
 from oracle import complaint, false_in, ill_formed, misshapen, parsed, rows_lost, snapshot, span_of, tasks_of, told
 from truths import Truth
@@ -118,11 +119,27 @@ def judged(
     elif failure and failure.startswith("INTERNAL"):
         detail = run([*words, "--format", format_, *more, "--debug"]).stderr
         failure = f"{failure} at {last_place(detail)}"
-    return (
-        ran.code,
-        failure,
-        detail if failure is None else f"{format_} {more}\n{shown.stdout}\n{shown.stderr}\n{detail}",
-    )
+    if failure is None:
+        return ran.code, *looked_at(rng, kind, words, root.parent / "pages", ran.code)
+    return ran.code, failure, f"{format_} {more}\n{shown.stdout}\n{shown.stderr}\n{detail}"
+
+
+def looked_at(rng: Random, kind: Kind, words: list[str], folder: Path, code: int) -> tuple[str | None, str]:
+    """Have a page and traces written, in Chinese as likely as not, and look at them; what else was said is the same."""
+    folder.mkdir()
+    asked = ["--html", str(folder / "page.html"), "--lang", rng.choice(("zh", "en"))]
+    if words[0] == "analyze":
+        asked += ["--trace", str(folder / rng.choice(("overlay.json", "overlay.json.gz")))]
+        asked += ["--trace-full", str(folder / rng.choice(("full.json", "full.json.gz")))]
+    ran = run([*words, *asked])
+    failure = complaint(ran.code, ran.stdout, ran.stderr) or wrong_files(folder, ran.code)
+    whole = len([*folder.iterdir()]) == sum(word.startswith("--") for word in asked) - 1
+    if failure and failure.startswith("INTERNAL"):
+        detail = run([*words, *asked, "--force", "--debug"]).stderr
+        return f"{failure} at {last_place(detail)}", detail
+    if not failure and ran.code not in ((code,) if whole else (2, 3)) and not kind.writes:
+        failure = f"CODE {ran.code} with a page, {code} without"
+    return failure, "" if failure is None else f"{asked}\n{ran.stderr}"
 
 
 def wrong_answer(ran: Ran, schema: str, sound: Any, keeps: bool, truth: Truth | None) -> str | None:
