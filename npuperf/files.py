@@ -98,9 +98,19 @@ def is_file(path: Path) -> bool:
     return os.path.isfile(path)  # noqa: PTH113 - Path.is_file() may raise
 
 
+def is_folder(path: Path) -> bool:
+    """Tell whether there is a folder; what the system does not let us see is none."""
+    return os.path.isdir(path)  # noqa: PTH112 - Path.is_dir() may raise
+
+
+def is_there(path: Path) -> bool:
+    """Tell whether there is anything, links followed; what the system does not let us see is not."""
+    return os.path.exists(path)  # noqa: PTH110 - Path.exists() may raise
+
+
 def is_special(path: Path) -> bool:
     """Tell whether something is there that is no file: a folder, a pipe, a device."""
-    return os.path.exists(path) and not os.path.isfile(path)  # noqa: PTH110, PTH113 - those of Path may raise
+    return is_there(path) and not is_file(path)
 
 
 def total_bytes(files: Iterable[Path]) -> int:

@@ -12,7 +12,7 @@ from msgspec import structs
 from npuperf.cli.progress import tell
 from npuperf.errors import ExitCode, InputError, UsageError, with_hint
 from npuperf.escape import for_shell
-from npuperf.files import is_file, open_input, shown, write_atomically
+from npuperf.files import is_file, is_folder, open_input, shown, write_atomically
 from npuperf.messages import Message, say, say_n
 
 if TYPE_CHECKING:  # seldom asked for
@@ -202,9 +202,9 @@ def _check_files(request: AnalyzeRequest, *, force: bool) -> None:
 
 def _check_junit(path: Path, *, force: bool) -> None:
     """Refuse a folder that is not there, and what is no report of an earlier run."""
-    if not path.absolute().parent.is_dir():
+    if not is_folder(path.absolute().parent):
         raise UsageError(say("{file}: its folder does not exist", file=str(path)))
-    if path.is_dir():
+    if is_folder(path):
         raise UsageError(say("{file}: a folder, and a report is a file", file=shown(path)))
     if not is_file(path) or force:  # devices and pipes are written to as they are
         return

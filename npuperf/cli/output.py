@@ -16,7 +16,7 @@ from npuperf.cli.streams import draws_blocks, opens_links, terminal_width
 from npuperf.documents.analysis import Result
 from npuperf.documents.document import Document
 from npuperf.errors import UsageError
-from npuperf.files import write_atomically
+from npuperf.files import is_folder, is_there, write_atomically
 from npuperf.messages import say
 from npuperf.render import View, check, render
 
@@ -53,10 +53,10 @@ class Output(Struct, frozen=True):
         check(document, self.format, self.table)
         if self.file is None:
             return
-        if self.file.exists() and not self.force:
+        if is_there(self.file) and not self.force:
             hint = say("choose another name, or replace it with --force")
             raise UsageError(say("{file}: already exists", file=str(self.file)), hint=hint)
-        if not self.file.absolute().parent.is_dir():
+        if not is_folder(self.file.absolute().parent):
             raise UsageError(say("{file}: its folder does not exist", file=str(self.file)))
 
     def show(self, document: Document, pictures: Pictures = ((), ())) -> None:

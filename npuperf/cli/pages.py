@@ -13,7 +13,7 @@ from npuperf.cli.output import refuse_what_was_read
 from npuperf.cli.progress import tell
 from npuperf.documents.document import Document
 from npuperf.errors import UsageError
-from npuperf.files import is_file, is_special, shown, write_atomically
+from npuperf.files import is_file, is_folder, is_special, shown, write_atomically
 from npuperf.messages import say
 from npuperf.render import View, render
 from npuperf.webpage.page_file import is_page
@@ -40,9 +40,9 @@ class Pages(Struct, frozen=True):
         named = {"--html": self.html, "--trace": self.trace, "--trace-full": self.trace_full}
         there = {option: path for option, path in named.items() if path is not None}
         for option, path in there.items():
-            if not path.absolute().parent.is_dir():
+            if not is_folder(path.absolute().parent):
                 raise UsageError(say("{file}: its folder does not exist", file=str(path)))
-            if path.is_dir():
+            if is_folder(path):
                 raise UsageError(say("{option} {file}: a folder, and a file is wanted", option=option, file=str(path)))
             if is_file(path) and not self.force and not (option == "--html" and is_page(path)):
                 hint = say("choose another name, or replace it with --force")

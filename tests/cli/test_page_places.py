@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -61,3 +63,14 @@ def test_names_of_pages_need_not_be_text(two: Path) -> None:
     done = run_cli(["analyze", "now", "--html", name, "--format", "markdown"])
     assert "(bad%FF.html)" in done.stdout
     assert (two / name).is_file()
+
+
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv of util-linux, to be no superuser")
+@pytest.mark.parametrize("option", ["-o", "--html", "--trace", "--trace-full", "--junit"])
+def test_a_folder_that_may_not_be_entered(two: Path, option: str) -> None:
+    (two / "closed").mkdir(mode=0)
+    argv = [sys.executable, "-m", "npuperf", "analyze", "now", option, "closed/file"]
+    if os.geteuid() == 0:
+        argv = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", *argv]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert (done.returncode, "closed/file: cannot be written: Permission denied" in done.stderr) == (3, True)
