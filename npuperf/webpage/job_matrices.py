@@ -24,6 +24,8 @@ from npuperf.webpage.matrix import (
 from npuperf.webpage.whereabouts import Whereabouts
 
 _SLOW: Final = 5
+#: Links between more ranks than this have the whole width of the page.
+_NARROW: Final = 200
 #: Of more ranks that wait, neighbours share a row.
 _WAITING: Final = 128
 #: Of so many cells at most it is told where in the timeline they are.
@@ -154,7 +156,8 @@ def links(result: Result, where: Whereabouts) -> Chart | None:
         *(slow_link(link, cluster.steps) for link in slow[:_SLOW]),
         links_line(cluster),
     )  # fmt: skip
-    return Chart("links", say("links from rank to rank, in GB/s"), caption, matrix=matrix)
+    title = say("links from rank to rank, in GB/s")
+    return Chart("links", title, caption, matrix=matrix, wide=len(ends) > _NARROW)
 
 
 def _rates(links: Sequence[Link], place: dict[int, int]) -> list[list[float | None]]:

@@ -211,7 +211,9 @@ class MatrixPicture {
     context.textAlign = step > 1 ? "left" : "center";
     for (let column = 0; column < this.columns; column += step) {
       const [x] = this.corner(0, column);
-      context.fillText(this.matrix.columns[column], step > 1 ? x : x + this.wide / 2, below);
+      const label = this.matrix.columns[column];
+      if (step > 1 && x + context.measureText(label).width > this.canvas.width) break; // it would be cut
+      context.fillText(label, step > 1 ? x : x + this.wide / 2, below);
     }
     context.textAlign = "left";
     context.fillText(this.matrix.column, this.left, below + line);

@@ -140,8 +140,8 @@ function pageTools(table, words) {
   const title = table.caption.textContent;
   const input = document.createElement("input");
   input.type = "search";
-  input.placeholder = "…";
-  input.setAttribute("aria-label", pageSay(words, "page_filter", { table: title }));
+  input.placeholder = pageSay(words, "page_filter", { table: title });
+  input.setAttribute("aria-label", input.placeholder);
   const found = document.createElement("span");
   found.className = "quiet";
   found.setAttribute("aria-live", "polite");
@@ -197,6 +197,7 @@ function pagePlaces(words) {
     button.title = words.page_go;
     button.setAttribute("aria-label", `${words.page_go}: ${row.cells[0].textContent}`);
     row.cells[0].prepend(button);
+    row.cells[0].classList.add("goes");
   }
   // Columns and blocks of charts are for the pointer alone: their tables have buttons, and the timeline has keys.
   document.addEventListener("click", (event) => {

@@ -209,6 +209,11 @@ def test_rows_lead_to_what_they_are_of(show: Open) -> None:
     start, end = shown_at(page)
     length = step.partition.span_ns
     assert start <= step.start_ns < step.start_ns + length <= end and end - start < 1.5 * length
+    long = row_of(page, "Longest kernels", "aclnnFlashAttentionScoreGrad").locator("th")
+    assert long.locator(".go").bounding_box()["width"] < 30
+    assert long.evaluate("""(cell) => { const range = document.createRange();
+        range.selectNodeContents(cell.lastChild);
+        return range.getClientRects()[0].top < cell.querySelector(".go").getBoundingClientRect().bottom; }""")
     kernel = result.kernels[0]
     row_of(page, "Longest kernels", kernel.name).locator(".go").click()
     assert kernel.name in page.locator(".timeline-facts").inner_text()
