@@ -124,7 +124,7 @@ def test_every_option_is_a_field() -> None:
     group: Any = typer.main.get_command(app)
     command = group.commands["profile"]
     offered = {p.name for p in command.params}
-    apart = {"analyze", "debug", "recipe"}
+    apart = {"analyze", "debug", "lang", "recipe"}
     assert offered - apart == set(ProfileRequest.__struct_fields__) - {"given", "source"}
     for parameter in command.params:
         if parameter.name in ProfileRequest.__struct_fields__ and parameter.default is not None:

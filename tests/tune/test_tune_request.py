@@ -101,6 +101,6 @@ def test_what_a_recipe_sets_is_ignored_where_it_does_not_fit(tmp_path: Path) -> 
 
 def test_options_and_fields_have_the_same_names() -> None:
     """Every option of the command is a field; those that only say how to show the document are the command's own."""
-    shown = {"ctx", "recipe", "table", "format_", "output", "debug"}
+    shown = {"ctx", "recipe", "table", "format_", "output", "html", "lang", "debug"}
     options = set(inspect.signature(tune_command).parameters) - shown
     assert options | {"top_given", "by_recipe"} == {field.name for field in fields(TuneRequest)}
