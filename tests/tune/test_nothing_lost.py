@@ -17,7 +17,19 @@ import psutil
 import pytest
 from aoe_results import ROOT
 from conftest import Done
-from workplace import OP, Place, bank, document, dumping_modules, lines, record, said, start, tuning_children
+from workplace import (
+    OP,
+    Place,
+    bank,
+    document,
+    dumping_modules,
+    kill_tuning,
+    lines,
+    record,
+    said,
+    start,
+    tuning_children,
+)  # fmt: skip
 
 import npuperf.files
 from npuperf.process import carriers
@@ -66,8 +78,7 @@ def test_what_did_not_finish_is_tuned_again(place: Place) -> None:
     child = start(place, *OP, FAKE_AOE_SECONDS="9", FAKE_AOE_OPS="30")
     child.kill()
     child.communicate()
-    for process in tuning_children(place):
-        process.kill()
+    kill_tuning(place)
     done = place.run("--resume", "--format", "json", FAKE_AOE_OPS="30")
     assert done.returncode == 0 and len(place.calls()) == 2
     assert len(document(done)["entries"]) == 30
@@ -133,9 +144,9 @@ def test_what_a_killed_aoe_left_is_ended(place: Place) -> None:
     forks = "import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
     aoe.write_text(aoe.read_text().replace("\nimport json", f"\n{forks}import json", 1))
     child = start(place, *OP, FAKE_AOE_SECONDS="30")
-    for victim in (child, *tuning_children(place)):
-        victim.kill()
+    child.kill()
     child.communicate()
+    kill_tuning(place)
     assert len(left_running(place)) == 1
     aoe.write_text(aoe.read_text().replace(forks, ""))
     done = place.run("--resume")

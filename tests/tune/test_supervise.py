@@ -10,7 +10,7 @@ import time
 
 import pytest
 from aoe_results import ROOT
-from workplace import OP, Place, document, dumping_modules, start, tuning_children
+from workplace import OP, Place, document, dumping_modules, kill_tuning, start, tuning_children
 
 
 def test_files_that_come_and_go_do_not_end_a_tuning(place: Place) -> None:
@@ -99,8 +99,7 @@ def test_while_a_run_goes_on_nobody_else_touches_it(place: Place) -> None:
     (place.root / "other.onnx").touch()
     done = place.run("--mode", "op", "--model", "other.onnx", "--resume")
     assert done.returncode == 2 and "tuning something other than what is asked for" in done.stderr
-    for process in tuning_children(place):
-        process.kill()
+    kill_tuning(place)
     damaged = {**state, "keeper": {"pid": 1e400, "began": 0}, "program": {"pid": "x"}}
     (place.runs[-1] / "state.json").write_text(json.dumps(damaged))
     assert place.run("--rollback").returncode == 0

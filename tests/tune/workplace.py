@@ -92,6 +92,16 @@ def tuning_children(place: Place) -> list[psutil.Process]:
     return [p for p in psutil.process_iter(["cmdline"]) if str(place.bin / "aoe") in " ".join(p.info["cmdline"] or [])]
 
 
+def kill_tuning(place: Place) -> None:
+    """Returns once they are gone: the system takes a moment, and they are nobody's children here to wait for."""
+    for victim in tuning_children(place):
+        victim.kill()
+    deadline = time.monotonic() + 30
+    while tuning_children(place):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def start(place: Place, *arguments: object, **extra: str) -> subprocess.Popen[str]:
     child = subprocess.Popen(
         place.command(*arguments), cwd=place.root, env=place.environment(**extra), text=True, start_new_session=True,
