@@ -52,11 +52,23 @@ _NAME: Final = {"host": say("host"), "compute": say("compute"), "communication":
 WINDOW: Final = say("the window")
 
 
+#: Evidence that is a number of tasks; the others are their time, ns.
+_COUNTED: Final = frozenset({"kernels", "after_gap"})
+#: Tasks from one place at which a running sum is kept to the next.
+_STRIDE: Final = 32
+
+
 @dataclass(frozen=True, slots=True)
 class PaceSums:
-    """Running sums of the evidence over a device's tasks, in the order of their ``start``, for any window."""
+    """Running sums of the evidence over a device's tasks, in the order of their ``start``, for any window.
+
+    ``chosen``: the tasks that count, per kind of evidence; ``totals``: the sums over all before every 32nd task. Sums
+    at every task would be most of what is kept of a device.
+    """
 
     start: I64
+    end: I64
+    chosen: dict[str, Mask]
     totals: dict[str, I64]
 
     @classmethod
@@ -69,27 +81,40 @@ class PaceSums:
         compute, known, dur = tasks.work == Work.COMPUTE, launches.known, tasks.dur
         behind = compute & known & (lead(tasks, launches) < thresholds.lead_ns)
         gap = compute & (tasks.start - busy_until(tasks) >= thresholds.gap_ns)
-        counted = {
+        chosen = {
             "follows": compute & ~known & ~gap,
             "compute": compute,
             "known": compute & known,
             "paced": behind,
+            "kernels": compute,
+            "after_gap": gap,
         }
-        totals = {name: _running(dur * chosen) for name, chosen in counted.items()}
-        return cls(tasks.start, totals | {"kernels": _running(compute), "after_gap": _running(gap)})
+        totals = {name: _running(mask if name in _COUNTED else dur * mask) for name, mask in chosen.items()}
+        return cls(tasks.start, tasks.end, chosen, totals)
 
     def of_windows(self, windows: Intervals) -> list[Pace]:
         """Return the evidence of each window; a kernel belongs to the window it starts in."""
-        first, last = np.searchsorted(self.start, windows.start), np.searchsorted(self.start, windows.end)
-        sums = {name: (total[last] - total[first]).tolist() for name, total in self.totals.items()}
+        first, last = (self._before(np.searchsorted(self.start, border)) for border in (windows.start, windows.end))
+        sums = {name: (last[name] - first[name]).tolist() for name in first}
         return [_pace(dict(zip(sums, row, strict=True))) for row in zip(*sums.values(), strict=True)]
+
+    def _before(self, place: I64) -> dict[str, I64]:
+        """Return the sums over the tasks before each place: those that are kept, and what comes after them."""
+        stretch = place // _STRIDE
+        rest = stretch[:, None] * _STRIDE + np.arange(_STRIDE)
+        counts = rest < place[:, None]
+        rest[~counts] = 0
+        dur = (self.end[rest] - self.start[rest]) * counts
+        return {
+            name: self.totals[name][stretch] + ((counts if name in _COUNTED else dur) * chosen[rest]).sum(axis=1)
+            for name, chosen in self.chosen.items()
+        }
 
 
 def _running(values: I64 | Mask) -> I64:
-    """Return the sums of the first 0, 1, 2 … values."""
-    total = np.zeros(len(values) + 1, np.int64)
-    np.cumsum(values, out=total[1:])
-    return total
+    """Return the sums of all values before every place at which one is kept."""
+    sums = np.add.reduceat(values, np.arange(0, len(values), _STRIDE), dtype=np.int64)
+    return np.append(0, np.cumsum(sums))
 
 
 def _pace(sums: dict[str, int]) -> Pace:
