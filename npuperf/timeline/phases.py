@@ -15,7 +15,7 @@ import numpy as np
 from npuperf.documents.analysis import Bound
 from npuperf.model.groups import distinct
 from npuperf.model.intervals import Intervals
-from npuperf.model.labels import F64, I64
+from npuperf.model.labels import F64, I64, Mask
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
 from npuperf.timeline.launches import Launches
@@ -42,9 +42,9 @@ def segment(
     if len(borders) < 2:
         return Intervals(np.array([span[0]]), np.array([span[1]]))
     first = _runs(weights, borders, shortest)
-    weights = np.add.reduceat(weights, first, axis=1).T
+    costs = np.add.reduceat(weights, first, axis=1, dtype=np.float64).T
     borders = np.append(borders[first], borders[-1])
-    state = _cheapest(weights, np.diff(borders), shortest / 2)
+    state = _cheapest(costs, np.diff(borders), shortest / 2)
     change = np.flatnonzero(np.append(True, state[1:] != state[:-1]))
     return Intervals(borders[change], np.append(borders[change[1:]], borders[-1]))
 
@@ -61,30 +61,43 @@ def join_alike(windows: Intervals, bounds: list[Bound], shortest: int) -> Interv
 
 def _cells(
     tasks: Tasks, launches: Launches, timeline: Timeline, span: tuple[int, int], thresholds: Thresholds
-) -> tuple[I64, F64]:
+) -> tuple[I64, I64]:
     """Return the borders of the cells and, by kind, how many ns of each cell speak for it [kind, cell].
 
-    There may be millions of cells: what is worked out stands where it is to stay.
+    There may be millions of cells: what is worked out stands where it is to stay, in no more memory than it needs.
     """
     starts = tasks.start[tasks.work != Work.CONTROL]
     borders = np.concatenate([starts, timeline.compute.end, timeline.active.end])
     borders = distinct(np.concatenate([borders[(borders > span[0]) & (borders < span[1])], span]))
-    weights = np.empty((len(KINDS), len(borders) - 1))
+    length = np.diff(borders)
+    small = int(length.max()) <= np.iinfo(np.int32).max
+    weights = np.empty((len(KINDS), len(length)), np.int32 if small else np.int64)
     host, compute, communication, unknown = weights
+    unknown[:] = length
+    del length
     compute[:] = timeline.compute.between(borders)
-    np.subtract(timeline.compute_comm.between(borders), compute, out=communication)
+    communication[:] = timeline.compute_comm.between(borders)
+    communication -= compute
     # Without launches, gaps are all there is to go by.
     host[:] = _waits_for_launches(timeline, launches).between(borders)
-    host += timeline.idle.unattributed.between(borders)
-    unknown[:] = np.diff(borders)
+    host += timeline.idle.unattributed.between(borders).astype(host.dtype, copy=False)
     for known in (host, compute, communication):
         unknown -= known
-    turn = np.searchsorted(starts, borders[:-1], side="right")  # one for the time between two starts
-    waited, worked = (np.bincount(turn, weights=times) for times in (host, compute))
-    paced = ((waited > 0) & (waited >= thresholds.idle_share * (waited + worked)))[turn]
+    paced = _paced(starts, borders, host, compute, thresholds)
     np.add(host, compute, out=host, where=paced)
     compute[paced] = 0
     return borders, weights
+
+
+def _paced(starts: I64, borders: I64, host: I64, compute: I64, thresholds: Thresholds) -> Mask:
+    """Tell which cells lie between two starts of tasks where waiting for launches takes its share of the time."""
+    opens = np.zeros(len(host), np.bool_)
+    opens[0] = True
+    opens[np.searchsorted(borders, starts[(starts >= borders[0]) & (starts < borders[-1])])] = True
+    first = np.flatnonzero(opens)
+    waited, worked = (np.add.reduceat(times, first, dtype=np.int64) for times in (host, compute))
+    paced = (waited > 0) & (waited >= thresholds.idle_share * (waited + worked))
+    return np.repeat(paced, np.diff(np.append(first, len(host))))
 
 
 def _waits_for_launches(timeline: Timeline, launches: Launches) -> Intervals:
@@ -97,7 +110,7 @@ def _waits_for_launches(timeline: Timeline, launches: Launches) -> Intervals:
     return Intervals(gaps.start[late], gaps.ready[late])
 
 
-def _runs(weights: F64, borders: I64, shortest: int) -> I64:
+def _runs(weights: I64, borders: I64, shortest: int) -> I64:
     """Return where runs of cells of one kind begin; of very many runs, where their pools begin."""
     kind, most = np.zeros(weights.shape[1], np.uint8), weights[0].copy()
     for code, weight in enumerate(weights[1:], 1):  # numpy's argmax would copy all of them
