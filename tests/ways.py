@@ -1,18 +1,16 @@
-"""The two ways of reading a trace: as a whole, and in stretches, some of them by a worker."""
+"""The ways of reading a trace: as a whole or in stretches, by the compiled reader or all of it decoded."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from npuperf import process
 from npuperf.errors import InputError
 from npuperf.model.labels import Labels
-from npuperf.readers import arrow_alone, trace_beside
+from npuperf.readers import plain_events, trace_beside
 from npuperf.readers.log import ReadLog
 from npuperf.readers.trace import read_trace
 from npuperf.readers.trace_gather import SLICE_INTS, SLICE_TEXTS
@@ -20,29 +18,16 @@ from npuperf.readers.trace_gather import SLICE_INTS, SLICE_TEXTS
 ARROWS = ("HostToDevice", "async_npu", "async_task_queue", "fwdbwd")
 
 
-class WorkerHere:
-    """A worker that works in this process."""
-
-    def __init__(self, work: Callable[[Any], Any]) -> None:
-        self._work = work
-
-    def hand(self, item: Any) -> None:
-        self._item = item
-
-    def answer(self) -> Callable[[], Any]:
-        return lambda: self._work(self._item)
-
-    def end(self) -> None:
-        pass
-
-
 def in_stretches(patch: pytest.MonkeyPatch, size: int = 700) -> None:
     """Have every file that is not packed read in stretches of about ``size`` bytes."""
-    patch.setattr(trace_beside, "WORTH_WORKERS", 0)
+    patch.setattr(trace_beside, "WORTH_HELP", 0)
     patch.setattr(trace_beside, "STRETCH_BYTES", size)
     patch.setattr(trace_beside, "_spare_cores", lambda: 1)
-    patch.setattr(process, "Worker", WorkerHere)
-    patch.setattr(arrow_alone, "spare_pandas", lambda: None)
+
+
+def decoded_only(patch: pytest.MonkeyPatch) -> None:
+    """Read as where npuperf was installed without a compiler."""
+    patch.setattr(plain_events, "_library", lambda: None)
 
 
 def told(path: Path) -> list[Any]:

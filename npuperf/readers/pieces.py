@@ -18,6 +18,7 @@ import msgspec
 from npuperf.errors import InputError
 from npuperf.messages import say, size
 from npuperf.readers.log import ReadLog
+from npuperf.readers.plain_events import PlainEvents, PlainReader
 from npuperf.readers.unpack import Ahead, open_unpacked, read_ahead
 
 #: Small enough that a piece stays in the processor's cache while its columns are taken out one by one.
@@ -90,9 +91,15 @@ _TEXT_TIMES: Final = msgspec.json.Decoder(list[Event])
 _ANY_TIMES: Final = msgspec.json.Decoder(list[RawEvent])
 
 
+def decoded(text: bytes, any_times: bool) -> list[Event]:
+    """Decode a list of events, whose times may be numbers or not."""
+    decoder: msgspec.json.Decoder[Any] = _ANY_TIMES if any_times else _TEXT_TIMES
+    events: list[Event] = decoder.decode(text)
+    return events
+
+
 class FilePieces:
     """Iterate over a file's events, a decoded list per piece; ``header`` holds the other top-level keys.
-
     ``any_times``: some time was no text, and from there on all are read as they stand.
     """
 
@@ -108,11 +115,18 @@ class FilePieces:
         self._over = False
 
     def __iter__(self) -> Iterator[list[Event]]:
+        for events in self.read(None):
+            assert isinstance(events, list)
+            yield events
+
+    def read(self, plain: PlainReader | None) -> Iterator[list[Event] | PlainEvents]:
+        """Iterate; pieces without anything odd are read as columns by ``plain``, where there is one."""
         with open_unpacked(self.path) as unpacked, read_ahead(unpacked, PIECE_BYTES) as file:
             rest = self._start(file)
+            events: list[Event] | PlainEvents
             while block := self._more(file, len(rest)):
                 buffer = rest + block
-                cut, events = self._whole_events(buffer)
+                cut, events = self._plain_events(plain, buffer) or self._whole_events(buffer)
                 if cut < 0:  # no event ends here: a very large event, or damage
                     cut, events = len(buffer) - len(buffer.lstrip(_BETWEEN)), []
                     if len(buffer) - cut > _MOST_EVENT:
@@ -214,6 +228,13 @@ class FilePieces:
             return
         self.header |= {k: v for k, v in value.items() if k}
 
+    def _plain_events(self, plain: PlainReader | None, buffer: bytes) -> tuple[int, PlainEvents] | None:
+        """Read all events that another one follows, if all is plain; return where the next one starts."""
+        found = plain.read(buffer, self.any_times) if plain else None
+        if found is None or (found.closed and GAP.search(buffer, found.cut)):  # something stands behind the list
+            return None
+        return found.cut, found
+
     def _whole_events(self, buffer: bytes) -> tuple[int, list[Event]]:
         """Decode all events that end in ``buffer``; return where the next one starts."""
         end = len(buffer)
@@ -241,9 +262,7 @@ class FilePieces:
         return self._forgiving(text)
 
     def _decode(self, text: bytes) -> list[Event]:
-        decoder: msgspec.json.Decoder[Any] = _ANY_TIMES if self.any_times else _TEXT_TIMES
-        events: list[Event] = decoder.decode(text)
-        return events
+        return decoded(text, self.any_times)
 
     def _forgiving(self, text: bytes) -> list[Event] | None:
         """Decode with any kind of time, and numbers that JSON does not have."""

@@ -19,7 +19,7 @@ from npuperf.readers.join import match
 from npuperf.readers.log import ReadLog
 from npuperf.readers.outliers import FAR_OFF, far_off, spans_days
 from npuperf.readers.pieces import Args, FilePieces
-from npuperf.readers.trace_beside import StretchFound, Told, read_stretches, spare_workers
+from npuperf.readers.trace_beside import StretchFound, Told, read_stretches, spare_helpers
 from npuperf.readers.trace_columns import is_nothing, joined, number_ids
 from npuperf.readers.trace_gather import SLICE_INTS, SLICE_TEXTS, Gathered, Gatherer, no_gc
 
@@ -203,16 +203,16 @@ def _far_off(slices: Slices) -> Mask:
 
 def _read_file(path: Path, log: ReadLog, progress: Callable[[int], None] | None) -> list[StretchFound]:
     """Read a file on several cores where that is worth it, and it is as it should be; else piece by piece."""
-    workers = spare_workers(path)
-    if workers:
+    helpers = spare_helpers(path)
+    if helpers:
         told = Told(progress)
-        parts = read_stretches(path, workers, told.tell)
+        parts = read_stretches(path, helpers, told.tell)
         if parts is not None:
             return parts
         progress = told.again
     gatherer = Gatherer()
     pieces = FilePieces(path, log, progress)
-    for events in pieces:
+    for events in pieces.read(gatherer.plain):
         untimed = gatherer.add(events)
         if untimed:
             log.lose(path, untimed, say("events without a readable time"))

@@ -1,14 +1,13 @@
-"""Large traces on several cores: workers decode stretches from the end of the file, this process from its start.
+"""Large traces on several cores: helpers read stretches from the end of the file, this thread from its start.
 
-Decoding holds the interpreter lock, so that threads would wait for each other. A stretch ends behind an event, and is
-read only if everything in it is as it should be: all else is left to whoever reads the file as a whole.
+The compiled reader needs no interpreter lock; without it threads would wait for each other, and there are none. A
+stretch ends behind an event, and is read only if everything in it is as it should be: all else is left to whoever reads
+the file as a whole.
 """
 
 from __future__ import annotations
 
-import mmap
 import os
-import pickle
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -26,14 +25,15 @@ from npuperf.parallel import cores
 from npuperf.readers import pieces
 from npuperf.readers.log import Progress, ReadLog
 from npuperf.readers.pieces import GAP, Event, FilePieces
-from npuperf.readers.trace_gather import Gathered, Gatherer, no_gc
+from npuperf.readers.plain_events import is_compiled
+from npuperf.readers.trace_gather import Gathered, Gatherer
 from npuperf.readers.unpack import Ahead
 
-#: Below this many bytes a worker takes longer to start than it saves.
-WORTH_WORKERS: Final = 256 << 20
+#: Below this many bytes there is little to share.
+WORTH_HELP: Final = 48 << 20
 #: Bytes of a stretch: few enough that nobody waits long for the last one.
-STRETCH_BYTES: Final = 32 << 20
-#: More workers would wait for this process, which takes in what they find.
+STRETCH_BYTES: Final = 16 << 20
+#: More helpers would wait for the interpreter.
 _MOST: Final = 3
 
 
@@ -83,48 +83,42 @@ class OddStretchError(Exception):
     """Something in a stretch is not as it should be."""
 
 
-def read_stretches(path: Path, workers: int, progress: Progress | None) -> list[StretchFound] | None:
+def read_stretches(path: Path, helpers: int, progress: Progress | None) -> list[StretchFound] | None:
     """Read a file in stretches; None where something is odd: then it is to be read as a whole."""
     try:
         waiting = deque(enumerate(_stretches(path)))
         found: dict[int, StretchFound] = {}
         gatherer = Gatherer()
         header: dict[str, object] = {}
-        with ThreadPoolExecutor(max(workers, 1)) as pool, _cleared(waiting):
-            helpers = [pool.submit(_help, waiting, found, progress) for _ in range(workers)]
+        with ThreadPoolExecutor(max(helpers, 1)) as pool, _cleared(waiting):
+            helping = [pool.submit(_help, waiting, found, progress) for _ in range(helpers)]
             for _, stretch in _taken(waiting.popleft):
                 header |= read_stretch(stretch, gatherer, progress)
-            for helper in helpers:
+            for helper in helping:
                 helper.result()
     except (OddStretchError, InputError, OSError, MemoryError, RuntimeError):  # the last: no thread can be started
         return None
     return [StretchFound(gatherer.found, header), *(found[at] for at in sorted(found))]
 
 
-def spare_workers(path: Path) -> int:
-    """Return how many workers may help with a file: none with a small or packed one, or where others work as well."""
+def spare_helpers(path: Path) -> int:
+    """Return how many threads may help with a file: none with a small or packed one, or where others work as well."""
     with suppress(InputError), open_input(path) as file:
-        if os.fstat(file.fileno()).st_size >= WORTH_WORKERS and file.read(2) != b"\x1f\x8b":
+        if os.fstat(file.fileno()).st_size >= WORTH_HELP and file.read(2) != b"\x1f\x8b":
             return min(_spare_cores(), _MOST)
     return 0
 
 
 def _spare_cores() -> int:
-    """Return how many cores are free for workers.
-
-    A worker loads the main module once more, under another name. Only of our own command is it known that this does
-    nothing else.
-    """
-    main = sys.modules["__main__"]
-    name = main.__spec__.name if main.__spec__ else Path(getattr(main, "__file__", None) or "").name
-    ours = name in ("npuperf", "npuperf.__main__") and "__mp_main__" not in sys.modules
-    return cores() - 1 if ours and current_thread() is main_thread() and hasattr(os, "memfd_create") else 0
+    """Return how many cores are free for helpers: none in a worker process, or where ranks are read beside another."""
+    alone = current_thread() is main_thread() and "__mp_main__" not in sys.modules
+    return cores() - 1 if alone and is_compiled() else 0
 
 
 def read_stretch(stretch: TraceStretch, gatherer: Gatherer, progress: Progress | None = None) -> Mapping[str, object]:
     """Gather a stretch; return what it has of the header. Raises OddStretchError where it is not as it should be."""
     stretched = _StretchPieces(stretch, progress)
-    for events in stretched:
+    for events in stretched.read(gatherer.plain):
         if gatherer.add(events):  # some have no time
             raise OddStretchError
     if stretched.log.lost or stretched.log.warnings or stretched.any_times != stretch.any_times:
@@ -201,39 +195,10 @@ def _cleared(waiting: deque[tuple[int, TraceStretch]]) -> Iterator[None]:
 
 
 def _help(waiting: deque[tuple[int, TraceStretch]], found: dict[int, StretchFound], progress: Progress | None) -> None:
-    """Have a worker read stretches from the end, as long as there are any."""
-    from npuperf.process import Worker, WorkerDiedError
-
-    with os.fdopen(os.memfd_create("npuperf"), "rb") as store, _cleared(waiting):
-        worker = Worker(_read_into)
-        try:
-            for at, stretch in _taken(waiting.pop):
-                worker.hand((stretch, Path(f"/proc/{os.getpid()}/fd/{store.fileno()}")))
-                size = worker.answer()()
-                with mmap.mmap(store.fileno(), size, prot=mmap.PROT_READ) as stored:
-                    found[at] = pickle.loads(stored)
-                if progress:
-                    progress(stretch.stop - stretch.start)
-        except WorkerDiedError as died:
-            raise OddStretchError from died
-        finally:
-            worker.end()
-
-
-def _read_into(task: tuple[TraceStretch, Path]) -> int:
-    """Read a stretch in a worker and store what it told; return the size of that.
-
-    A pipe takes little at a time, and for each bit of it this process would wait for the other's interpreter lock.
-    """
-    from npuperf.readers.arrow_alone import spare_pandas
-
-    spare_pandas()
-    stretch, store = task
-    gatherer = Gatherer()
-    with no_gc():
-        header = read_stretch(stretch, gatherer)
-    gatherer.found.close()
-    found = StretchFound(gatherer.found, header)
-    with store.open("wb") as file:
-        pickle.dump(found, file, pickle.HIGHEST_PROTOCOL)
-        return file.tell()
+    """Read stretches from the end, as long as there are any."""
+    with _cleared(waiting):
+        for at, stretch in _taken(waiting.pop):
+            gatherer = Gatherer()
+            header = read_stretch(stretch, gatherer, progress)
+            gatherer.found.close()
+            found[at] = StretchFound(gatherer.found, header)

@@ -22,6 +22,8 @@ from npuperf.readers.cells import LATEST_NS, integer, nanoseconds
 
 #: Numbers, codes of words, answers, or ids that are Arrow's texts.
 Column = npt.NDArray[Any] | pa.Array
+#: A view of one value, longer than any column.
+_NOTHING: Final = np.broadcast_to(np.int32(-1), 1 << 40)
 #: Bytes by which a growing column grows.
 _GROWTH_BYTES: Final = 4 << 20
 
@@ -85,7 +87,7 @@ def integers(values: Sequence[Any]) -> I32 | I64:
     """Convert to integers, of 32 bits where these do; anything else is -1 (Kineto has processes called "Spans")."""
     if values[0] is None and values.count(None) == len(values):
         return nothing(len(values))
-    return _narrow(_integers(values))
+    return narrow(_integers(values))
 
 
 def _integers(values: Sequence[Any]) -> I64:
@@ -98,7 +100,7 @@ def _integers(values: Sequence[Any]) -> I64:
     return np.asarray(pc.fill_null(array, -1).to_numpy(zero_copy_only=False), np.int64)
 
 
-def _narrow(numbers: I64) -> I32 | I64:
+def narrow(numbers: I64) -> I32 | I64:
     """Return the numbers in half the space, where they fit: most are processes, threads and small ids."""
     fit = np.iinfo(np.int32)
     fits = len(numbers) and fit.min <= numbers.min() and numbers.max() <= fit.max
@@ -107,7 +109,7 @@ def _narrow(numbers: I64) -> I32 | I64:
 
 def nothing(size: int) -> I32:
     """Return a column without values, that takes no memory."""
-    return np.broadcast_to(np.int32(-1), size)
+    return _NOTHING[:size]
 
 
 def is_nothing(column: Any) -> bool:

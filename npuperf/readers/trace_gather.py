@@ -14,7 +14,8 @@ from npuperf.model.frames import frame_cause
 from npuperf.model.host import is_user_frame
 from npuperf.model.labels import I32, I64, Mask
 from npuperf.readers.cells import integer, nanoseconds
-from npuperf.readers.pieces import Args, Event, RawEvent
+from npuperf.readers.pieces import Args, Event, RawEvent, decoded
+from npuperf.readers.plain_events import PlainEvents, plain_reader
 from npuperf.readers.trace_columns import (
     Column,
     GrowingColumn,
@@ -34,6 +35,8 @@ SLICE_INTS: Final = (
 SLICE_TEXTS: Final = ("name", "cat", "task_type", "stack", "operation")
 #: Flow categories that tie layers together; the others repeat what events say themselves.
 _ARROWS: Final = frozenset({"HostToDevice", "async_npu", "async_task_queue", "fwdbwd"})
+#: Columns that only copies have.
+_OF_COPIES: Final = ("operation", "moved")
 #: The counter that matters: of the others nothing is asked.
 _CLOCK: Final = "AI Core Freq"
 _PIECES_TO_JOIN: Final = 64
@@ -118,46 +121,77 @@ class Gatherer:
     def __init__(self) -> None:
         self._words = {name: Words() for name in (*SLICE_TEXTS, "arrow")}
         self.found = Gathered(names={name: words.names for name, words in self._words.items()})
+        #: What reads pieces that this gatherer takes as columns.
+        self.plain = plain_reader(self._words, sorted(_ARROWS))
         self._python = Verdicts(self._words["cat"], lambda name: name == "python_function")
         self._telling = Verdicts(self._words["name"], _is_telling)
         self._copies = Verdicts(self._words["name"], lambda name: "MEMCPY" in name)
 
-    def add(self, events: list[Event]) -> int:
+    def add(self, events: list[Event] | PlainEvents) -> int:
         """Take what matters of one piece; return how many events had no readable time.
 
         Counters but that of the clock, and instants, are left behind.
         """
         self.found.events += len(events)
+        return self._add_plain(events) if isinstance(events, PlainEvents) else self._add_decoded(events)
+
+    def _add_plain(self, events: PlainEvents) -> int:
+        self._add_named(decoded(b"[%b]" % b",".join(events.others), events.any_times))
+        if len(events.flows["id"]):
+            self.found.flows.add(events.flows)
+        if not len(events.slices["start"]):
+            return 0
+        columns = dict(events.slices)
+        others = ~self._copies.of(columns["name"])
+        for name in _OF_COPIES:
+            if not is_nothing(columns[name]):
+                columns[name][others] = -1
+        return self._add_slices(columns)
+
+    def _add_decoded(self, events: list[Event]) -> int:
         complete = [e for e in events if e.ph == "X"]
         others = [e for e in events if e.ph != "X"]
         self._add_flows([e for e in others if e.cat in _ARROWS and e.ph in ("s", "f")])
-        named = [e for e in others if e.ph in ("M", "C")]
-        self.found.meta |= {(e.name, e.pid, e.tid): e for e in named if e.ph == "M" and _names(e.args)}
-        self._add_clock([e for e in named if e.name == _CLOCK and e.ph == "C"])
-        return self._add_slices(complete) if complete else 0
+        self._add_named([e for e in others if e.ph in ("M", "C")])
+        return self._add_slices(self._columns(complete)) if complete else 0
 
-    def _add_slices(self, events: list[Event]) -> int:
+    def _add_named(self, events: list[Event]) -> None:
+        """Take who is who, and the clock."""
+        self.found.meta |= {(e.name, e.pid, e.tid): e for e in events if e.ph == "M" and _names(e.args)}
+        self._add_clock([e for e in events if e.name == _CLOCK and e.ph == "C"])
+
+    def _columns(self, events: list[Event]) -> dict[str, Any]:
         words = self._words
-        start, length = nanoseconds([e.ts for e in events]), durations([e.dur for e in events])
-        name, cat = words["name"].codes([e.name for e in events]), words["cat"].codes([e.cat for e in events])
-        part: dict[str, Any] = {"start": start, "end": start + np.maximum(length, 0), "name": name, "cat": cat}
-        part["pid"], part["tid"] = integers([e.pid for e in events]), integers([e.tid for e in events])
+        part: dict[str, Any] = {
+            "start": nanoseconds([e.ts for e in events]),
+            "length": durations([e.dur for e in events]),
+            "name": words["name"].codes([e.name for e in events]),
+            "cat": words["cat"].codes([e.cat for e in events]),
+            "pid": integers([e.pid for e in events]),
+            "tid": integers([e.tid for e in events]),
+        }
         args = [_NO_ARGS if e.args is None else e.args for e in events]
         part |= _numbers(args, isinstance(events[0], RawEvent))
         part["task_type"] = words["task_type"].codes([a.task_type for a in args])
         part["stack"] = words["stack"].codes([a.stack for a in args])
-        part |= self._copied(name, args)
+        part |= self._copied(part["name"], args)
+        return part
+
+    def _add_slices(self, columns: dict[str, Any]) -> int:
+        """Add slices, ``length`` of which becomes their end; return how many have no readable time."""
+        start, length = columns["start"], columns.pop("length")
+        columns["end"] = start + np.maximum(length, 0)
         timed = (start >= 0) & (length >= 0)
-        python = self._python.of(cat)
-        keep = (~python | self._telling.of(name)) & timed if python.any() else timed
-        self.found.slices.add(part, None if keep.all() else keep)
+        python = self._python.of(columns["cat"])
+        keep = (~python | self._telling.of(columns["name"])) & timed if python.any() else timed
+        self.found.slices.add(columns, None if keep.all() else keep)
         return int(np.count_nonzero(~timed))
 
     def _copied(self, name: I32, args: list[Args]) -> dict[str, I32 | I64]:
         """Return direction and bytes of copies, which only their events have."""
         copies = np.flatnonzero(self._copies.of(name))
         if not len(copies):
-            return {"operation": nothing(len(args)), "moved": nothing(len(args))}
+            return {name: nothing(len(args)) for name in _OF_COPIES}
         told = [args[i] for i in copies.tolist()]
         found = {
             "operation": self._words["operation"].codes([a.operation for a in told]),

@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 import os
 import random
+import sys
 from pathlib import Path
 from threading import Thread
 
 import pytest
 from build import K, events
 from test_damage import mutate
-from ways import in_stretches, told
+from ways import decoded_only, in_stretches, told
 
-from npuperf.process import Worker
 from npuperf.readers import pieces, trace_beside
 from npuperf.readers.log import ReadLog
 from npuperf.readers.trace import read_trace
-from npuperf.readers.trace_beside import Told, TraceStretch, read_stretches, spare_workers
+from npuperf.readers.trace_beside import Told, TraceStretch, read_stretches, spare_helpers
 
 ROOT = Path(__file__).resolve().parents[2]
 REAL = ROOT.parent / "shared" / "data"
@@ -128,32 +128,6 @@ def test_times_are_exact(tmp_path: Path) -> None:
     assert (trace.slices.end - trace.slices.start).tolist() == [1] * 4
 
 
-def test_a_worker_of_its_own_reads_a_stretch(tmp_path: Path) -> None:
-    made = events(KERNELS)
-    path = write(tmp_path / "trace.json", json.dumps(made))
-    store = tmp_path / "store"
-    worker = Worker(trace_beside._read_into)
-    try:
-        worker.hand((TraceStretch(path, 0, path.stat().st_size, True, False), store))
-        assert worker.answer()() == store.stat().st_size > 0
-    finally:
-        worker.end()
-
-
-def test_a_worker_that_dies_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write(tmp_path / "trace.json", json.dumps(events(KERNELS)))
-    whole = told(path)
-    in_stretches(monkeypatch)
-    monkeypatch.setattr("npuperf.process.Worker.answer", _died)
-    assert told(path) == whole
-
-
-def _died(worker: object) -> None:
-    from npuperf.process import WorkerDiedError
-
-    raise WorkerDiedError(-9)
-
-
 def test_a_file_cut_behind_an_event_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = [json.dumps(e) for e in events(KERNELS)]
     path = write(tmp_path / "trace.json", f"[{', '.join(made)}]")
@@ -200,14 +174,23 @@ def test_progress_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert sizes == [10, 20, 15, 5]
 
 
-def test_workers_help_only_our_own_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_nobody_helps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small or packed file, one that is read beside others or in a worker, and without the compiled reader."""
     path = write(tmp_path / "trace.json", "[]")
-    monkeypatch.setattr(trace_beside, "WORTH_WORKERS", 0)
-    assert spare_workers(path) == 0
-    monkeypatch.setattr(trace_beside, "_spare_cores", lambda: 9)
-    assert spare_workers(path) == 3
-    assert spare_workers(tmp_path / "absent") == 0
+    monkeypatch.setattr(trace_beside, "cores", lambda: 9)
+    assert spare_helpers(path) == 0
+    monkeypatch.setattr(trace_beside, "WORTH_HELP", 0)
+    assert spare_helpers(path) == 3
+    assert spare_helpers(tmp_path / "absent") == 0
     (tmp_path / "packed").write_bytes(b"\x1f\x8b")
-    assert spare_workers(tmp_path / "packed") == 0
-    monkeypatch.setattr(trace_beside, "WORTH_WORKERS", 3)
-    assert spare_workers(path) == 0
+    assert spare_helpers(tmp_path / "packed") == 0
+    found: list[int] = []
+    beside = Thread(target=lambda: found.append(spare_helpers(path)))
+    beside.start()
+    beside.join()
+    assert found == [0]
+    with monkeypatch.context() as patch:
+        decoded_only(patch)
+        assert spare_helpers(path) == 0
+    monkeypatch.setitem(sys.modules, "__mp_main__", sys)
+    assert spare_helpers(path) == 0

@@ -1,0 +1,622 @@
+/* Events of a Chrome trace to columns, without an object for each of them.
+ *
+ * Only what is plain is taken: JSON as its grammar has it, keys once per object and without escapes, integers of 64
+ * bits, times as decimals, texts where texts are expected. At the first thing that is anything else the whole piece is
+ * refused (PLAIN_ODD), and the decoder in pieces.py, which knows what to do with it, reads it. So whatever is taken here
+ * must be what that decoder would have made of it: tests/readers/test_plain_events.py holds the two together.
+ *
+ * Nothing is read outside of text[0, size), and nothing written outside of the arrays that are given.
+ */
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LATEST_NS 4000000000000000000LL
+#define MOST_DEPTH 64
+#define LONGEST_NUMBER 30 /* characters: of more, readers differ in what they make of it */
+#ifndef PLAIN_SOURCE
+#define PLAIN_SOURCE ""
+#endif
+#define EXPORT __attribute__((visibility("default")))
+
+enum { PLAIN_OK = 0, PLAIN_CLOSED = 1, PLAIN_ODD = -1, PLAIN_NO_MEMORY = -2 };
+enum { WORD_NAME, WORD_CAT, WORD_TASK_TYPE, WORD_STACK, WORD_OPERATION, WORD_ARROW, WORDS };
+enum { COLUMN_WORDS = WORD_OPERATION + 1 };
+enum { START, LENGTH, PID, TID, CONNECTION, CORRELATION, EXTERNAL, STREAM, DEVICE, MOVED, NUMBERS };
+enum { FLOW_ID, FLOW_PID, FLOW_TID, FLOW_TIME, FLOW_START, FLOW_ARROW, FLOWS };
+
+/* ---- words: texts as they stand between their quotes, numbered as they come ---- */
+
+typedef struct {
+    uint64_t *hashes;
+    int32_t *codes;     /* code + 1 in each place, 0: empty */
+    uint64_t places;    /* a power of two */
+    char *bytes;        /* all words, one behind the other */
+    int64_t used, room;
+    int64_t *ends;      /* where each word ends in bytes */
+    int64_t count, ends_room;
+} Words;
+
+typedef struct {
+    Words words[WORDS];
+    int64_t arrows;     /* the first so many words of WORD_ARROW are the categories that are wanted */
+} Reader;
+
+static uint64_t eight(const char *p) {
+    uint64_t v;
+    memcpy(&v, p, 8);
+    return v;
+}
+
+static uint64_t hash_of(const char *p, int64_t n) {
+    uint64_t h = 0x9E3779B97F4A7C15ULL ^ (uint64_t)n, tail = 0;
+    for (; n >= 8; p += 8, n -= 8) {
+        h = (h ^ eight(p)) * 0xFF51AFD7ED558CCDULL;
+        h ^= h >> 32;
+    }
+    memcpy(&tail, p, (size_t)n);
+    h = (h ^ tail) * 0xC4CEB9FE1A85EC53ULL;
+    return h ^ (h >> 29);
+}
+
+static int64_t word_begin(const Words *w, int64_t code) { return code ? w->ends[code - 1] : 0; }
+
+static int is_word(const Words *w, int64_t code, const char *p, int64_t n) {
+    int64_t begin = word_begin(w, code);
+    return w->ends[code] - begin == n && !memcmp(w->bytes + begin, p, (size_t)n);
+}
+
+static int more_places(Words *w) {
+    uint64_t places = w->places ? 2 * w->places : 1024;
+    uint64_t *hashes = malloc(places * sizeof *hashes);
+    int32_t *codes = calloc(places, sizeof *codes);
+    if (!hashes || !codes) {
+        free(hashes);
+        free(codes);
+        return 0;
+    }
+    for (uint64_t i = 0; i < w->places; i++) {
+        if (!w->codes[i]) continue;
+        uint64_t at = w->hashes[i] & (places - 1);
+        while (codes[at]) at = (at + 1) & (places - 1);
+        hashes[at] = w->hashes[i];
+        codes[at] = w->codes[i];
+    }
+    free(w->hashes);
+    free(w->codes);
+    w->hashes = hashes;
+    w->codes = codes;
+    w->places = places;
+    return 1;
+}
+
+static int more_room(Words *w, int64_t n) {
+    if (w->used + n > w->room) {
+        int64_t room = 2 * (w->used + n) + 4096;
+        char *bytes = realloc(w->bytes, (size_t)room);
+        if (!bytes) return 0;
+        w->bytes = bytes;
+        w->room = room;
+    }
+    if (w->count == w->ends_room) {
+        int64_t room = 2 * w->ends_room + 256;
+        int64_t *ends = realloc(w->ends, (size_t)room * sizeof *ends);
+        if (!ends) return 0;
+        w->ends = ends;
+        w->ends_room = room;
+    }
+    return 1;
+}
+
+/* The word's number, a new one if it is new; -2 without memory. */
+static int32_t code_of(Words *w, const char *p, int64_t n) {
+    if (2 * (uint64_t)w->count >= w->places && !more_places(w)) return -2;
+    uint64_t hash = hash_of(p, n), at = hash & (w->places - 1);
+    for (; w->codes[at]; at = (at + 1) & (w->places - 1))
+        if (w->hashes[at] == hash && is_word(w, w->codes[at] - 1, p, n)) return w->codes[at] - 1;
+    if (w->count >= INT32_MAX - 1 || !more_room(w, n)) return -2;
+    memcpy(w->bytes + w->used, p, (size_t)n);
+    w->used += n;
+    w->ends[w->count] = w->used;
+    w->hashes[at] = hash;
+    w->codes[at] = (int32_t)++w->count;
+    return (int32_t)w->count - 1;
+}
+
+/* ---- JSON ---- */
+
+typedef enum { NONE, NUMBER, TEXT, WORD_NULL, WORD_BOOL, CONTAINER } Kind;
+
+/* A value as it stands; of a text what is between its quotes. */
+typedef struct {
+    const char *at;
+    int64_t size;
+    Kind kind;
+    int escaped;
+} Token;
+
+typedef struct {
+    const char *at, *end;
+    int odd; /* something is not plain; else, where nothing more could be read, the text ended */
+} Text;
+
+static int refuse(Text *t) {
+    t->odd = 1;
+    return 0;
+}
+
+static int blank(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
+
+static int skip_blanks(Text *t) {
+    while (t->at < t->end && blank(*t->at)) t->at++;
+    return t->at < t->end;
+}
+
+static int is_special(char c) { return c == '"' || c == '\\' || (unsigned char)c < ' '; }
+
+/* Find the next quote, backslash or control character. */
+static const char *next_special(const char *p, const char *end) {
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    const uint64_t ones = 0x0101010101010101ULL, high = 0x8080808080808080ULL;
+    for (; end - p >= 8; p += 8) {
+        uint64_t v = eight(p), quote = v ^ (ones * '"'), back = v ^ (ones * '\\');
+        uint64_t found = (((quote - ones) & ~quote) | ((back - ones) & ~back) | ((v - ones * ' ') & ~v)) & high;
+        if (found) return p + (__builtin_ctzll(found) >> 3); /* the lowest is right, those above may not be */
+    }
+#endif
+    while (p < end && !is_special(*p)) p++;
+    return p;
+}
+
+static int hexadecimal(const char *p) {
+    for (int i = 0; i < 4; i++)
+        if (!((p[i] >= '0' && p[i] <= '9') || (p[i] >= 'a' && p[i] <= 'f') || (p[i] >= 'A' && p[i] <= 'F'))) return 0;
+    return 1;
+}
+
+/* Read a text whose opening quote was read. */
+static int read_text(Text *t, Token *token) {
+    const char *p = t->at, *end = t->end;
+    token->at = p;
+    token->kind = TEXT;
+    token->escaped = 0;
+    for (;;) {
+        p = next_special(p, end);
+        if (p >= end) return 0;
+        if (*p == '"') break;
+        if (*p != '\\') return refuse(t);
+        token->escaped = 1;
+        if (end - p < 6) {
+            if (end - p < 2) return 0;
+            if (p[1] == 'u') return 0;
+        }
+        if (p[1] == 'u') {
+            if (!hexadecimal(p + 2)) return refuse(t);
+            p += 6;
+        } else {
+            if (!p[1] || !strchr("\"\\/bfnrt", p[1])) return refuse(t);
+            p += 2;
+        }
+    }
+    token->size = p - token->at;
+    t->at = p + 1;
+    return 1;
+}
+
+static const char *digits(const char *p, const char *end) {
+    while (p < end && *p >= '0' && *p <= '9') p++;
+    return p;
+}
+
+static int read_number(Text *t, Token *token) {
+    const char *p = t->at, *end = t->end, *from;
+    token->at = p;
+    token->kind = NUMBER;
+    token->escaped = 0;
+    if (p < end && *p == '-') p++;
+    from = p;
+    p = digits(p, end);
+    if (p < end && (p == from || (*from == '0' && p - from > 1))) return refuse(t);
+    if (p < end && *p == '.') {
+        from = ++p;
+        p = digits(p, end);
+        if (p < end && p == from) return refuse(t);
+    }
+    if (p < end && (*p == 'e' || *p == 'E')) {
+        if (++p < end && (*p == '+' || *p == '-')) p++;
+        from = p;
+        p = digits(p, end);
+        if (p < end && (p == from || p - from > 2)) return refuse(t); /* beyond any time or count */
+    }
+    if (p >= end) return 0; /* it may go on */
+    token->size = p - token->at;
+    t->at = p;
+    return token->size <= LONGEST_NUMBER || refuse(t);
+}
+
+static int read_literal(Text *t, Token *token, const char *literal, Kind kind) {
+    int64_t size = (int64_t)strlen(literal);
+    if (t->end - t->at < size) return memcmp(t->at, literal, (size_t)(t->end - t->at)) ? refuse(t) : 0;
+    if (memcmp(t->at, literal, (size_t)size)) return refuse(t);
+    token->at = t->at;
+    token->size = size;
+    token->kind = kind;
+    token->escaped = 0;
+    t->at += size;
+    return 1;
+}
+
+static int read_scalar(Text *t, Token *token) {
+    switch (*t->at) {
+    case '"': t->at++; return read_text(t, token);
+    case 'n': return read_literal(t, token, "null", WORD_NULL);
+    case 't': return read_literal(t, token, "true", WORD_BOOL);
+    case 'f': return read_literal(t, token, "false", WORD_BOOL);
+    default: return read_number(t, token);
+    }
+}
+
+/* Read a key and the colon behind it, up to the value. */
+static int read_key(Text *t, Token *key) {
+    if (!skip_blanks(t)) return 0;
+    if (*t->at != '"') return refuse(t);
+    t->at++;
+    if (!read_text(t, key)) return 0;
+    if (key->escaped) return refuse(t);
+    if (!skip_blanks(t)) return 0;
+    if (*t->at != ':') return refuse(t);
+    t->at++;
+    return skip_blanks(t);
+}
+
+/* Step behind what separates two members: 1 another follows, 2 it was the last one, 0 odd or at the end. */
+static int next_member(Text *t, char closing) {
+    if (!skip_blanks(t)) return 0;
+    if (*t->at == closing) {
+        t->at++;
+        return 2;
+    }
+    if (*t->at != ',') return refuse(t);
+    t->at++;
+    return skip_blanks(t);
+}
+
+/* Step over a list or an object, of which nothing is wanted. */
+static int skip_container(Text *t) {
+    char closing[MOST_DEPTH];
+    int depth = 0, more;
+    Token token;
+    for (;;) {
+        if (!skip_blanks(t)) return 0;
+        if (*t->at == '{' || *t->at == '[') {
+            if (depth == MOST_DEPTH) return refuse(t);
+            closing[depth++] = *t->at++ == '{' ? '}' : ']';
+            if (!skip_blanks(t)) return 0;
+            if (*t->at != closing[depth - 1]) {
+                if (closing[depth - 1] == '}' && !read_key(t, &token)) return 0;
+                continue;
+            }
+            t->at++;
+            depth--;
+        } else if (!read_scalar(t, &token)) {
+            return 0;
+        }
+        while (depth && (more = next_member(t, closing[depth - 1])) != 1) {
+            if (!more) return 0;
+            depth--;
+        }
+        if (!depth) return 1;
+        if (closing[depth - 1] == '}' && !read_key(t, &token)) return 0;
+    }
+}
+
+static int read_value(Text *t, Token *token) {
+    if (*t->at != '{' && *t->at != '[') return read_scalar(t, token);
+    token->kind = CONTAINER;
+    return skip_container(t);
+}
+
+/* ---- events ---- */
+
+enum {
+    KEY_TS, KEY_DUR, KEY_PH, KEY_NAME, KEY_CAT, KEY_PID, KEY_TID, KEY_ID, KEY_ARGS, KEYS_OF_EVENT,
+    ARG_CONNECTION = KEYS_OF_EVENT, ARG_TASK_TYPE, ARG_STACK, ARG_CORRELATION, ARG_EXTERNAL, ARG_STREAM, ARG_DEVICE,
+    ARG_OPERATION, ARG_MOVED, ARG_NAME, ARG_LABELS, ARG_SORT_INDEX, ARG_MHZ, KEYS
+};
+
+typedef struct {
+    const char *text;
+    int64_t size;
+} Key;
+
+#define KEY(text) {text, sizeof text - 1}
+static const Key EVENT_KEYS[] = {
+    KEY("ts"), KEY("dur"), KEY("ph"), KEY("name"), KEY("cat"), KEY("pid"), KEY("tid"), KEY("id"), KEY("args"),
+};
+static const Key ARG_KEYS[] = {
+    KEY("connection_id"), KEY("Task Type"), KEY("Call stack"), KEY("correlation"), KEY("External id"), KEY("stream"),
+    KEY("device"), KEY("operation"), KEY("size(B)"), KEY("name"), KEY("labels"), KEY("sort_index"), KEY("MHz"),
+};
+
+/* The members of an event that are wanted; ``seen``: a bit per one that there is. */
+typedef struct {
+    uint32_t seen;
+    Token of[KEYS];
+} Event;
+
+static const Token ABSENT = {0, 0, NONE, 0};
+
+static const Token *member(const Event *e, int slot) { return e->seen >> slot & 1 ? &e->of[slot] : &ABSENT; }
+
+static int key_in(const Key *keys, int count, const Token *key) {
+    for (int i = 0; i < count; i++)
+        if (keys[i].size == key->size && keys[i].text[0] == key->at[0]
+            && keys[i].text[key->size - 1] == key->at[key->size - 1] && !memcmp(keys[i].text, key->at, (size_t)key->size))
+            return i;
+    return -1;
+}
+
+static int read_members(Text *t, Event *e, const Key *keys, int first, int count);
+
+static int read_member(Text *t, Event *e, int slot) {
+    Token unwanted;
+    if (slot < 0) return read_value(t, &unwanted);
+    if (e->seen >> slot & 1) return refuse(t); /* the last one would count */
+    e->seen |= 1u << slot;
+    if (slot != KEY_ARGS || *t->at != '{') return read_value(t, &e->of[slot]);
+    e->of[slot].kind = CONTAINER;
+    t->at++;
+    return read_members(t, e, ARG_KEYS, KEYS_OF_EVENT, KEYS - KEYS_OF_EVENT);
+}
+
+/* Read the members of an object whose brace was read, those of ``keys`` into the event from place ``first`` on. */
+static int read_members(Text *t, Event *e, const Key *keys, int first, int count) {
+    Token key;
+    int more = 1;
+    if (!skip_blanks(t)) return 0;
+    if (*t->at == '}') {
+        t->at++;
+        return 1;
+    }
+    while (more == 1) {
+        if (!read_key(t, &key)) return 0;
+        int slot = key_in(keys, count, &key);
+        if (!read_member(t, e, slot < 0 ? -1 : slot + first)) return 0;
+        more = next_member(t, '}');
+    }
+    return more;
+}
+
+static int is_absent(const Token *t) { return t->kind == NONE || t->kind == WORD_NULL; }
+
+static int is_text(const Token *t, const char *text) {
+    return t->kind == TEXT && t->size == (int64_t)strlen(text) && !memcmp(t->at, text, (size_t)t->size);
+}
+
+/* An integer, perhaps in quotes; -1 where there is none. */
+static int as_integer(const Token *t, int64_t *value) {
+    uint64_t sum = 0;
+    int64_t i = 0;
+    *value = -1;
+    if (is_absent(t)) return 1;
+    if (t->kind != NUMBER && t->kind != TEXT) return 0;
+    int negative = t->size && t->at[0] == '-';
+    i = negative;
+    if (t->size - i < 1 || t->size - i > 19 || (t->size - i > 1 && t->at[i] == '0')) return 0;
+    for (; i < t->size; i++) {
+        if (t->at[i] < '0' || t->at[i] > '9') return 0;
+        sum = 10 * sum + (uint64_t)(t->at[i] - '0');
+    }
+    if (sum > (uint64_t)INT64_MAX) return 0;
+    *value = negative ? -(int64_t)sum : (int64_t)sum;
+    return 1;
+}
+
+/* Microseconds to ns: six places are kept, what is between two ns goes to the nearer, then to the even one. */
+static int as_time(const Token *t, int64_t *value) {
+    static const int64_t tens[] = {1000000, 100000, 10000, 1000, 100, 10, 1};
+    int64_t whole = 0, rest = 0, i = 0, places = 0;
+    *value = -1;
+    if (is_absent(t)) return 1;
+    for (; i < t->size && t->at[i] >= '0' && t->at[i] <= '9'; i++) {
+        if (i == 16) return 0;
+        whole = 10 * whole + (t->at[i] - '0');
+    }
+    if (!i) return 0;
+    if (i < t->size) {
+        if (t->at[i++] != '.' || i == t->size) return 0;
+        for (; i < t->size; i++) {
+            if (t->at[i] < '0' || t->at[i] > '9') return 0;
+            if (places < 6) {
+                rest = 10 * rest + (t->at[i] - '0');
+                places++;
+            }
+        }
+    }
+    rest *= tens[places];
+    int64_t ns = whole * 1000 + rest / 1000, beyond = rest % 1000;
+    if (beyond > 500 || (beyond == 500 && (ns & 1))) ns++;
+    *value = ns;
+    return ns < LATEST_NS;
+}
+
+/* Microseconds to ns by way of the nearest double, as a JSON number is read: exact up to 15 digits. */
+static int as_length(const Token *t, int64_t *value) {
+    static const double tens[] = {1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15};
+    int64_t sum = 0, places = 0;
+    int point = 0;
+    *value = -1;
+    if (is_absent(t)) return 1;
+    if (t->kind != NUMBER || t->size > 16) return 0;
+    for (int64_t i = 0; i < t->size; i++) {
+        if (t->at[i] == '.') {
+            point = 1;
+            continue;
+        }
+        if (t->at[i] < '0' || t->at[i] > '9') return 0;
+        sum = 10 * sum + (t->at[i] - '0');
+        places += point;
+    }
+    if (t->size - point > 15) return 0;
+    *value = (int64_t)rint((double)sum / tens[places] * 1000.0);
+    return 1;
+}
+
+/* ---- what is found ---- */
+
+typedef struct {
+    int64_t most;        /* how long the arrays' rows are */
+    int64_t *numbers;    /* NUMBERS rows */
+    int32_t *words;      /* COLUMN_WORDS rows of raw codes */
+    int64_t *flows;      /* FLOWS rows */
+    int64_t *others;     /* 2 rows: begin and end in the text of metadata, and of values of the wanted counter */
+    int64_t slices, arrows, named, events;
+    int64_t cut;         /* where the first event stands that was not taken */
+    int64_t told[NUMBERS + COLUMN_WORDS]; /* how many slices have a value, per column */
+} Found;
+
+/* Whether what is read has the types that the other decoder asks for, whatever the event is. */
+static int is_typed(const Event *e, int any_times) {
+    const Token *ts = member(e, KEY_TS), *dur = member(e, KEY_DUR), *ph = member(e, KEY_PH);
+    const Token *name = member(e, KEY_NAME), *cat = member(e, KEY_CAT), *args = member(e, KEY_ARGS);
+    if (!any_times && !(ts->kind == TEXT || is_absent(ts))) return 0;
+    if (!any_times && !(dur->kind == NUMBER || is_absent(dur))) return 0;
+    if (ph->kind != NONE && (ph->kind != TEXT || ph->escaped)) return 0;
+    if (name->kind != NONE && name->kind != TEXT) return 0;
+    if (!is_absent(cat) && (cat->kind != TEXT || cat->escaped)) return 0;
+    if (!is_absent(args) && args->kind != CONTAINER) return 0;
+    for (uint32_t rest = e->seen & ~(1u << KEY_ARGS); rest; rest &= rest - 1)
+        if (e->of[__builtin_ctz(rest)].kind == CONTAINER) return 0;
+    return 1;
+}
+
+static int add_word(Reader *r, Found *f, int column, const Token *t) {
+    int32_t code = -1;
+    if (t->kind == TEXT) {
+        code = code_of(&r->words[column], t->at, t->size);
+        if (code == -2) return PLAIN_NO_MEMORY;
+        f->told[NUMBERS + column]++;
+    } else if (!is_absent(t)) {
+        return PLAIN_ODD;
+    }
+    f->words[column * f->most + f->slices] = code;
+    return PLAIN_OK;
+}
+
+static int add_slice(Reader *r, Found *f, const Event *e, int any_times) {
+    static const int words[COLUMN_WORDS] = {KEY_NAME, KEY_CAT, ARG_TASK_TYPE, ARG_STACK, ARG_OPERATION};
+    static const int numbers[NUMBERS] = {
+        KEY_TS, KEY_DUR, KEY_PID, KEY_TID, ARG_CONNECTION, ARG_CORRELATION, ARG_EXTERNAL, ARG_STREAM, ARG_DEVICE, ARG_MOVED,
+    };
+    for (int i = 0; i < NUMBERS; i++) {
+        if (!any_times && i >= CORRELATION && i <= DEVICE) continue; /* which only Kineto has, whose times are numbers */
+        const Token *t = member(e, numbers[i]);
+        int64_t *cell = &f->numbers[i * f->most + f->slices];
+        int read = i == START ? as_time(t, cell)
+            : i == LENGTH     ? (any_times ? as_time(t, cell) : as_length(t, cell))
+                              : as_integer(t, cell);
+        if (!read) return PLAIN_ODD;
+        f->told[i] += !is_absent(t);
+    }
+    for (int i = 0; i < COLUMN_WORDS; i++) {
+        int status = add_word(r, f, i, member(e, words[i]));
+        if (status) return status;
+    }
+    f->slices++;
+    return PLAIN_OK;
+}
+
+static int add_arrow(Reader *r, Found *f, const Event *e) {
+    static const int numbers[] = {KEY_ID, KEY_PID, KEY_TID};
+    const Token *cat = member(e, KEY_CAT);
+    int64_t arrow = 0, at = f->arrows;
+    if (cat->kind != TEXT) return PLAIN_OK;
+    while (arrow < r->arrows && !is_word(&r->words[WORD_ARROW], arrow, cat->at, cat->size)) arrow++;
+    if (arrow == r->arrows) return PLAIN_OK;
+    if (is_absent(member(e, KEY_ID))) return PLAIN_ODD;
+    for (int i = FLOW_ID; i <= FLOW_TID; i++)
+        if (!as_integer(member(e, numbers[i]), &f->flows[i * f->most + at])) return PLAIN_ODD;
+    if (!as_time(member(e, KEY_TS), &f->flows[FLOW_TIME * f->most + at])) return PLAIN_ODD;
+    f->flows[FLOW_START * f->most + at] = e->of[KEY_PH].at[0] == 's';
+    f->flows[FLOW_ARROW * f->most + at] = arrow;
+    f->arrows++;
+    return PLAIN_OK;
+}
+
+static int add_event(Reader *r, Found *f, const Event *e, int64_t begin, int64_t end, int any_times) {
+    const Token *ph = member(e, KEY_PH), *name = member(e, KEY_NAME);
+    if (!is_typed(e, any_times)) return PLAIN_ODD;
+    f->events++;
+    if (is_text(ph, "X")) return f->slices < f->most ? add_slice(r, f, e, any_times) : PLAIN_ODD;
+    if (is_text(ph, "s") || is_text(ph, "f")) return f->arrows < f->most ? add_arrow(r, f, e) : PLAIN_ODD;
+    if (!is_text(ph, "M") && !(is_text(ph, "C") && (name->escaped || is_text(name, "AI Core Freq")))) return PLAIN_OK;
+    if (f->named == f->most) return PLAIN_ODD;
+    f->others[f->named] = begin;
+    f->others[f->most + f->named++] = end;
+    return PLAIN_OK;
+}
+
+EXPORT void plain_free(Reader *r) {
+    if (!r) return;
+    for (int i = 0; i < WORDS; i++) {
+        free(r->words[i].hashes);
+        free(r->words[i].codes);
+        free(r->words[i].bytes);
+        free(r->words[i].ends);
+    }
+    free(r);
+}
+
+/* A reader that takes the arrows of these categories, which stand one behind the other; NULL without memory. */
+EXPORT Reader *plain_reader(const char *arrows, const int64_t *sizes, int64_t count) {
+    Reader *r = calloc(1, sizeof *r);
+    for (int64_t i = 0; r && i < count; arrows += sizes[i++]) {
+        if (code_of(&r->words[WORD_ARROW], arrows, sizes[i]) != i) {
+            plain_free(r);
+            return NULL;
+        }
+        r->arrows++;
+    }
+    return r;
+}
+
+/* The hash of the source that this was made of. */
+EXPORT const char *plain_source(void) { return PLAIN_SOURCE; }
+
+/* How many words a column has. */
+EXPORT int64_t plain_count(const Reader *r, int32_t column) { return r->words[column].count; }
+
+/* The words of a column from ``first`` on, one behind the other; ``ends`` gets where each ends from there. */
+EXPORT const char *plain_words(const Reader *r, int32_t column, int64_t first, int64_t *ends) {
+    const Words *w = &r->words[column];
+    int64_t begin = word_begin(w, first);
+    for (int64_t i = first; i < w->count; i++) ends[i - first] = w->ends[i] - begin;
+    return w->bytes + begin;
+}
+
+/* Take the events that are followed by another one; PLAIN_CLOSED: the list ends, and the last one was not taken. */
+EXPORT int32_t plain_read(Reader *r, const char *text, int64_t size, int32_t any_times, Found *f) {
+    Text t = {text, text + size, 0};
+    f->slices = f->arrows = f->named = f->events = f->cut = 0;
+    memset(f->told, 0, sizeof f->told);
+    if (!skip_blanks(&t) || *t.at != '{') return PLAIN_ODD;
+    for (;;) {
+        Event e;
+        const char *begin = t.at;
+        e.seen = 0;
+        f->cut = begin - text;
+        t.at++;
+        if (!read_members(&t, &e, EVENT_KEYS, 0, KEYS_OF_EVENT)) return t.odd ? PLAIN_ODD : PLAIN_OK;
+        const char *end = t.at;
+        if (!skip_blanks(&t)) return PLAIN_OK;
+        if (*t.at == ']') return PLAIN_CLOSED;
+        if (*t.at != ',') return PLAIN_ODD;
+        t.at++;
+        if (!skip_blanks(&t)) return PLAIN_OK;
+        if (*t.at != '{') return PLAIN_ODD;
+        int status = add_event(r, f, &e, begin - text, end - text, any_times);
+        if (status) return status;
+    }
+}

@@ -1,0 +1,244 @@
+"""Events to columns by compiled code, as long as they are plain; pieces.py decodes what is not.
+
+Decoding makes an object of every event only to take it apart again, which costs more than the decoding. The compiled
+reader (plain_events.c) writes the columns at once. It is made when npuperf is installed; where there was no compiler,
+everything is decoded.
+"""
+
+from __future__ import annotations
+
+import codecs
+import ctypes
+import re
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from npuperf.model.labels import I32, I64
+from npuperf.readers.trace_columns import Words, narrow, nothing
+
+#: Where the compiled reader is, if it is.
+LIBRARY: Final = Path(__file__).with_name("libplain_events.so")
+#: Columns of numbers, and of texts, in the order of plain_events.c.
+NUMBERS: Final = (
+    "start", "length", "pid", "tid", "connection", "correlation", "external", "stream", "device", "moved",
+)  # fmt: skip
+TEXTS: Final = ("name", "cat", "task_type", "stack", "operation")
+_FLOWS: Final = ("id", "pid", "tid", "time", "start", "arrow")
+_CLOSED: Final = 1
+_NO_MEMORY: Final = -2
+#: Bytes that an event has at least, on average; shorter ones are decoded.
+_EVENT_BYTES: Final = 32
+_BEGINNING: Final = re.compile(rb"[ \t\r\n]*\{")
+#: What no code is: of a text that cannot be decoded.
+_UNREADABLE: Final = -2
+
+
+#: Arrays by name, of one length.
+Columns = dict[str, npt.NDArray[Any]]
+
+
+class _Found(ctypes.Structure):
+    """What plain_events.c calls Found."""
+
+    _fields_ = (
+        ("most", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in ("numbers", "words", "flows", "others")),
+        *((name, ctypes.c_int64) for name in ("slices", "arrows", "named", "events", "cut")),
+        ("told", ctypes.c_int64 * (len(NUMBERS) + len(TEXTS))),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PlainEvents:
+    """A piece whose events are plain. ``cut``: where the first one that was not taken begins, bytes.
+
+    ``slices`` has a column per name of NUMBERS and TEXTS, ``flows`` id, pid, tid, time, start and arrow, ``others`` the
+    text of metadata and of values of the AI Cores' clock. ``events``: how many were read, of any kind.
+    """
+
+    events: int
+    cut: int
+    closed: bool
+    any_times: bool
+    slices: Columns
+    flows: Columns
+    others: tuple[bytes, ...]
+
+    def __len__(self) -> int:
+        return self.events
+
+
+class PlainReader:
+    """Reads pieces of a trace one after the other. ``words``: the numbers of the texts of each column."""
+
+    def __init__(self, library: Any, words: dict[str, Words], arrows: Sequence[str]) -> None:
+        self._library = library
+        names = [name.encode() for name in arrows]
+        sizes = (ctypes.c_int64 * len(names))(*map(len, names))
+        self._reader = library.plain_reader(b"".join(names), sizes, len(names))
+        if not self._reader:
+            raise MemoryError
+        weakref.finalize(self, library.plain_free, self._reader)
+        self._spellings = [_Spellings(library, self._reader, at, words[name]) for at, name in enumerate(TEXTS)]
+        self._arrows = tuple(arrows)
+        self._arrow_words = words["arrow"]
+        self._found = _Found(most=0)
+        self._arrays: tuple[Any, ...] = ()
+
+    def read(self, text: bytes, any_times: bool) -> PlainEvents | None:
+        """Read the events that are followed by another one; None where something is not plain."""
+        if not _BEGINNING.match(text) or not _is_text(text):
+            return None
+        self._make_room(len(text) // _EVENT_BYTES + 1)
+        status = self._library.plain_read(self._reader, text, len(text), any_times, ctypes.byref(self._found))
+        if status == _NO_MEMORY:
+            raise MemoryError
+        if status < 0 or not self._found.events:
+            return None
+        slices = self._slices()
+        return None if slices is None else self._plain(text, any_times, status == _CLOSED, slices)
+
+    def _make_room(self, most: int) -> None:
+        """Have arrays for so many events; what of them is never written takes no memory."""
+        if most <= self._found.most:
+            return
+        kinds = ((len(NUMBERS), np.int64), (len(TEXTS), np.int32), (len(_FLOWS), np.int64), (2, np.int64))
+        self._arrays = tuple(np.empty((rows, most), kind) for rows, kind in kinds)
+        self._found = _Found(most, *(array.ctypes.data for array in self._arrays))
+
+    def _slices(self) -> Columns | None:
+        """Return columns of the slices, or None where a text cannot be decoded."""
+        numbers, words = self._arrays[:2]
+        size, told = self._found.slices, list(self._found.told)
+        columns: Columns = {}
+        for at, name in enumerate(NUMBERS):
+            columns[name] = _kept(numbers[at, :size]) if told[at] or at < 2 else nothing(size)
+        for at, name in enumerate(TEXTS):
+            if not told[len(NUMBERS) + at]:
+                columns[name] = nothing(size)
+                continue
+            columns[name] = self._spellings[at].codes(words[at, :size])
+            if columns[name].min() == _UNREADABLE:
+                return None
+        return columns
+
+    def _plain(self, text: bytes, any_times: bool, closed: bool, slices: Columns) -> PlainEvents:
+        found, flows, others = self._found, *self._arrays[2:]
+        arrows: Columns = {name: _kept(flows[at, : found.arrows]) for at, name in enumerate(_FLOWS)}
+        arrows["arrow"] = self._arrow_codes(arrows["arrow"])
+        arrows["start"] = arrows["start"].astype(np.bool_)
+        named = others[:, : found.named].T.tolist()
+        told = tuple(text[begin:end] for begin, end in named)
+        return PlainEvents(found.events, found.cut, closed, any_times, slices, arrows, told)
+
+    def _arrow_codes(self, raw: I32 | I64) -> I32:
+        """Number the categories as words, of those that there are."""
+        codes = np.full(len(self._arrows), -1, np.int32)
+        for at in np.flatnonzero(np.bincount(raw)).tolist():
+            codes[at] = self._arrow_words[self._arrows[at]]
+        table: I32 = codes[raw]
+        return table
+
+
+class _Spellings:
+    """Numbers of texts as they stand in the file to those of what they mean."""
+
+    def __init__(self, library: Any, reader: int, column: int, words: Words) -> None:
+        self._library = library
+        self._reader = reader
+        self._column = column
+        self._words = words
+        self._known = 0
+        self._table: I32 = np.full(1, -1, np.int32)  # the last place is that of no text, which is -1
+
+    def codes(self, raw: I32) -> I32:
+        """Return each text's number."""
+        count = self._library.plain_count(self._reader, self._column)
+        if count > self._known:
+            self._learn(count)
+        table: I32 = self._table[raw]
+        return table
+
+    def _learn(self, count: int) -> None:
+        if count >= len(self._table):
+            table = np.full(2 * count + 1, -1, np.int32)
+            table[: self._known] = self._table[: self._known]
+            self._table = table
+        ends = np.empty(count - self._known, np.int64)
+        at = self._library.plain_words(self._reader, self._column, self._known, ends.ctypes.data)
+        text = ctypes.string_at(at, int(ends[-1]))
+        begin = 0
+        for place, end in enumerate(ends.tolist(), self._known):
+            self._table[place] = self._code(text[begin:end])
+            begin = end
+        self._known = count
+
+    def _code(self, spelling: bytes) -> int:
+        if b"\\" not in spelling:
+            return self._words[spelling.decode()]
+        try:
+            return self._words[msgspec.json.decode(b'"%b"' % spelling, type=str)]
+        except (msgspec.MsgspecError, UnicodeDecodeError):  # half a character
+            return _UNREADABLE
+
+
+def plain_reader(words: dict[str, Words], arrows: Sequence[str]) -> PlainReader | None:
+    """Return a reader of plain events, with the arrows of these categories; None where it was not compiled."""
+    library = _library()
+    return PlainReader(library, words, arrows) if library else None
+
+
+def compiled_source() -> str:
+    """Return the hash of the source that the compiled reader was made of; empty without it."""
+    library = _library()
+    return library.plain_source().decode() if library else ""
+
+
+def is_compiled() -> bool:
+    """Tell whether there is the compiled reader."""
+    return _library() is not None
+
+
+@cache
+def _library() -> Any:
+    try:
+        library = ctypes.CDLL(str(LIBRARY))
+    except OSError:
+        return None
+    sizes, pointer = ctypes.c_int64, ctypes.c_void_p
+    for name, result, arguments in (
+        ("plain_reader", pointer, (ctypes.c_char_p, ctypes.POINTER(sizes), sizes)),
+        ("plain_free", None, (pointer,)),
+        ("plain_source", ctypes.c_char_p, ()),
+        ("plain_count", sizes, (pointer, ctypes.c_int32)),
+        ("plain_words", pointer, (pointer, ctypes.c_int32, sizes, pointer)),
+        ("plain_read", ctypes.c_int32, (pointer, ctypes.c_char_p, sizes, ctypes.c_int32, ctypes.POINTER(_Found))),
+    ):
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+def _kept(view: I64) -> I32 | I64:
+    """Copy what the next piece will overwrite, into half the space where it fits."""
+    half = narrow(view)
+    return view.copy() if half is view else half
+
+
+def _is_text(text: bytes) -> bool:
+    """Tell whether this is UTF-8, the last character of which may be cut: the compiled reader does not look."""
+    if text.isascii():
+        return True
+    try:
+        codecs.utf_8_decode(text, "strict", False)
+    except UnicodeDecodeError:
+        return False
+    return True
