@@ -323,7 +323,7 @@ def _launches(profile: DeviceProfile, at: I64, offset: int) -> pd.DataFrame:
 
 def _nullable(values: I64) -> pd.api.extensions.ExtensionArray:
     missing = (values < 0) | (values == NO_TIME)
-    return pd.arrays.IntegerArray(values.copy(), missing)
+    return pd.arrays.IntegerArray(values.astype(np.int64), missing)
 
 
 def _category(labels: Labels) -> pd.Categorical:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,10 @@ _Cell = TypeVar("_Cell", bound=np.generic)
 NO_TIME: Final = np.iinfo(np.int64).min
 #: "Not recorded" in the other integer columns.
 UNKNOWN: Final = -1
+#: Columns of tasks that are neither times nor texts: most of their numbers are small.
+_NUMBERS: Final = ("stream", "step", "block", "mix_block", "launch_thread", "op", "moved")
+#: Numbers of 32 bits stay below it, so that a few of them can be added.
+_ROOM: Final = 1 << 30
 
 
 class Work(IntEnum):
@@ -124,6 +128,16 @@ def _joined(columns: list[npt.NDArray[_Cell]], order: I64 | None) -> npt.NDArray
     return whole if order is None else whole[order]
 
 
+def _narrowed(column: I64) -> I64:
+    """Return the column as its one value, repeated, or in 32 bits, where that is possible with room to reckon."""
+    if not len(column) or _one_value(column):
+        return column
+    least, most = int(column.min()), int(column.max())
+    if least == most:
+        return np.broadcast_to(column[0], len(column))
+    return cast(I64, column.astype(np.int32, copy=False)) if least >= -_ROOM and most < _ROOM else column
+
+
 def in_order(start: I64) -> bool:
     """Tell whether every time is later than the one before."""
     return bool((start[1:] > start[:-1]).all())
@@ -137,7 +151,7 @@ class Tasks:
     ``op`` indexes the launching torch operator in :class:`npuperf.model.host.HostOps`, -1 unknown; ``operands``: see
     :class:`npuperf.model.operands.Operands`; ``copy``: the direction of a copy ("host to device") where it is recorded,
     ``moved``: its bytes. ``pmu`` maps hardware-counter names to float columns, NaN where absent.
-    Columns of one value may take no memory; they cannot be written to.
+    Columns of one value may take no memory; they cannot be written to. Small numbers may be of 32 bits.
     """
 
     start: I64
@@ -250,6 +264,11 @@ class Tasks:
     def without_counters(self) -> Tasks:
         """Return the same tasks without hardware counters, which are most of a table's memory."""
         return self.with_columns(pmu={}) if self.pmu else self
+
+    def narrowed(self) -> Tasks:
+        """Return the same in less memory: small numbers in 32 bits, and columns of one value as that value."""
+        columns = {name: _narrowed(getattr(self, name)) for name in _NUMBERS}
+        return self.with_columns(**columns)
 
     def with_columns(self, **columns: Any) -> Tasks:
         """Return a copy with some columns replaced."""

@@ -206,7 +206,7 @@ class _Weigh:
 
 def _ranges(groups: Groups, values: I64) -> list[tuple[int, int] | None]:
     """Return smallest and largest known value per group; 0 and -1 mean unknown or unused."""
-    huge = np.iinfo(np.int64).max
+    huge = np.int64(np.iinfo(np.int64).max)
     low = groups.min(np.where(values > 0, values, huge))
     high = groups.max(values)
     return [(a, b) if b > 0 else None for a, b in zip(low.tolist(), high.tolist(), strict=True)]

@@ -122,7 +122,7 @@ class _Found:
         if number is None and len(self.cores) == 1:
             device = next(iter(self.cores))
         timeline, machine = self.timeline or TraceTimeline({}), self.machine
-        tasks = assign_steps(tasks, timeline.host, timeline.host_steps)
+        tasks = assign_steps(tasks, timeline.host, timeline.host_steps).narrowed()
         return DeviceProfile(
             source=str(self.source.root),
             rank=self.rank_of(number),
