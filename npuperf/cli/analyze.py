@@ -310,9 +310,9 @@ def analyze(
     with loading():
         from npuperf.cli.against import Against
         from npuperf.cli.answers import Answers
-        from npuperf.readers.arrow_alone import spare_pandas
+        from npuperf.readers.arrow_alone import be_alone
 
-    spare_pandas()
+    be_alone()
     against = Against.of(request, force=force)
     answers = Answers(_analyzed, cached=not no_cache, debug=debug)
     tell_broken_off(path)
@@ -372,10 +372,10 @@ def _drawn(questions: "list[Question]", old: int | None, results: "list[Result]"
 def analyze_and_keep(request: "AnalyzeRequest", recording: "Recording | None" = None) -> "Result":
     """Analyze, with a progress bar, and keep the document in the run directory that was analyzed, if it is one."""
     with loading():
-        from npuperf.readers.arrow_alone import spare_pandas
+        from npuperf.readers.arrow_alone import be_alone
         from npuperf.readers.recording import open_recording
 
-    spare_pandas()
+    be_alone()
     result = _analyzed(request, recording or open_recording(request.path))
     _keep(request, result)
     return result

@@ -1,4 +1,4 @@
-"""Arrow without pandas, which the command line has no use for."""
+"""What a process may do that is ours alone: Arrow without pandas, and freed memory kept for what comes next."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import sys
 from importlib.abc import MetaPathFinder
 
 import pyarrow as pa
+
+from npuperf.model.memory import keep_freed
 
 
 class _NoPandas(MetaPathFinder):
@@ -17,8 +19,14 @@ class _NoPandas(MetaPathFinder):
             raise ModuleNotFoundError(fullname, name=fullname)
 
 
+def be_alone() -> None:
+    """Settle in a process that is ours alone: a program that we are only a part of might want it otherwise."""
+    spare_pandas()
+    keep_freed()
+
+
 def spare_pandas() -> None:
-    """Keep Arrow from loading pandas, in a process that is ours alone.
+    """Keep Arrow from loading pandas.
 
     Handed its first list or number, Arrow loads pandas to see whether that is a Series: a fifth of the time that a
     small recording takes. Where it finds none it asks no more until somebody wants a frame; a program that we are only

@@ -17,7 +17,7 @@ from npuperf.files import total_bytes
 from npuperf.messages import Message, say
 from npuperf.model.device import DeviceProfile
 from npuperf.parallel import Engine, map_ranks
-from npuperf.readers.arrow_alone import spare_pandas
+from npuperf.readers.arrow_alone import be_alone
 from npuperf.readers.find import Source, find
 from npuperf.readers.log import Progress, ReadLog
 from npuperf.readers.source import read_source
@@ -206,7 +206,7 @@ def _read_there(work: Callable[[Reading], R], source: Source, cache: Cache | Non
 
 def _read_alone(work: Callable[[Reading], R], source: Source, cache: Cache | None) -> R:
     """Read a source and reduce it in a process that does nothing else."""
-    spare_pandas()
+    be_alone()
     return _read_there(work, source, cache)
 
 
