@@ -55,6 +55,8 @@ TRACE_READERS = {
 }
 OURS = "from pathlib import Path; from sys import argv; from npuperf.readers.log import ReadLog; " \
        "from npuperf.readers.trace import read_trace; read_trace([Path(argv[1])], ReadLog())"  # fmt: skip
+#: As where npuperf was installed without a C compiler.
+DECODED = "from npuperf.readers import plain_events; plain_events._library = lambda: None; " + OURS
 
 
 @dataclass
@@ -155,10 +157,10 @@ def readers(shop: Workshop) -> list[dict[str, str]]:
     _, trace = files(shop.profile(min(shop.sizes)))
     arguments = {name: (str(HERE / "readers.py"), key, "--trace") for name, (key, *_) in TRACE_READERS.items()}
     commands = {name: python(*given, str(trace)) for name, given in arguments.items()}
-    ours = [("npuperf", ROOT), *([("npuperf before", shop.before)] if shop.before else [])]
-    for name, checkout in ours:
+    ours = [("npuperf", ROOT, OURS), ("npuperf, decoded", ROOT, DECODED)]
+    for name, checkout, text in [*ours, *([("npuperf before", shop.before, OURS)] if shop.before else [])]:
         environment = shop.environment | {"PYTHONPATH": str(checkout)}
-        commands[name] = Command([sys.executable, "-c", OURS, str(trace)], environment)
+        commands[name] = Command([sys.executable, "-c", text, str(trace)], environment)
     taken = in_turn(commands, shop.rounds)
     megabytes = trace.stat().st_size / 1e6
     facts = {name: tuple(rest) for name, (_, *rest) in TRACE_READERS.items()}
