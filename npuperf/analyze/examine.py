@@ -29,15 +29,15 @@ from npuperf.model.device import DeviceProfile
 from npuperf.model.memory import give_back
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
-from npuperf.operators.sums import Key, OperatorSum, longest_kernels, sum_operators
+from npuperf.operators.sums import Key, OperatorSum, longest_kernels, sum_operators, type_labels
 from npuperf.readers.log import ReadLog
 from npuperf.replay.study import Study
 from npuperf.replay.whatif import Predicted, Scene, is_all_communication, parse, pattern, predict, with_communication
 from npuperf.scopes import core_limits, fusion
 from npuperf.scopes.expect import Checked, check
 from npuperf.scopes.view import DeviceView, study_cores
-from npuperf.timeline.partition import add
-from npuperf.timeline.steps import numbers_repeat
+from npuperf.timeline.partition import add, span_of
+from npuperf.timeline.steps import numbers_repeat, step_windows
 from npuperf.timeline.vendor import partition_of
 from npuperf.timeline.verdict import NO_PACE, Pace, judge
 from npuperf.units import short_names
@@ -83,12 +83,42 @@ def examine(
             )
         )
         profile = profile.without_steps()
+    listed = _listed(profile, request)
+    profile = profile.without_counters()  # of which nothing else is asked
     give_back()  # what reading needed, and below what the study did
     study = Study.of(profile, thresholds)
     give_back()
     _warn(study, request.cores, log)
     span = study.judged if request.step is None else study.step_span(request.step)
-    return _examined(study, span, request, thresholds, earlier)
+    return _examined(study, span, listed, request, thresholds, earlier)
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """What is listed of all that was recorded, unless a step was asked for."""
+
+    operators: dict[Key, OperatorSum]
+    kernels: list[Kernel]
+
+
+def _listed(profile: DeviceProfile, request: AnalyzeRequest) -> _Listed:
+    """Sum up the operators and find the longest kernels."""
+    tasks, types = profile.tasks, type_labels(profile.tasks)
+    origin = span_of(tasks)[0]
+    if request.step is not None:
+        numbers, steps = step_windows(tasks)
+        at = int(np.flatnonzero(numbers == request.step)[0])
+        inside = _inside(tasks, (int(steps.start[at]), int(steps.end[at])))
+        tasks, types = tasks.part(inside), types.filter(inside)
+    return _Listed(
+        sum_operators(profile, tasks, types, request.cores or profile.cores, origin),
+        longest_kernels(profile, tasks, origin, request.top),
+    )
+
+
+def _inside(tasks: Tasks, span: tuple[int, int]) -> slice:
+    """Return which tasks a window is about: those that begin in it, or all where it is all of the device's time."""
+    return slice(0, len(tasks)) if span == span_of(tasks) else slice(*np.searchsorted(tasks.start, span).tolist())
 
 
 def _warn(study: Study, cores: Cores | None, log: ReadLog) -> None:
@@ -116,20 +146,18 @@ def _warn(study: Study, cores: Cores | None, log: ReadLog) -> None:
 
 
 def _examined(
-    study: Study, span: tuple[int, int], request: AnalyzeRequest, thresholds: Thresholds, earlier: Earlier
+    study: Study,
+    span: tuple[int, int],
+    listed: _Listed,
+    request: AnalyzeRequest,
+    thresholds: Thresholds,
+    earlier: Earlier,
 ) -> Examined:
-    """Put together what is said about the window ``span`` of one device.
-
-    Operators and kernels are listed of all that was recorded, unless a step was asked for.
-    """
+    """Put together what is said about the window ``span`` of one device."""
     profile, timeline = study.profile, study.timeline
-    inside = slice(0, len(profile.tasks))
-    if span != timeline.span:
-        inside = slice(*np.searchsorted(profile.tasks.start, span).tolist())
-    plain = profile.tasks.without_counters().part(inside)
-    listed = profile.tasks if request.step is None else profile.tasks.part(inside)
+    inside = _inside(profile.tasks, span)
+    plain = profile.tasks.part(inside)
     cores = request.cores or profile.cores
-    origin = timeline.span[0]
     scene = None
     if study.replay is not None and study.elasticities is not None:
         scene = Scene.of(study, study.replay, span)
@@ -157,15 +185,15 @@ def _examined(
         thresholds=thresholds,
     )
     view = _with_scopes(view, request, earlier)
-    recorded = replace(profile, tasks=listed.without_counters())
+    recorded = profile if request.step is None else replace(profile, tasks=plain)
     return Examined(
         report=view.report,
         pace=pace,
         digest=digest_device(study, report, summary),
         excerpt=profile.excerpt,
         summary=summary,
-        operators=sum_operators(profile, listed, study.types if request.step is None else types, cores, origin),
-        kernels=longest_kernels(profile, recorded.tasks, origin, request.top),
+        operators=listed.operators,
+        kernels=listed.kernels,
         findings=advise(view, request.rules, summary),
         what_if=_replay_changes(view, tuple(e for e in request.what_if if not names_ranks(e))),
         checked=[check(recorded, expectation, cores) for expectation in request.expect],

@@ -40,6 +40,7 @@ from npuperf.timeline.steps import step_windows
 if TYPE_CHECKING:  # of most recordings there is none
     from npuperf.analyze.counting import DeviceCounts
     from npuperf.documents.digest import Digest
+    from npuperf.model.device import DeviceProfile
     from npuperf.model.host_profile import HostProfile
 
 
@@ -123,17 +124,17 @@ def _examine(reading: Reading, request: AnalyzeRequest, thresholds: Thresholds, 
     examined: list[Examined | None] = []
     setups: list[ProcessFingerprint] = []
     steps: set[int] = set()
-    for profile in reading.profiles:
-        numbers, _ = step_windows(profile.tasks)
-        own = set(numbers.tolist()) or {v.step for v in profile.vendor_steps if v.step is not None}
+    profiles = reading.handed_over()
+    seen = tuple((p.rank, p.device) for p in profiles)
+    tasks = sum(len(p.tasks) for p in profiles)
+    while profiles:
+        own = _steps_of(profiles[0])
         steps |= own
-        of_rank = not request.chosen_ranks or profile.rank in request.chosen_ranks
-        chosen = of_rank and request.device in (None, profile.device)
-        if chosen and (request.step is None or request.step in own):
-            examined.append(examine(profile, request, thresholds, earlier, log))
-            setups.append(workload_of(profile))
-    seen = tuple((p.rank, p.device) for p in reading.profiles)
-    tasks = sum(len(p.tasks) for p in reading.profiles)
+        if _is_chosen(profiles[0], own, request):
+            setups.append(workload_of(profiles[0]))
+            examined.append(examine(profiles.popleft(), request, thresholds, earlier, log))  # which lets go of parts
+        else:
+            profiles.popleft()
     host = None
     if reading.host is not None:
         steps |= set(reading.host.host_steps.number.tolist())
@@ -141,6 +142,18 @@ def _examine(reading: Reading, request: AnalyzeRequest, thresholds: Thresholds, 
         setups += [workload_of_host(reading.host)] if host else []
     found = tuple(e for e in examined if e)
     return _Source(log, reading.error, found, seen, frozenset(steps), tasks, host, tuple(setups))
+
+
+def _steps_of(profile: DeviceProfile) -> set[int]:
+    """Return the numbers of a device's steps."""
+    numbers, _ = step_windows(profile.tasks)
+    return set(numbers.tolist()) or {v.step for v in profile.vendor_steps if v.step is not None}
+
+
+def _is_chosen(profile: DeviceProfile, steps: set[int], request: AnalyzeRequest) -> bool:
+    """Tell whether a device, which has these steps, was asked for."""
+    of_rank = not request.chosen_ranks or profile.rank in request.chosen_ranks
+    return of_rank and request.device in (None, profile.device) and (request.step is None or request.step in steps)
 
 
 def _count_host(profile: HostProfile, request: AnalyzeRequest) -> DeviceCounts | None:

@@ -128,6 +128,10 @@ class DeviceProfile:
     communication: Communication = field(default_factory=Communication)
     frequency_mhz: tuple[int, int] | None = None
 
+    def without_counters(self) -> DeviceProfile:
+        """Return the same without hardware counters."""
+        return replace(self, tasks=self.tasks.without_counters())
+
     def without_steps(self) -> DeviceProfile:
         """Return the same without numbers of steps, as where these do not tell steps apart."""
         none = np.full(len(self.tasks), -1, self.tasks.step.dtype)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from socket import gethostname
@@ -33,14 +34,25 @@ R = TypeVar("R")
 class Reading:
     """What one source gave: a profile per device, or why there is none; of a run without any device its ``host``.
 
-    ``log`` is what was found out on the way. Whoever asks shares it, so it is not written to any more.
+    ``log`` is what was found out on the way. Whoever asks shares it, so it is not written to any more. ``profiles`` is
+    a list where nobody else will ask.
     """
 
     source: Source
     log: ReadLog
-    profiles: tuple[DeviceProfile, ...] = ()
+    profiles: Sequence[DeviceProfile] = ()
     error: InputError | None = None
     host: HostProfile | None = None
+
+    def handed_over(self) -> deque[DeviceProfile]:
+        """Return the profiles; where nobody else will ask, they are gone from here, and may go when they are done with.
+
+        A profile is most of what a process has in memory.
+        """
+        profiles = deque(self.profiles)
+        if isinstance(self.profiles, list):
+            self.profiles.clear()
+        return profiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +165,8 @@ class Recording:
             return _read_and(work, slot.source, progress, self.cache)
         with slot.lock:
             if slot.reading is None:
-                slot.reading = _read_and(lambda reading: reading, slot.source, progress, self.cache)
+                reading = _recalled(slot.source, progress, self.cache)
+                slot.reading = replace(reading, profiles=tuple(reading.profiles))
         return work(slot.reading)
 
 
@@ -170,24 +183,28 @@ def _told_of(source: Source) -> list[Path]:
 
 
 def _read_and(work: Callable[[Reading], R], source: Source, progress: Progress | None, cache: Cache | None) -> R:
-    """Read a source, or recall it, and reduce it.
+    """Read a source, or recall it, and reduce it."""
+    return work(_recalled(source, progress, cache))
 
-    What is new to the cache is put there at the end: on its way it takes memory, of which the work needs most.
+
+def _recalled(source: Source, progress: Progress | None, cache: Cache | None) -> Reading:
+    """Return a source as the cache has it, or read it.
+
+    What is new to the cache is put there at once: on its way it takes memory, of which the work needs more.
     """
     key = _key(source) if cache else None
     if cache is None or key is None:
-        return work(_reading(source, progress))
+        return _reading(source, progress)
     kept = cache.get(key, _Kept)
     if kept is not None:
         if progress is not None:
             progress(total_bytes(_told_of(source)))
-        return work(Reading(source, kept.log, kept.profiles, host=kept.host))
+        return Reading(source, kept.log, [*kept.profiles], host=kept.host)
     reading = _reading(source, progress)
-    reduced = work(reading)
     settled = reading.error is None and reading.log.settled  # else it may be another one the next time
     if settled and key == _key(source):  # else who knows what was read
-        cache.put(key, _Kept(reading.log, reading.profiles, reading.host))
-    return reduced
+        cache.put(key, _Kept(reading.log, tuple(reading.profiles), reading.host))
+    return reading
 
 
 def _key(source: Source) -> EntryKey | None:
@@ -221,6 +238,6 @@ def _reading(source: Source, progress: Progress | None) -> Reading:
     log = ReadLog()
     try:
         read = read_source(source, log, progress)
-        return Reading(source, log, read.profiles, host=read.host)
+        return Reading(source, log, [*read.profiles], host=read.host)
     except InputError as error:
         return Reading(source, log, error=error)
