@@ -70,7 +70,7 @@ def _cells(
     borders = np.concatenate([starts, timeline.compute.end, timeline.active.end])
     borders = distinct(np.concatenate([borders[(borders > span[0]) & (borders < span[1])], span]))
     length = np.diff(borders)
-    small = int(length.max()) <= np.iinfo(np.int32).max
+    small = int(length.max(initial=0)) <= np.iinfo(np.int32).max
     weights = np.empty((len(KINDS), len(length)), np.int32 if small else np.int64)
     host, compute, communication, unknown = weights
     unknown[:] = length
@@ -92,7 +92,7 @@ def _cells(
 def _paced(starts: I64, borders: I64, host: I64, compute: I64, thresholds: Thresholds) -> Mask:
     """Tell which cells lie between two starts of tasks where waiting for launches takes its share of the time."""
     opens = np.zeros(len(host), np.bool_)
-    opens[0] = True
+    opens[:1] = True
     opens[np.searchsorted(borders, starts[(starts >= borders[0]) & (starts < borders[-1])])] = True
     first = np.flatnonzero(opens)
     waited, worked = (np.add.reduceat(times, first, dtype=np.int64) for times in (host, compute))
