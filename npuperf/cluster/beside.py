@@ -10,6 +10,7 @@ import numpy as np
 from msgspec import Struct
 
 from npuperf.cluster.alike import alike, medians
+from npuperf.model.groups import first_rows
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import F64, I64, Labels, Mask
 from npuperf.model.tasks import Tasks, Work
@@ -57,7 +58,7 @@ def slowed(tasks: Tasks, types: Labels, thresholds: Thresholds) -> tuple[Slowed,
     enough = np.minimum(*counts) >= thresholds.beside_kernels_least
     slower = np.flatnonzero(enough & (under >= thresholds.beside_ratio * usual) & (lost > 0))
     total = np.bincount(kind[beside], weights=dur[beside], minlength=kinds)
-    first = np.unique(kind, return_index=True)[1]
+    first = first_rows(kind, kinds)
     return tuple(
         Slowed(
             type=types[first[k]] or "",

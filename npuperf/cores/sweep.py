@@ -15,7 +15,7 @@ from msgspec import Struct
 from npuperf.cores.blocks import Blocks, blocks
 from npuperf.documents.analysis import CoresOverTime, CoreTime, IdleType, StreamPair, StreamSet
 from npuperf.model.chip import Cores
-from npuperf.model.groups import distinct, numbered
+from npuperf.model.groups import distinct, first_rows, numbered
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import F64, I32, I64, Mask
 from npuperf.model.narrow import narrow
@@ -124,8 +124,10 @@ class Sweep(Struct, frozen=True):
 
     def per_kernel(self, amount: I64) -> I64:
         """Return for each kernel the sum of a piece's amount over the pieces it runs in."""
-        total: I64 = np.concatenate([[0], np.cumsum(amount)])
-        of_kernels: I64 = total[self.last] - total[self.first]
+        total = np.zeros(len(amount) + 1, np.int64)
+        np.cumsum(amount, out=total[1:])
+        of_kernels: I64 = total.take(self.last)
+        of_kernels -= total.take(self.first)
         return of_kernels
 
     def names(self, streams: int) -> list[int]:
@@ -163,7 +165,7 @@ def _streams_of(stream: I64, start: I64, end: I64, border: I64) -> tuple[tuple[i
     change = np.zeros(len(border), np.int64)
     for i in range(len(numbers)):
         mine = place == i
-        busy = Intervals.union(start[mine], end[mine])
+        busy = Intervals.union(start.compress(mine), end.compress(mine))
         change[np.searchsorted(border, busy.start)] += 1 << i
         change[np.searchsorted(border, busy.end)] -= 1 << i
     bits = np.cumsum(change, out=change)[:-1]
@@ -173,11 +175,15 @@ def _streams_of(stream: I64, start: I64, end: I64, border: I64) -> tuple[tuple[i
 
 def cores_over_time(sweep: Sweep) -> CoresOverTime:
     """Sum the sweep up: per side, by kernel type, by the set of streams running, by pair of streams."""
-    together, pairs = _together(sweep)
+    length = sweep.length
+    idle = _idle(sweep, length)
+    together, pairs = _together(sweep, length, idle)
+    by_type = _by_type(sweep, idle)
+    del idle
     return CoresOverTime(
-        cube=_side(sweep, sweep.cores.cube, sweep.wanted_cube, bool(sweep.cube.any())),
-        vector=_side(sweep, sweep.cores.vector, sweep.wanted_vector, bool(sweep.vector.any())),
-        by_type=_by_type(sweep),
+        cube=_side(sweep, length, sweep.cores.cube, sweep.wanted_cube, bool(sweep.cube.any())),
+        vector=_side(sweep, length, sweep.cores.vector, sweep.wanted_vector, bool(sweep.vector.any())),
+        by_type=by_type,
         together=together,
         pairs=pairs,
         contention=[],
@@ -186,19 +192,18 @@ def cores_over_time(sweep: Sweep) -> CoresOverTime:
     )
 
 
-def _side(sweep: Sweep, cores: int | None, wanted: I32, used: bool) -> CoreTime | None:
+def _side(sweep: Sweep, length: I64, cores: int | None, wanted: I32, used: bool) -> CoreTime | None:
     if not cores or not used:
         return None
-    length, running = sweep.length, sweep.running > 0
-    kernel_ns = int(length[running].sum())
+    kernel_ns = int(length.compress(sweep.running > 0).sum())
     core_time = np.minimum(wanted, cores) * length
     occupied = int(np.sum(core_time))
     return CoreTime(
         cores=cores,
         kernel_ns=kernel_ns,
-        busy_ns=int(length[wanted > 0].sum()),
-        full_ns=int(length[wanted >= cores].sum()),
-        over_ns=int(length[wanted > cores].sum()),
+        busy_ns=int(length.compress(wanted > 0).sum()),
+        full_ns=int(length.compress(wanted >= cores).sum()),
+        over_ns=int(length.compress(wanted > cores).sum()),
         occupied_core_ns=occupied,
         idle_core_ns=cores * kernel_ns - occupied,
         slices=_slices(sweep, core_time, cores),
@@ -207,29 +212,30 @@ def _side(sweep: Sweep, cores: int | None, wanted: I32, used: bool) -> CoreTime 
 
 def _slices(sweep: Sweep, core_time: I64, cores: int) -> list[float]:
     """Return the mean share of occupied cores in equal slices between the first and the last border."""
-    so_far = np.concatenate([[0], np.cumsum(core_time)])
-    edges = np.linspace(0, float(sweep.border[-1] - sweep.border[0]), _SLICES + 1)
-    until = np.interp(edges, sweep.border - sweep.border[0], so_far)
+    border, so_far = sweep.border, np.cumsum(core_time)
+    edges = np.linspace(0, float(border[-1] - border[0]), _SLICES + 1)
+    after = np.searchsorted(border, edges.astype(np.int64) + border[0], side="right")
+    near = distinct(np.clip(np.concatenate([after - 1, after]), 0, len(border) - 1))
+    until = np.interp(edges, border[near] - border[0], np.where(near > 0, so_far[near - 1], 0))
     share: list[float] = (np.diff(until) / (np.diff(edges) * cores)).round(6).tolist()
     return share
 
 
-def _idle(sweep: Sweep) -> tuple[I64, I64]:
+def _idle(sweep: Sweep, length: I64) -> tuple[I64, I64]:
     """Return the idle core time of each piece in which a kernel runs, cube and vector, core·ns."""
-    running = sweep.running > 0
-    cube, vector = (np.where(running, np.maximum(c - wanted, 0) * sweep.length, 0) for c, wanted in sweep.sides)
+    while_running = length * (sweep.running > 0)
+    cube, vector = (np.maximum(cores - wanted, 0) * while_running for cores, wanted in sweep.sides)
     return cube, vector
 
 
-def _by_type(sweep: Sweep) -> list[IdleType]:
+def _by_type(sweep: Sweep, idles: tuple[I64, I64]) -> list[IdleType]:
     type_, core = (labels.take(sweep.index) for labels in (sweep.tasks.type, sweep.tasks.core))
     key = type_.codes.astype(np.int64) * (len(core.names) + 1) + core.codes
     group = numbered(key)[1]
     count = np.bincount(group)
-    first = np.empty(len(count), np.int64)
-    first[group[::-1]] = np.arange(len(group))[::-1]  # the last one written stays
+    first = first_rows(group, len(count))
     sums = []
-    for idle in _idle(sweep):
+    for idle in idles:
         total = np.zeros(len(first), np.int64)
         np.add.at(total, group, _split_evenly(sweep, idle))
         sums.append(total.tolist())
@@ -248,26 +254,27 @@ def _by_type(sweep: Sweep) -> list[IdleType]:
 
 def _split_evenly(sweep: Sweep, idle: I64) -> I64:
     """Share each piece's idle core time among the kernels running in it; what does not divide goes to one of them."""
-    running = np.maximum(sweep.running, 1).astype(np.int64)
-    share = sweep.per_kernel(idle // running)
-    rest = np.where(sweep.running > 0, idle % running, 0)
-    at = np.flatnonzero(rest)
+    several, even = np.flatnonzero(sweep.running > 1), idle.copy()
+    each, rest = np.divmod(idle.take(several), sweep.running.take(several).astype(np.int64))
+    even[several] = each
+    share = sweep.per_kernel(even)
+    at, rest = several.compress(rest > 0), rest.compress(rest > 0)
     # Of the kernels begun so far the one that ends last is running if any is.
     reach = np.maximum.accumulate(sweep.last)
     longest = np.maximum.accumulate(np.where(sweep.last >= reach, np.arange(len(sweep.last)), 0))
     begun = np.searchsorted(sweep.first, at, side="right") - 1
-    np.add.at(share, longest[begun], rest[at])
+    np.add.at(share, longest[begun], rest)
     return share
 
 
-def _together(sweep: Sweep) -> tuple[list[StreamSet], list[StreamPair]]:
+def _together(sweep: Sweep, length: I64, idle: tuple[I64, I64]) -> tuple[list[StreamSet], list[StreamPair]]:
     """Sum up per set of streams that run at the same time, and per pair of streams."""
-    over = np.zeros(len(sweep.length), np.bool_)
+    over = np.zeros(len(length), np.bool_)
     for cores, wanted in sweep.sides:
         over |= (wanted > cores) if cores else False
     sets, group = _numbered(sweep.streams, len(sweep.numbers))
     sums = []
-    for amount in (sweep.length, np.where(over, sweep.length, 0), *_idle(sweep)):
+    for amount in (length, length * over, *idle):
         total = np.zeros(len(sets), np.int64)
         np.add.at(total, group, amount)
         sums.append(total.tolist())

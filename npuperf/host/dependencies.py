@@ -24,7 +24,7 @@ from npuperf.host.blame import HostThreads
 from npuperf.host.causes import BLOCKING_COPY, BUSY, WAITING, flag_causes
 from npuperf.host.nesting import NONE, Nesting
 from npuperf.host.order import previous_same
-from npuperf.model.groups import distinct
+from npuperf.model.groups import distinct, sorted_rows
 from npuperf.model.labels import I64, U8, Mask
 from npuperf.model.tasks import NO_TIME, Tasks, Work
 from npuperf.model.thresholds import Thresholds
@@ -182,7 +182,7 @@ class _Followers(Struct, frozen=True):
 
 def _ended_at(tasks: Tasks, active: I64, time: I64, stream: I64) -> I64:
     """Return for each time the active task of another stream that ended then (the longest of several), or NONE."""
-    order = active[np.lexsort((-tasks.start[active], tasks.end[active]))]
+    order = active[sorted_rows(tasks.end[active], -tasks.start[active])]
     ends = tasks.end[order]
     last = np.searchsorted(ends, time, side="right") - 1
     found = np.full(len(time), NONE)

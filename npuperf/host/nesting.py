@@ -82,7 +82,8 @@ class Nesting(Struct, frozen=True):
     @classmethod
     def build(cls, events: Spans) -> Nesting:
         """Find parents and segments; ``events`` are ordered by thread, start, and the longer first."""
-        parent, threads = _parents(events), ThreadRows.of(events.thread)
+        threads = ThreadRows.of(events.thread)
+        parent = _parents(events, threads)
         segments, time = _borders(events, threads)
         waits = events.name.flag([bool(WAITING.search(n)) for n in events.name.names])
         causes = _causes(events, parent, waits)
@@ -197,9 +198,12 @@ def _inherited(causes: U8, parent: I32, marked: Mask, otherwise: U8) -> U8:
 def _around(parent: I32, marked: Mask) -> I64:
     """Return for every event the innermost marked one among itself and those around it; pointers double their reach."""
     at = np.where(marked, np.arange(len(parent)), parent)
-    open_ = np.flatnonzero(~marked)
-    while len(open_ := open_[at[open_] >= 0]) and len(open_ := open_[~marked[at[open_]]]):
-        at[open_] = at[at[open_]]
+    closed = np.append(marked, True)  # the last place is that of NONE
+    open_ = np.flatnonzero(~closed.take(at, mode="wrap"))
+    while len(open_):
+        further = at.take(at.take(open_))
+        at[open_] = further
+        open_ = open_.compress(~closed.take(further, mode="wrap"))
     return at
 
 
@@ -213,7 +217,7 @@ def _without(parent: I32, outer: Mask, inner: Mask) -> Mask:
     return empty
 
 
-def _parents(events: Spans) -> I32:
+def _parents(events: Spans, threads: ThreadRows) -> I32:
     """Find the latest earlier event of the thread that reaches beyond the middle of each one.
 
     Clocks of different layers are rounded differently, so neighbours may overlap a little without being nested.
@@ -221,18 +225,20 @@ def _parents(events: Spans) -> I32:
     outlasts the candidate: pointers double their reach every round.
     """
     candidate = np.arange(-1, len(events) - 1)
-    fresh = np.ones(len(events), np.bool_)
-    np.not_equal(events.thread[1:], events.thread[:-1], out=fresh[1:])
-    candidate[fresh] = NONE
-    least = events.start + np.maximum((events.end - events.start) >> 1, 1)  # where a parent reaches to
-    open_ = np.flatnonzero(candidate >= 0)
-    at = candidate[open_]
+    least = np.subtract(events.end, events.start)  # where a parent reaches to
+    least >>= 1
+    np.maximum(least, 1, out=least)
+    least += events.start
+    short = events.end[:-1] < least[1:]
+    short[threads.first[1:] - 1] = False
+    candidate[threads.first] = NONE
+    open_ = np.flatnonzero(short) + 1
     while len(open_):
-        short = events.end[at] < least[open_]
-        open_, at = open_[short], candidate[at[short]]
+        at = candidate.take(candidate.take(open_))
         candidate[open_] = at
         inside = at >= 0
-        open_, at = open_[inside], at[inside]
+        open_, at = open_.compress(inside), at.compress(inside)
+        open_ = open_.compress(events.end.take(at) < least.take(open_))
     return candidate.astype(np.int32)
 
 
@@ -254,9 +260,11 @@ def _innermost(events: Spans, parent: I32, threads: ThreadRows, segments: Thread
 
 def _climb(events: Spans, parent: I32, at: I64, time: I64) -> I64:
     """Return the innermost event around each time, of the last that began before it (``at``) and those around that."""
-    searching = np.flatnonzero(at >= 0)
+    searching, candidate = np.flatnonzero(at >= 0), at.compress(at >= 0)
     while len(searching):
-        searching = searching[events.end[at[searching]] <= time[searching]]
-        at[searching] = parent[at[searching]]
-        searching = searching[at[searching] >= 0]
+        over = events.end.take(candidate) <= time.take(searching)
+        searching, candidate = searching.compress(over), parent.take(candidate.compress(over))
+        at[searching] = candidate
+        inside = candidate >= 0
+        searching, candidate = searching.compress(inside), candidate.compress(inside)
     return at

@@ -8,7 +8,7 @@ from msgspec import Struct
 from npuperf.host.causes import BUSY, flag_causes
 from npuperf.host.nesting import NONE, Nesting
 from npuperf.host.syncs import Syncs
-from npuperf.model.groups import distinct
+from npuperf.model.groups import by_code, distinct, numbered
 from npuperf.model.labels import I64, Mask
 
 UNORDERED = np.iinfo(np.int64).min
@@ -61,19 +61,18 @@ def merge(key: I64, launch_thread: I64, known: Mask, syncs: Syncs, drained: I64,
 
     ``to_host`` leads from the program's times to the host's clock, here and below.
     """
-    n, m = len(key), len(syncs)
+    n = len(key)
     begin = np.concatenate([key, drained])
     done = np.concatenate([key, syncs.end - to_host])
     # Tasks without a launch have no host part: thread -1. A launch on an unknown thread is of thread 0.
     thread = np.concatenate([np.where(known, np.maximum(launch_thread, 0), -1), syncs.thread])
-    order = np.lexsort((np.arange(n + m), begin))
-    number = np.arange(n + m)
+    order = np.argsort(begin, kind="stable")
     return Order(
-        task=np.where(number < n, number, NONE)[order],
-        sync=np.where(number >= n, number - n, NONE)[order],
-        begin=begin[order],
-        done=done[order],
-        thread=thread[order],
+        task=np.where(order < n, order, NONE),
+        sync=np.where(order >= n, order - n, NONE),
+        begin=begin.take(order),
+        done=done.take(order),
+        thread=thread.take(order),
     )
 
 
@@ -94,7 +93,7 @@ def host_chain(order: Order, nesting: Nesting, to_host: int) -> Chain:
     A thread that did nothing of its own when another thread launched has been handed the work by it: the
     backward pass begins when the forward pass has been launched, and the next step when the backward pass has.
     """
-    threads, own = np.unique(order.thread, return_inverse=True)
+    threads, own = numbered(order.thread)
     pred, since = own.copy(), order.begin.copy()
     hosts = np.flatnonzero(order.thread >= 0)
     if not len(hosts):
@@ -125,8 +124,10 @@ def _last_done(done: I64) -> I64:
 
 def previous_same(group: I64) -> I64:
     """Return for each element the index of the previous one of the same group, NONE if there is none."""
-    order = np.argsort(group, kind="stable")
-    same = group[order][1:] == group[order][:-1]
+    which = numbered(group)[1]
+    order = by_code(which)
+    which = which.take(order)
+    same = which[1:] == which[:-1]
     previous = np.full(len(group), NONE)
     previous[order[1:]] = np.where(same, order[:-1], NONE)
     return previous

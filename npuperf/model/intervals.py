@@ -25,7 +25,7 @@ class Intervals:
         """Merge any intervals; overlapping and touching ones become one, empty ones vanish."""
         real = end > start
         if not real.all():
-            start, end = start[real], end[real]
+            start, end = start.compress(real), end.compress(real)
         if not len(start):
             return cls(start, end)
         if (start[1:] < start[:-1]).any():
@@ -33,9 +33,7 @@ class Intervals:
             start, end = start[order], end[order]
         reach = np.maximum.accumulate(end)
         fresh = np.append(True, start[1:] > reach[:-1])
-        first = np.flatnonzero(fresh)
-        last = np.append(first[1:], len(start)) - 1
-        return cls(start[first], reach[last])
+        return cls(start.compress(fresh), reach.compress(np.append(fresh[1:], True)))
 
     def __len__(self) -> int:
         return len(self.start)
@@ -48,14 +46,15 @@ class Intervals:
         """Return for each time how much of the set lies before it, ns."""
         if not len(self):
             return np.zeros(len(time), np.int64)
-        idle = self.start.copy()  # what of the time before each interval ends is not of the set
-        idle[1:] -= np.cumsum((self.end - self.start)[:-1])
+        idle = np.subtract(self.start, self.end)  # what of the time before each interval ends is not of the set
+        np.cumsum(idle, out=idle)
+        idle += self.end
         before = np.empty(len(time), np.int64)
         for first in range(0, len(time), _AT_ONCE):
             some = time[first : first + _AT_ONCE]
             i = np.searchsorted(self.start, some, side="right") - 1
-            found = np.minimum(some, self.end[i], out=before[first : first + _AT_ONCE])
-            found -= idle[i]
+            found = np.minimum(some, self.end.take(i, mode="wrap"), out=before[first : first + _AT_ONCE])
+            found -= idle.take(i, mode="wrap")
             found[i < 0] = 0
         return before
 
@@ -69,7 +68,8 @@ class Intervals:
             return np.zeros(len(windows), np.int64)
         first = np.searchsorted(self.end, windows.start, side="right")
         stop = np.searchsorted(self.start, windows.end)
-        length = np.append(self.end - self.start, 0)
+        length = np.zeros(len(self) + 1, np.int64)
+        np.subtract(self.end, self.start, out=length[:-1])
         inside = np.add.reduceat(length, np.stack([first, stop], axis=1).ravel())[::2]
         inside -= np.maximum(windows.start - self.start.take(first, mode="clip"), 0)
         inside -= np.maximum(self.end[stop - 1] - windows.end, 0)
@@ -80,4 +80,4 @@ class Intervals:
         opens = np.concatenate([[start], np.clip(self.end, start, end)])
         closes = np.concatenate([np.clip(self.start, start, end), [end]])
         real = closes > opens
-        return Intervals(opens[real], closes[real])
+        return Intervals(opens.compress(real), closes.compress(real))

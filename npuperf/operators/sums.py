@@ -194,7 +194,7 @@ class _Weigh:
 
     def __call__(self, values: F32 | F64) -> list[Counter]:
         """Weigh one column; NaN is not recorded."""
-        ordered = values[self.groups.order]
+        ordered = values.take(self.groups.order)
         unknown = np.isnan(ordered)
         weighted, weight = ordered * self.dur, self.groups.total
         if unknown.any():

@@ -9,6 +9,7 @@ kept as they are and summed, so that a reader knows how much of the window the m
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final, TypeVar, cast
 
 import numpy as np
@@ -129,7 +130,10 @@ class Replay(Struct, frozen=True):
     def times(self, program: Program) -> TaskTimes:
         """Run a changed program; return start and end of the active tasks, by their order."""
         start, end = self._shortcut(program).run(program)
-        return TaskTimes(start[self.task] + self.origin, end[self.task] + self.origin)
+        times = TaskTimes(start.take(self.task), end.take(self.task))
+        for times_of in (times.start, times.end):
+            np.add(times_of, self.origin, out=times_of)
+        return times
 
     def length(self, program: Program, first: int, last: int) -> int:
         """Run a changed program; return the length of one window as :func:`window_length` does, ns."""
@@ -249,18 +253,13 @@ def _assemble(
     rows: _Rows,
 ) -> Program:
     """Put all arms into one program, in the order of execution."""
-    is_task, launched = order.task >= 0, order.thread >= 0
-    task, sync = order.task[is_task], order.sync[~is_task]
+    launched = order.thread >= 0
 
-    def of_tasks(values: I64, default: int) -> I64:
-        column = np.full(len(is_task), default, np.int64)
-        column[is_task] = values[task]
-        return column
+    def placed(number: I64, values: I64, default: int) -> I64:
+        """Lay values out by the order's numbers; NONE gets the default, at the last place."""
+        return np.append(values, default).take(number, mode="wrap")
 
-    def of_syncs(values: I64, default: int) -> I64:
-        column = np.full(len(is_task), default, np.int64)
-        column[~is_task] = values[sync]
-        return column
+    of_tasks, of_syncs = partial(placed, order.task), partial(placed, order.sync)
 
     waiting = device.awaited >= 0
     kept = np.where(waiting, registers[device.awaited], NONE)

@@ -107,7 +107,17 @@ class Shortcut(Struct, frozen=True):
 
     def fit(self, program: Program) -> bool:
         """Tell whether a program can be run by these stretches: the same clocks, and nothing more that is awaited."""
-        return self._shares(program, _WIRES) and (self._shares(program, _ARMS) or self.kinds.cover(_Kinds.of(program)))
+        return self._shares(program, _WIRES) and (self._has_arms(program) or self.kinds.cover(_Kinds.of(program)))
+
+    def _has_arms(self, program: Program) -> bool:
+        """Tell whether nothing more is awaited, and no more instructions follow nothing, with the same clocks."""
+        for name in _ARMS:
+            on, before = (getattr(one, name) for one in (program, self.program))
+            if on is not before:
+                more, less = (before, on) if name in _STEPS else (on, before)
+                if ((more > NEVER) & (less == NEVER)).any():
+                    return False
+        return True
 
     def _shares(self, program: Program, names: tuple[str, ...]) -> bool:
         return all(getattr(program, name) is getattr(self.program, name) for name in names)
@@ -121,7 +131,7 @@ class Shortcut(Struct, frozen=True):
         start, end = (np.full(len(program), NEVER) for _ in range(2))
         own_start, own_end = tracks.times()
         for part in _portions(len(self.plain)):
-            which = self.plain[part]
+            which = self.plain[part].astype(np.intp)
             start[which], end[which] = own_start[part], own_end[part]
         start[self.alone], end[self.alone] = done.start[self.of_alone], done.end[self.of_alone]
         return start, end
@@ -151,8 +161,11 @@ class Shortcut(Struct, frozen=True):
         steps = self.steps if self._shares(program, _STEPS) else _Steps.of(program, self.plain, self.first)
         launched, late = np.empty_like(steps.total), np.empty_like(steps.total)
         for part in _portions(len(self.plain)):
-            launched[part] = clocks.total[self.place[part]] + program.launch_ns[self.plain[part]]
-            late[part] = launched[part] + steps.work[part] - steps.total[part]
+            clock = clocks.total.take(self.place[part])
+            clock += _at(program.launch_ns, self.plain[part])
+            launched[part] = clock
+            clock += steps.work[part]
+            np.subtract(clock, steps.total[part], out=late[part])
         done = run(self._shortened(program, clocks, steps, late))
         heads = self.plain[self.first]
         awaited = _set(done, self.awaited, program.initial[program.other[heads]]) + program.other_ns[heads]
@@ -231,7 +244,7 @@ class _Clocks(Struct, frozen=True):
     def of(cls, program: Program, by_host: I32, setters: I64) -> _Clocks:
         total = np.empty(len(program), np.int64)
         for part in _portions(len(total)):
-            total[part] = program.host_ns[by_host[part]]
+            total[part] = _at(program.host_ns, by_host[part])
         total[setters] = 0
         return cls(np.cumsum(total, out=total))
 
@@ -264,9 +277,10 @@ class _Steps(Struct, frozen=True):
     def of(cls, program: Program, plain: I32, first: I64) -> _Steps:
         work, total = np.empty(len(plain), np.int64), np.empty(len(plain), np.int64)
         for part in _portions(len(plain)):
-            which = plain[part]
-            work[part] = program.extra_ns[which] + program.dur_ns[which]
-            total[part] = np.maximum(program.gap_ns[which] + work[part], program.overlap_ns[which])
+            which = plain[part].astype(np.intp)
+            np.add(_at(program.extra_ns, which), _at(program.dur_ns, which), out=work[part])
+            step = work[part] + _at(program.gap_ns, which)
+            np.maximum(step, _at(program.overlap_ns, which), out=total[part])
         forward, step = bool(total.min(initial=0) >= 0), total[first]
         np.cumsum(total, out=total)
         whole = total[np.append(first[1:], len(plain))[: len(first)] - 1]
@@ -310,19 +324,24 @@ class _Tracks(Struct, frozen=True):
         for part in _portions(len(self.plain)):
             heads = slice(*np.searchsorted(first, (part.start, part.stop)).tolist())
             begins = first[heads] - part.start
-            stretch = _numbered(begins, part, heads.start - 1)
-            which = self.plain[part]
-            launched = self.launched[part] + self.clock[stretch]
-            late = np.maximum(launched + steps.work[part] - steps.total[part], low[stretch]) + lift[stretch]
+            each = _Each.of(begins, heads, part.stop - part.start)
+            which, own = self.plain[part].astype(np.intp), start[part]
+            launched, lifted = self.launched[part] + each.given(self.clock), each.given(lift)
+            late = launched + steps.work[part]
+            late -= steps.total[part]
+            np.maximum(late, each.given(low), out=late)
+            late += lifted
             late[0] = max(int(late[0]), reached)
             np.maximum.accumulate(late, out=late)
             reached = int(late[-1])
-            end[part] = late - lift[stretch] + steps.total[part]
-            free = np.append(end[max(part.start - 1, 0)], end[part][:-1])
-            free[begins] = self.before[heads]
-            start[part] = np.maximum(launched, free + self.program.gap_ns[which])
-            start[part][begins] = np.maximum(start[part][begins], self.awaited[heads])
-            start[part] += self.program.extra_ns[which]
+            late -= lifted
+            np.add(late, steps.total[part], out=end[part])
+            own[1:], own[0] = end[part][:-1], end[max(part.start - 1, 0)]
+            own[begins] = self.before[heads]
+            own += _at(self.program.gap_ns, which)
+            np.maximum(own, launched, out=own)
+            own[begins] = np.maximum(own[begins], self.awaited[heads])
+            own += _at(self.program.extra_ns, which)
         return start, end
 
     def times_at(self, at: int) -> tuple[int, int]:
@@ -340,16 +359,31 @@ class _Tracks(Struct, frozen=True):
         return start + int(program.extra_ns[instruction]), max(low, int(late.max())) + int(steps.total[at])
 
 
+def _at(column: I64, which: I32 | I64) -> I64:
+    """Return a column at some places; of one that has but one value only that."""
+    return column[:1] if column.strides == (0,) else column.take(which)
+
+
 def _portions(count: int) -> Iterator[slice]:
     """Cut indices into portions that caches hold: what is worked out on the way takes no time to get memory for."""
     return (slice(begin, min(begin + _PORTION, count)) for begin in range(0, count, _PORTION))
 
 
-def _numbered(begins: I64, part: slice, before: int) -> I64:
-    """Return the stretch of each instruction of a portion: those that begin in it follow the one ``before``."""
-    number = np.zeros(part.stop - part.start, np.int64)
-    number[begins] = 1
-    return np.cumsum(number, out=number) + before
+class _Each(Struct, frozen=True):
+    """The stretches that a portion of instructions is of, and how many it has of each."""
+
+    there: slice
+    count: I64
+
+    @classmethod
+    def of(cls, begins: I64, heads: slice, size: int) -> _Each:
+        """Find them: ``heads`` begin in the portion, at ``begins``; what is before these is of the one before."""
+        borders = begins if len(begins) and not begins[0] else np.append(0, begins)
+        return cls(slice(heads.stop - len(borders), heads.stop), np.diff(borders, append=size))
+
+    def given(self, values: I64) -> I64:
+        """Return what is known of stretches for every instruction; where all are of one only that."""
+        return values[self.there] if len(self.count) == 1 else np.repeat(values[self.there], self.count)
 
 
 def _tidy(program: Program) -> bool:

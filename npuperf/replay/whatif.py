@@ -254,15 +254,15 @@ def _length(scene: Scene, times: TaskTimes) -> int:
 def _tight_gaps(scene: Scene, times: TaskTimes) -> int:
     """Return how much of the run, ns, lies in assumed gaps between tasks that follow each other at once."""
     assumed = scene.replay.assumed_gap
-    gap = scene.replay.program.gap_ns[scene.replay.task]
-    tight = assumed[1:] & (times.start[1:] - times.end[:-1] <= gap[1:])
-    return int(gap[1:][tight].sum())
+    gap = scene.replay.program.gap_ns.take(scene.replay.task[1:])
+    tight = assumed[1:] & (times.start[1:] - times.end[:-1] <= gap)
+    return int(gap.compress(tight).sum())
 
 
 def _with_wider_gaps(scene: Scene, program: Program) -> Program:
     """Return the program with the assumed gaps between tasks doubled."""
     gap = program.gap_ns.copy()
-    gap[scene.replay.task[scene.replay.assumed_gap]] *= 2
+    gap[scene.replay.task.compress(scene.replay.assumed_gap)] *= 2
     return program.with_columns(gap_ns=gap)
 
 

@@ -19,6 +19,7 @@ from npuperf.cores.blocks import blocks
 from npuperf.cores.sweep import Sweep
 from npuperf.documents.analysis import SlowerKernel
 from npuperf.host.nesting import NONE
+from npuperf.model.groups import numbered
 from npuperf.model.labels import F64, I64, Mask
 from npuperf.model.narrow import narrow
 from npuperf.model.tasks import Tasks
@@ -107,7 +108,7 @@ class Bench(Struct, frozen=True):
 
 
 def _main_streams(sweep: Sweep, thresholds: Thresholds) -> tuple[int, ...]:
-    numbers, place = np.unique(sweep.stream, return_inverse=True)
+    numbers, place = numbered(sweep.stream)
     time = np.bincount(place, sweep.dur)
     order = np.argsort(-time, kind="stable")
     return tuple(int(numbers[i]) for i in order.tolist() if time[i] >= thresholds.cause_share * time.sum())

@@ -159,7 +159,7 @@ def _split(gaps: Intervals, starts: I64, active: I64, launches: Launches) -> Gap
 
 def _pick(start: I64, end: I64, chosen: Mask) -> Intervals:
     real = chosen & (end > start)
-    return Intervals(start[real], end[real])
+    return Intervals(start.compress(real), end.compress(real))
 
 
 def add(partitions: list[Partition]) -> Partition:

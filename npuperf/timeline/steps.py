@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from npuperf.model.groups import numbered
+from npuperf.model.groups import least_and_most, numbered
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I64, Mask
 from npuperf.model.tasks import Tasks, Work
@@ -31,10 +31,7 @@ def step_windows(tasks: Tasks) -> tuple[I64, Intervals]:
         none = np.empty(0, np.int64)
         return none, Intervals(none, none)
     numbers, which = numbered(tasks.step[counted])
-    first = np.full(len(numbers), np.iinfo(np.int64).max)
-    np.minimum.at(first, which, tasks.start[counted])
-    last = np.full(len(numbers), np.iinfo(np.int64).min)
-    np.maximum.at(last, which, tasks.end[counted])
+    first, last = least_and_most(which, len(numbers), tasks.start.compress(counted), tasks.end.compress(counted))
     order = np.argsort(first, kind="stable")
     numbers, first, last = numbers[order], first[order], last[order]
     return numbers, Intervals(first, np.append(first[1:], last[-1]))
