@@ -40,7 +40,7 @@ def told(path: Path) -> list[Any]:
     columns = {name: np.asarray(getattr(trace.slices, name), np.int64).tolist() for name in SLICE_INTS}
     texts: dict[str, Labels] = {name: getattr(trace.slices, name) for name in SLICE_TEXTS}
     codes = {name: (labels.codes.tolist(), labels.names) for name, labels in texts.items()}
-    links = {name: trace.flows.link(name).wide() for name in ARROWS}
+    links = {name: trace.flows.link(name) for name in ARROWS}
     arrows = {
         name: [x.tolist() for x in (k.from_tid, k.from_time, k.to_pid, k.to_tid, k.to_time)]
         for name, k in links.items()

@@ -7,15 +7,36 @@ import numpy as np
 from npuperf.model.groups import sorted_rows
 from npuperf.model.labels import I64
 
+#: Possible keys per row up to which a place for each of them costs less than sorting.
+_DENSE = 8
+
 
 def match(wanted: I64, table: I64) -> I64:
     """Return for each key its index in ``table`` (first of equals), -1 where absent."""
     if not len(table) or not len(wanted):
         return np.full(len(wanted), -1, np.int64)
-    order = sorted_rows(table)
-    ordered = table[order]
+    low, high = int(table.min()), int(table.max())
+    if high - low < _DENSE * len(table):
+        return _looked_up(wanted.astype(np.int64, copy=False), table, low, high)
+    ordered, order = _in_order(table)
     at = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1)
-    return np.where(ordered[at] == wanted, order[at], -1)
+    return np.where(ordered[at] == wanted, at if order is None else order[at], -1)
+
+
+def _looked_up(wanted: I64, table: I64, low: int, high: int) -> I64:
+    """Match keys that lie close together: a place for each possible one, and no search."""
+    rows = np.full(high - low + 1, -1, np.int64)
+    rows[table[::-1] - low] = np.arange(len(table))[::-1]  # of equals the last that is written stays
+    known = (low <= wanted) & (wanted <= high)
+    return np.where(known, rows[np.where(known, wanted, low) - low], -1)
+
+
+def _in_order(table: I64) -> tuple[I64, I64 | None]:
+    """Return the keys in order, and which rows these are; None: as they stand, which to see costs less than to sort."""
+    if (table[1:] >= table[:-1]).all():
+        return table, None
+    order = sorted_rows(table)
+    return table[order], order
 
 
 def pick(values: I64, at: I64, missing: int = -1) -> I64:
@@ -66,7 +87,8 @@ def enclosing(group: I64, time: I64, spans_group: I64, start: I64, end: I64, sla
     if not len(start) or not len(time):
         return np.full(len(time), -1, np.int64)
     wanted, table = pack((group, time), (spans_group, start))
-    order = sorted_rows(table)
-    i = order[np.maximum(np.searchsorted(table[order], wanted, side="right") - 1, 0)]
+    ordered, order = _in_order(table)
+    i = np.maximum(np.searchsorted(ordered, wanted, side="right") - 1, 0)
+    i = i if order is None else order[i]
     inside = (spans_group[i] == group) & (start[i] <= time) & (time <= end[i] + slack)
     return np.where(inside, i, -1)

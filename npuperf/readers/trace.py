@@ -116,7 +116,7 @@ class Flows:
     def link(self, category: str) -> Links:
         """Return the arrows of a category: a row per finish whose start was recorded; they may share a start."""
         links = self.links.get(category)
-        return links.wide() if links else Links(*[np.empty(0, np.int64)] * 5)
+        return links or Links(*[np.empty(0, np.int64)] * 5)
 
     def only(self, category: str) -> Flows:
         """Return the arrows of one category only."""
@@ -125,7 +125,10 @@ class Flows:
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Matched arrows: thread and time of the start, process, thread and time of the finish."""
+    """Matched arrows: thread and time of the start, process, thread and time of the finish.
+
+    Processes and threads are of 32 bits where these do.
+    """
 
     from_tid: I64
     from_time: I64
@@ -139,11 +142,6 @@ class Links:
         which = match(id_[finishes], id_[starts])
         f, s = finishes[which >= 0], starts[which[which >= 0]]
         return cls(tid[s], time[s], pid[f], tid[f], time[f])
-
-    def wide(self) -> Links:
-        """Return the same as integers of 64 bits."""
-        columns = (self.from_tid, self.from_time, self.to_pid, self.to_tid, self.to_time)
-        return Links(*(column.astype(np.int64, copy=False) for column in columns))
 
 
 @dataclass(slots=True)
