@@ -18,6 +18,7 @@ from npuperf.host.nesting import Nesting, Pieces
 from npuperf.model.groups import largest, numbered
 from npuperf.model.host import HostOps
 from npuperf.model.labels import I64, U8
+from npuperf.model.narrow import narrow
 from npuperf.model.tasks import Tasks
 from npuperf.timeline.partition import Gaps
 
@@ -40,7 +41,7 @@ class HostThreads(Struct, frozen=True):
         """Take the threads from launches and operators; -1 where unknown."""
         if not len(host.ops):
             return cls(tasks.launch_thread, np.full(len(tasks), -1), main)
-        return cls(tasks.launch_thread, np.where(tasks.op >= 0, host.ops.thread[tasks.op], -1), main)
+        return cls(tasks.launch_thread, narrow(np.where(tasks.op >= 0, host.ops.thread[tasks.op], -1)), main)
 
 
 class Blamed(Struct, frozen=True):
@@ -78,7 +79,7 @@ def blame_waits(gaps: Gaps, threads: HostThreads, nesting: Nesting, skew: int) -
     chain = (threads.launch[task], threads.op[task], np.full(len(task), threads.main))
     pieces = blame(chain, gaps.start[real] + skew, gaps.submitted[real] + skew, nesting)
     order = np.argsort(pieces.start, kind="stable")
-    event = pieces.event[order]
+    event = narrow(pieces.event[order])
     return Blamed(pieces.start[order] - skew, pieces.end[order] - skew, event, event_causes(event, nesting))
 
 

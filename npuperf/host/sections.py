@@ -60,7 +60,7 @@ def find_sections(tasks: Tasks, host: HostOps, nesting: Nesting) -> Sections:
     backward = nesting.nearest(inner, events.name.flag([bool(_BACKWARD.search(n)) for n in names])) != NONE
     forward = (inner != NONE) & _before_the_end_of(backward, tasks.step, time)
     part = np.select([optimizer, backward, forward], [2, 1, 0], NONE).astype(np.int32)
-    return Sections(Labels(part, tuple(PARTS)), _ranges(inner, nesting))
+    return Sections(Labels(part, tuple(PARTS)).narrowed(), _ranges(inner, nesting))
 
 
 def _before_the_end_of(backward: Mask, step: I64, time: I64) -> Mask:
@@ -82,7 +82,7 @@ def _ranges(inner: I64, nesting: Nesting) -> Labels:
     below = _child_towards(inner, model, module, nesting)
     chosen = np.where(own >= 0, own, np.where(below >= 0, below, model))
     found = events.name.take(chosen)
-    return Labels(found.codes, tuple(_MODULE.sub(r"\1", n) for n in found.names))
+    return Labels(found.codes, tuple(_MODULE.sub(r"\1", n) for n in found.names)).narrowed()
 
 
 def _child_towards(inner: I64, model: I64, module: Mask, nesting: Nesting) -> I64:

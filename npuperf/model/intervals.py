@@ -77,6 +77,8 @@ class Intervals:
 
     def gaps(self, start: int, end: int) -> Intervals:
         """Return what of ``[start, end)`` the set does not cover."""
+        if len(self) and (start, end) == (self.start[0], self.end[-1]) and (self.start[1:] > self.end[:-1]).all():
+            return Intervals(self.end[:-1], self.start[1:])  # of which there may be millions
         opens = np.concatenate([[start], np.clip(self.end, start, end)])
         closes = np.concatenate([np.clip(self.start, start, end), [end]])
         real = closes > opens

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from itertools import compress
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,11 +19,13 @@ Mask = npt.NDArray[np.bool_]
 
 #: Names that are looked for one by one.
 _FEW: Final = 8
+#: So many names are numbered by 16 bits, with room for a few more.
+_MOST_OF_16_BITS: Final = 32_000
 
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """A text column: ``codes[i]`` points into ``names``; -1 is "not recorded"."""
+    """A text column: ``codes[i]`` points into ``names``; -1 is "not recorded". Codes of few names may be of 16 bits."""
 
     codes: I32
     names: tuple[str, ...]
@@ -56,7 +58,7 @@ class Labels:
         """Return the cells at ``index``; -1 gives "not recorded"."""
         if not len(self.codes) or not self.names:
             return Labels.missing(len(index))
-        return Labels(np.where(index < 0, np.int32(-1), self.codes[index]), self.names)
+        return Labels(np.where(index < 0, self.codes.dtype.type(-1), self.codes[index]), self.names)
 
     def filter(self, mask: Mask | slice) -> Labels:
         """Return the cells where ``mask`` holds, or a stretch of them."""
@@ -72,6 +74,12 @@ class Labels:
         moved = (np.cumsum(used) - 1).astype(np.int32)
         moved[-1] = -1
         return Labels(moved[self.codes], tuple(compress(self.names, used.tolist())))
+
+    def narrowed(self) -> Labels:
+        """Return the same column with codes of 16 bits, where these do."""
+        if len(self.names) > _MOST_OF_16_BITS or self.codes.strides == (0,):
+            return self
+        return Labels(cast(I32, self.codes.astype(np.int16, copy=False)), self.names)
 
     def known(self) -> Mask:
         """Return True where a text was recorded."""

@@ -21,6 +21,7 @@ NO_TIME: Final = np.iinfo(np.int64).min
 UNKNOWN: Final = -1
 #: Columns of tasks that are neither times nor texts: most of their numbers are small.
 _NUMBERS: Final = ("stream", "step", "block", "mix_block", "launch_thread", "op", "moved")
+_TEXTS: Final = ("name", "type", "core", "state", "shapes", "operands", "copy")
 #: Numbers of 32 bits stay below it, so that a few of them can be added.
 _ROOM: Final = 1 << 30
 
@@ -267,8 +268,9 @@ class Tasks:
 
     def narrowed(self) -> Tasks:
         """Return the same in less memory: small numbers in 32 bits, and columns of one value as that value."""
-        columns = {name: _narrowed(getattr(self, name)) for name in _NUMBERS}
-        return self.with_columns(**columns)
+        numbers = {name: _narrowed(getattr(self, name)) for name in _NUMBERS}
+        texts = {name: getattr(self, name).narrowed() for name in _TEXTS}
+        return self.with_columns(**numbers, **texts)
 
     def with_columns(self, **columns: Any) -> Tasks:
         """Return a copy with some columns replaced."""

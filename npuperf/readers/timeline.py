@@ -275,11 +275,11 @@ def _host_events(trace: Trace, events: Slices) -> Spans:
         thread = np.where(collector, events.tid[np.flatnonzero(steps)[0]], thread)
     order = sorted_rows(thread, events.start, -events.end)
     thread, events = thread[order], events.take(order)  # of which columns are made anew: those in the old order may go
-    return Spans(events.start, events.end, thread, events.name.compact())
+    return Spans(events.start, events.end, thread, events.name.compact().narrowed())
 
 
 def _spans(slices: Slices) -> Spans:
-    return Spans(slices.start, slices.end, slices.tid, slices.name)
+    return Spans(slices.start, slices.end, slices.tid, slices.name.narrowed())
 
 
 def _host_steps(slices: Slices) -> HostSteps:

@@ -213,7 +213,7 @@ def build(
     span, dur = (int(start.min()), int(end.max())), end - start
     del start, end, launch, key, drained, ordered  # much memory, here and below
     program = _assemble(order, chain, device, waits, registers, stream, dur, rows)
-    since, until, thread = chain.since + origin, order.begin + origin, _once(order.thread)
+    since, until, thread = chain.since + origin, order.begin + origin, _once(narrow(order.thread))
     task, sync = narrow(task), narrow(sync)
     awaited, assumed, loose = narrow(device.awaited), device.assumed, device.loose
     del stream, dur, order, chain, device, waits, registers

@@ -68,7 +68,7 @@ class Study(Struct, frozen=True):
         return cls(
             profile=profile,
             traits=Traits.of(profile, thresholds),
-            types=type_labels(tasks),
+            types=type_labels(tasks).narrowed(),
             launches=launches,
             timeline=timeline,
             step_numbers=numbers,

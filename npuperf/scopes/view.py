@@ -19,6 +19,7 @@ from npuperf.model.chip import Cores
 from npuperf.model.device import DeviceProfile
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I64, Labels, Mask
+from npuperf.model.narrow import narrow
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
 from npuperf.replay.study import Study
@@ -164,7 +165,7 @@ def study_cores(
     use = _over_time(study, sweep, waits, cores, span)
     if waits is not None:
         held[waits.task] = waits.short_ns
-    return use, held, _bench(study, sweep, waits, use, scene, span, thresholds, bool(asked))
+    return use, narrow(held), _bench(study, sweep, waits, use, scene, span, thresholds, bool(asked))
 
 
 def _over_time(

@@ -9,6 +9,7 @@ from npuperf.documents.analysis import Partition
 from npuperf.model.groups import sorted_rows
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I64, Mask
+from npuperf.model.narrow import narrow
 from npuperf.model.tasks import Tasks, Work
 from npuperf.timeline.launches import Launches
 
@@ -154,7 +155,7 @@ def _split(gaps: Intervals, starts: I64, active: I64, launches: Launches) -> Gap
         # unless the launch has arrived before the gap began.
         arrived = np.clip(launches.end[first] + launches.latency, gaps.start, gaps.end)
         ready = submitted = np.where(known, arrived, submitted)
-    return Gaps(gaps.start, submitted, ready, gaps.end, np.where(ends_in_task, first, -1), known)
+    return Gaps(gaps.start, submitted, ready, gaps.end, narrow(np.where(ends_in_task, first, -1)), known)
 
 
 def _pick(start: I64, end: I64, chosen: Mask) -> Intervals:
