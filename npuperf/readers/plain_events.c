@@ -93,7 +93,7 @@ static int more_places(Words *w) {
 }
 
 static int more_room(Words *w, int64_t n) {
-    if (w->used + n > w->room) {
+    if (w->used + n >= w->room) { /* even for the empty word, which is to lie somewhere */
         int64_t room = 2 * (w->used + n) + 4096;
         char *bytes = realloc(w->bytes, (size_t)room);
         if (!bytes) return 0;
@@ -176,6 +176,9 @@ static int hexadecimal(const char *p) {
     return 1;
 }
 
+/* Whether these four digits are half of a character, of which the other half may be missing. */
+static int is_half(const char *p) { return (p[0] | ' ') == 'd' && p[1] > '7'; }
+
 /* Read a text whose opening quote was read. */
 static int read_text(Text *t, Token *token) {
     const char *p = t->at, *end = t->end;
@@ -193,7 +196,7 @@ static int read_text(Text *t, Token *token) {
             if (p[1] == 'u') return 0;
         }
         if (p[1] == 'u') {
-            if (!hexadecimal(p + 2)) return refuse(t);
+            if (!hexadecimal(p + 2) || is_half(p + 2)) return refuse(t);
             p += 6;
         } else {
             if (!p[1] || !strchr("\"\\/bfnrt", p[1])) return refuse(t);
@@ -365,7 +368,9 @@ static int read_member(Text *t, Event *e, int slot) {
     if (slot < 0) return read_value(t, &unwanted);
     if (e->seen >> slot & 1) return refuse(t); /* the last one would count */
     e->seen |= 1u << slot;
-    if (slot != KEY_ARGS || *t->at != '{') return read_value(t, &e->of[slot]);
+    e->of[slot] = ABSENT; /* until it is known, which a text that ends here never makes it */
+    if (slot != KEY_ARGS) return read_value(t, &e->of[slot]);
+    if (*t->at != '{') return *t->at == '[' ? refuse(t) : read_value(t, &e->of[slot]);
     e->of[slot].kind = CONTAINER;
     t->at++;
     return read_members(t, e, ARG_KEYS, KEYS_OF_EVENT, KEYS - KEYS_OF_EVENT);
@@ -424,7 +429,7 @@ static int as_time(const Token *t, int64_t *value) {
         if (i == 16) return 0;
         whole = 10 * whole + (t->at[i] - '0');
     }
-    if (!i) return 0;
+    if (!i || whole > LATEST_NS / 1000) return 0;
     if (i < t->size) {
         if (t->at[i++] != '.' || i == t->size) return 0;
         for (; i < t->size; i++) {
@@ -505,11 +510,24 @@ static int add_word(Reader *r, Found *f, int column, const Token *t) {
     return PLAIN_OK;
 }
 
-static int add_slice(Reader *r, Found *f, const Event *e, int any_times) {
+/* Forget what only copies have, where this is none; 0: who knows. */
+static int forget_of_others(Event *e) {
+    const uint32_t of_copies = 1u << ARG_OPERATION | 1u << ARG_MOVED;
+    const Token *name = member(e, KEY_NAME);
+    if (!(e->seen & of_copies)) return 1;
+    if (name->escaped) return 0;
+    for (int64_t i = 0; i + 6 <= name->size; i++)
+        if (!memcmp(name->at + i, "MEMCPY", 6)) return 1;
+    e->seen &= ~of_copies;
+    return 1;
+}
+
+static int add_slice(Reader *r, Found *f, Event *e, int any_times) {
     static const int words[COLUMN_WORDS] = {KEY_NAME, KEY_CAT, ARG_TASK_TYPE, ARG_STACK, ARG_OPERATION};
     static const int numbers[NUMBERS] = {
         KEY_TS, KEY_DUR, KEY_PID, KEY_TID, ARG_CONNECTION, ARG_CORRELATION, ARG_EXTERNAL, ARG_STREAM, ARG_DEVICE, ARG_MOVED,
     };
+    if (!forget_of_others(e)) return PLAIN_ODD;
     for (int i = 0; i < NUMBERS; i++) {
         if (!any_times && i >= CORRELATION && i <= DEVICE) continue; /* which only Kineto has, whose times are numbers */
         const Token *t = member(e, numbers[i]);
@@ -545,9 +563,8 @@ static int add_arrow(Reader *r, Found *f, const Event *e) {
     return PLAIN_OK;
 }
 
-static int add_event(Reader *r, Found *f, const Event *e, int64_t begin, int64_t end, int any_times) {
+static int add_event(Reader *r, Found *f, Event *e, int64_t begin, int64_t end, int any_times) {
     const Token *ph = member(e, KEY_PH), *name = member(e, KEY_NAME);
-    if (!is_typed(e, any_times)) return PLAIN_ODD;
     f->events++;
     if (is_text(ph, "X")) return f->slices < f->most ? add_slice(r, f, e, any_times) : PLAIN_ODD;
     if (is_text(ph, "s") || is_text(ph, "f")) return f->arrows < f->most ? add_arrow(r, f, e) : PLAIN_ODD;
@@ -608,7 +625,9 @@ EXPORT int32_t plain_read(Reader *r, const char *text, int64_t size, int32_t any
         e.seen = 0;
         f->cut = begin - text;
         t.at++;
-        if (!read_members(&t, &e, EVENT_KEYS, 0, KEYS_OF_EVENT)) return t.odd ? PLAIN_ODD : PLAIN_OK;
+        int whole = read_members(&t, &e, EVENT_KEYS, 0, KEYS_OF_EVENT);
+        if (t.odd || !is_typed(&e, any_times)) return PLAIN_ODD; /* even where it is cut: the other decoder looks, too */
+        if (!whole) return PLAIN_OK;
         const char *end = t.at;
         if (!skip_blanks(&t)) return PLAIN_OK;
         if (*t.at == ']') return PLAIN_CLOSED;

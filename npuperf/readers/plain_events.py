@@ -37,9 +37,6 @@ _NO_MEMORY: Final = -2
 #: Bytes that an event has at least, on average; shorter ones are decoded.
 _EVENT_BYTES: Final = 32
 _BEGINNING: Final = re.compile(rb"[ \t\r\n]*\{")
-#: What no code is: of a text that cannot be decoded.
-_UNREADABLE: Final = -2
-
 
 #: Arrays by name, of one length.
 Columns = dict[str, npt.NDArray[Any]]
@@ -81,17 +78,22 @@ class PlainReader:
 
     def __init__(self, library: Any, words: dict[str, Words], arrows: Sequence[str]) -> None:
         self._library = library
-        names = [name.encode() for name in arrows]
-        sizes = (ctypes.c_int64 * len(names))(*map(len, names))
-        self._reader = library.plain_reader(b"".join(names), sizes, len(names))
-        if not self._reader:
-            raise MemoryError
-        weakref.finalize(self, library.plain_free, self._reader)
-        self._spellings = [_Spellings(library, self._reader, at, words[name]) for at, name in enumerate(TEXTS)]
+        self._words = words
         self._arrows = tuple(arrows)
-        self._arrow_words = words["arrow"]
         self._found = _Found(most=0)
         self._arrays: tuple[Any, ...] = ()
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin without words."""
+        names = [name.encode() for name in self._arrows]
+        sizes = (ctypes.c_int64 * len(names))(*map(len, names))
+        self._reader = self._library.plain_reader(b"".join(names), sizes, len(names))
+        if not self._reader:
+            raise MemoryError
+        self._free = weakref.finalize(self, self._library.plain_free, self._reader)
+        words = [self._words[name] for name in TEXTS]
+        self._spellings = [_Spellings(self._library, self._reader, at, known) for at, known in enumerate(words)]
 
     def read(self, text: bytes, any_times: bool) -> PlainEvents | None:
         """Read the events that are followed by another one; None where something is not plain."""
@@ -101,10 +103,11 @@ class PlainReader:
         status = self._library.plain_read(self._reader, text, len(text), any_times, ctypes.byref(self._found))
         if status == _NO_MEMORY:
             raise MemoryError
-        if status < 0 or not self._found.events:
+        if status < 0:  # of the words that it has by now, some may be of events that are damaged
+            self._free()
+            self._begin()
             return None
-        slices = self._slices()
-        return None if slices is None else self._plain(text, any_times, status == _CLOSED, slices)
+        return self._plain(text, any_times, status == _CLOSED) if self._found.events else None
 
     def _make_room(self, most: int) -> None:
         """Have arrays for so many events; what of them is never written takes no memory."""
@@ -114,36 +117,31 @@ class PlainReader:
         self._arrays = tuple(np.empty((rows, most), kind) for rows, kind in kinds)
         self._found = _Found(most, *(array.ctypes.data for array in self._arrays))
 
-    def _slices(self) -> Columns | None:
-        """Return columns of the slices, or None where a text cannot be decoded."""
+    def _slices(self) -> Columns:
         numbers, words = self._arrays[:2]
         size, told = self._found.slices, list(self._found.told)
         columns: Columns = {}
         for at, name in enumerate(NUMBERS):
             columns[name] = _kept(numbers[at, :size]) if told[at] or at < 2 else nothing(size)
         for at, name in enumerate(TEXTS):
-            if not told[len(NUMBERS) + at]:
-                columns[name] = nothing(size)
-                continue
-            columns[name] = self._spellings[at].codes(words[at, :size])
-            if columns[name].min() == _UNREADABLE:
-                return None
+            some = told[len(NUMBERS) + at]
+            columns[name] = self._spellings[at].codes(words[at, :size]) if some else nothing(size)
         return columns
 
-    def _plain(self, text: bytes, any_times: bool, closed: bool, slices: Columns) -> PlainEvents:
+    def _plain(self, text: bytes, any_times: bool, closed: bool) -> PlainEvents:
         found, flows, others = self._found, *self._arrays[2:]
         arrows: Columns = {name: _kept(flows[at, : found.arrows]) for at, name in enumerate(_FLOWS)}
         arrows["arrow"] = self._arrow_codes(arrows["arrow"])
         arrows["start"] = arrows["start"].astype(np.bool_)
         named = others[:, : found.named].T.tolist()
         told = tuple(text[begin:end] for begin, end in named)
-        return PlainEvents(found.events, found.cut, closed, any_times, slices, arrows, told)
+        return PlainEvents(found.events, found.cut, closed, any_times, self._slices(), arrows, told)
 
     def _arrow_codes(self, raw: I32 | I64) -> I32:
         """Number the categories as words, of those that there are."""
         codes = np.full(len(self._arrows), -1, np.int32)
         for at in np.flatnonzero(np.bincount(raw)).tolist():
-            codes[at] = self._arrow_words[self._arrows[at]]
+            codes[at] = self._words["arrow"][self._arrows[at]]
         table: I32 = codes[raw]
         return table
 
@@ -184,10 +182,7 @@ class _Spellings:
     def _code(self, spelling: bytes) -> int:
         if b"\\" not in spelling:
             return self._words[spelling.decode()]
-        try:
-            return self._words[msgspec.json.decode(b'"%b"' % spelling, type=str)]
-        except (msgspec.MsgspecError, UnicodeDecodeError):  # half a character
-            return _UNREADABLE
+        return self._words[msgspec.json.decode(b'"%b"' % spelling, type=str)]
 
 
 def plain_reader(words: dict[str, Words], arrows: Sequence[str]) -> PlainReader | None:

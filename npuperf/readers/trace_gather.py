@@ -141,12 +141,7 @@ class Gatherer:
             self.found.flows.add(events.flows)
         if not len(events.slices["start"]):
             return 0
-        columns = dict(events.slices)
-        others = ~self._copies.of(columns["name"])
-        for name in _OF_COPIES:
-            if not is_nothing(columns[name]):
-                columns[name][others] = -1
-        return self._add_slices(columns)
+        return self._add_slices(dict(events.slices))
 
     def _add_decoded(self, events: list[Event]) -> int:
         complete = [e for e in events if e.ph == "X"]
