@@ -6,7 +6,8 @@ kernel (its share of something measured per piece) is a difference of two runnin
 
 from __future__ import annotations
 
-from itertools import combinations
+from collections.abc import Iterator
+from itertools import chain, combinations
 from typing import Final, cast
 
 import numpy as np
@@ -70,7 +71,7 @@ class Sweep(Struct, frozen=True):
         vector = np.clip(used.vector[index], 0, cores.vector or 0).astype(np.int32)
         del used, inside  # much memory, here and below
         start, end = np.maximum(tasks.start[index], span[0]), np.minimum(tasks.end[index], span[1])
-        border = distinct(np.concatenate([start, end]))
+        border = distinct(np.concatenate([start, end]), consume=True)
         first, last = (np.searchsorted(border, times).astype(np.int32) for times in (start, end))
         numbers, streams = _streams_of(tasks.stream[index], start, end, border)
         del start, end
@@ -176,10 +177,8 @@ def _streams_of(stream: I64, start: I64, end: I64, border: I64) -> tuple[tuple[i
 def cores_over_time(sweep: Sweep) -> CoresOverTime:
     """Sum the sweep up: per side, by kernel type, by the set of streams running, by pair of streams."""
     length = sweep.length
-    idle = _idle(sweep, length)
-    together, pairs = _together(sweep, length, idle)
-    by_type = _by_type(sweep, idle)
-    del idle
+    together, pairs = _together(sweep, length)
+    by_type = _by_type(sweep, length)
     return CoresOverTime(
         cube=_side(sweep, length, sweep.cores.cube, sweep.wanted_cube, bool(sweep.cube.any())),
         vector=_side(sweep, length, sweep.cores.vector, sweep.wanted_vector, bool(sweep.vector.any())),
@@ -212,7 +211,7 @@ def _side(sweep: Sweep, length: I64, cores: int | None, wanted: I32, used: bool)
 
 def _slices(sweep: Sweep, core_time: I64, cores: int) -> list[float]:
     """Return the mean share of occupied cores in equal slices between the first and the last border."""
-    border, so_far = sweep.border, np.cumsum(core_time)
+    border, so_far = sweep.border, np.cumsum(core_time, out=core_time)  # of which nothing else is asked
     edges = np.linspace(0, float(border[-1] - border[0]), _SLICES + 1)
     after = np.searchsorted(border, edges.astype(np.int64) + border[0], side="right")
     near = distinct(np.clip(np.concatenate([after - 1, after]), 0, len(border) - 1))
@@ -221,21 +220,27 @@ def _slices(sweep: Sweep, core_time: I64, cores: int) -> list[float]:
     return share
 
 
-def _idle(sweep: Sweep, length: I64) -> tuple[I64, I64]:
-    """Return the idle core time of each piece in which a kernel runs, cube and vector, core·ns."""
-    while_running = length * (sweep.running > 0)
-    cube, vector = (np.maximum(cores - wanted, 0) * while_running for cores, wanted in sweep.sides)
-    return cube, vector
+def _idle(sweep: Sweep, length: I64) -> Iterator[I64]:
+    """Yield the idle core time of each piece in which a kernel runs, cube, then vector, core·ns.
+
+    One at a time, for whoever asks to reckon with where it stands: there are millions of pieces.
+    """
+    for cores, wanted in sweep.sides:
+        idle = np.maximum(cores - wanted, 0) * length
+        idle *= sweep.running > 0
+        yield idle
+        del idle
 
 
-def _by_type(sweep: Sweep, idles: tuple[I64, I64]) -> list[IdleType]:
+def _by_type(sweep: Sweep, length: I64) -> list[IdleType]:
     type_, core = (labels.take(sweep.index) for labels in (sweep.tasks.type, sweep.tasks.core))
     key = type_.codes.astype(np.int64) * (len(core.names) + 1) + core.codes
     group = numbered(key)[1]
+    del key
     count = np.bincount(group)
     first = first_rows(group, len(count))
     sums = []
-    for idle in idles:
+    for idle in _idle(sweep, length):
         total = np.zeros(len(first), np.int64)
         np.add.at(total, group, _split_evenly(sweep, idle))
         sums.append(total.tolist())
@@ -253,11 +258,14 @@ def _by_type(sweep: Sweep, idles: tuple[I64, I64]) -> list[IdleType]:
 
 
 def _split_evenly(sweep: Sweep, idle: I64) -> I64:
-    """Share each piece's idle core time among the kernels running in it; what does not divide goes to one of them."""
-    several, even = np.flatnonzero(sweep.running > 1), idle.copy()
+    """Share each piece's idle core time among the kernels running in it; what does not divide goes to one of them.
+
+    ``idle`` is used up.
+    """
+    several = np.flatnonzero(sweep.running > 1)
     each, rest = np.divmod(idle.take(several), sweep.running.take(several).astype(np.int64))
-    even[several] = each
-    share = sweep.per_kernel(even)
+    idle[several] = each
+    share = sweep.per_kernel(idle)
     at, rest = several.compress(rest > 0), rest.compress(rest > 0)
     # Of the kernels begun so far the one that ends last is running if any is.
     reach = np.maximum.accumulate(sweep.last)
@@ -267,14 +275,14 @@ def _split_evenly(sweep: Sweep, idle: I64) -> I64:
     return share
 
 
-def _together(sweep: Sweep, length: I64, idle: tuple[I64, I64]) -> tuple[list[StreamSet], list[StreamPair]]:
+def _together(sweep: Sweep, length: I64) -> tuple[list[StreamSet], list[StreamPair]]:
     """Sum up per set of streams that run at the same time, and per pair of streams."""
     over = np.zeros(len(length), np.bool_)
     for cores, wanted in sweep.sides:
         over |= (wanted > cores) if cores else False
     sets, group = _numbered(sweep.streams, len(sweep.numbers))
     sums = []
-    for amount in (length, length * over, *idle):
+    for amount in chain((length, length * over), _idle(sweep, length)):
         total = np.zeros(len(sets), np.int64)
         np.add.at(total, group, amount)
         sums.append(total.tolist())

@@ -40,12 +40,14 @@ class Groups:
         return np.maximum.reduceat(values.take(self.order), self.first)
 
 
-def distinct(values: NDArray[N]) -> NDArray[N]:
+def distinct(values: NDArray[N], *, consume: bool = False) -> NDArray[N]:
     """Return the different values in order; on millions of times several times as fast as numpy's unique.
 
-    Which also loads ``numpy.ma``, and that is a twentieth of what a small recording takes.
+    Which also loads ``numpy.ma``, and that is a twentieth of what a small recording takes. ``consume``: the values are
+    put in order where they stand, so that there is no second copy of them.
     """
-    ordered = np.sort(values, kind="stable")  # quick where values come in a few ordered runs, as times do
+    ordered = values if consume else values.copy()
+    ordered.sort(kind="stable")  # quick where values come in a few ordered runs, as times do
     fresh = np.ones(len(ordered), np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=fresh[1:])
     return ordered.compress(fresh)  # where many vanish here and there, several times as fast as the mask as index

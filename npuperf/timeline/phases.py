@@ -42,7 +42,7 @@ def segment(
     if len(borders) < 2:
         return Intervals(np.array([span[0]]), np.array([span[1]]))
     first = _runs(weights, borders, shortest)
-    costs = np.add.reduceat(weights, first, axis=1, dtype=np.float64).T
+    costs = np.stack([np.add.reduceat(weight, first, dtype=np.int64) for weight in weights], axis=1).astype(np.float64)
     borders = np.append(borders[first], borders[-1])
     state = _cheapest(costs, np.diff(borders), shortest / 2)
     change = np.flatnonzero(np.append(True, state[1:] != state[:-1]))
@@ -67,8 +67,8 @@ def _cells(
     There may be millions of cells: what is worked out stands where it is to stay, in no more memory than it needs.
     """
     starts = tasks.start[tasks.work != Work.CONTROL]
-    borders = np.concatenate([starts, timeline.compute.end, timeline.active.end])
-    borders = distinct(np.concatenate([borders[(borders > span[0]) & (borders < span[1])], span]))
+    times = (starts, timeline.compute.end, timeline.active.end)
+    borders = distinct(np.concatenate([*(_between(column, span) for column in times), span]), consume=True)
     length = np.diff(borders)
     small = int(length.max(initial=0)) <= np.iinfo(np.int32).max
     weights = np.empty((len(KINDS), len(length)), np.int32 if small else np.int64)
@@ -87,6 +87,11 @@ def _cells(
     np.add(host, compute, out=host, where=paced)
     compute[paced] = 0
     return borders, weights
+
+
+def _between(times: I64, span: tuple[int, int]) -> I64:
+    """Return which of some times, which are in order, lie within a window, its borders excluded."""
+    return times[np.searchsorted(times, span[0], side="right") : np.searchsorted(times, span[1])]
 
 
 def _paced(starts: I64, borders: I64, host: I64, compute: I64, thresholds: Thresholds) -> Mask:
