@@ -6,6 +6,7 @@ Its JSON form is a contract (``schema_version``): fields may be added, never ren
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from npuperf.documents.base import Model, Tool
@@ -707,6 +708,18 @@ class Finding(Model, frozen=True, kw_only=True):
     alternatives: list[Message] = []
     excluded: list[Excluded] = []
     gain_withheld: Message | None = None
+
+
+def texts_in(evidence: object) -> Iterator[str]:
+    """Yield the texts of a finding's evidence in the order in which they stand there."""
+    if isinstance(evidence, str):
+        yield evidence
+    elif isinstance(evidence, Mapping):
+        for item in evidence.values():
+            yield from texts_in(item)
+    elif isinstance(evidence, list | tuple):
+        for item in evidence:
+            yield from texts_in(item)
 
 
 class WhatIf(Model, frozen=True, kw_only=True):

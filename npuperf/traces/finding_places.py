@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
+from npuperf.documents.analysis import texts_in
 from npuperf.model.labels import I64, Labels
 from npuperf.replay.study import Study
 
@@ -16,7 +17,7 @@ def place_of(evidence: Mapping[str, object], study: Study, window: tuple[int, in
     Tasks are named by their type, waits by their call. None where none of them begins within ``window``.
     """
     tasks, syncs, events = study.profile.tasks, study.syncs, study.nesting.events
-    for name in _strings(evidence):
+    for name in texts_in(evidence):
         found = _longest(study.types, name, tasks.start, tasks.end, window)
         if found is None and len(syncs.event):
             found = _longest(events.name.take(syncs.event), name, syncs.start, syncs.end, window)
@@ -30,15 +31,3 @@ def _longest(labels: Labels, name: str, start: I64, end: I64, window: tuple[int,
         return None
     mine = np.flatnonzero((labels.codes == labels.names.index(name)) & (start >= window[0]) & (start < window[1]))
     return int(start[mine[np.argmax(end[mine] - start[mine])]]) if len(mine) else None
-
-
-def _strings(value: object) -> Iterator[str]:
-    """Yield the texts of evidence in the order in which they stand there."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _strings(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _strings(item)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
-from npuperf.documents.analysis import Device, Finding
+from npuperf.documents.analysis import Device, Finding, texts_in
 from npuperf.documents.picture import Picture, place_name
 from npuperf.render.tables import Row
 
@@ -54,7 +54,7 @@ class Whereabouts:
         told = finding.evidence
         if "call" in told:  # the line alone may have several calls, and the call may have several lines
             return self._named(on, "sync", place_name(told["call"], told.get("torch_op"), told.get("where")))
-        found = (self._named(on, kind, name) for name in _strings(told) for kind in _KINDS)
+        found = (self._named(on, kind, name) for name in texts_in(told) for kind in _KINDS)
         return next(filter(None, found), "")
 
     def _anywhere(self, kind: str, name: str | None) -> str:
@@ -90,11 +90,3 @@ def _length(table: str, what: Any) -> int:
     if table == "phases":
         return int(what.end_ns - what.start_ns)
     return int(what.partition.span_ns if table == "steps" else what.dur_ns)
-
-
-def _strings(value: Any) -> list[str]:
-    if isinstance(value, str):
-        return [value]
-    if isinstance(value, dict):
-        return [name for item in value.values() for name in _strings(item)]
-    return [name for item in value for name in _strings(item)] if isinstance(value, list | tuple) else []
