@@ -18,7 +18,7 @@ from npuperf.render.tables import BLANK, Cell, Column, Filled, Row, Table, fille
 #: Of no table there are more rows on a page.
 MOST_ROWS: Final = 200
 #: Columns of this weight and more are the first to be left out where room is short.
-_MINOR: Final = 2
+MINOR: Final = 2
 #: Words that have a colour of their own beside what they say.
 _MARKED: Final = frozenset(
     {
@@ -108,7 +108,7 @@ def _grid(made: Filled, raw: dict[int, list[Cell]], places: Sequence[str]) -> Gr
         for n, row in enumerate(made.rows)
     )
     numeric = tuple(at for at, column in enumerate(columns, 1) if not column.written)
-    minor = tuple(at for at, column in enumerate(columns, 1) if column.weight >= _MINOR)
+    minor = tuple(at for at, column in enumerate(columns, 1) if column.weight >= MINOR)
     table, headers = made.table, tuple(for_screen(column.title) for column in columns)
     return Grid(table.name, table.title, headers, numeric, minor, rows, made.total, table.counted)
 

@@ -37,20 +37,18 @@ from npuperf.webpage.bars import BarRow, Piece, bars
 from npuperf.webpage.chart import Chart, plain
 from npuperf.webpage.charts import charts_of
 from npuperf.webpage.comparison_charts import apart_chart, falls_chart
-from npuperf.webpage.grids import Grid, grid_of_filled
+from npuperf.webpage.grids import MINOR, Grid, grid_of_filled
 from npuperf.webpage.heat_image import MOST_LINES, heat_image, ramp
 from npuperf.webpage.matrix import Layer, Matrix, grouped, shown
 from npuperf.webpage.result_sheet import result_sheet
 from npuperf.webpage.scoped_style import SCOPE, scoped_style
-from npuperf.webpage.sheet import Card, Headline, Said, Sheet, Strip, said
+from npuperf.webpage.sheet import Card, Headline, Said, Sheet, Strip, more_lines, said
 from npuperf.webpage.svg import element, escaped
 
 #: A notebook keeps what it shows: no more bytes than this, the last parts by their rank are left out before.
 MOST_BYTES: Final = 190_000
 #: So many findings, rows of a table, lines of one kind, and steps of advice.
 _FINDINGS, _ROWS, _LINES, _ADVICE = 5, 10, 12, 2
-#: Columns of this weight and more are left to the page.
-_MINOR: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +137,9 @@ def _told(lines: Sequence[Said]) -> Iterator[Markup]:
         label = [element("b", line.label), " "] if line.label else []
         content = Markup("<br>").join(map(escaped, line.lines))
         yield element("p", *label, content, class_=f"l-{line.mark}" if line.mark else None)
-    more = len(lines) - _LINES
-    if more > 0:
-        yield element("p", plain(say_n("{n} more line", "{n} more lines", more)), class_="quiet")
+    left = sum(line.stands_for for line in lines[_LINES:])
+    if left:
+        yield element("p", plain(more_lines(left)), class_="quiet")
 
 
 def _lines_part(rank: int, title: Message, lines: Iterable[Line]) -> Iterator[NotebookPart]:
@@ -281,7 +279,7 @@ def _set_ups(comparison: Comparison) -> Iterator[Line]:
 
 
 def _waterfall(comparison: Comparison) -> Iterator[NotebookPart]:
-    keys = (column.key for column in FALLS.columns if column.unit != "bar" and column.weight < _MINOR)
+    keys = (column.key for column in FALLS.columns if column.unit != "bar" and column.weight < MINOR)
     table = FALLS.only(*keys).titled(falls_title(comparison))
     grid = grid_of_filled(filled(table, falls(comparison, PARTS)))
     if grid is not None:

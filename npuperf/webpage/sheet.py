@@ -24,11 +24,14 @@ CHARTS: Final = say("charts")
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A line, or several: what it says, after a label. ``mark``: good, bad, warning, bold, dim or code."""
+    """A line, or several: what it says, after a label. ``mark``: good, bad, warning, bold, dim or code. ``stands_for``:
+    of how many lines this one tells, more than one where it counts those that are left out.
+    """
 
     lines: tuple[str, ...]
     mark: str = ""
     label: str = ""
+    stands_for: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,13 +155,19 @@ def size_of_tables(sheet: Sheet) -> int:
 def said(lines: Iterable[Line]) -> tuple[Said, ...]:
     """Return lines of a page as they are shown; of very many the first, and how many more there are."""
     every = list(lines)
-    more = len(every) - _MOST_LINES
-    if more > 0:
-        every[_MOST_LINES:] = [Line(say_n("{n} more line", "{n} more lines", more), "dim")]
-    return tuple(
+    shown = [
         Said(tuple(lines_of(line.content)), line.style, "" if line.label is None else text(line.label))
-        for line in every
-    )
+        for line in every[:_MOST_LINES]
+    ]
+    left = len(every) - len(shown)
+    if left:
+        shown.append(Said(tuple(lines_of(more_lines(left))), "dim", stands_for=left))
+    return tuple(shown)
+
+
+def more_lines(n: int) -> Message:
+    """Return what stands for so many lines that are left out."""
+    return say_n("{n} more line", "{n} more lines", n)
 
 
 def plain_sheet(document: Document, view: View, charts: tuple[Chart, ...]) -> Sheet:

@@ -150,6 +150,13 @@ def test_a_comparison_says_its_verdict_and_all_parts() -> None:
     assert float(table[2]) * 1000 == pytest.approx(WORSE.delta_ns)
 
 
+def test_lines_left_out_are_counted_also_where_the_page_leaves_out_some_itself() -> None:
+    notable = next(found for found in WORSE.parity if found.matters)
+    for n in (13, 200, 250):
+        said = Nested(comparison_html(structs.replace(WORSE, parity=(notable,) * n))).text
+        assert re.findall(r"(\d+) more line", said) == [str(n - 12)]
+
+
 def test_nothing_that_differs_is_called_nothing() -> None:
     """Where all that differs should not change the time, it is counted, and not denied."""
     harmless = tuple(structs.replace(d, matters=False, mismatch=False) for d in WORSE.parity)
