@@ -109,7 +109,9 @@ def waits_lane(drawing: Drawing) -> Lane | None:
         where=drawing.names.places(_lines(drawing, event)),
         cause=drawing.names.places(Labels(cause.astype(np.int32), CAUSES)),
     )
-    return Lane("waits", say("waiting for the host"), drawing.buckets.shares(times), found, cut=tuple(cut))
+    apart = study.launches.untold is None  # else launches count to the host
+    title = say("waiting for the host") if apart else say("waiting for the host and launches")
+    return Lane("waits", title, drawing.buckets.shares(times), found, cut=tuple(cut))
 
 
 def _lines(drawing: Drawing, event: I64) -> Labels:

@@ -43,6 +43,8 @@ STEP_PARTS: Final = (
     ("dependency_wait_ns", say("waiting for a dependency"), "c-dependency_wait"),
     ("unattributed_ns", say("unattributed (no launch recorded)"), "c-unattributed"),
 )
+#: What waiting for the host is called where the launch latency cannot be told from it.
+WITH_LAUNCHES: Final = say("waiting for the host and launches")
 
 
 def parts_of_step(partition: Partition) -> list[int]:
@@ -53,7 +55,7 @@ def parts_of_step(partition: Partition) -> list[int]:
 def words_of_part(device: Device, field: str, words: Message) -> Message:
     """Return what a part is called on this device: without a calibrated latency, launches count to the host."""
     if field == "host_wait_ns" and device.clock.latency_reason:
-        return say("waiting for the host and launches")
+        return WITH_LAUNCHES
     return words
 
 

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from npuperf.documents.analysis import Blame, Device, Operator, Result, Step, TypicalPhase, WhatIf
 from npuperf.messages import Message, chain, ns, say, say_n, series, share
 from npuperf.render.words import CAUSE, WORDS, sure
-from npuperf.units import percents, short_names
+from npuperf.units import short_names
 from npuperf.webpage.bars import BarRow, Piece, bars
 from npuperf.webpage.chart import (
     STEP_PARTS,
@@ -190,7 +190,7 @@ def _change_row(w: WhatIf) -> BarRow:
     name = w.title if w.title is not None else say("{change}", change=w.expr)
     note = chain(say("{change}", change=w.expr) if w.title is not None else None, saved, by=" · ")
     pieces = (Piece(0, low, "c-gain"), Piece(low, high, "c-gain", look="whisker"))
-    return BarRow(plain(name), percents(low / 100, high / 100), pieces if high > low else pieces[:1], plain(note))
+    return BarRow(plain(name), plain(share(low / 100, high / 100)), pieces if high > low else pieces[:1], plain(note))
 
 
 def elasticity(result: Result, where: Whereabouts) -> Chart | None:

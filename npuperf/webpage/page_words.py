@@ -6,6 +6,7 @@ from typing import Final
 
 from npuperf.messages import Message, say
 from npuperf.render.language import text
+from npuperf.webpage.chart import WITH_LAUNCHES
 from npuperf.webpage.chart_words import CHART_WORDS
 from npuperf.webpage.timeline_words import TIMELINE_WORDS
 
@@ -41,7 +42,9 @@ _SCRIPT_WORDS: Final[dict[str, Message]] = {
 }
 
 
-def script_words() -> dict[str, str]:
-    """Return all words of scripts in the current language, by name."""
+def script_words(*, launches_apart: bool = True) -> dict[str, str]:
+    """Return all words of scripts in the current language, by name; ``launches_apart``: not counted to the host."""
     said = {**_SCRIPT_WORDS, **TIMELINE_WORDS, **CHART_WORDS}
+    if not launches_apart:
+        said["timeline_host_wait"] = WITH_LAUNCHES
     return {name: text(message) for name, message in said.items()}

@@ -12,7 +12,7 @@ from npuperf.documents.analysis import Device, Finding, Result
 from npuperf.documents.cluster import Cluster
 from npuperf.documents.comparison import Comparison
 from npuperf.escape import for_shell
-from npuperf.messages import Message, Parameter, chain, ns, say, say_n, series, share
+from npuperf.messages import Message, Parameter, Quantity, chain, ns, say, say_n, series, share
 from npuperf.render import View
 from npuperf.render.analysis_page import apart_line, input_lines
 from npuperf.render.analysis_tables import TABLES
@@ -177,7 +177,7 @@ def _strip(result: Result) -> Strip:
     span = sum(device.window.span_ns for device in devices)
     title = say("{span} judged", span=ns(span))
     if len(devices) > 1:
-        title = say("{span} judged, of {n} devices together", span=ns(span), n=len(devices))
+        title = say("{span} judged, of {n} devices together", span=ns(span), n=Quantity(len(devices), "count"))
     return Strip(title, tuple(_strip_parts(devices, span)))
 
 

@@ -46,7 +46,7 @@ def render_html(document: Document, view: View) -> str:
     charts = tuple(charts_of(document, view.pictures))
     drawn = [chart for chart in charts if chart.matrix is not None]
     data: dict[str, Json] = {
-        "words": script_words(),
+        "words": script_words(launches_apart=_launches_apart(document)),
         "pictures": pack_pictures(view.pictures),
         "old_pictures": pack_pictures(view.old_pictures),
         "matrices": [cast("Json", chart.matrix.packed()) for chart in drawn if chart.matrix is not None],
@@ -63,6 +63,11 @@ def render_html(document: Document, view: View) -> str:
         data=Markup(packed(data)),
         numbers={chart.id: number for number, chart in enumerate(drawn)},
     )
+
+
+def _launches_apart(document: Document) -> bool:
+    devices = document.devices if isinstance(document, Result) else ()
+    return not any(device.clock.latency_reason for device in devices)
 
 
 def _sheet(document: Document, view: View, charts: tuple[Chart, ...]) -> Sheet:

@@ -221,6 +221,18 @@ def test_slices_of_waits_add_up_to_the_blame() -> None:
     assert set(CAUSES) >= {cause for cause, _ in sums}
 
 
+@pytest.mark.parametrize(("call", "title"), [(4_000, ""), (0, " and launches")])
+def test_waits_are_called_what_the_report_calls_them(tmp_path: Path, call: int, title: str) -> None:
+    """Calls tell when they end, and so the latency; moments alone do not: launches count to the host."""
+    kernels = [
+        K(i * 100_000 + 9_000, 20_000, f"k{i}", launch=i * 100_000 - call, launch_dur=call, step=11) for i in range(40)
+    ]
+    picture, report, _ = drawn(ascend_pt(tmp_path, kernels))
+    assert (report.clock.latency_reason is None) == (title == "")
+    (lane,) = lanes(picture, "waits")
+    assert str(lane.title) == f"waiting for the host{title}"
+
+
 def test_places_are_where_the_report_says() -> None:
     picture, report, study = drawn(SAMPLE)
     tasks = study.profile.tasks

@@ -185,6 +185,9 @@ def test_what_is_saved_is_filled_to_the_least_and_a_line_to_the_most() -> None:
     assert [pieces(row) for row in rows] == [[], [(0, 250)]]
     assert [whiskers(row) for row in rows] == [[(0, 1000)], [(250, 500)]]
     assert "1 other change saves nothing" in str(chart(result, "what-if").caption)
+    assert [words(row, "value") for row in rows] == ["0 to 40.0 %", "10.0 to 20.0 %"]
+    with language.speaking("zh"):
+        assert [words(row, "value") for row in rows_of(chart(result, "what-if"))] == ["0 至 40.0 %", "10.0 至 20.0 %"]
 
 
 def test_elasticities_are_shares_of_the_width() -> None:

@@ -359,6 +359,7 @@ def test_a_thousand_ranks_and_a_large_timeline_take_two_megabytes_at_most() -> N
     assert all(len(rows) <= 201 for rows in seen.rows.values())
     assert "phases (200 of 6144)" in seen.text
     assert "824 more lines" in seen.text or "more lines" in seen.text
+    assert "of 1 024 devices together" in seen.text
     assert "also on 1 023 more devices" in seen.text
 
 
@@ -445,3 +446,6 @@ def test_launches_count_to_the_host_where_their_latency_cannot_be_told() -> None
     clock = replace(one.devices[0].clock, latency_reason=say("too few launches"))
     page = Seen(render(replace(one, devices=[replace(one.devices[0], clock=clock)]), "html", View()))
     assert "waiting for the host and launches" in page.text[: page.text.index("kernels are launched one by one")]
+    told = data_of(render(replace(one, devices=[replace(one.devices[0], clock=clock)]), "html", View()))["words"]
+    assert told["timeline_host_wait"] == "waiting for the host and launches"
+    assert data_of(render(one, "html", View()))["words"]["timeline_host_wait"] == "waiting for the host"
