@@ -13,6 +13,7 @@ from npuperf.host.causes import BETWEEN, CODE, LAUNCHING, NOT_LAUNCHING
 from npuperf.host.nesting import Pieces
 from npuperf.model.groups import numbered
 from npuperf.model.labels import I64, U8
+from npuperf.model.narrow import narrow
 from npuperf.replay.replay import Replay
 from npuperf.replay.study import Study
 
@@ -52,8 +53,8 @@ class HostTimes(Struct, frozen=True):
             kept[part] = pause[part] + _together(times, NOT_LAUNCHING)
             for code, each in times.items():
                 some = np.flatnonzero(each)
-                spent.setdefault(code, []).append((part.start + some, each[some]))
-        return cls(calls, pause, kept, spent)
+                spent.setdefault(code, []).append((narrow(part.start + some), narrow(each[some])))
+        return cls(narrow(calls), narrow(pause), narrow(kept), spent)
 
 
 def _by_cause(pieces: Pieces, cause: U8, count: int) -> dict[int, I64]:
@@ -71,11 +72,12 @@ def _pieces(study: Study, replay: Replay) -> Iterator[tuple[slice, Pieces, U8]]:
     """Cut the host time of instructions by what it is blamed on: which instructions, their pieces, and causes."""
     threads, skew = study.threads, study.launches.skew
     n = len(replay.since)
-    op = np.full(n, -1)
+    op = np.full(n, -1, threads.op.dtype)
     op[replay.task] = threads.op[replay.active]
-    main = np.where(threads.main >= 0, threads.main, replay.thread)
     for first in range(0, n, _CHUNK):
         part = slice(first, min(first + _CHUNK, n))
-        chain = (replay.thread[part], op[part], main[part])
+        thread = replay.thread[part]
+        main = np.where(threads.main >= 0, threads.main, thread)
+        chain = (thread, op[part], main)
         pieces = blame(chain, replay.since[part] + skew, replay.until[part] + skew, study.nesting)
         yield part, pieces, event_causes(pieces.event, study.nesting)
