@@ -336,7 +336,9 @@ def typical_step(result: Result, where: Whereabouts) -> Chart | None:
 
 def _phase_row(phase: TypicalPhase, basis: str, span: int) -> BarRow:
     bound = sure(plain(WORDS[phase.bound]), basis)
-    name = chain(say("{bound}", bound=bound), phase.label, by=": ")
+    name = say("{bound}", bound=bound)
+    if phase.label is not None:
+        name = say("{label}: {text}", label=bound, text=phase.label)
     part = share(phase.length.median_ns / span if span else None)
     value = say("{time} ({share})", time=ns(phase.length.median_ns), share=part)
     spread = phase.length

@@ -190,6 +190,12 @@ def test_what_is_saved_is_filled_to_the_least_and_a_line_to_the_most() -> None:
         assert [words(row, "value") for row in rows_of(chart(result, "what-if"))] == ["0 至 40.0 %", "10.0 至 20.0 %"]
 
 
+def test_chinese_phases_have_chinese_colons() -> None:
+    with language.speaking("zh"):
+        names = [words(row, "name") for row in rows_of(chart(analyzed("transformer_ascend_pt"), "typical"))]
+    assert len(names) == 3 and all(re.fullmatch(r"[^:：]+：[^:：]+", name) for name in names), names
+
+
 def test_elasticities_are_shares_of_the_width() -> None:
     verdict = replace(alone().verdict, elasticity=Elasticity(host=0.75, compute=-0.0, communication=0.2))
     rows = rows_of(chart(replace(alone(), verdict=verdict), "elasticity"))
