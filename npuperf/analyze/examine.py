@@ -162,6 +162,7 @@ def _examined(
     if study.replay is not None and study.elasticities is not None:
         scene = Scene.of(study, study.replay, span)
     over_time, held, bench = study_cores(study, cores, span, scene, thresholds, request.cores_of)
+    give_back()
     use = core_use(plain, cores, span[1] - span[0], over_time)
     give_back()
     pace, report = describe(study, plain, span, request, scene, use, thresholds)
@@ -185,11 +186,13 @@ def _examined(
         thresholds=thresholds,
     )
     view = _with_scopes(view, request, earlier)
+    digest = digest_device(study, report, summary)
+    give_back()
     recorded = profile if request.step is None else replace(profile, tasks=plain)
     return Examined(
         report=view.report,
         pace=pace,
-        digest=digest_device(study, report, summary),
+        digest=digest,
         excerpt=profile.excerpt,
         summary=summary,
         operators=listed.operators,

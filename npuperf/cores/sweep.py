@@ -28,6 +28,8 @@ _OTHERS: Final = -2
 #: Numbers below it, and differences between them and the cores of a chip, are of 16 bits.
 _FEW: Final = 1 << 14
 _FEW_BITS: Final = 10
+#: Pieces reckoned with at once: what is needed on the way stays in a processor's cache.
+_AT_ONCE: Final = 1 << 16
 _SLICES: Final = 32
 #: Share of the kernel time from which a stream matters.
 _NOTABLE: Final = 0.02
@@ -143,10 +145,18 @@ class Sweep(Struct, frozen=True):
         lost: I64 = np.zeros(len(self.index), np.int64)
         for used, (cores, wanted) in zip((self.cube, self.vector), self.sides, strict=True):
             if cores:
-                share: F64 = np.divide(np.maximum(wanted - cores, 0), np.maximum(wanted, 1), dtype=np.float64)
-                mine = self.per_kernel(np.rint(self.length * share).astype(np.int64))
+                mine = self.per_kernel(_lost(self.length, wanted, cores))
                 lost = np.maximum(lost, np.where(used > 0, mine, 0))
         return self.dur - lost
+
+
+def _lost(length: I64, wanted: I32, cores: int) -> I64:
+    """Return of each piece of time (ns) the share for which there are too few cores, in place of its length."""
+    for first in range(0, len(length), _AT_ONCE):
+        part = slice(first, first + _AT_ONCE)
+        share: F64 = np.divide(np.maximum(wanted[part] - cores, 0), np.maximum(wanted[part], 1), dtype=np.float64)
+        length[part] = np.rint(length[part] * share)
+    return length
 
 
 def _on_any(used: Blocks, cores: Cores) -> Mask:
