@@ -16,6 +16,7 @@
 #define LATEST_NS 4000000000000000000LL
 #define MOST_DEPTH 64
 #define LONGEST_NUMBER 30 /* characters: of more, readers differ in what they make of it */
+#define LONGEST_ID 64
 #ifndef PLAIN_SOURCE
 #define PLAIN_SOURCE ""
 #endif
@@ -25,7 +26,7 @@ enum { PLAIN_OK = 0, PLAIN_CLOSED = 1, PLAIN_ODD = -1, PLAIN_NO_MEMORY = -2 };
 enum { WORD_NAME, WORD_CAT, WORD_TASK_TYPE, WORD_STACK, WORD_OPERATION, WORD_ARROW, WORDS };
 enum { COLUMN_WORDS = WORD_OPERATION + 1 };
 enum { START, LENGTH, PID, TID, CONNECTION, CORRELATION, EXTERNAL, STREAM, DEVICE, MOVED, NUMBERS };
-enum { FLOW_ID, FLOW_PID, FLOW_TID, FLOW_TIME, FLOW_START, FLOW_ARROW, FLOWS };
+enum { FLOW_ID, FLOW_PID, FLOW_TID, FLOW_TIME, FLOW_START, FLOW_ARROW, FLOW_BEGIN, FLOW_END, FLOWS };
 
 /* ---- words: texts as they stand between their quotes, numbered as they come ---- */
 
@@ -447,24 +448,36 @@ static int as_time(const Token *t, int64_t *value) {
     return ns < LATEST_NS;
 }
 
-/* Microseconds to ns by way of the nearest double, as a JSON number is read: exact up to 15 digits. */
+/* Of so many digits that the nearest double is not the number, but not of half a ns, which depends on that double. */
+static int as_noisy_length(uint64_t sum, int64_t places, int64_t *value) {
+    uint64_t per_ns = 1;
+    for (int64_t i = 3; i < places; i++) per_ns *= 10;
+    double whole = (double)(sum / per_ns), part = (double)(sum % per_ns) / (double)per_ns;
+    if (places < 3 || fabs(part - 0.5) <= (whole + 1) * 0x1p-50) return 0;
+    *value = (int64_t)(sum / per_ns) + (part > 0.5);
+    return 1;
+}
+
+/* Microseconds to ns as if by way of the nearest double, as a JSON number is read: exact up to 15 digits. */
 static int as_length(const Token *t, int64_t *value) {
     static const double tens[] = {1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15};
-    int64_t sum = 0, places = 0;
+    uint64_t sum = 0;
+    int64_t places = 0, figures = 0;
     int point = 0;
     *value = -1;
     if (is_absent(t)) return 1;
-    if (t->kind != NUMBER || t->size > 16) return 0;
+    if (t->kind != NUMBER) return 0;
     for (int64_t i = 0; i < t->size; i++) {
         if (t->at[i] == '.') {
             point = 1;
             continue;
         }
-        if (t->at[i] < '0' || t->at[i] > '9') return 0;
-        sum = 10 * sum + (t->at[i] - '0');
+        if (t->at[i] < '0' || t->at[i] > '9' || figures == 19 || places == 21) return 0;
+        sum = 10 * sum + (uint64_t)(t->at[i] - '0');
+        figures += sum > 0;
         places += point;
     }
-    if (t->size - point > 15) return 0;
+    if (figures > 15 || places > 15) return as_noisy_length(sum, places, value);
     *value = (int64_t)rint((double)sum / tens[places] * 1000.0);
     return 1;
 }
@@ -479,6 +492,7 @@ typedef struct {
     int64_t *others;     /* 2 rows: begin and end in the text of metadata, and of values of the wanted counter */
     int64_t slices, arrows, named, events;
     int64_t cut;         /* where the first event stands that was not taken */
+    int64_t wide;        /* arrows whose id has more than 64 bits */
     int64_t told[NUMBERS + COLUMN_WORDS]; /* how many slices have a value, per column */
 } Found;
 
@@ -546,15 +560,28 @@ static int add_slice(Reader *r, Found *f, Event *e, int any_times) {
     return PLAIN_OK;
 }
 
-static int add_arrow(Reader *r, Found *f, const Event *e) {
+/* An integer of any size, spelled as everybody does. */
+static int is_number_of_arrow(const Token *t) {
+    if (t->kind != NUMBER && t->kind != TEXT) return 0;
+    int64_t i = t->size && t->at[0] == '-';
+    if (t->size == i || t->size > LONGEST_ID || (t->at[i] == '0' && t->size > 1)) return 0;
+    while (i < t->size && t->at[i] >= '0' && t->at[i] <= '9') i++;
+    return i == t->size;
+}
+
+static int add_arrow(Reader *r, Found *f, const Event *e, const char *text) {
     static const int numbers[] = {KEY_ID, KEY_PID, KEY_TID};
     const Token *cat = member(e, KEY_CAT);
     int64_t arrow = 0, at = f->arrows;
     if (cat->kind != TEXT) return PLAIN_OK;
     while (arrow < r->arrows && !is_word(&r->words[WORD_ARROW], arrow, cat->at, cat->size)) arrow++;
     if (arrow == r->arrows) return PLAIN_OK;
-    if (is_absent(member(e, KEY_ID))) return PLAIN_ODD;
-    for (int i = FLOW_ID; i <= FLOW_TID; i++)
+    const Token *id = member(e, KEY_ID);
+    if (!is_number_of_arrow(id)) return PLAIN_ODD;
+    f->wide += !as_integer(id, &f->flows[FLOW_ID * f->most + at]);
+    f->flows[FLOW_BEGIN * f->most + at] = id->at - text;
+    f->flows[FLOW_END * f->most + at] = id->at + id->size - text;
+    for (int i = FLOW_PID; i <= FLOW_TID; i++)
         if (!as_integer(member(e, numbers[i]), &f->flows[i * f->most + at])) return PLAIN_ODD;
     if (!as_time(member(e, KEY_TS), &f->flows[FLOW_TIME * f->most + at])) return PLAIN_ODD;
     f->flows[FLOW_START * f->most + at] = e->of[KEY_PH].at[0] == 's';
@@ -563,11 +590,11 @@ static int add_arrow(Reader *r, Found *f, const Event *e) {
     return PLAIN_OK;
 }
 
-static int add_event(Reader *r, Found *f, Event *e, int64_t begin, int64_t end, int any_times) {
+static int add_event(Reader *r, Found *f, Event *e, const char *text, int64_t begin, int64_t end, int any_times) {
     const Token *ph = member(e, KEY_PH), *name = member(e, KEY_NAME);
     f->events++;
     if (is_text(ph, "X")) return f->slices < f->most ? add_slice(r, f, e, any_times) : PLAIN_ODD;
-    if (is_text(ph, "s") || is_text(ph, "f")) return f->arrows < f->most ? add_arrow(r, f, e) : PLAIN_ODD;
+    if (is_text(ph, "s") || is_text(ph, "f")) return f->arrows < f->most ? add_arrow(r, f, e, text) : PLAIN_ODD;
     if (!is_text(ph, "M") && !(is_text(ph, "C") && (name->escaped || is_text(name, "AI Core Freq")))) return PLAIN_OK;
     if (f->named == f->most) return PLAIN_ODD;
     f->others[f->named] = begin;
@@ -616,7 +643,7 @@ EXPORT const char *plain_words(const Reader *r, int32_t column, int64_t first, i
 /* Take the events that are followed by another one; PLAIN_CLOSED: the list ends, and the last one was not taken. */
 EXPORT int32_t plain_read(Reader *r, const char *text, int64_t size, int32_t any_times, Found *f) {
     Text t = {text, text + size, 0};
-    f->slices = f->arrows = f->named = f->events = f->cut = 0;
+    f->slices = f->arrows = f->named = f->events = f->cut = f->wide = 0;
     memset(f->told, 0, sizeof f->told);
     if (!skip_blanks(&t) || *t.at != '{') return PLAIN_ODD;
     for (;;) {
@@ -635,7 +662,7 @@ EXPORT int32_t plain_read(Reader *r, const char *text, int64_t size, int32_t any
         t.at++;
         if (!skip_blanks(&t)) return PLAIN_OK;
         if (*t.at != '{') return PLAIN_ODD;
-        int status = add_event(r, f, &e, begin - text, end - text, any_times);
+        int status = add_event(r, f, &e, text, begin - text, end - text, any_times);
         if (status) return status;
     }
 }

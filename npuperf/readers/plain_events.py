@@ -19,10 +19,10 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
+import pyarrow as pa
 
 from npuperf.model.labels import I32, I64
-from npuperf.readers.trace_columns import Words, narrow, nothing
+from npuperf.readers.trace_columns import Column, Words, narrow, nothing
 
 #: Where the compiled reader is, if it is.
 LIBRARY: Final = Path(__file__).with_name("libplain_events.so")
@@ -31,15 +31,15 @@ NUMBERS: Final = (
     "start", "length", "pid", "tid", "connection", "correlation", "external", "stream", "device", "moved",
 )  # fmt: skip
 TEXTS: Final = ("name", "cat", "task_type", "stack", "operation")
-_FLOWS: Final = ("id", "pid", "tid", "time", "start", "arrow")
+_FLOWS: Final = ("id", "pid", "tid", "time", "start", "arrow", "id_begin", "id_end")
 _CLOSED: Final = 1
 _NO_MEMORY: Final = -2
 #: Bytes that an event has at least, on average; shorter ones are decoded.
 _EVENT_BYTES: Final = 32
 _BEGINNING: Final = re.compile(rb"[ \t\r\n]*\{")
 
-#: Arrays by name, of one length.
-Columns = dict[str, npt.NDArray[Any]]
+#: Columns by name, of one length.
+Columns = dict[str, Column]
 
 
 class _Found(ctypes.Structure):
@@ -48,7 +48,7 @@ class _Found(ctypes.Structure):
     _fields_ = (
         ("most", ctypes.c_int64),
         *((name, ctypes.c_void_p) for name in ("numbers", "words", "flows", "others")),
-        *((name, ctypes.c_int64) for name in ("slices", "arrows", "named", "events", "cut")),
+        *((name, ctypes.c_int64) for name in ("slices", "arrows", "named", "events", "cut", "wide")),
         ("told", ctypes.c_int64 * (len(NUMBERS) + len(TEXTS))),
     )
 
@@ -57,8 +57,9 @@ class _Found(ctypes.Structure):
 class PlainEvents:
     """A piece whose events are plain. ``cut``: where the first one that was not taken begins, bytes.
 
-    ``slices`` has a column per name of NUMBERS and TEXTS, ``flows`` id, pid, tid, time, start and arrow, ``others`` the
-    text of metadata and of values of the AI Cores' clock. ``events``: how many were read, of any kind.
+    ``slices`` has a column per name of NUMBERS and TEXTS, ``flows`` id, pid, tid, time, start and arrow; ids are texts
+    where one of them has more than 64 bits. ``others``: the text of metadata and of values of the AI Cores' clock.
+    ``events``: how many were read, of any kind.
     """
 
     events: int
@@ -130,7 +131,9 @@ class PlainReader:
 
     def _plain(self, text: bytes, any_times: bool, closed: bool) -> PlainEvents:
         found, flows, others = self._found, *self._arrays[2:]
-        arrows: Columns = {name: _kept(flows[at, : found.arrows]) for at, name in enumerate(_FLOWS)}
+        arrows: Columns = {name: _kept(flows[at, : found.arrows]) for at, name in enumerate(_FLOWS[:-2])}
+        if found.wide:
+            arrows["id"] = _texts(text, *flows[-2:, : found.arrows].tolist())
         arrows["arrow"] = self._arrow_codes(arrows["arrow"])
         arrows["start"] = arrows["start"].astype(np.bool_)
         named = others[:, : found.named].T.tolist()
@@ -226,6 +229,10 @@ def _kept(view: I64) -> I32 | I64:
     """Copy what the next piece will overwrite, into half the space where it fits."""
     half = narrow(view)
     return view.copy() if half is view else half
+
+
+def _texts(text: bytes, begins: list[int], ends: list[int]) -> pa.Array:
+    return pa.array([text[begin:end].decode() for begin, end in zip(begins, ends, strict=True)], pa.string())
 
 
 def _is_text(text: bytes) -> bool:
