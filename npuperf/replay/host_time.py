@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 from msgspec import Struct
@@ -43,18 +43,21 @@ class HostTimes(Struct, frozen=True):
     @classmethod
     def of(cls, study: Study, replay: Replay) -> HostTimes:
         """Tell what the host time of each instruction is for."""
-        calls, pause, kept = (np.zeros(len(replay.since), np.int64) for _ in range(3))
+        found = [cast(I64, np.empty((3, 0), np.int32))]
         spent: dict[int, list[tuple[I64, I64]]] = {}
         for part, pieces, cause in _pieces(study, replay):
             times = _by_cause(pieces, cause, part.stop - part.start)
             between = _together(times, BETWEEN)
-            calls[part] = _together(times, LAUNCHING)
-            pause[part] = np.where(between >= study.pause_ns, between, 0)  # as npuperf.host.pauses has it
-            kept[part] = pause[part] + _together(times, NOT_LAUNCHING)
+            calls, pause, kept = own = np.empty((3, part.stop - part.start), np.int64)
+            calls[:] = _together(times, LAUNCHING)
+            pause[:] = np.where(between >= study.pause_ns, between, 0)  # as npuperf.host.pauses has it
+            kept[:] = pause + _together(times, NOT_LAUNCHING)
+            found.append(narrow(own))
             for code, each in times.items():
                 some = np.flatnonzero(each)
                 spent.setdefault(code, []).append((narrow(part.start + some), narrow(each[some])))
-        return cls(narrow(calls), narrow(pause), narrow(kept), spent)
+        calls, pause, kept = np.concatenate(found, axis=1)
+        return cls(calls, pause, kept, spent)
 
 
 def _by_cause(pieces: Pieces, cause: U8, count: int) -> dict[int, I64]:

@@ -83,7 +83,8 @@ def calibrate(tasks: Tasks, thresholds: Thresholds, returns: Returns | None = No
     plausible = tasks.launched & (ahead >= -thresholds.skew_limit_ns)
     implausible = int(np.count_nonzero(tasks.launched & ~plausible))
     skew = max(0, -int(ahead[plausible].min())) if plausible.any() else 0
-    end = np.where(plausible, tasks.launch_end - skew, NO_TIME)
+    as_they_are = not skew and not implausible  # then there is no need for a second column
+    end = tasks.launch_end if as_they_are else np.where(plausible, tasks.launch_end - skew, NO_TIME)
     late = np.sort(_waits_of_idle(tasks, end, thresholds))
     raw = int(np.quantile(late, thresholds.latency_quantile, method="lower")) if len(late) else 0
     most = None if returns is None else _skew_most(tasks, plausible, returns)

@@ -1,0 +1,99 @@
+"""What a device takes in memory grows by few bytes per kernel, and so does what is needed on the way.
+
+Counted are the bytes that Python and numpy ask for, at two sizes: the difference is that of the kernels between them.
+"""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from build import H, K, ascend_pt
+
+from npuperf.advise import load_thresholds
+from npuperf.analyze.examine import Earlier, examine
+from npuperf.analyze.request import AnalyzeRequest
+from npuperf.model.device import DeviceProfile
+from npuperf.readers.log import ReadLog
+from npuperf.readers.recording import open_recording
+from npuperf.replay.study import Study
+
+SIZES = (3_000, 9_000)
+
+
+def profile_of(root: Path, size: int) -> DeviceProfile:
+    """Return a profile of few operators on two streams, each launched by one of the host, some of them waited for."""
+    kernels, host, now = [], [], 0
+    for i in range(size):
+        kernels.append(
+            K(
+                start=now + (9_000 if i % 3 else 30_000),
+                dur=4_000 + 7 * i % 900,
+                name=f"aclnnT{i % 9}x",
+                type=f"T{i % 9}x",
+                core="AI_CORE",
+                stream=2 + i % 2,
+                block=1 + i % 24,
+                step=i * 8 // size,
+                launch=now + 3_000,
+                launch_dur=2_000,
+            )
+        )
+        host.append(H(f"aten::op{i % 9}", now + 500, 7_000, True))
+        now += 10_000
+        if i % 100 == 99:
+            host.append(H("AscendCL@aclrtSynchronizeStream", now + 500, 60_000))
+            now += 80_000
+    (profile,) = open_recording(ascend_pt(root / str(size), kernels, cores="24,48", host=host)).profiles
+    return profile
+
+
+@pytest.fixture(scope="module")
+def profiles(tmp_path_factory: pytest.TempPathFactory) -> list[DeviceProfile]:
+    root = tmp_path_factory.mktemp("memory")
+    return [profile_of(root, size) for size in SIZES]
+
+
+def bytes_per_kernel(pass_: Callable[[DeviceProfile], object], profiles: list[DeviceProfile]) -> tuple[float, float]:
+    """Return how many bytes a kernel adds to what a pass leaves behind, and to the most that it needs on the way."""
+    pass_(profiles[0])  # modules are loaded, and what is kept is kept
+    found = []
+    for profile in profiles:
+        tracemalloc.start()
+        result = pass_(profile)
+        found.append(tracemalloc.get_traced_memory())
+        tracemalloc.stop()
+        del result
+    (kept, most), (kept_more, most_more) = found
+    return (kept_more - kept) / (SIZES[1] - SIZES[0]), (most_more - most) / (SIZES[1] - SIZES[0])
+
+
+def test_tasks_take_few_bytes(profiles: list[DeviceProfile]) -> None:
+    tasks = profiles[0].tasks
+    small = (tasks.stream, tasks.step, tasks.block, tasks.op, tasks.name.codes, tasks.type.codes)
+    assert [column.dtype.itemsize for column in small] == [4, 4, 4, 4, 2, 2]
+    assert [column.strides for column in (tasks.mix_block, tasks.moved)] == [(0,), (0,)]  # one value, once
+
+
+def test_a_study_keeps_few_bytes_of_a_kernel(profiles: list[DeviceProfile]) -> None:
+    thresholds = load_thresholds()
+    kept, most = bytes_per_kernel(lambda profile: Study.of(profile, thresholds), profiles)
+    assert kept < 370
+    assert most < 475
+
+
+def test_an_analysis_needs_few_bytes_for_a_kernel(tmp_path: Path, profiles: list[DeviceProfile]) -> None:
+    request, thresholds = AnalyzeRequest(path=tmp_path), load_thresholds()
+    _, most = bytes_per_kernel(lambda profile: examine(profile, request, thresholds, Earlier(), ReadLog()), profiles)
+    assert most < 790
+
+
+def test_what_nobody_else_asks_for_is_handed_over(tmp_path: Path) -> None:
+    path = ascend_pt(tmp_path, [K(start=1_000 * i, dur=500) for i in range(3)])
+    (alone,), (shared,) = (open_recording(path, keep=keep).map(lambda reading: reading) for keep in (False, True))
+    given, kept = alone.handed_over(), shared.handed_over()
+    assert len(given) == 1 and not alone.profiles
+    assert len(kept) == 1 and kept == deque(shared.profiles)
