@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from pkgutil import resolve_name
-from threading import Lock
+from threading import Event, Lock, current_thread, main_thread
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from npuperf import __version__
@@ -38,6 +38,8 @@ ENGINES: Final = ("auto", "serial", "processes", "dask")
 _THREADS: Final = 4
 #: Below this many bytes the workers would take longer to start than the work takes (docs/decisions.md).
 _WORTH_PROCESSES: Final = 32 << 20
+#: Rows from which on two threads are worth it.
+_WORTH_THREADS: Final = 200_000
 #: Memory that a worker needs to begin with, and per byte of its rank's files (docs/decisions.md).
 _BASE, _PER_BYTE = 150 << 20, 3
 #: Seconds to wait for a dask worker where there is none.
@@ -53,6 +55,8 @@ _LOCAL: Final = {
 }
 _VERSION: Final = "npuperf:__version__"
 _ALONE: Final = Lock()
+#: Set in a worker process: the other cores are for the other ranks.
+_ONE_OF_MANY: Final = Event()
 _FEWER: Final = say("give it more memory, or fewer --workers")
 
 
@@ -147,6 +151,20 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def both(first: Callable[[], T], second: Callable[[], R], rows: int) -> tuple[T, R]:
+    """Do two things that need nothing of each other, at the same time if they are large and there is a core to spare.
+
+    ``rows``: how many they go through; most of it is numpy's work, which needs no interpreter lock. Where several ranks
+    are worked on, these have the cores. An error of the first is raised once the second has ended.
+    """
+    shared = current_thread() is not main_thread() or _ONE_OF_MANY.is_set()
+    if rows < _WORTH_THREADS or shared or cores() < 2:
+        return first(), second()
+    with ThreadPoolExecutor(1) as pool:
+        later = pool.submit(second)
+        return first(), later.result()
+
+
 def _in_memory(largest: int) -> int:
     """Return how many workers find room beside each other."""
     import psutil
@@ -208,7 +226,7 @@ def _shared_out(
     try:
         while waiting or busy:
             while waiting and len(busy) < most:
-                worker = idle.pop() if idle else Worker(work)
+                worker = idle.pop() if idle else Worker(partial(_as_one_of_many, work))
                 busy[worker] = waiting.popleft()
                 worker.hand(items[busy[worker]])
             for worker in first_ready(busy):
@@ -224,6 +242,12 @@ def _shared_out(
     finally:
         for worker in (*busy, *idle):
             worker.end()
+
+
+def _as_one_of_many(work: Callable[[T], R], item: T) -> R:
+    """Work in a process of its own, which leaves the other cores to its like."""
+    _ONE_OF_MANY.set()
+    return work(item)
 
 
 def _raise_died(status: int | None) -> NoReturn:

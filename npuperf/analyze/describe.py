@@ -9,9 +9,9 @@ import numpy as np
 from npuperf.analyze.recorded_pace import variables, with_recording_cost
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.analyze.waiting import with_dependencies
+from npuperf.cores.blocks import core_use
 from npuperf.documents.analysis import (
     Clock,
-    CoreUse,
     Device,
     JudgedSteps,
     Partition,
@@ -27,6 +27,7 @@ from npuperf.host.blame import sum_blame
 from npuperf.host.idle_after import IdleAfter
 from npuperf.host.syncs import place
 from npuperf.messages import Message, say
+from npuperf.model.chip import Cores
 from npuperf.model.groups import largest, rows_of_each, tally
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I64, Labels
@@ -56,10 +57,9 @@ def describe(
     span: tuple[int, int],
     request: AnalyzeRequest,
     scene: Scene | None,
-    use: CoreUse,
     thresholds: Thresholds,
 ) -> tuple[Pace, Device]:
-    """Describe the window that is judged: everything but what rules and proposals say of it."""
+    """Describe the window that is judged: all but the use of its cores, and what rules and proposals say."""
     profile, launches, origin = study.profile, study.launches, study.timeline.span[0]
     sums = PaceSums.of(profile.tasks, launches, thresholds)
     what = _STEP if len(study.steps) else WINDOW
@@ -83,7 +83,7 @@ def describe(
         clock=_clock(launches, len(profile.tasks)),
         steps=steps,
         streams=_streams(tasks, launches, profile.tasks.without_counters(), span),
-        cores=use,
+        cores=core_use(Tasks.empty(), Cores(), 0),
         vendor=compare(profile.vendor_steps, steps, whole, thresholds) if request.step is None or steps else [],
         phases=phases,
         blame=sum_blame(study.blamed.within(*span), profile.host, study.nesting, _NAMES),

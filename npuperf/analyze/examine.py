@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -20,21 +21,34 @@ from npuperf.cluster.job_grammar import names_ranks
 from npuperf.cluster.summarise import summarise, summarise_without_kernels
 from npuperf.cluster.summary import RankSummary
 from npuperf.cores.blocks import core_use
-from npuperf.documents.analysis import Clock, Device, Finding, Kernel, Partition, Step, SuperKernelCheck, WhatIf
+from npuperf.documents.analysis import (
+    Clock,
+    CoreUse,
+    Device,
+    Finding,
+    Kernel,
+    Partition,
+    Step,
+    SuperKernelCheck,
+    WhatIf,
+)
 from npuperf.host.mode import is_graph, no_launches
 from npuperf.host.pauses import paused
 from npuperf.messages import Message, chain, say, say_n, series
 from npuperf.model.chip import Cores
 from npuperf.model.device import DeviceProfile
+from npuperf.model.labels import I64
 from npuperf.model.memory import give_back
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
 from npuperf.operators.sums import Key, OperatorSum, longest_kernels, sum_operators, type_labels
+from npuperf.parallel import both
 from npuperf.readers.log import ReadLog
 from npuperf.replay.study import Study
 from npuperf.replay.whatif import Predicted, Scene, is_all_communication, parse, pattern, predict, with_communication
 from npuperf.scopes import core_limits, fusion
 from npuperf.scopes.expect import Checked, check
+from npuperf.scopes.splits import Bench
 from npuperf.scopes.view import DeviceView, study_cores
 from npuperf.timeline.partition import add, span_of
 from npuperf.timeline.steps import numbers_repeat, step_windows
@@ -161,11 +175,14 @@ def _examined(
     scene = None
     if study.replay is not None and study.elasticities is not None:
         scene = Scene.of(study, study.replay, span)
-    over_time, held, bench = study_cores(study, cores, span, scene, thresholds, request.cores_of)
-    give_back()
-    use = core_use(plain, cores, span[1] - span[0], over_time)
-    give_back()
-    pace, report = describe(study, plain, span, request, scene, use, thresholds)
+
+    def used() -> tuple[CoreUse, I64, Bench | Message]:
+        over_time, held, bench = study_cores(study, cores, span, scene, thresholds, request.cores_of)
+        return core_use(plain, cores, span[1] - span[0], over_time), held, bench
+
+    described = partial(describe, study, plain, span, request, scene, thresholds)
+    (pace, report), (use, held, bench) = both(described, used, len(profile.tasks))
+    report = structs.replace(report, cores=use)
     give_back()
     types = study.types.filter(inside)
     summary = summarise(study, plain, types, span, report, thresholds)
@@ -189,6 +206,9 @@ def _examined(
     digest = digest_device(study, report, summary)
     give_back()
     recorded = profile if request.step is None else replace(profile, tasks=plain)
+    asked = tuple(e for e in request.what_if if not names_ranks(e))
+    advised, answered = partial(advise, view, request.rules, summary), partial(_replay_changes, view, asked)
+    findings, what_if = both(advised, answered, len(profile.tasks))
     return Examined(
         report=view.report,
         pace=pace,
@@ -197,8 +217,8 @@ def _examined(
         summary=summary,
         operators=listed.operators,
         kernels=listed.kernels,
-        findings=advise(view, request.rules, summary),
-        what_if=_replay_changes(view, tuple(e for e in request.what_if if not names_ranks(e))),
+        findings=findings,
+        what_if=what_if,
         checked=[check(recorded, expectation, cores) for expectation in request.expect],
     )
 

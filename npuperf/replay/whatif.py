@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase, translate
+from threading import Lock
 from typing import Final
 
 import numpy as np
@@ -34,6 +35,7 @@ from npuperf.replay.replay import Replay, TaskTimes, window_length
 from npuperf.replay.study import Study
 from npuperf.units import forms
 
+_ONCE: Final = Lock()
 #: Share of the window below which assumed gaps are not worth replaying.
 _NOTABLE: Final = 0.005
 _CHANGE: Final = re.compile(
@@ -121,8 +123,9 @@ class Scene(Struct, frozen=True):
     @property
     def host_times(self) -> HostTimes:
         """What the host time of each instruction is for."""
-        if not self.times:
-            self.times.append(HostTimes.of(self.study, self.replay))
+        with _ONCE:  # both rules and what-ifs ask
+            if not self.times:
+                self.times.append(HostTimes.of(self.study, self.replay))
         return self.times[0]
 
     @property
