@@ -21,7 +21,6 @@ from npuperf.model.host import HostOps
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I64, Labels, Mask
 from npuperf.model.tasks import Work
-from npuperf.operators.keys import operator_keys
 from npuperf.replay.study import Study
 
 #: More different keys of one kind, or more cells (keys × steps), are told apart by less: operators by their type.
@@ -92,15 +91,14 @@ class Places(Struct, frozen=True):
         return np.where(self.numbers[order[at]] == number, order[at], -1)
 
 
-def count_device(study: Study, windows: Intervals, numbers: I64) -> tuple[list[Count], list[CountKind]]:
+def count_device(study: Study, places: Places, place: I64, keys: Labels) -> tuple[list[Count], list[CountKind]]:
     """Count what one device and its host did in each step, and name the kinds that the recording does not tell.
 
-    ``windows``: of the steps, in the order in which they are counted, and their ``numbers``; these are empty where no
-    step is recorded, and what the windows hold is counted as one. A kernel belongs to the window in which it begins, a
-    call to the step in which the host made it. A host that drives several devices counts with each of them.
+    ``places``: the steps, in the order in which they are counted; where none is recorded what the windows hold is
+    counted as one. A kernel belongs to the window in which it begins (``place``, of each task), a call to the step in
+    which the host made it. A host that drives several devices counts with each of them. ``keys``: each task's operator.
     """
-    places = Places(windows, numbers, study.profile.host_steps)
-    counts, untold = _count_tasks(study, places)
+    counts, untold = _count_tasks(study, places, place, keys)
     if study.profile.host.events.name.has(RUNTIME_CALL):
         counts += count_calls(study.nesting, study.syncs, study.points, study.profile.host, places)
     else:
@@ -193,14 +191,13 @@ def _with_where(counts: list[Count], lines: Iterable[str | None]) -> list[Count]
     ]
 
 
-def _count_tasks(study: Study, places: Places) -> tuple[list[Count], list[CountKind]]:
+def _count_tasks(study: Study, places: Places, place: I64, keys: Labels) -> tuple[list[Count], list[CountKind]]:
     """Count kernels, those on AI CPU, collectives and copies."""
     profile, tasks, types = study.profile, study.profile.tasks, study.types
     if profile.excerpt:
         return [], [*OF_KERNELS]
-    place = places.of_tasks(tasks.start)
     compute = tasks.work == Work.COMPUTE
-    counts, untold = _launches(study, np.where(compute, place, -1), places.size), list[CountKind]()
+    counts, untold = _launches(study, keys, np.where(compute, place, -1), places.size), list[CountKind]()
     on_cpu = tasks.core.flag([core == "AI_CPU" for core in tasks.core.names])
     if not profile.kineto and not tasks.core.known()[compute].all():
         untold.append("aicpu")
@@ -216,10 +213,10 @@ def _count_tasks(study: Study, places: Places) -> tuple[list[Count], list[CountK
     return counts, untold
 
 
-def _launches(study: Study, place: I64, size: int) -> list[Count]:
+def _launches(study: Study, keys: Labels, place: I64, size: int) -> list[Count]:
     """Count kernels by operator, each with the line of code of the first one whose operator is known."""
     tasks, host = study.profile.tasks, study.profile.host
-    counts, _, keys = tallied("launch", operator_keys(study.types, tasks), place, size, less=study.types)
+    counts, _, keys = tallied("launch", keys, place, size, less=study.types)
     if not host.has_lines:
         return counts
     known = np.flatnonzero((place >= 0) & (tasks.op >= 0) & keys.known())

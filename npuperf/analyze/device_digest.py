@@ -83,7 +83,8 @@ def digest_device(study: Study, report: Device, summary: RankSummary | None) -> 
     split = [s.partition for s in report.whole_steps] or [report.window]
     places = Places(windows, np.array(numbers, np.int64), study.profile.host_steps)
     place = places.of_tasks(study.profile.tasks.start)
-    compute, keyed_by = _compute(study, windows, place)
+    keys = operator_keys(study.types, study.profile.tasks)
+    compute, keyed_by = _compute(study, windows, place, keys)
     exposed = sum(p.comm_exposed_ns for p in split)
     parts = [
         *_communication(study, windows, place, exposed, summary),
@@ -91,7 +92,7 @@ def digest_device(study: Study, report: Device, summary: RankSummary | None) -> 
         *_host_waits(study, windows),
         *_idle(study, report, windows, split),
     ]
-    counts, untold = count_device(study, windows, places.numbers)
+    counts, untold = count_device(study, places, place, keys)
     return DeviceDigest(
         numbers=numbers,
         span_ns=tuple(p.span_ns for p in split),
@@ -142,15 +143,20 @@ def judged_windows(report: Device) -> tuple[tuple[int, ...], Intervals]:
     return tuple(s.step for s in steps), Intervals(start, start + np.array([s.partition.span_ns for s in steps]))
 
 
-def _compute(study: Study, windows: Intervals, place: I64) -> tuple[tuple[OperatorTimes, ...], KeyedBy]:
-    """Sum compute by operator; a kernel that began before a window and reaches into it has time there, but no count."""
-    tasks, cores = study.profile.tasks, core_labels(study.profile.tasks)
+def _compute(
+    study: Study, windows: Intervals, place: I64, operators: Labels
+) -> tuple[tuple[OperatorTimes, ...], KeyedBy]:
+    """Sum compute by operator; a kernel that began before a window and reaches into it has time there, but no count.
+
+    ``operators``: what each task is.
+    """
+    cores = core_labels(study.profile.tasks)
     rows, ns = _owned(study, Work.COMPUTE, place, Intervals.union(windows.start, windows.end))
     if not len(rows):
         return (), "shapes"
     finest: tuple[KeyedBy, ...] = ("shapes", "type")
     for keyed_by in finest:
-        keys = operator_keys(study.types, tasks) if keyed_by == "shapes" else study.types
+        keys = operators if keyed_by == "shapes" else study.types
         if len(keys.names) <= MOST_KEYS or len(distinct(keys.codes[rows])) <= MOST_KEYS:
             break
     else:
