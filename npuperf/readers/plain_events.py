@@ -30,8 +30,9 @@ LIBRARY: Final = Path(__file__).with_name("libplain_events.so")
 NUMBERS: Final = (
     "start", "length", "pid", "tid", "connection", "correlation", "external", "stream", "device", "moved",
 )  # fmt: skip
+_TIMES: Final = ("start", "length", "time")
 TEXTS: Final = ("name", "cat", "task_type", "stack", "operation")
-_FLOWS: Final = ("id", "pid", "tid", "time", "start", "arrow", "id_begin", "id_end")
+_FLOWS: Final = ("id", "pid", "tid", "time", "is_start", "arrow", "id_begin", "id_end")
 _CLOSED: Final = 1
 _NO_MEMORY: Final = -2
 #: Bytes that an event has at least, on average; shorter ones are decoded.
@@ -123,7 +124,7 @@ class PlainReader:
         size, told = self._found.slices, list(self._found.told)
         columns: Columns = {}
         for at, name in enumerate(NUMBERS):
-            columns[name] = _kept(numbers[at, :size]) if told[at] or at < 2 else nothing(size)
+            columns[name] = _kept(name, numbers[at, :size]) if told[at] or name in _TIMES else nothing(size)
         for at, name in enumerate(TEXTS):
             some = told[len(NUMBERS) + at]
             columns[name] = self._spellings[at].codes(words[at, :size]) if some else nothing(size)
@@ -131,11 +132,11 @@ class PlainReader:
 
     def _plain(self, text: bytes, any_times: bool, closed: bool) -> PlainEvents:
         found, flows, others = self._found, *self._arrays[2:]
-        arrows: Columns = {name: _kept(flows[at, : found.arrows]) for at, name in enumerate(_FLOWS[:-2])}
+        arrows: Columns = {name: _kept(name, flows[at, : found.arrows]) for at, name in enumerate(_FLOWS[:-2])}
         if found.wide:
             arrows["id"] = _texts(text, *flows[-2:, : found.arrows].tolist())
         arrows["arrow"] = self._arrow_codes(arrows["arrow"])
-        arrows["start"] = arrows["start"].astype(np.bool_)
+        arrows["start"] = arrows.pop("is_start").astype(np.bool_)
         named = others[:, : found.named].T.tolist()
         told = tuple(text[begin:end] for begin, end in named)
         return PlainEvents(found.events, found.cut, closed, any_times, self._slices(), arrows, told)
@@ -225,9 +226,9 @@ def _library() -> Any:
     return library
 
 
-def _kept(view: I64) -> I32 | I64:
-    """Copy what the next piece will overwrite, into half the space where it fits."""
-    half = narrow(view)
+def _kept(name: str, view: I64) -> I32 | I64:
+    """Copy what the next piece will overwrite, into half the space where it fits and nothing is added to it."""
+    half = view if name in _TIMES else narrow(view)
     return view.copy() if half is view else half
 
 
