@@ -82,13 +82,29 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
-@pytest.fixture(params=["whole", "stretches"])
+@pytest.fixture(params=["whole", "compiled", "stretches"])
 def each_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Read traces either way; not in a conftest.py of the readers, which would take this one's name."""
-    if request.param == "stretches":
-        from ways import in_stretches
+    """Read traces each way; not in a conftest.py of the readers, which would take this one's name.
 
+    A small trace is decoded, whole: only what is followed by more is read by the compiled reader.
+    """
+    from ways import in_small_pieces, in_stretches
+
+    if request.param == "stretches":
         in_stretches(monkeypatch)
+    elif request.param == "compiled":
+        in_small_pieces(monkeypatch)
+    return str(request.param)
+
+
+@pytest.fixture(params=["compiled", "decoded"])
+def either_reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Read traces in small pieces by the compiled reader, or as where there is none."""
+    from ways import decoded_only, in_small_pieces
+
+    in_small_pieces(monkeypatch)
+    if request.param == "decoded":
+        decoded_only(monkeypatch)
     return str(request.param)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from npuperf.errors import InputError
 from npuperf.model.labels import Labels
-from npuperf.readers import plain_events, trace_beside
+from npuperf.readers import pieces, plain_events, trace_beside
 from npuperf.readers.log import ReadLog
 from npuperf.readers.trace import read_trace
 from npuperf.readers.trace_gather import SLICE_INTS, SLICE_TEXTS
@@ -23,6 +23,11 @@ def in_stretches(patch: pytest.MonkeyPatch, size: int = 700) -> None:
     patch.setattr(trace_beside, "WORTH_HELP", 0)
     patch.setattr(trace_beside, "STRETCH_BYTES", size)
     patch.setattr(trace_beside, "_spare_cores", lambda: 1)
+
+
+def in_small_pieces(patch: pytest.MonkeyPatch, size: int = 600) -> None:
+    """Read files in pieces of ``size`` bytes, so that small ones are read by the compiled reader, too."""
+    patch.setattr(pieces, "PIECE_BYTES", min(size, pieces.PIECE_BYTES))
 
 
 def decoded_only(patch: pytest.MonkeyPatch) -> None:
@@ -45,5 +50,5 @@ def told(path: Path) -> list[Any]:
         name: [x.tolist() for x in (k.from_tid, k.from_time, k.to_pid, k.to_tid, k.to_time)]
         for name, k in links.items()
     }
-    who = [trace.processes, trace.process_labels, trace.process_order, trace.threads, trace.header]
+    who = [trace.processes, trace.process_labels, trace.process_order, trace.threads, trace.header, trace.clock]
     return [columns, codes, arrows, trace.flows.events, set(trace.flows.links), who, log]

@@ -7,6 +7,7 @@ broken events stand alone; those are counted and everything around them is kept.
 
 from __future__ import annotations
 
+import json
 import re
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -40,6 +41,7 @@ _BETWEEN: Final = _BLANK + b","
 GAP: Final = re.compile(rb"\}\s*,\s*\{")
 _NAN: Final = re.compile(rb"([:\[,]\s*)-?(?:NaN|nan|Infinity|inf)\b")
 _HEAD: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
+_OBJECTS: Final = json.JSONDecoder()
 _END: Final = re.compile(rb"\}\s*\]")
 
 #: What decoding raises, of what is nested deeply as well.
@@ -247,6 +249,10 @@ class FilePieces:
             if events is not None:
                 return after, events
             end = brace
+        cut = _gap_by_steps(buffer)
+        events = self._try(buffer[: cut[0] + 1]) if cut and cut[0] >= 0 else []
+        if cut is not None and events is not None:
+            return cut[1], events
         cut = _last_gap(buffer, len(buffer))
         assert cut is not None
         return cut[1], self._salvage_all(buffer[: cut[0] + 1])
@@ -374,6 +380,33 @@ def _last_gap(buffer: bytes, end: int) -> tuple[int, int] | None:
             return last.start(), last.end() - 1
         window *= 4
     return None
+
+
+def _gap_by_steps(buffer: bytes) -> tuple[int, int] | None:
+    """Find the last gap that is between events and not within one, from the start: in one with many objects most are.
+
+    (-1, -1): there is but one event, behind which none begins. None where something is damaged, or nothing is whole.
+    """
+    text, at, found = buffer.decode("latin-1"), 0, None  # a character is a byte
+    try:
+        while True:
+            end = _OBJECTS.raw_decode(text, at)[1]
+            gap = GAP.match(buffer, end - 1)
+            if gap is None:
+                behind = buffer[end:].strip()
+                return (found or (-1, -1)) if behind in (b"", b",") or behind.startswith(b"]") else None
+            found, at = (end - 1, gap.end() - 1), gap.end() - 1
+    except (ValueError, RecursionError):
+        return found if _goes_beyond(buffer[at:]) else None
+
+
+def _goes_beyond(text: bytes) -> bool:
+    """Tell whether a text is JSON as far as it goes."""
+    try:
+        msgspec.json.decode(text)
+    except DAMAGED as error:
+        return "truncated" in str(error)
+    return True
 
 
 def _middle_gap(body: bytes) -> tuple[int, int] | None:

@@ -20,7 +20,7 @@ KB = 1 << 10
 
 
 @pytest.fixture(autouse=True)
-def _small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+def _small_bounds(either_reader: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pieces, "PIECE_BYTES", 4 * KB)
     monkeypatch.setattr(pieces, "_SEAM", KB)
     monkeypatch.setattr(pieces, "_MOST_EVENT", 32 * KB)

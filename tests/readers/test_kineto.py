@@ -14,6 +14,8 @@ from npuperf.analyze.run import run
 from npuperf.documents.analysis import Device, Result
 from npuperf.model.tasks import Work
 
+pytestmark = pytest.mark.usefixtures("either_reader")
+
 Event = dict[str, object]
 
 # One host thread (9) launches onto two streams (7, 20) of GPU 0. All times in µs.

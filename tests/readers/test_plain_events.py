@@ -1,0 +1,522 @@
+"""What the compiled reader takes is what the decoder makes of the same bytes, on every input; the rest it leaves."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import random
+import shlex
+import shutil
+import subprocess
+from fractions import Fraction
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pytest
+from build import K, events
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from odd_traces import ANYTHING, ARGUMENTS, USUAL, mutated, odd_trace
+from test_damage import mutate
+from test_trace_beside import ODD, REAL, TRACES
+from ways import decoded_only, in_stretches, told
+
+from npuperf.readers import pieces, plain_events
+from npuperf.readers.pieces import Event, decoded
+from npuperf.readers.plain_events import PlainEvents, PlainReader
+from npuperf.readers.trace_columns import Words, durations
+from npuperf.readers.trace_gather import SLICE_TEXTS
+
+SOURCE = Path(plain_events.__file__).with_name("plain_events.c")
+COMPILER = shlex.split(os.environ.get("CC", "cc"))
+DRIVER = Path(__file__).with_name("plain_driver.c")
+PACKED = sorted((REAL / "hta").glob("*.json.gz"))
+KERNELS = [K(i * 10_000, 2_500 + i, f"k{i % 7}", launch=i * 10_000 - 5_000) for i in range(12)]
+MADE = [json.dumps(e) for e in events(KERNELS, {11: (0, 10**6)})]
+
+if not plain_events.is_compiled() and shutil.which(COMPILER[0]) is None:
+    pytest.skip("needs a C compiler", allow_module_level=True)
+
+
+class Counted:
+    """How many events the compiled reader read."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.events = 0
+        self._read = PlainReader.read
+        patch.setattr(PlainReader, "read", lambda reader, text, any_times: self.read(reader, text, any_times))
+
+    def read(self, reader: PlainReader, text: bytes, any_times: bool) -> PlainEvents | None:
+        found = self._read(reader, text, any_times)
+        self.events += 0 if found is None else found.events
+        return found
+
+
+def each_way_told(path: Path, size: int, stretch: int = 0) -> tuple[list[Any], list[Any], int]:
+    """What is told in pieces of ``size`` bytes, compiled and decoded, and how many events were read compiled."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pieces, "PIECE_BYTES", size)
+        if stretch:
+            in_stretches(patch, stretch)
+        counted = Counted(patch)
+        compiled = told(path)
+        decoded_only(patch)
+        return compiled, told(path), counted.events
+
+
+def same(path: Path, data: bytes | str, size: int) -> int:
+    """Assert that both ways tell the same of some bytes; return how many events were read compiled."""
+    path.write_bytes(data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data)
+    compiled, otherwise, count = each_way_told(path, size)
+    assert compiled == otherwise
+    return count
+
+
+def reader() -> PlainReader:
+    words = {name: Words() for name in (*SLICE_TEXTS, "arrow")}
+    made = plain_events.plain_reader(words, ["HostToDevice", "async_npu"])
+    assert made is not None
+    return made
+
+
+# ---- it is there ----
+
+
+def test_the_library_is_made_of_this_source() -> None:
+    again = "run pip install -e . again: the compiled reader is another source's, or none"
+    assert plain_events.compiled_source() == hashlib.sha256(SOURCE.read_bytes()).hexdigest(), again
+
+
+def test_what_decodes_only_does_not_use_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(f"[{', '.join(MADE)}]")
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 500)
+    counted = Counted(monkeypatch)
+    told(path)
+    assert counted.events == len(MADE) - 1  # the last one is followed by none
+    decoded_only(monkeypatch)
+    told(path)
+    assert counted.events == len(MADE) - 1
+
+
+# ---- recorded traces ----
+
+
+@pytest.mark.parametrize("size", [3_000, 1 << 16])
+@pytest.mark.parametrize("path", [*TRACES, *PACKED], ids=lambda path: f"{path.parent.parent.name}/{path.name}")
+def test_recorded_traces_are_read_compiled(path: Path, size: int, tmp_path: Path) -> None:
+    data = path.read_bytes()
+    plain = gzip.decompress(data) if path.suffix == ".gz" else data
+    made = json.loads(plain)
+    made = made["traceEvents"] if isinstance(made, dict) else made
+    size = max(size, len(plain) // 600)
+    used = tmp_path / "trace.json"
+    used.write_bytes(plain)
+    compiled, otherwise, count = each_way_told(used, size)
+    assert compiled == otherwise
+    if len(plain) > 10 * size:
+        assert count >= 0.9 * len(made)
+
+
+@pytest.mark.parametrize("path", TRACES[:2], ids=lambda path: f"{path.parent.parent.name}/{path.name}")
+def test_recorded_traces_in_stretches(path: Path) -> None:
+    size = max(2_000, path.stat().st_size // 9)
+    compiled, otherwise, count = each_way_told(path, 1 << 12, size)
+    assert compiled == otherwise and count > 0
+    assert otherwise == told(path)
+
+
+# ---- by hand ----
+
+
+def test_columns_of_a_piece_by_hand() -> None:
+    first = (
+        '{"ph": "X", "name": "MEMCPY_ASYNC", "pid": 1, "tid": 5000000000, "ts": "1736413971558972.9125", "dur": 0.0015,'
+        ' "cat": "cpu_op", "args": {"connection_id": "7", "operation": "d2h", "size(B)": 64, "stream": 3, "Task Type": '
+        '"AI_CORE"}}'
+    )
+    second = '{"ph":"X","name":"a","ts":"5.0005","dur":2.1500000000000004,'
+    second += '"args":{"operation":"no copy","Call stack":"\\u0061"}}'
+    wide = '{"ph":"s","cat":"async_npu","id":"40004631069296951295","pid":1,"tid":2,"ts":"3"}'
+    small = '{"ph":"f","cat":"async_npu","id":5,"pid":-1,"tid":null,"ts":"4.0019"}'
+    other = '{"ph":"f","cat":"nobody\'s","id":[],"pid":1,"tid":2,"ts":"3"}'.replace("[]", "6")
+    meta = '{"ph":"M","name":"process_name","pid":1,"args":{"name":"é"}}'
+    counter = '{"ph":"C","name":"HBM","ts":"3","args":{"x":1}}'
+    clock = '{"ph":"C","name":"AI Core Freq","ts":"3","args":{"MHz":1650}}'
+    head = ", ".join([first, second, wide, small, other, meta, counter, clock])
+    found = reader().read(f' {head} ,\n{{"ph":"X","name":"cut'.encode(), False)
+    assert found is not None
+    assert (found.events, found.closed, found.cut) == (8, False, len(f" {head} ,\n".encode()))
+    assert found.others == (meta.encode(), clock.encode())
+    slices = {name: np.asarray(column).tolist() for name, column in found.slices.items()}
+    assert slices == {
+        "start": [1736413971558972912, 5000],  # .9125 µs are 912.5 ns: to the even one; and so are 5000.5
+        "length": [2, 2150],  # 1.5 ns, to the even one
+        "pid": [1, -1], "tid": [5_000_000_000, -1], "connection": [7, -1], "correlation": [-1, -1],
+        "external": [-1, -1], "stream": [-1, -1],  # which only traces with numeric times are asked for
+        "device": [-1, -1], "moved": [64, -1], "name": [0, 1], "cat": [0, -1], "task_type": [0, -1], "stack": [-1, 0],
+        "operation": [0, -1],
+    }  # fmt: skip
+    flows = dict(found.flows)
+    ids = flows.pop("id")
+    assert isinstance(ids, pa.Array) and ids.to_pylist() == ["40004631069296951295", "5"]
+    assert {name: np.asarray(column).tolist() for name, column in flows.items()} == {
+        "pid": [1, -1], "tid": [2, -1], "time": [3000, 4002], "start": [True, False], "arrow": [0, 0],
+    }  # fmt: skip
+
+
+def test_numeric_times_and_what_comes_with_them() -> None:
+    text = b'{"ph":"X","name":"k","ts":17364139715589.7255,"dur":"1.25","args":{"stream":7,"correlation":"8"}},{}]'
+    found = reader().read(text, True)
+    assert found is not None
+    assert (found.events, found.closed, found.cut) == (1, True, len(text) - 3)
+    assert found.slices["start"].tolist() == [17_364_139_715_589_726]  # 725.5 ns, to the even one
+    assert [found.slices[name].tolist() for name in ("length", "stream", "correlation")] == [[1250], [7], [8]]
+    assert reader().read(text, False) is None
+
+
+@pytest.mark.parametrize("text", ["", " ", "{", "{}", "{},", "[{}, {}", ', {"a": 1}, {', '{"a": 1} {"a": 1}', "]"])
+def test_nothing_to_read(text: str) -> None:
+    assert reader().read(text.encode(), False) is None
+
+
+def test_what_a_refused_piece_said_is_forgotten(tmp_path: Path) -> None:
+    """Its event may be damaged for the other decoder, and its name would be a name of nothing."""
+    line = '{{"ph": "X", "name": "{}", "ts": "1.5", "dur": 1}}'.format
+    one = reader()
+    assert one.read(f'{line("lost")}, {{"ph": "\\ud800"}}, {{'.encode(), False) is None
+    found = one.read(f"{line('kept')}, {{".encode(), False)
+    assert found is not None
+    assert found.slices["name"].tolist() == [0]
+    strange = [line("a}, {b"), line("\\ud800"), *map(line, "abc"), *map(line, "abc")]
+    same(tmp_path / "trace.json", f"[{', '.join(strange)}]", 150)
+
+
+# ---- odd values ----
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_odd_events(tmp_path: Path, odd: str) -> None:
+    key = odd.split(":")[0].strip('"')
+    sliced = [i for i, text in enumerate(MADE) if '"ph": "X"' in text]
+    for at in (0, sliced[0], sliced[6], len(MADE) - 2, len(MADE) - 1):
+        event = {k: v for k, v in json.loads(MADE[at]).items() if k != key}
+        for before in (event, {**event, key: 7}):  # twice: the last one counts
+            text = json.dumps(before)[:-1] + f", {odd}}}"
+            made = [*MADE[:at], text, *MADE[at + 1 :]]
+            same(tmp_path / "trace.json", f"[{', '.join(made)}]", 900)
+
+
+@pytest.mark.parametrize("field", [*USUAL, "args", "bp", *ARGUMENTS])
+@pytest.mark.parametrize("numeric", [False, True], ids=["texts", "numbers"])
+def test_any_value_in_any_field(tmp_path: Path, field: str, numeric: bool) -> None:
+    """Each value in a slice, an arrow, a name and a counter of their own, between events that are sound."""
+    path = tmp_path / "trace.json"
+    time = "15.25" if numeric else '"15.25"'
+    plain = f'{{"ph": "X", "name": "a", "ts": {time}, "dur": 1.5, "args": {{"correlation": 1, "connection_id": 1}}}}'
+    members = {
+        "X": {"name": '"MEMCPY"', "ts": time, "dur": "2.5", "pid": "1", "tid": "2"},
+        "f": {"name": '"a"', "cat": '"async_npu"', "ts": time, "id": "8", "pid": "1", "tid": "2"},
+        "M": {"name": '"process_name"', "pid": "1"},
+        "C": {"name": '"AI Core Freq"', "pid": "1", "ts": time},
+    }
+    arguments = {"X": "operation", "f": "x", "M": "name", "C": "MHz"}
+    taken = 0
+    for value in (*ANYTHING, *USUAL.get(field, ()), *ARGUMENTS.get(field, ())):
+        made = [plain] * 3
+        for kind, usual in members.items():
+            inner = {arguments[kind]: '"5"'}
+            event = {"ph": f'"{kind}"', **usual}
+            if field in ARGUMENTS and (field not in USUAL or kind in "MC"):
+                inner[field] = value
+            else:
+                event[field] = value
+            args = "{" + ", ".join(f'"{k}": {v}' for k, v in inner.items()) + "}"
+            event.setdefault("args", args)
+            made += ["{" + ", ".join(f'"{k}": {v}' for k, v in event.items()) + "}", plain]
+        taken += same(path, f"[{', '.join([*made, plain])}]", 120)
+    assert taken > len(ANYTHING)
+
+
+def test_times_of_all_lengths(tmp_path: Path) -> None:
+    path, source = tmp_path / "trace.json", Random(5)
+    tails = [
+        "",
+        *("5" * n for n in range(1, 10)),
+        "0005",
+        "0015",
+        "00049999",
+        "00050",
+        "000500",
+        "0005001",
+        "9995",
+        "999499",
+    ]
+    taken = 0
+    for digits in range(1, 21):
+        for tail in tails:
+            whole = "".join(source.choice("123456789") for _ in range(digits))
+            time = f"{whole}.{tail}" if tail else whole
+            made = [f'{{"ph": "X", "name": "a", "ts": {t}, "dur": 1}}' for t in (f'"{time}"', f'"{time}"', '"1.5"')]
+            taken += same(path, f"[{', '.join(made)}]", len(made[0]) + 20)
+            made = [f'{{"ph": "X", "name": "a", "ts": {t}, "dur": {time}}}' for t in (1.5, time, time, 5.25)]
+            taken += same(path, f"[{', '.join(made)}]", len(made[0]) + 20)
+    assert taken > 2 * 15 * len(tails)
+
+
+def _lengths(count: int) -> list[str]:
+    source, made = Random(7), []
+    for _ in range(count):
+        digits, places = source.randrange(1, 20), source.randrange(0, 19)
+        number = "".join(source.choice("0123456789") for _ in range(digits)).lstrip("0").rjust(places + 1, "0")
+        made.append(f"{number[:-places]}.{number[-places:]}" if places else number)
+        near = Fraction(source.randrange(10 ** source.randrange(1, 9)) * 2 + 1, 2000)  # half a ns, or all but
+        made += [
+            repr(float(near)),
+            repr(float(np.nextafter(float(near), source.choice((0, 1e9))))),
+            f"{float(near):.17f}",
+        ]
+    return [text for text in made if "e" not in text]
+
+
+def test_durations_are_those_of_the_nearest_double() -> None:
+    made = _lengths(4_000)
+    expected = durations([float(text) for text in made]).tolist()
+    assert expected == durations([e.dur for e in decoded(_listed(made), False)]).tolist()
+    taken = 0
+    for text, ns in zip(made, expected, strict=True):
+        found = reader().read(f'{{"ph": "X", "dur": {text}}}, {{'.encode() + b" " * 40, False)
+        if found is not None:
+            taken += 1
+            assert found.slices["length"].tolist() == [ns], text
+    assert taken > len(made) / 3
+
+
+def _listed(lengths: list[str]) -> bytes:
+    return ("[" + ", ".join(f'{{"ph": "X", "dur": {text}}}' for text in lengths) + "]").encode()
+
+
+def test_durations_with_noise_are_taken() -> None:
+    """As a float64 is written that was summed: most recorded durations of some layers."""
+    noisy = [
+        "12.77012757357446",
+        "2.1500000000000004",
+        "37.589999999999996",
+        "188.14802169799805",
+        "0.30000000000000004",
+    ]
+    found = reader().read(_listed([*noisy, "1"])[1:], False)
+    assert found is not None
+    assert found.slices["length"].tolist() == [12_770, 2_150, 37_590, 188_148, 300]
+
+
+# ---- odd texts ----
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "", " ", "N/A", " nan ", '\\"a\\"', " a ", "\\u0041", "\\u4e2d\\n", "\\ud83d\\ude00", "\\ud83d", "\\ude00",
+        "😀", "\\/", "\\q", "\\u00", "\\u00g0", "\x01", "\n", "\x7f", "\\u0000", "a}, {b", "}, {", "]", "[{", "\u2028",
+        "x" * 5000, "\xa0a\xa0", "é" * 40, "\\",
+    ],
+)  # fmt: skip
+def test_odd_names(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "trace.json"
+    for template in (
+        '{{"ph": "X", "name": "{}", "ts": "1.5", "dur": 1, "cat": "q"}}',
+        '{{"ph": "X", "name": "b", "ts": "1.5", "dur": 1, "args": {{"Task Type": "{}", "Call stack": "{}"}}}}',
+        '{{"ph": "M", "name": "process_name", "pid": 1, "args": {{"name": "{}"}}}}',
+        '{{"ph": "X", "name": "b", "ts": "1.5", "dur": 1, "{}": 5}}',
+        '{{"ph": "X", "name": "b", "ts": "1.5", "dur": 1, "args": {{"{}": 5}}}}',
+    ):
+        text = template.format(name, name)
+        for made in ([text, *MADE[:20]], [*MADE[:20], text, *MADE[20:40]]):
+            same(path, f"[{', '.join(made)}]", 700)
+
+
+@pytest.mark.parametrize("bad", [b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xf0\x9f\x98", b"\x80", b"\xc0\xaf"])
+def test_what_is_no_text(tmp_path: Path, bad: bytes) -> None:
+    path = tmp_path / "trace.json"
+    sound = f"[{', '.join(MADE)}]".encode()
+    for old in (b'"k1"', b'"AI_VECTOR_CORE"', b'"Python"', b'"ph": "f"', b'"dur": 2.503'):
+        assert old in sound
+        same(path, sound.replace(old, old[:-1] + bad + old[-1:], 1), 700)
+
+
+def test_characters_cut_by_a_piece(tmp_path: Path) -> None:
+    made = [f'{{"ph": "X", "name": "{"中é😀" * (1 + i % 5)}", "ts": "{i}.5", "dur": 1}}' for i in range(20)]
+    taken = {same(tmp_path / "trace.json", f"[{', '.join(made)}]", size) for size in range(100, 130)}
+    assert taken == {len(made) - 1}
+
+
+def test_a_hundred_thousand_names(tmp_path: Path) -> None:
+    made = [f'{{"ph":"X","name":"n{i % 100_003 * 7919}","ts":"{i}.5","dur":1}}' for i in range(100_100)]
+    assert same(tmp_path / "trace.json", f"[{','.join(made)}]", 1 << 20) > 90_000
+
+
+# ---- odd structures ----
+
+
+@pytest.mark.parametrize("depth", [1, 63, 64, 65, 300, 3000])
+def test_deep_nesting(tmp_path: Path, depth: int) -> None:
+    for opened, closed in (("[", "]"), ('{"a":', "}")):
+        inner = opened * depth + "1" + closed * depth
+        odd = f'{{"ph": "X", "name": "a", "ts": "1.5", "dur": 1, "args": {{"x": {inner}}}}}'
+        same(tmp_path / "trace.json", f"[{', '.join([*MADE[:9], odd, *MADE[9:]])}]", 700)
+
+
+@pytest.mark.parametrize("blank", [" ", "\n", "\r\n", "\t", " " * 50, "\f", "\v", "\x00", "\xa0", ",", "/**/"])
+def test_blanks_between_tokens(tmp_path: Path, blank: str) -> None:
+    tokens = [
+        "{",
+        '"ph"',
+        ":",
+        '"X"',
+        ",",
+        '"ts"',
+        ":",
+        '"1.5"',
+        ",",
+        '"args"',
+        ":",
+        "{",
+        '"a"',
+        ":",
+        "[",
+        "1",
+        "]",
+        "}",
+        "}",
+    ]
+    plain = '{"ph": "X", "name": "a", "ts": "15.25", "dur": 1}'
+    for at in range(len(tokens) + 1):
+        odd = "".join([*tokens[:at], blank, *tokens[at:]])
+        same(tmp_path / "trace.json", f"[{plain}, {plain},{odd},{plain}, {plain}]", 130)
+    if blank.strip(" \t\r\n") == "":
+        odd = blank.join(tokens)
+        assert same(tmp_path / "trace.json", f"[{plain},{plain},{odd},{plain},{plain}]", len(odd) + 120) >= 3
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [
+        "]", "] ", "]}", '], "a": 1}', '], "other": [{"a": 1}, {"b": 2}]}', '], "distributedInfo": {"rank": 3}}', "",
+        ",", ", ", "]]", "] x", '], "traceEvents": [{"ph": "X"}, {"ph": "X"}]}', ', {"ph": "X"', ", {", ", 5]",
+        ", null]", ", [{}, {}]]",
+    ],
+)  # fmt: skip
+def test_things_behind_the_events(tmp_path: Path, behind: str) -> None:
+    listed = ", ".join(MADE[:12])
+    for size in (len(listed) // 3, len(listed) - 20, len(listed) + 3, len(listed) + 30):
+        same(tmp_path / "trace.json", f'{{"traceEvents": [{listed}{behind}', size)
+
+
+@pytest.mark.parametrize("numeric", [False, True], ids=["texts", "numbers"])
+def test_events_that_hold_many_objects(tmp_path: Path, numeric: bool) -> None:
+    """Where most of what looks like the end of an event is none."""
+    made = []
+    for i in range(40):
+        inner = ", ".join('{"a": 1}' for _ in range(i % 25))
+        time = f"{i}.25" if numeric and i > 20 else f'"{i}.25"'
+        args = f'{{"correlation": {i}, "l": [{inner}]}}'
+        made.append(f'{{"ph": "X", "name": "b", "ts": {time}, "dur": 1, "args": {args}}}')
+    path = tmp_path / "trace.json"
+    for size in (400, 700, *range(1_000, 1_400, 7), 3_000):
+        same(path, f"[{', '.join(made)}]", size)
+        if not numeric:
+            (columns, *_, log), _, _ = each_way_told(path, size)
+            assert (len(columns["start"]), log.lost, log.warnings) == (40, [], [])
+
+
+# ---- damage ----
+
+
+def test_cut_anywhere(tmp_path: Path) -> None:
+    data = f"[{', '.join([*MADE[:2], *MADE[8:14]])}]".encode()
+    for size in range(len(data)):
+        same(tmp_path / "trace.json", data[:size], 300 if size % 2 else max(8, size - 9))
+
+
+def test_damaged_traces(tmp_path: Path) -> None:
+    plain = f"[{', '.join(MADE)}]".encode()
+    taken = sum(same(tmp_path / "trace.json", mutate(Random(seed), plain), 300 + 40 * seed) for seed in range(80))
+    assert taken > 80 * len(MADE) / 4
+
+
+SIZES = st.sampled_from([8, 64, 200, 500, 1_000, 3_000])
+
+
+@settings(max_examples=50, deadline=None)
+@given(rng=st.randoms(use_true_random=False), size=SIZES, damaged=st.booleans())
+@example(rng=random.Random(1), size=300, damaged=False)
+def test_traces_of_odd_parts(tmp_path_factory: pytest.TempPathFactory, rng: Random, size: int, damaged: bool) -> None:
+    data = odd_trace(rng)
+    same(tmp_path_factory.getbasetemp() / "odd.json", mutated(rng, data) if damaged else data, size)
+
+
+def test_odd_parts_at_random(tmp_path: Path) -> None:
+    """The same without hypothesis, which likes small traces best."""
+    taken = 0
+    for seed in range(150):
+        rng = Random(seed)
+        data = odd_trace(rng)
+        taken += same(
+            tmp_path / "trace.json", mutated(rng, data) if seed % 3 == 0 else data, rng.choice((300, 1_000, 3_000))
+        )
+    assert taken > 75
+
+
+# ---- memory ----
+
+
+def hostile() -> list[bytes]:
+    """Pieces that are odd, damaged or cut."""
+    made = [f'{{"ph": "X", {odd}, "args": {{{odd}}}}}, {{'.encode() for odd in ODD]
+    made += [f'{{"ph": "X", "name": {value}, "args": {{"name": {value}'.encode() for value in ANYTHING]
+    made += [value.encode() for value in ANYTHING]
+    sound = ", ".join(MADE[:14]).encode()
+    made += [sound[:size] for size in range(len(sound))]
+    made += [mutate(Random(seed), sound) for seed in range(200)]
+    for seed in range(300):
+        data = odd_trace(Random(seed)).lstrip(b"[ \t\r\n")
+        made += [data, mutated(Random(seed), data)]
+    return [*made, b"", b"{" * 200, b"[" * 200, b'{"name": ""}, {' * 5]
+
+
+def test_no_byte_outside_is_touched(tmp_path: Path) -> None:
+    driver, texts = tmp_path / "driver", tmp_path / "texts"
+    sanitized = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    command = [
+        *COMPILER,
+        "-std=c11",
+        "-O1",
+        "-g",
+        *sanitized,
+        f"-I{SOURCE.parent}",
+        str(DRIVER),
+        "-lm",
+        "-o",
+        str(driver),
+    ]
+    built = subprocess.run(command, capture_output=True, text=True)
+    if built.returncode:
+        pytest.skip(f"no sanitizers here: {built.stderr[-200:]}")
+    made = hostile()
+    texts.write_bytes(b"".join(b"%d\n%b" % (len(text), text) for text in made))
+    ran = subprocess.run([str(driver), str(texts)], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr[:3000]
+    assert ran.stdout.startswith(f"{len(made)} texts")
+
+
+def test_the_decoder_takes_what_is_compared_with() -> None:
+    """A sanity check of the other side: exact, typed, and complaining."""
+    assert decoded(b'[{"ts": "5", "dur": 1e1}]', False) == [Event(ts="5", dur=10.0)]
+    with pytest.raises(msgspec.ValidationError):
+        decoded(b'[{"ts": 5}]', False)
