@@ -36,7 +36,7 @@ class Compile(BuildHookInterface):  # type: ignore[type-arg,misc]
             self._ship(compiled, build_data)
         source = Path(self.root, "npuperf", "readers", "plain_events.c")
         library = source.with_name(f"lib{source.stem}.so")
-        if os.name == "posix" and self._compile(source, library):
+        if self.target_name == "wheel" and os.name == "posix" and self._compile(source, library):
             self._ship(library, build_data)
             build_data["pure_python"] = False
             build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
@@ -45,15 +45,17 @@ class Compile(BuildHookInterface):  # type: ignore[type-arg,misc]
         build_data["artifacts"].append(compiled.relative_to(self.root).as_posix())
 
     def _compile(self, source: Path, library: Path) -> bool:
-        """Compile beside the place and move there: somebody may be using the one before."""
+        """Compile beside the place and move there: somebody may be using the one before, which is gone in any case."""
         made = library.with_name(f".{library.name}.{os.getpid()}")
         known = f'-DPLAIN_SOURCE="{hashlib.sha256(source.read_bytes()).hexdigest()}"'
-        command = [*shlex.split(os.environ.get("CC", "cc")), *FLAGS, known, str(source), "-lm", "-o", str(made)]
         try:
+            command = [*shlex.split(os.environ.get("CC") or "cc"), *FLAGS, known, str(source), "-lm", "-o", str(made)]
             subprocess.run(command, check=True, capture_output=True, text=True)
-        except (OSError, subprocess.CalledProcessError) as error:
+            made.replace(library)
+        except (OSError, ValueError, subprocess.CalledProcessError) as error:
+            made.unlink(missing_ok=True)
+            library.unlink(missing_ok=True)
             why = getattr(error, "stderr", None) or error
             self.app.display_warning(f"npuperf will read traces without the compiled reader: {why}")
             return False
-        made.replace(library)
         return True

@@ -629,6 +629,11 @@ EXPORT Reader *plain_reader(const char *arrows, const int64_t *sizes, int64_t co
 /* The hash of the source that this was made of. */
 EXPORT const char *plain_source(void) { return PLAIN_SOURCE; }
 
+/* What the arrays and Found look like: of another one nothing may be written. */
+EXPORT int64_t plain_layout(void) {
+    return (int64_t)(((sizeof(Found) * 100 + NUMBERS) * 100 + COLUMN_WORDS) * 100 + FLOWS);
+}
+
 /* How many words a column has. */
 EXPORT int64_t plain_count(const Reader *r, int32_t column) { return r->words[column].count; }
 

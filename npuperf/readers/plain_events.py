@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import codecs
 import ctypes
+import os
 import re
+import struct
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +23,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from npuperf.errors import InputError
+from npuperf.files import open_input
 from npuperf.model.labels import I32, I64
 from npuperf.readers.trace_columns import Column, Words, narrow, nothing
 
@@ -37,6 +41,7 @@ _CLOSED: Final = 1
 _NO_MEMORY: Final = -2
 #: Bytes that an event has at least, on average; shorter ones are decoded.
 _EVENT_BYTES: Final = 32
+_ELF_BYTES: Final = 64
 _BEGINNING: Final = re.compile(rb"[ \t\r\n]*\{")
 
 #: Columns by name, of one length.
@@ -209,14 +214,33 @@ def is_compiled() -> bool:
 @cache
 def _library() -> Any:
     try:
-        library = ctypes.CDLL(str(LIBRARY))
-    except OSError:
+        if not _is_whole(LIBRARY):
+            return None
+        library = _declared(ctypes.CDLL(str(LIBRARY)))
+    except (InputError, OSError, AttributeError):  # none, one of another system, or of another version
         return None
+    layout = ((ctypes.sizeof(_Found) * 100 + len(NUMBERS)) * 100 + len(TEXTS)) * 100 + len(_FLOWS)
+    return library if library.plain_layout() == layout else None
+
+
+def _is_whole(path: Path) -> bool:
+    """Tell whether nothing is cut of a library, at whose end ELF has a table: a step beyond would kill the process."""
+    with open_input(path) as file:
+        head, size = file.read(_ELF_BYTES), os.fstat(file.fileno()).st_size
+    if not head.startswith(b"\x7fELF\x02") or len(head) < _ELF_BYTES:
+        return len(head) == _ELF_BYTES
+    order = "<" if head[5] == 1 else ">"
+    (table,), (each, count) = struct.unpack_from(f"{order}Q", head, 0x28), struct.unpack_from(f"{order}HH", head, 0x3A)
+    return bool(size >= table + each * count)
+
+
+def _declared(library: Any) -> Any:
     sizes, pointer = ctypes.c_int64, ctypes.c_void_p
     for name, result, arguments in (
         ("plain_reader", pointer, (ctypes.c_char_p, ctypes.POINTER(sizes), sizes)),
         ("plain_free", None, (pointer,)),
         ("plain_source", ctypes.c_char_p, ()),
+        ("plain_layout", sizes, ()),
         ("plain_count", sizes, (pointer, ctypes.c_int32)),
         ("plain_words", pointer, (pointer, ctypes.c_int32, sizes, pointer)),
         ("plain_read", ctypes.c_int32, (pointer, ctypes.c_char_p, sizes, ctypes.c_int32, ctypes.POINTER(_Found))),
