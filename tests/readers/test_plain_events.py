@@ -105,6 +105,42 @@ def test_what_decodes_only_does_not_use_it(tmp_path: Path, monkeypatch: pytest.M
     assert counted.events == len(MADE) - 1
 
 
+@pytest.mark.parametrize("share", [0.0, 0.002, 0.01, 0.2, 0.5, 0.9, 0.999])
+def test_a_library_that_is_cut_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float) -> None:
+    """Loaded all the same it would kill the process."""
+    data = plain_events.LIBRARY.read_bytes()
+    assert not data.startswith(b"\x7fELF") or library_at(tmp_path / "whole.so", data, monkeypatch) is not None
+    cut = data[: int(share * len(data))]
+    assert library_at(tmp_path / "cut.so", cut, monkeypatch) is None
+
+
+def test_a_library_of_something_else_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = bytearray(plain_events.LIBRARY.read_bytes())
+    other = bytes([*data[:18], 0xFF, 0xFF, *data[20:]])  # ELF: of another processor
+    assert library_at(tmp_path / "other.so", other, monkeypatch) is None
+    assert library_at(tmp_path / "text.so", b"no library at all " * 90, monkeypatch) is None
+    assert (
+        library_at(tmp_path / "renamed.so", bytes(data.replace(b"plain_read\0", b"plain_rEAd\0")), monkeypatch) is None
+    )
+    (tmp_path / "folder.so").mkdir()
+    for path in (tmp_path / "folder.so", tmp_path / "absent.so"):
+        monkeypatch.setattr(plain_events, "LIBRARY", path)
+        assert plain_events._library.__wrapped__() is None
+
+
+def test_a_library_with_another_idea_of_the_arrays_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert plain_events._library.__wrapped__() is not None
+    monkeypatch.setattr(plain_events, "_FLOWS", plain_events._FLOWS[:-1])
+    assert plain_events._library.__wrapped__() is None
+
+
+def library_at(path: Path, data: bytes, patch: pytest.MonkeyPatch) -> Any:
+    """What is loaded of these bytes."""
+    path.write_bytes(data)
+    patch.setattr(plain_events, "LIBRARY", path)
+    return plain_events._library.__wrapped__()
+
+
 # ---- recorded traces ----
 
 

@@ -1,0 +1,84 @@
+"""What an installation compiles, with a compiler, without one and with one that fails, where paths have blanks."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import shutil
+import sys
+import sysconfig
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+INTERFACE = "hatchling.builders.hooks.plugin.interface"
+
+
+class Hook:
+    """As hatchling's: it has told where the project is, what is built, and who shows warnings."""
+
+    def __init__(self, root: Path, target: str) -> None:
+        self.root, self.target_name = str(root), target
+        self.warnings: list[str] = []
+        self.app = SimpleNamespace(display_warning=self.warnings.append)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    root = tmp_path / "a place with blanks"
+    (root / "npuperf" / "locale").mkdir(parents=True)
+    (root / "npuperf" / "readers").mkdir()
+    shutil.copy(ROOT / "npuperf" / "readers" / "plain_events.c", root / "npuperf" / "readers")
+    return root
+
+
+def built(project: Path, monkeypatch: pytest.MonkeyPatch, target: str = "wheel") -> tuple[dict[str, Any], Any]:
+    """Run the hook; return what it asks of the build, and itself."""
+    for at in range(INTERFACE.count(".") + 1):
+        monkeypatch.setitem(sys.modules, INTERFACE.rsplit(".", at)[0], ModuleType("stand-in"))
+    sys.modules[INTERFACE].BuildHookInterface = Hook  # type: ignore[attr-defined]
+    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    asked: dict[str, Any] = {"artifacts": []}
+    hook = module.Compile(project, target)
+    hook.initialize("standard", asked)
+    return asked, hook
+
+
+def library(project: Path) -> Path:
+    return project / "npuperf" / "readers" / "libplain_events.so"
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_a_compiled_wheel_fits_its_platform(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CC", raising=False)
+    asked, hook = built(project, monkeypatch)
+    assert hook.warnings == []
+    platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    assert asked == {"artifacts": ["npuperf/readers/libplain_events.so"], "pure_python": False,
+                     "tag": f"py3-none-{platform}"}  # fmt: skip
+    assert ctypes.CDLL(str(library(project))).plain_layout() > 0
+    assert [path.name for path in library(project).parent.iterdir() if path.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize("compiler", ["/nowhere/cc", "false", "true", '"unclosed', "sh -c 'exit 1'"])
+def test_without_a_compiler_the_wheel_fits_everywhere(
+    project: Path, monkeypatch: pytest.MonkeyPatch, compiler: str
+) -> None:
+    monkeypatch.setenv("CC", compiler)
+    library(project).write_bytes(b"of a source before")
+    asked, hook = built(project, monkeypatch)
+    assert asked == {"artifacts": []}
+    assert len(hook.warnings) == 1 and "without the compiled reader" in hook.warnings[0]
+    assert [path.name for path in library(project).parent.iterdir()] == ["plain_events.c"]
+
+
+def test_a_source_distribution_has_no_binary(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, _ = built(project, monkeypatch, "sdist")
+    assert asked == {"artifacts": []}
+    assert not library(project).exists()
