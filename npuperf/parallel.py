@@ -151,14 +151,19 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def spare_cores() -> int:
+    """Return how many cores are free for threads beside this one: where several ranks are worked on, none."""
+    shared = current_thread() is not main_thread() or _ONE_OF_MANY.is_set()
+    return 0 if shared else cores() - 1
+
+
 def both(first: Callable[[], T], second: Callable[[], R], rows: int) -> tuple[T, R]:
     """Do two things that need nothing of each other, at the same time if they are large and there is a core to spare.
 
-    ``rows``: how many they go through; most of it is numpy's work, which needs no interpreter lock. Where several ranks
-    are worked on, these have the cores. An error of the first is raised once the second has ended.
+    ``rows``: how many they go through; most of it is numpy's work, which needs no interpreter lock. An error of the
+    first is raised once the second has ended.
     """
-    shared = current_thread() is not main_thread() or _ONE_OF_MANY.is_set()
-    if rows < _WORTH_THREADS or shared or cores() < 2:
+    if rows < _WORTH_THREADS or not spare_cores():
         return first(), second()
     with ThreadPoolExecutor(1) as pool:
         later = pool.submit(second)

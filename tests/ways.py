@@ -22,7 +22,7 @@ def in_stretches(patch: pytest.MonkeyPatch, size: int = 700) -> None:
     """Have every file that is not packed read in stretches of about ``size`` bytes."""
     patch.setattr(trace_beside, "WORTH_HELP", 0)
     patch.setattr(trace_beside, "STRETCH_BYTES", size)
-    patch.setattr(trace_beside, "_spare_cores", lambda: 1)
+    patch.setattr(trace_beside, "spare_cores", lambda: 1)
 
 
 def in_small_pieces(patch: pytest.MonkeyPatch, size: int = 600) -> None:

@@ -8,7 +8,6 @@ the file as a whole.
 from __future__ import annotations
 
 import os
-import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -16,12 +15,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from threading import Lock, current_thread, main_thread
+from threading import Lock
 from typing import BinaryIO, Final
 
 from npuperf.errors import InputError
 from npuperf.files import open_input
-from npuperf.parallel import cores
+from npuperf.parallel import spare_cores
 from npuperf.readers import pieces
 from npuperf.readers.log import Progress, ReadLog
 from npuperf.readers.pieces import GAP, Event, FilePieces
@@ -105,14 +104,8 @@ def spare_helpers(path: Path) -> int:
     """Return how many threads may help with a file: none with a small or packed one, or where others work as well."""
     with suppress(InputError), open_input(path) as file:
         if os.fstat(file.fileno()).st_size >= WORTH_HELP and file.read(2) != b"\x1f\x8b":
-            return min(_spare_cores(), _MOST)
+            return min(spare_cores(), _MOST) if is_compiled() else 0
     return 0
-
-
-def _spare_cores() -> int:
-    """Return how many cores are free for helpers: none in a worker process, or where ranks are read beside another."""
-    alone = current_thread() is main_thread() and "__mp_main__" not in sys.modules
-    return cores() - 1 if alone and is_compiled() else 0
 
 
 def read_stretch(stretch: TraceStretch, gatherer: Gatherer, progress: Progress | None = None) -> Mapping[str, object]:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import os
 import random
-import sys
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 
 import pytest
 from build import K, events
 from test_damage import mutate
 from ways import decoded_only, in_stretches, told
 
+from npuperf import parallel
 from npuperf.readers import pieces, trace_beside
 from npuperf.readers.log import ReadLog
 from npuperf.readers.trace import read_trace
@@ -177,7 +177,7 @@ def test_progress_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_where_nobody_helps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A small or packed file, one that is read beside others or in a worker, and without the compiled reader."""
     path = write(tmp_path / "trace.json", "[]")
-    monkeypatch.setattr(trace_beside, "cores", lambda: 9)
+    monkeypatch.setattr(parallel, "cores", lambda: 9)
     assert spare_helpers(path) == 0
     monkeypatch.setattr(trace_beside, "WORTH_HELP", 0)
     assert spare_helpers(path) == 3
@@ -192,5 +192,6 @@ def test_where_nobody_helps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     with monkeypatch.context() as patch:
         decoded_only(patch)
         assert spare_helpers(path) == 0
-    monkeypatch.setitem(sys.modules, "__mp_main__", sys)
+    monkeypatch.setattr(parallel, "_ONE_OF_MANY", Event())
+    parallel._ONE_OF_MANY.set()
     assert spare_helpers(path) == 0
