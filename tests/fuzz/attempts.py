@@ -22,7 +22,9 @@ from typing import Any
 from unittest.mock import patch
 
 import mutators
+import pytest
 import truths
+import ways
 from bases import KINDS, Kind
 from looks import wrong_files
 from mutators import Mutator
@@ -74,6 +76,7 @@ def attempt(name: str, room: Path) -> Outcome:
         patch.object(tempfile, "tempdir", None),
     ):
         code, failure, detail = judged(rng, kind, root, sound, keeps, truth)
+    failure = failure or read_differently(root, Random(name))
     after = {
         path: content
         for path, content in snapshot(root).items()
@@ -122,6 +125,23 @@ def judged(
     if failure is None:
         return ran.code, *looked_at(rng, kind, words, root.parent / "pages", ran.code)
     return ran.code, failure, f"{format_} {more}\n{shown.stdout}\n{shown.stderr}\n{detail}"
+
+
+def read_differently(root: Path, rng: Random) -> str | None:
+    """Say which trace tells something else to the compiled reader than decoded, or in stretches."""
+    size, stretch = rng.choice((300, 1_000, 4_000, 20_000)), rng.choice((700, 3_000, 30_000))
+    for path in sorted(path for path in root.rglob("*trace*.json*") if path.is_file() and not path.is_symlink()):
+        with pytest.MonkeyPatch.context() as way:
+            ways.in_small_pieces(way, size)
+            compiled = ways.told(path)
+            with pytest.MonkeyPatch.context() as other:
+                ways.in_stretches(other, stretch)
+                if ways.told(path) != compiled:
+                    return f"STRETCHES of {stretch} B in pieces of {size} B tell something else of {path.name}"
+            ways.decoded_only(way)
+            if ways.told(path) != compiled:
+                return f"DECODED pieces of {size} B tell something else of {path.name}"
+    return None
 
 
 def looked_at(rng: Random, kind: Kind, words: list[str], folder: Path, code: int) -> tuple[str | None, str]:
