@@ -2,7 +2,7 @@
  *
  * Only what is plain is taken: JSON as its grammar has it, keys once per object and without escapes, integers of 64
  * bits, times as decimals, texts where texts are expected. At the first thing that is anything else the whole piece is
- * refused (PLAIN_ODD), and the decoder in pieces.py, which knows what to do with it, reads it. So whatever is taken here
+ * refused (PLAIN_ODD), and the decoder in pieces.py, which knows what to do with it, reads it. So what is taken here
  * must be what that decoder would have made of it: tests/readers/test_plain_events.py holds the two together.
  *
  * Nothing is read outside of text[0, size), and nothing written outside of the arrays that are given.
@@ -20,6 +20,8 @@
 #ifndef PLAIN_SOURCE
 #define PLAIN_SOURCE ""
 #endif
+/* Small, and called for every value: what calling them costs is a tenth of reading. */
+#define INLINE static inline __attribute__((always_inline))
 #define EXPORT __attribute__((visibility("default")))
 
 enum { PLAIN_OK = 0, PLAIN_CLOSED = 1, PLAIN_ODD = -1, PLAIN_NO_MEMORY = -2 };
@@ -34,6 +36,7 @@ typedef struct {
     uint64_t *hashes;
     int32_t *codes;     /* code + 1 in each place, 0: empty */
     uint64_t places;    /* a power of two */
+    uint64_t seed;
     char *bytes;        /* all words, one behind the other */
     int64_t used, room;
     int64_t *ends;      /* where each word ends in bytes */
@@ -51,8 +54,8 @@ static uint64_t eight(const char *p) {
     return v;
 }
 
-static uint64_t hash_of(const char *p, int64_t n) {
-    uint64_t h = 0x9E3779B97F4A7C15ULL ^ (uint64_t)n, tail = 0;
+static uint64_t hash_of(const char *p, int64_t n, uint64_t seed) {
+    uint64_t h = seed ^ (uint64_t)n, tail = 0;
     for (; n >= 8; p += 8, n -= 8) {
         h = (h ^ eight(p)) * 0xFF51AFD7ED558CCDULL;
         h ^= h >> 32;
@@ -114,7 +117,7 @@ static int more_room(Words *w, int64_t n) {
 /* The word's number, a new one if it is new; -2 without memory. */
 static int32_t code_of(Words *w, const char *p, int64_t n) {
     if (2 * (uint64_t)w->count >= w->places && !more_places(w)) return -2;
-    uint64_t hash = hash_of(p, n), at = hash & (w->places - 1);
+    uint64_t hash = hash_of(p, n, w->seed), at = hash & (w->places - 1);
     for (; w->codes[at]; at = (at + 1) & (w->places - 1))
         if (w->hashes[at] == hash && is_word(w, w->codes[at] - 1, p, n)) return w->codes[at] - 1;
     if (w->count >= INT32_MAX - 1 || !more_room(w, n)) return -2;
@@ -150,7 +153,7 @@ static int refuse(Text *t) {
 
 static int blank(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 
-static int skip_blanks(Text *t) {
+INLINE int skip_blanks(Text *t) {
     while (t->at < t->end && blank(*t->at)) t->at++;
     return t->at < t->end;
 }
@@ -158,7 +161,7 @@ static int skip_blanks(Text *t) {
 static int is_special(char c) { return c == '"' || c == '\\' || (unsigned char)c < ' '; }
 
 /* Find the next quote, backslash or control character. */
-static const char *next_special(const char *p, const char *end) {
+INLINE const char *next_special(const char *p, const char *end) {
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
     const uint64_t ones = 0x0101010101010101ULL, high = 0x8080808080808080ULL;
     for (; end - p >= 8; p += 8) {
@@ -252,7 +255,7 @@ static int read_literal(Text *t, Token *token, const char *literal, Kind kind) {
     return 1;
 }
 
-static int read_scalar(Text *t, Token *token) {
+INLINE int read_scalar(Text *t, Token *token) {
     switch (*t->at) {
     case '"': t->at++; return read_text(t, token);
     case 'n': return read_literal(t, token, "null", WORD_NULL);
@@ -263,7 +266,7 @@ static int read_scalar(Text *t, Token *token) {
 }
 
 /* Read a key and the colon behind it, up to the value. */
-static int read_key(Text *t, Token *key) {
+INLINE int read_key(Text *t, Token *key) {
     if (!skip_blanks(t)) return 0;
     if (*t->at != '"') return refuse(t);
     t->at++;
@@ -276,7 +279,7 @@ static int read_key(Text *t, Token *key) {
 }
 
 /* Step behind what separates two members: 1 another follows, 2 it was the last one, 0 odd or at the end. */
-static int next_member(Text *t, char closing) {
+INLINE int next_member(Text *t, char closing) {
     if (!skip_blanks(t)) return 0;
     if (*t->at == closing) {
         t->at++;
@@ -316,7 +319,7 @@ static int skip_container(Text *t) {
     }
 }
 
-static int read_value(Text *t, Token *token) {
+INLINE int read_value(Text *t, Token *token) {
     if (*t->at != '{' && *t->at != '[') return read_scalar(t, token);
     token->kind = CONTAINER;
     return skip_container(t);
@@ -354,10 +357,12 @@ static const Token ABSENT = {0, 0, NONE, 0};
 
 static const Token *member(const Event *e, int slot) { return e->seen >> slot & 1 ? &e->of[slot] : &ABSENT; }
 
-static int key_in(const Key *keys, int count, const Token *key) {
+INLINE int key_in(const Key *keys, int count, const Token *key) {
+    const char *text = key->at;
+    int64_t size = key->size;
     for (int i = 0; i < count; i++)
-        if (keys[i].size == key->size && keys[i].text[0] == key->at[0]
-            && keys[i].text[key->size - 1] == key->at[key->size - 1] && !memcmp(keys[i].text, key->at, (size_t)key->size))
+        if (keys[i].size == size && keys[i].text[0] == text[0] && keys[i].text[size - 1] == text[size - 1]
+            && !memcmp(keys[i].text, text, (size_t)size))
             return i;
     return -1;
 }
@@ -402,7 +407,7 @@ static int is_text(const Token *t, const char *text) {
 }
 
 /* An integer, perhaps in quotes; -1 where there is none. */
-static int as_integer(const Token *t, int64_t *value) {
+INLINE int as_integer(const Token *t, int64_t *value) {
     uint64_t sum = 0;
     int64_t i = 0;
     *value = -1;
@@ -539,11 +544,12 @@ static int forget_of_others(Event *e) {
 static int add_slice(Reader *r, Found *f, Event *e, int any_times) {
     static const int words[COLUMN_WORDS] = {KEY_NAME, KEY_CAT, ARG_TASK_TYPE, ARG_STACK, ARG_OPERATION};
     static const int numbers[NUMBERS] = {
-        KEY_TS, KEY_DUR, KEY_PID, KEY_TID, ARG_CONNECTION, ARG_CORRELATION, ARG_EXTERNAL, ARG_STREAM, ARG_DEVICE, ARG_MOVED,
+        KEY_TS, KEY_DUR, KEY_PID, KEY_TID,
+        ARG_CONNECTION, ARG_CORRELATION, ARG_EXTERNAL, ARG_STREAM, ARG_DEVICE, ARG_MOVED,
     };
     if (!forget_of_others(e)) return PLAIN_ODD;
     for (int i = 0; i < NUMBERS; i++) {
-        if (!any_times && i >= CORRELATION && i <= DEVICE) continue; /* which only Kineto has, whose times are numbers */
+        if (!any_times && i >= CORRELATION && i <= DEVICE) continue; /* only Kineto has them, with other times */
         const Token *t = member(e, numbers[i]);
         int64_t *cell = &f->numbers[i * f->most + f->slices];
         int read = i == START ? as_time(t, cell)
@@ -613,9 +619,13 @@ EXPORT void plain_free(Reader *r) {
     free(r);
 }
 
-/* A reader that takes the arrows of these categories, which stand one behind the other; NULL without memory. */
-EXPORT Reader *plain_reader(const char *arrows, const int64_t *sizes, int64_t count) {
+/* A reader that takes the arrows of these categories, which stand one behind the other; NULL without memory.
+ *
+ * The seed is to be random: whoever knows it can make up words that all look for the same place.
+ */
+EXPORT Reader *plain_reader(const char *arrows, const int64_t *sizes, int64_t count, uint64_t seed) {
     Reader *r = calloc(1, sizeof *r);
+    for (int i = 0; r && i < WORDS; i++) r->words[i].seed = seed;
     for (int64_t i = 0; r && i < count; arrows += sizes[i++]) {
         if (code_of(&r->words[WORD_ARROW], arrows, sizes[i]) != i) {
             plain_free(r);
@@ -658,7 +668,7 @@ EXPORT int32_t plain_read(Reader *r, const char *text, int64_t size, int32_t any
         f->cut = begin - text;
         t.at++;
         int whole = read_members(&t, &e, EVENT_KEYS, 0, KEYS_OF_EVENT);
-        if (t.odd || !is_typed(&e, any_times)) return PLAIN_ODD; /* even where it is cut: the other decoder looks, too */
+        if (t.odd || !is_typed(&e, any_times)) return PLAIN_ODD; /* cut or not: the other one looks, too */
         if (!whole) return PLAIN_OK;
         const char *end = t.at;
         if (!skip_blanks(&t)) return PLAIN_OK;

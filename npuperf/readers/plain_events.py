@@ -95,7 +95,8 @@ class PlainReader:
         """Begin without words."""
         names = [name.encode() for name in self._arrows]
         sizes = (ctypes.c_int64 * len(names))(*map(len, names))
-        self._reader = self._library.plain_reader(b"".join(names), sizes, len(names))
+        seed = int.from_bytes(os.urandom(8), "little")
+        self._reader = self._library.plain_reader(b"".join(names), sizes, len(names), seed)
         if not self._reader:
             raise MemoryError
         self._free = weakref.finalize(self, self._library.plain_free, self._reader)
@@ -237,7 +238,7 @@ def _is_whole(path: Path) -> bool:
 def _declared(library: Any) -> Any:
     sizes, pointer = ctypes.c_int64, ctypes.c_void_p
     for name, result, arguments in (
-        ("plain_reader", pointer, (ctypes.c_char_p, ctypes.POINTER(sizes), sizes)),
+        ("plain_reader", pointer, (ctypes.c_char_p, ctypes.POINTER(sizes), sizes, ctypes.c_uint64)),
         ("plain_free", None, (pointer,)),
         ("plain_source", ctypes.c_char_p, ()),
         ("plain_layout", sizes, ()),

@@ -10,7 +10,7 @@ enum { MOST_SHARE = 32, SMALLEST = 3 };
 static uint64_t read_piece(const char *text, int64_t size, int any_times, int64_t most) {
     static const char arrows[] = "HostToDeviceasync_npu";
     static const int64_t sizes[] = {12, 9};
-    Reader *r = plain_reader(arrows, sizes, 2);
+    Reader *r = plain_reader(arrows, sizes, 2, 1);
     Found f = {.most = most};
     uint64_t sum = 0;
     f.numbers = malloc(NUMBERS * (size_t)most * sizeof *f.numbers);
