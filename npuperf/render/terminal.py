@@ -24,7 +24,7 @@ from npuperf.render.language import lines_of, text
 from npuperf.render.page import Line, Page, page_of
 from npuperf.render.signs import runs
 from npuperf.render.tables import BLANK, EXTRA, Cell, Column, Filled, how_many
-from npuperf.render.wide_text import is_wide, line_starts
+from npuperf.render.wide_text import line_starts
 
 #: Styles of verdicts.
 BOUNDS: Final = {"host": "yellow", "compute": "cyan", "communication": "magenta", "unknown": "red"}
@@ -57,9 +57,8 @@ class Text(RichText):
         return self
 
     def wrap(self, console: Console, width: int, **how: Any) -> Lines:
-        """Return the lines that a text takes: Chinese is broken between its letters, not only at blanks."""
-        fixed = self.no_wrap or how.get("no_wrap") or how.get("overflow") == "ignore"
-        if fixed or not is_wide(self.plain):
+        """Return the lines that a text takes: quantities stay whole, Chinese is broken between its letters."""
+        if self.no_wrap or how.get("no_wrap") or how.get("overflow") == "ignore":
             return super().wrap(console, width, **how)
         lines = Lines()
         for said in self.split(allow_blank=True):

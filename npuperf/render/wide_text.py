@@ -1,9 +1,11 @@
-"""Lines of text in which letters may be two columns wide and words have no blanks between them, as in Chinese."""
+"""Lines of text in which quantities stay whole, letters may be two columns wide, and words may have no blanks between
+them, as in Chinese.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 #: Letters that may be two columns wide, as a class of a pattern: signs such as … and → lie between them.
@@ -11,10 +13,15 @@ WIDE: Final = "\u1100-\u11ff\u2e80-\U0010ffff"
 _ANY_WIDE: Final = re.compile(f"[{WIDE}]")
 #: Signs that no line begins with, and that none ends with.
 _CLOSING, _OPENING = "，。；：、？！）》」』％", "（《「『"
-#: What no line is broken in: numbers with their units, words, single letters that are wide, each with its signs.
+#: Numbers, those with their thousands apart, and what they count; and what is between two of them.
+_SIGNS: Final = r"[(\[]*[-+−]?"
+_APART: Final = r"\d{1,3}(?:[ \u2009\u202f]\d{3}(?!\d))+(?:\.\d+)?"
+_NUMBER: Final = rf"{_SIGNS}(?:{_APART}|\d[\d.,]*)"
+_UNIT: Final = r" (?:%|[munµ]?s|min|h|[kKMGT]?i?B(?:/s)?|[kMG]?Hz)(?![A-Za-z])"
+_QUANTITY: Final = rf"(?:{_NUMBER}(?:{_UNIT})? … )?{_NUMBER}{_UNIT}[^\s{WIDE}]*"
+#: What no line is broken in: quantities, words, single letters that are wide, each with its signs.
 _PIECE: Final = re.compile(
-    rf"[{_OPENING}]*(?:[+-]?[\d.,]+ (?:%|[mun]?s|[KMGT]?i?B)(?![A-Za-z])|[^\s{WIDE}]+|[^\s{_CLOSING}])"
-    rf"[{_CLOSING}]*|[{_CLOSING}]+|\s+"
+    rf"[{_OPENING}]*(?:{_QUANTITY}|{_SIGNS}{_APART}[^\s{WIDE}]*|[^\s{WIDE}]+|[^\s{_CLOSING}])[{_CLOSING}]*|[{_CLOSING}]+|\s+"
 )
 
 
@@ -30,6 +37,16 @@ def columns(said: str) -> int:
     return sum(1 + (east_asian_width(letter) in "WF") for letter in said)
 
 
+def _pieces(said: str, room: int, width: Callable[[str], int]) -> Iterator[tuple[int, str]]:
+    """Yield what no line is broken in, and where it stands: a quantity longer than a line goes word by word."""
+    for found in _PIECE.finditer(said):
+        piece, at = found.group(), found.start()
+        words = re.finditer(r"\s+|\S+", piece) if width(piece) > room else ()
+        yield from ((at + word.start(), word.group()) for word in words)
+        if not words:
+            yield at, piece
+
+
 def line_starts(said: str, room: int, width: Callable[[str], int] = columns) -> list[int]:
     """Return where lines begin, the first one left out, so that none takes more than ``room`` columns.
 
@@ -37,8 +54,7 @@ def line_starts(said: str, room: int, width: Callable[[str], int] = columns) -> 
     """
     starts: list[int] = []
     used = 0
-    for found in _PIECE.finditer(said):
-        piece, at = found.group(), found.start()
+    for at, piece in _pieces(said, room, width):
         takes = width(piece)
         if used and used + takes > room and not piece.isspace():
             starts.append(at)

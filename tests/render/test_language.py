@@ -130,6 +130,16 @@ def test_chinese_is_broken_between_letters_but_not_before_a_comma() -> None:
     assert lines("短", 8) == ["短"]
 
 
+def test_quantities_stay_whole() -> None:
+    assert lines("saves 22.1 % (0 to 36.3 %) of it", 12) == ["saves 22.1 %", "(0 to", "36.3 %) of", "it"]
+    assert lines("for 0 … 833.67 us, then", 12) == ["for 0 …", "833.67 us,", "then"]
+    assert lines("for 0 … 833.67 us, then", 16) == ["for", "0 … 833.67 us,", "then"]
+    assert lines("in 1 036.5 ms and 12 345 678 ns.", 16) == ["in 1 036.5 ms", "and", "12 345 678 ns."]
+    assert lines("1 000 kernels", 7) == ["1 000", "kernels"]
+    assert lines("5 s, 3 min 2 GB/s", 6) == ["5 s,", "3 min", "2 GB/s"]
+    assert lines("of 4 msgs in 7 hours", 6) == ["of 4", "msgs", "in 7", "hours"]
+
+
 @given(st.text(st.sampled_from("计算，。（）ab 1.%ms…\u3000"), max_size=60), st.integers(4, 30))
 def test_no_line_is_wider_than_the_room_and_nothing_is_lost(said: str, room: int) -> None:
     found = lines(said, room)
