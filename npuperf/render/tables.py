@@ -176,7 +176,7 @@ class Filled(Struct, frozen=True):
         """The table's title, and how much of it there is."""
         if not self.table.counted:
             return text(self.table.title)
-        return f"{text(self.table.title)} ({how_many(len(self.rows), self.total)})"
+        return counted(self.table.title, len(self.rows), self.total)
 
     def without_empty(self) -> Filled:
         """Return the table without columns in which no row has anything."""
@@ -199,6 +199,11 @@ def filled(table: Table, rows: Sequence[Row], top: int | None = None) -> Filled:
             for row in cells:
                 row[i] = short.get(str(row[i]), row[i])
     return Filled(table, cells, len(rows))
+
+
+def counted(title: Message, shown: int, total: int) -> str:
+    """Return a title and how much of its list is shown."""
+    return text(say("{title} ({n})", title=title, n=how_many(shown, total)))
 
 
 def how_many(shown: int, total: int) -> str:

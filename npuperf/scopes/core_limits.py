@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from npuperf.documents.analysis import CoreLimit, CoreSplit, Held, RuleCheck
 from npuperf.errors import UsageError
-from npuperf.messages import Message, chain, say, say_n, series
+from npuperf.messages import Message, say, say_n, series
 from npuperf.model.chip import product_of_soc
 from npuperf.model.groups import distinct
 from npuperf.model.tasks import Work
@@ -170,8 +170,9 @@ def _sum_rule(bench: Bench, split: Split) -> RuleCheck:
         used_vector=sums[1],
         vector=chip[1],
     )
-    more = None if fits else say("kernels that wait for each other may hang")
-    return RuleCheck(rule=say("sum"), status="ok" if fits else "violated", detail=chain(text, more, by=": "))
+    if not fits:
+        text = say("{label}: {text}", label=text, text=say("kernels that wait for each other may hang"))
+    return RuleCheck(rule=say("sum"), status="ok" if fits else "violated", detail=text)
 
 
 def _operator_rules(view: DeviceView, split: Split) -> Iterator[RuleCheck]:

@@ -13,7 +13,7 @@ from npuperf.documents.document import Document
 from npuperf.escape import for_screen
 from npuperf.messages import Message
 from npuperf.render.language import text
-from npuperf.render.tables import BLANK, Cell, Column, Filled, Row, Table, filled, how_many
+from npuperf.render.tables import BLANK, Cell, Column, Filled, Row, Table, counted, filled
 
 #: Of no table there are more rows on a page.
 MOST_ROWS: Final = 200
@@ -67,7 +67,7 @@ class Grid:
         """The table's title, and how much of it there is."""
         if not self.cut:
             return text(self.about)
-        return f"{text(self.about)} ({how_many(len(self.rows), self.total)})"
+        return counted(self.about, len(self.rows), self.total)
 
     @property
     def size(self) -> int:
