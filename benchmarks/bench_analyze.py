@@ -54,6 +54,7 @@ TRACE_READERS = {
     "pyarrow.json, an event per line": ("pyarrow_json", "as text", "no"),
 }
 OURS = "from pathlib import Path; from sys import argv; from npuperf.readers.log import ReadLog; " \
+       "from npuperf.readers.arrow_alone import spare_pandas; spare_pandas(); " \
        "from npuperf.readers.trace import read_trace; read_trace([Path(argv[1])], ReadLog())"  # fmt: skip
 #: As where npuperf was installed without a C compiler.
 DECODED = "from npuperf.readers import plain_events; plain_events._library = lambda: None; " + OURS

@@ -24,6 +24,9 @@ def main() -> None:
         laps[name] = process_time() - began
         began = process_time()
 
+    from npuperf.readers.arrow_alone import spare_pandas
+
+    spare_pandas()  # as the command does
     from npuperf.advise import load_thresholds
     from npuperf.analyze.examine import Earlier, examine
     from npuperf.analyze.request import AnalyzeRequest
