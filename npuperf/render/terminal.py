@@ -58,7 +58,8 @@ class Text(RichText):
 
     def wrap(self, console: Console, width: int, **how: Any) -> Lines:
         """Return the lines that a text takes: quantities stay whole, Chinese is broken between its letters."""
-        if self.no_wrap or how.get("no_wrap") or how.get("overflow") == "ignore":
+        fixed = self.no_wrap or how.get("no_wrap") or how.get("overflow") == "ignore"
+        if fixed or cell_len(self.plain) <= width:
             return super().wrap(console, width, **how)
         lines = Lines()
         for said in self.split(allow_blank=True):

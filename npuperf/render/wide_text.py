@@ -41,10 +41,11 @@ def _pieces(said: str, room: int, width: Callable[[str], int]) -> Iterator[tuple
     """Yield what no line is broken in, and where it stands: a quantity longer than a line goes word by word."""
     for found in _PIECE.finditer(said):
         piece, at = found.group(), found.start()
-        words = re.finditer(r"\s+|\S+", piece) if width(piece) > room else ()
-        yield from ((at + word.start(), word.group()) for word in words)
-        if not words:
+        if width(piece) <= room:
             yield at, piece
+        else:
+            for word in re.finditer(r"\s+|\S+", piece):
+                yield at + word.start(), word.group()
 
 
 def line_starts(said: str, room: int, width: Callable[[str], int] = columns) -> list[int]:
