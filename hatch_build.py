@@ -1,7 +1,7 @@
-"""Compile what can be compiled when the package is built: the languages, and the reader of plain events.
+"""Compile what can be compiled when the package is built: the languages, and our own C (npuperf/compiled.py).
 
-Languages read as they are written take ten times as long. Without a C compiler there is no compiled reader, and npuperf
-reads everything by the other one: the wheel then fits every platform.
+Languages read as they are written take ten times as long. Without a C compiler there are no libraries, and npuperf does
+everything by its other ways: the wheel then fits every platform.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FLAGS = ("-std=c11", "-O3", "-ffp-contract=off", "-fPIC", "-shared", "-fvisibili
 
 
 class Compile(BuildHookInterface):  # type: ignore[type-arg,misc]
-    """Write ``<code>.mo`` beside every ``<code>.po``, and ``lib<name>.so`` beside ``<name>.c``."""
+    """Write ``<code>.mo`` beside every ``<code>.po``, and ``lib<name>.so`` beside every ``<name>.c``."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile all; ``version`` says which kind of installation is made."""
@@ -34,20 +34,23 @@ class Compile(BuildHookInterface):  # type: ignore[type-arg,misc]
             with compiled.open("wb") as file:
                 write_mo(file, sentences)
             self._ship(compiled, build_data)
-        source = Path(self.root, "npuperf", "readers", "plain_events.c")
-        library = source.with_name(f"lib{source.stem}.so")
-        if self.target_name == "wheel" and os.name == "posix" and self._compile(source, library):
-            self._ship(library, build_data)
-            build_data["pure_python"] = False
-            build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
+        if self.target_name == "wheel" and os.name == "posix":
+            sources = sorted(Path(self.root, "npuperf").rglob("*.c"))
+            libraries = [library for library in map(self._compile, sources) if library]
+            for library in libraries:
+                self._ship(library, build_data)
+            if libraries:
+                build_data["pure_python"] = False
+                build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
 
     def _ship(self, compiled: Path, build_data: dict[str, Any]) -> None:
         build_data["artifacts"].append(compiled.relative_to(self.root).as_posix())
 
-    def _compile(self, source: Path, library: Path) -> bool:
+    def _compile(self, source: Path) -> Path | None:
         """Compile beside the place and move there: somebody may be using the one before, which is gone in any case."""
+        library = source.with_name(f"lib{source.stem}.so")
         made = library.with_name(f".{library.name}.{os.getpid()}")
-        known = f'-DPLAIN_SOURCE="{hashlib.sha256(source.read_bytes()).hexdigest()}"'
+        known = f'-DSOURCE_HASH="{hashlib.sha256(source.read_bytes()).hexdigest()}"'
         try:
             command = [*shlex.split(os.environ.get("CC") or "cc"), *FLAGS, known, str(source), "-lm", "-o", str(made)]
             subprocess.run(command, check=True, capture_output=True, text=True)
@@ -56,6 +59,6 @@ class Compile(BuildHookInterface):  # type: ignore[type-arg,misc]
             made.unlink(missing_ok=True)
             library.unlink(missing_ok=True)
             why = getattr(error, "stderr", None) or error
-            self.app.display_warning(f"npuperf will read traces without the compiled reader: {why}")
-            return False
-        return True
+            self.app.display_warning(f"npuperf does without {library.name}, and will be slower: {why}")
+            return None
+        return library

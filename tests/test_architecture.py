@@ -88,6 +88,7 @@ def test_no_module_of_a_verb_lies_loose() -> None:
         "__main__",
         "api",
         "cann",
+        "compiled",
         "errors",
         "escape",
         "files",

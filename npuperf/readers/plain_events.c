@@ -17,8 +17,8 @@
 #define MOST_DEPTH 64
 #define LONGEST_NUMBER 30 /* characters: of more, readers differ in what they make of it */
 #define LONGEST_ID 64
-#ifndef PLAIN_SOURCE
-#define PLAIN_SOURCE ""
+#ifndef SOURCE_HASH
+#define SOURCE_HASH ""
 #endif
 /* Small, and called for every value: what calling them costs is a tenth of reading. */
 #define INLINE static inline __attribute__((always_inline))
@@ -637,7 +637,7 @@ EXPORT Reader *plain_reader(const char *arrows, const int64_t *sizes, int64_t co
 }
 
 /* The hash of the source that this was made of. */
-EXPORT const char *plain_source(void) { return PLAIN_SOURCE; }
+EXPORT const char *plain_source(void) { return SOURCE_HASH; }
 
 /* What the arrays and Found look like: of another one nothing may be written. */
 EXPORT int64_t plain_layout(void) {

@@ -11,7 +11,6 @@ import codecs
 import ctypes
 import os
 import re
-import struct
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,13 +22,12 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from npuperf.errors import InputError
-from npuperf.files import open_input
+from npuperf.compiled import library_of, load_library
 from npuperf.model.labels import I32, I64
 from npuperf.readers.trace_columns import Column, Words, narrow, nothing
 
 #: Where the compiled reader is, if it is.
-LIBRARY: Final = Path(__file__).with_name("libplain_events.so")
+LIBRARY: Final = library_of(Path(__file__))
 #: Columns of numbers, and of texts, in the order of plain_events.c.
 NUMBERS: Final = (
     "start", "length", "pid", "tid", "connection", "correlation", "external", "stream", "device", "moved",
@@ -41,7 +39,6 @@ _CLOSED: Final = 1
 _NO_MEMORY: Final = -2
 #: Bytes that an event has at least, on average; shorter ones are decoded.
 _EVENT_BYTES: Final = 32
-_ELF_BYTES: Final = 64
 _BEGINNING: Final = re.compile(rb"[ \t\r\n]*\{")
 
 #: Columns by name, of one length.
@@ -57,6 +54,18 @@ class _Found(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("slices", "arrows", "named", "events", "cut", "wide")),
         ("told", ctypes.c_int64 * (len(NUMBERS) + len(TEXTS))),
     )
+
+
+_SIZE, _POINTER = ctypes.c_int64, ctypes.c_void_p
+_FUNCTIONS: Final = (
+    ("plain_reader", _POINTER, (ctypes.c_char_p, ctypes.POINTER(_SIZE), _SIZE, ctypes.c_uint64)),
+    ("plain_free", None, (_POINTER,)),
+    ("plain_source", ctypes.c_char_p, ()),
+    ("plain_layout", _SIZE, ()),
+    ("plain_count", _SIZE, (_POINTER, ctypes.c_int32)),
+    ("plain_words", _POINTER, (_POINTER, ctypes.c_int32, _SIZE, _POINTER)),
+    ("plain_read", ctypes.c_int32, (_POINTER, ctypes.c_char_p, _SIZE, ctypes.c_int32, ctypes.POINTER(_Found))),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,41 +223,9 @@ def is_compiled() -> bool:
 
 @cache
 def _library() -> Any:
-    try:
-        if not _is_whole(LIBRARY):
-            return None
-        library = _declared(ctypes.CDLL(str(LIBRARY)))
-    except (InputError, OSError, AttributeError):  # none, one of another system, or of another version
-        return None
+    library = load_library(LIBRARY, _FUNCTIONS)
     layout = ((ctypes.sizeof(_Found) * 100 + len(NUMBERS)) * 100 + len(TEXTS)) * 100 + len(_FLOWS)
-    return library if library.plain_layout() == layout else None
-
-
-def _is_whole(path: Path) -> bool:
-    """Tell whether nothing is cut of a library, at whose end ELF has a table: a step beyond would kill the process."""
-    with open_input(path) as file:
-        head, size = file.read(_ELF_BYTES), os.fstat(file.fileno()).st_size
-    if not head.startswith(b"\x7fELF\x02") or len(head) < _ELF_BYTES:
-        return len(head) == _ELF_BYTES
-    order = "<" if head[5] == 1 else ">"
-    (table,), (each, count) = struct.unpack_from(f"{order}Q", head, 0x28), struct.unpack_from(f"{order}HH", head, 0x3A)
-    return bool(size >= table + each * count)
-
-
-def _declared(library: Any) -> Any:
-    sizes, pointer = ctypes.c_int64, ctypes.c_void_p
-    for name, result, arguments in (
-        ("plain_reader", pointer, (ctypes.c_char_p, ctypes.POINTER(sizes), sizes, ctypes.c_uint64)),
-        ("plain_free", None, (pointer,)),
-        ("plain_source", ctypes.c_char_p, ()),
-        ("plain_layout", sizes, ()),
-        ("plain_count", sizes, (pointer, ctypes.c_int32)),
-        ("plain_words", pointer, (pointer, ctypes.c_int32, sizes, pointer)),
-        ("plain_read", ctypes.c_int32, (pointer, ctypes.c_char_p, sizes, ctypes.c_int32, ctypes.POINTER(_Found))),
-    ):
-        function = getattr(library, name)
-        function.restype, function.argtypes = result, arguments
-    return library
+    return library if library and library.plain_layout() == layout else None
 
 
 def _kept(name: str, view: I64) -> I32 | I64:
