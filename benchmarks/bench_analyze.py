@@ -216,7 +216,18 @@ def cores(shop: Workshop) -> list[Row]:
         taken = in_turn(commands, shop.rounds)
         goals = [Goal("wall", "≥", 1.5)] if kernels != size or size >= 1_000_000 else []
         rows.append(compare(one, taken[one], every, taken[every], kernels, *goals))
-    return rows
+    return [*rows, _most(shop)]
+
+
+def _most(shop: Workshop) -> Row:
+    """Measure what these cores can give: as many analyses as there are cores, which share nothing, at once."""
+    size, count = min(shop.sizes), len(os.sched_getaffinity(0))
+    one, every = f"{count} analyses at once on one core", f"on {count} cores"
+    alone = shop.analyze(shop.profile(size))
+    shell = ["sh", "-c", f'for each in $(seq {count}); do "$@" & done; wait', "sh", *alone.arguments]
+    commands = {one: Command(shell, alone.environment, one_core=True), every: Command(shell, alone.environment)}
+    taken = in_turn(commands, shop.rounds)
+    return compare(one, taken[one], every, taken[every], size)
 
 
 def cache(shop: Workshop) -> list[Row]:
