@@ -17,10 +17,11 @@ from npuperf.host.blame import NOTHING, OTHERS, Blamed, line_of
 from npuperf.host.causes import CAUSES, CODE, RUNTIME_CALL
 from npuperf.model.device import DeviceProfile
 from npuperf.model.frames import is_frame
-from npuperf.model.groups import distinct, group_sums, largest, numbered
+from npuperf.model.groups import distinct, group_sums, largest, numbered, sums_of
 from npuperf.model.host import shorten
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I64, Labels
+from npuperf.model.merging import passed
 from npuperf.model.tasks import Work
 from npuperf.operators.keys import operator_keys
 from npuperf.operators.sums import core_labels
@@ -180,8 +181,7 @@ def _sums(
 ) -> tuple[list[PartSum], I64]:
     """Sum what tasks own by key, and count those that begin in a window; return also the first task of each key."""
     used, which = numbered(keys.codes[rows])
-    total = np.zeros(len(used), np.int64)
-    np.add.at(total, which, ns)  # bincount's sums are exact for 104 days only
+    total = sums_of(which, ns, len(used))
     count = np.bincount(which[place[rows] >= 0], minlength=len(used)).tolist()
     first, known = np.empty(len(used), np.int64), np.full(len(used), -1, np.int64)
     first[which[::-1]] = rows[::-1]  # of several the last that is written stays
@@ -308,7 +308,7 @@ def _waited_before(study: Study, blamed: Blamed) -> Labels:
     syncs, gaps = study.syncs, study.timeline.idle.start
     if not len(syncs):
         return Labels.missing(len(blamed.start))
-    began = gaps[np.searchsorted(gaps, blamed.start, side="right") - 1] + study.launches.skew
+    began = gaps[passed(gaps, blamed.start) - 1] + study.launches.skew
     call = np.searchsorted(syncs.start, began, side="right") - 1
     return sync_keys(syncs, study.points).take(np.where(began <= syncs.end[call], call, -1))
 
@@ -371,8 +371,7 @@ def _types(study: Study, place: I64, size: int) -> tuple[TypeSteps, ...]:
     rows = np.flatnonzero((tasks.work <= Work.COMMUNICATION) & (place >= 0))
     used, which = numbered(study.types.codes[rows])
     cells = which * size + place[rows]
-    total = np.zeros(len(used) * size, np.int64)
-    np.add.at(total, cells, tasks.dur[rows])
+    total = sums_of(cells, tasks.dur[rows], len(used) * size)
     table, count = (x.reshape(len(used), size) for x in (total, np.bincount(cells, minlength=len(total))))
     kept = range(len(used))
     if too_many(len(used), size):

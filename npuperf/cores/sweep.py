@@ -16,7 +16,7 @@ from msgspec import Struct
 from npuperf.cores.blocks import Blocks, blocks
 from npuperf.documents.analysis import CoresOverTime, CoreTime, IdleType, StreamPair, StreamSet
 from npuperf.model.chip import Cores
-from npuperf.model.groups import distinct, first_rows, numbered
+from npuperf.model.groups import distinct, first_rows, numbered, sums_of
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import F64, I32, I64, Mask
 from npuperf.model.narrow import narrow
@@ -251,9 +251,7 @@ def _by_type(sweep: Sweep, length: I64) -> list[IdleType]:
     first = first_rows(group, len(count))
     sums = []
     for idle in _idle(sweep, length):
-        total = np.zeros(len(first), np.int64)
-        np.add.at(total, group, _split_evenly(sweep, idle))
-        sums.append(total.tolist())
+        sums.append(sums_of(group, _split_evenly(sweep, idle), len(first)).tolist())
     rows = [
         IdleType(
             type=type_[i],
@@ -293,9 +291,7 @@ def _together(sweep: Sweep, length: I64) -> tuple[list[StreamSet], list[StreamPa
     sets, group = _numbered(sweep.streams, len(sweep.numbers))
     sums = []
     for amount in chain((length, length * over), _idle(sweep, length)):
-        total = np.zeros(len(sets), np.int64)
-        np.add.at(total, group, amount)
-        sums.append(total.tolist())
+        sums.append(sums_of(group, amount, len(sets)).tolist())
     rows = [row for row in zip(sets.tolist(), *sums, strict=True) if row[0] and row[1]]
     together = [
         StreamSet(streams=sweep.names(bits), ns=ns, idle_cube_core_ns=cube, idle_vector_core_ns=vector)

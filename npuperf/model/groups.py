@@ -13,6 +13,8 @@ from npuperf.model.labels import I32, I64, U8
 
 #: A table of so many places costs nothing.
 _SMALL: Final = 1 << 10
+#: Sums of floats below it are exact, with room for what adding rounds.
+_EXACT: Final = float(1 << 52)
 N = TypeVar("N", bound=np.integer)  # integers of any size
 
 
@@ -156,6 +158,15 @@ def numbered(keys: U8 | I32 | I64) -> tuple[I64, I64]:
     if there.all():
         return np.arange(low, low + len(there)), offset
     return np.flatnonzero(there) + low, (np.cumsum(there) - 1).take(offset)
+
+
+def sums_of(groups: I64, values: I64, count: int) -> I64:
+    """Return the exact sum of the values of each of ``count`` groups 0, 1, …; several times as fast as ``add.at``."""
+    if not len(values) or (int(values.min()) >= 0 and float(values.sum(dtype=np.float64)) < _EXACT):
+        return np.bincount(groups, values, count).astype(np.int64)
+    total = np.zeros(count, np.int64)
+    np.add.at(total, groups, values)
+    return total
 
 
 def tally(keys: I32 | I64, weight: I64) -> tuple[I64, I64, I64]:

@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from npuperf.model.labels import I64
+from npuperf.model.merging import passed
 
 #: Times looked up at once: what is needed on the way stays in a processor's cache.
 _AT_ONCE: Final = 1 << 16
@@ -52,7 +53,8 @@ class Intervals:
         before = np.empty(len(time), np.int64)
         for first in range(0, len(time), _AT_ONCE):
             some = time[first : first + _AT_ONCE]
-            i = np.searchsorted(self.start, some, side="right") - 1
+            i = passed(self.start, some)
+            i -= 1
             found = np.minimum(some, self.end.take(i, mode="wrap"), out=before[first : first + _AT_ONCE])
             found -= idle.take(i, mode="wrap")
             found[i < 0] = 0

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from npuperf.model.labels import I64
+from npuperf.model.merging import passed
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,6 @@ class ThreadRows:
             of_thread = thread == number
             mine = slice(None) if of_thread.all() else np.flatnonzero(of_thread)
             if of_thread.any():
-                last[mine] = rows.start + np.searchsorted(times[rows], time[mine], side="right") - 1
+                last[mine] = passed(times[rows], time[mine]) + (rows.start - 1)
                 first[mine] = rows.start
         return last, first

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
+from functools import cached_property
 from typing import Any, Final, TypeVar, cast
 
 import numpy as np
@@ -144,7 +145,7 @@ def in_order(start: I64) -> bool:
     return bool((start[1:] > start[:-1]).all())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Tasks:
     """Tasks of one device, ordered by start. One entry per task; times are epoch nanoseconds.
 
@@ -250,6 +251,8 @@ class Tasks:
 
     def part(self, chosen: slice) -> Tasks:
         """Return a stretch of the tasks, without a copy."""
+        if chosen.indices(len(self)) == (0, len(self), 1):
+            return self
         return self._map(lambda column: column[chosen], lambda labels: labels.filter(chosen))
 
     def only(self, work: Work) -> Tasks:
@@ -276,10 +279,12 @@ class Tasks:
         """Return a copy with some columns replaced."""
         return replace(self, **columns)
 
-    @property
+    @cached_property
     def dur(self) -> I64:
-        """Durations, ns."""
-        return self.end - self.start
+        """Durations, ns; dozens ask for them, so they are worked out once and cannot be written to."""
+        dur = self.end - self.start
+        dur.setflags(write=False)
+        return dur
 
     @property
     def launched(self) -> Mask:

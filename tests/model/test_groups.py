@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from npuperf.model.groups import group_sums, largest, numbered, rows_of_each, sorted_rows, tally
+from npuperf.model.groups import group_sums, largest, numbered, rows_of_each, sorted_rows, sums_of, tally
 
 
 @pytest.mark.parametrize("spread", [3, 40, 10**12])
@@ -74,3 +74,13 @@ def test_numbered_keys_are_the_different_ones_in_order(most: int, count: int) ->
     found, place = numbered(keys)
     assert found.tolist() == sorted(set(keys.tolist()))
     assert [found[i] for i in place.tolist()] == keys.tolist()
+
+
+@pytest.mark.parametrize("most", [9, 1 << 60])
+@pytest.mark.parametrize("least", [0, -5])
+def test_sums_are_exact_whatever_the_size_of_the_values(least: int, most: int) -> None:
+    rng = random.Random(most + least)
+    groups, values = [rng.randrange(3) for _ in range(20)], [rng.randrange(least, most) // 8 for _ in range(20)]
+    expected = [sum(v for v, g in zip(values, groups, strict=True) if g == group) for group in range(4)]
+    assert sums_of(np.array(groups), np.array(values), 4).tolist() == expected
+    assert sums_of(np.empty(0, np.int64), np.empty(0, np.int64), 2).tolist() == [0, 0]
