@@ -9,7 +9,9 @@ import signal
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, as_completed
+from concurrent.futures import Future as Promise
 from contextlib import closing, contextmanager, suppress
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
@@ -22,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 from npuperf import __version__
 from npuperf.errors import InputError, NpuperfError, UsageError
 from npuperf.messages import say, series
+from npuperf.model.memory import available
 
 if TYPE_CHECKING:  # loaded where they are used: one rank needs no worker, and few have dask
     from distributed import Client, Future
@@ -99,6 +102,14 @@ class Engine:
         return replace(self, name=name, workers=max(1, min(self.workers or most, len(sizes))))
 
 
+class Threads(ThreadPoolExecutor):
+    """Threads that do work in the context of whoever hands it to them: where numpy makes its arrays is part of that."""
+
+    def submit(self, fn: Callable[..., R], /, *args: Any, **kwargs: Any) -> Promise[R]:
+        """Hand over work."""
+        return super().submit(copy_context().run, partial(fn, *args, **kwargs))
+
+
 class RankLostError(InputError):
     """The worker of an item ended before the work was done."""
 
@@ -165,16 +176,14 @@ def both(first: Callable[[], T], second: Callable[[], R], rows: int) -> tuple[T,
     """
     if rows < _WORTH_THREADS or not spare_cores():
         return first(), second()
-    with ThreadPoolExecutor(1) as pool:
+    with Threads(1) as pool:
         later = pool.submit(second)
         return first(), later.result()
 
 
 def _in_memory(largest: int) -> int:
     """Return how many workers find room beside each other."""
-    import psutil
-
-    return max(1, int(psutil.virtual_memory().available // (_BASE + _PER_BYTE * largest)))
+    return max(1, available() // (_BASE + _PER_BYTE * largest))
 
 
 def _as_lost(error: Exception) -> RankLostError:
@@ -195,7 +204,7 @@ def _in_process(work: Callable[[T], R], items: Sequence[T], engine: Engine) -> G
         for at, item in enumerate(items):
             yield at, partial(work, item)
         return
-    pool = ThreadPoolExecutor(engine.workers)
+    pool = Threads(engine.workers)
     try:
         places = {pool.submit(work, item): at for at, item in enumerate(items)}
         for future in as_completed(places):

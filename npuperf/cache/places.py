@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -69,6 +71,19 @@ def _folders(path: Path) -> Iterator[Path]:
             yield own
     with suppress(ValueError):  # no home
         yield own_folder("XDG_CACHE_HOME", ".cache")
+
+
+def scratch_folders(path: Path) -> Iterator[Path]:
+    """Yield the folders where files may lie as long as what lies at a path is worked on, the one with most room first.
+
+    The places of entries, which are made if they are not there, and that of temporary files.
+    """
+    room: dict[Path, int] = {}
+    for folder in (*_folders(path), Path(tempfile.gettempdir())):
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            room[folder] = shutil.disk_usage(folder).free
+    yield from sorted(room, key=lambda folder: -room[folder])
 
 
 def _limit() -> int:

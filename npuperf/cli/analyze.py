@@ -30,7 +30,7 @@ from npuperf.cli.options import (
 from npuperf.cli.recipes import RecipeOption, chosen, effect
 from npuperf.cli.run_chosen import run_chosen, tell_broken_off
 from npuperf.errors import InputError, UsageError
-from npuperf.messages import Message, say, series
+from npuperf.messages import Message, say, series, size
 
 if TYPE_CHECKING:
     from npuperf.analyze.request import AnalyzeRequest
@@ -386,10 +386,15 @@ def _analyzed(
 ) -> "Result":
     with loading():
         from npuperf.analyze.run import analyzed
-        from npuperf.cli.progress import reading
+        from npuperf.cli.progress import reading, tell
+        from npuperf.model.spill import spilled_bytes
 
     with reading(lambda: recording.timeline_bytes, len(recording.sources)) as (progress, finished):
-        return analyzed(request, recording, progress, finished, settled)
+        result = analyzed(request, recording, progress, finished, settled)
+    if spilled := spilled_bytes():
+        tell(say("memory is short, so up to {size} of columns lay in files; with more memory this is faster",
+                 size=size(spilled)))  # fmt: skip
+    return result
 
 
 def _keep(request: "AnalyzeRequest", result: "Result") -> None:
@@ -420,7 +425,7 @@ def _clear(path: Path) -> NoReturn:
     from npuperf.cache.places import clear
     from npuperf.cli.progress import tell
     from npuperf.files import shown
-    from npuperf.messages import say_n, size
+    from npuperf.messages import say_n
 
     told: list[Message] = []
     number, removed = clear(path, told)

@@ -1,10 +1,16 @@
-"""Memory that was freed: kept for what comes next, or given back to the system."""
+"""How much memory there is; that which was freed: kept for what comes next, or given back to the system."""
 
 from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
+
+from npuperf.errors import InputError
+from npuperf.files import read_input
 
 #: What mallopt(3) calls the parameters, and values beyond which the C library takes no other.
 _TRIM_THRESHOLD: Final = -1
@@ -12,6 +18,38 @@ _MMAP_THRESHOLD: Final = -3
 _ARENA_MAX: Final = -8
 _LARGEST_SHARED: Final = 32 << 20
 _NEVER_TRIMMED: Final = 1 << 30
+#: Where control groups are, and what those of both versions call a limit, and what cannot be put aside.
+_GROUPS: Final = Path("/sys/fs/cgroup")
+_LIMITS: Final = (("memory.max", "anon"), ("memory.limit_in_bytes", "total_rss"))
+
+
+def available() -> int:
+    """Return the bytes of memory that may be had: by the system, or the container that limits us."""
+    import psutil
+
+    return min([int(psutil.virtual_memory().available), *_left_in_groups()])
+
+
+def _left_in_groups() -> Iterator[int]:
+    """Yield what is left in the control groups of this process; files that are kept in memory do not count as used.
+
+    A container sees its own group at the root of the mounted tree, whatever the kernel calls it.
+    """
+    with suppress(InputError):
+        for line in read_input("/proc/self/cgroup").decode(errors="replace").splitlines():
+            controllers, _, path = line.partition(":")[2].partition(":")
+            if controllers in ("", "memory"):
+                yield from _left_below(_GROUPS / controllers, path)
+
+
+def _left_below(root: Path, path: str) -> Iterator[int]:
+    group = root / path.strip("/")
+    for folder in (group, *group.parents):
+        for limit, used in _LIMITS if folder.is_relative_to(root) else ():
+            with suppress(InputError, ValueError, KeyError):  # no such group here, or its limit is "max"
+                most = int(read_input(folder / limit))
+                lines = read_input(folder / "memory.stat").decode().splitlines()
+                yield max(most - int(dict(line.split() for line in lines)[used]), 0)
 
 
 def keep_freed() -> None:

@@ -1,4 +1,4 @@
-"""What a process may do that is ours alone: Arrow without pandas, and freed memory kept for what comes next."""
+"""What a process may do that is ours alone: Arrow without pandas, memory kept for what comes next, arrays in files."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from importlib.abc import MetaPathFinder
 
 import pyarrow as pa
 
+from npuperf.model import spill
 from npuperf.model.memory import keep_freed
 
 
@@ -23,6 +24,7 @@ def be_alone() -> None:
     """Settle in a process that is ours alone: a program that we are only a part of might want it otherwise."""
     spare_pandas()
     keep_freed()
+    spill.allow()
 
 
 def spare_pandas() -> None:

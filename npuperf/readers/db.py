@@ -7,7 +7,7 @@ and which tables are missing, is told.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypedDict
@@ -23,6 +23,7 @@ from npuperf.model.host import HostOps, Spans
 from npuperf.model.labels import I64, Labels, Mask
 from npuperf.model.operands import OPERAND_COLUMNS, operand_labels
 from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, UNKNOWN, Tasks, Work, work_of_rows, work_of_tasks
+from npuperf.parallel import Threads
 from npuperf.readers.behind import behind_launches, carrying
 from npuperf.readers.comm_db import DbCommunication, notes, read_communication_db
 from npuperf.readers.comm_sums import amount, read_sums
@@ -61,7 +62,7 @@ def read_db(path: Path, log: ReadLog) -> tuple[TraceTimeline, dict[int, int], Db
 
     Raises InputError when the file is no database or has no device tasks.
     """
-    with open_database(path, log) as db, ThreadPoolExecutor(1) as beside:
+    with open_database(path, log) as db, Threads(1) as beside:
         if not db.has("TASK"):
             raise InputError(
                 say("{path}: no table TASK, so no device tasks in this database", path=str(path)),

@@ -9,14 +9,15 @@ from functools import partial
 from pathlib import Path
 from socket import gethostname
 from threading import Lock
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from npuperf.cache.fingerprint import EntryKey, paths_of
-from npuperf.cache.places import cache_of
+from npuperf.cache.places import cache_of, scratch_folders
 from npuperf.errors import InputError
 from npuperf.files import total_bytes
 from npuperf.messages import Message, say
 from npuperf.model.device import DeviceProfile
+from npuperf.model.spill import spill_if_short
 from npuperf.parallel import Engine, map_ranks
 from npuperf.readers.arrow_alone import be_alone
 from npuperf.readers.find import Source, find
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from npuperf.model.host_profile import HostProfile
 
 R = TypeVar("R")
+#: Memory that reading and analyzing takes per byte of a file, about: text, and what is more compact.
+_PER_BYTE_OF_TEXT: Final = 0.6
+_PER_BYTE: Final = {".db": 1.5, ".gz": 8.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,11 +191,17 @@ def _read_and(work: Callable[[Reading], R], source: Source, progress: Progress |
     return work(_recalled(source, progress, cache))
 
 
+def _needed(source: Source) -> int:
+    """Return how many bytes of memory reading and analyzing a source takes, about."""
+    return sum(int(total_bytes([file]) * _PER_BYTE.get(file.suffix, _PER_BYTE_OF_TEXT)) for file in source.data_files())
+
+
 def _recalled(source: Source, progress: Progress | None, cache: Cache | None) -> Reading:
     """Return a source as the cache has it, or read it.
 
     What is new to the cache is put there at once: on its way it takes memory, of which the work needs more.
     """
+    spill_if_short(_needed(source), scratch_folders(source.root))
     key = _key(source) if cache else None
     if cache is None or key is None:
         return _reading(source, progress)

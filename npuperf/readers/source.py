@@ -6,7 +6,6 @@ What fails is told, and the other files are used.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
@@ -16,6 +15,7 @@ from npuperf.messages import Message, say
 from npuperf.model.chip import Cores, cores_of_soc
 from npuperf.model.device import Context, DeviceProfile, VendorStep
 from npuperf.model.tasks import Tasks
+from npuperf.parallel import Threads
 from npuperf.readers.comm_read import CommunicationFiles
 from npuperf.readers.context import (
     RecordedMachine,
@@ -203,7 +203,7 @@ def _read(source: Source, log: ReadLog, progress: Progress | None) -> _Found:
     context, found.rank, found.communication.book = read_context(source.profiler_info, source.metadata, log)
     found.machine = read_machine(source.manifest, log)
     found.context = context.or_else(found.machine.context)
-    with ThreadPoolExecutor(1) as beside:  # tables are parsed without the interpreter lock, traces with it
+    with Threads(1) as beside:  # tables are parsed without the interpreter lock, traces with it
         own = ReadLog()  # so that what is noted stands in the same order every time
         tables = beside.submit(read_kernels, source, own)
         found.read_timeline(progress)

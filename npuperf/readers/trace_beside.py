@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,7 +19,7 @@ from typing import BinaryIO, Final
 
 from npuperf.errors import InputError
 from npuperf.files import open_input
-from npuperf.parallel import spare_cores
+from npuperf.parallel import Threads, spare_cores
 from npuperf.readers import pieces
 from npuperf.readers.log import Progress, ReadLog
 from npuperf.readers.pieces import GAP, Event, FilePieces
@@ -89,7 +88,7 @@ def read_stretches(path: Path, helpers: int, progress: Progress | None) -> list[
         found: dict[int, StretchFound] = {}
         gatherer = Gatherer()
         header: dict[str, object] = {}
-        with ThreadPoolExecutor(max(helpers, 1)) as pool, _cleared(waiting):
+        with Threads(max(helpers, 1)) as pool, _cleared(waiting):
             helping = [pool.submit(_help, waiting, found, progress) for _ in range(helpers)]
             for _, stretch in _taken(waiting.popleft):
                 header |= read_stretch(stretch, gatherer, progress)

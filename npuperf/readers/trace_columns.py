@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from npuperf.model.columns import NULLS
 from npuperf.model.labels import I32, I64, Labels, Mask
+from npuperf.model.spill import spilling
 from npuperf.readers.cells import LATEST_NS, integer, nanoseconds
 
 #: Numbers, codes of words, answers, or ids that are Arrow's texts.
@@ -203,6 +204,8 @@ class GrowingColumn:
 
 def _fresh(dtype: np.dtype[Any]) -> Any:
     """Return an array in memory of its own: what malloc has of that size may stay in the heap when it is freed."""
+    if spilling():
+        return np.empty(_GROWTH_BYTES // dtype.itemsize, dtype)
     try:
         memory = mmap.mmap(-1, _GROWTH_BYTES, access=mmap.ACCESS_COPY)  # nobody else's
     except OSError as error:
