@@ -103,9 +103,9 @@ def measure(command: Command) -> Usage:
 
 @contextmanager
 def container(size: int) -> Iterator[list[str]]:
-    """Yield the words that begin a command in which memory ends at so many bytes: a control group, left behind if in use.
+    """Yield the words that begin a command in which memory ends at so many bytes.
 
-    Raises OSError where there are none.
+    That is a control group, which is left behind where something still runs in it. Raises OSError where there are none.
     """
     first = GROUPS / "memory"
     root, limit = (first, "memory.limit_in_bytes") if first.is_dir() else (GROUPS, "memory.max")
