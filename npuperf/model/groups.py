@@ -85,6 +85,10 @@ def sorted_rows(*keys: I64) -> I64:
     What numpy's lexsort returns, several times as fast on millions of rows: the keys that fit into one integer with the
     row's number are sorted as such, and only rows that are equal in them are told apart by the others.
     """
+    if (keys[0][1:] >= keys[0][:-1]).all():
+        order = np.arange(len(keys[0]))
+        _settle(order, keys[0], keys[1:])
+        return order
     bits = (len(keys[0]) - 1).bit_length() if len(keys[0]) else 0
     packed, used = _packed(keys, 62 - bits)
     if not used:
@@ -117,8 +121,8 @@ def _packed(keys: tuple[I64, ...], bits: int) -> tuple[I64, int]:
 def _settle(order: I64, ordered: I64, rest: tuple[I64, ...]) -> None:
     """Bring rows that are equal so far, as ``ordered`` tells, into the order of the rest of the keys, in place."""
     same = ordered[1:] == ordered[:-1]
-    tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
-    if len(tied):
+    tied = np.flatnonzero(np.append(same, False) | np.append(False, same)) if same.any() else ordered[:0]
+    if len(tied) and rest:
         rows = order[tied]
         order[tied] = rows[np.lexsort((*(key[rows] for key in reversed(rest)), ordered[tied]))]
 

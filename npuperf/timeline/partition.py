@@ -9,8 +9,9 @@ from npuperf.documents.analysis import Partition
 from npuperf.model.groups import sorted_rows
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I64, Mask
+from npuperf.model.merging import passed
 from npuperf.model.narrow import narrow
-from npuperf.model.tasks import Tasks, Work
+from npuperf.model.tasks import NO_TIME, Tasks, Work, in_order
 from npuperf.timeline.launches import Launches
 
 _PARTS = (
@@ -126,36 +127,56 @@ def lay_out(tasks: Tasks, launches: Launches, span: tuple[int, int] | None = Non
     if rows is not None:
         starts, ends, work, launches = starts[rows], ends[rows], work[rows], launches.take(rows)
     active = work != Work.CONTROL
-    compute = work == Work.COMPUTE
-    both = compute | (work == Work.COMMUNICATION)
-    everything = Intervals.union(starts[active], ends[active])
     start, end = span or span_of(tasks)
+    everything, compute = (_covered_by(starts, ends, chosen) for chosen in (active, work == Work.COMPUTE))
+    if not (work == Work.COMMUNICATION).any():
+        both = compute
+    elif not (work == Work.OTHER).any():
+        both = everything
+    else:
+        both = _covered_by(starts, ends, work <= Work.COMMUNICATION)
     return Timeline(
         span=(start, end),
-        compute=Intervals.union(starts[compute], ends[compute]),
-        compute_comm=Intervals.union(starts[both], ends[both]),
+        compute=compute,
+        compute_comm=both,
         active=everything,
-        idle=_split(everything.gaps(start, end), starts, np.flatnonzero(active), launches),
+        idle=_split(everything.gaps(start, end), starts, active, launches),
     )
 
 
-def _split(gaps: Intervals, starts: I64, active: I64, launches: Launches) -> Gaps:
+def _covered_by(starts: I64, ends: I64, chosen: Mask) -> Intervals:
+    """Return when some of the tasks run."""
+    if chosen.all():
+        return Intervals.union(starts, ends)
+    return Intervals.union(starts.compress(chosen), ends.compress(chosen))
+
+
+def _split(gaps: Intervals, starts: I64, active: Mask, launches: Launches) -> Gaps:
     """Split every gap by the launch of the task that ends it (of several, the one launched first)."""
-    never = np.iinfo(np.int64).max
-    launch = np.where(launches.known[active], launches.end[active], never)
-    order = active[sorted_rows(starts[active], launch)]
+    order = _by_start(starts, active, launches)
     if not len(order):
         return Gaps(gaps.start, gaps.end, gaps.end, gaps.end, np.full(len(gaps), -1), np.zeros(len(gaps), np.bool_))
-    first = order[np.minimum(np.searchsorted(starts[order], gaps.end), len(order) - 1)]
-    ends_in_task = starts[first] == gaps.end
-    known = ends_in_task & launches.known[first]
-    submitted = np.where(known, np.clip(launches.end[first], gaps.start, gaps.end), gaps.end)
-    ready = np.minimum(submitted + launches.latency, gaps.end)
-    if launches.untold is not None:  # how much of it is launch latency is not known: it counts to the host,
-        # unless the launch has arrived before the gap began.
-        arrived = np.clip(launches.end[first] + launches.latency, gaps.start, gaps.end)
-        ready = submitted = np.where(known, arrived, submitted)
-    return Gaps(gaps.start, submitted, ready, gaps.end, narrow(np.where(ends_in_task, first, -1)), known)
+    first = order.take(passed(starts.take(order), gaps.end, before=True), mode="clip")
+    ends_in_task, launched = starts.take(first) == gaps.end, launches.end.take(first)
+    known = ends_in_task & (launched != NO_TIME)
+    # How much of it is latency may not be known: then that is the host's, unless the launch arrived before the gap.
+    submitted = launched if launches.untold is None else launched + launches.latency
+    submitted = np.minimum(np.maximum(submitted, gaps.start), gaps.end)
+    np.copyto(submitted, gaps.end, where=~known)
+    ready = submitted if launches.untold is not None else np.minimum(submitted + launches.latency, gaps.end)
+    if not ends_in_task.all():
+        first[~ends_in_task] = -1
+    return Gaps(gaps.start, submitted, ready, gaps.end, narrow(first), known)
+
+
+def _by_start(starts: I64, active: Mask, launches: Launches) -> I64:
+    """Return the tasks that occupy the device in the order of their starts, those that begin together as launched."""
+    rows = np.flatnonzero(active)
+    begin = starts.take(rows)
+    if in_order(begin):
+        return rows
+    launch = launches.end[rows]
+    return rows[sorted_rows(begin, np.where(launch != NO_TIME, launch, np.iinfo(np.int64).max))]
 
 
 def _pick(start: I64, end: I64, chosen: Mask) -> Intervals:

@@ -16,6 +16,7 @@ from npuperf.documents.analysis import Bound
 from npuperf.model.groups import distinct
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import F64, I64, Mask
+from npuperf.model.merging import passed
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
 from npuperf.timeline.launches import Launches
@@ -65,22 +66,23 @@ def _cells(
     """Return the borders of the cells and, by kind, how many ns of each cell speak for it [kind, cell].
 
     There may be millions of cells: what is worked out stands where it is to stay, in no more memory than it needs.
+    A cell is compute as a whole or not at all, as compute begins and ends at borders.
     """
-    starts = tasks.start[tasks.work != Work.CONTROL]
-    times = (starts, timeline.compute.end, timeline.active.end)
-    borders = distinct(np.concatenate([*(_between(column, span) for column in times), span]), consume=True)
+    starts = _between(_starts(tasks), span)
+    ends = (_between(column, span) for column in (timeline.compute.end, timeline.active.end))
+    borders = distinct(np.concatenate([starts, *ends, span]), consume=True)
     length = np.diff(borders)
     small = int(length.max(initial=0)) <= np.iinfo(np.int32).max
     weights = np.empty((len(KINDS), len(length)), np.int32 if small else np.int64)
     host, compute, communication, unknown = weights
     unknown[:] = length
     del length
-    compute[:] = timeline.compute.between(borders)
-    communication[:] = timeline.compute_comm.between(borders)
-    communication -= compute
+    _cover(compute, timeline.compute, borders, unknown)
+    _cover(communication, _communication(tasks), borders, unknown)
+    communication *= compute == 0
     # Without launches, gaps are all there is to go by.
-    host[:] = _waits_for_launches(timeline, launches).between(borders)
-    host += timeline.idle.unattributed.between(borders).astype(host.dtype, copy=False)
+    _cover(host, timeline.idle.unattributed, borders, unknown)
+    host += _cover(np.empty_like(host), _waits_for_launches(timeline, launches), borders, unknown)
     for known in (host, compute, communication):
         unknown -= known
     paced = _paced(starts, borders, host, compute, thresholds)
@@ -89,16 +91,50 @@ def _cells(
     return borders, weights
 
 
+def _starts(tasks: Tasks) -> I64:
+    """Return when tasks begin that occupy the device."""
+    active = tasks.work != Work.CONTROL
+    return tasks.start if active.all() else tasks.start.compress(active)
+
+
+def _communication(tasks: Tasks) -> Intervals:
+    """Return when the device communicates, whatever else it does."""
+    mine = tasks.work == Work.COMMUNICATION
+    return Intervals.union(tasks.start.compress(mine), tasks.end.compress(mine))
+
+
+def _cover(into: I64, these: Intervals, borders: I64, length: I64) -> I64:
+    """Write how many ns of each cell a set covers, and return that; ``length``: of the cells.
+
+    The set begins at borders only, so that no cell has parts of two of its intervals.
+    """
+    near = slice(*np.searchsorted(these.end, borders[:1], "right"), *np.searchsorted(these.start, borders[-1:]))
+    begin, end = these.start[near], these.end[near]
+    first, last = passed(borders, begin, before=True), passed(borders, end, before=True)
+    last -= 1
+    if len(last):
+        last[-1] = min(last[-1], len(length) - 1)
+    change = np.zeros(len(borders), np.int8)
+    change[first] += 1
+    change[last + 1] -= 1
+    np.multiply(length, np.cumsum(change, dtype=np.int8, out=change)[:-1], out=into)
+    into[last] -= np.maximum(borders.take(last + 1) - end, 0).astype(into.dtype)
+    return into
+
+
 def _between(times: I64, span: tuple[int, int]) -> I64:
     """Return which of some times, which are in order, lie within a window, its borders excluded."""
     return times[np.searchsorted(times, span[0], side="right") : np.searchsorted(times, span[1])]
 
 
 def _paced(starts: I64, borders: I64, host: I64, compute: I64, thresholds: Thresholds) -> Mask:
-    """Tell which cells lie between two starts of tasks where waiting for launches takes its share of the time."""
+    """Tell which cells lie between two starts of tasks where waiting for launches takes its share of the time.
+
+    ``starts``: those within the borders.
+    """
     opens = np.zeros(len(host), np.bool_)
     opens[:1] = True
-    opens[np.searchsorted(borders, starts[(starts >= borders[0]) & (starts < borders[-1])])] = True
+    opens[passed(borders, starts, before=True)] = True
     first = np.flatnonzero(opens)
     waited, worked = (np.add.reduceat(times, first, dtype=np.int64) for times in (host, compute))
     paced = (waited > 0) & (waited >= thresholds.idle_share * (waited + worked))
