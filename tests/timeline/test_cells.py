@@ -25,9 +25,8 @@ def speaks(tasks: Tasks, launches: Launches, time: int) -> str:
         return {Work.COMPUTE: "compute", Work.COMMUNICATION: "communication"}.get(Work(first), "unknown")
     after = min(start for start, end, *_ in rows if start > time and end > start)
     launch = min((int(e) for start, _, _, e in rows if start == after and e != NO_TIME), default=None)
-    idle = max(
-        end for start, end, *_ in rows if start <= time and end > start
-    )  # a launch into idle time takes its latency from there
+    # A launch into idle time takes its latency from where that began.
+    idle = max((end for start, end, *_ in rows if start <= time and end > start), default=rows[0][0])
     late = launch is None or launch + LATENCY > idle
     return "host" if late and (launch is None or time < max(launch, idle) + LATENCY) else "unknown"
 
