@@ -19,6 +19,7 @@ from npuperf.model.chip import Cores
 from npuperf.model.groups import distinct, first_rows, numbered, sums_of
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import F64, I32, I64, Mask
+from npuperf.model.merging import passed
 from npuperf.model.narrow import narrow
 from npuperf.model.tasks import Tasks, Work
 
@@ -74,11 +75,11 @@ class Sweep(Struct, frozen=True):
         del used, inside  # much memory, here and below
         start, end = np.maximum(tasks.start[index], span[0]), np.minimum(tasks.end[index], span[1])
         border = distinct(np.concatenate([start, end]), consume=True)
-        first, last = (np.searchsorted(border, times).astype(np.int32) for times in (start, end))
-        numbers, streams = _streams_of(tasks.stream[index], start, end, border)
+        first, last = (passed(border, times, before=True).astype(np.int32) for times in (start, end))
         del start, end
+        numbers, streams = _streams_of(tasks.stream[index], first, last, len(border) - 1)
 
-        def together(amount: I32) -> I32:
+        def together(amount: I32 | None) -> I32:
             change = np.bincount(first, amount, len(border))
             change -= np.bincount(last, amount, len(border))
             sums = np.cumsum(change, out=change)[:-1]
@@ -93,7 +94,7 @@ class Sweep(Struct, frozen=True):
             first=first,
             last=last,
             border=border,
-            running=together(np.ones(len(index), np.int32)),
+            running=together(None),
             wanted_cube=together(cube),
             wanted_vector=together(vector),
             streams=streams,
@@ -113,7 +114,9 @@ class Sweep(Struct, frozen=True):
     @property
     def dur(self) -> I64:
         """How long each kernel runs within the window, ns."""
-        return self.border[self.last] - self.border[self.first]
+        dur: I64 = self.border.take(self.last)
+        dur -= self.border.take(self.first)
+        return dur
 
     @property
     def length(self) -> I64:
@@ -164,8 +167,11 @@ def _on_any(used: Blocks, cores: Cores) -> Mask:
     return (used.cube > 0) | (used.vector > 0) if cores.vector else used.cube > 0
 
 
-def _streams_of(stream: I64, start: I64, end: I64, border: I64) -> tuple[tuple[int, ...], I64]:
-    """Return the stream numbers, and for each piece between borders the streams that run kernels, as bits."""
+def _streams_of(stream: I64, first: I32, last: I32, pieces: int) -> tuple[tuple[int, ...], I64]:
+    """Return the stream numbers, and for each of the pieces the streams that run kernels in it, as bits.
+
+    Each kernel runs in the pieces ``first`` to ``last`` (exclusive).
+    """
     numbers, place = numbered(stream)
     if len(numbers) > _BITS:
         count = np.bincount(place)
@@ -173,12 +179,12 @@ def _streams_of(stream: I64, start: I64, end: I64, border: I64) -> tuple[tuple[i
         bit = np.full(len(numbers), _BITS - 1)
         bit[keep] = np.arange(_BITS - 1)
         place, numbers = bit[place], np.append(numbers[keep], _OTHERS)
-    change = np.zeros(len(border), np.int64)
+    change = np.zeros(pieces + 1, np.int64)
     for i in range(len(numbers)):
         mine = place == i
-        busy = Intervals.union(start.compress(mine), end.compress(mine))
-        change[np.searchsorted(border, busy.start)] += 1 << i
-        change[np.searchsorted(border, busy.end)] -= 1 << i
+        busy = Intervals.union(cast(I64, first.compress(mine)), cast(I64, last.compress(mine)))
+        change[busy.start] += 1 << i
+        change[busy.end] -= 1 << i
     bits = np.cumsum(change, out=change)[:-1]
     few = next(kind for kind in (np.uint8, np.uint16, np.uint32, np.int64) if len(numbers) <= np.iinfo(kind).bits)
     return tuple(numbers.tolist()), cast(I64, bits.astype(few, copy=False))
@@ -236,10 +242,9 @@ def _idle(sweep: Sweep, length: I64) -> Iterator[I64]:
     One at a time, for whoever asks to reckon with where it stands: there are millions of pieces.
     """
     for cores, wanted in sweep.sides:
-        idle = np.maximum(cores - wanted, 0) * length
-        idle *= sweep.running > 0
-        yield idle
-        del idle
+        free = np.maximum(cores - wanted, 0)
+        free *= sweep.running > 0
+        yield free * length
 
 
 def _by_type(sweep: Sweep, length: I64) -> list[IdleType]:
