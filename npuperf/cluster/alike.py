@@ -7,17 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from npuperf.model.groups import numbered, sorted_rows
+from npuperf.model.groups import sorted_rows
 from npuperf.model.labels import F64, I64
-
-
-def alike(*keys: npt.NDArray[Any]) -> I64:
-    """Number the rows so that those have the same number, 0, 1, …, that are equal in every key."""
-    number = np.zeros(len(keys[0]), np.int64)
-    for key in keys:
-        values, place = numbered(key)
-        number = numbered(number * max(len(values), 1) + place)[1]
-    return number
 
 
 def medians(kind: I64, values: npt.NDArray[Any], kinds: int) -> F64:

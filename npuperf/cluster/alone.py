@@ -11,10 +11,10 @@ from typing import Final
 
 import numpy as np
 
-from npuperf.cluster.alike import alike
 from npuperf.cluster.summary import RankSummary
 from npuperf.documents.analysis import CommunicationBounds
 from npuperf.model.communication import LinkUse
+from npuperf.model.groups import alike
 from npuperf.model.labels import I64
 
 #: Its times run from the first payload to the end of the closing task, and so hold waiting.

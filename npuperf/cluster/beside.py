@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from npuperf.cluster.alike import alike, medians
-from npuperf.model.groups import first_rows
+from npuperf.cluster.alike import medians
+from npuperf.model.groups import alike, first_rows
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import F64, I64, Labels, Mask
 from npuperf.model.tasks import Tasks, Work

@@ -19,10 +19,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from npuperf.cluster.alike import alike, class_text, medians_of_others, size_class
+from npuperf.cluster.alike import class_text, medians_of_others, size_class
 from npuperf.cluster.summary import RankSummary
 from npuperf.documents.cluster import Link
 from npuperf.model.communication import LinkUse, ProcessGroup
+from npuperf.model.groups import alike
 from npuperf.model.labels import F64, I64, Labels, Mask
 from npuperf.model.thresholds import Thresholds
 

@@ -13,10 +13,10 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from npuperf.cluster.alike import alike, class_text, medians, size_class
+from npuperf.cluster.alike import class_text, medians, size_class
 from npuperf.cluster.beside import Slowed
 from npuperf.cluster.summary import RankSummary
-from npuperf.model.groups import distinct
+from npuperf.model.groups import alike, distinct
 from npuperf.model.labels import F64, I64, Labels, Mask
 from npuperf.model.thresholds import Thresholds
 

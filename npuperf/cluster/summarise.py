@@ -13,7 +13,7 @@ from npuperf.cluster.summary import LocalTime, OperatorTime, RankSummary
 from npuperf.documents.analysis import Device, Phase
 from npuperf.model.communication import Communication, Operations
 from npuperf.model.device import DeviceProfile, VendorStep
-from npuperf.model.groups import distinct, group_sums
+from npuperf.model.groups import alike, distinct, last_largest, sums_of
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import F64, I64, Labels, Mask
 from npuperf.model.tasks import Tasks, Work
@@ -392,11 +392,13 @@ def _operators(study: Study, tasks: Tasks) -> tuple[OperatorTime, ...]:
     if not len(rows):
         return ()
     types = tasks.type if (tasks.type.codes[rows] >= 0).any() else tasks.name
-    sums = group_sums((types.codes.astype(np.int64), tasks.shapes.codes.astype(np.int64)), tasks.dur, rows)
-    order = np.argsort(-sums.total, kind="stable")[:_OPERATORS]
-    longest = sums.largest[order]
+    kind, dur = alike(types.codes.take(rows), tasks.shapes.codes.take(rows)), tasks.dur.take(rows)
+    count = np.bincount(kind)
+    total = sums_of(kind, dur, len(count))
+    order = np.argsort(-total, kind="stable")[:_OPERATORS]
+    longest = rows[last_largest(kind, dur, len(count))[order]]
     return tuple(
         OperatorTime(types[int(row)] or "N/A", tasks.shapes[int(row)], int(count), int(total),
                      study.profile.host.code_line(int(tasks.op[int(row)])))
-        for row, count, total in zip(longest, sums.count[order], sums.total[order], strict=True)
+        for row, count, total in zip(longest.tolist(), count[order].tolist(), total[order].tolist(), strict=True)
     )  # fmt: skip

@@ -14,7 +14,7 @@ from npuperf.cores.suggestion import suggested_cores
 from npuperf.documents.analysis import CoreSide, CoresOverTime, CoreTime, CoreType, CoreUse, IdleKernel
 from npuperf.messages import Message, chain, say
 from npuperf.model.chip import CUBE_CORES, VECTOR_CORES, Cores
-from npuperf.model.groups import group_sums
+from npuperf.model.groups import alike, first_rows, last_largest, sums_of
 from npuperf.model.labels import F64, I64, Labels, Mask
 from npuperf.model.tasks import Tasks, Work
 
@@ -74,6 +74,8 @@ def core_use(tasks: Tasks, cores: Cores, span: int, over_time: CoresOverTime | N
 
 def _on_no_cores(tasks: Tasks, others: Mask) -> Tasks:
     """Take the cores and blocks from some of the tasks, so that they count nowhere; a filter would copy the table."""
+    if not others.any():
+        return tasks
     codes = np.where(others, np.int32(-1), tasks.core.codes)
     block, mix = (np.where(others, 0, column) for column in (tasks.block, tasks.mix_block))
     return tasks.with_columns(core=Labels(codes, tasks.core.names), block=block, mix_block=mix)
@@ -152,26 +154,30 @@ def _most_idle(kernels: Tasks, cores: Cores) -> list[IdleKernel]:
     rows = np.flatnonzero((own > 0) & (kernels.block > 0))
     if not len(rows):
         return []
-    own, block = own[rows], kernels.block[rows]
+    block = kernels.block.take(rows)
+    kind = alike(kernels.type.codes.take(rows), kernels.core.codes.take(rows), block)
+    first = first_rows(kind, int(kind.max()) + 1)
+    own, block = own[rows[first]], block[first].astype(np.int64)
     waves = -(-block // own)
-    unused = (waves * own - block) * kernels.dur[rows] // waves
-    keys = (kernels.type.codes[rows].astype(np.int64), kernels.core.codes[rows].astype(np.int64), block)
-    groups = group_sums(keys, unused)
-    best = np.argsort(-groups.total, kind="stable")[:MOST_IDLE]
+    unused = (waves * own - block).take(kind) * kernels.dur.take(rows)
+    if (waves > 1).any():
+        unused //= waves.take(kind)
+    count, total = np.bincount(kind), sums_of(kind, unused, len(first))
+    largest = rows[last_largest(kind, unused, len(first))]
+    best = np.argsort(-total, kind="stable")[:MOST_IDLE]
     return [
         IdleKernel(
             name=kernels.name[row] or "",
             type=kernels.type[row],
             core=kernels.core[row] or "",
-            count=int(groups.count[g]),
-            block_dim=int(block[first]),
-            cores=int(own[first]),
-            idle_core_ns=int(groups.total[g]) if waves[first] == 1 else 0,
-            waves=int(waves[first]),
-            tail_core_ns=int(groups.total[g]) if waves[first] > 1 else 0,
+            count=int(count[g]),
+            block_dim=int(block[g]),
+            cores=int(own[g]),
+            idle_core_ns=int(total[g]) if waves[g] == 1 else 0,
+            waves=int(waves[g]),
+            tail_core_ns=int(total[g]) if waves[g] > 1 else 0,
         )
         for g in best.tolist()
-        if groups.total[g] > 0
-        for first in [int(groups.largest[g])]
-        for row in [int(rows[first])]
+        if total[g] > 0
+        for row in [int(largest[g])]
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -152,16 +152,38 @@ def group_sums(keys: tuple[I64, ...], values: I64, rows: I64 | None = None) -> G
 
 def numbered(keys: U8 | I32 | I64) -> tuple[I64, I64]:
     """Return the different keys in order, and which of them each row has; numpy's unique would sort, or hash."""
-    low = int(keys.min()) if len(keys) else 0
-    if not len(keys) or int(keys.max()) - low >= max(2 * len(keys), _SMALL):
+    low, high = (int(keys.min()), int(keys.max())) if len(keys) else (0, _SMALL)
+    if low == high:
+        return np.array([low]), np.zeros(len(keys), np.int64)
+    if not len(keys) or high - low >= max(2 * len(keys), _SMALL):
         values, place = np.unique(keys, return_inverse=True)
         return values.astype(np.int64), place
     offset = np.subtract(keys, low, dtype=np.int64)
-    there = np.zeros(int(offset.max()) + 1, np.bool_)
+    there = np.zeros(high - low + 1, np.bool_)
     there[offset] = True
     if there.all():
         return np.arange(low, low + len(there)), offset
     return np.flatnonzero(there) + low, (np.cumsum(there) - 1).take(offset)
+
+
+def alike(*keys: NDArray[Any]) -> I64:
+    """Number the rows so that those have the same number, 0, 1, …, that are equal in every key, in the keys' order."""
+    number = numbered(keys[0])[1]
+    for key in keys[1:]:
+        values, place = numbered(key)
+        if len(values) > 1:
+            number = numbered(number * len(values) + place)[1]
+    return number
+
+
+def last_largest(groups: I64, values: I64, count: int) -> I64:
+    """Return of each of ``count`` groups the row of the largest value, the last one of several; each has rows."""
+    rows = np.bincount(groups, minlength=count)
+    most = np.maximum.reduceat(values.take(by_code(groups)), np.cumsum(rows) - rows)
+    there = np.flatnonzero(values == most.take(groups))
+    found = np.empty(count, np.int64)
+    found[groups.take(there)] = there  # of several the last that is written stays
+    return found
 
 
 def sums_of(groups: I64, values: I64, count: int) -> I64:

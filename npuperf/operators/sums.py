@@ -12,7 +12,7 @@ from npuperf.cores.blocks import blocks, occupancy
 from npuperf.documents.analysis import Kernel, Operator, Range
 from npuperf.model.chip import Cores
 from npuperf.model.device import DeviceProfile
-from npuperf.model.groups import Groups, group_sums
+from npuperf.model.groups import Groups, group_sums, sums_of
 from npuperf.model.labels import F32, F64, I64, Labels
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
@@ -66,7 +66,7 @@ def sum_operators(
         return {}
     core, dur = core_labels(tasks), tasks.dur
     groups = group_sums((types.codes.astype(np.int64), core.codes.astype(np.int64)), dur, rows)
-    weigh = _Weigh(groups, dur[groups.order])
+    weigh = _Weigh(groups, dur.take(groups.order).astype(np.float64))
     used = blocks(tasks)
     cube, vector = (weigh(occupancy(*side)) for side in ((used.cube, cores.cube), (used.vector, cores.vector)))
     pmu = {name: weigh(values) for name, values in tasks.pmu.items()}
@@ -190,22 +190,25 @@ class _Weigh:
     """Sums of columns per group, weighted by ``dur``: how long each row took (ns), in the order of the groups."""
 
     groups: Groups
-    dur: I64
+    dur: F64
 
     def __call__(self, values: F32 | F64) -> list[Counter]:
         """Weigh one column; NaN is not recorded."""
         ordered = values.take(self.groups.order)
-        unknown = np.isnan(ordered)
+        unknown = np.flatnonzero(np.isnan(ordered))
         weighted, weight = ordered * self.dur, self.groups.total
-        if unknown.any():
+        if len(unknown):
             weighted[unknown] = 0.0
-            weight = np.add.reduceat(np.where(unknown, 0, self.dur), self.groups.first)
+            group = np.searchsorted(self.groups.first, unknown, side="right") - 1
+            weight = weight - sums_of(group, self.dur.take(unknown).astype(np.int64), len(weight))
         sums = np.add.reduceat(weighted, self.groups.first).tolist()
         return [Counter(a, b) for a, b in zip(sums, weight.astype(np.float64).tolist(), strict=True)]
 
 
 def _ranges(groups: Groups, values: I64) -> list[tuple[int, int] | None]:
     """Return smallest and largest known value per group; 0 and -1 mean unknown or unused."""
+    if not (values > 0).any():
+        return [None] * len(groups.first)
     huge = np.int64(np.iinfo(np.int64).max)
     low = groups.min(np.where(values > 0, values, huge))
     high = groups.max(values)

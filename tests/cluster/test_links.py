@@ -9,10 +9,11 @@ import pytest
 from ranks import MS, bandwidth, group, link_use, operations, summary
 
 from npuperf.advise import load_thresholds
-from npuperf.cluster.alike import alike, class_text, medians, medians_of_others, size_class
+from npuperf.cluster.alike import class_text, medians, medians_of_others, size_class
 from npuperf.cluster.links import judge_links
 from npuperf.cluster.summary import RankSummary
 from npuperf.documents.cluster import Link
+from npuperf.model.groups import alike
 
 STEP = 100 * MS
 #: 20 MB in 1 ms: 20 GB/s.

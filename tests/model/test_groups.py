@@ -8,7 +8,17 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from npuperf.model.groups import group_sums, largest, numbered, rows_of_each, sorted_rows, sums_of, tally
+from npuperf.model.groups import (
+    alike,
+    group_sums,
+    largest,
+    last_largest,
+    numbered,
+    rows_of_each,
+    sorted_rows,
+    sums_of,
+    tally,
+)
 
 
 @pytest.mark.parametrize("spread", [3, 40, 10**12])
@@ -84,3 +94,15 @@ def test_sums_are_exact_whatever_the_size_of_the_values(least: int, most: int) -
     expected = [sum(v for v, g in zip(values, groups, strict=True) if g == group) for group in range(4)]
     assert sums_of(np.array(groups), np.array(values), 4).tolist() == expected
     assert sums_of(np.empty(0, np.int64), np.empty(0, np.int64), 2).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("spread", [1, 3, 10**12])
+def test_rows_that_are_alike_and_the_last_of_their_largest(spread: int) -> None:
+    rng = random.Random(spread)
+    keys = [(rng.randrange(spread) - 1, rng.randrange(2)) for _ in range(40)]
+    values = [rng.randrange(4) for _ in keys]
+    kinds = sorted(set(keys))
+    found = alike(*(np.array(column, np.int64) for column in zip(*keys, strict=True)))
+    assert found.tolist() == [kinds.index(key) for key in keys]
+    last = [max((v, i) for i, (v, k) in enumerate(zip(values, keys, strict=True)) if k == kind)[1] for kind in kinds]
+    assert last_largest(found, np.array(values), len(kinds)).tolist() == last
