@@ -73,7 +73,7 @@ def judge(study: JobStudy, cluster: Cluster, thresholds: Thresholds) -> list[Fin
     """Ask a job: how its exposed communication splits decides what to do about it."""
     known = [(r, s) for r, s in zip(cluster.ranks, study.ranks, strict=True) if s.exposed_known]
     ranks = [r for r, _ in known]
-    whole = len(ranks) * cluster.step_ns * cluster.steps
+    whole = cluster.time_of(ranks)
     parts = _with_certain(_parts(ranks), sum(bounds_alone(s, _exposed(r)).exposed_least_ns for r, s in known))
     if not whole or sum(parts) < thresholds.comm_exposed_share * whole:
         return []

@@ -90,7 +90,7 @@ def _of_job(study: JobStudy, cluster: Cluster, e: Elasticity) -> Verdict:
     evidence: dict[str, float | None] = {f"{name}_elasticity": v for name, v in values.items()}
     evidence["other_elasticity"] = study.other
     waiting = sum(r.comm.exposed_wait_ns for r in cluster.ranks)
-    evidence["wait_share"] = waiting / max(len(cluster.ranks) * study.length, 1)
+    evidence["wait_share"] = waiting / max(cluster.time_of(cluster.ranks), 1)
     time = {**_TIME, "communication": _UNTOLD} if _is_untold(cluster) else _TIME
     lever = say("10 % less {time} on all ranks shortens the step by {effect} ({others})", time=time[bound],
                 effect=_tenth(values[bound]),

@@ -5,6 +5,7 @@ Sums are over the analysed steps; times are integer nanoseconds; missing is null
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from npuperf.documents.base import Model
@@ -211,3 +212,10 @@ class Cluster(Model, frozen=True, kw_only=True):
     world_size: int | None = None
     absent: list[int] = []
     notes: list[Message] = []
+
+    def time_of(self, ranks: Sequence[ClusterRank]) -> int:
+        """Return the time of some ranks together, ns: of the steps of each, whose parts add up to it.
+
+        The job's own step is longer than those of ranks that end sooner than others.
+        """
+        return sum(rank.step_ns for rank in ranks) * max(self.steps, 1)

@@ -46,9 +46,8 @@ def waiting_title(cluster: Cluster, shown: int) -> Message:
 
 
 def _waiting(cluster: Cluster) -> tuple[Quantity, Quantity]:
-    wait, steps = sum(r.comm.wait_ns for r in cluster.ranks), max(cluster.steps, 1)
-    whole = sum(r.step_ns for r in cluster.ranks) * steps
-    return ns(wait / steps), share(wait / whole if whole else None)
+    wait, whole = sum(r.comm.wait_ns for r in cluster.ranks), cluster.time_of(cluster.ranks)
+    return ns(wait / max(cluster.steps, 1)), share(wait / whole if whole else None)
 
 
 def worth_showing(cluster: Cluster) -> list[Root]:

@@ -115,6 +115,19 @@ def test_a_job_tells_and_its_answer_replaces_those_of_its_ranks(tmp_path: Path) 
     assert {f.rule for f in result.findings if f.status == "ok"}.isdisjoint({"exposed_communication", "slow_rank"})
 
 
+def test_shares_are_of_the_time_that_ranks_have(tmp_path: Path) -> None:
+    """As above, but rank 0 ends 4 ms later than rank 1: of 44 ms 10 wait and 4 transfer, for findings and devices."""
+    *kernels, last = rank_kernels(3_000_000, 8_000_000)
+    ranked(tmp_path, 0, [*kernels, put(last, dur=last.dur + 4_000_000)], world=2)
+    ranked(tmp_path, 1, rank_kernels(8_000_000, 3_000_000), world=2)
+    result = analyze_path(tmp_path)
+    (found,) = problems(result, "exposed_communication")
+    assert "31.8 % of the ranks' time is exposed communication: 9.1 % transfer, 22.7 % waiting" in str(found.title)
+    assert result.verdict.evidence["wait_share"] == pytest.approx(10 / 44, rel=1e-6)
+    span = sum(device.window.span_ns for device in result.devices)
+    assert sum(device.window.comm_wait_ns for device in result.devices) / span == pytest.approx(10 / 44, rel=1e-6)
+
+
 def test_transfers_of_a_job_are_to_be_overlapped(tmp_path: Path) -> None:
     for rank in (0, 1):
         kernels = [put(k, dur=k.dur + 3_000_000) if "hcom" in k.name else k for k in rank_kernels(5_000_000, 5_000_000)]
