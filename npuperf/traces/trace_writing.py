@@ -13,8 +13,10 @@ import msgspec
 
 from npuperf import __version__
 from npuperf.documents.analysis import Device, Result
+from npuperf.errors import NpuperfError
 from npuperf.escape import without_halves
 from npuperf.files import writing_atomically
+from npuperf.messages import say
 from npuperf.model.device import DeviceProfile
 from npuperf.model.labels import Labels
 from npuperf.parallel import Engine
@@ -102,25 +104,31 @@ def names_of(labels: Labels, otherwise: str) -> list[str]:
     return [names[code] for code in labels.codes.tolist()]
 
 
+class _EndedError(NpuperfError):
+    """The work on a source failed, which is not the source's fault: no other is read."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(say("{error}", error=str(cause)))
+        self.cause = cause
+
+
 def in_turn(recording: Recording, work: Callable[[Reading], None]) -> None:
-    """Read one source after the other and work on each; the first error ends it."""
-    raised: list[BaseException] = []
+    """Read one source after the other and work on each; the first error of the work is raised, and ends it."""
 
     def once(reading: Reading) -> None:
-        if raised:
-            return
         try:
             work(reading)
-        except Exception as error:  # which would be taken for the source's
-            raised.append(error)
+        except Exception as error:
+            raise _EndedError(error) from error
 
-    if recording.keep:
-        for reading in recording.map(lambda reading: reading):
-            once(reading)
-    else:
-        recording.map(once, engine=Engine("serial", workers=1))
-    if raised:
-        raise raised[0]
+    try:
+        if recording.keep:
+            for reading in recording.map(lambda reading: reading):
+                once(reading)
+        else:
+            recording.map(once, engine=Engine("serial", workers=1))
+    except _EndedError as ended:
+        raise ended.cause from None
 
 
 def device_of(result: Result, profile: DeviceProfile) -> Device | None:

@@ -11,6 +11,7 @@ import subprocess
 from collections import Counter, defaultdict
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,10 +24,14 @@ from npuperf.analyze.request import AnalyzeRequest
 from npuperf.analyze.run import run
 from npuperf.documents.analysis import Result
 from npuperf.errors import InputError
+from npuperf.messages import say
 from npuperf.model.labels import Labels
-from npuperf.readers.recording import open_recording
+from npuperf.readers import recording
+from npuperf.readers.find import Source
+from npuperf.readers.recording import Reading, open_recording
+from npuperf.readers.source import SourceRead, read_source
 from npuperf.traces.full import write_full
-from npuperf.traces.trace_writing import names_of
+from npuperf.traces.trace_writing import in_turn, names_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = ROOT / "samples"
@@ -329,6 +334,33 @@ def test_gz_is_packed_and_the_same_every_time(tmp_path: Path) -> None:
     assert packed.events == plain.events
     assert (tmp_path / "b.json.gz").read_bytes() == (tmp_path / "c.json.gz").read_bytes()
     assert (tmp_path / "b.json.gz").stat().st_size * 4 < (tmp_path / "a.json").stat().st_size
+
+
+@pytest.mark.parametrize("error", [ValueError("a mistake"), MemoryError(), InputError(say("disk full"))])
+def test_no_source_is_read_after_an_error_of_the_work(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for rank in range(3):
+        shutil.copytree(SAMPLES / "transformer_ascend_pt", tmp_path / f"rank_{rank}_ascend_pt")
+    sources = open_recording(tmp_path).sources
+    read, worked_on = [], []
+
+    def noted(source: Source, *others: Any) -> SourceRead:
+        read.append(source)
+        return read_source(source, *others)
+
+    def work(reading: Reading) -> None:
+        worked_on.append(reading.source)
+        raise error
+
+    monkeypatch.setattr(recording, "read_source", noted)
+    for keep, as_read in ((False, [sources[0]]), (True, [*sources])):
+        read.clear()
+        worked_on.clear()
+        with pytest.raises(type(error)) as raised:
+            in_turn(open_recording(tmp_path, keep=keep), work)
+        assert raised.value is error and worked_on == [sources[0]]
+        assert sorted(read, key=sources.index) == as_read
 
 
 def test_what_cannot_be_written_leaves_the_file_as_it_was(tmp_path: Path) -> None:
