@@ -41,8 +41,6 @@ ENGINES: Final = ("auto", "serial", "processes", "dask")
 _THREADS: Final = 4
 #: Below this many bytes the workers would take longer to start than the work takes (docs/decisions.md).
 _WORTH_PROCESSES: Final = 32 << 20
-#: Rows from which on two threads are worth it.
-_WORTH_THREADS: Final = 200_000
 #: Memory that a worker needs to begin with, and per byte of its rank's files (docs/decisions.md).
 _BASE, _PER_BYTE = 150 << 20, 3
 #: Seconds to wait for a dask worker where there is none.
@@ -166,19 +164,6 @@ def spare_cores() -> int:
     """Return how many cores are free for threads beside this one: where several ranks are worked on, none."""
     shared = current_thread() is not main_thread() or _ONE_OF_MANY.is_set()
     return 0 if shared else cores() - 1
-
-
-def both(first: Callable[[], T], second: Callable[[], R], rows: int) -> tuple[T, R]:
-    """Do two things that need nothing of each other, at the same time if they are large and there is a core to spare.
-
-    ``rows``: how many they go through; most of it is numpy's work, which needs no interpreter lock. An error of the
-    first is raised once the second has ended.
-    """
-    if rows < _WORTH_THREADS or not spare_cores():
-        return first(), second()
-    with Threads(1) as pool:
-        later = pool.submit(second)
-        return first(), later.result()
 
 
 def _in_memory(largest: int) -> int:

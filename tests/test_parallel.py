@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -15,7 +14,7 @@ import pytest
 from npuperf import parallel
 from npuperf.errors import InputError, UsageError
 from npuperf.messages import say
-from npuperf.parallel import Engine, RankLostError, both, map_ranks
+from npuperf.parallel import Engine, RankLostError, map_ranks, spare_cores
 
 MB = 1 << 20
 HERE = [Engine("serial", 1), Engine("serial", 3), Engine("processes", 2)]
@@ -163,25 +162,7 @@ def test_without_dask_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) 
             Engine.asked(*asked)
 
 
-def test_two_things_are_done_at_the_same_time_where_there_is_a_core_to_spare(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parallel, "cores", lambda: 2)
-    met = threading.Barrier(2, timeout=30)  # broken, and so an error, where one waits alone
-    assert sorted(both(met.wait, met.wait, 1_000_000)) == [0, 1]
-
-
-@pytest.mark.parametrize(("cores", "rows", "many"), [(1, 1_000_000, False), (2, 100, False), (2, 1_000_000, True)])
-def test_two_things_are_done_one_after_the_other_elsewhere(
-    monkeypatch: pytest.MonkeyPatch, cores: int, rows: int, many: bool
-) -> None:
-    monkeypatch.setattr(parallel, "cores", lambda: cores)
-    monkeypatch.setattr(parallel, "_ONE_OF_MANY", threading.Event())
-    here = threading.current_thread()
-    work = partial(both, threading.current_thread, threading.current_thread)
-    assert (parallel._as_one_of_many(work, rows) if many else work(rows)) == (here, here)
-
-
 def test_a_rank_among_others_in_this_process_has_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel, "cores", lambda: 2)
-    work = partial(both, threading.get_ident, threading.get_ident)
-    pairs = map_ranks(work, [1_000_000, 1_000_000], Engine("serial", 2))
-    assert all(first == second for first, second in pairs)
+    assert spare_cores() == 1
+    assert map_ranks(lambda _: spare_cores(), [1, 2], Engine("serial", 2)) == [0, 0]

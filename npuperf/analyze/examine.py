@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Final
 
 import numpy as np
@@ -23,7 +22,6 @@ from npuperf.cluster.summary import RankSummary
 from npuperf.cores.blocks import core_use
 from npuperf.documents.analysis import (
     Clock,
-    CoreUse,
     Device,
     Finding,
     Kernel,
@@ -37,18 +35,15 @@ from npuperf.host.pauses import paused
 from npuperf.messages import Message, chain, say, say_n, series
 from npuperf.model.chip import Cores
 from npuperf.model.device import DeviceProfile
-from npuperf.model.labels import I64
 from npuperf.model.memory import give_back
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
 from npuperf.operators.sums import Key, OperatorSum, longest_kernels, sum_operators, type_labels
-from npuperf.parallel import both
 from npuperf.readers.log import ReadLog
 from npuperf.replay.study import Study
 from npuperf.replay.whatif import Predicted, Scene, is_all_communication, parse, pattern, predict, with_communication
 from npuperf.scopes import core_limits, fusion
 from npuperf.scopes.expect import Checked, check
-from npuperf.scopes.splits import Bench
 from npuperf.scopes.view import DeviceView, study_cores
 from npuperf.timeline.partition import add, span_of
 from npuperf.timeline.steps import numbers_repeat, step_windows
@@ -99,9 +94,8 @@ def examine(
         profile = profile.without_steps()
     listed = _listed(profile, request)
     profile = profile.without_counters()  # of which nothing else is asked
-    give_back()  # what reading needed, and below what the study did
+    give_back()  # what reading needed; from here on what one part has freed the next one takes
     study = Study.of(profile, thresholds)
-    give_back()
     _warn(study, request.cores, log)
     span = study.judged if request.step is None else study.step_span(request.step)
     return _examined(study, span, listed, request, thresholds, earlier)
@@ -175,19 +169,14 @@ def _examined(
     scene = None
     if study.replay is not None and study.elasticities is not None:
         scene = Scene.of(study, study.replay, span)
-
-    def used() -> tuple[CoreUse, I64, Bench | Message]:
-        over_time, held, bench = study_cores(study, cores, span, scene, thresholds, request.cores_of)
-        return core_use(plain, cores, span[1] - span[0], over_time), held, bench
-
-    described = partial(describe, study, plain, span, request, scene, thresholds)
-    (pace, report), (use, held, bench) = both(described, used, len(profile.tasks))
-    report = structs.replace(report, cores=use)
-    give_back()
+    pace, report = describe(study, plain, span, request, scene, thresholds)
     types = study.types.filter(inside)
     summary = summarise(study, plain, types, span, report, thresholds)
     if summary is not None:
         report = structs.replace(report, communication=bounds_alone(summary, report.window.comm_exposed_ns))
+    digest = digest_device(study, report, summary)
+    over_time, held, bench = study_cores(study, cores, span, scene, thresholds, request.cores_of)
+    report = structs.replace(report, cores=core_use(plain, cores, span[1] - span[0], over_time))
     view = DeviceView(
         study=study,
         tasks=plain,
@@ -203,12 +192,9 @@ def _examined(
         thresholds=thresholds,
     )
     view = _with_scopes(view, request, earlier)
-    digest = digest_device(study, report, summary)
-    give_back()
     recorded = profile if request.step is None else replace(profile, tasks=plain)
     asked = tuple(e for e in request.what_if if not names_ranks(e))
-    advised, answered = partial(advise, view, request.rules, summary), partial(_replay_changes, view, asked)
-    findings, what_if = both(advised, answered, len(profile.tasks))
+    findings, what_if = advise(view, request.rules, summary), _replay_changes(view, asked)
     return Examined(
         report=view.report,
         pace=pace,
