@@ -129,11 +129,11 @@ class Sweep(Struct, frozen=True):
         return (self.cores.cube or 0, self.wanted_cube), (self.cores.vector or 0, self.wanted_vector)
 
     def per_kernel(self, amount: I64) -> I64:
-        """Return for each kernel the sum of a piece's amount over the pieces it runs in."""
-        total = np.zeros(len(amount) + 1, np.int64)
-        np.cumsum(amount, out=total[1:])
-        of_kernels: I64 = total.take(self.last)
-        of_kernels -= total.take(self.first)
+        """Return for each kernel the sum of a piece's amount over the pieces it runs in; ``amount`` is used up."""
+        total = np.cumsum(amount, out=amount)
+        of_kernels: I64 = total.take(self.last - 1)
+        later = slice(int(np.searchsorted(self.first, 0, side="right")), None)  # kernels are ordered by start
+        of_kernels[later] -= total.take(self.first[later] - 1)
         return of_kernels
 
     def names(self, streams: int) -> list[int]:
@@ -149,8 +149,9 @@ class Sweep(Struct, frozen=True):
         for used, (cores, wanted) in zip((self.cube, self.vector), self.sides, strict=True):
             if cores:
                 mine = self.per_kernel(_lost(self.length, wanted, cores))
-                lost = np.maximum(lost, np.where(used > 0, mine, 0))
-        return self.dur - lost
+                mine *= used > 0
+                np.maximum(lost, mine, out=lost)
+        return np.subtract(self.dur, lost, out=lost)
 
 
 def _lost(length: I64, wanted: I32, cores: int) -> I64:

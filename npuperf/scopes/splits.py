@@ -72,17 +72,16 @@ class Bench(Struct, frozen=True):
     def of(cls, scene: Scene, tasks: Tasks, sweep: Sweep, waits: Waits, thresholds: Thresholds) -> Bench:
         """Prepare; ``sweep`` and ``waits`` are of all ``tasks``."""
         active = scene.replay.active
-        place = np.full(len(tasks), NONE)
-        place[active] = np.arange(len(active))
-        undisturbed = tasks.dur.copy()
-        undisturbed[sweep.index] = sweep.undisturbed()
+        undisturbed = _undisturbed(tasks, sweep, active)
         used = blocks(tasks)
         held, certain = np.zeros(len(active), np.int64), np.zeros(len(active), np.bool_)
+        place = np.full(len(tasks), NONE, np.int32)
+        place[active] = np.arange(len(active), dtype=np.int32)
         at = place[waits.task]
         held[at], certain[at] = waits.short_ns, waits.certain
         together = [*zip(tasks.stream[waits.task].tolist(), waits.holders.tolist(), strict=True)]
         number = {pair: i for i, pair in enumerate(dict.fromkeys(together))}
-        crowd = np.full(len(active), NONE)
+        crowd = np.full(len(active), NONE, np.int32)
         crowd[at] = [number[pair] for pair in together]
         return cls(
             scene=scene,
@@ -91,7 +90,7 @@ class Bench(Struct, frozen=True):
             dur=narrow(tasks.dur[active]),
             cube=narrow(np.maximum(used.cube[active], 0)),
             vector=narrow(np.maximum(used.vector[active], 0)),
-            undisturbed=narrow(undisturbed[active]),
+            undisturbed=undisturbed,
             held=narrow(held),
             crowd=narrow(crowd),
             certain=certain,
@@ -105,6 +104,13 @@ class Bench(Struct, frozen=True):
             wanted = (self.cube, self.vector)[side][self.stream == stream]
             self.used[stream, side] = min(int(wanted.max(initial=0)), self.chip[side])
         return self.used[stream, side]
+
+
+def _undisturbed(tasks: Tasks, sweep: Sweep, active: I64) -> I64:
+    """Return how long the active tasks would have run had no kernel shared cores, ns."""
+    times = tasks.dur.copy()
+    times[sweep.index] = sweep.undisturbed()
+    return narrow(times.take(active))
 
 
 def _main_streams(sweep: Sweep, thresholds: Thresholds) -> tuple[int, ...]:
