@@ -74,6 +74,7 @@ WORDS: Final = {
     "step_end": say("end of a step"),
     "profiler": say("the profiler's own"),
     "host_call": say("host call"),
+    "limit": say("limiting"),
 } | {
     word.id: word
     for word in (
@@ -84,7 +85,7 @@ WORDS: Final = {
         say("updated"), say("operator"), say("subgraph"), say("model"), say("step"), say("successful"), say("failed"),
         say("incomplete"), say("others"), say("nothing recorded"),
         say("rank"), say("stage"), say("link"), say("group"), say("schedule"), say("jitter"),
-        say("limit"), say("leading"), say("shared"), say("waiting"),
+        say("leading"), say("shared"), say("waiting"),
         say("device"), say("stream"), say("event"), say("copy"), say("launch"), say("switch"),
         say("different"), say("percent"), say("count"), say("cores"), say("bytes"),
     )
