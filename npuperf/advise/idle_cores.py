@@ -27,8 +27,8 @@ _VECTOR_CORES: Final = Need(
 def _busiest(view: DeviceView) -> F64:
     """Return the share of cores each task keeps busy on the side that it fills most, -1 unknown."""
     used = blocks(view.tasks)
-    both = np.stack([occupancy(used.cube, view.cores.cube), occupancy(used.vector, view.cores.vector)])
-    filled: F64 = np.nanmax(np.where(np.isnan(both), -1.0, both), axis=0)
+    filled: F64 = np.fmax(occupancy(used.cube, view.cores.cube), occupancy(used.vector, view.cores.vector))
+    filled[np.isnan(filled)] = -1.0
     return filled
 
 

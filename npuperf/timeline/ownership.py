@@ -22,6 +22,8 @@ def owned(start: I64, end: I64, free: Intervals) -> I64:
     stop = np.maximum(begin, end)
     if len(free) == 1:
         low, high = int(free.start[0]), int(free.end[0])
+        if low <= int(start[0]) and int(reach[-1]) <= high:
+            return np.subtract(stop, begin, out=stop)
         return np.clip(stop, low, high) - np.clip(begin, low, high)
     return free.before(stop) - free.before(begin)
 

@@ -181,6 +181,8 @@ def _by_start(starts: I64, active: Mask, launches: Launches) -> I64:
 
 def _pick(start: I64, end: I64, chosen: Mask) -> Intervals:
     real = chosen & (end > start)
+    if real.all():
+        return Intervals(start, end)
     return Intervals(start.compress(real), end.compress(real))
 
 
