@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 from msgspec import Struct
 
@@ -18,13 +16,11 @@ from npuperf.host.causes import (
     cause_codes,
     flag_causes,
 )
+from npuperf.host.enclosing import NONE, NOTHING, climb, find_parents, find_segments, inherited
 from npuperf.model.groups import distinct
 from npuperf.model.host import Spans
 from npuperf.model.labels import I32, I64, U8, Mask
 from npuperf.model.runs import ThreadRows
-
-#: "No event".
-NONE: Final = -1
 
 
 class Pieces(Struct, frozen=True):
@@ -83,18 +79,17 @@ class Nesting(Struct, frozen=True):
     def build(cls, events: Spans) -> Nesting:
         """Find parents and segments; ``events`` are ordered by thread, start, and the longer first."""
         threads = ThreadRows.of(events.thread)
-        parent = _parents(events, threads)
-        segments, time = _borders(events, threads)
+        parent = find_parents(events, threads)
+        segments, time, inner = find_segments(events, parent, threads)
         waits = events.name.flag([bool(WAITING.search(n)) for n in events.name.names])
         causes = _causes(events, parent, waits)
-        inner = _innermost(events, parent, threads, segments, time)
-        busy = _around(parent, flag_causes(causes, BUSY)) >= 0
+        busy = _inside(parent, flag_causes(causes, BUSY))
         return cls(events, parent, threads, segments, time, inner, causes, _blamed(causes, parent, waits), busy)
 
     def at(self, thread: I64, time: I64) -> I64:
         """Return the innermost event on each thread at each time, NONE if nothing was recorded."""
         last, first = self.threads.last_before(self.events.start, thread, time)
-        return _climb(self.events, self.parent, np.where(last >= first, last, NONE), time)
+        return climb(self.events, self.parent, np.where(last >= first, last, NONE), time)
 
     def pieces(self, thread: I64, start: I64, end: I64) -> Pieces:
         """Cut the intervals ``[start, end)`` of the given threads wherever the innermost event changes."""
@@ -162,8 +157,7 @@ def _causes(events: Spans, parent: I32, waits: Mask) -> U8:
     codes = cause_codes(events.name)
     measuring = codes == CODE["profiler"]
     if measuring.any():
-        inside = _around(parent, measuring) >= 0
-        codes = np.where(inside, np.uint8(CODE["profiler"]), codes)
+        codes = np.where(_inside(parent, measuring), np.uint8(CODE["profiler"]), codes)
     leaf = np.ones(len(codes), np.bool_)
     leaf[parent[parent >= 0]] = False
     own = leaf & (codes == CODE["range"])
@@ -191,20 +185,13 @@ def _inherited(causes: U8, parent: I32, marked: Mask, otherwise: U8) -> U8:
     """Return the cause of the innermost marked event around each event (or of itself), where there is one."""
     if not marked.any():
         return otherwise
-    at = _around(parent, marked)
-    return np.where(at >= 0, causes[at], otherwise).astype(np.uint8)
+    found = inherited(parent, np.where(marked, causes, np.uint8(NOTHING)))
+    return np.where(found == NOTHING, otherwise, found)
 
 
-def _around(parent: I32, marked: Mask) -> I64:
-    """Return for every event the innermost marked one among itself and those around it; pointers double their reach."""
-    at = np.where(marked, np.arange(len(parent)), parent)
-    closed = np.append(marked, True)  # the last place is that of NONE
-    open_ = np.flatnonzero(~closed.take(at, mode="wrap"))
-    while len(open_):
-        further = at.take(at.take(open_))
-        at[open_] = further
-        open_ = open_.compress(~closed.take(further, mode="wrap"))
-    return at
+def _inside(parent: I32, marked: Mask) -> Mask:
+    """Tell the events that are marked, or in one that is."""
+    return np.not_equal(inherited(parent, np.where(marked, np.uint8(0), np.uint8(NOTHING))), NOTHING)
 
 
 def _without(parent: I32, outer: Mask, inner: Mask) -> Mask:
@@ -215,56 +202,3 @@ def _without(parent: I32, outer: Mask, inner: Mask) -> Mask:
         empty[at] = False
         at = _nearest(parent, parent[distinct(at)], outer)
     return empty
-
-
-def _parents(events: Spans, threads: ThreadRows) -> I32:
-    """Find the latest earlier event of the thread that reaches beyond the middle of each one.
-
-    Clocks of different layers are rounded differently, so neighbours may overlap a little without being nested.
-    What a candidate's own candidate skips ended before the candidate's middle, hence before any later event that
-    outlasts the candidate: pointers double their reach every round.
-    """
-    candidate = np.arange(-1, len(events) - 1)
-    least = np.subtract(events.end, events.start)  # where a parent reaches to
-    least >>= 1
-    np.maximum(least, 1, out=least)
-    least += events.start
-    short = events.end[:-1] < least[1:]
-    short[threads.first[1:] - 1] = False
-    candidate[threads.first] = NONE
-    open_ = np.flatnonzero(short) + 1
-    while len(open_):
-        at = candidate.take(candidate.take(open_))
-        candidate[open_] = at
-        inside = at >= 0
-        open_, at = open_.compress(inside), at.compress(inside)
-        open_ = open_.compress(events.end.take(at) < least.take(open_))
-    return candidate.astype(np.int32)
-
-
-def _borders(events: Spans, threads: ThreadRows) -> tuple[ThreadRows, I64]:
-    """Return the different times at which events of each thread begin or end, in order, and where each thread's are."""
-    times = [distinct(np.concatenate([events.start[rows], events.end[rows]])) for _, rows in threads]
-    end = np.cumsum([len(own) for own in times], dtype=np.int64)
-    return ThreadRows(threads.thread, np.append(0, end)[:-1], end), np.concatenate([np.empty(0, np.int64), *times])
-
-
-def _innermost(events: Spans, parent: I32, threads: ThreadRows, segments: ThreadRows, time: I64) -> I32:
-    """Return the innermost event of the same thread at the beginning of each segment."""
-    inner = np.empty(len(time), np.int32)
-    for (_, rows), (_, own) in zip(threads, segments, strict=True):
-        last = rows.start + np.searchsorted(events.start[rows], time[own], side="right") - 1
-        inner[own] = _climb(events, parent, last, time[own])
-    return inner
-
-
-def _climb(events: Spans, parent: I32, at: I64, time: I64) -> I64:
-    """Return the innermost event around each time, of the last that began before it (``at``) and those around that."""
-    searching, candidate = np.flatnonzero(at >= 0), at.compress(at >= 0)
-    while len(searching):
-        over = events.end.take(candidate) <= time.take(searching)
-        searching, candidate = searching.compress(over), parent.take(candidate.compress(over))
-        at[searching] = candidate
-        inside = candidate >= 0
-        searching, candidate = searching.compress(inside), candidate.compress(inside)
-    return at
