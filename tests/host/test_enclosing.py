@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(not enclosing.compiled_source(), reason="there i
 
 Event = tuple[int, int, int]  # thread, start, end
 
-TIMES = st.one_of(st.integers(0, 40), st.sampled_from((-(2**62), 2**62, 2**63 - 1, -(2**63))))
+TIMES = st.one_of(st.integers(0, 40), st.sampled_from((-(2**61), 2**61)))
 EVENTS = st.lists(st.tuples(st.integers(-1, 2), TIMES, TIMES), max_size=30)
 
 
@@ -40,11 +40,19 @@ def spans(events: list[Event]) -> Spans:
     return Spans(start, end, thread, Labels.missing(len(rows)))
 
 
-def found(events: Spans) -> tuple[I32, ThreadRows, I64, I32]:
+Found = tuple[I32, ThreadRows, I64, I32]
+
+
+def found(events: Spans) -> Found:
     """Parents, and segments: where those of each thread are, their times, what is innermost."""
     threads = ThreadRows.of(events.thread)
     parent = find_parents(events, threads)
     return parent, *find_segments(events, parent, threads)
+
+
+def columns(found: Found) -> list[I64 | I32]:
+    parent, rows, time, inner = found
+    return [parent, rows.thread, rows.first, rows.end, time, inner]
 
 
 def test_the_library_is_made_of_this_source() -> None:
@@ -58,11 +66,8 @@ def test_both_ways_find_the_same(events: list[Event]) -> None:
     compiled = found(table)
     with without_compiled():
         plain = found(table)
-    for place in (0, 2, 3):
-        assert np.asarray(compiled[place]).dtype == np.asarray(plain[place]).dtype
-        assert np.array_equal(compiled[place], plain[place])
-    for column in ("thread", "first", "end"):
-        assert np.array_equal(getattr(compiled[1], column), getattr(plain[1], column))
+    for one, other in zip(columns(compiled), columns(plain), strict=True):
+        assert one.dtype == other.dtype and one.tolist() == other.tolist()
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 30), st.integers(0, 20)), max_size=25))
