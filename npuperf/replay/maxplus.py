@@ -1,24 +1,44 @@
-"""Run a long program of "wait for several things, then add a time" instructions, vectorised.
+"""Run a long program of "wait for several things, then add a time" instructions.
 
 The state is a row of clocks: one per host thread, per stream, and a few registers. Each instruction replaces a
-clock by the latest of some clocks plus delays, which is linear in the (max, +) algebra. So the program is cut
-into blocks; what each block does to any state is computed for all blocks at once (a matrix per block), the
-states between blocks follow one by one, and a last pass over all blocks at once gives every instruction's time.
-The number of numpy calls grows with the square root of the program, not with its length.
+clock by the latest of some clocks plus delays. Compiled code (maxplus.c) executes one after the other. Where there was
+no compiler, numpy does, to which this is linear in the (max, +) algebra: the program is cut into blocks; what each
+block does to any state is computed for all blocks at once (a matrix per block), the states between blocks follow one by
+one, and a last pass over all blocks at once gives every time. The number of numpy calls grows with the square
+root of the program, not with its length.
 """
 
 from __future__ import annotations
 
+import ctypes
+from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from npuperf.compiled import library_of, load_library
 from npuperf.model.labels import I32, I64
 
 #: Earlier than everything, with room for sums.
 NEVER: Final = -(1 << 60)
+#: Where the compiled code is, if it is.
+LIBRARY: Final = library_of(Path(__file__))
+
+
+class _Column(ctypes.Structure):
+    """What maxplus.c calls Column."""
+
+    _fields_ = (("at", ctypes.c_void_p), ("step", ctypes.c_int64), ("width", ctypes.c_int64))
+
+
+_SIZE, _POINTER = ctypes.c_int64, ctypes.c_void_p
+_FUNCTIONS: Final = (
+    ("maxplus_source", ctypes.c_char_p, ()),
+    ("maxplus_run", None, (ctypes.POINTER(_Column), _SIZE, _POINTER, _SIZE, _POINTER, _POINTER)),
+)
 
 
 class Program(Struct, frozen=True):
@@ -55,15 +75,18 @@ class Program(Struct, frozen=True):
         """The row that nobody reads: the last one."""
         return len(self.initial) - 1
 
+    def part(self, which: slice) -> Program:
+        """Return some of the instructions, to be run from whatever state."""
+        return self.with_columns(**{name: getattr(self, name)[which] for name in _COLUMNS})
+
     def with_columns(self, **columns: Any) -> Program:
         """Return a copy with some columns replaced."""
         return replace(self, **columns)
 
 
 class Times(Struct, frozen=True):
-    """When each instruction's device task started and ended, and when its host part was done (ns)."""
+    """When each instruction's device task started and ended (ns)."""
 
-    host: I64
     start: I64
     end: I64
 
@@ -71,6 +94,10 @@ class Times(Struct, frozen=True):
 #: Columns that name clocks, and columns of delays, both in the order in which :func:`_step` takes them.
 _ROWS: Final = ("pred", "waited", "host", "stream", "other", "save")
 _DELAYS: Final = ("host_ns", "waited_ns", "launch_ns", "gap_ns", "other_ns", "extra_ns", "dur_ns", "overlap_ns")
+#: All of them, in the order of maxplus.c.
+_COLUMNS: Final = Program.__struct_fields__[:-1]
+#: Instructions that are laid out at once: bounds the memory.
+_PORTION: Final = 1 << 18
 #: How much longer than one instruction of all blocks it takes to bring the state past one block: numpy's calls.
 _BALANCE: Final = 8
 #: Most numbers that say what blocks do to states: bounds the memory where there are many clocks.
@@ -78,18 +105,47 @@ _MOST: Final = 1 << 22
 
 
 def run(program: Program) -> Times:
-    """Execute the program from its initial state. O(instructions · rows) work in O(√instructions) numpy calls."""
-    n, rows = len(program), len(program.initial)
-    if not n:
-        none = np.empty(0, np.int64)
-        return Times(none, none, none)
+    """Execute the program from its initial state: O(instructions), times the clocks where nothing is compiled."""
+    n, library = len(program), _library()
+    state = program.initial.astype(np.int64)
+    times = Times(np.empty(n, np.int64), np.empty(n, np.int64))
+    if library:
+        columns = (_Column * len(_COLUMNS))(*(_column(getattr(program, name)) for name in _COLUMNS))
+        places = (state.ctypes.data, len(state), times.start.ctypes.data, times.end.ctypes.data)
+        library.maxplus_run(columns, n, *places)
+        return times
+    for begin in range(0, n, _PORTION):
+        part = slice(begin, begin + _PORTION)
+        done, state = _run_blocks(program.part(part), state)
+        times.start[part], times.end[part] = done.start, done.end
+    return times
+
+
+def compiled_source() -> str:
+    """Return the hash of the source that the compiled code was made of; empty without it."""
+    library = _library()
+    return library.maxplus_source().decode() if library else ""
+
+
+@cache
+def _library() -> Any:
+    return load_library(LIBRARY, _FUNCTIONS)
+
+
+def _column(column: I32 | I64) -> _Column:
+    return _Column(column.ctypes.data, column.strides[0], column.itemsize)
+
+
+def _run_blocks(program: Program, initial: I64) -> tuple[Times, I64]:
+    """Execute a program from a state, in O(√instructions) numpy calls; return the state behind it, too."""
+    n, rows = len(program), len(initial)
     blocks = max(1, min(int(np.sqrt(n * _BALANCE)), _MOST // rows**2))
     length = -(-n // blocks)
     blocks = -(-n // length)
     clock = _cut(program, _ROWS, blocks, length) * blocks + np.arange(blocks)
     delay = _cut(program, _DELAYS, blocks, length)
     states = np.empty((blocks, rows), np.int64)
-    states[0] = program.initial
+    states[0] = initial
     if blocks > 1:
         change = np.full((rows, rows, blocks), NEVER, np.int64)
         change[np.arange(rows), np.arange(rows)] = 0
@@ -98,12 +154,12 @@ def run(program: Program) -> Times:
         changes = np.ascontiguousarray(change.transpose(2, 1, 0))
         for b in range(blocks - 1):
             np.max(changes[b] + states[b], axis=1, out=states[b + 1])
-    out = np.empty((3, blocks, length), np.int64)
+    out = np.empty((2, blocks, length), np.int64)
     state = states.T.reshape(-1)
     for step in range(length):
-        out[0, :, step], out[1, :, step], out[2, :, step] = _step(clock[step], delay[step], state)
-    host, start, end = out.reshape(3, -1)[:, :n]
-    return Times(host, start, end)
+        out[0, :, step], out[1, :, step] = _step(clock[step], delay[step], state)
+    start, end = out.reshape(2, -1)[:, :n]
+    return Times(start, end), state.reshape(rows, blocks)[:, -1].copy()
 
 
 def _cut(program: Program, names: tuple[str, ...], blocks: int, length: int) -> I64:
@@ -114,7 +170,7 @@ def _cut(program: Program, names: tuple[str, ...], blocks: int, length: int) -> 
     return np.ascontiguousarray(cut.reshape(len(names), blocks, length).transpose(2, 0, 1))
 
 
-def _step(clock: I64, delay: I64, state: I64) -> tuple[I64, I64, I64]:
+def _step(clock: I64, delay: I64, state: I64) -> tuple[I64, I64]:
     """Execute one instruction of every block on ``state`` [column (if several), row · blocks + block], in place."""
     pred, waited, own, stream, other, save = clock
     host_ns, waited_ns, launch_ns, gap_ns, other_ns, extra_ns, dur_ns, overlap_ns = delay
@@ -137,4 +193,4 @@ def _step(clock: I64, delay: I64, state: I64) -> tuple[I64, I64, I64]:
     np.maximum(end, NEVER, out=end)  # sums of NEVER must not run away
     state.T[stream] = end.T
     state.T[save] = end.T
-    return host, start, end
+    return start, end

@@ -36,8 +36,7 @@ from npuperf.replay.arms import (
     ordered_after,
     sync_arms,
 )
-from npuperf.replay.maxplus import NEVER, Program
-from npuperf.replay.shortcut import Shortcut
+from npuperf.replay.maxplus import NEVER, Program, run
 from npuperf.timeline.launches import Launches
 from npuperf.units import NS_PER_US
 
@@ -54,7 +53,7 @@ class TaskTimes(Struct, frozen=True):
 
 
 class Replay(Struct, frozen=True):
-    """The program, its ``shortcut``, and where each measured thing is in it.
+    """The program, and where each measured thing is in it.
 
     ``active`` are the replayed tasks (indices, by start) and ``awaited`` the one each waited for (index into
     ``active``, NONE). ``task`` and ``sync`` give the instruction of each. Between ``since`` and ``until`` (device
@@ -68,7 +67,6 @@ class Replay(Struct, frozen=True):
     """
 
     program: Program
-    shortcut: Shortcut
     base: TaskTimes
     active: I64
     awaited: I64
@@ -129,8 +127,8 @@ class Replay(Struct, frozen=True):
 
     def times(self, program: Program) -> TaskTimes:
         """Run a changed program; return start and end of the active tasks, by their order."""
-        start, end = self._shortcut(program).run(program)
-        times = TaskTimes(start.take(self.task), end.take(self.task))
+        done = run(program)
+        times = TaskTimes(done.start.take(self.task), done.end.take(self.task))
         for times_of in (times.start, times.end):
             np.add(times_of, self.origin, out=times_of)
         return times
@@ -139,15 +137,9 @@ class Replay(Struct, frozen=True):
         """Run a changed program; return the length of one window as :func:`window_length` does, ns."""
         if last <= first:
             return 0
-        borders = self.task[[i for i in (first, last) if i < len(self.task)]]
-        found = self._shortcut(program).run_to(program, borders)
-        if found is None:
-            return int(window_length(self.times(program), np.array([first]), np.array([last]))[0])
-        start, _, end = found
-        return int(start[1] if len(start) > 1 else end) - int(start[0])
-
-    def _shortcut(self, program: Program) -> Shortcut:
-        return self.shortcut if self.shortcut.fit(program) else Shortcut.of(program)
+        done = run(program)
+        until = done.start[self.task[last]] if last < len(self.task) else done.end.take(self.task).max()
+        return int(until - done.start[self.task[first]])
 
     def usable(self, thresholds: Thresholds) -> bool:
         """Tell whether modelled figures may be given."""
@@ -217,13 +209,11 @@ def build(
     task, sync = narrow(task), narrow(sync)
     awaited, assumed, loose = narrow(device.awaited), device.assumed, device.loose
     del stream, dur, order, chain, device, waits, registers
-    shortcut = Shortcut.of(program)
-    own_start, own_end = shortcut.run(program)
-    base = TaskTimes(own_start[task] + origin, own_end[task] + origin)
+    own = run(program)
+    base = TaskTimes(own.start[task] + origin, own.end[task] + origin)
     replayed = int(base.end.max() - base.start.min())
     return Replay(
         program=program,
-        shortcut=shortcut,
         base=base,
         active=active,
         awaited=awaited,

@@ -26,7 +26,6 @@ from npuperf.model.tasks import Tasks
 from npuperf.model.thresholds import Thresholds
 from npuperf.replay.maxplus import NEVER, Program
 from npuperf.replay.replay import TaskTimes
-from npuperf.replay.shortcut import Shortcut
 from npuperf.replay.whatif import Scene, gains_of, saved
 from npuperf.scopes.contention import Waits
 
@@ -267,12 +266,9 @@ def _excerpt(bench: Bench) -> Bench:
         return bench
     scene, replay, count = bench.scene, bench.scene.replay, _reach(bench)
     until = int(replay.task[:count].max()) + 1
-    columns = {name: getattr(replay.program, name)[:until] for name in Program.__struct_fields__ if name != "initial"}
-    program = replay.program.with_columns(**columns)
     part = replace(
         replay,
-        program=program,
-        shortcut=Shortcut.of(program),
+        program=replay.program.part(slice(until)),
         base=TaskTimes(replay.base.start[:count], replay.base.end[:count]),
         **{name: getattr(replay, name)[:count] for name in ("active", "awaited", "task", "assumed_gap", "loose")},
     )

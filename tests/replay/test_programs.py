@@ -1,15 +1,18 @@
-"""Programs: the vectorised machine, and running stretch by stretch, against a plain loop over the instructions."""
+"""Programs: compiled and in blocks of numpy, against a plain loop over the instructions."""
 
 from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npuperf.replay import maxplus, shortcut
+from npuperf.replay import maxplus
 from npuperf.replay.maxplus import NEVER, Program, run
-from npuperf.replay.shortcut import Shortcut
 
 ARMS = ("pred", "host_ns", "waited", "waited_ns", "host", "launch_ns", "stream", "gap_ns", "other", "other_ns",
         "extra_ns", "dur_ns", "overlap_ns", "save")  # fmt: skip
@@ -87,71 +90,68 @@ def expected(program: Program) -> list[tuple[int, int]]:
     return on_streams(program, done[:, 1], done[:, 2])
 
 
-@settings(max_examples=200, deadline=None)
-@given(programs())
-def test_the_machine_equals_a_plain_loop(program: Program) -> None:
+def found(program: Program) -> list[tuple[int, int]]:
     times = run(program)
-    assert on_streams(program, times.start, times.end) == expected(program)
-    launched = np.flatnonzero(program.pred != program.trash)
-    assert times.host[launched].tolist() == [plain(program)[i][0] for i in launched.tolist()]
+    return on_streams(program, times.start, times.end)
+
+
+@pytest.fixture(params=["compiled", "numpy"], scope="module")
+def way(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Both ways of running a program; the first where there was a compiler."""
+    if request.param == "compiled" and not maxplus.compiled_source():
+        pytest.skip("needs the compiled library")
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "numpy":
+            patch.setattr(maxplus, "_library", lambda: None)
+        yield request.param
+
+
+def test_the_library_is_made_of_this_source() -> None:
+    source = Path(maxplus.__file__).with_suffix(".c").read_bytes()
+    assert maxplus.compiled_source() == hashlib.sha256(source).hexdigest(), "run pip install -e . again"
+
+
+@settings(max_examples=300, deadline=None)
+@given(programs(), st.sampled_from([1, 7, 50, 1 << 18]))
+def test_running_equals_a_plain_loop(way: str, program: Program, portion: int) -> None:
+    before = program.initial.copy()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(maxplus, "_PORTION", portion)
+        assert found(program) == expected(program)
+    assert (program.initial == before).all()
+
+
+@settings(max_examples=100, deadline=None)
+@given(programs(), st.sampled_from([np.int16, np.int32]), st.integers(1, 3))
+def test_columns_may_be_narrow_and_anywhere_in_memory(way: str, program: Program, kind: type, step: int) -> None:
+    """Rows in 2 or 4 bytes, delays that are all alike as one number, and every second or third of a longer column."""
+    columns: dict[str, np.ndarray] = {}
+    for name in ("pred", "waited", "host", "stream", "other", "save"):
+        spread = np.zeros(len(program) * step, kind)
+        spread[::step] = getattr(program, name)
+        columns[name] = spread[::step]
+    alike = {"extra_ns": 30, "host_ns": 9}
+    columns |= {name: np.broadcast_to(np.int64(value), len(program)) for name, value in alike.items()}
+    changed = program.with_columns(**columns)
+    assert found(changed) == expected(changed)
+
+
+def test_rows_that_are_none_are_that_which_nobody_reads(way: str) -> None:
+    if way == "numpy":
+        pytest.skip("numpy raises nothing either, and reads other rows")
+    program = in_turns(64)
+    other, save = program.other.copy(), program.save.copy()
+    other[8], other[9], save[10] = -1, 5, 1 << 40
+    odd = program.with_columns(other=other, save=save)
+    other[8:10], save[10] = 4, 4
+    assert found(odd) == expected(program.with_columns(other=other, save=save))
 
 
 @pytest.mark.parametrize("most", [1, 60, 200])
 def test_many_clocks_mean_longer_blocks(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = in_turns(400)
+    monkeypatch.setattr(maxplus, "_library", lambda: None)
     monkeypatch.setattr(maxplus, "_MOST", most)
-    times = run(program)
-    assert on_streams(program, times.start, times.end) == expected(program)
-
-
-@settings(max_examples=300, deadline=None)
-@given(programs(), st.sampled_from([1, 7, 1 << 14]))
-def test_stretch_by_stretch_equals_a_plain_loop(program: Program, portion: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shortcut, "_PORTION", portion)
-        assert on_streams(program, *Shortcut.of(program).run(program)) == expected(program)
-
-
-@settings(max_examples=200, deadline=None)
-@given(programs())
-def test_a_few_times_equal_a_plain_loop(program: Program) -> None:
-    """Asked for by themselves, they are the same; streams of these programs never go back but where nothing follows."""
-    occupies = np.flatnonzero(program.stream != program.trash)
-    found = Shortcut.of(program).run_to(program, occupies[::3])
-    assert found is not None
-    assert list(zip(*found[:2], strict=True)) == expected(program)[::3]
-    assert found[2] == max((end for _, end in expected(program)), default=NEVER)
-
-
-def test_streams_that_go_back_are_run_as_a_whole() -> None:
-    program = in_turns(64)
-    gap = program.gap_ns.copy()
-    gap[30] = -100
-    assert Shortcut.of(program).run_to(program.with_columns(gap_ns=gap), np.array([3])) is None
-
-
-@settings(max_examples=200, deadline=None)
-@given(programs(), st.integers(0, 10_000))
-def test_changed_programs_share_stretches(program: Program, seed: int) -> None:
-    """Other delays, and arms that are off now, need no other stretches."""
-    random = np.random.default_rng(seed)
-    n = len(program)
-    shortcut = Shortcut.of(program)
-
-    def scaled(values: np.ndarray) -> np.ndarray:
-        return np.where(values > NEVER, random.integers(0, 90, n), NEVER)
-
-    launched = program.pred != program.trash
-    changed = program.with_columns(
-        host_ns=random.integers(0, 90, n),
-        waited_ns=np.where(random.random(n) < 0.5, NEVER, scaled(program.waited_ns)),
-        launch_ns=scaled(program.launch_ns),
-        gap_ns=scaled(program.gap_ns),
-        other_ns=np.where(launched & (random.random(n) < 0.5), NEVER, scaled(program.other_ns)),
-        dur_ns=random.integers(0, 90, n),
-    )
-    assert shortcut.fit(changed)
-    assert on_streams(changed, *shortcut.run(changed)) == expected(changed)
+    assert found(in_turns(400)) == expected(in_turns(400))
 
 
 def in_turns(count: int) -> Program:
@@ -178,31 +178,8 @@ def in_turns(count: int) -> Program:
     )
 
 
-@pytest.mark.parametrize(
-    ("arm", "delay"), [("waited_ns", 2), ("other_ns", 2), ("gap_ns", NEVER)], ids=["waits", "awaits", "unfollowed"]
-)
-def test_what_waits_for_more_needs_other_stretches(arm: str, delay: int) -> None:
-    program = in_turns(64)
-    column = getattr(program, arm).copy()
-    column[40] = delay
-    assert not Shortcut.of(program).fit(program.with_columns(**{arm: column}))
-    assert not Shortcut.of(program).fit(program.with_columns(stream=program.stream.copy()))
-
-
-def test_clocks_of_mixed_kinds_are_run_as_they_are() -> None:
-    """A thread that goes on from a stream's clock by itself: nothing may be added up there."""
-    program = in_turns(64)
-    pred = program.pred.copy()
-    pred[20::10] = 1
-    mixed = program.with_columns(pred=pred)
-    shortcut = Shortcut.of(mixed)
-    assert len(shortcut.alone) == 64
-    assert on_streams(mixed, *shortcut.run(mixed)) == expected(mixed)
-
-
-@pytest.mark.parametrize("shortened", [False, True])
-def test_work_grows_with_the_program(shortened: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counted in the numbers that the machine touches; of the shortened program these are fewer by far."""
+def test_work_grows_with_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted in the numbers that numpy touches: each instruction once for every clock, and once more."""
     touched = []
     step = maxplus._step
 
@@ -210,18 +187,10 @@ def test_work_grows_with_the_program(shortened: bool, monkeypatch: pytest.Monkey
         touched.append(state.size // len(program.initial))
         return step(clock, delay, state)
 
+    monkeypatch.setattr(maxplus, "_library", lambda: None)
     monkeypatch.setattr(maxplus, "_step", counted)
-    sums = []
     for count in (4_000, 16_000):
         program = in_turns(count)
         touched.clear()
-        if shortened:
-            shortcut = Shortcut.of(program)
-            assert len(shortcut.of_alone) + len(shortcut.of_stretch) <= count / 4 + 2
-            shortcut.run(program)
-        else:
-            run(program)
-        sums.append(sum(touched))
-        # Each instruction once for every clock, and once more; padding of the last block aside.
-        assert len(program) / 4.1 <= sums[-1] / (len(program.initial) + 1) <= len(program) * 1.1
-    assert sums[1] <= 4.1 * sums[0]
+        run(program)
+        assert count <= sum(touched) / (len(program.initial) + 1) <= count * 1.1  # the last block is filled up
