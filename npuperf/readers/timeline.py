@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -89,7 +90,16 @@ def assign_steps(tasks: Tasks, host: HostOps, steps: HostSteps) -> Tasks:
 
 
 def _in(values: I64, chosen: list[int]) -> Mask:
-    return np.isin(values, np.array(chosen, np.int64))
+    """Tell which values are among a few."""
+    found = np.zeros(len(values), np.bool_)
+    for one in chosen:
+        found |= values == one
+    return found
+
+
+def _rows_of(trace: Trace, pids: list[int]) -> I64:
+    """Return the rows of some processes."""
+    return np.flatnonzero(_in(trace.slices.pid, pids))
 
 
 def _device_of(trace: Trace, pid: int) -> int | None:
@@ -113,27 +123,37 @@ def _category(slices: Slices, *wanted: str) -> Mask:
 
 def _ascend(trace: Trace) -> TraceTimeline:
     slices = trace.slices
-    hardware = slices.filter(_in(slices.pid, trace.pids("Ascend Hardware")))
-    collective = slices.filter(_communication_ops(trace))
     operators = slices.filter(_category(slices, "cpu_op")).by_thread()
-    ops = _spans(operators)
-    parts = [
-        (hardware, work_of_tasks(hardware.task_type, hardware.name)),
-        (collective, np.full(len(collective), Work.COMMUNICATION, np.uint8)),
-    ]
-    found: dict[int | None, list[Tasks]] = {}
-    for chosen, work in parts:
-        tasks = _ascend_tasks(trace, chosen, work, ops)
-        for pid in distinct(chosen.pid).tolist():
-            found.setdefault(_device_of(trace, pid), []).append(tasks.filter(chosen.pid == pid))
-    named = named_operations(trace, collective)
-    del parts, chosen, tasks, hardware, collective  # what the host did comes last, as it takes most memory
-    trace.flows = trace.flows.only("fwdbwd")
-    devices = {d: Tasks.concat(found.pop(d)) for d in [*found]}
-    stacks = operators.stack
+    ops, stacks = _spans(operators), operators.stack
     del operators
+    host_steps, collective = _host_steps(slices), _communication_ops(trace)
+    named = named_operations(trace, slices.take(collective))
+    devices = _ascend_devices(trace, collective, ops)
+    trace.flows = trace.flows.only("fwdbwd")  # what the host did comes last, as it takes most memory
     host = _host_ops(trace, ops, stacks, slices.filter(~_in(slices.pid, _device_pids(trace))))
-    return TraceTimeline(devices, host, _host_steps(slices), named=named, clock=_clock(trace))
+    return TraceTimeline(devices, host, host_steps, named=named, clock=_clock(trace))
+
+
+def _ascend_devices(trace: Trace, collective: I64, ops: Spans) -> dict[int | None, Tasks]:
+    """Return the tasks of each device; ``collective``: the rows of its collectives."""
+    pids, hardware = trace.slices.pid, _rows_of(trace, trace.pids("Ascend Hardware"))
+    parts = [
+        (_device_of(trace, pid), rows[of_pid], rows is collective)
+        for rows in (hardware, collective)
+        for pid, of_pid in rows_of_each(pids[rows])
+    ]
+    numbers = [*dict.fromkeys(device for device, _, _ in parts)]
+    if not numbers:
+        return {}
+    parts.sort(key=lambda part: numbers.index(part[0]))
+    sizes = [len(rows) for _, rows, _ in parts]
+    slices = trace.slices.take(np.concatenate([rows for _, rows, _ in parts]))
+    communicates = np.repeat([is_collective for _, _, is_collective in parts], sizes)
+    work = np.where(communicates, np.uint8(Work.COMMUNICATION), work_of_tasks(slices.task_type, slices.name))
+    tasks = _ascend_tasks(trace, slices, work, ops)
+    first = [*map([device for device, _, _ in parts].index, numbers), len(parts)]  # of its parts, of each device
+    ends = np.append(0, np.cumsum(sizes))[first].tolist()
+    return {device: tasks.part(slice(*place)).sorted() for device, place in zip(numbers, pairwise(ends), strict=True)}
 
 
 def _clock(trace: Trace) -> dict[int | None, ClockRates]:
@@ -153,16 +173,15 @@ def _device_pids(trace: Trace) -> list[int]:
     return [*trace.pids("Ascend Hardware", "Communication", "HCCL", "Overlap Analysis"), *labelled]
 
 
-def _communication_ops(trace: Trace) -> Mask:
-    """One event per collective stands on the "Group … Communication" threads; planes hold its parts."""
+def _communication_ops(trace: Trace) -> I64:
+    """Return the rows of collectives: each is one event on a "Group … Communication" thread; planes hold its parts."""
     slices = trace.slices
     groups = [key for key, name in trace.threads.items() if name.startswith("Group ")]
-    pids = trace.pids("Communication", "HCCL")
-    mine = _in(slices.pid, pids)
+    mine = _rows_of(trace, trace.pids("Communication", "HCCL"))
     if not groups:
-        return mine & slices.name.flag([n.startswith("hcom") for n in slices.name.names])
+        return mine[slices.name.flag([n.startswith("hcom") for n in slices.name.names])[mine]]
     pid, tid = np.array(groups, np.int64).T
-    return mine & (match_keys((slices.pid, slices.tid), (pid, tid)) >= 0)
+    return mine[match_keys((slices.pid[mine], slices.tid[mine]), (pid, tid)) >= 0]
 
 
 def _ascend_tasks(trace: Trace, slices: Slices, work: U8, ops: Spans) -> Tasks:
@@ -197,40 +216,49 @@ def _cores(task_type: Labels) -> Labels:
 
 
 def _ascend_launches(trace: Trace, tasks: Slices) -> tuple[I64, I64, I64]:
-    """Find each task's host launch: Node@launch by connection id, else around the flow's start, else the flow.
+    """Find each task's host launch, its start, end and thread: Node@launch by connection id, else by the flow."""
+    node = trace.slices.filter(trace.slices.name.flag([n == "Node@launch" for n in trace.slices.name.names]))
+    connected = np.where(tasks.connection == _INVALID_CONNECTION, -1, tasks.connection)
+    by_id = np.where(connected >= 0, match(connected, node.connection), -1)
+    found = pick(node.start, by_id, NO_TIME), pick(node.end, by_id, NO_TIME), pick(node.tid, by_id)
+    open_ = np.flatnonzero(by_id < 0)
+    if len(open_):
+        for column, told in zip(found, _flown(trace, tasks.take(open_), connected[open_], node), strict=True):
+            column[open_] = told
+    return found
+
+
+def _flown(trace: Trace, tasks: Slices, connected: I64, node: Slices) -> tuple[I64, I64, I64]:
+    """Find the launches of tasks without a node of their connection: the node around the flow's start, else the flow.
 
     Copies and events are not launched through nodes: the start of whichever call carries their connection id.
     """
-    every = trace.slices
-    node = every.filter(every.name.flag([n == "Node@launch" for n in every.name.names]))
-    connected = np.where(tasks.connection == _INVALID_CONNECTION, -1, tasks.connection)
-    by_id = np.where(connected >= 0, match(connected, node.connection), -1)
     links = trace.flows.link("HostToDevice")
     flow = match_keys((tasks.pid, tasks.tid, tasks.start), (links.to_pid, links.to_tid, links.to_time))
-    flow = np.where(flow < 0, _shared(trace, links, connected, by_id), flow)
-    around = enclosing(links.from_tid, links.from_time, node.tid, node.start, node.end)
-    call = np.where(by_id < 0, pick(around, flow), by_id)
+    alone = np.flatnonzero((flow < 0) & (connected >= 0))
+    flow[alone] = _shared(trace, links, connected[alone])
     time, thread = pick(links.from_time, flow, NO_TIME), pick(links.from_tid, flow)
-    missing = (connected >= 0) & (time == NO_TIME) & (call < 0)
-    if missing.any():
+    call, known = np.full(len(flow), -1), np.flatnonzero(flow >= 0)
+    call[known] = enclosing(thread[known], time[known], node.tid, node.start, node.end)
+    missing = np.flatnonzero((connected >= 0) & (flow < 0))
+    if len(missing):
+        every = trace.slices
         host = every.filter(_in(every.pid, trace.pids("CANN")) & (every.connection >= 0))
-        carrier = np.where(missing, carrying(connected, host.start, host.connection), -1)
-        carried = ((host.start, time), (host.tid, thread))
-        time, thread = (np.where(carrier >= 0, pick(own, carrier), other) for own, other in carried)
-    columns = ((node.start, time), (node.end, time), (node.tid, thread))
-    start, end, thread = (np.where(call >= 0, pick(own, call), other) for own, other in columns)
+        carrier = carrying(connected[missing], host.start, host.connection)
+        time[missing], thread[missing] = pick(host.start, carrier, NO_TIME), pick(host.tid, carrier)
+    around = ((node.start, time), (node.end, time), (node.tid, thread))
+    start, end, thread = (np.where(call >= 0, pick(own, call), other) for own, other in around)
     return start, end, thread
 
 
-def _shared(trace: Trace, links: Links, connection: I64, by_id: I64) -> I64:
+def _shared(trace: Trace, links: Links, connection: I64) -> I64:
     """Find the flow of another task with the same connection: of several that are launched at once one has the flow."""
-    missing = (connection >= 0) & (by_id < 0)
-    if not missing.any() or not len(links.to_time):
+    if not len(connection) or not len(links.to_time):
         return np.full(len(connection), -1, np.int64)
-    tasks = trace.slices.filter(_in(trace.slices.pid, distinct(links.to_pid).tolist()))
+    tasks = trace.slices.take(_rows_of(trace, distinct(links.to_pid).tolist()))
     there = match_keys((links.to_pid, links.to_tid, links.to_time), (tasks.pid, tasks.tid, tasks.start))
     ids = pick(tasks.connection, there)
-    return np.where(missing, match(connection, np.where(ids < 0, -2, ids)), -1)
+    return match(connection, np.where(ids < 0, -2, ids))
 
 
 def _launching_ops(trace: Trace, tasks: Slices, ops: Spans) -> I64:
@@ -241,9 +269,11 @@ def _launching_ops(trace: Trace, tasks: Slices, ops: Spans) -> I64:
     links = trace.flows.link("async_npu")
     arrow = match_keys((tasks.pid, tasks.tid, tasks.start), (links.to_pid, links.to_tid, links.to_time))
     op = pick(match_keys((links.from_tid, links.from_time), (ops.thread, ops.start)), arrow)
-    known = np.flatnonzero((op >= 0) & (tasks.connection >= 0))
-    shared = match(tasks.connection, tasks.connection[known])
-    return np.where((op < 0) & (tasks.connection >= 0), pick(op[known], shared), op)
+    alone = np.flatnonzero((op < 0) & (tasks.connection >= 0))
+    if len(alone):
+        known = np.flatnonzero((op >= 0) & (tasks.connection >= 0))
+        op[alone] = pick(op[known], match(tasks.connection[alone], tasks.connection[known]))
+    return op
 
 
 def _queue(trace: Trace) -> Queue:
