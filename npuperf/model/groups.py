@@ -13,6 +13,8 @@ from npuperf.model.labels import I32, I64, U8
 
 #: A table of so many places costs nothing.
 _SMALL: Final = 1 << 10
+#: Rows that are worked on at once.
+_PORTION: Final = 1 << 16
 #: Sums of floats below it are exact, with room for what adding rounds.
 _EXACT: Final = float(1 << 52)
 N = TypeVar("N", bound=np.integer)  # integers of any size
@@ -188,10 +190,14 @@ def last_largest(groups: I64, values: I64, count: int) -> I64:
 
 def sums_of(groups: I64, values: I64, count: int) -> I64:
     """Return the exact sum of the values of each of ``count`` groups 0, 1, …; several times as fast as ``add.at``."""
-    if not len(values) or (int(values.min()) >= 0 and float(values.sum(dtype=np.float64)) < _EXACT):
-        return np.bincount(groups, values, count).astype(np.int64)
     total = np.zeros(count, np.int64)
-    np.add.at(total, groups, values)
+    portion = max(_PORTION, count)  # what is worked out on the way takes little memory
+    for begin in range(0, len(values), portion):
+        group, own = groups[begin : begin + portion], values[begin : begin + portion]
+        if int(own.min()) >= 0 and float(own.sum(dtype=np.float64)) < _EXACT:
+            total += np.bincount(group, own, count).astype(np.int64)
+        else:
+            np.add.at(total, group, own)
     return total
 
 
