@@ -41,7 +41,11 @@ def _in_order(table: I64) -> tuple[I64, I64 | None]:
 
 def pick(values: I64, at: I64, missing: int = -1) -> I64:
     """Return the values at these indices, ``missing`` where an index is -1."""
-    return np.append(values, missing)[at]
+    if not len(values):
+        return np.full(len(at), missing, np.int64)
+    found = values[at].astype(np.result_type(values, np.int64), copy=False)
+    found[at < 0] = missing
+    return found
 
 
 def pack(left: tuple[I64, ...], right: tuple[I64, ...]) -> tuple[I64, I64]:

@@ -19,7 +19,7 @@ from npuperf.model.device import HostSteps
 from npuperf.model.groups import distinct, rows_of_each, sorted_rows
 from npuperf.model.host import Arrows, HostOps, Spans, is_user_frame
 from npuperf.model.labels import I64, U8, Labels, Mask
-from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, Tasks, Work, work_of_tasks
+from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, Tasks, Work, in_order, work_of_tasks
 from npuperf.readers.behind import Queue, behind_launches, carrying, user_frames
 from npuperf.readers.cells import integer
 from npuperf.readers.comm_groups import GroupBook
@@ -130,30 +130,36 @@ def _ascend(trace: Trace) -> TraceTimeline:
     named = named_operations(trace, slices.take(collective))
     devices = _ascend_devices(trace, collective, ops)
     trace.flows = trace.flows.only("fwdbwd")  # what the host did comes last, as it takes most memory
+    slices = trace.slices = slices.without("connection", "task_type", "operation", "moved")
     host = _host_ops(trace, ops, stacks, slices.filter(~_in(slices.pid, _device_pids(trace))))
     return TraceTimeline(devices, host, host_steps, named=named, clock=_clock(trace))
 
 
 def _ascend_devices(trace: Trace, collective: I64, ops: Spans) -> dict[int | None, Tasks]:
     """Return the tasks of each device; ``collective``: the rows of its collectives."""
-    pids, hardware = trace.slices.pid, _rows_of(trace, trace.pids("Ascend Hardware"))
-    parts = [
-        (_device_of(trace, pid), rows[of_pid], rows is collective)
-        for rows in (hardware, collective)
-        for pid, of_pid in rows_of_each(pids[rows])
-    ]
-    numbers = [*dict.fromkeys(device for device, _, _ in parts)]
-    if not numbers:
+    every, hardware = trace.slices, _rows_of(trace, trace.pids("Ascend Hardware"))
+    parts: dict[int | None, list[I64]] = {}
+    for rows in (hardware, collective):
+        for pid, of_pid in rows_of_each(every.pid[rows]):
+            parts.setdefault(_device_of(trace, pid), []).append(rows[of_pid])
+    if not parts:
         return {}
-    parts.sort(key=lambda part: numbers.index(part[0]))
-    sizes = [len(rows) for _, rows, _ in parts]
-    slices = trace.slices.take(np.concatenate([rows for _, rows, _ in parts]))
-    communicates = np.repeat([is_collective for _, _, is_collective in parts], sizes)
-    work = np.where(communicates, np.uint8(Work.COMMUNICATION), work_of_tasks(slices.task_type, slices.name))
+    ordered = [_by_time(every, np.concatenate(own)) for own in parts.values()]
+    ends = np.cumsum([0, *map(len, ordered)]).tolist()
+    rows = np.concatenate(ordered)
+    communicates = np.zeros(len(every), np.bool_)
+    communicates[collective] = True
+    slices = every.take(rows)
+    work = work_of_tasks(slices.task_type, slices.name)
+    work[communicates[rows]] = Work.COMMUNICATION
     tasks = _ascend_tasks(trace, slices, work, ops)
-    first = [*map([device for device, _, _ in parts].index, numbers), len(parts)]  # of its parts, of each device
-    ends = np.append(0, np.cumsum(sizes))[first].tolist()
-    return {device: tasks.part(slice(*place)).sorted() for device, place in zip(numbers, pairwise(ends), strict=True)}
+    return {device: tasks.part(slice(*place)) for device, place in zip(parts, pairwise(ends), strict=True)}
+
+
+def _by_time(slices: Slices, rows: I64) -> I64:
+    """Return the rows ordered by start, then end."""
+    start = slices.start[rows]
+    return rows if in_order(start) else rows[sorted_rows(start, slices.end[rows])]
 
 
 def _clock(trace: Trace) -> dict[int | None, ClockRates]:
@@ -315,9 +321,9 @@ def _spans(slices: Slices) -> Spans:
 def _host_steps(slices: Slices) -> HostSteps:
     """Find the ``ProfilerStep#N`` ranges on the host (Kineto repeats them on the device)."""
     numbers = [int(m.group(1)) if (m := _STEP.match(n)) else -1 for n in slices.name.names]
-    number = np.array([*numbers, -1], np.int64)[slices.name.codes]
-    chosen = (number >= 0) & _category(slices, "cpu_op", "user_annotation")
-    return HostSteps(number[chosen], slices.start[chosen], slices.end[chosen])
+    found = slices.name.flag([number >= 0 for number in numbers]) & _category(slices, "cpu_op", "user_annotation")
+    steps = slices.filter(found)
+    return HostSteps(np.array([*numbers, -1], np.int64)[steps.name.codes], steps.start, steps.end)
 
 
 def _kineto(trace: Trace) -> TraceTimeline:

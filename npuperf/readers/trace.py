@@ -90,6 +90,10 @@ class Slices:
         """Return the same selection without the columns that were made of it."""
         return Slices(self._columns, self._index)
 
+    def without(self, *names: str) -> Slices:
+        """Return the same events without columns that nobody will ask for, so that they take no more memory."""
+        return Slices({name: c for name, c in self._columns.items() if name not in names}, self._index)
+
     def column(self, name: str) -> I64 | Labels:
         """Return a column of the selection; that of all events may be of a smaller type."""
         if name not in self._chosen:
@@ -269,4 +273,4 @@ def _flows(found: list[Gathered], base: int) -> Flows:
 
 def _labels(found: list[Gathered], name: str, codes: list[I32]) -> Labels:
     parts = [Labels(codes, tuple(part.names[name])) for part, codes in zip(found, codes, strict=True)]
-    return parts[0] if len(parts) == 1 else Labels.concat(parts)
+    return (parts[0] if len(parts) == 1 else Labels.concat(parts)).narrowed()
