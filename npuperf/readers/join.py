@@ -24,11 +24,13 @@ def match(wanted: I64, table: I64) -> I64:
 
 
 def _looked_up(wanted: I64, table: I64, low: int, high: int) -> I64:
-    """Match keys that lie close together: a place for each possible one, and no search."""
-    rows = np.full(high - low + 1, -1, np.int64)
-    rows[table[::-1] - low] = np.arange(len(table))[::-1]  # of equals the last that is written stays
-    known = (low <= wanted) & (wanted <= high)
-    return np.where(known, rows[np.where(known, wanted, low) - low], -1)
+    """Match keys that lie close together: a place for each possible one, a last one for all others, and no search."""
+    small = len(table) <= np.iinfo(np.int32).max
+    rows = np.full(high - low + 2, -1, np.int32 if small else np.int64)
+    rows[(table - low)[::-1]] = np.arange(len(table))[::-1]  # of equals the last that is written stays
+    place = wanted - low
+    place[(wanted < low) | (wanted > high)] = high - low + 1
+    return rows.take(place).astype(np.int64, copy=False)
 
 
 def _in_order(table: I64) -> tuple[I64, I64 | None]:

@@ -19,6 +19,7 @@ from npuperf.model.device import HostSteps
 from npuperf.model.groups import distinct, rows_of_each, sorted_rows
 from npuperf.model.host import Arrows, HostOps, Spans, is_user_frame
 from npuperf.model.labels import I64, U8, Labels, Mask
+from npuperf.model.memory import give_back
 from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, Tasks, Work, in_order, work_of_tasks
 from npuperf.readers.behind import Queue, behind_launches, carrying, user_frames
 from npuperf.readers.cells import integer
@@ -131,6 +132,7 @@ def _ascend(trace: Trace) -> TraceTimeline:
     devices = _ascend_devices(trace, collective, ops)
     trace.flows = trace.flows.only("fwdbwd")  # what the host did comes last, as it takes most memory
     slices = trace.slices = slices.without("connection", "task_type", "operation", "moved")
+    give_back()
     host = _host_ops(trace, ops, stacks, slices.filter(~_in(slices.pid, _device_pids(trace))))
     return TraceTimeline(devices, host, host_steps, named=named, clock=_clock(trace))
 
@@ -223,14 +225,18 @@ def _cores(task_type: Labels) -> Labels:
 
 def _ascend_launches(trace: Trace, tasks: Slices) -> tuple[I64, I64, I64]:
     """Find each task's host launch, its start, end and thread: Node@launch by connection id, else by the flow."""
-    node = trace.slices.filter(trace.slices.name.flag([n == "Node@launch" for n in trace.slices.name.names]))
+    every = trace.slices
+    node = np.flatnonzero(every.name.flag([n == "Node@launch" for n in every.name.names]))
     connected = np.where(tasks.connection == _INVALID_CONNECTION, -1, tasks.connection)
-    by_id = np.where(connected >= 0, match(connected, node.connection), -1)
-    found = pick(node.start, by_id, NO_TIME), pick(node.end, by_id, NO_TIME), pick(node.tid, by_id)
+    by_id = match(connected, every.connection[node])
+    by_id[connected < 0] = -1
+    call = pick(node, by_id)
+    found = pick(every.start, call, NO_TIME), pick(every.end, call, NO_TIME), pick(every.tid, call)
     open_ = np.flatnonzero(by_id < 0)
     if len(open_):
-        for column, told in zip(found, _flown(trace, tasks.take(open_), connected[open_], node), strict=True):
-            column[open_] = told
+        told = _flown(trace, tasks.take(open_), connected[open_], every.take(node))
+        for column, values in zip(found, told, strict=True):
+            column[open_] = values
     return found
 
 
