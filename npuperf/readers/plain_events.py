@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 import numpy as np
@@ -40,6 +40,9 @@ _NO_MEMORY: Final = -2
 #: Bytes that an event has at least, on average; shorter ones are decoded.
 _EVENT_BYTES: Final = 32
 _BEGINNING: Final = re.compile(rb"[ \t\r\n]*\{")
+
+#: So many different texts have numbers of 16 bits.
+_MOST_OF_16_BITS: Final = 1 << 15
 
 #: Columns by name, of one length.
 Columns = dict[str, Column]
@@ -158,11 +161,10 @@ class PlainReader:
 
     def _arrow_codes(self, raw: I32 | I64) -> I32:
         """Number the categories as words, of those that there are."""
-        codes = np.full(len(self._arrows), -1, np.int32)
+        codes = np.full(len(self._arrows), -1, np.int16)
         for at in np.flatnonzero(np.bincount(raw)).tolist():
             codes[at] = self._words["arrow"][self._arrows[at]]
-        table: I32 = codes[raw]
-        return table
+        return cast(I32, codes[raw])
 
 
 class _Spellings:
@@ -174,10 +176,10 @@ class _Spellings:
         self._column = column
         self._words = words
         self._known = 0
-        self._table: I32 = np.full(1, -1, np.int32)  # the last place is that of no text, which is -1
+        self._table = cast(I32, np.full(1, -1, np.int16))  # the last place is that of no text, which is -1
 
     def codes(self, raw: I32) -> I32:
-        """Return each text's number."""
+        """Return each text's number, of 16 bits as long as these do."""
         count = self._library.plain_count(self._reader, self._column)
         if count > self._known:
             self._learn(count)
@@ -185,10 +187,11 @@ class _Spellings:
         return table
 
     def _learn(self, count: int) -> None:
-        if count >= len(self._table):
-            table = np.full(2 * count + 1, -1, np.int32)
+        small = len(self._words.names) + count - self._known <= _MOST_OF_16_BITS
+        if count >= len(self._table) or (not small and self._table.dtype == np.int16):
+            table = np.full(2 * count + 1, -1, np.int16 if small else np.int32)
             table[: self._known] = self._table[: self._known]
-            self._table = table
+            self._table = cast(I32, table)
         ends = np.empty(count - self._known, np.int64)
         at = self._library.plain_words(self._reader, self._column, self._known, ends.ctypes.data)
         text = ctypes.string_at(at, int(ends[-1]))

@@ -14,6 +14,7 @@ from npuperf.errors import InputError
 from npuperf.messages import Message, say
 from npuperf.model.chip import Cores, cores_of_soc
 from npuperf.model.device import Context, DeviceProfile, VendorStep
+from npuperf.model.memory import give_back
 from npuperf.model.tasks import Tasks
 from npuperf.parallel import Threads
 from npuperf.readers.comm_read import CommunicationFiles
@@ -73,6 +74,7 @@ class _Found:
             return
         with self.attempt():
             self.timeline = interpret(read_trace(self.source.timeline, self.log, progress), self.source.timeline)
+            give_back()  # the trace is gone
             self.log.kineto = self.timeline.kineto
             self.log.use(*self.source.timeline)
 
@@ -205,7 +207,7 @@ def _read(source: Source, log: ReadLog, progress: Progress | None) -> _Found:
     found.context = context.or_else(found.machine.context)
     with Threads(1) as beside:  # tables are parsed without the interpreter lock, traces with it
         own = ReadLog()  # so that what is noted stands in the same order every time
-        tables = beside.submit(read_kernels, source, own)
+        tables = beside.submit(_read_tables, source, own)
         found.read_timeline(progress)
         try:
             found.kernels = tables.result()
@@ -217,6 +219,14 @@ def _read(source: Source, log: ReadLog, progress: Progress | None) -> _Found:
     found.read_vendor()
     read_summaries(source.summaries, log)
     return found
+
+
+def _read_tables(source: Source, log: ReadLog) -> Kernels:
+    """Read the kernel tables, in as little memory as they need: that of their text goes back to the system."""
+    kernels = read_kernels(source, log)
+    kernels = replace(kernels, devices={number: tasks.narrowed() for number, tasks in kernels.devices.items()})
+    give_back()
+    return kernels
 
 
 def _missing(found: _Found) -> list[Message]:

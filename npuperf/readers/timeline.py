@@ -130,7 +130,8 @@ def _ascend(trace: Trace) -> TraceTimeline:
     host_steps, collective = _host_steps(slices), _communication_ops(trace)
     named = named_operations(trace, slices.take(collective))
     devices = _ascend_devices(trace, collective, ops)
-    trace.flows = trace.flows.only("fwdbwd")  # what the host did comes last, as it takes most memory
+    trace.flows = trace.flows.without("async_npu", "async_task_queue")
+    # What the host did comes last, as it takes most memory.
     slices = trace.slices = slices.without("connection", "task_type", "operation", "moved")
     give_back()
     host = _host_ops(trace, ops, stacks, slices.filter(~_in(slices.pid, _device_pids(trace))))
@@ -139,23 +140,25 @@ def _ascend(trace: Trace) -> TraceTimeline:
 
 def _ascend_devices(trace: Trace, collective: I64, ops: Spans) -> dict[int | None, Tasks]:
     """Return the tasks of each device; ``collective``: the rows of its collectives."""
-    every, hardware = trace.slices, _rows_of(trace, trace.pids("Ascend Hardware"))
+    every = trace.slices
     parts: dict[int | None, list[I64]] = {}
-    for rows in (hardware, collective):
-        for pid, of_pid in rows_of_each(every.pid[rows]):
-            parts.setdefault(_device_of(trace, pid), []).append(rows[of_pid])
+    for rows in (_rows_of(trace, trace.pids("Ascend Hardware")), collective):
+        pids = every.pid[rows]
+        for pid in distinct(pids).tolist():
+            parts.setdefault(_device_of(trace, pid), []).append(rows[pids == pid])
     if not parts:
         return {}
-    ordered = [_by_time(every, np.concatenate(own)) for own in parts.values()]
-    ends = np.cumsum([0, *map(len, ordered)]).tolist()
-    rows = np.concatenate(ordered)
+    ends = np.cumsum([0, *(sum(map(len, own)) for own in parts.values())]).tolist()
+    numbers = [*parts]
+    rows = np.concatenate([_by_time(every, np.concatenate(parts.pop(number))) for number in numbers])
     communicates = np.zeros(len(every), np.bool_)
     communicates[collective] = True
     slices = every.take(rows)
     work = work_of_tasks(slices.task_type, slices.name)
     work[communicates[rows]] = Work.COMMUNICATION
+    del rows, pids, communicates
     tasks = _ascend_tasks(trace, slices, work, ops)
-    return {device: tasks.part(slice(*place)) for device, place in zip(parts, pairwise(ends), strict=True)}
+    return {number: tasks.part(slice(*place)) for number, place in zip(numbers, pairwise(ends), strict=True)}
 
 
 def _by_time(slices: Slices, rows: I64) -> I64:
@@ -194,6 +197,7 @@ def _communication_ops(trace: Trace) -> I64:
 
 def _ascend_tasks(trace: Trace, slices: Slices, work: U8, ops: Spans) -> Tasks:
     launch_start, launch_end, launch_thread = _ascend_launches(trace, slices)
+    trace.flows = trace.flows.without("HostToDevice")
     is_comm = work == Work.COMMUNICATION
     return Tasks.build(
         slices.start,
@@ -315,8 +319,10 @@ def _host_events(trace: Trace, events: Slices) -> Spans:
     thread = events.tid
     if collector.any() and steps.any():
         thread = np.where(collector, events.tid[np.flatnonzero(steps)[0]], thread)
-    order = sorted_rows(thread, events.start, -events.end)
-    thread, events = thread[order], events.take(order)  # of which columns are made anew: those in the old order may go
+    order = sorted_rows(thread, events.start, -events.afresh().end)
+    events = events.take(order)  # of which columns are made anew: those in the old order may go
+    thread = thread[order]
+    del order
     return Spans(events.start, events.end, thread, events.name.compact().narrowed())
 
 

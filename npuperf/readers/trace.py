@@ -122,9 +122,9 @@ class Flows:
         links = self.links.get(category)
         return links or Links(*[np.empty(0, np.int64)] * 5)
 
-    def only(self, category: str) -> Flows:
-        """Return the arrows of one category only."""
-        return Flows({name: links for name, links in self.links.items() if name == category}, self.events)
+    def without(self, *categories: str) -> Flows:
+        """Return the arrows of all other categories."""
+        return Flows({name: links for name, links in self.links.items() if name not in categories}, self.events)
 
 
 @dataclass(frozen=True, slots=True)
