@@ -35,9 +35,11 @@ static inline int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
 /* The hash of the source that this was made of. */
 EXPORT const char *maxplus_source(void) { return SOURCE_HASH; }
 
-/* Execute ``count`` instructions on ``clocks`` clocks; ``start`` and ``end`` get their device tasks' times. */
-EXPORT void maxplus_run(const Column *columns, int64_t count, int64_t *clock, int64_t clocks, int64_t *start,
-                        int64_t *end) {
+/* Execute ``count`` instructions on ``clocks`` clocks; ``start`` and ``end`` get the times of the device task of each
+ * instruction at its ``place``, where it has one; without places at its own number.
+ */
+EXPORT void maxplus_run(const Column *columns, int64_t count, int64_t *clock, int64_t clocks, const int32_t *place,
+                        int64_t *start, int64_t *end) {
     for (int64_t i = 0; i < count; i++) {
 #define DELAY(name) number(&columns[name], i)
 #define CLOCK(name) ((uint64_t)number(&columns[name], i) < (uint64_t)clocks ? number(&columns[name], i) : clocks - 1)
@@ -50,7 +52,9 @@ EXPORT void maxplus_run(const Column *columns, int64_t count, int64_t *clock, in
         done = later(done, NEVER); /* sums of NEVER must not run away */
         clock[stream] = done;
         clock[CLOCK(SAVE)] = done;
-        start[i] = begin;
-        end[i] = done;
+        int64_t at = place ? place[i] : i;
+        if (at < 0) continue;
+        start[at] = begin;
+        end[at] = done;
     }
 }

@@ -37,7 +37,7 @@ class _Column(ctypes.Structure):
 _SIZE, _POINTER = ctypes.c_int64, ctypes.c_void_p
 _FUNCTIONS: Final = (
     ("maxplus_source", ctypes.c_char_p, ()),
-    ("maxplus_run", None, (ctypes.POINTER(_Column), _SIZE, _POINTER, _SIZE, _POINTER, _POINTER)),
+    ("maxplus_run", None, (ctypes.POINTER(_Column), _SIZE, _POINTER, _SIZE, *[_POINTER] * 3)),
 )
 
 
@@ -104,21 +104,20 @@ _BALANCE: Final = 8
 _MOST: Final = 1 << 22
 
 
-def run(program: Program) -> Times:
-    """Execute the program from its initial state: O(instructions), times the clocks where nothing is compiled."""
-    n, library = len(program), _library()
+def run(program: Program, only: I32 | I64 | None = None) -> Times:
+    """Execute the program from its initial state: O(instructions), times the clocks where nothing is compiled.
+
+    ``only``: the instructions whose times are asked for, each once; theirs are returned in this order.
+    """
     state = program.initial.astype(np.int64)
-    times = Times(np.empty(n, np.int64), np.empty(n, np.int64))
-    if library:
-        columns = (_Column * len(_COLUMNS))(*(_column(getattr(program, name)) for name in _COLUMNS))
-        places = (state.ctypes.data, len(state), times.start.ctypes.data, times.end.ctypes.data)
-        library.maxplus_run(columns, n, *places)
-        return times
-    for begin in range(0, n, _PORTION):
+    if _library():
+        return _run_compiled(program, state, only)
+    times = Times(*np.empty((2, len(program)), np.int64))
+    for begin in range(0, len(program), _PORTION):
         part = slice(begin, begin + _PORTION)
         done, state = _run_blocks(program.part(part), state)
         times.start[part], times.end[part] = done.start, done.end
-    return times
+    return times if only is None else Times(times.start.take(only), times.end.take(only))
 
 
 def compiled_source() -> str:
@@ -130,6 +129,19 @@ def compiled_source() -> str:
 @cache
 def _library() -> Any:
     return load_library(LIBRARY, _FUNCTIONS)
+
+
+def _run_compiled(program: Program, state: I64, only: I32 | I64 | None) -> Times:
+    """Execute a program from a state, which it changes."""
+    columns = (_Column * len(_COLUMNS))(*(_column(getattr(program, name)) for name in _COLUMNS))
+    place = None
+    if only is not None:
+        place = np.full(len(program), -1, np.int32)
+        place[only] = np.arange(len(only), dtype=np.int32)
+    times = Times(*np.empty((2, len(program) if only is None else len(only)), np.int64))
+    wanted = (None if place is None else place.ctypes.data, times.start.ctypes.data, times.end.ctypes.data)
+    _library().maxplus_run(columns, len(program), state.ctypes.data, len(state), *wanted)
+    return times
 
 
 def _column(column: I32 | I64) -> _Column:

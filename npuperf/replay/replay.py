@@ -36,7 +36,7 @@ from npuperf.replay.arms import (
     ordered_after,
     sync_arms,
 )
-from npuperf.replay.maxplus import NEVER, Program, run
+from npuperf.replay.maxplus import NEVER, Program, Times, run
 from npuperf.timeline.launches import Launches
 from npuperf.units import NS_PER_US
 
@@ -127,19 +127,17 @@ class Replay(Struct, frozen=True):
 
     def times(self, program: Program) -> TaskTimes:
         """Run a changed program; return start and end of the active tasks, by their order."""
-        done = run(program)
-        times = TaskTimes(done.start.take(self.task), done.end.take(self.task))
-        for times_of in (times.start, times.end):
-            np.add(times_of, self.origin, out=times_of)
-        return times
+        return _on_clock(run(program, self.task), self.origin)
 
     def length(self, program: Program, first: int, last: int) -> int:
         """Run a changed program; return the length of one window as :func:`window_length` does, ns."""
         if last <= first:
             return 0
-        done = run(program)
-        until = done.start[self.task[last]] if last < len(self.task) else done.end.take(self.task).max()
-        return int(until - done.start[self.task[first]])
+        if last == len(self.task):
+            done = run(program, self.task)
+            return int(done.end.max() - done.start[first])
+        begin, end = run(program, self.task[[first, last]]).start
+        return int(end - begin)
 
     def usable(self, thresholds: Thresholds) -> bool:
         """Tell whether modelled figures may be given."""
@@ -156,6 +154,13 @@ class Replay(Struct, frozen=True):
             unexplained = share(self.unexplained_ns / span)
             return say("{share} of the window is idle for reasons that the data does not show", share=unexplained)
         return None
+
+
+def _on_clock(done: Times, origin: int) -> TaskTimes:
+    """Take the tasks' own times, which count from ``origin``, over onto the device's clock."""
+    for times in (done.start, done.end):
+        times += origin
+    return TaskTimes(done.start, done.end)
 
 
 def window_length(times: TaskTimes, first: I64, last: I64) -> I64:
@@ -209,8 +214,7 @@ def build(
     task, sync = narrow(task), narrow(sync)
     awaited, assumed, loose = narrow(device.awaited), device.assumed, device.loose
     del stream, dur, order, chain, device, waits, registers
-    own = run(program)
-    base = TaskTimes(own.start[task] + origin, own.end[task] + origin)
+    base = _on_clock(run(program, task), origin)
     replayed = int(base.end.max() - base.start.min())
     return Replay(
         program=program,

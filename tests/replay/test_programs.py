@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
@@ -134,6 +135,17 @@ def test_columns_may_be_narrow_and_anywhere_in_memory(way: str, program: Program
     columns |= {name: np.broadcast_to(np.int64(value), len(program)) for name, value in alike.items()}
     changed = program.with_columns(**columns)
     assert found(changed) == expected(changed)
+
+
+@settings(max_examples=100, deadline=None)
+@given(programs(), st.randoms(use_true_random=False), st.sampled_from([np.int32, np.int64]))
+def test_only_some_instructions_may_be_asked_for(way: str, program: Program, random: Random, kind: type) -> None:
+    """In any order; their times are those of the whole."""
+    occupies = np.flatnonzero(program.stream != program.trash).tolist()
+    only = random.sample(occupies, random.randint(0, len(occupies)))
+    times = run(program, np.array(only, kind))
+    of_all = dict(zip(occupies, expected(program), strict=True))
+    assert list(zip(times.start.tolist(), times.end.tolist(), strict=True)) == [of_all[i] for i in only]
 
 
 def test_rows_that_are_none_are_that_which_nobody_reads(way: str) -> None:
