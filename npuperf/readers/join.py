@@ -15,12 +15,22 @@ def match(wanted: I64, table: I64) -> I64:
     """Return for each key its index in ``table`` (first of equals), -1 where absent."""
     if not len(table) or not len(wanted):
         return np.full(len(wanted), -1, np.int64)
+    if _alike(wanted, table):
+        return np.arange(len(table))
     low, high = int(table.min()), int(table.max())
     if high - low < _DENSE * len(table):
         return _looked_up(wanted.astype(np.int64, copy=False), table, low, high)
     ordered, order = _in_order(table)
     at = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1)
     return np.where(ordered[at] == wanted, at if order is None else order[at], -1)
+
+
+def _alike(wanted: I64, table: I64) -> bool:
+    """Tell whether both have the same keys at the same places, as what is written in pairs has; each of them once."""
+    if len(wanted) != len(table) or wanted[-1] != table[-1] or not (wanted == table).all():
+        return False
+    ordered = np.sort(table)
+    return bool((ordered[1:] > ordered[:-1]).all())
 
 
 def _looked_up(wanted: I64, table: I64, low: int, high: int) -> I64:

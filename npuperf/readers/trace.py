@@ -144,7 +144,8 @@ class Links:
     def matched(cls, starts: I64, finishes: I64, id_: I64, pid: I64, tid: I64, time: I64) -> Links:
         """Match every finish with the start of the same id, both given by their places in the columns."""
         which = match(id_[finishes], id_[starts])
-        f, s = finishes[which >= 0], starts[which[which >= 0]]
+        found = which >= 0
+        f, s = (finishes, starts[which]) if found.all() else (finishes[found], starts[which[found]])
         return cls(tid[s], time[s], pid[f], tid[f], time[f])
 
 
