@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Final
 
 #: Letters that may be two columns wide, as a class of a pattern: signs such as … and → lie between them.
@@ -19,10 +20,6 @@ _APART: Final = r"\d{1,3}(?:[ \u2009\u202f]\d{3}(?!\d))+(?:\.\d+)?"
 _NUMBER: Final = rf"{_SIGNS}(?:{_APART}|\d[\d.,]*)"
 _UNIT: Final = r" (?:%|[munµ]?s|min|h|[kKMGT]?i?B(?:/s)?|[kMG]?Hz)(?![A-Za-z])"
 _QUANTITY: Final = rf"(?:{_NUMBER}(?:{_UNIT})? … )?{_NUMBER}{_UNIT}[^\s{WIDE}]*"
-#: What no line is broken in: quantities, words, single letters that are wide, each with its signs.
-_PIECE: Final = re.compile(
-    rf"[{_OPENING}]*(?:{_QUANTITY}|{_SIGNS}{_APART}[^\s{WIDE}]*|[^\s{WIDE}]+|[^\s{_CLOSING}])[{_CLOSING}]*|[{_CLOSING}]+|\s+"
-)
 
 
 def is_wide(said: str) -> bool:
@@ -37,9 +34,19 @@ def columns(said: str) -> int:
     return sum(1 + (east_asian_width(letter) in "WF") for letter in said)
 
 
+@cache
+def _piece() -> re.Pattern[str]:
+    """Return what no line is broken in: quantities, words, single letters that are wide, each with its signs.
+
+    Compiling it takes longer than loading any module, and few lines are too long.
+    """
+    word = rf"{_QUANTITY}|{_SIGNS}{_APART}[^\s{WIDE}]*|[^\s{WIDE}]+|[^\s{_CLOSING}]"
+    return re.compile(rf"[{_OPENING}]*(?:{word})[{_CLOSING}]*|[{_CLOSING}]+|\s+")
+
+
 def _pieces(said: str, room: int, width: Callable[[str], int]) -> Iterator[tuple[int, str]]:
     """Yield what no line is broken in, and where it stands: a quantity longer than a line goes word by word."""
-    for found in _PIECE.finditer(said):
+    for found in _piece().finditer(said):
         piece, at = found.group(), found.start()
         if width(piece) <= room:
             yield at, piece
