@@ -15,9 +15,9 @@ from msgspec import Struct
 from npuperf.documents.analysis import Blame
 from npuperf.host.causes import CAUSES, CODE
 from npuperf.host.nesting import Nesting, Pieces
-from npuperf.model.groups import largest, numbered
+from npuperf.model.groups import largest, numbered, sums_of
 from npuperf.model.host import HostOps
-from npuperf.model.labels import I64, U8
+from npuperf.model.labels import I64, U8, Mask
 from npuperf.model.narrow import narrow
 from npuperf.model.tasks import Tasks
 from npuperf.timeline.partition import Gaps
@@ -89,20 +89,30 @@ def blame(chain: tuple[I64, ...], start: I64, end: I64, nesting: Nesting) -> Pie
     The last answer counts where no thread of the chain was busy: the frame or range it was in, or NONE. A thread that
     stands in the chain several times in a row, to its end, is asked once.
     """
-    busy = np.append(nesting.busy, False)  # the last place is that of NONE
     owner, done = np.arange(len(start)), []
     for level, thread in enumerate(chain):
         pieces = nesting.pieces(thread[owner], start, end)
         others = np.zeros(len(thread), np.bool_)
         for later in chain[level + 1 :]:
             others |= later != thread
-        passed = others[owner][pieces.owner] & ~busy[pieces.event]
+        passed = others[owner].take(pieces.owner)
+        if passed.any():
+            passed &= ~_busy(pieces.event, nesting)
         mine, rest = pieces.filter(~passed), pieces.filter(passed)
         done.append(Pieces(owner[mine.owner], mine.start, mine.end, mine.event))
         owner, start, end = owner[rest.owner], rest.start, rest.end
         if not len(owner):
             break
     return Pieces.join(done)
+
+
+def _busy(event: I64, nesting: Nesting) -> Mask:
+    """Tell where a thread has something of its own to do; where nothing was recorded it has not."""
+    if not len(nesting.busy):
+        return np.zeros(len(event), np.bool_)
+    busy = nesting.busy.take(event, mode="wrap")  # NONE is any place
+    busy &= event >= 0
+    return busy
 
 
 def event_causes(event: I64, nesting: Nesting) -> U8:
@@ -123,8 +133,7 @@ def sum_blame(blamed: Blamed, host: HostOps, nesting: Nesting, top: int) -> list
     code = np.where(blamed.cause == CODE["unrecorded"], -1, code)
     key = blamed.cause.astype(np.int64) * (len(names.names) + 1) + code + 1
     groups, which = numbered(key)
-    total = np.zeros(len(groups), np.int64)
-    np.add.at(total, which, length)  # bincount's sums are exact for 104 days only
+    total = sums_of(which, length, len(groups))
     count = np.bincount(which, minlength=len(groups))
     rows: list[Blame] = []
     rest: dict[str, tuple[int, int]] = {}

@@ -45,8 +45,8 @@ class Pieces(Struct, frozen=True):
     @classmethod
     def join(cls, parts: list[Pieces]) -> Pieces:
         """Append pieces."""
-        if len(parts) == 1:
-            return parts[0]
+        if parts and sum(len(p.owner) > 0 for p in parts) < 2:
+            return next((p for p in parts if len(p.owner)), parts[0])
         return cls(
             np.concatenate([p.owner for p in parts]),
             np.concatenate([p.start for p in parts]),
@@ -94,7 +94,8 @@ class Nesting(Struct, frozen=True):
     def pieces(self, thread: I64, start: I64, end: I64) -> Pieces:
         """Cut the intervals ``[start, end)`` of the given threads wherever the innermost event changes."""
         real = np.flatnonzero(end > start)
-        thread, start, end = thread[real], start[real], end[real]
+        if len(real) < len(end):
+            thread, start, end = thread[real], start[real], end[real]
         first, least = self.segments.last_before(self.time, thread, start)
         count = self.segments.last_before(self.time, thread, end - 1)[0] - first + 1
         opening = np.cumsum(count) - count  # where the pieces of each interval begin

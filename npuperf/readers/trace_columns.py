@@ -23,6 +23,8 @@ from npuperf.readers.cells import LATEST_NS, integer, nanoseconds
 
 #: Numbers, codes of words, answers, or ids that are Arrow's texts.
 Column = npt.NDArray[Any] | pa.Array
+#: What 32 bits reach to.
+_REACH: Final = 1 << 31
 #: A view of one value, longer than any column.
 _NOTHING: Final = np.broadcast_to(np.int32(-1), 1 << 40)
 #: Bytes by which a growing column grows.
@@ -103,8 +105,7 @@ def _integers(values: Sequence[Any]) -> I64:
 
 def narrow(numbers: I64) -> I32 | I64:
     """Return the numbers in half the space, where they fit: most are processes, threads and small ids."""
-    fit = np.iinfo(np.int32)
-    fits = len(numbers) and fit.min <= numbers.min() and numbers.max() <= fit.max
+    fits = len(numbers) and numbers.min() >= -_REACH and numbers.max() < _REACH
     return numbers.astype(np.int32) if fits else numbers
 
 
