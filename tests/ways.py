@@ -1,4 +1,4 @@
-"""The ways of reading a trace: as a whole or in stretches, by the compiled reader or all of it decoded."""
+"""The ways of reading a trace: as a whole or in stretches, by the compiled reader or all of it decoded; a database."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import pytest
 
 from npuperf.errors import InputError
 from npuperf.model.labels import Labels
-from npuperf.readers import pieces, plain_events, trace_beside
+from npuperf.readers import pieces, plain_events, plain_rows, sqlite_arrow, trace_beside
 from npuperf.readers.log import ReadLog
 from npuperf.readers.trace import read_trace
 from npuperf.readers.trace_gather import SLICE_INTS, SLICE_TEXTS
 
+#: Compiled, in bulk by Arrow's driver, and row by row by SQLite.
+DATABASE_WAYS = ("compiled", "by the driver", "by row")
 ARROWS = ("HostToDevice", "async_npu", "async_task_queue", "fwdbwd")
 
 
@@ -33,6 +35,13 @@ def in_small_pieces(patch: pytest.MonkeyPatch, size: int = 600) -> None:
 def decoded_only(patch: pytest.MonkeyPatch) -> None:
     """Read as where npuperf was installed without a compiler."""
     patch.setattr(plain_events, "_library", lambda: None)
+
+
+def read_databases(patch: pytest.MonkeyPatch, way: str) -> None:
+    """Read databases, however small, in one of DATABASE_WAYS."""
+    if way != "compiled":
+        patch.setattr(plain_rows, "_library", lambda: None)
+    patch.setattr(sqlite_arrow, "_LARGE_BYTES", 0 if way == "by the driver" else 1 << 40)
 
 
 def told(path: Path) -> list[Any]:

@@ -17,7 +17,7 @@ from npuperf.readers.comm_groups import GroupBook, book_of, group_hash
 from npuperf.readers.comm_names import operations
 from npuperf.readers.join import match, pick
 from npuperf.readers.log import ReadLog
-from npuperf.readers.sqlite import Database, open_database
+from npuperf.readers.sqlite import ChosenRows, Database, open_database
 
 #: What links are called in the exporter's sums. HCCS_SW counts as HCCS there.
 _TRANSPORTS: Final = {"HCCS_SW": "HCCS", "ROCE": "RDMA", "STANDARD_ROCE": "RDMA"}
@@ -176,8 +176,12 @@ def _transfers(db: Database, op: dict[str, I64], groups: Labels) -> _Transfers:
     known = (part["task"] >= 0) & (part["op"] >= 0)
     db.lose(known, say("table {table}: it is not known which task and operation these are of", table=table))
     part = {name: column[known] for name, column in part.items()}
-    time = db.spans("TASK", {"id": "globalTaskId"},
-                    f"WHERE globalTaskId IN (SELECT globalTaskId FROM {table})")  # fmt: skip
+    in_parts = ChosenRows(
+        f"WHERE globalTaskId IN (SELECT globalTaskId FROM {table})",
+        ("globalTaskId",),
+        lambda task: np.isin(task, part["task"]),
+    )
+    time = db.spans("TASK", {"id": "globalTaskId"}, in_parts)
     row = match(part["task"], time["id"])
     at = match(part["op"], op["id"])
     start, end = pick(time["start"], row), pick(time["end"], row)

@@ -11,15 +11,13 @@ import numpy as np
 
 from npuperf.messages import say
 from npuperf.model.columns import pmu_name
-from npuperf.model.groups import distinct
+from npuperf.model.groups import by_code, distinct, numbered
 from npuperf.model.labels import F32, I64
-from npuperf.model.tasks import UNKNOWN
-from npuperf.readers.sqlite import Database
-from npuperf.readers.sqlite_arrow import NotInBulkError
-from npuperf.readers.sqlite_cells import bulk_integers, bulk_numbers, numbers
+from npuperf.readers.sqlite import Database, query_of
+from npuperf.readers.sqlite_cells import NotInBulkError, numbers
 
 _TABLE: Final = "TASK_PMU_INFO"
-_LONG_FORM: Final = f"SELECT IFNULL(name, {UNKNOWN}), IFNULL(globalTaskId, {UNKNOWN}), value FROM {_TABLE}"
+_KEYS: Final = ("name", "globalTaskId")
 
 
 def has_counters(db: Database) -> bool:
@@ -45,8 +43,9 @@ def counters_of(db: Database, tasks: I64, beside: Future[Counted] | None) -> dic
     try:
         counted = beside.result()
     except NotInBulkError:
-        ids = distinct(db.columns("TASK", {"id": "globalTaskId"})["id"])
-        counted = _long_to_wide(db, map(numbers, db.rows(_TABLE, _LONG_FORM)), ids)
+        ids = distinct(db.columns("TASK", {"id": "globalTaskId"})["id"], consume=True)
+        rows = db.rows(_TABLE, query_of(_TABLE, _KEYS, number="value"))
+        counted = _long_to_wide(db, map(numbers, rows), ids)
     db.lose(counted.nameless, say("table TASK_PMU_INFO: it is not known which counter, or which task, these are of"))
     db.lose(counted.elsewhere, say("table TASK_PMU_INFO: counters of tasks that are not in TASK"))
     db.lose(counted.unreadable, say("table TASK_PMU_INFO: counters without a readable value"))
@@ -60,9 +59,8 @@ def counters_of(db: Database, tasks: I64, beside: Future[Counted] | None) -> dic
 
 def counters_in_bulk(db: Database) -> Counted:
     """Return what :func:`_long_to_wide` does, of all tasks. Raises NotInBulkError."""
-    tasks = db.bulk(f"SELECT IFNULL(globalTaskId, {UNKNOWN}) FROM TASK", bulk_integers)
-    ids = distinct(np.concatenate([np.empty(0, np.int64), *(batch[0] for batch in tasks)]))
-    return _long_to_wide(db, db.bulk(_LONG_FORM, bulk_numbers), ids)
+    (ids,) = db.integers_in_bulk("TASK", ["globalTaskId"])
+    return _long_to_wide(db, db.numbers_in_bulk(_TABLE, _KEYS, "value"), distinct(ids, consume=True))
 
 
 def _long_to_wide(db: Database, batches: Iterable[tuple[I64, I64, F32]], ids: I64) -> Counted:
@@ -76,21 +74,31 @@ def _long_to_wide(db: Database, batches: Iterable[tuple[I64, I64, F32]], ids: I6
         counted.nameless += len(named) - int(np.count_nonzero(named))
         counted.elsewhere += int(np.count_nonzero(named & (place < 0)))
         counted.unreadable += int(np.count_nonzero(named & (place >= 0) & ~readable))
+        metrics, code = numbered(metric)
+        order = by_code(code)
+        place, value = place.take(order), value.take(order)
         usable = (place >= 0) & np.isfinite(value)
-        for number in distinct(metric).tolist():
+        ends = np.cumsum(np.bincount(code, minlength=len(metrics))).tolist()
+        for number, begin, end in zip(metrics.tolist(), [0, *ends], ends, strict=False):
             text = db.strings.get(number)
             if text is None and number >= 0:
-                counted.nameless += int(np.count_nonzero((metric == number) & (task >= 0)))
+                counted.nameless += int(np.count_nonzero(task[order[begin:end]] >= 0))
             name = pmu_name(text) if text is not None else None
             if name is None:
                 continue
             if number not in counted.columns:
                 counted.columns[number] = name, np.full(len(ids), np.nan, np.float32)
-            column = counted.columns[number][1]
-            mine = np.flatnonzero((metric == number) & usable)[::-1]  # of several the first
-            mine = mine[np.isnan(column[place[mine]])]
-            column[place[mine]] = value[mine]
+            mine = slice(begin, end)
+            _put_first(counted.columns[number][1], place[mine][usable[mine]], value[mine][usable[mine]])
     return counted
+
+
+def _put_first(column: F32, places: I64, values: F32) -> None:
+    """Put values at their places, unless there is one already; of several the first."""
+    free = np.isnan(column.take(places))
+    if not free.all():
+        places, values = places[free], values[free]
+    column[places[::-1]] = values[::-1]  # the last that is written stays
 
 
 def _places(keys: I64, ordered: I64) -> I64:

@@ -6,8 +6,9 @@ where nothing can be told without it, and is counted and told.
 
 from __future__ import annotations
 
+import re
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -19,13 +20,14 @@ import numpy as np
 from npuperf.errors import InputError, unreadable
 from npuperf.messages import Message, say, say_n, series
 from npuperf.model.groups import numbered
-from npuperf.model.labels import I64, Labels, Mask
+from npuperf.model.labels import F32, I64, Labels, Mask
 from npuperf.model.tasks import UNKNOWN
 from npuperf.readers.cells import LATEST_NS
 from npuperf.readers.log import ReadLog
 from npuperf.readers.outliers import FAR_OFF, far_off
-from npuperf.readers.sqlite_arrow import ArrowDatabase, NotInBulkError, open_arrow
-from npuperf.readers.sqlite_cells import bulk_integers, integers
+from npuperf.readers.plain_rows import Keep, PlainRows, Stored, open_plain
+from npuperf.readers.sqlite_arrow import ArrowDatabase, open_arrow
+from npuperf.readers.sqlite_cells import NotInBulkError, bulk_integers, bulk_numbers, integers
 from npuperf.readers.sqlite_open import OpenFile, is_io, open_file
 
 T = TypeVar("T")
@@ -54,15 +56,38 @@ _TELLS: Final = {
 }
 
 
+#: Declared so, a column is not the row's number, as a column of integers that is the primary key is otherwise.
+_NO_ALIAS: Final = re.compile(rb"primary\s+key\s+desc", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenRows:
+    """Which rows of a table are read: as SQL has it, and told from integer columns, all of which are read."""
+
+    where: str
+    columns: tuple[str, ...]
+    keep: Callable[..., Mask]
+
+    def among(self, columns: list[str]) -> Keep:
+        """Return how they are told, given these columns."""
+        at = [columns.index(column) for column in self.columns]
+        return lambda batch: self.keep(*(batch[i] for i in at))
+
+
 @dataclass(slots=True)
 class Database:
-    """An open database with its string table. ``arrow``: the same for bulk reading, None where that does not pay."""
+    """An open database with its string table, and the same for bulk reading.
+
+    ``plain``: by compiled code, ``arrow``: by Arrow's driver where that pays; None where there is none.
+    """
 
     path: Path
     file: OpenFile
     log: ReadLog
     strings: dict[int, str] = field(default_factory=dict)
     arrow: ArrowDatabase | None = None
+    plain: PlainRows | None = None
+    _stored: dict[str, Stored] = field(default_factory=dict)
     _columns: dict[str, frozenset[str]] = field(default_factory=dict)
     _told: set[Message] = field(default_factory=set)
     _without_text: set[int] = field(default_factory=set)
@@ -74,17 +99,29 @@ class Database:
         return self._columns[table]
 
     def _columns_of(self, table: str) -> frozenset[str]:
-        kind = "SELECT type = 'table' AND rootpage > 0 FROM sqlite_master WHERE name = ?1 AND type IN ('table', 'view')"
+        kind = """SELECT type = 'table' AND rootpage > 0, rootpage, CAST(sql AS BLOB) FROM sqlite_master
+                  WHERE name = ?1 AND type IN ('table', 'view')"""
         try:
             found = self.file.connection.execute(kind, (table,)).fetchone()
             if found and not found[0]:  # a program rather than data, and one that need not end
                 self.log.warn(say("{path}: {table} is not a table; it was not read", path=str(self.path), table=table))
             if not found or not found[0]:
                 return frozenset()
-            return frozenset(str(r[1]) for r in self.file.connection.execute(f'PRAGMA table_info("{table}")'))
+            rows = self.file.connection.execute(f'PRAGMA table_xinfo("{table}")').fetchall()
+            self._note_place(table, found[1], found[2], rows)
+            return frozenset(str(name) for _, name, *_, hidden in rows if not hidden)
         except (sqlite3.Error, UnicodeDecodeError) as error:
             self._cannot_read(table, error)
             return frozenset()
+
+    def _note_place(self, table: str, root: object, sql: bytes | None, columns: list[tuple[Any, ...]]) -> None:
+        """Keep where a table lies, unless SQLite computes some of its columns."""
+        keys = [at for at, (*_, is_key, _) in enumerate(columns) if is_key]
+        numbers = [at for at in keys if str(columns[at][2]).upper() == "INTEGER" and len(keys) == 1]
+        computed = any(hidden for *_, hidden in columns)
+        if computed or not isinstance(root, int) or (numbers and _NO_ALIAS.search(sql or b"")):
+            return
+        self._stored[table] = Stored(root, tuple(str(name) for _, name, *_ in columns), numbers[0] if numbers else -1)
 
     def offers(self, table: str, *columns: str) -> bool:
         """Tell whether there is a table with all of these columns; of one that lacks some it is told."""
@@ -100,20 +137,19 @@ class Database:
         has = self.has(table)
         return next((column for column in columns if column in has), None)
 
-    def columns(self, table: str, wanted: Mapping[str, Spelled], where: str = "") -> dict[str, I64]:
+    def columns(self, table: str, wanted: Mapping[str, Spelled], chosen: ChosenRows | None = None) -> dict[str, I64]:
         """Read integer columns under our names; -1: not recorded, or unusable, which is told. Missing table: no rows.
 
         A column that the table lacks is told where every exporter writes it: where it has one spelling.
         """
         places = self._places(table, wanted)
         here = {name: column for name, column in places.items() if column is not None}
-        parts = self._integers(table, list(here.values()), where) if here else []
-        columns = {name: _joined([part.pop(0) for part in parts]) for name in here}  # one by one they go
+        columns = dict(zip(here, self._integers(table, list(here.values()), chosen) if here else [], strict=True))
         size = max(map(len, columns.values()), default=0)
         return {name: self._sane(table, places[name], columns[name]) if name in columns else
                 np.full(size, UNKNOWN, np.int64) for name in places}  # fmt: skip
 
-    def spans(self, table: str, wanted: Mapping[str, Spelled], where: str = "") -> dict[str, I64]:
+    def spans(self, table: str, wanted: Mapping[str, Spelled], chosen: ChosenRows | None = None) -> dict[str, I64]:
         """Read ``start``, ``end`` and other columns, as :meth:`columns` does, of the rows whose times can be.
 
         The others are lost, and told. Without one of both times there are no rows.
@@ -121,7 +157,7 @@ class Database:
         wanted = {"start": "startNs", "end": "endNs"} | dict(wanted)
         if not self.offers(table, "startNs", "endNs"):
             return {name: np.empty(0, np.int64) for name in wanted}
-        rows = self.columns(table, wanted, where)
+        rows = self.columns(table, wanted, chosen)
         start, end = rows["start"], rows["end"]
         known = (start >= 0) & (end >= start) & (end < LATEST_NS)
         self.lose(known, say("table {table}: no usable start and end", table=table))
@@ -147,11 +183,29 @@ class Database:
         self.lose(lost, say("table {table}: no id, or no text", table=table))
         return found
 
-    def bulk(self, query: str, convert: Callable[[Any], T]) -> Iterator[T]:
-        """Yield record batches, converted, in any thread.
+    def integers_in_bulk(self, table: str, columns: list[str], chosen: ChosenRows | None = None) -> list[I64]:
+        """Return columns of integers, -1 for NULL, in any thread. Raises NotInBulkError."""
+        if self.plain is not None:
+            return self.plain.whole(self._place(table), columns, _BATCH, chosen.among(columns) if chosen else None)
+        return _joined(list(self._arrow(query_of(table, columns, chosen), bulk_integers)), len(columns))
 
-        Raises NotInBulkError, maybe after some: then :meth:`rows` gives all that there is.
+    def numbers_in_bulk(self, table: str, keys: tuple[str, str], number: str) -> Iterator[tuple[I64, I64, F32]]:
+        """Yield two columns of integers, -1 for NULL, and one of numbers, NaN for NULL, in batches, in any thread.
+
+        The next batch may overwrite them. Raises NotInBulkError, maybe after some: then :meth:`rows` gives all.
         """
+        if self.plain is not None:
+            yield from self.plain.numbers(self._place(table), keys, number, _BATCH)
+        else:
+            yield from self._arrow(query_of(table, keys, number=number), bulk_numbers)
+
+    def _place(self, table: str) -> Stored:
+        if table not in self._stored:
+            raise NotInBulkError
+        return self._stored[table]
+
+    def _arrow(self, query: str, convert: Callable[[Any], T]) -> Iterator[T]:
+        """Yield record batches, converted. Raises NotInBulkError, maybe after some."""
         if self.arrow is None:
             raise NotInBulkError
         read = 0
@@ -268,14 +322,13 @@ class Database:
                                path=str(self.path), table=table, column=spelled, consequence=then))  # fmt: skip
         return places
 
-    def _integers(self, table: str, columns: list[str], where: str) -> list[list[I64]]:
-        """Return the columns in parts: those that hold nothing but integers at once, others cell by cell."""
-        cells = ", ".join(f'IFNULL("{column}", {UNKNOWN})' for column in columns)
-        query = f'SELECT {cells} FROM "{table}" {where}'
+    def _integers(self, table: str, columns: list[str], chosen: ChosenRows | None) -> list[I64]:
+        """Return the columns: those that hold nothing but integers at once, others cell by cell."""
         try:
-            return list(self.bulk(query, bulk_integers))
+            return self.integers_in_bulk(table, columns, chosen)
         except NotInBulkError:
-            return [list(map(integers, zip(*batch, strict=True))) for batch in self.rows(table, query)]
+            rows = self.rows(table, query_of(table, columns, chosen))
+            return _joined([list(map(integers, zip(*batch, strict=True))) for batch in rows], len(columns))
 
     def _sane(self, table: str, column: str | None, values: I64) -> I64:
         """Return the values; what none of this column can be is told and becomes -1. Times are judged by the row."""
@@ -296,8 +349,9 @@ def open_database(path: Path, log: ReadLog) -> Iterator[Database]:
     with ExitStack() as stack:
         try:
             file = stack.enter_context(open_file(path, log))
-            arrow = None if file.tolerant else open_arrow(file.path, stack)
-            db = Database(path, file, log, arrow=arrow)
+            plain = None if file.tolerant else open_plain(file.path, file.most_rows, stack)
+            arrow = None if file.tolerant or plain else open_arrow(file.path, stack)
+            db = Database(path, file, log, arrow=arrow, plain=plain)
             db.strings.update(db.names("STRING_IDS", "value"))
             yield db
             db.report()
@@ -311,8 +365,17 @@ def open_database(path: Path, log: ReadLog) -> Iterator[Database]:
             raise unreadable(path, error) from error
 
 
-def _joined(parts: list[I64]) -> I64:
-    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+def query_of(table: str, columns: Sequence[str], chosen: ChosenRows | None = None, number: str | None = None) -> str:
+    """Return how SQLite is asked for columns: NULL is -1, but in the one of numbers, the last."""
+    cells = [*(f'IFNULL("{column}", {UNKNOWN})' for column in columns), *([f'"{number}"'] if number else [])]
+    return f'SELECT {", ".join(cells)} FROM "{table}" {chosen.where if chosen else ""}'
+
+
+def _joined(parts: list[list[I64]], columns: int) -> list[I64]:
+    """Put parts of columns together, one column after the other, each of which goes then."""
+    if not parts:
+        return [np.empty(0, np.int64) for _ in range(columns)]
+    return [np.concatenate([part.pop(0) for part in parts]) for _ in range(columns)]
 
 
 def _replacing(text: bytes) -> str:

@@ -13,16 +13,13 @@ from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
+from npuperf.readers.sqlite_cells import NotInBulkError
 from npuperf.readers.sqlite_open import read_only
 
 T = TypeVar("T")
 
 #: A smaller file is read before the driver is loaded.
 _LARGE_BYTES: Final = 4 << 20
-
-
-class NotInBulkError(Exception):
-    """Arrow does not hold these rows, or not all of them; what came before is not to be used."""
 
 
 class ArrowDatabase:

@@ -10,11 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from npuperf.model.labels import F32, F64, I64
-from npuperf.readers.sqlite_arrow import NotInBulkError
 
 #: What no integer of a cell is: neither a number of anything nor "not recorded", which is -1.
 UNREADABLE: Final = np.iinfo(np.int64).min
 _DIGITS: Final = re.compile(r"\s*[+-]?[0-9]{1,19}\s*")
+
+
+class NotInBulkError(Exception):
+    """These rows cannot be read in bulk, or not all of them; what came before is not to be used."""
 
 
 def bulk_integers(batch: Any) -> list[I64]:

@@ -18,7 +18,7 @@ from npuperf.model.labels import I64, Labels
 from npuperf.model.tasks import UNKNOWN
 from npuperf.readers.behind import Queue, user_frames
 from npuperf.readers.join import match, pick
-from npuperf.readers.sqlite import Database, Spelled
+from npuperf.readers.sqlite import ChosenRows, Database, Spelled
 
 _TORCH_OP, _QUEUE, _PYTHON_FRAME = 50001, 50002, 50003
 _TID_MASK: Final = 0xFFFFFFFF
@@ -47,9 +47,11 @@ class TorchEvents:
         return pick(self.launcher, match(connection, self.launched))
 
 
-def host_spans(db: Database, table: str, wanted: Mapping[str, Spelled], where: str = "") -> dict[str, I64]:
+def host_spans(
+    db: Database, table: str, wanted: Mapping[str, Spelled], chosen: ChosenRows | None = None
+) -> dict[str, I64]:
     """Read a table of host events: ``start``, ``end``, ``thread`` and what is ``wanted``."""
-    rows = db.spans(table, {"thread": "globalTid"} | dict(wanted), where)
+    rows = db.spans(table, {"thread": "globalTid"} | dict(wanted), chosen)
     thread = rows["thread"]
     return rows | {"thread": np.where(thread < 0, UNKNOWN, thread & _TID_MASK)}
 
@@ -58,8 +60,7 @@ def read_torch(db: Database, launches: I64) -> TorchEvents:
     """Read torch_npu's own tables; ``launches``: connection ids of launches, which name kernels."""
     wanted: dict[str, Spelled] = {"kind": ("type",), "name": "name", "stack": ("callchainId",)}
     wanted["connection"] = "connectionId"
-    where = f"WHERE type != {_PYTHON_FRAME} OR type IS NULL{_or_wanted(db)}" if _has_kinds(db) else ""
-    rows = host_spans(db, "PYTORCH_API", wanted, where)
+    rows = host_spans(db, "PYTORCH_API", wanted, _without_libraries(db))
     name = db.text(rows["name"])
     is_frame = rows["kind"] == _PYTHON_FRAME
     is_op = np.flatnonzero(np.isin(rows["kind"], (_TORCH_OP, UNKNOWN)))
@@ -100,14 +101,18 @@ def _chosen(spans: Spans, at: I64) -> Spans:
     return Spans(spans.start[at], spans.end[at], spans.thread[at], spans.name.take(at).compact())
 
 
-def _has_kinds(db: Database) -> bool:
-    return {"type", "name"} <= db.has("PYTORCH_API")
-
-
-def _or_wanted(db: Database) -> str:
+def _without_libraries(db: Database) -> ChosenRows | None:
     """Choose Python functions of the user and of profilers, and modules; those of libraries lead nowhere."""
+    if not {"type", "name"} <= db.has("PYTORCH_API"):
+        return None
     ids = [number for number, text in db.strings.items() if _is_wanted(text)]
-    return f" OR name IN ({','.join(map(str, ids))})" if ids and len(ids) <= _MOST_IDS else " OR 1" if ids else ""
+    named = f" OR name IN ({','.join(map(str, ids))})" if ids and len(ids) <= _MOST_IDS else " OR 1" if ids else ""
+    table = np.array(ids, np.int64)
+    return ChosenRows(
+        f"WHERE type != {_PYTHON_FRAME} OR type IS NULL{named}",
+        ("type", "name"),
+        lambda kind, name: (kind != _PYTHON_FRAME) | np.isin(name, table),
+    )
 
 
 def _frames(rows: dict[str, I64], name: Labels, at: I64) -> Spans:

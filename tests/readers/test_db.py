@@ -13,6 +13,7 @@ from build import EPOCH, H, ascend_pt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from inputs import KERNELS, database
+from ways import DATABASE_WAYS, read_databases
 
 from npuperf.errors import InputError
 from npuperf.model.device import DeviceProfile
@@ -147,7 +148,7 @@ def by_cells(rows: list[tuple[object, ...]], columns: int) -> tuple[list[list[in
         if cell is None:
             return -1
         if isinstance(cell, float):
-            cell = int(cell) if cell == round(cell) else "a fraction"
+            cell = int(cell) if cell.is_integer() else "a fraction"
         try:
             number = int(cell)  # type: ignore[call-overload]
         except ValueError:
@@ -170,13 +171,13 @@ def test_columns_in_bulk_and_by_row_hold_what_the_cells_do(
     path, rows = tmp_path_factory.mktemp("cells") / "x.db", plain + odd
     add(path, "CREATE TABLE T(a, b); CREATE TABLE STRING_IDS(id, value);", **({"T": rows} if rows else {}))
     expected, unusable = by_cells(rows, 2)
-    for large in (0, 1 << 40):
+    for way in DATABASE_WAYS:
         log = ReadLog()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("npuperf.readers.sqlite._BATCH", 3)
-            patch.setattr("npuperf.readers.sqlite_arrow._LARGE_BYTES", large)
+            read_databases(patch, way)
             with open_database(path, log) as db:
-                assert (db.arrow is None) == (large > 0)
+                assert [db.plain is not None, db.arrow is not None] == [way == name for name in DATABASE_WAYS[:2]]
                 assert [column.tolist() for column in db.columns("T", {"a": "a", "b": "b"}).values()] == expected
         assert [w.n for w in log.warnings] == [n for n in unusable if n]
 
@@ -199,10 +200,10 @@ def test_counters_in_bulk_and_by_row_are_the_first_number_of_each_task(
                 number = float(value)  # type: ignore[arg-type]
                 if np.isnan(column[task]) and np.isfinite(number) and task != 2:  # that is the collective
                     column[task] = number
-    for large in (0, 1 << 40):
+    for way in DATABASE_WAYS:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("npuperf.readers.sqlite._BATCH", batch)
-            patch.setattr("npuperf.readers.sqlite_arrow._LARGE_BYTES", large)
+            read_databases(patch, way)
             pmu = only(path).tasks.pmu
         assert pmu.keys() == expected.keys()
         for name, column in expected.items():
@@ -210,10 +211,10 @@ def test_counters_in_bulk_and_by_row_are_the_first_number_of_each_task(
 
 
 def test_without_the_driver_rows_are_read_one_by_one(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("npuperf.readers.sqlite_arrow._LARGE_BYTES", 0)
+    read_databases(monkeypatch, "by the driver")
     monkeypatch.setitem(sys.modules, "adbc_driver_sqlite", None)
     with open_database(db, ReadLog()) as opened:
-        assert opened.arrow is None
+        assert opened.arrow is None and opened.plain is None
     assert len(only(db).tasks) == len(KERNELS)
 
 

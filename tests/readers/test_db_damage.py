@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 from build import EPOCH, K
 from inputs import database
+from ways import DATABASE_WAYS, read_databases
 
 from npuperf.errors import InputError
 from npuperf.model.tasks import Work
@@ -140,15 +141,15 @@ def run(path: Path, *statements: str | tuple[str, tuple[object, ...]]) -> None:
 
 
 def either_way(path: Path) -> Seen:
-    """Read in bulk and row by row: both must find, and tell, the same. Nothing of the user's changes."""
+    """Read compiled, in bulk and row by row: all must find, and tell, the same. Nothing of the user's changes."""
     before = {p.name: hashlib.sha256(p.read_bytes()).digest() for p in path.parent.iterdir() if p.is_file()}
     found = []
-    for large in (0, 1 << 40):
+    for way in DATABASE_WAYS:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("npuperf.readers.sqlite._BATCH", 7)
-            patch.setattr("npuperf.readers.sqlite_arrow._LARGE_BYTES", large)
+            read_databases(patch, way)
             found.append(seen(path))
-    assert found[0] == found[1]
+    assert found[0] == found[1] == found[2]
     assert {p.name: hashlib.sha256(p.read_bytes()).digest() for p in path.parent.iterdir() if p.is_file()} == before
     return found[0]
 
@@ -616,6 +617,7 @@ def test_errors_of_the_disk_are_no_damage(path: Path, monkeypatch: pytest.Monkey
             raise sqlite3.OperationalError("disk I/O error")
 
     log = ReadLog()
+    read_databases(monkeypatch, "by row")
     with open_database(path, log) as db:
         monkeypatch.setattr(db.file, "connection", Disk(db.file.connection), raising=False)
         assert len(db.spans("CANN_API", {})["start"]) == 5
