@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from npuperf.host.causes import BUSY, flag_causes
-from npuperf.host.nesting import NONE, Nesting
+from npuperf.host.enclosing import NONE
+from npuperf.host.nesting import Nesting
 from npuperf.host.syncs import Syncs
 from npuperf.model.groups import by_code, distinct, numbered
-from npuperf.model.labels import I64, Mask
+from npuperf.model.labels import I32, I64, Mask
+from npuperf.model.narrow import narrow
 
 UNORDERED = np.iinfo(np.int64).min
 
@@ -25,7 +26,7 @@ class Order(Struct, frozen=True):
 
     def places(self, tasks: int, syncs: int) -> tuple[I64, I64]:
         """Return the instruction of each task and of each sync."""
-        task, sync = np.empty(tasks, np.int64), np.empty(syncs, np.int64)
+        task, sync = np.empty(tasks, self.task.dtype), np.empty(syncs, self.sync.dtype)
         is_task = self.task >= 0
         task[self.task[is_task]] = np.flatnonzero(is_task)
         sync[self.sync[~is_task]] = np.flatnonzero(~is_task)
@@ -63,17 +64,15 @@ def merge(key: I64, launch_thread: I64, known: Mask, syncs: Syncs, drained: I64,
     """
     n = len(key)
     begin = np.concatenate([key, drained])
-    done = np.concatenate([key, syncs.end - to_host])
     # Tasks without a launch have no host part: thread -1. A launch on an unknown thread is of thread 0.
-    thread = np.concatenate([np.where(known, np.maximum(launch_thread, 0), -1), syncs.thread])
+    thread = narrow(np.concatenate([np.where(known, np.maximum(launch_thread, 0), -1), syncs.thread]))
     order = np.argsort(begin, kind="stable")
-    return Order(
-        task=np.where(order < n, order, NONE),
-        sync=np.where(order >= n, order - n, NONE),
-        begin=begin.take(order),
-        done=done.take(order),
-        thread=thread.take(order),
-    )
+    begin, thread = begin.take(order), thread.take(order)
+    number, is_task = narrow(order), order < n
+    del order
+    done, returns = begin.copy(), np.flatnonzero(~is_task)
+    done[returns] = (syncs.end - to_host)[number[returns] - n]
+    return Order(np.where(is_task, number, NONE), np.where(is_task, NONE, number - n), begin, done, thread)
 
 
 class Chain(Struct, frozen=True):
@@ -94,19 +93,23 @@ def host_chain(order: Order, nesting: Nesting, to_host: int) -> Chain:
     backward pass begins when the forward pass has been launched, and the next step when the backward pass has.
     """
     threads, own = numbered(order.thread)
+    own = narrow(own)
     pred, since = own.copy(), order.begin.copy()
-    hosts = np.flatnonzero(order.thread >= 0)
-    if not len(hosts):
+    on_host = order.thread >= 0
+    hosts: slice | I64 = slice(None) if on_host.all() else np.flatnonzero(on_host)
+    if not on_host.any():
         return Chain(len(threads), 0, own, pred, since - order.begin, since)
     mine, begin, done = own[hosts], order.begin[hosts], order.done[hosts]
     earlier = previous_same(mine)
     before = _last_done(done)
     latest = np.where(earlier >= 0, done[earlier], np.iinfo(np.int64).min)
     changed = (before >= 0) & (mine[before] != mine) & (done[before] <= begin) & (done[before] >= latest)
-    idle = np.zeros(len(hosts), np.bool_)
+    idle = np.zeros(len(mine), np.bool_)
     at = nesting.at(threads[mine[changed]], done[before[changed]] + to_host)
-    busy = flag_causes(nesting.causes, BUSY)
-    idle[changed] = nesting.nearest(at, busy) == NONE if len(busy) else True
+    recorded = at >= 0
+    quiet = ~recorded
+    quiet[recorded] = ~nesting.busy[at[recorded]]
+    idle[changed] = quiet
     source = np.where(idle, before, earlier)
     first = int(begin.min())
     moment = np.minimum(np.where(source >= 0, done[source], first), begin)
@@ -115,19 +118,20 @@ def host_chain(order: Order, nesting: Nesting, to_host: int) -> Chain:
     return Chain(len(threads), first, own, pred, order.begin - since, since)
 
 
-def _last_done(done: I64) -> I64:
+def _last_done(done: I64) -> I32:
     """Return for each element which of those before it was done last, NONE for the first."""
     reach = np.maximum.accumulate(done)
-    place = np.maximum.accumulate(np.where(done >= reach, np.arange(len(done)), 0))
-    return np.concatenate([[NONE], place[:-1]])
+    before = np.full(len(done), NONE, np.int32)
+    np.maximum.accumulate(np.where(done >= reach, np.arange(len(done), dtype=np.int32), 0)[:-1], out=before[1:])
+    return before
 
 
-def previous_same(group: I64) -> I64:
+def previous_same(group: I32 | I64) -> I32:
     """Return for each element the index of the previous one of the same group, NONE if there is none."""
     which = numbered(group)[1]
-    order = by_code(which)
-    which = which.take(order)
-    same = which[1:] == which[:-1]
-    previous = np.full(len(group), NONE)
-    previous[order[1:]] = np.where(same, order[:-1], NONE)
+    order = by_code(which).astype(np.int32)
+    previous = np.empty(len(group), np.int32)
+    previous[order[1:]] = order[:-1]
+    size = np.bincount(which)
+    previous[order[np.cumsum(size) - size]] = NONE
     return previous

@@ -8,12 +8,12 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
-from npuperf.host.nesting import NONE
+from npuperf.host.enclosing import NONE
 from npuperf.host.order import previous_same
 from npuperf.host.syncs import Syncs
 from npuperf.model.groups import distinct
 from npuperf.model.intervals import Intervals
-from npuperf.model.labels import I64, Mask
+from npuperf.model.labels import I32, I64, Mask
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
 from npuperf.replay.maxplus import NEVER
@@ -24,109 +24,141 @@ _EVENT: Final = re.compile(r"event|notify", re.I)
 _EVENT_WAIT: Final = re.compile(r"event.?wait|wait.?event|notify.?wait", re.I)
 
 
+class Placed(Struct, frozen=True):
+    """Active tasks: times from the first one's start, ns, number of the stream, ``position`` of the instruction.
+
+    ``before``: the task before on its stream, ``last``: the one of any stream that had ended last when it started; both
+    NONE if there is none.
+    """
+
+    start: I64
+    end: I64
+    stream: I64
+    position: I64
+    before: I32
+    last: I32
+
+    @classmethod
+    def of(cls, start: I64, end: I64, stream: I64, position: I64) -> Placed:
+        """Find what was before each task."""
+        return cls(start, end, stream, position, previous_same(stream), _ended_last(start, end))
+
+
 class DeviceArms(Struct, frozen=True):
     """Delays of each task (by start): after launch, after its stream, after another task, kept as measured.
 
     Where a task awaits no other, ``other_ns`` counts from time 0: the start of tasks that nothing else fixes.
-    ``unexplained_ns``: waits that nothing in the data explains. They are ``extra_ns`` after what decided the start,
-    or, for ``loose`` tasks, a delay after the task of any stream that ended last.
+    ``unexplained_ns``: idle time that nothing in the data explains. Such waits are ``extra_ns`` after what decided the
+    start, or, for ``loose`` tasks, a delay after the task of any stream that ended last.
     """
 
     launch_ns: I64
     gap_ns: I64
     other_ns: I64
     extra_ns: I64
-    unexplained_ns: I64
     overlap_ns: I64
-    awaited: I64
+    awaited: I32
     assumed: Mask
     loose: Mask
+    unexplained_ns: int
 
 
 def device_arms(
-    start: I64,
-    end: I64,
-    key: I64,
-    known: Mask,
-    stream: I64,
-    position: I64,
-    ordered: I64,
-    latency: int,
-    thresholds: Thresholds,
-    *,
-    anchor: bool = False,
+    tasks: Placed, key: I64, known: Mask, ordered: I32, latency: int, thresholds: Thresholds, *, anchor: bool = False
 ) -> DeviceArms:
     """Find what decided the start of each task, and the delay of everything else that it depends on.
 
     ``anchor``: tasks without a launch that start late begin some time after everything before them has ended, as the
     first tasks of a graph do whose launch the host holds back until then.
-    Times count from the first task's start, ns. ``key``: when each task was submitted, and ``known`` whether that is
-    recorded; ``position``: its instruction; ``ordered``: the task that had to end first in any case, NONE if none.
+    ``key``: when each task was submitted (ns, as its times), and ``known`` whether that is recorded; ``ordered``: the
+    task that had to end first in any case, NONE if none.
     """
-    before = previous_same(stream)
-    free = np.where(before >= 0, end[before], NEVER)
-    follows = (before >= 0) & (start >= free)
-    ready = np.maximum(np.where(known, key + latency, NEVER), np.where(follows, free, NEVER))
-    late = start - ready
-    slow = known & (start - key <= latency + thresholds.launch_jitter_ns)
-    last = _ended_last(start, end)
-    explained = slow & (ordered == NONE)
-    waited = _waited_for(last, start, end, stream, position, np.where(explained, 0, late), thresholds)
-    waits, free_to_start = waited >= 0, ready == NEVER
-    queued = follows & known & (key + latency + thresholds.lead_ns <= free) & (start - free <= thresholds.gap_ns)
-    usual = int(np.median((start - free)[queued])) if queued.any() else thresholds.assumed_gap_ns
-    by_launch = known & (~follows | (key + latency >= free))
+    start, end, last = tasks.start, tasks.end, tasks.last
+    launched = start - key
+    launched -= latency  # how long ago the launch let it start, and below when its stream did
+    freed = start - end.take(tasks.before, mode="wrap")
+    any_before = tasks.before >= 0
+    follows = any_before & (freed >= 0)
+    late = np.minimum(np.where(known, launched, -NEVER), np.where(follows, freed, -NEVER))
+    slow = known & (launched <= thresholds.launch_jitter_ns)
+    waited = _waited_for(tasks, np.where(slow & (ordered == NONE), 0, late), thresholds)
+    waits, free_to_start = waited >= 0, ~(known | follows)
+    queued = follows & known & (launched >= freed + thresholds.lead_ns) & (freed <= thresholds.gap_ns)
+    measured = bool(queued.any())
+    usual = int(np.median(freed.compress(queued))) if measured else thresholds.assumed_gap_ns
+    by_launch = known & (~follows | (launched <= freed))
     # A start soon after the launch is the launch's, even if the task before, or one of another stream, just ended.
-    by_launch |= follows & slow & (start - free > usual) & ~waits
-    late = np.where(by_launch, start - key - latency, late)
+    by_launch |= follows & slow & (freed > usual) & ~waits
+    np.copyto(late, launched, where=by_launch)
     limit = np.where(by_launch, thresholds.launch_jitter_ns, thresholds.gap_ns)
     unexplained = ~waits & (late > limit) & ~free_to_start
-    small = np.where(waits | unexplained, 0, late)
-    behind = int(np.median((start - end[waited])[waits])) if waits.any() else 0
     awaited = np.where(waits, waited, ordered)
-    after = np.where(waits, start - end[awaited], np.minimum(behind, start - end[awaited]))
-    loose = np.zeros(len(start), np.bool_)
+    loose = unexplained & ~known & (last >= 0) if anchor else np.zeros(len(start), np.bool_)
     if anchor:
-        loose = unexplained & ~known & (last >= 0) & (position[last] < position)
-        awaited, after = np.where(loose, last, awaited), np.where(loose, start - end[last], after)
+        loose &= tasks.position[last] < tasks.position
+    kept = np.flatnonzero(unexplained)
+    own = late[kept]
+    late[kept] = 0
+    late[waits] = 0
+    extra = nothing = np.broadcast_to(np.int64(0), len(start))
+    if len(kept):
+        extra = nothing.copy()
+        extra[kept] = np.where(loose[kept], 0, own)
     return DeviceArms(
-        launch_ns=np.where(known, latency + np.where(by_launch, small, 0), NEVER),
-        gap_ns=np.where(follows, np.where(by_launch, np.minimum(usual, start - free), small), NEVER),
-        other_ns=np.where(awaited >= 0, after, np.where(free_to_start, start, NEVER)),
-        extra_ns=np.where(unexplained & ~loose, late, 0),
-        unexplained_ns=np.where(unexplained, late, 0),
-        overlap_ns=np.where((before >= 0) & ~follows, 0, NEVER),
-        awaited=awaited,
-        assumed=follows & by_launch & ~queued.any(),
+        launch_ns=np.where(known, np.where(by_launch, late, 0) + latency, NEVER),
+        gap_ns=np.where(follows, np.where(by_launch, np.minimum(freed, usual), late), NEVER),
+        other_ns=_after_others(tasks, waits, np.where(loose, last, awaited), loose, free_to_start),
+        extra_ns=extra,
+        overlap_ns=np.where(any_before & ~follows, 0, NEVER),
+        awaited=np.where(loose, last, awaited),
+        assumed=follows & by_launch & (not measured),
         loose=loose,
+        unexplained_ns=_idle_within(tasks, kept, own),
     )
 
 
-def _ended_last(start: I64, end: I64) -> I64:
+def _after_others(tasks: Placed, waits: Mask, awaited: I32, loose: Mask, free_to_start: Mask) -> I64:
+    """Return how long after the task that it awaits each one starts, if any (ns).
+
+    Where it waits for nothing else, or did not wait in the end, that is what is usual, or less.
+    """
+    after = np.where(free_to_start, tasks.start, NEVER)
+    at = np.flatnonzero(awaited >= 0)
+    lag = tasks.start[at] - tasks.end[awaited[at]]
+    waiting = waits[at]
+    behind = int(np.median(lag[waiting])) if waiting.any() else 0
+    after[at] = np.where(waiting | loose[at], lag, np.minimum(behind, lag))
+    return after
+
+
+def _ended_last(start: I64, end: I64) -> I32:
     """Return for each task the one that ended last before it started, NONE if none did."""
-    order = np.argsort(end, kind="stable")
+    order = np.argsort(end, kind="stable").astype(np.int32)
     at = np.searchsorted(end[order], start, side="right") - 1
     return np.where(at >= 0, order[np.maximum(at, 0)], NONE)
 
 
-def ordered_after(tasks: Tasks, active: I64, stream: I64, position: I64) -> I64:
+def ordered_after(tasks: Tasks, active: I64, placed: Placed) -> I32:
     """Find the task that each one had to wait for although it was not what it waited for in the end; NONE if none.
 
     Two things tell: a recorded wait for an event in front of a task, and collectives, which follow the compute
     task submitted before them unless the profile shows one that did not.
     """
-    start, end = tasks.start[active], tasks.end[active]
-    after_event = _behind_event_wait(tasks, active, stream)
-    latest = _ended_last(start, end)
-    crosses = after_event & (latest >= 0) & (stream[latest] != stream) & (position[latest] < position)
-    ordered = np.where(crosses, latest, NONE)
-    collective = np.flatnonzero(tasks.work[active] == Work.COMMUNICATION)
-    compute = np.flatnonzero(tasks.work[active] == Work.COMPUTE)
-    compute = compute[np.argsort(position[compute])]
+    stream, position, latest = placed.stream, placed.position, placed.last
+    ordered = np.full(len(active), NONE, np.int32)
+    crosses = np.flatnonzero(_behind_event_wait(tasks, active, stream) & (latest >= 0))
+    crosses = crosses[stream[latest[crosses]] != stream[crosses]]
+    crosses = crosses[position[latest[crosses]] < position[crosses]]
+    ordered[crosses] = latest[crosses]
+    work = tasks.work[active]
+    collective = np.flatnonzero(work == Work.COMMUNICATION)
+    compute = np.flatnonzero(work == Work.COMPUTE)
+    if not len(collective) or not len(compute):
+        return ordered
+    compute = compute[np.argsort(position[compute], kind="stable")]
     place = np.searchsorted(position[compute], position[collective]) - 1
-    collective, place = collective[place >= 0], place[place >= 0]
-    source = compute[place] if len(compute) else place
-    if len(collective) and bool((end[source] <= start[collective]).all()):
+    collective, source = collective[place >= 0], compute[place[place >= 0]]
+    if (placed.end[source] <= placed.start[collective]).all():
         ordered[collective] = source
     return ordered
 
@@ -162,14 +194,15 @@ def _behind_event_wait(tasks: Tasks, active: I64, stream: I64) -> Mask:
     return behind
 
 
-def _waited_for(last: I64, start: I64, end: I64, stream: I64, position: I64, late: I64, thresholds: Thresholds) -> I64:
-    """Find the task of another stream that ended just before a task which could have started earlier.
-
-    ``last``: the task that ended last before each one.
-    """
-    fits = (last >= 0) & (late > thresholds.wait_least_ns) & (stream[last] != stream)
-    fits &= (start - end[last] <= thresholds.wait_after_ns) & (position[last] < position)
-    return np.where(fits, last, NONE)
+def _waited_for(tasks: Placed, late: I64, thresholds: Thresholds) -> I32:
+    """Find the task of another stream that ended just before a task which could have started earlier, by ``late``."""
+    at = np.flatnonzero((tasks.last >= 0) & (late > thresholds.wait_least_ns))
+    last = tasks.last[at]
+    fits = (tasks.stream[last] != tasks.stream[at]) & (tasks.position[last] < tasks.position[at])
+    fits &= tasks.start[at] - tasks.end[last] <= thresholds.wait_after_ns
+    waited = np.full(len(late), NONE, np.int32)
+    waited[at[fits]] = last[fits]
+    return waited
 
 
 class SyncArms(Struct, frozen=True):
@@ -201,17 +234,18 @@ def sync_arms(syncs: Syncs, began: I64, place: I64, end: I64, stream: I64, posit
     return SyncArms(waited, np.where(latest > NEVER, back, NEVER), own)
 
 
-def give_registers(awaited: I64, stream: I64, position: I64) -> I64:
+def give_registers(awaited: I32, tasks: Placed) -> I32:
     """Give awaited tasks a clock of their own where their stream moves on before the wait; NONE elsewhere.
 
     Tasks for which no register is free share their stream's clock, and are then waited for too long.
     """
-    register = np.full(len(stream), NONE)
+    position = tasks.position
+    register = np.full(len(position), NONE, np.int32)
     waiting = np.flatnonzero(awaited >= 0)
     target = awaited[waiting]
-    following = np.full(len(stream), NONE)
-    previous = previous_same(stream)
-    following[previous[previous >= 0]] = np.flatnonzero(previous >= 0)
+    following = np.full(len(position), NONE, np.int32)
+    followed = np.flatnonzero(tasks.before >= 0)
+    following[tasks.before[followed]] = followed
     after = following[target]
     moved_on = (after >= 0) & (position[after] < position[waiting])
     last_use: dict[int, int] = {}
@@ -228,8 +262,10 @@ def give_registers(awaited: I64, stream: I64, position: I64) -> I64:
     return register
 
 
-def idle_within(start: I64, end: I64, delay: I64) -> int:
+def _idle_within(tasks: Placed, at: I64, delay: I64) -> int:
     """Return how much of the delays before the given tasks falls into time in which the device is idle, ns."""
-    delayed = Intervals.union(start - delay, start)
-    busy = Intervals.union(start, end)
+    if not len(at):
+        return 0
+    delayed = Intervals.union(tasks.start[at] - delay, tasks.start[at])
+    busy = Intervals.union(tasks.start, tasks.end)
     return int(delayed.total() - busy.within(delayed).sum())

@@ -17,7 +17,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from npuperf.host.blame import HostThreads
-from npuperf.host.nesting import NONE, Nesting
+from npuperf.host.enclosing import NONE
+from npuperf.host.nesting import Nesting
 from npuperf.host.order import UNORDERED, Chain, Order, drained_at, host_chain, merge, stream_order
 from npuperf.host.syncs import Syncs
 from npuperf.messages import Message, say, share
@@ -27,15 +28,7 @@ from npuperf.model.labels import I32, I64, Mask
 from npuperf.model.narrow import narrow
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
-from npuperf.replay.arms import (
-    DeviceArms,
-    SyncArms,
-    device_arms,
-    give_registers,
-    idle_within,
-    ordered_after,
-    sync_arms,
-)
+from npuperf.replay.arms import DeviceArms, Placed, SyncArms, device_arms, give_registers, ordered_after, sync_arms
 from npuperf.replay.maxplus import NEVER, Program, Times, run
 from npuperf.timeline.launches import Launches
 from npuperf.units import NS_PER_US
@@ -69,7 +62,7 @@ class Replay(Struct, frozen=True):
     program: Program
     base: TaskTimes
     active: I64
-    awaited: I64
+    awaited: I32
     task: I64
     sync: I64
     thread: I64
@@ -199,20 +192,21 @@ def build(
     queued = known & (threads.op[active] >= 0) & (threads.op[active] != launcher)
     drained = drained_at(syncs, np.where(queued, threads.op[active], NONE), key, to_host)
     order = merge(key, launcher, known, syncs, drained, to_host)
+    del launch, launcher, queued  # much memory, here and below
     task, sync = order.places(len(active), len(syncs))
     chain = host_chain(order, nesting, to_host)
-    ordered = ordered_after(tasks, active, stream, task)
-    device = device_arms(start, end, key, known, stream, task, ordered, launches.latency, thresholds, anchor=anchor)
-    unexplained = idle_within(start, end, device.unexplained_ns)
+    placed = Placed.of(start, end, stream, task)
+    device = device_arms(
+        placed, key, known, ordered_after(tasks, active, placed), launches.latency, thresholds, anchor=anchor
+    )
     waits = sync_arms(syncs, drained, sync, end, stream, task, to_host)
-    registers = give_registers(device.awaited, stream, task)
+    registers = give_registers(device.awaited, placed)
     rows = _Rows(chain.threads, len(streams), int(registers.max(initial=NONE)) + 1)
     span, dur = (int(start.min()), int(end.max())), end - start
-    del start, end, launch, key, drained, ordered  # much memory, here and below
+    del start, end, key, drained, placed
     program = _assemble(order, chain, device, waits, registers, stream, dur, rows)
-    since, until, thread = chain.since + origin, order.begin + origin, _once(narrow(order.thread))
-    task, sync = narrow(task), narrow(sync)
-    awaited, assumed, loose = narrow(device.awaited), device.assumed, device.loose
+    since, until, thread = chain.since + origin, order.begin + origin, _once(order.thread)
+    awaited, assumed, loose, unexplained = device.awaited, device.assumed, device.loose, device.unexplained_ns
     del stream, dur, order, chain, device, waits, registers
     base = _on_clock(run(program, task), origin)
     replayed = int(base.end.max() - base.start.min())
@@ -241,7 +235,7 @@ def _assemble(
     chain: Chain,
     device: DeviceArms,
     waits: SyncArms,
-    registers: I64,
+    registers: I32,
     stream: I64,
     dur: I64,
     rows: _Rows,
