@@ -19,7 +19,6 @@ from npuperf.messages import say
 from npuperf.model.communication import ProcessGroup
 from npuperf.notes import read_note
 from npuperf.readers.log import ReadLog
-from npuperf.readers.sqlite import open_database
 
 _FACTORS: Final = (29, 131)
 _WORD: Final = 0xFFFFFFFF
@@ -151,6 +150,8 @@ def _group_file(path: Path, _: ReadLog) -> GroupBook:
 
 
 def _cluster_db(path: Path, log: ReadLog) -> GroupBook:
+    from npuperf.readers.sqlite import open_database  # most groups are noted in JSON
+
     book = GroupBook()
     with open_database(path, log) as db:
         table = "CommunicationGroupMapping"

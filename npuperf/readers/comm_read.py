@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,7 +14,6 @@ from npuperf.messages import say
 from npuperf.model.communication import Communication
 from npuperf.model.labels import Mask
 from npuperf.model.tasks import Tasks
-from npuperf.readers.comm_db import DbCommunication, read_communication_tables
 from npuperf.readers.comm_groups import GroupBook, read_groups
 from npuperf.readers.comm_join import join
 from npuperf.readers.comm_json import read_communication_json
@@ -21,6 +21,9 @@ from npuperf.readers.comm_matrix import read_matrix
 from npuperf.readers.find import Source
 from npuperf.readers.log import ReadLog
 from npuperf.readers.timeline import TraceTimeline
+
+if TYPE_CHECKING:  # of most recordings there is no database
+    from npuperf.readers.comm_db import DbCommunication
 
 
 @dataclass(slots=True)
@@ -55,6 +58,8 @@ class CommunicationFiles:
                 log.use(source.matrix)
         self.whole = len(self.sums) == 2 and notes == len(log.lost) + len(log.warnings)
         if source.db and not self.recorded and not source.communication:
+            from npuperf.readers.comm_db import read_communication_tables
+
             with attempt():
                 self.take(read_communication_tables(source.db, log))
                 log.use(source.db)

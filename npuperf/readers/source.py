@@ -26,7 +26,6 @@ from npuperf.readers.context import (
     read_machine,
     read_vendor_steps,
 )
-from npuperf.readers.db import read_analysis_db, read_db
 from npuperf.readers.find import Source
 from npuperf.readers.kernels import Kernels, merge, read_kernels
 from npuperf.readers.log import Progress, ReadLog
@@ -83,6 +82,8 @@ class _Found:
         enough = self.timeline is not None and (self.kernels.devices or self.timeline.devices)
         if enough or not self.source.db:
             return
+        from npuperf.readers.db import read_db
+
         with self.attempt():
             self.timeline, self.ranks, recorded = read_db(self.source.db, self.log)
             self.communication.take(recorded)
@@ -99,6 +100,8 @@ class _Found:
                 self.vendor = read_vendor_steps(self.source.steps, self.log)
                 self.log.use(self.source.steps)
         if path and not (self.vendor and self.communication.whole):
+            from npuperf.readers.db import read_analysis_db
+
             with self.attempt():
                 steps, sums = read_analysis_db(path, self.log, communication=not self.communication.whole)
                 self.vendor = self.vendor or steps

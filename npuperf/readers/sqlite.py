@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
@@ -26,9 +26,11 @@ from npuperf.readers.cells import LATEST_NS
 from npuperf.readers.log import ReadLog
 from npuperf.readers.outliers import FAR_OFF, far_off
 from npuperf.readers.plain_rows import Keep, PlainRows, Stored, open_plain
-from npuperf.readers.sqlite_arrow import ArrowDatabase, open_arrow
 from npuperf.readers.sqlite_cells import NotInBulkError, bulk_integers, bulk_numbers, integers
 from npuperf.readers.sqlite_open import OpenFile, is_io, open_file
+
+if TYPE_CHECKING:  # of no use where there is compiled code
+    from npuperf.readers.sqlite_arrow import ArrowDatabase
 
 T = TypeVar("T")
 #: A column of the database; where exporters spell it differently or leave it out, its spellings, best first.
@@ -350,7 +352,7 @@ def open_database(path: Path, log: ReadLog) -> Iterator[Database]:
         try:
             file = stack.enter_context(open_file(path, log))
             plain = None if file.tolerant else open_plain(file.path, file.most_rows, stack)
-            arrow = None if file.tolerant or plain else open_arrow(file.path, stack)
+            arrow = None if file.tolerant or plain else _open_arrow(file.path, stack)
             db = Database(path, file, log, arrow=arrow, plain=plain)
             db.strings.update(db.names("STRING_IDS", "value"))
             yield db
@@ -363,6 +365,12 @@ def open_database(path: Path, log: ReadLog) -> Iterator[Database]:
             raise InputError(what) from error
         except OSError as error:
             raise unreadable(path, error) from error
+
+
+def _open_arrow(path: Path, stack: ExitStack) -> ArrowDatabase | None:
+    from npuperf.readers.sqlite_arrow import open_arrow
+
+    return open_arrow(path, stack)
 
 
 def query_of(table: str, columns: Sequence[str], chosen: ChosenRows | None = None, number: str | None = None) -> str:
