@@ -9,7 +9,6 @@ kept as they are and summed, so that a reader knows how much of the window the m
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final, TypeVar, cast
 
 import numpy as np
@@ -241,13 +240,18 @@ def _assemble(
     rows: _Rows,
 ) -> Program:
     """Put all arms into one program, in the order of execution."""
-    launched = order.thread >= 0
+    count, launched, at_sync = len(order.task), order.thread >= 0, np.flatnonzero(order.sync >= 0)
+    of_sync = order.sync[at_sync]
 
-    def placed(number: I64, values: I64, default: int) -> I64:
-        """Lay values out by the order's numbers; NONE gets the default, at the last place."""
-        return np.append(values, default).take(number, mode="wrap")
+    def of_tasks(values: _Column, default: int) -> _Column:
+        """Lay values of tasks out by the order's numbers; where there is none it is the last, the default."""
+        return np.append(values, values.dtype.type(default)).take(order.task, mode="wrap")
 
-    of_tasks, of_syncs = partial(placed, order.task), partial(placed, order.sync)
+    def of_syncs(values: I64, default: int, kind: type = np.int64) -> I64:
+        """Lay values of the syncs out, which are few."""
+        column: I64 = np.full(count, default, kind)
+        column[at_sync] = values[of_sync]
+        return column
 
     waiting = device.awaited >= 0
     kept = np.where(waiting, registers[device.awaited], NONE)
@@ -256,28 +260,25 @@ def _assemble(
     initial = np.full(rows.total, NEVER, np.int64)
     initial[: rows.threads] = chain.begin
     initial[rows.fixed] = 0
+    host_ns = chain.host_ns.copy()
+    host_ns[at_sync] += waits.own_ns[of_sync]
     return Program(
-        pred=_little(np.where(launched, chain.pred, rows.trash), rows),
-        host_ns=chain.host_ns + of_syncs(waits.own_ns, 0),
-        waited=_little(of_syncs(rows.stream(0) + waits.stream, rows.trash), rows),
+        pred=rows.column(np.where(launched, chain.pred, rows.trash)),
+        host_ns=host_ns,
+        waited=rows.column(of_syncs(rows.stream(0) + waits.stream, rows.trash, rows.kind)),
         waited_ns=_once(of_syncs(waits.back_ns, NEVER)),
-        host=_little(np.where(launched, chain.own, rows.trash), rows),
+        host=rows.column(np.where(launched, chain.own, rows.trash)),
         launch_ns=of_tasks(device.launch_ns, NEVER),
-        stream=_little(of_tasks(rows.stream(0) + stream, rows.trash), rows),
+        stream=of_tasks(rows.column(rows.stream(0) + stream), rows.trash),
         gap_ns=of_tasks(device.gap_ns, NEVER),
-        other=_little(of_tasks(np.where(waiting, other, rows.fixed), rows.trash), rows),
+        other=of_tasks(rows.column(np.where(waiting, other, rows.fixed)), rows.trash),
         other_ns=_once(of_tasks(device.other_ns, NEVER)),
         extra_ns=_once(of_tasks(device.extra_ns, 0)),
         dur_ns=of_tasks(dur, 0),
         overlap_ns=_once(of_tasks(device.overlap_ns, NEVER)),
-        save=_little(of_tasks(save, rows.trash), rows),
+        save=_once(of_tasks(rows.column(save), rows.trash)),
         initial=initial,
     )
-
-
-def _little(column: I64, rows: _Rows) -> I32:
-    """Return a column of rows in little memory."""
-    return _once(cast(I32, column.astype(np.int16 if rows.total <= 1 << 15 else np.int32)))
 
 
 def _once(column: _Column) -> _Column:
@@ -297,6 +298,15 @@ class _Rows(Struct, frozen=True):
 
     def register(self, i: int) -> int:
         return self.threads + self.streams + i
+
+    @property
+    def kind(self) -> type:
+        """The type in which numbers of rows take little memory."""
+        return np.int16 if self.total <= 1 << 15 else np.int32
+
+    def column(self, numbers: I32 | I64) -> I32:
+        """Return numbers of rows in little memory, once if all are alike."""
+        return _once(cast(I32, numbers.astype(self.kind, copy=False)))
 
     @property
     def fixed(self) -> int:

@@ -293,16 +293,15 @@ def _apply(scene: Scene, program: Program, changes: list[Change], *, generous: b
 
     Shares of host time that several changes save add up; everything else multiplies.
     """
-    found_all = True
-    saved = np.zeros(len(program))
+    found_all, saved = True, None
     for change in changes:
         if (change.target == "launches" and not generous) or (change.target == "host" and change.name):
             share, found = _saved_share(scene, change)
-            saved += share
+            saved = share if saved is None else saved + share
         else:
             program, found = _CHANGES[change.target](scene, program, change)
         found_all &= found
-    if saved.any():
+    if saved is not None:
         program = program.with_columns(host_ns=_scale(program.host_ns, 1 - np.minimum(saved, 1.0)))
     return program, found_all
 
