@@ -35,6 +35,9 @@ static inline int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
 /* The hash of the source that this was made of. */
 EXPORT const char *maxplus_source(void) { return SOURCE_HASH; }
 
+/* A number that differs where columns, or what they are, do. */
+EXPORT int64_t maxplus_layout(void) { return (int64_t)(sizeof(Column) * 100 + COLUMNS); }
+
 /* Execute ``count`` instructions on ``clocks`` clocks; ``start`` and ``end`` get the times of the device task of each
  * instruction at its ``place``, where it has one; without places at its own number.
  */

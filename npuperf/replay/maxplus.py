@@ -37,6 +37,7 @@ class _Column(ctypes.Structure):
 _SIZE, _POINTER = ctypes.c_int64, ctypes.c_void_p
 _FUNCTIONS: Final = (
     ("maxplus_source", ctypes.c_char_p, ()),
+    ("maxplus_layout", _SIZE, ()),
     ("maxplus_run", None, (ctypes.POINTER(_Column), _SIZE, _POINTER, _SIZE, *[_POINTER] * 3)),
 )
 
@@ -128,7 +129,8 @@ def compiled_source() -> str:
 
 @cache
 def _library() -> Any:
-    return load_library(LIBRARY, _FUNCTIONS)
+    library, layout = load_library(LIBRARY, _FUNCTIONS), ctypes.sizeof(_Column) * 100 + len(_COLUMNS)
+    return library if library and library.maxplus_layout() == layout else None
 
 
 def _run_compiled(program: Program, state: I64, only: I32 | I64 | None) -> Times:

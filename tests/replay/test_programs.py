@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import shlex
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -15,6 +19,7 @@ from hypothesis import strategies as st
 from npuperf.replay import maxplus
 from npuperf.replay.maxplus import NEVER, Program, run
 
+SOURCE = Path(maxplus.__file__).with_suffix(".c")
 ARMS = ("pred", "host_ns", "waited", "waited_ns", "host", "launch_ns", "stream", "gap_ns", "other", "other_ns",
         "extra_ns", "dur_ns", "overlap_ns", "save")  # fmt: skip
 
@@ -108,8 +113,26 @@ def way(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def test_the_library_is_made_of_this_source() -> None:
-    source = Path(maxplus.__file__).with_suffix(".c").read_bytes()
-    assert maxplus.compiled_source() == hashlib.sha256(source).hexdigest(), "run pip install -e . again"
+    again = "run pip install -e . again"
+    assert maxplus.compiled_source() == hashlib.sha256(SOURCE.read_bytes()).hexdigest(), again
+
+
+def test_a_library_with_another_idea_of_the_columns_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not maxplus.compiled_source() or maxplus._library.__wrapped__() is not None
+    monkeypatch.setattr(maxplus, "_COLUMNS", maxplus._COLUMNS[:-1])
+    assert maxplus._library.__wrapped__() is None
+
+
+def test_no_byte_outside_is_touched(tmp_path: Path) -> None:
+    """Nor is any behaviour undefined, as it would be for sums that overflow."""
+    compiler, driver = shlex.split(os.environ.get("CC", "cc")), Path(__file__).with_name("maxplus_driver.c")
+    sanitized = ("-std=c11", "-O1", "-g", "-Wall", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+    command = (*compiler, *sanitized, f"-I{SOURCE.parent}", str(driver), "-o", str(tmp_path / "driver"))
+    if shutil.which(compiler[0]) is None or subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("needs a C compiler with sanitizers")
+    ran = subprocess.run([str(tmp_path / "driver")], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr[:3000]
+    assert ran.stdout.startswith("3000 programs")
 
 
 @settings(max_examples=300, deadline=None)
