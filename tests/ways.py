@@ -10,7 +10,7 @@ import pytest
 
 from npuperf.errors import InputError
 from npuperf.model.labels import Labels
-from npuperf.readers import pieces, plain_events, plain_rows, sqlite_arrow, trace_beside
+from npuperf.readers import pieces, plain_cells, plain_events, plain_rows, sqlite_arrow, trace_beside
 from npuperf.readers.log import ReadLog
 from npuperf.readers.trace import read_trace
 from npuperf.readers.trace_gather import SLICE_INTS, SLICE_TEXTS
@@ -42,6 +42,11 @@ def read_databases(patch: pytest.MonkeyPatch, way: str) -> None:
     if way != "compiled":
         patch.setattr(plain_rows, "_library", lambda: None)
     patch.setattr(sqlite_arrow, "_LARGE_BYTES", 0 if way == "by the driver" else 1 << 40)
+
+
+def tables_by_arrow(patch: pytest.MonkeyPatch) -> None:
+    """Read tables as where npuperf was installed without a compiler."""
+    patch.setattr(plain_cells, "_library", lambda: None)
 
 
 def told(path: Path) -> list[Any]:

@@ -21,13 +21,14 @@ import pyarrow.csv as pv
 from npuperf.errors import InputError
 from npuperf.files import open_input
 from npuperf.messages import say, say_n, series, size
-from npuperf.model.columns import NULLS, ColumnNames, Kind, Place, locate, pmu_name
+from npuperf.model.columns import ColumnNames, Kind, Place, locate, pmu_name
 from npuperf.model.labels import F32, I64, Labels, Mask
 from npuperf.model.tasks import NO_TIME, UNKNOWN
 from npuperf.readers.cells import Cells, as_floats, as_integers, as_times, coalesce, first_text, labels
 from npuperf.readers.growing import growing
 from npuperf.readers.lines import Form, plain, read_lines
 from npuperf.readers.log import ReadLog
+from npuperf.readers.plain_cells import NOTHING, read_plain
 from npuperf.readers.unpack import HEAD_BYTES, sniff
 
 Column = I64 | F32 | Labels
@@ -102,7 +103,12 @@ def read_table(
         layout = _layout(path, head, columns, pmu)
         _check(path, layout, [c.headers[0] for c in columns if c.name in required and not layout.places[c.name]])
         _warn_duplicates(path, layout, log)
-        found = _read_batches(_Stream(file, head), layout, _expected_rows(head, path))
+        rows = _expected_rows(head, path)
+        file.seek(0)
+        found = _read_plain(file, layout, rows)
+        if found is None:
+            file.seek(0)
+            found = _read_batches(_Stream(file), layout, rows)
     text = None
     if found is None:  # a cell does not fit its type
         with open_input(path) as file:
@@ -186,19 +192,17 @@ def _warn_duplicates(path: Path, layout: _Layout, log: ReadLog) -> None:
 
 
 class _Stream:
-    """A table as pyarrow reads it, from front to end, while its line ends are counted. ``head``: read before."""
+    """A table as pyarrow reads it, from front to end, while its line ends are counted."""
 
     closed = False
 
-    def __init__(self, file: BinaryIO, head: bytes = b"") -> None:
+    def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self._head = head
         self.newlines = 0
 
     def read(self, size: int) -> bytes:
         """Return the next ``size`` bytes, fewer at the end."""
-        head, self._head = self._head[:size], self._head[size:]
-        block = head + self._file.read(size - len(head))
+        block = self._file.read(size)
         self.newlines += block.count(b"\n")
         return block
 
@@ -210,7 +214,7 @@ def _options(layout: _Layout, types: dict[str, pa.DataType], block: int, *, newl
         "convert_options": pv.ConvertOptions(
             column_types=types,
             include_columns=list(types),
-            null_values=[*NULLS, "N/A\t", "\t"],
+            null_values=[*NOTHING],
             strings_can_be_null=True,
             quoted_strings_can_be_null=True,
         ),
@@ -221,6 +225,13 @@ def _options(layout: _Layout, types: dict[str, pa.DataType], block: int, *, newl
 def _expected_rows(head: bytes, path: Path) -> int:
     """Estimate the number of rows from those in the file's head: rather too many, but never absurdly many."""
     return min(path.stat().st_size * (head.count(b"\n") + 1) * 9 // (len(head) * 8), _ROWS_EXPECTED)
+
+
+def _read_plain(file: BinaryIO, layout: _Layout, rows: int) -> dict[int, Column] | None:
+    """Read by compiled code; None where that cannot be."""
+    if layout.form.encoding != "utf-8":
+        return None
+    return read_plain(file.read, layout.wanted(), layout.form.width, layout.form.delimiter, rows)
 
 
 def _read_batches(stream: _Stream, layout: _Layout, rows: int) -> dict[int, Column] | None:
