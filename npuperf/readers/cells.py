@@ -23,6 +23,8 @@ from npuperf.model.tasks import NO_TIME, UNKNOWN
 from npuperf.readers.log import ReadLog
 from npuperf.units import NS_PER_US
 
+#: Cells of tables that tell nothing.
+NOTHING: Final = (*NULLS, "N/A\t", "\t")
 #: Times in µs with picoseconds: 16 digits of an epoch stay exact.
 TIME_TYPE: Final = pa.decimal128(30, 6)
 #: So many characters every decimal of that type fits into, with its sign and point.

@@ -17,15 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from npuperf.compiled import library_of, load_library
-from npuperf.model.columns import NULLS, Kind
+from npuperf.model.columns import Kind
 from npuperf.model.labels import F32, I32, I64, Labels
-from npuperf.readers.cells import tidy_labels
+from npuperf.readers.cells import NOTHING, tidy_labels
 from npuperf.units import NS_PER_US
 
 #: Where the library is, if it is.
 LIBRARY: Final = library_of(Path(__file__))
-#: Cells that tell nothing.
-NOTHING: Final = (*NULLS, "N/A\t", "\t")
 _POINTER, _SIZE, _NUMBER = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
 _FUNCTIONS: Final = (
     ("cells_source", ctypes.c_char_p, ()),

@@ -24,11 +24,10 @@ from npuperf.messages import say, say_n, series, size
 from npuperf.model.columns import ColumnNames, Kind, Place, locate, pmu_name
 from npuperf.model.labels import F32, I64, Labels, Mask
 from npuperf.model.tasks import NO_TIME, UNKNOWN
-from npuperf.readers.cells import Cells, as_floats, as_integers, as_times, coalesce, first_text, labels
+from npuperf.readers.cells import NOTHING, Cells, as_floats, as_integers, as_times, coalesce, first_text, labels
 from npuperf.readers.growing import growing
 from npuperf.readers.lines import Form, plain, read_lines
 from npuperf.readers.log import ReadLog
-from npuperf.readers.plain_cells import NOTHING, read_plain
 from npuperf.readers.unpack import HEAD_BYTES, sniff
 
 Column = I64 | F32 | Labels
@@ -229,6 +228,8 @@ def _expected_rows(head: bytes, path: Path) -> int:
 
 def _read_plain(file: BinaryIO, layout: _Layout, rows: int) -> dict[int, Column] | None:
     """Read by compiled code; None where that cannot be."""
+    from npuperf.readers.plain_cells import read_plain  # a database has no table
+
     if layout.form.encoding != "utf-8":
         return None
     return read_plain(file.read, layout.wanted(), layout.form.width, layout.form.delimiter, rows)

@@ -102,11 +102,21 @@ def test_a_plain_table(tmp_path: Path) -> None:
     ("header", "cells", "taken"),
     [
         ("Duration(us)", ["0", "1.5", "999.999", "7\t", "N/A", "", "\t", "NaN", "-", "0001.25"], True),
-        ("Duration(us)", ["1.2345"], False),
+        (
+            "Duration(us)",
+            ["1.2345", "1.23450", "1.2335", "1.234500", "1.234501", "20.310000", "0.0005", "0.0015"],
+            True,
+        ),
+        ("Duration(us)", ["1736413971558972.912345", "3999999999999999.999"], True),
+        ("Duration(us)", ["1.2345678"], False),
         ("Duration(us)", ["-3.5"], False),
         ("Duration(us)", ["4000000000000000.000"], False),
         ("Duration(us)", ["99999999999999999999"], False),
-        ("Duration(us)", ['"1.5"'], False),
+        ("Duration(us)", ['"1.5"', '"1.5\t"', '"7"'], True),
+        ("Duration(us)", ['"1.5'], False),
+        ("Duration(us)", ['"1.5"0'], False),
+        ("Duration(us)", ['"N/A"'], False),
+        ("Duration(us)", ['"'], False),
         ("Duration(us)", ["1e3"], False),
         ("Duration(us)", ["1."], False),
         ("Duration(us)", [".5"], False),
@@ -163,6 +173,13 @@ def test_lines_that_are_plain_and_others(tmp_path: Path, data: bytes, taken: boo
 def test_times_without_a_unit_are_judged_as_a_whole(tmp_path: Path) -> None:
     data = csv(ROW).replace(b"Start Time(us)", b"Start Time")
     assert not both(tmp_path / "kernel_details.csv", data)
+
+
+def test_times_are_rounded_to_the_even_ns(tmp_path: Path) -> None:
+    path = tmp_path / "kernel_details.csv"
+    path.write_bytes(with_cell("Duration(us)", "1.2345", "1.2335", "0.0005", "0.0015", "7.123456", "2.999501"))
+    assert is_taken(path)
+    assert read(path).times["dur"].tolist()[1:-1] == [1234, 1234, 0, 2, 7123, 3000]
 
 
 @settings(max_examples=300, deadline=None)
