@@ -98,7 +98,7 @@ static int keep_word(Words *w, const char *p, int64_t n) {
         w->ends = ends;
         w->ends_room = room;
     }
-    if (w->used + n > w->room) {
+    if (w->used + n >= w->room) { /* there is room for an empty text, too */
         int64_t room = 2 * w->room + n + 4096;
         char *bytes = realloc(w->bytes, (size_t)room);
         if (!bytes) return 0;
