@@ -12,7 +12,7 @@ from npuperf.advise.blocking_copies import HOST_CALLS
 from npuperf.advise.requirements import ON_NPU, Option, Requirement
 from npuperf.advise.rule import Answer, Detected, Rule, at_most
 from npuperf.host.causes import CODE
-from npuperf.host.nesting import NONE
+from npuperf.host.enclosing import NONE
 from npuperf.messages import Message, Series, chain, ns, say, series
 from npuperf.model.chip import product_of_soc
 from npuperf.model.groups import distinct

@@ -11,7 +11,8 @@ from msgspec import Struct
 
 from npuperf.documents.digest import Count, CountKind
 from npuperf.host.causes import CODE, RUNTIME_CALL, WAITING
-from npuperf.host.nesting import NONE, Nesting
+from npuperf.host.enclosing import NONE
+from npuperf.host.nesting import Nesting
 from npuperf.host.syncs import SyncPoint, Syncs
 from npuperf.host.wait_kinds import copy_directions
 from npuperf.model.communication import Communication, ProcessGroup

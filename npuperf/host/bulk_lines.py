@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from npuperf.host.nesting import NONE
+from npuperf.host.enclosing import NONE
 from npuperf.model.groups import distinct
 from npuperf.model.host import HostOps, Spans, shorten, user_frame
 from npuperf.model.labels import I64, Labels, Mask

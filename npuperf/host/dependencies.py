@@ -22,7 +22,8 @@ from msgspec.structs import replace
 from npuperf.documents.analysis import DependencyKind
 from npuperf.host.blame import HostThreads
 from npuperf.host.causes import BLOCKING_COPY, BUSY, WAITING, flag_causes
-from npuperf.host.nesting import NONE, Nesting
+from npuperf.host.enclosing import NONE
+from npuperf.host.nesting import Nesting
 from npuperf.host.order import previous_same
 from npuperf.model.groups import distinct, sorted_rows
 from npuperf.model.labels import I64, U8, Mask

@@ -9,7 +9,8 @@ import numpy as np
 from msgspec import Struct
 
 from npuperf.host.causes import CODE
-from npuperf.host.nesting import NONE, Nesting
+from npuperf.host.enclosing import NONE
+from npuperf.host.nesting import Nesting
 from npuperf.messages import Message, say, series
 from npuperf.model.groups import tally
 from npuperf.model.host import HostOps

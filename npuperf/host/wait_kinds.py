@@ -14,7 +14,8 @@ from msgspec import Struct
 
 from npuperf.documents.analysis import WaitKind
 from npuperf.host.causes import READERS
-from npuperf.host.nesting import NONE, Nesting
+from npuperf.host.enclosing import NONE
+from npuperf.host.nesting import Nesting
 from npuperf.model.groups import distinct
 from npuperf.model.host import HostOps
 from npuperf.model.labels import I64, U8, Mask

@@ -12,7 +12,7 @@ from npuperf.cores.sweep import Sweep
 from npuperf.documents.picture import Lane, LaneSlices
 from npuperf.host.blame import NOTHING
 from npuperf.host.causes import CAUSES, CODE
-from npuperf.host.nesting import NONE
+from npuperf.host.enclosing import NONE
 from npuperf.messages import Message, say, say_n
 from npuperf.model.groups import distinct, numbered
 from npuperf.model.intervals import Intervals

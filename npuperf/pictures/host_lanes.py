@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from npuperf.documents.picture import Lane, LaneSlices
-from npuperf.host.nesting import NONE
+from npuperf.host.enclosing import NONE
 from npuperf.messages import Message, say
 from npuperf.model.groups import tally
 from npuperf.model.intervals import Intervals

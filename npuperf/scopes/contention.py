@@ -16,7 +16,7 @@ from msgspec.structs import astuple, replace
 
 from npuperf.cores.sweep import Sweep
 from npuperf.documents.analysis import Contention, CoresOverTime
-from npuperf.host.nesting import NONE
+from npuperf.host.enclosing import NONE
 from npuperf.host.order import previous_same
 from npuperf.messages import say
 from npuperf.model.intervals import Intervals

@@ -17,7 +17,7 @@ import numpy as np
 from msgspec import Struct
 
 from npuperf.cores.blocks import blocks, on_cores
-from npuperf.host.nesting import NONE
+from npuperf.host.enclosing import NONE
 from npuperf.model.groups import distinct
 from npuperf.model.labels import I64, Mask
 from npuperf.model.tasks import Tasks, Work

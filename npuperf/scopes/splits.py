@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from npuperf.cores.blocks import blocks
 from npuperf.cores.sweep import Sweep
 from npuperf.documents.analysis import SlowerKernel
-from npuperf.host.nesting import NONE
+from npuperf.host.enclosing import NONE
 from npuperf.model.groups import numbered
 from npuperf.model.labels import F64, I64, Mask
 from npuperf.model.narrow import narrow

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from npuperf.host.blame import HostThreads, blame, blame_waits, event_causes
 from npuperf.host.causes import BUSY, CAUSES, cause_of
-from npuperf.host.nesting import NONE, Nesting
+from npuperf.host.enclosing import NONE
+from npuperf.host.nesting import Nesting
 from npuperf.model.host import Spans
 from npuperf.model.labels import Labels
 from npuperf.timeline.partition import Gaps
