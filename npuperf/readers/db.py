@@ -80,10 +80,8 @@ def read_db(path: Path, log: ReadLog) -> tuple[TraceTimeline, dict[int, int], Db
             raise InputError(
                 say("{path}: no device task could be read: the tables are empty or damaged", path=str(path))
             )
-        devices: dict[int | None, Tasks] = {
-            d if d >= 0 else None: Tasks.concat([tasks.filter(device == d), collective.filter(comm_device == d)])
-            for d in distinct(np.concatenate([device, comm_device])).tolist()
-        }
+        devices = _by_device([(tasks, device), (collective, comm_device)])
+        del tasks, collective
         steps = db.spans("STEP_TIME", {"number": "id"})
         ranks = db.columns("RANK_DEVICE_MAP", {"rank": "rankId", "device": "deviceId"})
         recorded, environment, clock = read_communication_db(db), _environment(db), _clock(db)
@@ -91,6 +89,15 @@ def read_db(path: Path, log: ReadLog) -> tuple[TraceTimeline, dict[int, int], Db
     host_steps = HostSteps(steps["number"], steps["start"], steps["end"])
     timeline = TraceTimeline(devices, host, host_steps, environment=environment, clock=clock)
     return timeline, {d: r for d, r in pairs if d >= 0 and r >= 0}, recorded
+
+
+def _by_device(parts: list[tuple[Tasks, I64]]) -> dict[int | None, Tasks]:
+    """Return the tasks of each device, None where the database names none. ``parts``: tasks with their devices."""
+    numbers = distinct(np.concatenate([device for _, device in parts])).tolist()
+    if len(numbers) == 1:  # as in most databases: nothing is copied to be chosen
+        return {numbers[0] if numbers[0] >= 0 else None: Tasks.concat([tasks for tasks, _ in parts])}
+    return {n if n >= 0 else None: Tasks.concat([tasks.filter(device == n) for tasks, device in parts])
+            for n in numbers}  # fmt: skip
 
 
 def _tell_missing(db: Database) -> None:
