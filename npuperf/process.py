@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import psutil
 
 from npuperf.errors import InputError
+from npuperf.loading import no_matrix_threads
 from npuperf.messages import say
 
 if TYPE_CHECKING:
@@ -325,7 +326,8 @@ class Worker(Generic[T, R]):
         context = get_context("spawn")  # a fork would take over the locks of our threads
         self._line, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, work), daemon=True)
-        with held_back(signal.SIGINT):  # for good in the child: a terminal's Ctrl-C is ours to handle
+        # Both for good in the child; a terminal's Ctrl-C is ours to handle.
+        with no_matrix_threads(), held_back(signal.SIGINT):
             self._process.start()
         theirs.close()
 

@@ -93,6 +93,7 @@ def test_no_module_of_a_verb_lies_loose() -> None:
         "escape",
         "files",
         "folders",
+        "loading",
         "messages",
         "notes",
         "parallel",

@@ -74,7 +74,7 @@ def rooms(modules: frozenset[str]) -> set[str]:
 def test_help_loads_declarations_only(arguments: list[str]) -> None:
     modules = loaded(*arguments)
     assert others(modules) <= TYPER
-    assert rooms(modules) <= {"__main__", "cli", "errors", "escape", "messages", "render", "units"}
+    assert rooms(modules) <= {"__main__", "cli", "errors", "escape", "loading", "messages", "render", "units"}
     assert len(ours(modules)) <= 20
     assert not modules & SLOW
 

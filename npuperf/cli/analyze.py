@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import typer
 
-from npuperf.cli.loading import loading
 from npuperf.cli.options import (
     COMPARISON,
     DATA,
@@ -30,6 +29,7 @@ from npuperf.cli.options import (
 from npuperf.cli.recipes import RecipeOption, chosen, effect
 from npuperf.cli.run_chosen import run_chosen, tell_broken_off
 from npuperf.errors import InputError, UsageError
+from npuperf.loading import loading
 from npuperf.messages import Message, say, series, size
 
 if TYPE_CHECKING:

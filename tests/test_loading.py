@@ -1,0 +1,46 @@
+"""Threads of matrices that nobody multiplies are not started, and nobody else notices."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from npuperf.loading import no_matrix_threads
+
+_VARIABLE = "OPENBLAS_NUM_THREADS"
+_COUNTED = "import os, numpy; print(len(os.listdir('/proc/self/task')))"
+
+
+def _threads(code: str) -> int:
+    environment = {name: value for name, value in os.environ.items() if name != _VARIABLE}
+    return int(subprocess.check_output([sys.executable, "-c", code], env=environment, text=True))
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="counts threads in /proc")  # noqa: PTH110
+def test_numpy_starts_no_threads() -> None:
+    assert _threads(f"from npuperf.loading import no_matrix_threads\nwith no_matrix_threads():\n    {_COUNTED}") == 1
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="counts threads in /proc")  # noqa: PTH110
+def test_a_program_that_is_started_later_has_its_own() -> None:
+    child = f"import subprocess, sys; print(subprocess.check_output([sys.executable, '-c', {_COUNTED!r}], text=True))"
+    code = f"from npuperf.loading import no_matrix_threads\nwith no_matrix_threads():\n    import numpy\n{child}"
+    assert _threads(code) == _threads(_COUNTED)
+
+
+def test_what_is_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(_VARIABLE, "7")
+    with no_matrix_threads():
+        assert os.environ[_VARIABLE] == "7"
+    assert os.environ[_VARIABLE] == "7"
+
+
+def test_nothing_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(_VARIABLE, raising=False)
+    with pytest.raises(KeyError), no_matrix_threads():
+        assert os.environ[_VARIABLE] == "1"
+        raise KeyError
+    assert _VARIABLE not in os.environ
