@@ -19,7 +19,7 @@ _SIGNS: Final = r"[(\[]*[-+−]?"
 _APART: Final = r"\d{1,3}(?:[ \u2009\u202f]\d{3}(?!\d))+(?:\.\d+)?"
 _NUMBER: Final = rf"{_SIGNS}(?:{_APART}|\d[\d.,]*)"
 _UNIT: Final = r" (?:%|[munµ]?s|min|h|[kKMGT]?i?B(?:/s)?|[kMG]?Hz)(?![A-Za-z])"
-_QUANTITY: Final = rf"(?:{_NUMBER}(?:{_UNIT})? … )?{_NUMBER}{_UNIT}[^\s{WIDE}]*"
+_QUANTITY: Final = rf"(?:{_NUMBER}(?:{_UNIT})? … )?{_NUMBER}{_UNIT}"
 
 
 def is_wide(said: str) -> bool:
@@ -35,18 +35,21 @@ def columns(said: str) -> int:
 
 
 @cache
-def _piece() -> re.Pattern[str]:
+def _piece(*, wide: bool) -> re.Pattern[str]:
     """Return what no line is broken in: quantities, words, single letters that are wide, each with its signs.
 
-    Compiling it takes longer than loading any module, and few lines are too long.
+    Compiling what is for wide letters takes longer than loading any module, and few texts have any.
     """
-    word = rf"{_QUANTITY}|{_SIGNS}{_APART}[^\s{WIDE}]*|[^\s{WIDE}]+|[^\s{_CLOSING}]"
-    return re.compile(rf"[{_OPENING}]*(?:{word})[{_CLOSING}]*|[{_CLOSING}]+|\s+")
+    letter = rf"[^\s{WIDE}]" if wide else r"\S"
+    word = rf"{_QUANTITY}{letter}*|{_SIGNS}{_APART}{letter}*|{letter}+"
+    if not wide:
+        return re.compile(rf"{word}|\s+")
+    return re.compile(rf"[{_OPENING}]*(?:{word}|[^\s{_CLOSING}])[{_CLOSING}]*|[{_CLOSING}]+|\s+")
 
 
 def _pieces(said: str, room: int, width: Callable[[str], int]) -> Iterator[tuple[int, str]]:
     """Yield what no line is broken in, and where it stands: a quantity longer than a line goes word by word."""
-    for found in _piece().finditer(said):
+    for found in _piece(wide=is_wide(said)).finditer(said):
         piece, at = found.group(), found.start()
         if width(piece) <= room:
             yield at, piece
