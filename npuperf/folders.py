@@ -7,9 +7,10 @@ import os
 import stat
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct, field
 
 from npuperf.errors import InputError, unreadable
 from npuperf.messages import Message, say, say_n
@@ -24,8 +25,7 @@ _NAMED: Final = 3
 _Identity = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Folder:
+class Folder(Struct, frozen=True):
     """What a folder has, by name: ``folders``, some of them behind ``links``, and ``files``, or whatever else is there.
 
     Links that lead nowhere are neither. ``has_any``: there is anything at all, also what is passed over.
@@ -38,8 +38,7 @@ class Folder:
     has_any: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(Struct, frozen=True):
     """A folder that is still to be entered. ``link``: it lies behind one."""
 
     path: Path
@@ -47,8 +46,7 @@ class _Place:
     link: bool = False
 
 
-@dataclass(slots=True)
-class Walk:
+class Walk(Struct):
     """The folders at and below a path. In the end ``told`` has why some below it were not entered.
 
     ``refused``: those that the system would not let us enter.

@@ -12,7 +12,6 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, as_completed
 from concurrent.futures import Future as Promise
 from contextlib import closing, contextmanager, suppress
 from contextvars import copy_context
-from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from itertools import islice
@@ -20,6 +19,9 @@ from pathlib import Path
 from pkgutil import resolve_name
 from threading import Event, Lock, current_thread, main_thread
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from npuperf import __version__
 from npuperf.errors import InputError, NpuperfError, UsageError
@@ -61,8 +63,7 @@ _ONE_OF_MANY: Final = Event()
 _FEWER: Final = say("give it more memory, or fewer --workers")
 
 
-@dataclass(frozen=True, slots=True)
-class Engine:
+class Engine(Struct, frozen=True):
     """Where ranks are worked on: a name of :data:`ENGINES`. ``workers``: how many at the same time, at most.
 
     ``scheduler``: the address of a dask cluster that is there, or its scheduler file.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.analyze.run import run
@@ -20,8 +21,7 @@ HEADER = (
 )
 
 
-@dataclass(frozen=True)
-class K:
+class K(Struct, frozen=True):
     """One kernel; start, dur and launch in ns after EPOCH."""
 
     start: int
@@ -59,8 +59,7 @@ def is_collective(k: K) -> bool:
     return k.core in ("COMMUNICATION", "HCCL")
 
 
-@dataclass(frozen=True)
-class H:
+class H(Struct, frozen=True):
     """A host event on the launching thread (11) of the CANN or Python process; times in ns after EPOCH."""
 
     name: str

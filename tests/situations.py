@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from string import Formatter
 from typing import Any
 
 import pytest
 from build import H, K
+from msgspec.structs import replace
 
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.analyze.run import run

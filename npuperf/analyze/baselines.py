@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from time import gmtime, strftime
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+from msgspec import Struct
 
 from npuperf.documents.base import Model
 from npuperf.errors import InputError, UsageError
@@ -56,8 +56,7 @@ class Candidate(Model, frozen=True, kw_only=True):
     gates: dict[str, bool]
 
 
-@dataclass(frozen=True, slots=True)
-class BaselineStore:
+class BaselineStore(Struct, frozen=True):
     """A folder of baselines. It is made when the first one is kept."""
 
     folder: Path

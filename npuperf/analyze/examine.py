@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
-from msgspec import structs
+from msgspec import Struct, field, structs
+from msgspec.structs import replace
 
 from npuperf.advise import advise
 from npuperf.advise.launch_remedies import may_capture
@@ -52,16 +52,14 @@ from npuperf.timeline.verdict import NO_PACE, Pace, judge
 from npuperf.units import short_names
 
 
-@dataclass(frozen=True, slots=True)
-class Earlier:
+class Earlier(Struct, frozen=True):
     """What SuperKernels are held against: an earlier profile without them, and lines of CANN's log."""
 
     profiles: tuple[DeviceProfile, ...] = ()
     plog: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Examined:
+class Examined(Struct, frozen=True):
     """What one device adds to the result."""
 
     report: Device
@@ -101,8 +99,7 @@ def examine(
     return _examined(study, span, listed, request, thresholds, earlier)
 
 
-@dataclass(frozen=True, slots=True)
-class _Listed:
+class _Listed(Struct, frozen=True):
     """What is listed of all that was recorded, unless a step was asked for."""
 
     operators: dict[Key, OperatorSum]

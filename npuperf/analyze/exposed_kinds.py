@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from npuperf.analyze.device_digest import group_kind, places_of
 from npuperf.cluster.judge import JobStudy

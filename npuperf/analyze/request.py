@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 if TYPE_CHECKING:  # an answer that is known needs nothing of what works it out
     from npuperf.model.chip import Cores
@@ -23,8 +25,7 @@ _HELD_AGAINST: Final = (
 _OF_ONE_SIDE: Final = ("top", "what_if", "cores_of", "expect", "before", "plog")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnalyzeRequest:
+class AnalyzeRequest(Struct, frozen=True, kw_only=True):
     """What to analyze, and how.
 
     ``cores`` is the user's word on core counts and overrides the profile's; ``what_if`` are expressions of

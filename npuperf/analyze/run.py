@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from msgspec import structs
+from msgspec import Struct, field, structs
 
 from npuperf import __version__
 from npuperf.advise import load_thresholds, sort_findings
@@ -44,8 +43,7 @@ if TYPE_CHECKING:  # of most recordings there is none
     from npuperf.model.host_profile import HostProfile
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
+class _Source(Struct, frozen=True):
     """One source after its devices were examined; ``seen``: ranks and devices that it has, examined or not.
 
     ``tasks``: how many it has; ``host``: what was counted of a run without any; ``setups``: what was run, as those say

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from npuperf.advise import without_alone
 from npuperf.analyze.examine import Examined, unanswered
@@ -23,8 +25,7 @@ if TYPE_CHECKING:
 _NO_JOB: Final = say("this asks about several ranks of one job: analyze the folder that holds them all")
 
 
-@dataclass(frozen=True, slots=True)
-class Across:
+class Across(Struct, frozen=True):
     """What several devices tell together; without a ``study`` each stands for itself.
 
     ``exposed``: of each device in its order the exposed communication of its steps, where the job tells more of it.

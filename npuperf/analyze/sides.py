@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from npuperf.analyze.baselines import BaselineStore
 from npuperf.analyze.reduced import left_out_of
@@ -28,8 +27,7 @@ _RESULT: Final = re.compile(rb'"schema_version"\s*:')
 _MOST: Final = 1 << 62
 
 
-@dataclass(frozen=True, slots=True)
-class BaselineSide:
+class BaselineSide(Struct, frozen=True):
     """A side as it was asked for. ``profile`` is to be analyzed; a ``result`` was read already.
 
     ``name``: of a kept baseline.

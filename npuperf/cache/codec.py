@@ -1,4 +1,4 @@
-"""Values as bytes and back, exactly: documents, messages, and dataclasses of columns.
+"""Values as bytes and back, exactly: documents, messages, and structs of columns.
 
 Nothing is guessed: every container, object and column is written with its type, every number as what it is, and what
 was one object stays one. What has no place here raises TypeError. Columns become Parquet, those of one length in one

@@ -18,9 +18,10 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
+
+from msgspec import Struct
 
 from npuperf.cache.codec import pack, unpack
 from npuperf.cache.fingerprint import EntryKey
@@ -40,8 +41,7 @@ _BEGUN: Final = ".begun-"
 _LEFT_BEHIND: Final = 3600
 
 
-@dataclass(frozen=True, slots=True)
-class Cache:
+class Cache(Struct, frozen=True):
     """A folder of entries; together they have at most ``limit`` bytes."""
 
     folder: Path

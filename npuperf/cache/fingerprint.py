@@ -6,10 +6,11 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from npuperf import __version__
 from npuperf.errors import InputError
@@ -29,8 +30,7 @@ _LIBRARIES: Final = ("numpy", "pyarrow", "adbc-driver-sqlite", "msgspec", "PyYAM
 _PACKAGE: Final = Path(__file__).resolve().parent.parent
 
 
-@dataclass(frozen=True, slots=True)
-class EntryKey:
+class EntryKey(Struct, frozen=True):
     """``root``: the path that it is about, real and absolute; ``digest`` of everything that an answer depends on."""
 
     root: str
@@ -52,14 +52,14 @@ class EntryKey:
 
 
 def paths_of(found: Any) -> Iterator[Path]:
-    """Yield every file that a dataclass names in its fields, and what a database's writer left beside it.
+    """Yield every file that a struct names in its fields, and what a database's writer left beside it.
 
     ``root`` is what it is called by.
     """
-    for field in fields(found):
-        value = getattr(found, field.name)
+    for name in found.__struct_fields__:
+        value = getattr(found, name)
         for item in value if isinstance(value, tuple) else (value,):
-            if isinstance(item, Path) and field.name != "root":
+            if isinstance(item, Path) and name != "root":
                 yield item
                 yield from (log for log in _logs(item) if log.is_file())
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from npuperf.cli.progress import tell
 from npuperf.errors import ExitCode, InputError, UsageError, with_hint
@@ -27,8 +26,7 @@ if TYPE_CHECKING:  # seldom asked for
 _HEAD: Final = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Against:
+class Against(Struct, frozen=True):
     """A request's gates, locks and baselines; ``again``: further runs of the new side.
 
     ``store`` is None where no file of a baseline is read or written.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.cache.fingerprint import EntryKey, paths_of
@@ -22,8 +23,7 @@ if TYPE_CHECKING:  # loaded where something may be known, and where nothing is
     from npuperf.readers.recording import Recording
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """A request, and what lies at its path. ``cache`` and ``key``: where its answer is, or will be; None: nowhere."""
 
     request: AnalyzeRequest
@@ -84,8 +84,7 @@ def _files(sources: list[Source]) -> Iterator[Path]:
 Analyze = Callable[[AnalyzeRequest, "Recording", Callable[[Result], None]], Result]
 
 
-@dataclass(slots=True)
-class Answers:
+class Answers(Struct):
     """Analyses, known or made now by ``analyze``; what was made is remembered once everything was shown.
 
     ``debug``: what is known already is told.

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
@@ -17,7 +16,10 @@ from npuperf.messages import Message, chain, say, series
 from npuperf.render import FORMATS, unknown
 from npuperf.render.language import choose, codes, is_known, text
 
-R = TypeVar("R")
+if TYPE_CHECKING:
+    from msgspec import Struct
+
+R = TypeVar("R", bound="Struct")
 
 WHAT: Final = text(say("What"))
 WHEN: Final = text(say("When"))
@@ -153,7 +155,7 @@ def requested(ctx: typer.Context, request: type[R], **more: object) -> R:
 
     Repeatable options become tuples.
     """
-    names = {field.name for field in fields(request)}  # type: ignore[arg-type]
+    names = request.__struct_fields__
     values = {name: tuple(v) if isinstance(v, list) else v for name, v in ctx.params.items() if name in names}
     known = {name: value for name, value in values.items() if value is not None}
     return request(**{**known, **more})

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from npuperf.cluster.job_grammar import read
 from npuperf.cluster.job_replay import JobChange, JobProgram, run
@@ -18,8 +19,7 @@ from npuperf.messages import Message, say
 from npuperf.model.labels import F64
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """What a change of the job saves (ns of its length), and between which limits; or why nothing can be told."""
 
     saved: float = 0.0
@@ -28,8 +28,7 @@ class Answer:
     reason: Message | None = None
 
 
-@dataclass(slots=True)
-class _Plan:
+class _Plan(Struct):
     """What an expression changes: factors of each rank's time by what fills it, and everything else.
 
     ``host_least``: the same as ``host`` where a faster host gets ahead at once, and nothing waits for it any more.

@@ -8,10 +8,10 @@ different machines drift apart; a slope is fitted where it explains half of what
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from npuperf.cluster.match import Matched
 from npuperf.model.groups import distinct
@@ -28,8 +28,7 @@ _SLOPE_GAIN: Final = 0.5
 _ROUNDING: Final = 2_000
 
 
-@dataclass(frozen=True, slots=True)
-class Clocks:
+class Clocks(Struct, frozen=True):
     """Per rank (ns): corrected time = time + offset + drift · (time − origin). The first rank of a part is 0.
 
     ``residual``: median distance of ends from the others' after correction; ``low`` and ``high`` bound the offset
@@ -80,8 +79,7 @@ def _chosen(matched: Matched) -> Mask:
     return usable
 
 
-@dataclass(frozen=True, slots=True)
-class _Ends:
+class _Ends(Struct, frozen=True):
     """Ends of the chosen operations, relative to the origin: rank, instance (renumbered), end, start."""
 
     rank: I64
@@ -212,8 +210,7 @@ def _residual(ends: _Ends, offset: F64, drift: F64, ranks: int) -> F64:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Runs:
+class _Runs(Struct, frozen=True):
     """Rows grouped by a key."""
 
     order: I64

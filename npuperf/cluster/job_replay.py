@@ -8,9 +8,9 @@ earlier levels only, so a level is a few numpy calls for all ranks, and several 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from npuperf.cluster.clocks import Clocks
 from npuperf.cluster.match import Matched
@@ -19,8 +19,7 @@ from npuperf.cluster.waits import JobWaits
 from npuperf.model.labels import F64, I64, Mask
 
 
-@dataclass(frozen=True, slots=True)
-class Stretches:
+class Stretches(Struct, frozen=True):
     """Local time of all ranks, flat: compute, waiting for the host, and the rest (ns); the rank of each."""
 
     rank: I64
@@ -37,8 +36,7 @@ class Stretches:
         return len(self.rank)
 
 
-@dataclass(frozen=True, slots=True)
-class _Level:
+class _Level(Struct, frozen=True):
     """What is worked out together: operations by instance, and the blocks that they end.
 
     ``head``: where each instance begins in ``operation``; ``owner``: the instance of each, counted within the level.
@@ -50,8 +48,7 @@ class _Level:
     release: I64
 
 
-@dataclass(frozen=True, slots=True)
-class JobProgram:
+class JobProgram(Struct, frozen=True):
     """The program. Operations are those of ``matched``; blocks of all ranks are flat as well.
 
     ``base``: the block an operation follows, ``-1 - rank`` for the window's begin; ``after``: the operation, -1.
@@ -87,8 +84,7 @@ class JobProgram:
         return float(self.end.max())
 
 
-@dataclass(frozen=True, slots=True)
-class JobRun:
+class JobRun(Struct, frozen=True):
     """What the job did with some changes, a column each (ns): its length, and what every operation waited."""
 
     length: F64
@@ -96,8 +92,7 @@ class JobRun:
     arrival: F64
 
 
-@dataclass(frozen=True, slots=True)
-class JobChange:
+class JobChange(Struct, frozen=True):
     """Factors of local time (per stretch of ``to_start``, ``to_block`` and ``tail``) and of transfers.
 
     None leaves things as they are.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from npuperf.cluster.alone import links_beside
 from npuperf.cluster.clocks import Clocks, align
@@ -42,8 +43,7 @@ from npuperf.model.thresholds import Thresholds
 _NUDGE: Final = 0.9
 
 
-@dataclass(frozen=True, slots=True)
-class JobStudy:
+class JobStudy(Struct, frozen=True):
     """Everything that is worked out once per job. ``steps``: the step of each operation, from 0.
 
     ``places``: where each device stands in the list of ranks, by its folder and number; ``waited``: all that each rank

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from typing import Any, Final
 
 import numpy as np
+from msgspec import Struct
 
 from npuperf.cluster.alike import class_text, medians_of_others, size_class
 from npuperf.cluster.summary import RankSummary
@@ -188,9 +188,9 @@ def _other(group: ProcessGroup, rank: int) -> int:
 
 def _take(use: LinkUse, index: I64) -> LinkUse:
     new: dict[str, Any] = {}
-    for f in fields(use):
-        column = getattr(use, f.name)
-        new[f.name] = column.take(index) if isinstance(column, Labels) else column[index]
+    for name in use.__struct_fields__:
+        column = getattr(use, name)
+        new[name] = column.take(index) if isinstance(column, Labels) else column[index]
     return LinkUse(**new)
 
 
@@ -198,14 +198,13 @@ def _concat(uses: Sequence[LinkUse]) -> LinkUse:
     if not uses:
         return LinkUse.empty()
     new: dict[str, Any] = {}
-    for f in fields(LinkUse):
-        parts = [getattr(use, f.name) for use in uses]
-        new[f.name] = Labels.concat(parts) if isinstance(parts[0], Labels) else np.concatenate(parts)
+    for name in LinkUse.__struct_fields__:
+        parts = [getattr(use, name) for use in uses]
+        new[name] = Labels.concat(parts) if isinstance(parts[0], Labels) else np.concatenate(parts)
     return LinkUse(**new)
 
 
-@dataclass(frozen=True, slots=True)
-class SlowLink:
+class SlowLink(Struct, frozen=True):
     """A pair of ranks whose link is slower than its peers: by type, the part of its time that they would take."""
 
     ranks: tuple[int, int]

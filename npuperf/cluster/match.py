@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from npuperf.cluster.summary import RankSummary
 from npuperf.model.communication import ProcessGroup
@@ -22,8 +23,7 @@ from npuperf.model.labels import I64, Labels, Mask
 TOGETHER: Final = frozenset({"allReduce", "allGather", "reduceScatter", "alltoall", "barrier"})
 
 
-@dataclass(frozen=True, slots=True)
-class JobGroup:
+class JobGroup(Struct, frozen=True):
     """A process group of the job. ``members``: places in the list of ranks, of those that were loaded.
 
     ``inferred``: the files do not name its ranks.
@@ -42,8 +42,7 @@ class JobGroup:
         return len(self.ranks) == 1 and (self.complete or not self.inferred)
 
 
-@dataclass(frozen=True, slots=True)
-class Matched:
+class Matched(Struct, frozen=True):
     """All operations of all ranks, flat: rank by rank, each rank's by start (times in each device's own clock).
 
     ``first[r]`` is where rank r's begin; ``type`` points into ``types``. ``instance``: which operations are one and the

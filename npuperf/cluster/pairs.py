@@ -8,11 +8,11 @@ operations leave over at the second belongs to the third, and so on.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from npuperf.cluster.clocks import Clocks
 from npuperf.cluster.match import Matched

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from npuperf.cluster.job_replay import JobChange, JobProgram, run
 from npuperf.cluster.likely import likely_pipelines, named_pipelines
@@ -20,8 +20,7 @@ from npuperf.model.labels import F64, I64, Mask
 _HOST_WAIT, _GAPS = 0.1, 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class PipelineStages:
+class PipelineStages(Struct, frozen=True):
     """The stage of each rank (-1: none), and how many there are; ``guessed``: no group is called a pipeline."""
 
     of: I64
@@ -59,8 +58,7 @@ def spans_stages(matched: Matched, stages: PipelineStages) -> Mask:
     return spans
 
 
-@dataclass(frozen=True, slots=True)
-class PipelineTime:
+class PipelineTime(Struct, frozen=True):
     """The pipeline's time in one step of one rank: from its first forward to the end of its last backward.
 
     ``p2p``: its exchanges with other stages (rows of all operations); ``drain``: the first operation after them with
@@ -97,8 +95,7 @@ def find_windows(
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Bubble:
+class Bubble(Struct, frozen=True):
     """Per rank (ns): exposed waiting for other stages with the drain, and the pipeline's window; all steps."""
 
     wait: I64
@@ -141,8 +138,7 @@ def count_micro_batches(stages: PipelineStages, ranks: Sequence[RankSummary]) ->
     return counts[0] if counts[0] == counts[1] and counts[0] > 0 else None
 
 
-@dataclass(frozen=True, slots=True)
-class StageSplit:
+class StageSplit(Struct, frozen=True):
     """Waiting across stages (ns, all ranks) as replayed with equal ranks: with equal stages, too, and beyond that.
 
     ``gain``: what moving work to the mean stage would save the job, ns, least and most over the ways in which the

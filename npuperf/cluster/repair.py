@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from npuperf.cluster.job_replay import JobChange, JobProgram, Stretches
 from npuperf.model.groups import distinct
@@ -18,8 +19,7 @@ _CAUSES = ("compute", "host", "other")
 _ALIKE = 0.001
 
 
-@dataclass(frozen=True, slots=True)
-class Inside:
+class Inside(Struct, frozen=True):
     """Which stretches a change is about; never the tails."""
 
     to_start: Mask

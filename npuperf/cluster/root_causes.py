@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from npuperf.cluster.job_replay import JobChange, JobProgram, JobRun, run
 from npuperf.cluster.links import SlowLink
@@ -35,8 +36,7 @@ _UNSURE: Final = 0.03
 _WHY: Final[tuple[Why, ...]] = ("compute", "host", "unknown")
 
 
-@dataclass(frozen=True, slots=True)
-class RootCause:
+class RootCause(Struct, frozen=True):
     """A root cause, all in ns over all steps. ``places``: of its ranks; ``gain``: (least, most) of the job's length."""
 
     kind: RootKind
@@ -55,8 +55,7 @@ class RootCause:
         return self.kind == "jitter" and self.why == "compute"
 
 
-@dataclass(frozen=True, slots=True)
-class GainBounds:
+class GainBounds(Struct, frozen=True):
     """From which share of the job a cause is named, and how sure its gain is."""
 
     least: float
@@ -133,8 +132,7 @@ def _order(cause: RootCause) -> tuple[int, float, float]:
     return place, -(cause.gain[1] if cause.gain else 0.0), -cause.wait
 
 
-@dataclass(frozen=True, slots=True)
-class _Shares:
+class _Shares(Struct, frozen=True):
     """Waiting (ns) of each named cause, and of what has no name. They add up."""
 
     named: list[float]

@@ -9,11 +9,11 @@ so its own roots are taken over. Nothing of this needs a clock, and the parts of
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from npuperf.cluster.clocks import Clocks
 from npuperf.cluster.job_replay import JobProgram
@@ -28,8 +28,7 @@ _LEAST: Final = 500.0
 _COMPUTE, _HOST, _OTHER = 0, 1, 2
 
 
-@dataclass(frozen=True, slots=True)
-class WaitBlame:
+class WaitBlame(Struct, frozen=True):
     """Waiting by root (ns): ``waits[axis, step, place]``, where place is 1 for waits across pipeline stages, else 0.
 
     Axes: compute of each rank, host of each rank, other local time of each rank, transfer of each group, no pattern
@@ -57,8 +56,7 @@ class WaitBlame:
         return [rank + self.ranks * cause for cause in range(3)]
 
 
-@dataclass(slots=True)
-class _Ledger:
+class _Ledger(Struct):
     """What a rank has spent so far: locally by cause, waiting by root, in transfers by kind of group.
 
     ``until``: up to where its exposed communication has been entered.
@@ -71,8 +69,7 @@ class _Ledger:
     until: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Mark:
+class _Mark(Struct, frozen=True):
     """The ledger of a rank when it came to an operation, as if it had waited there already.
 
     Of ``waited`` only what is not zero is kept: ``axes`` and their ``waits``. ``turn`` numbers operations.
@@ -85,8 +82,7 @@ class _Mark:
     waits: F64
 
 
-@dataclass(frozen=True, slots=True)
-class _Spent:
+class _Spent(Struct, frozen=True):
     """What the late rank has spent beyond the waiting one since both last met; ``start``: how much later it began."""
 
     local: F64

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from npuperf.cluster.beside import Slowed
 from npuperf.model.communication import Bandwidth, LinkUse, Operations, ProcessGroup
 from npuperf.model.labels import I64
 
 
-@dataclass(frozen=True, slots=True)
-class LocalTime:
+class LocalTime(Struct, frozen=True):
     """Stretches of a rank's own time between communication, and what fills them (ns, a row each).
 
     ``length`` = compute + host + other, host being waits for the host and launches under way.
@@ -31,8 +29,7 @@ class LocalTime:
         return len(self.length)
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorTime:
+class OperatorTime(Struct, frozen=True):
     """Kernels of one type and shape on a rank, all steps together."""
 
     type: str
@@ -42,8 +39,7 @@ class OperatorTime:
     where: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ExpertTimes:
+class ExpertTimes(Struct, frozen=True):
     """Grouped matmuls of a rank in order of time: ns, and tokens from the input shapes (-1 not recorded)."""
 
     start: I64
@@ -51,8 +47,7 @@ class ExpertTimes:
     tokens: I64
 
 
-@dataclass(frozen=True, slots=True)
-class RankSummary:
+class RankSummary(Struct, frozen=True):
     """What one device of one rank tells the job. Times are epoch ns of the device's own clock.
 
     The rank's own track of work is blocked in ``blocks``: stretches of exposed communication after which work went

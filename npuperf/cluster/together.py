@@ -7,10 +7,10 @@ and repaired together.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from npuperf.cluster.job_replay import JobProgram
 from npuperf.cluster.repair import track_totals
@@ -23,8 +23,7 @@ _ALIKE: Final = 0.5
 _SURE: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class SlowRanks:
+class SlowRanks(Struct, frozen=True):
     """Ranks (places) that spend about the same beyond the usual, and for the same cause (0 compute, 1 host, 2 other).
 
     ``excess``: mean of what they spend beyond it by cause, ns over all steps.

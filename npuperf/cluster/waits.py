@@ -6,17 +6,15 @@ last and waited for nobody: its stay is the transfer, and what the others stayed
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from npuperf.cluster.match import Matched
 from npuperf.cluster.summary import RankSummary
 from npuperf.model.labels import I64, Mask
 
 
-@dataclass(frozen=True, slots=True)
-class JobWaits:
+class JobWaits(Struct, frozen=True):
     """Per operation (as in :class:`npuperf.cluster.match.Matched`), ns: stay = transfer + wait + unknown.
 
     ``known``: all members of its group took part. Of an operation whose group is partial ``wait`` is what the rank
@@ -54,8 +52,7 @@ def find_waits(matched: Matched) -> JobWaits:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ExposedSplit:
+class ExposedSplit(Struct, frozen=True):
     """Exposed communication of one rank in some windows, ns: a row per window, adding up to what is exposed.
 
     ``alone``: operations of groups with one member, which is part of ``transfer``.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 from functools import lru_cache
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from npuperf.documents.digest import COARSENESS, Digest, KeyedBy, Part
 
@@ -12,8 +14,7 @@ from npuperf.documents.digest import COARSENESS, Digest, KeyedBy, Part
 Row = tuple[Part, str | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(Struct, frozen=True):
     """One row of one side: ns, and how many things make it up, over all its windows."""
 
     ns: int
@@ -32,8 +33,7 @@ class Cell:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Sums:
+class Sums(Struct, frozen=True):
     """One side: all rows summed over its windows. ``types``: the operator types that it names."""
 
     windows: int

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from npuperf.compare.shift import CONFIDENCE, ShiftInterval, shift_interval
 from npuperf.documents.comparison import Outcome
@@ -23,8 +23,7 @@ _COMMAND: Final = "npuperf profile --for-compare"
 _VERDICTS: Final[dict[int, Outcome]] = {1: "worse", 0: "same", -1: "better"}
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(Struct, frozen=True):
     """What is known of a shift between two sides, in the unit of the samples; more is "worse".
 
     ``estimate``: the typical difference of a new and an old sample. ``interval``: where it lies at ``confidence``,

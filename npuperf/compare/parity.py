@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
+
+from msgspec import Struct
 
 from npuperf.compare.mean_step import Sums, type_of
 from npuperf.documents.analysis import Result
@@ -46,8 +47,7 @@ _LACKS: Final[dict[Lack, tuple[str, str, str | None, Message]]] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
+class Side(Struct, frozen=True):
     """One side: its runs, of which the first speaks for all, and their sums."""
 
     runs: Sequence[Result]

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from npuperf.compare.mean_step import type_of
 from npuperf.compare.waterfall import Fallen, Mean, count_ns
@@ -37,8 +39,7 @@ _TIMES: Final = (2, 3, 4)
 _SEVERAL: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
+class _Piece(Struct, frozen=True):
     """Uses of an operator that only one side has: a whole row, or what of ``rest`` is to be taken off a row."""
 
     fallen: Fallen

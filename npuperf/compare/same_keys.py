@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from npuperf.compare.mean_step import Cell, Row, Sums, keyed, type_of
 from npuperf.compare.parity import Side
@@ -41,8 +43,7 @@ _DOES: Final = tuple(
 _OTHER: Final = "other kernels"
 
 
-@dataclass(frozen=True, slots=True)
-class SameKeys:
+class SameKeys(Struct, frozen=True):
     """Both sides with keys that can be held against each other; ``note``: what was left out for that.
 
     ``named_anew``: the keys of compute are no operators of the device any more; ``by_ending``: where a side does not

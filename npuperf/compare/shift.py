@@ -14,12 +14,12 @@ few it covers what each pair says.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import comb, sqrt
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from npuperf.model.labels import F64, I64
 
@@ -41,8 +41,7 @@ _PAIRS: Final = 250_000  # differences that are written out; of more, single one
 _HALVINGS: Final = 60  # until nothing but one difference is left of whatever they span
 
 
-@dataclass(frozen=True, slots=True)
-class ShiftInterval:
+class ShiftInterval(Struct, frozen=True):
     """A shift and the ends of its interval, in the unit of the samples.
 
     ``wider``: times as wide as of independent samples that spread alike; ``exact``: whether the ranks' distribution

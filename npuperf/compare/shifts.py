@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Final
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from npuperf.compare.noise import judge_counts, judge_shift
 from npuperf.documents.analysis import Result
@@ -46,8 +47,7 @@ _COUNTED: Final[dict[CountKind, tuple[str, bool]]] = {
 _IN_WATERFALL: Final = "launch"
 
 
-@dataclass(slots=True)
-class Listed:
+class Listed(Struct):
     """What changed, how much did not, and how much more changed than is listed."""
 
     shifts: list[Shift] = field(default_factory=list)
@@ -95,8 +95,7 @@ def _most_first(shift: Shift) -> tuple[float, str]:
 # --- counts -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Series:
+class _Series(Struct, frozen=True):
     """What a side counts in each step, over all its runs; ``devices`` share it."""
 
     steps: int

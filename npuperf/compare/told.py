@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from npuperf.compare.noise import Judged
 from npuperf.documents.comparison import Difference, WaterfallPart
@@ -31,8 +32,7 @@ _PARTS: Final[dict[Part, Message]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Grounds:
+class Grounds(Struct, frozen=True):
     """What the sentence is made of: mean and median steps (old, new), ns, and why they differ.
 
     ``stepped``: whether both sides have steps.

@@ -9,14 +9,14 @@ counts nothing, all is speed. Halves are rounded away from zero, so that with th
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from npuperf.compare.mean_step import Cell, Row, Sums, mean_ns, rounded
 from npuperf.documents.comparison import Change, WaterfallPart
 
 
-@dataclass(frozen=True, slots=True)
-class Mean:
+class Mean(Struct, frozen=True):
     """One row of the mean step of one side: whole ns, and ``count`` in ``windows``."""
 
     ns: int
@@ -38,8 +38,7 @@ class Mean:
         return Mean(self.ns + other.ns, self.count + other.count, self.windows)
 
 
-@dataclass(frozen=True, slots=True)
-class Fallen:
+class Fallen(Struct, frozen=True):
     """One row of both sides. ``old_keys``, ``new_keys``: what it holds where that is more than its key."""
 
     row: Row

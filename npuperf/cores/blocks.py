@@ -6,9 +6,8 @@ cube and Mix Block Dim on vector cores, MIX_AIV the other way round.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from npuperf.cores.suggestion import suggested_cores
 from npuperf.documents.analysis import CoreSide, CoresOverTime, CoreTime, CoreType, CoreUse, IdleKernel
@@ -21,8 +20,7 @@ from npuperf.model.tasks import Tasks, Work
 MOST_IDLE = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Blocks:
+class Blocks(Struct, frozen=True):
     """Blocks per kernel and side; 0: the kernel does not use the side, -1: it does, but how many is unknown."""
 
     cube: I64

@@ -8,8 +8,9 @@ one step alone is drawn. What is there in part only is there with all of its tim
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final, Literal
+
+from msgspec import Struct, field
 
 from npuperf.messages import Message
 from npuperf.model.labels import I64, U8
@@ -26,8 +27,7 @@ COLOURS: Final = (
 NOTHING_KNOWN: Final = -1
 
 
-@dataclass(frozen=True, slots=True)
-class LaneSlices:
+class LaneSlices(Struct, frozen=True):
     """Things of one lane with their exact times, ordered by start; one row each.
 
     ``depth``: the sub-track, 0 the outermost, so that no two of one depth overlap; ``colour``: index into COLOURS;
@@ -51,8 +51,7 @@ class LaneSlices:
         return len(self.start)
 
 
-@dataclass(frozen=True, slots=True)
-class Lane:
+class Lane(Struct, frozen=True):
     """One row of a timeline. ``shares``: by a name of COLOURS, how much of each bucket is that, 0 to 255 for all of it.
 
     The shares of one bucket add up to at most 255 (but for rounding by one each), and every lane of a picture has the
@@ -70,8 +69,7 @@ class Lane:
     cut: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Exact:
+class Exact(Struct, frozen=True):
     """A stretch of time of which slices are there, and why this one: a typical step, the longest one, …
 
     ``cut``: tasks of it that are not among the slices, for there are too many; ``typical``: whether it is the one that
@@ -86,8 +84,7 @@ class Exact:
     typical: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Picture:
+class Picture(Struct, frozen=True):
     """One device's timeline. ``span_ns``: its length, over which the buckets are spread evenly; ``offset_ns``: what is
     added to its times to reach the job's clock.
 

@@ -6,8 +6,9 @@ info.json overrides it, because a container or a vNPU may own fewer cores than t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
+
+from msgspec import Struct
 
 from npuperf.messages import Message, say
 
@@ -37,8 +38,7 @@ CUBE_CORES = ("AI_CORE", "MIX_AIC")
 VECTOR_CORES = ("AI_VECTOR_CORE", "MIX_AIV")
 
 
-@dataclass(frozen=True, slots=True)
-class Cores:
+class Cores(Struct, frozen=True):
     """Usable cores of one device; None means unknown. ``source`` says where the numbers come from."""
 
     cube: int | None = None

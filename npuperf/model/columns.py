@@ -8,8 +8,9 @@ Sources: torch_npu's and msprof's exporters of 2023 to 2026.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 from npuperf.units import NS_PER_UNIT
 
@@ -28,8 +29,7 @@ class Kind(Enum):
     TEXT = "text"
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnNames:
+class ColumnNames(Struct, frozen=True):
     """One column of our model and the headers it is known by, normalised, best first."""
 
     name: str
@@ -97,8 +97,7 @@ def pmu_name(header: str) -> str | None:
     return text if _PMU.search(text) else None
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """Where a column of ours stands in a file: its position and the ns per unit of its numbers."""
 
     index: int

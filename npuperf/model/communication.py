@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from npuperf.model.labels import I64, Labels, Mask
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessGroup:
+class ProcessGroup(Struct, frozen=True):
     """A process group as a rank knows it.
 
     ``id``: what operations carry of it: the 64-bit hash of its name as a decimal number, in files without the hash
@@ -25,8 +24,7 @@ class ProcessGroup:
     ranks: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Operations:
+class Operations(Struct, frozen=True):
     """The communication operations of one device, ordered by start: one row each, times in epoch ns.
 
     ``name`` as exported (hcom_allReduce__170_1_1), ``type`` of it (allReduce), ``group`` the id of its
@@ -70,11 +68,10 @@ class Operations:
         return self.take(np.flatnonzero(mask))
 
     def _map(self, change: Callable[[Any], Any]) -> Operations:
-        return Operations(**{f.name: change(getattr(self, f.name)) for f in fields(self)})
+        return Operations(**{name: change(getattr(self, name)) for name in self.__struct_fields__})
 
 
-@dataclass(frozen=True, slots=True)
-class Bandwidth:
+class Bandwidth(Struct, frozen=True):
     """What operations moved, per transport: a row for each packet size, or one (``packet`` -1) where none is recorded.
 
     ``op``: the row of :class:`Operations`. ``bytes`` and ``ns`` of the row: all planes (links side by side) summed.
@@ -105,8 +102,7 @@ class Bandwidth:
         return Bandwidth(op, self.transport.take(rows), *columns)
 
 
-@dataclass(frozen=True, slots=True)
-class LinkUse:
+class LinkUse(Struct, frozen=True):
     """What went from one rank to another: a row per step, type, group, link and, where recorded, operation.
 
     ``source`` and ``target`` are global ranks (-1 unknown); ``type`` and ``group`` as in :class:`Operations`;
@@ -135,8 +131,7 @@ class LinkUse:
         return len(self.step)
 
 
-@dataclass(frozen=True, slots=True)
-class VendorTimes:
+class VendorTimes(Struct, frozen=True):
     """The exporter's own Transit, Wait, Synchronization and Idle of operations (ns): shown where asked for, never
     used as transfer and wait. ``op``: the row of :class:`Operations`.
     """
@@ -154,8 +149,7 @@ class VendorTimes:
         return cls(none, none, none, none, none)
 
 
-@dataclass(frozen=True, slots=True)
-class Communication:
+class Communication(Struct, frozen=True):
     """Everything a rank's files say about its communication.
 
     ``links``: totals where the files have them, and single operations. ``distributed``: the sizes of the program's

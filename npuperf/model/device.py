@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from npuperf.model.chip import Cores
 from npuperf.model.communication import Communication
@@ -15,8 +16,7 @@ from npuperf.model.labels import I64
 from npuperf.model.tasks import Tasks
 
 
-@dataclass(frozen=True, slots=True)
-class HostSteps:
+class HostSteps(Struct, frozen=True):
     """``ProfilerStep#N`` ranges of the host: number, start, end (epoch ns)."""
 
     number: I64
@@ -43,8 +43,7 @@ class HostSteps:
         return np.where(inside, self.number[step], -1)
 
 
-@dataclass(frozen=True, slots=True)
-class VendorStep:
+class VendorStep(Struct, frozen=True):
     """One row of step_trace_time.csv (or analysis.db): the exporter's own split of a step, ns.
 
     ``comm``: all communication, hidden or not; None where the file does not say.
@@ -60,8 +59,7 @@ class VendorStep:
     comm: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(Struct, frozen=True):
     """How the profile was taken. None means the profile does not say.
 
     ``overhead``: how many times longer a recorded step took than one outside of the recording, ``command`` the
@@ -105,8 +103,7 @@ class Context:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceProfile:
+class DeviceProfile(Struct, frozen=True):
     """Everything read about one device of one rank. ``rank`` None: the files do not name it.
 
     ``excerpt``: rows are missing from the kernel table, so its gaps are not idle time. ``frequency_mhz``: the clock of

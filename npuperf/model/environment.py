@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final, Literal
+
+from msgspec import Struct, field
 
 #: What a manifest keeps: variables that decide how a program runs and how it is measured.
 _PREFIXES: Final = ("ASCEND_", "HCCL_", "TORCH_", "PYTORCH_", "ACLNN_", "NPU_", "TASK_QUEUE", "CPU_AFFINITY", "OMP_")
@@ -24,8 +25,7 @@ def is_kept(name: str) -> bool:
     return (name.startswith(_PREFIXES) or name in _NAMES) and not any(part in name for part in _SECRET)
 
 
-@dataclass(frozen=True, slots=True)
-class Environment:
+class Environment(Struct, frozen=True):
     """``at_start``: as the manifest has it, None where there is none; ``in_process``: as the profiler saw it.
 
     The profiler records a few names and leaves those empty that are not set.

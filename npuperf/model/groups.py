@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from npuperf.model.labels import I32, I64, U8
@@ -20,8 +20,7 @@ _EXACT: Final = float(1 << 52)
 N = TypeVar("N", bound=np.integer)  # integers of any size
 
 
-@dataclass(frozen=True, slots=True)
-class Groups:
+class Groups(Struct, frozen=True):
     """Rows sorted into groups. ``order`` lists row numbers group by group, ``first`` where each group begins."""
 
     order: I64

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from typing import Final
 
 import numpy as np
+from msgspec import Struct, field
 
 from npuperf.model.groups import distinct
 from npuperf.model.labels import I64, Labels
@@ -59,8 +59,7 @@ def shorten(frame: str) -> str:
     return f"{tail}:{match['line']} {match['function']}"
 
 
-@dataclass(frozen=True)
-class Spans:
+class Spans(Struct, frozen=True, dict=True):
     """Host events of one kind, ordered by thread, then start: epoch ns, thread, text."""
 
     start: I64
@@ -132,8 +131,7 @@ class Spans:
         return np.where((at >= first) & (self.end[at] >= time), at, -1) if len(self) else at
 
 
-@dataclass(frozen=True, slots=True)
-class Arrows:
+class Arrows(Struct, frozen=True):
     """Forward and backward operators that belong together, ordered by the backward operator's thread and start."""
 
     thread: I64
@@ -162,8 +160,7 @@ class Arrows:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class HostOps:
+class HostOps(Struct, frozen=True):
     """Torch operators with the way back to the code line that called them.
 
     ``stack`` is the recorded call stack, if any; ``frames`` are Python functions of the user's own code;

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
+from msgspec import Struct, field
 
 from npuperf.model.device import Context, HostSteps
 from npuperf.model.host import HostOps
 from npuperf.model.labels import I64, Labels
 
 
-@dataclass(frozen=True, slots=True)
-class TorchOperators:
+class TorchOperators(Struct, frozen=True):
     """Torch operators with what went into them, ordered by start: epoch ns, a row each, nested ones as well.
 
     ``shapes`` and ``dtypes``: of the tensors among the inputs, separated by ``;`` (``2,3;3,4``), missing where they
@@ -35,8 +33,7 @@ class TorchOperators:
         return len(self.start)
 
 
-@dataclass(frozen=True, slots=True)
-class HostProfile:
+class HostProfile(Struct, frozen=True):
     """Everything read about a process of which no device task is recorded. ``rank`` None: the files do not name it."""
 
     source: str

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from npuperf.model.labels import I64
 from npuperf.model.merging import passed
@@ -14,8 +14,7 @@ from npuperf.model.merging import passed
 _AT_ONCE: Final = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
-class Intervals:
+class Intervals(Struct, frozen=True):
     """Disjoint half-open intervals ``[start, end)``, ordered, none empty."""
 
     start: I64

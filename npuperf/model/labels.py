@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from itertools import compress
 from typing import Final, cast
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
@@ -23,8 +23,7 @@ _FEW: Final = 8
 _MOST_OF_16_BITS: Final = 32_000
 
 
-@dataclass(frozen=True, slots=True)
-class Labels:
+class Labels(Struct, frozen=True):
     """A text column: ``codes[i]`` points into ``names``; -1 is "not recorded". Codes of few names may be of 16 bits."""
 
     codes: I32

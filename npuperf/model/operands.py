@@ -6,10 +6,10 @@ integers for them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from npuperf.model.labels import I64, Labels
 
@@ -20,8 +20,7 @@ _APART: Final = "|"
 _DENSE: Final = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Operands:
+class Operands(Struct, frozen=True):
     """Dtypes and formats of a kernel's inputs and outputs, in order, in one spelling; empty: not recorded."""
 
     dtypes: tuple[str, ...]

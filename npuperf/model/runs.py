@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from npuperf.model.labels import I64
 from npuperf.model.merging import passed
 
 
-@dataclass(frozen=True, slots=True)
-class ThreadRows:
+class ThreadRows(Struct, frozen=True):
     """Per thread where its rows begin, ``first``, and end, ``end`` (exclusive)."""
 
     thread: I64

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from functools import cached_property
 from typing import Any, Final, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from npuperf.model.groups import distinct, sorted_rows
 from npuperf.model.labels import F32, I64, Labels, Mask
@@ -145,8 +146,7 @@ def in_order(start: I64) -> bool:
     return bool((start[1:] > start[:-1]).all())
 
 
-@dataclass(frozen=True)
-class Tasks:
+class Tasks(Struct, frozen=True, dict=True):
     """Tasks of one device, ordered by start. One entry per task; times are epoch nanoseconds.
 
     ``launch_*`` is the host call that submitted the task, ``NO_TIME`` (thread -1) where the profile does not tell;
@@ -298,14 +298,14 @@ class Tasks:
 
     def _map(self, column: Callable[[Any], Any], labels: Callable[[Labels], Labels]) -> Tasks:
         new: dict[str, Any] = {}
-        for f in fields(self):
-            value = getattr(self, f.name)
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
             if isinstance(value, Labels):
-                new[f.name] = labels(value)
+                new[name] = labels(value)
             elif isinstance(value, dict):
-                new[f.name] = {key: column(v) for key, v in value.items()}
+                new[name] = {key: column(v) for key, v in value.items()}
             else:
-                new[f.name] = column(value)
+                new[name] = column(value)
         return Tasks(**new)
 
     @classmethod
@@ -317,16 +317,16 @@ class Tasks:
         start, end = (np.concatenate([getattr(p, name) for p in parts]) for name in ("start", "end"))
         order = None if in_order(start) else sorted_rows(start, end)
         new: dict[str, Any] = {}
-        for f in fields(cls):
-            values = [getattr(p, f.name) for p in parts]
-            if f.name == "pmu":
+        for name in cls.__struct_fields__:
+            values = [getattr(p, name) for p in parts]
+            if name == "pmu":
                 names = dict.fromkeys(n for v in values for n in v)
                 new["pmu"] = {
                     n: _joined([p.pmu.get(n, np.full(len(p), np.nan, np.float32)) for p in parts], order) for n in names
                 }
             elif isinstance(values[0], Labels):
                 texts = Labels.concat(values)
-                new[f.name] = texts if order is None else Labels(_at(texts.codes, order), texts.names)
+                new[name] = texts if order is None else Labels(_at(texts.codes, order), texts.names)
             else:
-                new[f.name] = _joined(values, order)
+                new[name] = _joined(values, order)
         return cls(**new)

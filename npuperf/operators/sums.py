@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from npuperf.cores.blocks import blocks, occupancy
 from npuperf.documents.analysis import Kernel, Operator, Range
@@ -26,8 +27,7 @@ _NUMBER = re.compile(r"_[_\d]*\d$|(?<![V\d])\d+$")
 Key = tuple[str, str | None]
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorSum:
+class OperatorSum(Struct, frozen=True):
     """One operator on one device or, after :func:`merge`, on several. Times in ns."""
 
     count: int
@@ -185,8 +185,7 @@ def _or_none(value: np.int64) -> int | None:
     return int(value) if value >= 0 else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Weigh:
+class _Weigh(Struct, frozen=True):
     """Sums of columns per group, weighted by ``dur``: how long each row took (ns), in the order of the groups."""
 
     groups: Groups

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I64, U8
@@ -15,8 +15,7 @@ from npuperf.model.labels import I64, U8
 FULL: Final = 255
 
 
-@dataclass(frozen=True, slots=True)
-class Buckets:
+class Buckets(Struct, frozen=True):
     """Neighbouring windows of a device's time, ns, of one length (but for rounding by one)."""
 
     windows: Intervals

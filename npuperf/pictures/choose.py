@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from npuperf.documents.analysis import Device, Result
 from npuperf.documents.cluster import Cluster
@@ -16,8 +17,7 @@ _FASTEST: Final = say("it has the shortest steps")
 _FIRST: Final = say("it is the first")
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
+class Chosen(Struct, frozen=True):
     """A device that is drawn, and why this one; None where all are."""
 
     report: Device

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from npuperf.cluster.summarise import summarise
 from npuperf.cluster.summary import RankSummary
@@ -43,8 +44,7 @@ _OF_TASKS: Final = 2
 _Key = tuple[str, int | None, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
+class Size(Struct, frozen=True):
     """How much a picture may have: buckets per lane, and slices."""
 
     buckets: int = BUCKETS

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
 
 from npuperf.documents.analysis import Device
 from npuperf.host.bulk_lines import Lines
@@ -20,8 +20,7 @@ from npuperf.pictures.stretches import CloseUp, allot
 from npuperf.replay.study import Study
 
 
-@dataclass(frozen=True)
-class Drawing:
+class Drawing(Struct, frozen=True, dict=True):
     """One picture on its way. ``origin``: what its times count from, epoch ns; ``slices``: about so many it may have.
 
     ``names``: those that its slices use, collected by the lanes.

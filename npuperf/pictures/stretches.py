@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from npuperf.documents.analysis import Device, Step
 from npuperf.messages import Message, chain, say
@@ -28,8 +28,7 @@ _PHASE: Final = say("the beginning of a phase of usual length")
 _BEGINNING: Final = say("the beginning of the recording")
 
 
-@dataclass(frozen=True, slots=True)
-class CloseUp:
+class CloseUp(Struct, frozen=True):
     """A stretch of a device's time, epoch ns, and why it is looked at closely; ``typical``: as the usual step."""
 
     start: int

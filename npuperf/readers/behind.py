@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from npuperf.model.groups import distinct
 from npuperf.model.host import Spans, is_profiler_frame
@@ -22,8 +22,7 @@ _OPENING: Final = 1000 * NS_PER_US
 _FRAME: Final = re.compile(r"(?P<file>.+?)(?P<line>\(\d+\)): (?P<function>.*)")
 
 
-@dataclass(frozen=True, slots=True)
-class Queue:
+class Queue(Struct, frozen=True):
     """torch_npu's task queue: what its consumer took out, and thread and time of the call that put it in.
 
     ``from_thread`` -1: that call was not recorded.

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import decimal
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from npuperf.messages import say_n
 from npuperf.model.columns import NULLS, UNSET_INTS
@@ -41,8 +41,7 @@ _ENDLESS: Final = decimal.Decimal(1 << 63)
 _LONGEST: Final = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Cells:
+class Cells(Struct, frozen=True):
     """Where bad cells are reported."""
 
     path: Path

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from npuperf.messages import say
 from npuperf.model.communication import Bandwidth, Communication, LinkUse
@@ -30,8 +31,7 @@ _CLOSING: Final = {True: 1, False: 3}
 _NO_RANK: Final = (-1, 4294967295)
 
 
-@dataclass(frozen=True, slots=True)
-class DbCommunication:
+class DbCommunication(Struct, frozen=True):
     """What a database has: communication by device, -1 where rows name none, with ranks inside of groups; groups."""
 
     devices: dict[int, Communication] = field(default_factory=dict)
@@ -119,8 +119,7 @@ def _host(db: Database) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Transfers:
+class _Transfers(Struct, frozen=True):
     """Data that went over links: ``op`` is the row of the operation, ranks are those inside of its group."""
 
     op: I64

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct, field
 
 from npuperf.errors import InputError
 from npuperf.files import read_input
@@ -40,8 +40,7 @@ def group_hash(text: str) -> str:
     return str(high << 32 | low)
 
 
-@dataclass(slots=True)
-class GroupBook:
+class GroupBook(Struct):
     """The groups that files know, by id; ``distributed``: sizes of the program's parallel dimensions.
 
     ``sets``: ranks of groups whose id is not recorded. ``rank``: this rank, as the program counted it.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import fields, replace
 from typing import Any, Final, TypeVar
 
 import numpy as np
+from msgspec.structs import replace
 
 from npuperf.model.communication import Bandwidth, Communication, LinkUse, Operations, VendorTimes
 from npuperf.model.labels import I64, Labels, Mask
@@ -239,7 +239,7 @@ def _added(rows: R, more: R, place: I64) -> R:
     kept = np.flatnonzero((at >= 0) & ~np.isin(at, rows.op))
     if not len(kept):
         return rows
-    columns = {f.name: _taken(getattr(more, f.name), kept) for f in fields(more)}
+    columns = {name: _taken(getattr(more, name), kept) for name in more.__struct_fields__}
     return _concat(rows, type(rows)(**(columns | {"op": at[kept]})))
 
 
@@ -249,9 +249,9 @@ def _taken(column: Any, index: I64) -> Any:
 
 def _concat(one: T, other: T) -> T:
     columns: dict[str, Any] = {}
-    for f in fields(one):
-        pair = [getattr(one, f.name), getattr(other, f.name)]
-        columns[f.name] = Labels.concat(pair) if isinstance(pair[0], Labels) else np.concatenate(pair)
+    for name in one.__struct_fields__:
+        pair = [getattr(one, name), getattr(other, name)]
+        columns[name] = Labels.concat(pair) if isinstance(pair[0], Labels) else np.concatenate(pair)
     return type(one)(**columns)
 
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import numpy as np
-from msgspec import Raw
+from msgspec import Raw, Struct, field
 
 from npuperf.files import read_input
 from npuperf.messages import say, say_n
@@ -74,8 +73,7 @@ def _float(value: object) -> float:
         return -1.0
 
 
-@dataclass(slots=True)
-class _Columns:
+class _Columns(Struct):
     """What was decoded so far; ``cells`` and ``ops``: how much was unreadable."""
 
     names: list[str] = field(default_factory=list)

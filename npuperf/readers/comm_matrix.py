@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 from msgspec import Raw
+from msgspec.structs import replace
 
 from npuperf.files import read_input
 from npuperf.messages import say, say_n

@@ -7,12 +7,12 @@ AI CPU and AI vector cores name the type somewhere in the middle.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from npuperf.model.communication import Operations
 from npuperf.model.labels import I64, Labels, Mask
@@ -104,8 +104,7 @@ def operations(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Parts:
+class _Parts(Struct, frozen=True):
     """What each distinct name says."""
 
     type: Labels

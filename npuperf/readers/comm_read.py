@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct, field
 
 from npuperf.messages import say
 from npuperf.model.communication import Communication
@@ -26,8 +26,7 @@ if TYPE_CHECKING:  # of most recordings there is no database
     from npuperf.readers.comm_db import DbCommunication
 
 
-@dataclass(slots=True)
-class CommunicationFiles:
+class CommunicationFiles(Struct):
     """What was read: the exporter's ``sums``, best first; what a database has, by device; groups.
 
     ``whole``: the sums of operations and of links were there, and nothing of them was lost. ``left_out``: the

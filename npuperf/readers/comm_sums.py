@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from npuperf.messages import say
 from npuperf.model.communication import Bandwidth, Communication, LinkUse, VendorTimes

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from msgspec import Struct, field
 
 from npuperf.errors import InputError
 from npuperf.files import open_lines
@@ -61,8 +61,7 @@ def _cores(cube: int | None, vector: int | None, path: Path, log: ReadLog) -> Co
     return Cores(cube, vector, say("{file}", file=path.name))
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedMachine:
+class RecordedMachine(Struct, frozen=True):
     """What ``npuperf.json`` says of the machine that a run was recorded on, and of the recording."""
 
     soc: str | None = None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+from msgspec import Struct, field
 
 from npuperf.messages import say
 from npuperf.model.columns import pmu_name
@@ -25,8 +25,7 @@ def has_counters(db: Database) -> bool:
     return db.offers(_TABLE, "name", "globalTaskId", "value") and "globalTaskId" in db.has("TASK")
 
 
-@dataclass(slots=True)
-class Counted:
+class Counted(Struct):
     """Counters at the tasks ``ids``, in order: by metric its name and values; numbers of rows that are of no use."""
 
     ids: I64

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypedDict
 
 import numpy as np
+from msgspec import Struct
 
 from npuperf.errors import InputError
 from npuperf.messages import say, say_n
@@ -262,8 +262,7 @@ def _compute_info(db: Database) -> dict[str, I64]:
     return rows if known.all() else {name: column[known] for name, column in rows.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class _Calls:
+class _Calls(Struct, frozen=True):
     """CANN_API: calls of CANN's layers."""
 
     start: I64

@@ -11,10 +11,12 @@ import re
 import stat
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from npuperf.documents.analysis import InputKind
 from npuperf.errors import InputError, unreadable
@@ -60,8 +62,7 @@ _READABLE: Final = say("kernel_details.csv, op_summary*.csv, step_trace_time.csv
                        "(.json, .json.gz)")  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """The files of one collection. Paths that are empty or None were not found.
 
     ``summaries``: what the exporter itself summed and suggested. ``groups``: what tells process groups apart, also of
@@ -98,8 +99,7 @@ class Source:
         return [*self.kernels, *self.timeline, *optional]
 
 
-@dataclass(slots=True)
-class _Group:
+class _Group(Struct):
     """Files found for one collection, before a choice is made."""
 
     files: list[Path] = field(default_factory=list)

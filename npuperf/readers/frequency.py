@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from npuperf.model.labels import I64
 from npuperf.model.tasks import Tasks, Work
 
 
-@dataclass(frozen=True, slots=True)
-class ClockRates:
+class ClockRates(Struct, frozen=True):
     """The clock of one device's AI Cores, in order of time: epoch ns, and MHz from then on."""
 
     time: I64

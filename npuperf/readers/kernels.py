@@ -5,10 +5,10 @@ Rows that cannot be used are told, and so are tables that lack rows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+from msgspec import Struct, field
 
 from npuperf.errors import InputError
 from npuperf.messages import Message, chain, ns, say, say_n
@@ -29,8 +29,7 @@ from npuperf.units import NS_PER_MS, NS_PER_S, NS_PER_US
 _REPEATED: Final = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Kernels:
+class Kernels(Struct, frozen=True):
     """Tasks per device (None: the file names none), and the devices whose tables turned out to lack rows."""
 
     devices: dict[int | None, Tasks] = field(default_factory=dict)

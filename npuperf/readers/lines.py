@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TextIO
 
 import pyarrow as pa
+from msgspec import Struct, field
 
 from npuperf.files import open_lines
 from npuperf.messages import Message, say
@@ -24,8 +24,7 @@ _LONGEST_LINE: Final = 1 << 20
 _TOLD: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(Struct, frozen=True):
     """How the rows of a table are written."""
 
     encoding: str
@@ -57,8 +56,7 @@ def _text_table(names: list[str], rows: list[list[str]]) -> pa.Table:
     return pa.table({n: pa.array(c, pa.string()) for n, c in zip(names, columns, strict=True)})
 
 
-@dataclass(slots=True)
-class _Losses:
+class _Losses(Struct):
     """Rows that could not be used: the first few one by one, of the rest how many, the first and the last."""
 
     path: Path

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from npuperf.documents.analysis import HostSum, Lost, Suggestion
 from npuperf.messages import Message
@@ -13,8 +14,7 @@ from npuperf.messages import Message
 Progress = Callable[[int], None]
 
 
-@dataclass(slots=True)
-class ReadLog:
+class ReadLog(Struct):
     """Notes of one reading. Each message of ``missing`` has the parameters ``what`` and ``consequence``.
 
     ``events``: how many events with a duration the timeline has, of the host too; ``kineto``: which dialect it is in.

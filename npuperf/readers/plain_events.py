@@ -13,7 +13,6 @@ import os
 import re
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, cast
@@ -21,6 +20,7 @@ from typing import Any, Final, cast
 import msgspec
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from npuperf.compiled import library_of, load_library
 from npuperf.model.labels import I32, I64
@@ -71,8 +71,7 @@ _FUNCTIONS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PlainEvents:
+class PlainEvents(Struct, frozen=True):
     """A piece whose events are plain. ``cut``: where the first one that was not taken begins, bytes.
 
     ``slices`` has a column per name of NUMBERS and TEXTS, ``flows`` id, pid, tid, time, start and arrow; ids are texts

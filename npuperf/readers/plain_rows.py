@@ -10,13 +10,13 @@ import ctypes
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from npuperf.compiled import library_of, load_library
 from npuperf.files import open_input
@@ -39,8 +39,7 @@ Column = npt.NDArray[Any]
 Keep = Callable[[list[I64]], Mask]
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(Struct, frozen=True):
     """Where a table lies: the page of its root, its columns as records have them, and which one is the row's number.
 
     ``alias``: its place, -1 none.

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from socket import gethostname
 from threading import Lock
 from typing import TYPE_CHECKING, Final, TypeVar
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from npuperf.cache.fingerprint import EntryKey, paths_of
 from npuperf.cache.places import cache_of, scratch_folders
@@ -34,8 +36,7 @@ _PER_BYTE_OF_TEXT: Final = 0.6
 _PER_BYTE: Final = {".db": 1.5, ".gz": 8.0}
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Struct, frozen=True):
     """What one source gave: a profile per device, or why there is none; of a run without any device its ``host``.
 
     ``log`` is what was found out on the way. Whoever asks shares it, so it is not written to any more. ``profiles`` is
@@ -59,8 +60,7 @@ class Reading:
         return profiles
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
+class _Kept(Struct, frozen=True):
     """What a cache has of a source that was read."""
 
     log: ReadLog
@@ -68,8 +68,7 @@ class _Kept:
     host: HostProfile | None = None
 
 
-@dataclass(slots=True)
-class _Slot:
+class _Slot(Struct):
     """A source, and what it gave once it was read."""
 
     source: Source

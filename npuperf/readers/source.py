@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from npuperf.errors import InputError
 from npuperf.messages import Message, say
@@ -37,8 +39,7 @@ if TYPE_CHECKING:  # of most recordings there is none
     from npuperf.model.host_profile import HostProfile
 
 
-@dataclass(slots=True)
-class _Found:
+class _Found(Struct):
     """What the files of a source told; ``failures``: why some told nothing. ``ranks``: by device, of a database."""
 
     source: Source
@@ -164,8 +165,7 @@ class _Found:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class SourceRead:
+class SourceRead(Struct, frozen=True):
     """What a source has: a profile per device, or of a run without any its host."""
 
     profiles: tuple[DeviceProfile, ...] = ()

@@ -10,12 +10,12 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
+from msgspec import Struct, field
 
 from npuperf.errors import InputError, unreadable
 from npuperf.messages import Message, say, say_n, series
@@ -62,8 +62,7 @@ _TELLS: Final = {
 _NO_ALIAS: Final = re.compile(rb"primary\s+key\s+desc", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class ChosenRows:
+class ChosenRows(Struct, frozen=True):
     """Which rows of a table are read: as SQL has it, and told from integer columns, all of which are read."""
 
     where: str
@@ -76,8 +75,7 @@ class ChosenRows:
         return lambda batch: self.keep(*(batch[i] for i in at))
 
 
-@dataclass(slots=True)
-class Database:
+class Database(Struct):
     """An open database with its string table, and the same for bulk reading.
 
     ``plain``: by compiled code, ``arrow``: by Arrow's driver where that pays; None where there is none.

@@ -9,10 +9,11 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from npuperf.errors import InputError
 from npuperf.files import check_input, open_input
@@ -38,8 +39,7 @@ _READ: Final = "ro&immutable=1"
 _IO_ERROR, _SHORT_READ = 10, 522
 
 
-@dataclass(slots=True)
-class OpenFile:
+class OpenFile(Struct):
     """An open database. ``path``: the file that is open, which may be a copy; ``tolerant``: it is damaged.
 
     ``most_rows``: so many rows it has room for. Damage can lead SQLite round in circles, through more of them.
@@ -49,7 +49,7 @@ class OpenFile:
     connection: sqlite3.Connection
     most_rows: int
     tolerant: bool = False
-    _steps: int = field(default=0, init=False)
+    _steps: int = 0
 
     def limit(self) -> None:
         """Have SQLite give up what takes longer than the file's size explains, and what is too long for a cell."""

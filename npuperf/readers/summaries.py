@@ -9,11 +9,11 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from msgspec import Struct
 
 from npuperf.documents.analysis import HostSum, Suggestion
 from npuperf.errors import InputError
@@ -48,8 +48,7 @@ def _calls(*names: str) -> tuple[ColumnNames, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Form:
+class _Form(Struct, frozen=True):
     """One kind of table: ``level`` stands for rows that name none; a row is a sum, or one call (``each``)."""
 
     level: str

@@ -10,13 +10,13 @@ from __future__ import annotations
 import codecs
 import csv
 import io
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pv
+from msgspec import Struct, field
 
 from npuperf.errors import InputError
 from npuperf.files import open_input
@@ -48,8 +48,7 @@ _ROWS_EXPECTED: Final = 1 << 21
 _HEADERS_NAMED: Final = 8
 
 
-@dataclass(frozen=True, slots=True)
-class RowTable:
+class RowTable(Struct, frozen=True):
     """A CSV file as columns: ``times`` in ns (NO_TIME unknown), ``ints`` (-1 unknown), ``texts``, ``pmu``."""
 
     times: dict[str, I64]
@@ -74,8 +73,7 @@ def _taken(columns: dict[str, A], rows: I64) -> dict[str, A]:
     return {name: column[rows] for name, column in columns.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
+class _Layout(Struct, frozen=True):
     """The wanted columns of one file: position → (kind, our name)."""
 
     form: Form

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
 import numpy as np
+from msgspec import Struct, field
 
 from npuperf.model.communication import Operations
 from npuperf.model.device import HostSteps
@@ -39,8 +39,7 @@ _INVALID_CONNECTION = 4294967295
 VAGUE: Final = ("Other", "UNKNOWN")
 
 
-@dataclass(frozen=True, slots=True)
-class TraceTimeline:
+class TraceTimeline(Struct, frozen=True):
     """What one timeline tells: tasks per device (None: the file does not number it) and the host's view.
 
     ``named``: operations whose group it names; ``book``: what else it says of groups; ``environment``: variables;

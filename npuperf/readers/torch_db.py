@@ -7,10 +7,10 @@ it out, and forward operators to backward operators.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from npuperf.model.frames import frame_cause
 from npuperf.model.host import Arrows, Spans, is_user_frame
@@ -26,8 +26,7 @@ _TID_MASK: Final = 0xFFFFFFFF
 _MOST_IDS: Final = 50_000
 
 
-@dataclass(frozen=True, slots=True)
-class TorchEvents:
+class TorchEvents(Struct, frozen=True):
     """Operators with their stacks, the user's frames, arrows from backward to forward, the queue, and all events.
 
     ``launched`` and ``launcher``: connection ids of launches with the operator behind each.

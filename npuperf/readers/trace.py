@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+from msgspec import Struct, field
 
 from npuperf.errors import InputError
 from npuperf.messages import say
@@ -110,8 +110,7 @@ def _taken(column: I64 | Labels, index: I64) -> I64 | Labels:
     return column[index].astype(np.int64, copy=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Flows:
+class Flows(Struct, frozen=True):
     """Arrows between layers: those of each category that were seen, matched. ``events``: how many ends of them."""
 
     links: dict[str, Links] = field(default_factory=dict)
@@ -127,8 +126,7 @@ class Flows:
         return Flows({name: links for name, links in self.links.items() if name not in categories}, self.events)
 
 
-@dataclass(frozen=True, slots=True)
-class Links:
+class Links(Struct, frozen=True):
     """Matched arrows: thread and time of the start, process, thread and time of the finish.
 
     Processes and threads are of 32 bits where these do.
@@ -149,8 +147,7 @@ class Links:
         return cls(tid[s], time[s], pid[f], tid[f], time[f])
 
 
-@dataclass(slots=True)
-class Trace:
+class Trace(Struct):
     """A whole timeline. ``processes``, ``process_labels`` and ``process_order`` by pid, ``threads`` by (pid, tid).
 
     ``clock``: time (epoch ns), process and MHz of each value of the AI Cores' clock.

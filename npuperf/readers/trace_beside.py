@@ -11,11 +11,12 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from threading import Lock
 from typing import BinaryIO, Final
+
+from msgspec import Struct
 
 from npuperf.errors import InputError
 from npuperf.files import open_input
@@ -35,8 +36,7 @@ STRETCH_BYTES: Final = 16 << 20
 _MOST: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class TraceStretch:
+class TraceStretch(Struct, frozen=True):
     """Bytes of a file, from the start of an event to that of another. ``any_times``: how its times are read."""
 
     path: Path
@@ -46,8 +46,7 @@ class TraceStretch:
     any_times: bool
 
 
-@dataclass(frozen=True, slots=True)
-class StretchFound:
+class StretchFound(Struct, frozen=True):
     """What a stretch told; ``header``: the file's other keys, where it has the file's start or end."""
 
     gathered: Gathered

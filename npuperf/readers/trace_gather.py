@@ -5,10 +5,10 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
+from msgspec import Struct, field
 
 from npuperf.model.frames import frame_cause
 from npuperf.model.host import is_user_frame
@@ -81,8 +81,7 @@ class PiecedColumns:
         return self._columns.pop(name).whole() if name in self._columns else nothing(self._rows)
 
 
-@dataclass(slots=True)
-class Gathered:
+class Gathered(Struct):
     """What is kept of a trace, or of a stretch of one. ``names``: what the codes of its text columns stand for.
 
     ``events``: how many were read, of any kind; ``meta``: who is who; ``clock``: time (ns), process and MHz of each

@@ -11,10 +11,8 @@ not, so its factor is 0. ``launches*0.5`` means that two kernels become one laun
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from fnmatch import fnmatchcase, translate
 from threading import Lock
 from typing import Final
@@ -160,8 +158,7 @@ def _error(scene: Scene, span: tuple[int, int]) -> int:
     return max(abs(scene.before - scene.measured), missed)
 
 
-@dataclass(frozen=True, slots=True)
-class Predicted:
+class Predicted(Struct, frozen=True):
     """A replayed change: the window's length now and then, and the gain as an interval (ns).
 
     The gain is never more than the window; of one that only shortens things the lower end is sure: it is what the
@@ -209,7 +206,7 @@ def _sure(scene: Scene, found: Predicted, changes: list[Change]) -> Predicted:
     least = max(found.least - scene.error, 0) if shortens else found.least - scene.error
     most = min(max(found.most, 0) if shortens else found.most, window)
     after = min(max(found.after, 0), found.before) if shortens else max(found.after, 0)
-    return dataclasses.replace(found, after=after, least=min(least, most), most=most)
+    return structs.replace(found, after=after, least=min(least, most), most=most)
 
 
 def gains_of(scene: Scene, changed: Program) -> list[int]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from npuperf.cores.sweep import Sweep, cores_over_time
@@ -32,8 +32,7 @@ from npuperf.timeline.launches import Launches
 _OPS: Final = 50
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceView:
+class DeviceView(Struct, frozen=True):
     """The window of a device that is judged, and what is already known of it.
 
     ``tasks``, ``types`` and ``launches`` are of the window; ``waits``: how long the idle device waited for the launch
@@ -54,7 +53,7 @@ class DeviceView:
     scene: Scene | None
     bench: Bench | Message
     thresholds: Thresholds
-    _asked: dict[Callable[[DeviceView], float], float] = field(default_factory=dict, init=False)
+    _asked: dict[Callable[[DeviceView], float], float] = field(default_factory=dict)
 
     def part(self, recorded: Callable[[DeviceView], float]) -> float:
         """Return which part of some data is recorded; many rules ask, it is looked up once."""

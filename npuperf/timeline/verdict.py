@@ -8,10 +8,10 @@ was hardly ahead. Every number that was judged is returned with the verdict.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from npuperf.documents.analysis import Bound, Elasticity, Partition, Verdict
 from npuperf.messages import Message, Quantity, chain, ns, say, say_n, series, share
@@ -22,8 +22,7 @@ from npuperf.model.thresholds import Thresholds
 from npuperf.timeline.launches import Launches, busy_until, lead
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(Struct, frozen=True):
     """Evidence per window: compute time in all, with a known distance of the host, with the host hardly ahead; gaps."""
 
     compute: int
@@ -58,8 +57,7 @@ _COUNTED: Final = frozenset({"kernels", "after_gap"})
 _STRIDE: Final = 32
 
 
-@dataclass(frozen=True, slots=True)
-class PaceSums:
+class PaceSums(Struct, frozen=True):
     """Running sums of the evidence over a device's tasks, in the order of their ``start``, for any window.
 
     ``chosen``: the tasks that count, per kind of evidence; ``totals``: the sums over all before every 32nd task. Sums

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from npuperf.documents.analysis import Device, Result
 from npuperf.messages import Message, chain, say, say_n
@@ -30,8 +31,7 @@ class _EarlierError(Exception):
         self.time = time
 
 
-@dataclass(slots=True)
-class _Job:
+class _Job(Struct):
     """All sources on their way into one trace. ``epoch``: None until the first is read; ``unread``: how many failed.
 
     ``far``: some times are so long after the epoch that viewers round them.

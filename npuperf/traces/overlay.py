@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
 import numpy as np
-from msgspec import structs
+from msgspec import Struct, structs
 
 from npuperf.documents.analysis import Basis, Bound, Device, Finding, Partition, Phase, Result
 from npuperf.documents.cluster import Root
@@ -57,8 +56,7 @@ _ROWS: Final = 1 << 14
 _Row = tuple[int, int, str, Args]
 
 
-@dataclass(frozen=True, slots=True)
-class OriginalClock:
+class OriginalClock(Struct, frozen=True):
     """Writes times as text, which viewers read exactly; they count from ``base``, epoch ns, as the original's do."""
 
     base: int = 0
@@ -85,8 +83,7 @@ def _base(files: Sequence[Path]) -> int:
     return 0
 
 
-@dataclass(slots=True)
-class _Overlay:
+class _Overlay(Struct):
     """Findings on their way into a trace. ``clock``: that of the first original; None until it is known."""
 
     result: Result
@@ -111,8 +108,7 @@ class _Overlay:
                 self.devices += 1
 
 
-@dataclass(slots=True)
-class _DeviceOverlay:
+class _DeviceOverlay(Struct):
     """What was found about one device."""
 
     job: _Overlay

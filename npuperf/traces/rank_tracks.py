@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from itertools import count, repeat
 from typing import Final, NamedTuple
 
 import numpy as np
+from msgspec import Struct, field
 
 from npuperf.documents.analysis import Device
 from npuperf.model.device import DeviceProfile
@@ -28,8 +28,7 @@ _NAMES: Final = {"HostToDevice": "HostToDevice", "async_npu": "torch_to_npu", "f
 _UNNAMED: Final = "unnamed"
 
 
-@dataclass(frozen=True, slots=True)
-class TraceClock:
+class TraceClock(Struct, frozen=True):
     """Turns a rank's times, epoch ns, into those of a trace: ``offset`` is added and ``epoch`` taken away (ns)."""
 
     epoch: int
@@ -41,8 +40,7 @@ class TraceClock:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Track:
+class Track(Struct, frozen=True):
     """Slices that are in the trace: where an arrow may begin or end.
 
     ``pid`` and ``tid``: their numbers in the trace; ``thread``: the host's thread, or the stream. Those of a host are
@@ -102,8 +100,7 @@ class _Ends(NamedTuple):
     time: I64
 
 
-@dataclass(slots=True)
-class TrackWriter:
+class TrackWriter(Struct):
     """Writes ranks into a trace.
 
     ``unbound``: launches without an arrow, for a slice is missing at one of its ends; ``backward``: for their task

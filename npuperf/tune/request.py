@@ -5,9 +5,10 @@ Gates: ``regression>3%``, ``saved<1%``, ``failed>0``, ``added<1``, ``updated<1``
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, get_args
+
+from msgspec import Struct
 
 from npuperf.documents.digest import Part
 from npuperf.documents.gates import Measured, Metric, register
@@ -21,8 +22,7 @@ _MERGE: Final = say("npuperf tune --merge A B --into C")
 _FROM: Final = say("npuperf tune --from RESULT --diff BEFORE AFTER --fail-on …")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TuneRequest:
+class TuneRequest(Struct, frozen=True, kw_only=True):
     """What to do: tune (or, with ``dry_run``, say how), ``verify``, or one of ``from_``, ``diff``, ``merge`` and
     ``rollback``. Fields are called as the options are.
 

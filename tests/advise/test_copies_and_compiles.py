@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
 import pytest
 from build import H, K, ascend_pt
+from msgspec.structs import replace
 from situations import analyzed, answer, assert_complete, batches, busy, starved, step_length, steps_of
 
 DATA = Path(__file__).parents[3] / "shared" / "data"

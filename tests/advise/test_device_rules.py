@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from build import K, ascend_pt, kernel_details
+from msgspec.structs import replace
 from situations import analyzed, answer, assert_complete, beside, busy, step_length
 
 # --- ai_cpu --------------------------------------------------------------------------------------------------------

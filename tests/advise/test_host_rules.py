@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from build import H, K, ascend_pt, kernel_details
+from msgspec.structs import replace
 from situations import WAIT, analyzed, answer, assert_complete, batches, busy, starved, step_length
 
 # --- small_kernels -------------------------------------------------------------------------------------------------

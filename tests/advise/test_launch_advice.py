@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import gzip
 import json
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 from build import EPOCH, H, ascend_pt
+from msgspec import Struct, field
+from msgspec.structs import replace
 from situations import analyzed, answer, assert_complete, starved, step_length
 
 from npuperf.documents.analysis import Finding
@@ -23,8 +24,7 @@ FUSED = "NpuFused"
 QUEUE = "TASK_QUEUE_ENABLE=2"
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(Struct, frozen=True):
     """What is recorded of the host, beside the launches; ``environment`` as a manifest has it."""
 
     ops: tuple[str, ...] = ("aten::add",)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from build import K, ascend_pt
+from msgspec.structs import replace
 from situations import analyzed, answer, assert_complete, beside, busy, step_length, steps_of
 
 from npuperf.documents.analysis import Finding

@@ -11,12 +11,12 @@ import ast
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from build import H, K, ascend_pt
+from msgspec.structs import replace
 
 from npuperf import advise
 from npuperf.advise import load_thresholds

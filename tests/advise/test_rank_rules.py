@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace as put
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,6 +11,7 @@ import pytest
 from build import K, analyze_path, ascend_pt
 from clusters import large_job, pipeline_job
 from msgspec.structs import replace
+from msgspec.structs import replace as put
 from situations import assert_complete, step_length
 
 from npuperf.advise import RULES, exposed_communication, load_thresholds, slow_link, without_alone

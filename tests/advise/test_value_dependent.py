@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from build import H, K, ascend_pt
+from msgspec.structs import replace
 from situations import analyzed, answer, assert_complete, starved, step_length
 
 #: Groups of ten kernels of 10 µs each; the host waits for the tenth before it launches the next group.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from build import H, K, analyze_path, ascend_pt, kernel_details
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
+from msgspec.structs import replace
 from specimens import SAMPLES
 
 from npuperf.advise import load_thresholds
@@ -224,7 +224,7 @@ def test_one_step_asked_for(tmp_path: Path) -> None:
 
 
 def test_without_steps_all_is_one_window(tmp_path: Path) -> None:
-    kernels = [dataclasses.replace(k, step="") for k in two_steps()]
+    kernels = [replace(k, step="") for k in two_steps()]
     found = assert_exact(analyze_path(kernel_details(tmp_path / "kernel_details.csv", kernels)))
     assert (found.steps, found.windows, found.span_ns) == ([], 1, [19_000])
     assert {t.type: (t.ns, t.count) for t in found.types}["Add"] == ([6000], [4])

@@ -5,12 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from build import H, K, ascend_pt, events, kernel_details
 from inputs import KERNELS, database
+from msgspec.structs import replace
 
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.analyze.run import run

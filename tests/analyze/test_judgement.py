@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from build import K, analyze_path, ascend_pt, kernel_details
+from msgspec.structs import replace
 
 from npuperf.advise import RULES, load_thresholds
 from npuperf.advise.rule import Rule

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -16,6 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 from build import H, K, ascend_pt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from npuperf.advise import load_thresholds
 from npuperf.analyze.examine import Earlier, examine
@@ -59,8 +60,8 @@ def counted(value: Any) -> Any:
         return type(value)(counted(v) for v in value)
     if isinstance(value, dict):
         return {key: counted(v) for key, v in value.items()}
-    if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{f.name: counted(getattr(value, f.name)) for f in fields(value) if f.init})
+    if isinstance(value, Struct):
+        return replace(value, **{name: counted(getattr(value, name)) for name in value.__struct_fields__})
     return value
 
 

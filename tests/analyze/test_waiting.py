@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
-from dataclasses import replace
 
 import pytest
 from build import H, K, analyze_path, ascend_pt
+from msgspec.structs import replace
 
 from npuperf.render import View, render
 

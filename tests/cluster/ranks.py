@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from npuperf.cluster.summary import ExpertTimes, LocalTime, RankSummary
 from npuperf.model.communication import Bandwidth, LinkUse, Operations, ProcessGroup
@@ -23,7 +24,7 @@ def summary(rank: int, **parts: Any) -> RankSummary:
     """A rank of which only ``parts`` are known; its window is 100 ms."""
     none = ints([])
     empty = {"I64": none, "LocalTime": LocalTime(none, none, none), "dict[str, int]": {}, "int | None": None}
-    given: dict[str, Any] = {f.name: empty[str(f.type)] for f in fields(RankSummary) if str(f.type) in empty}
+    given: dict[str, Any] = {name: empty[kind] for name, kind in RankSummary.__annotations__.items() if kind in empty}
     given |= {
         "rank": rank,
         "device": rank % 8,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from ranks import MS, bandwidth, ints, link_use, operations, summary
 
 from npuperf.analyze import whole_job

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from itertools import combinations
 from statistics import median
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from ranks import MS, US, group, operations, summary
 
 from npuperf.cluster.clocks import Clocks, _Ends, _line, _parts, _theil_sen, align

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from random import Random
 
 import numpy as np
 import pytest
+from msgspec import Struct
+from msgspec.structs import replace
 from ranks import US, Begin, Item, Join, Played, Work, begun, flat, group, play, told
 
 from npuperf.cluster.clocks import align
@@ -20,8 +21,7 @@ from npuperf.model.communication import ProcessGroup
 Programs = dict[int, list[Item]]
 
 
-@dataclass(frozen=True)
-class Made:
+class Made(Struct, frozen=True):
     """Programs of ranks, how long each operation transfers (µs), groups, and when each rank begins."""
 
     programs: Programs

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from ranks import MS, group, operations, summary
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))

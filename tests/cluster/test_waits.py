@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from ranks import US, Work, group, ints, operations, summary, told
 
 from npuperf.cluster import summarise

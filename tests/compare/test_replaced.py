@@ -88,7 +88,7 @@ def test_fewer_uses_alone_replace_nothing() -> None:
 
 def test_what_is_fused_on_one_line_is_told_apart_from_another() -> None:
     def at(line: str, rows: list[Fallen]) -> list[Fallen]:
-        from dataclasses import replace
+        from msgspec.structs import replace
 
         return [replace(row, where="a.py:1" if (row.row[1] or "").startswith("A") else line) for row in rows]
 

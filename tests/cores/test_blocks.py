@@ -7,7 +7,6 @@ import json
 import math
 import random
 from collections import defaultdict
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from build import K, analyze_path, ascend_pt, events, kernel_details
+from msgspec import structs
+from msgspec.structs import replace
 
 from npuperf.cores.blocks import blocks, core_use, occupancy
 from npuperf.documents.analysis import CoreType, CoreUse, Device, Operator
@@ -248,7 +249,7 @@ def test_operators_equal_a_plain_group_by(tmp_path: Path, seed: int) -> None:
     kernels = random_kernels(seed)
     path = kernel_details(tmp_path / "kernel_details.csv", kernels)
     result = analyze_path(path, cores=Cores(24, 48, "--cores"))
-    frame = pd.DataFrame([vars(k) for k in kernels]).rename(columns={"start": "at"})
+    frame = pd.DataFrame([structs.asdict(k) for k in kernels]).rename(columns={"start": "at"})
     groups = dict(iter(frame.groupby(["type", "core"])))
     assert len(result.operators) == len(groups) > 20
     total = int(frame["dur"].sum())
@@ -272,7 +273,7 @@ def test_device_core_use_equals_a_plain_sum(tmp_path: Path, seed: int) -> None:
     kernels = random_kernels(seed)
     path = kernel_details(tmp_path / "kernel_details.csv", kernels)
     device = only_device(path, cores=Cores(24, 48, "--cores"))
-    frame = pd.DataFrame([vars(k) for k in kernels])
+    frame = pd.DataFrame([structs.asdict(k) for k in kernels])
     assert device.cores.cube and device.cores.vector
     assert device.cores.cube.occupancy_busy == pytest.approx(expected_occupancy(frame, "cube", 24))
     assert device.cores.vector.occupancy_busy == pytest.approx(expected_occupancy(frame, "vector", 48))
@@ -304,7 +305,7 @@ def test_operators_add_up_over_devices(tmp_path: Path) -> None:
     expected = {key: (len(v), sum(v), min(v), max(v)) for key, v in sums.items()}
     found = {(o.type, o.core): (o.count, o.total_ns, o.min_ns, o.max_ns) for o in both.operators}
     assert found == expected
-    frame = pd.DataFrame([vars(k) for k in (*first, *second)])
+    frame = pd.DataFrame([structs.asdict(k) for k in (*first, *second)])
     for o in both.operators:
         rows = frame[(frame["type"] == o.type) & (frame["core"] == o.core)]
         expected_cube = expected_occupancy(rows, "cube", 24)

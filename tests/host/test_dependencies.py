@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from msgspec import Struct
+from msgspec.structs import replace
 
 from npuperf.advise import load_thresholds
 from npuperf.host.blame import HostThreads
@@ -23,8 +24,7 @@ US = 1_000
 LIMITS = load_thresholds()
 
 
-@dataclass(frozen=True)
-class T:
+class T(Struct, frozen=True):
     """A task; ``launch``: its launch call, from and to, on ``thread``."""
 
     start: int
@@ -36,8 +36,7 @@ class T:
     thread: int = 11
 
 
-@dataclass(frozen=True)
-class H:
+class H(Struct, frozen=True):
     """A host event."""
 
     name: str
@@ -50,8 +49,7 @@ def wait(start, end, stream=2, name="EVENT_WAIT"):
     return T(start, end, stream, name, Work.CONTROL)
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(Struct, frozen=True):
     """A made-up device with its host; the main thread is 10, kernels are launched on 11."""
 
     tasks: list[T]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from build import H, K, ascend_pt
+from msgspec.structs import replace
 
 from npuperf.host.mode import Mode, is_captured, is_compiled, is_graph, is_launched_whole, mode_of, no_launches
 from npuperf.host.traits import version

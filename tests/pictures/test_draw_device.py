@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +12,7 @@ from random import Random
 import numpy as np
 import pytest
 from build import EPOCH, H, K, ascend_pt
+from msgspec.structs import replace
 
 from npuperf.advise import load_thresholds
 from npuperf.analyze.request import AnalyzeRequest

@@ -8,13 +8,14 @@ import json
 import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from msgspec import Struct
+from msgspec.structs import replace
 
 from npuperf.advise import load_thresholds
 from npuperf.analyze.request import AnalyzeRequest
@@ -41,8 +42,7 @@ _OUTER = 0xFFFFFFFF
 pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="no shared data")
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(Struct, frozen=True):
     """A task as a file has it; ``stream``: None of operations of a group."""
 
     start: int

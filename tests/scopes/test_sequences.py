@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from build import H, K, analyze_path, ascend_pt
+from msgspec.structs import replace
 
 from npuperf.documents.analysis import Device, Finding, Result, SuperKernelCheck, SuperKernelScope
 from npuperf.errors import InputError

@@ -6,13 +6,13 @@ import filecmp
 import json
 import random
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from build import K, analyze_path, ascend_pt
 from conftest import run_cli
+from msgspec.structs import replace
 from streams import (
     Limits,
     Work,

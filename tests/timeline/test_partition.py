@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,7 @@ import pytest
 from build import EPOCH, HEADER, K, analyze_path, ascend_pt, kernel_details, row
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from npuperf.advise import load_thresholds
 from npuperf.documents.analysis import Partition

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 from aoe_results import tune
+from msgspec.structs import replace
 from workplace import OP, Place, busy_profile
 
 from npuperf.cli.tune import tune as tune_command
@@ -103,4 +103,4 @@ def test_options_and_fields_have_the_same_names() -> None:
     """Every option of the command is a field; those that only say how to show the document are the command's own."""
     shown = {"ctx", "recipe", "table", "format_", "output", "html", "lang", "debug"}
     options = set(inspect.signature(tune_command).parameters) - shown
-    assert options | {"top_given", "by_recipe"} == {field.name for field in fields(TuneRequest)}
+    assert options | {"top_given", "by_recipe"} == set(TuneRequest.__struct_fields__)

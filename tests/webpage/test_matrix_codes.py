@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
 
 import pytest
 from clusters import device_of, pipeline_job, result_of
@@ -139,7 +138,7 @@ def test_steps_of_a_long_run_are_grouped_and_it_says_so() -> None:
 def test_cells_lead_to_the_timeline_of_their_rank() -> None:
     result = job({2: (100, 0), 3: (200, 0)}, {2: (300, 0), 3: (400, 0)})
     second = result.devices[1]
-    picture = dataclasses.replace(random_picture(1), rank=second.rank, device=second.device, source=second.source)
+    picture = replace(random_picture(1), rank=second.rank, device=second.device, source=second.source)
     (one,) = [c for c in charts_of(result, [picture]) if c.id == "ranks"]
     assert one.matrix is not None
     assert one.matrix.places == ((2, "0:2000:2300"), (3, "0:3000:3400"))
