@@ -12,11 +12,18 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 #define LATEST_NS 4000000000000000000LL
 #define MOST_DEPTH 64
 #define LONGEST_NUMBER 30 /* characters: of more, readers differ in what they make of it */
 #define LONGEST_ID 64
+#define MOST_WHOLE 16 /* digits of whole microseconds */
+#define STEP_BYTES 32
+#define MOST_STEPS 1024
+#define MOST_NEXT 16 /* steps that may follow one: more are not looked through for each key */
 #ifndef SOURCE_HASH
 #define SOURCE_HASH ""
 #endif
@@ -43,9 +50,27 @@ typedef struct {
     int64_t count, ends_room;
 } Words;
 
+/* A key as it stood before, and all around it from the value before it, or the brace, to its own value.
+ *
+ * Events are of few shapes. Those that were seen are a tree of steps, from which one is known by comparing its text
+ * as a whole, which is what reading it had found. ``mask``: which of the bytes are the text's.
+ */
+typedef uint64_t Half __attribute__((vector_size(STEP_BYTES / 2)));
+typedef struct Step {
+    Half text[2], mask[2];
+    const struct Step *next;  /* the latest of the steps that may follow this one */
+    const struct Step *other; /* one that may be there instead of this one */
+    int32_t size, slot;
+} Step;
+
+enum { STEP_EVENT, STEP_ARGS, STEP_UNKNOWN, FIRST_STEP }; /* what is before any key, and behind one that is no step */
+
 typedef struct {
     Words words[WORDS];
     int64_t arrows;     /* the first so many words of WORD_ARROW are the categories that are wanted */
+    Step steps[MOST_STEPS];
+    int32_t known;      /* how many steps there are beyond FIRST_STEP */
+    int crowded;        /* there were more than are kept */
 } Reader;
 
 static uint64_t eight(const char *p) {
@@ -54,14 +79,24 @@ static uint64_t eight(const char *p) {
     return v;
 }
 
+/* So many bytes as a number, which differs where they do. */
+INLINE uint64_t up_to_eight(const char *p, int64_t n) {
+    const unsigned char *bytes = (const unsigned char *)p;
+    uint32_t first, last;
+    if (n == 8) return eight(p);
+    if (n < 4) return n ? (uint64_t)bytes[0] << 16 | (uint64_t)bytes[n / 2] << 8 | bytes[n - 1] : 0;
+    memcpy(&first, p, 4);
+    memcpy(&last, p + n - 4, 4);
+    return (uint64_t)first << 32 | last;
+}
+
 static uint64_t hash_of(const char *p, int64_t n, uint64_t seed) {
-    uint64_t h = seed ^ (uint64_t)n, tail = 0;
-    for (; n >= 8; p += 8, n -= 8) {
+    uint64_t h = seed ^ (uint64_t)n;
+    for (; n > 8; p += 8, n -= 8) {
         h = (h ^ eight(p)) * 0xFF51AFD7ED558CCDULL;
         h ^= h >> 32;
     }
-    memcpy(&tail, p, (size_t)n);
-    h = (h ^ tail) * 0xC4CEB9FE1A85EC53ULL;
+    h = (h ^ up_to_eight(p, n)) * 0xC4CEB9FE1A85EC53ULL;
     return h ^ (h >> 29);
 }
 
@@ -162,7 +197,15 @@ static int is_special(char c) { return c == '"' || c == '\\' || (unsigned char)c
 
 /* Find the next quote, backslash or control character. */
 INLINE const char *next_special(const char *p, const char *end) {
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#ifdef __SSE2__
+    const __m128i quotes = _mm_set1_epi8('"'), backs = _mm_set1_epi8('\\'), controls = _mm_set1_epi8(' ' - 1);
+    for (; end - p >= 16; p += 16) {
+        __m128i v = _mm_loadu_si128((const __m128i *)p), control = _mm_cmpeq_epi8(_mm_min_epu8(v, controls), v);
+        __m128i other = _mm_or_si128(_mm_cmpeq_epi8(v, quotes), _mm_cmpeq_epi8(v, backs));
+        int found = _mm_movemask_epi8(_mm_or_si128(control, other));
+        if (found) return p + __builtin_ctz((unsigned)found);
+    }
+#elif __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
     const uint64_t ones = 0x0101010101010101ULL, high = 0x8080808080808080ULL;
     for (; end - p >= 8; p += 8) {
         uint64_t v = eight(p), quote = v ^ (ones * '"'), back = v ^ (ones * '\\');
@@ -183,14 +226,10 @@ static int hexadecimal(const char *p) {
 /* Whether these four digits are half of a character, of which the other half may be missing. */
 static int is_half(const char *p) { return (p[0] | ' ') == 'd' && p[1] > '7'; }
 
-/* Read a text whose opening quote was read. */
-static int read_text(Text *t, Token *token) {
-    const char *p = t->at, *end = t->end;
-    token->at = p;
-    token->kind = TEXT;
-    token->escaped = 0;
-    for (;;) {
-        p = next_special(p, end);
+/* Read on from the first backslash in a text, or control character, or from its end where it is cut. */
+static int read_escaped(Text *t, Token *token, const char *p) {
+    const char *end = t->end;
+    for (;; p = next_special(p, end)) {
         if (p >= end) return 0;
         if (*p == '"') break;
         if (*p != '\\') return refuse(t);
@@ -212,7 +251,26 @@ static int read_text(Text *t, Token *token) {
     return 1;
 }
 
-static const char *digits(const char *p, const char *end) {
+/* Read a text whose opening quote was read. */
+INLINE int read_text(Text *t, Token *token) {
+    const char *p = next_special(t->at, t->end);
+    token->at = t->at;
+    token->kind = TEXT;
+    token->escaped = 0;
+    if (p >= t->end || *p != '"') return read_escaped(t, token, p);
+    token->size = p - token->at;
+    t->at = p + 1;
+    return 1;
+}
+
+INLINE const char *digits(const char *p, const char *end) {
+#ifdef __SSE2__
+    for (; end - p >= 16; p += 16) {
+        __m128i v = _mm_sub_epi8(_mm_loadu_si128((const __m128i *)p), _mm_set1_epi8('0'));
+        int others = 0xFFFF ^ _mm_movemask_epi8(_mm_cmpeq_epi8(_mm_min_epu8(v, _mm_set1_epi8(9)), v));
+        if (others) return p + __builtin_ctz((unsigned)others);
+    }
+#endif
     while (p < end && *p >= '0' && *p <= '9') p++;
     return p;
 }
@@ -290,6 +348,14 @@ INLINE int next_member(Text *t, char closing) {
     return skip_blanks(t);
 }
 
+/* The same behind the opening brace. */
+static int first_member(Text *t, char closing) {
+    if (!skip_blanks(t)) return 0;
+    if (*t->at != closing) return 1;
+    t->at++;
+    return 2;
+}
+
 /* Step over a list or an object, of which nothing is wanted. */
 static int skip_container(Text *t) {
     char closing[MOST_DEPTH];
@@ -349,7 +415,9 @@ static const Key ARG_KEYS[] = {
 
 /* The members of an event that are wanted; ``seen``: a bit per one that there is. */
 typedef struct {
+    const char *text, *end; /* all that it stands in */
     uint32_t seen;
+    int nested; /* where something is a list or an object that should be none */
     Token of[KEYS];
 } Event;
 
@@ -367,37 +435,93 @@ INLINE int key_in(const Key *keys, int count, const Token *key) {
     return -1;
 }
 
-static int read_members(Text *t, Event *e, const Key *keys, int first, int count);
+/* The place of a wanted key, -1: of an unwanted one. */
+static int slot_of(const Token *key, int from) {
+    if (from == STEP_EVENT) return key_in(EVENT_KEYS, KEYS_OF_EVENT, key);
+    int slot = key_in(ARG_KEYS, KEYS - KEYS_OF_EVENT, key);
+    return slot < 0 ? -1 : KEYS_OF_EVENT + slot;
+}
 
-static int read_member(Text *t, Event *e, int slot) {
+/* The step that stands here, of those that may follow this one; NULL: none of them. */
+INLINE const Step *known_step(const Step *from, const Text *t) {
+    Half first, last;
+    if (t->end - t->at < STEP_BYTES) return NULL;
+    memcpy(&first, t->at, sizeof first);
+    memcpy(&last, t->at + sizeof first, sizeof last);
+    for (const Step *step = from->next; step; step = step->other) {
+        Half differs = ((first ^ step->text[0]) & step->mask[0]) | ((last ^ step->text[1]) & step->mask[1]);
+        if (!(differs[0] | differs[1])) return step;
+    }
+    return NULL;
+}
+
+/* Learn what was read as a step behind this one; where there are enough, it is unknown what stands behind it. */
+static const Step *learn_step(Reader *r, const Step *from, const char *text, int64_t size, int slot) {
+    static const Half all = {UINT64_MAX, UINT64_MAX};
+    const Half mask[2] = {all, all};
+    Step *before = &r->steps[from - r->steps], *step = &r->steps[FIRST_STEP + r->known];
+    int count = 0;
+    if (before == &r->steps[STEP_UNKNOWN] || size > STEP_BYTES) return &r->steps[STEP_UNKNOWN];
+    for (const Step *next = from->next; next; next = next->other) count++;
+    if (count == MOST_NEXT || step == r->steps + MOST_STEPS) {
+        r->crowded = 1;
+        return &r->steps[STEP_UNKNOWN];
+    }
+    r->known++;
+    memcpy(step->text, text, (size_t)size);
+    memcpy(step->mask, mask, (size_t)size);
+    step->size = (int32_t)size;
+    step->slot = slot;
+    step->other = before->next;
+    before->next = step;
+    return step;
+}
+
+/* Begin anew where there were too many: those that fill the tree may be of shapes that do not come again. */
+static void forget_steps(Reader *r) {
+    if (!r->crowded) return;
+    memset(r->steps, 0, sizeof r->steps);
+    r->known = r->crowded = 0;
+}
+
+static int read_members(Reader *r, Text *t, Event *e, int root);
+
+static int read_member(Reader *r, Text *t, Event *e, int slot) {
     Token unwanted;
     if (slot < 0) return read_value(t, &unwanted);
     if (e->seen >> slot & 1) return refuse(t); /* the last one would count */
     e->seen |= 1u << slot;
     e->of[slot] = ABSENT; /* until it is known, which a text that ends here never makes it */
-    if (slot != KEY_ARGS) return read_value(t, &e->of[slot]);
+    if (slot != KEY_ARGS) {
+        e->nested |= *t->at == '{' || *t->at == '[';
+        return read_value(t, &e->of[slot]);
+    }
     if (*t->at != '{') return *t->at == '[' ? refuse(t) : read_value(t, &e->of[slot]);
     e->of[slot].kind = CONTAINER;
     t->at++;
-    return read_members(t, e, ARG_KEYS, KEYS_OF_EVENT, KEYS - KEYS_OF_EVENT);
+    return read_members(r, t, e, STEP_ARGS);
 }
 
-/* Read the members of an object whose brace was read, those of ``keys`` into the event from place ``first`` on. */
-static int read_members(Text *t, Event *e, const Key *keys, int first, int count) {
+/* Read the members of an object whose brace was read, the wanted ones into the event; ``root``: whose they are. */
+static int read_members(Reader *r, Text *t, Event *e, int root) {
+    const Step *begin = &r->steps[root], *before = begin, *step;
     Token key;
-    int more = 1;
-    if (!skip_blanks(t)) return 0;
-    if (*t->at == '}') {
-        t->at++;
-        return 1;
-    }
-    while (more == 1) {
+    for (;; before = step) {
+        step = known_step(before, t);
+        if (step) {
+            t->at += step->size;
+            if (!skip_blanks(t)) return 0;
+            if (!read_member(r, t, e, step->slot)) return 0;
+            continue;
+        }
+        const char *from = t->at;
+        int more = before == begin ? first_member(t, '}') : next_member(t, '}');
+        if (more != 1) return more;
         if (!read_key(t, &key)) return 0;
-        int slot = key_in(keys, count, &key);
-        if (!read_member(t, e, slot < 0 ? -1 : slot + first)) return 0;
-        more = next_member(t, '}');
+        int slot = slot_of(&key, root);
+        step = learn_step(r, before, from, t->at - from, slot);
+        if (!read_member(r, t, e, slot)) return 0;
     }
-    return more;
 }
 
 static int is_absent(const Token *t) { return t->kind == NONE || t->kind == WORD_NULL; }
@@ -406,33 +530,75 @@ static int is_text(const Token *t, const char *text) {
     return t->kind == TEXT && t->size == (int64_t)strlen(text) && !memcmp(t->at, text, (size_t)t->size);
 }
 
+/* The number that up to eight digits are, of which text there is up to ``end``; 0: something is none. */
+INLINE int some_digits(const char *p, int64_t n, const char *end, uint64_t *number) {
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    const uint64_t zeros = 0x3030303030303030ULL;
+    if (end - p >= 8) { /* all eight are one, of which the first come to stand for zeros */
+        uint64_t v = n == 8 ? eight(p) : eight(p) << (64 - 8 * n) | zeros >> 8 * n;
+        uint64_t others = (v ^ zeros) | ((v ^ zeros) + 0x0606060606060606ULL);
+        if (others & 0xF0F0F0F0F0F0F0F0ULL) return 0;
+        v = ((v ^ zeros) * (10 << 8 | 1)) >> 8 & 0x00FF00FF00FF00FFULL;
+        v = (v * (100ULL << 16 | 1)) >> 16 & 0x0000FFFF0000FFFFULL;
+        *number = (v * (10000ULL << 32 | 1)) >> 32;
+        return 1;
+    }
+#endif
+    (void)end;
+    *number = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (p[i] < '0' || p[i] > '9') return 0;
+        *number = 10 * *number + (uint64_t)(p[i] - '0');
+    }
+    return 1;
+}
+
+/* The number that 1 to 19 digits are; 0: something is none. */
+INLINE int all_digits(const char *p, int64_t n, const char *end, uint64_t *number) {
+    uint64_t more;
+    int64_t some = n % 8 ? n % 8 : 8;
+    if (!some_digits(p, some, end, number)) return 0;
+    for (p += some, n -= some; n; p += 8, n -= 8) {
+        if (!some_digits(p, 8, end, &more)) return 0;
+        *number = 100000000 * *number + more;
+    }
+    return 1;
+}
+
 /* An integer, perhaps in quotes; -1 where there is none. */
-INLINE int as_integer(const Token *t, int64_t *value) {
-    uint64_t sum = 0;
-    int64_t i = 0;
+INLINE int as_integer(const Token *t, const char *end, int64_t *value) {
+    uint64_t sum;
     *value = -1;
     if (is_absent(t)) return 1;
     if (t->kind != NUMBER && t->kind != TEXT) return 0;
     int negative = t->size && t->at[0] == '-';
-    i = negative;
-    if (t->size - i < 1 || t->size - i > 19 || (t->size - i > 1 && t->at[i] == '0')) return 0;
-    for (; i < t->size; i++) {
-        if (t->at[i] < '0' || t->at[i] > '9') return 0;
-        sum = 10 * sum + (uint64_t)(t->at[i] - '0');
-    }
+    const char *p = t->at + negative;
+    int64_t n = t->size - negative;
+    if (n < 1 || n > 19 || (n > 1 && *p == '0') || !all_digits(p, n, end, &sum)) return 0;
     if (sum > (uint64_t)INT64_MAX) return 0;
     *value = negative ? -(int64_t)sum : (int64_t)sum;
     return 1;
 }
 
+/* Microseconds with three places, which most times have, to ns: there is nothing to round. 0: they are others. */
+INLINE int as_thousandths(const Token *t, const char *end, int64_t *value) {
+    uint64_t whole, rest;
+    int64_t n = t->size - 4;
+    if (n < 1 || n > MOST_WHOLE || t->at[n] != '.') return 0;
+    if (!all_digits(t->at, n, end, &whole) || !some_digits(t->at + n + 1, 3, end, &rest)) return 0;
+    if (whole > LATEST_NS / 1000) return 0;
+    *value = (int64_t)(1000 * whole + rest);
+    return 1;
+}
+
 /* Microseconds to ns: six places are kept, what is between two ns goes to the nearer, then to the even one. */
-static int as_time(const Token *t, int64_t *value) {
+static int as_any_time(const Token *t, int64_t *value) {
     static const int64_t tens[] = {1000000, 100000, 10000, 1000, 100, 10, 1};
     int64_t whole = 0, rest = 0, i = 0, places = 0;
     *value = -1;
     if (is_absent(t)) return 1;
     for (; i < t->size && t->at[i] >= '0' && t->at[i] <= '9'; i++) {
-        if (i == 16) return 0;
+        if (i == MOST_WHOLE) return 0;
         whole = 10 * whole + (t->at[i] - '0');
     }
     if (!i || whole > LATEST_NS / 1000) return 0;
@@ -453,6 +619,12 @@ static int as_time(const Token *t, int64_t *value) {
     return ns < LATEST_NS;
 }
 
+/* Microseconds to ns; -1 where there are none. */
+INLINE int as_time(const Token *t, const char *end, int64_t *value) {
+    if (!is_absent(t) && as_thousandths(t, end, value)) return *value < LATEST_NS;
+    return as_any_time(t, value);
+}
+
 /* Of so many digits that the nearest double is not the number, but not of half a ns, which depends on that double. */
 static int as_noisy_length(uint64_t sum, int64_t places, int64_t *value) {
     uint64_t per_ns = 1;
@@ -464,7 +636,7 @@ static int as_noisy_length(uint64_t sum, int64_t places, int64_t *value) {
 }
 
 /* Microseconds to ns as if by way of the nearest double, as a JSON number is read: exact up to 15 digits. */
-static int as_length(const Token *t, int64_t *value) {
+INLINE int as_length(const Token *t, const char *end, int64_t *value) {
     static const double tens[] = {1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15};
     uint64_t sum = 0;
     int64_t places = 0, figures = 0;
@@ -472,6 +644,7 @@ static int as_length(const Token *t, int64_t *value) {
     *value = -1;
     if (is_absent(t)) return 1;
     if (t->kind != NUMBER) return 0;
+    if (t->size <= 15 && as_thousandths(t, end, value)) return 1;
     for (int64_t i = 0; i < t->size; i++) {
         if (t->at[i] == '.') {
             point = 1;
@@ -510,10 +683,7 @@ static int is_typed(const Event *e, int any_times) {
     if (ph->kind != NONE && (ph->kind != TEXT || ph->escaped)) return 0;
     if (name->kind != NONE && name->kind != TEXT) return 0;
     if (!is_absent(cat) && (cat->kind != TEXT || cat->escaped)) return 0;
-    if (!is_absent(args) && args->kind != CONTAINER) return 0;
-    for (uint32_t rest = e->seen & ~(1u << KEY_ARGS); rest; rest &= rest - 1)
-        if (e->of[__builtin_ctz(rest)].kind == CONTAINER) return 0;
-    return 1;
+    return !e->nested && (is_absent(args) || args->kind == CONTAINER);
 }
 
 static int add_word(Reader *r, Found *f, int column, const Token *t) {
@@ -552,9 +722,9 @@ static int add_slice(Reader *r, Found *f, Event *e, int any_times) {
         if (!any_times && i >= CORRELATION && i <= DEVICE) continue; /* only Kineto has them, with other times */
         const Token *t = member(e, numbers[i]);
         int64_t *cell = &f->numbers[i * f->most + f->slices];
-        int read = i == START ? as_time(t, cell)
-            : i == LENGTH     ? (any_times ? as_time(t, cell) : as_length(t, cell))
-                              : as_integer(t, cell);
+        int read = i == START || (i == LENGTH && any_times) ? as_time(t, e->end, cell)
+            : i == LENGTH                                   ? as_length(t, e->end, cell)
+                                                            : as_integer(t, e->end, cell);
         if (!read) return PLAIN_ODD;
         f->told[i] += !is_absent(t);
     }
@@ -575,7 +745,7 @@ static int is_number_of_arrow(const Token *t) {
     return i == t->size;
 }
 
-static int add_arrow(Reader *r, Found *f, const Event *e, const char *text) {
+static int add_arrow(Reader *r, Found *f, const Event *e) {
     static const int numbers[] = {KEY_ID, KEY_PID, KEY_TID};
     const Token *cat = member(e, KEY_CAT);
     int64_t arrow = 0, at = f->arrows;
@@ -584,27 +754,27 @@ static int add_arrow(Reader *r, Found *f, const Event *e, const char *text) {
     if (arrow == r->arrows) return PLAIN_OK;
     const Token *id = member(e, KEY_ID);
     if (!is_number_of_arrow(id)) return PLAIN_ODD;
-    f->wide += !as_integer(id, &f->flows[FLOW_ID * f->most + at]);
-    f->flows[FLOW_BEGIN * f->most + at] = id->at - text;
-    f->flows[FLOW_END * f->most + at] = id->at + id->size - text;
+    f->wide += !as_integer(id, e->end, &f->flows[FLOW_ID * f->most + at]);
+    f->flows[FLOW_BEGIN * f->most + at] = id->at - e->text;
+    f->flows[FLOW_END * f->most + at] = id->at + id->size - e->text;
     for (int i = FLOW_PID; i <= FLOW_TID; i++)
-        if (!as_integer(member(e, numbers[i]), &f->flows[i * f->most + at])) return PLAIN_ODD;
-    if (!as_time(member(e, KEY_TS), &f->flows[FLOW_TIME * f->most + at])) return PLAIN_ODD;
+        if (!as_integer(member(e, numbers[i]), e->end, &f->flows[i * f->most + at])) return PLAIN_ODD;
+    if (!as_time(member(e, KEY_TS), e->end, &f->flows[FLOW_TIME * f->most + at])) return PLAIN_ODD;
     f->flows[FLOW_START * f->most + at] = e->of[KEY_PH].at[0] == 's';
     f->flows[FLOW_ARROW * f->most + at] = arrow;
     f->arrows++;
     return PLAIN_OK;
 }
 
-static int add_event(Reader *r, Found *f, Event *e, const char *text, int64_t begin, int64_t end, int any_times) {
+static int add_event(Reader *r, Found *f, Event *e, const char *begin, const char *end, int any_times) {
     const Token *ph = member(e, KEY_PH), *name = member(e, KEY_NAME);
     f->events++;
     if (is_text(ph, "X")) return f->slices < f->most ? add_slice(r, f, e, any_times) : PLAIN_ODD;
-    if (is_text(ph, "s") || is_text(ph, "f")) return f->arrows < f->most ? add_arrow(r, f, e, text) : PLAIN_ODD;
+    if (is_text(ph, "s") || is_text(ph, "f")) return f->arrows < f->most ? add_arrow(r, f, e) : PLAIN_ODD;
     if (!is_text(ph, "M") && !(is_text(ph, "C") && (name->escaped || is_text(name, "AI Core Freq")))) return PLAIN_OK;
     if (f->named == f->most) return PLAIN_ODD;
-    f->others[f->named] = begin;
-    f->others[f->most + f->named++] = end;
+    f->others[f->named] = begin - e->text;
+    f->others[f->most + f->named++] = end - e->text;
     return PLAIN_OK;
 }
 
@@ -660,14 +830,17 @@ EXPORT int32_t plain_read(Reader *r, const char *text, int64_t size, int32_t any
     Text t = {text, text + size, 0};
     f->slices = f->arrows = f->named = f->events = f->cut = f->wide = 0;
     memset(f->told, 0, sizeof f->told);
+    forget_steps(r);
     if (!skip_blanks(&t) || *t.at != '{') return PLAIN_ODD;
+    Event e;
+    e.text = text;
+    e.end = t.end;
     for (;;) {
-        Event e;
         const char *begin = t.at;
-        e.seen = 0;
+        e.seen = e.nested = 0;
         f->cut = begin - text;
         t.at++;
-        int whole = read_members(&t, &e, EVENT_KEYS, 0, KEYS_OF_EVENT);
+        int whole = read_members(r, &t, &e, STEP_EVENT);
         if (t.odd || !is_typed(&e, any_times)) return PLAIN_ODD; /* cut or not: the other one looks, too */
         if (!whole) return PLAIN_OK;
         const char *end = t.at;
@@ -677,7 +850,7 @@ EXPORT int32_t plain_read(Reader *r, const char *text, int64_t size, int32_t any
         t.at++;
         if (!skip_blanks(&t)) return PLAIN_OK;
         if (*t.at != '{') return PLAIN_ODD;
-        int status = add_event(r, f, &e, text, begin - text, end - text, any_times);
+        int status = add_event(r, f, &e, begin, end, any_times);
         if (status) return status;
     }
 }

@@ -471,6 +471,73 @@ def test_events_that_hold_many_objects(tmp_path: Path, numeric: bool) -> None:
             assert (len(columns["start"]), log.lost, log.warnings) == (40, [], [])
 
 
+# ---- keys as they stood before ----
+
+
+#: Keys of which some begin like others, and such as are wanted in one place and not in another.
+NEAR = ("p", "ph", "phx", "name", "name ", "nam", "ts", "tsu", "dur", "pid", "args", "connection_id", "Task Type")
+SPACED = (": ", ":", " : ", ":\n\t", ":    ")
+
+
+def shaped(rng: Random, at: int, numeric: bool) -> str:
+    """An event with some of its keys, in some order, spaced in some way; each of them once."""
+    time = f"{at}.250" if numeric else f'"{at}.250"'
+    values = {"ph": '"X"', "name": f'"n{at}"', "ts": time, "dur": "1.500", "pid": str(at), "cat": '"c"'}
+    inner = dict.fromkeys(rng.sample(NEAR, rng.randrange(4)), f'"{at}"')
+    made = {"ph": values["ph"], **{key: values[key] for key in rng.sample(sorted(values), 4)}}
+    made |= {key: str(at) for key in rng.sample(("p", "phx", "name ", "nam", "tsu", "x" * 40), rng.randrange(3))}
+    made |= {"args": "{" + ",".join(f'"{key}"{rng.choice(SPACED)}{value}' for key, value in inner.items()) + "}"}
+    keys = sorted(made) if at % 3 else rng.sample(sorted(made), len(made))
+    return "{" + rng.choice((", ", ",")).join(f'"{key}"{rng.choice(SPACED)}{made[key]}' for key in keys) + "}"
+
+
+@pytest.mark.parametrize("numeric", [False, True], ids=["texts", "numbers"])
+def test_shapes_that_alternate(tmp_path: Path, numeric: bool) -> None:
+    taken = 0
+    for seed in range(40):
+        rng = Random(seed)
+        few = [shaped(rng, at, numeric) for at in range(rng.choice((2, 3, 30)))]
+        made = [rng.choice(few) for _ in range(60)]
+        taken += same(tmp_path / "trace.json", f"[{', '.join(made)}]", 900)
+    assert taken > 40 * 40
+
+
+def test_more_shapes_than_are_kept(tmp_path: Path) -> None:
+    """Keys that differ in each event, in few steps and in many."""
+    made = [f'{{"k{i}": 1, "ph": "X", "ts": "{i}.5", "dur": 1, "args": {{"stream": {i}}}}}' for i in range(300)]
+    for i in range(3_000):
+        odd = f'"a{i % 15}": 1, "b{i % 13}": 2, "c{i % 11}": 3, "connection_id": {i}'
+        made.append(f'{{"ph": "X", "name": "n", "ts": "{i}.125", "dur": 1.25, "args": {{{odd}}}}}')
+    made += MADE
+    for size in (5_000, 50_000):
+        assert same(tmp_path / "trace.json", f"[{', '.join(made)}]", size) > 0.9 * len(made)
+
+
+def test_known_shapes_cut_anywhere() -> None:
+    """Read again up to each byte: what is known already tells no more events than are there."""
+    made = [MADE[i] for i in (0, 9, 10, 11, 12, 13, 14)]
+    text = ", ".join(made).encode()
+    starts = [text.index(event.encode()) for event in made]
+    one = reader()
+    assert one.read(text, False) is not None
+    for size in range(1, len(text) + 1):
+        followed = [start for start in starts if start < size]
+        for found in (one.read(text[:size], False), reader().read(text[:size], False)):
+            told_of = (0, 0) if found is None else (found.events, found.cut)
+            assert told_of == (len(followed) - 1, followed[-1])
+
+
+def test_a_known_key_twice() -> None:
+    sound = '{"ph": "X", "name": "a", "ts": "1.500", "dur": 1.500, "args": {"connection_id": 7, "x": 1}}'
+    end = ", " + sound + ", {"
+    for twice in ('"ts": "1.500"', '"connection_id": 7', '"name": "a"', '"dur": 1.500'):
+        odd = sound.replace(twice, f"{twice}, {twice}")
+        assert reader().read(f"{sound}, {sound}{end}".encode(), False) is not None
+        assert reader().read(f"{sound}, {odd}{end}".encode(), False) is None
+    unwanted = sound.replace('"x": 1', '"x": 1, "x": 1')
+    assert reader().read(f"{sound}, {unwanted}, {unwanted}{end}".encode(), False) is not None
+
+
 # ---- damage ----
 
 
