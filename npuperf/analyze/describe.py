@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from npuperf.analyze.recorded_pace import variables, with_recording_cost
 from npuperf.analyze.request import AnalyzeRequest
@@ -33,6 +34,7 @@ from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I64, Labels
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
+from npuperf.replay.elasticity import Elasticities
 from npuperf.replay.study import Study
 from npuperf.replay.whatif import Scene, predict
 from npuperf.timeline.launches import Launches
@@ -61,14 +63,14 @@ def describe(
 ) -> tuple[Pace, Device]:
     """Describe the window that is judged: all but the use of its cores, and what rules and proposals say."""
     profile, launches, origin = study.profile, study.launches, study.timeline.span[0]
-    sums = PaceSums.of(profile.tasks, launches, thresholds)
-    what = _STEP if len(study.steps) else WINDOW
-    mine, pace, verdict = _judge_windows(study, sums, window(*span), thresholds, what)[0]
-    steps = [s for s in _steps(study, sums, thresholds) if request.step in (None, s.step)]
+    judging = _Judging.of(study, thresholds)
+    mine, pace, verdict = judging.windows(window(*span), _STEP if len(study.steps) else WINDOW)[0]
+    steps = [s for s in _steps(study, judging) if request.step in (None, s.step)]
     whole = mine if request.step is not None else study.timeline.whole()
     judged = _judged(study, steps, span, mine, whole)
     shortest = shortest_phase(study.timeline.span[1] - origin, study.steps, thresholds)
-    phases = _phases(study, sums, span, shortest, thresholds)
+    phases = _phases(study, judging, span, shortest)
+    del judging  # much memory
     report = Device(
         rank=profile.rank,
         device=profile.device,
@@ -130,21 +132,37 @@ def _clock(launches: Launches, tasks: int) -> Clock:
     )
 
 
-def _judge_windows(
-    study: Study, sums: PaceSums, windows: Intervals, thresholds: Thresholds, what: Message
-) -> list[tuple[Partition, Pace, Verdict]]:
-    """Split and judge each window; ``what``: how to call one."""
-    launches, excerpt = study.launches, study.profile.excerpt
-    rows = zip(study.timeline.partition(windows), sums.of_windows(windows), study.elasticity(windows), strict=True)
-    known = launches.untold is None or not launches.known.any()
-    return [
-        (p, pace, judge(p, pace, thresholds, elasticity=e, excerpt=excerpt, what=what, latency_known=known))
-        for p, pace, e in rows
-    ]
+class _Judging(Struct, frozen=True):
+    """What windows are judged by; ``elasticities`` are None where the replay abstains."""
+
+    study: Study
+    sums: PaceSums
+    elasticities: Elasticities | None
+    thresholds: Thresholds
+
+    @classmethod
+    def of(cls, study: Study, thresholds: Thresholds) -> _Judging:
+        """Make sums over the whole profile."""
+        tasks, replay = study.profile.tasks, study.replay
+        elasticities = None
+        if replay is not None and study.usable:
+            elasticities = Elasticities.of(replay, tasks.work[replay.active])
+        return cls(study, PaceSums.of(tasks, study.launches, thresholds), elasticities, thresholds)
+
+    def windows(self, windows: Intervals, what: Message) -> list[tuple[Partition, Pace, Verdict]]:
+        """Split and judge each window; ``what``: how to call one."""
+        study, launches = self.study, self.study.launches
+        excerpt, known = study.profile.excerpt, launches.untold is None or not launches.known.any()
+        elasticity = self.elasticities.of_windows(windows) if self.elasticities else [None] * len(windows)
+        rows = zip(study.timeline.partition(windows), self.sums.of_windows(windows), elasticity, strict=True)
+        return [
+            (p, pace, judge(p, pace, self.thresholds, elasticity=e, excerpt=excerpt, what=what, latency_known=known))
+            for p, pace, e in rows
+        ]
 
 
-def _steps(study: Study, sums: PaceSums, thresholds: Thresholds) -> list[Step]:
-    judged = _judge_windows(study, sums, study.steps, thresholds, _STEP)
+def _steps(study: Study, judging: _Judging) -> list[Step]:
+    judged = judging.windows(study.steps, _STEP)
     starts = (study.steps.start - study.timeline.span[0]).tolist()
     host = study.profile.host_steps
     lengths = dict(zip(host.number.tolist(), (host.end - host.start).tolist(), strict=True))
@@ -163,14 +181,14 @@ def _steps(study: Study, sums: PaceSums, thresholds: Thresholds) -> list[Step]:
     ]
 
 
-def _phases(study: Study, sums: PaceSums, span: tuple[int, int], shortest: int, thresholds: Thresholds) -> list[Phase]:
+def _phases(study: Study, judging: _Judging, span: tuple[int, int], shortest: int) -> list[Phase]:
     """Cut the window into phases, judge each, and join neighbours of one verdict."""
     if study.profile.excerpt:
         return []
-    cuts = segment(study.profile.tasks, study.launches, study.timeline, span, shortest, thresholds)
-    bounds = [verdict.bound for _, _, verdict in _judge_windows(study, sums, cuts, thresholds, _PHASE)]
+    cuts = segment(study.profile.tasks, study.launches, study.timeline, span, shortest, judging.thresholds)
+    bounds = [verdict.bound for _, _, verdict in judging.windows(cuts, _PHASE)]
     windows = join_alike(cuts, bounds, shortest)
-    judged = _judge_windows(study, sums, windows, thresholds, _PHASE)
+    judged = judging.windows(windows, _PHASE)
     tasks = study.profile.tasks
     weight = np.where(tasks.work != Work.CONTROL, tasks.dur, 0)
     return [

@@ -164,7 +164,7 @@ def _examined(
     plain = profile.tasks.part(inside)
     cores = request.cores or profile.cores
     scene = None
-    if study.replay is not None and study.elasticities is not None:
+    if study.replay is not None and study.usable:
         scene = Scene.of(study, study.replay, span)
     pace, report = describe(study, plain, span, request, scene, thresholds)
     types = study.types.filter(inside)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from npuperf.documents.analysis import Elasticity
 from npuperf.host.blame import Blamed, HostThreads, blame_waits, main_thread
 from npuperf.host.nesting import Nesting
 from npuperf.host.reads import only_waiting
@@ -18,7 +17,6 @@ from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I64, Labels, Mask
 from npuperf.model.thresholds import Thresholds
 from npuperf.operators.sums import type_labels
-from npuperf.replay.elasticity import Elasticities
 from npuperf.replay.replay import Replay, build
 from npuperf.timeline.launches import Launches, Returns, calibrate
 from npuperf.timeline.partition import Timeline, lay_out
@@ -27,6 +25,8 @@ from npuperf.timeline.steps import judged_window, step_windows, whole_steps
 
 class Study(Struct, frozen=True):
     """What is known of one device. ``replay`` is None where no launch is known or rows are missing.
+
+    ``usable``: whether the replay is like the run, so that changes may be replayed.
 
     ``types``: of all tasks; ``whole``: which of the steps were recorded from beginning to end; ``pause_ns``: from when
     on host time without a call that launches is a pause.
@@ -47,7 +47,7 @@ class Study(Struct, frozen=True):
     blamed: Blamed
     sections: Sections
     replay: Replay | None
-    elasticities: Elasticities | None
+    usable: bool
     pause_ns: int
 
     @classmethod
@@ -64,7 +64,6 @@ class Study(Struct, frozen=True):
         replay = None
         if launches.known.any() and not profile.excerpt:
             replay = build(tasks, launches, syncs, threads, nesting, thresholds).held_against(tasks, steps)
-        usable = replay is not None and replay.usable(thresholds)
         return cls(
             profile=profile,
             traits=Traits.of(profile, thresholds),
@@ -81,7 +80,7 @@ class Study(Struct, frozen=True):
             blamed=blame_waits(timeline.idle, threads, nesting, launches.skew),
             sections=find_sections(tasks, host, nesting),
             replay=replay,
-            elasticities=Elasticities.of(replay, tasks.work[replay.active]) if replay and usable else None,
+            usable=replay is not None and replay.usable(thresholds),
             pause_ns=thresholds.pause_ns,
         )
 
@@ -90,15 +89,9 @@ class Study(Struct, frozen=True):
 
         Kernels of graphs have no launch of their own.
         """
-        if self.profile.excerpt or (self.replay is not None and self.replay.usable(thresholds)):
+        if self.profile.excerpt or self.usable:
             return self.replay
         return build(self.profile.tasks, self.launches, self.syncs, self.threads, self.nesting, thresholds, anchor=True)
-
-    def elasticity(self, windows: Intervals) -> list[Elasticity | None]:
-        """Return the elasticities of each window, None where the replay abstains."""
-        if self.elasticities is None:
-            return [None] * len(windows)
-        return [*self.elasticities.of_windows(windows)]
 
     @property
     def judged(self) -> tuple[int, int]:

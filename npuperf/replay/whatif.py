@@ -294,31 +294,36 @@ def _apply(scene: Scene, program: Program, changes: list[Change], *, generous: b
     for change in changes:
         if (change.target == "launches" and not generous) or (change.target == "host" and change.name):
             share, found = _saved_share(scene, change)
-            saved = share if saved is None else saved + share
+            saved = share if saved is None else np.add(saved, share, out=saved)
         else:
             program, found = _CHANGES[change.target](scene, program, change)
         found_all &= found
     if saved is not None:
-        program = program.with_columns(host_ns=_scale(program.host_ns, 1 - np.minimum(saved, 1.0)))
+        left = np.subtract(1, np.minimum(saved, 1.0, out=saved), out=saved)
+        program = program.with_columns(host_ns=_scale(program.host_ns, left))
     return program, found_all
 
 
 def _saved_share(scene: Scene, change: Change) -> tuple[F64, bool]:
     """Return which share of each instruction's host time a change of named causes or of launches saves."""
-    whole = np.maximum(scene.replay.until - scene.replay.since, 1)
+    whole: I64 = scene.replay.until - scene.replay.since
     if change.target == "launches":
         spent = np.where(_launching(scene, change), scene.host_times.calls, 0)
     elif change.name == _PAUSE:
         spent = scene.host_times.pause
     elif change.name == _LAUNCHES:
-        spent = scene.replay.until - scene.replay.since - scene.host_times.kept
+        spent = whole - scene.host_times.kept
     else:
         spent = scene.host_times.on(change.name or "")
-    return np.minimum(spent / whole, 1.0) * (1 - change.factor), bool(spent.any())
+    share: F64 = spent / np.maximum(whole, 1, out=whole)
+    np.minimum(share, 1.0, out=share)  # here and elsewhere in place: these are as long as the recording
+    share *= 1 - change.factor
+    return share, bool(spent.any())
 
 
 def _scale(values: I64, factor: float | F64, chosen: Mask | None = None) -> I64:
-    scaled = np.rint(values * factor).astype(np.int64)
+    product = values * factor
+    scaled = np.rint(product, out=product).astype(np.int64)
     return scaled if chosen is None else np.where(chosen, scaled, values)
 
 
