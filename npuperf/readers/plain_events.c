@@ -12,9 +12,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#ifdef __SSE2__
-#include <emmintrin.h>
-#endif
 
 #define LATEST_NS 4000000000000000000LL
 #define MOST_DEPTH 64
@@ -197,15 +194,7 @@ static int is_special(char c) { return c == '"' || c == '\\' || (unsigned char)c
 
 /* Find the next quote, backslash or control character. */
 INLINE const char *next_special(const char *p, const char *end) {
-#ifdef __SSE2__
-    const __m128i quotes = _mm_set1_epi8('"'), backs = _mm_set1_epi8('\\'), controls = _mm_set1_epi8(' ' - 1);
-    for (; end - p >= 16; p += 16) {
-        __m128i v = _mm_loadu_si128((const __m128i *)p), control = _mm_cmpeq_epi8(_mm_min_epu8(v, controls), v);
-        __m128i other = _mm_or_si128(_mm_cmpeq_epi8(v, quotes), _mm_cmpeq_epi8(v, backs));
-        int found = _mm_movemask_epi8(_mm_or_si128(control, other));
-        if (found) return p + __builtin_ctz((unsigned)found);
-    }
-#elif __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
     const uint64_t ones = 0x0101010101010101ULL, high = 0x8080808080808080ULL;
     for (; end - p >= 8; p += 8) {
         uint64_t v = eight(p), quote = v ^ (ones * '"'), back = v ^ (ones * '\\');
@@ -264,13 +253,6 @@ INLINE int read_text(Text *t, Token *token) {
 }
 
 INLINE const char *digits(const char *p, const char *end) {
-#ifdef __SSE2__
-    for (; end - p >= 16; p += 16) {
-        __m128i v = _mm_sub_epi8(_mm_loadu_si128((const __m128i *)p), _mm_set1_epi8('0'));
-        int others = 0xFFFF ^ _mm_movemask_epi8(_mm_cmpeq_epi8(_mm_min_epu8(v, _mm_set1_epi8(9)), v));
-        if (others) return p + __builtin_ctz((unsigned)others);
-    }
-#endif
     while (p < end && *p >= '0' && *p <= '9') p++;
     return p;
 }
