@@ -191,5 +191,4 @@ def _help(waiting: deque[tuple[int, TraceStretch]], found: dict[int, StretchFoun
         for at, stretch in _taken(waiting.pop):
             gatherer = Gatherer()
             header = read_stretch(stretch, gatherer, progress)
-            gatherer.found.close()
             found[at] = StretchFound(gatherer.found, header)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import mmap
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -27,7 +28,7 @@ Column = npt.NDArray[Any] | pa.Array
 _REACH: Final = 1 << 31
 #: A view of one value, longer than any column.
 _NOTHING: Final = np.broadcast_to(np.int32(-1), 1 << 40)
-#: Bytes by which a growing column grows.
+#: Bytes by which a growing column grows at least.
 _GROWTH_BYTES: Final = 4 << 20
 
 
@@ -161,58 +162,76 @@ def joined(parts: Sequence[Any]) -> Any:
 class GrowingColumn:
     """A column that is appended to, in memory that comes from the system and goes back to it.
 
-    What of them is not used yet takes no memory. A first part stays as it is until there is a second.
+    Where the system can, memory grows without being copied; what of it is not used yet is not taken.
     """
 
     def __init__(self) -> None:
         self._parts: list[Any] = []
-        self._open: Any = None
+        self._memory: Any = None  # what the last part is written to, of which there are no views for long
+        self._dtype = np.dtype(np.int32)
         self._used = 0
+        self._rows = 0
 
-    def append(self, part: Any) -> None:
-        """Append rows."""
-        if not len(part):
-            return
-        if not _grows(part) or (not self._parts and self._open is None):
+    def append(self, part: Any, at: int) -> None:
+        """Append rows, the first of which is row ``at``; those that are missing before it are -1."""
+        missing = nothing(at - self._rows)
+        if isinstance(part, np.ndarray):
+            if self._memory is None or not np.can_cast(part.dtype, self._dtype):
+                self._begin(part.dtype)
+            self._fill(missing)
+            self._fill(part)
+        else:
             self._close()
-            self._parts.append(part)
-            return
-        if self._open is None and len(self._parts) == 1 and _grows(self._parts[0]):
-            self._fill(self._parts.pop())
-        self._fill(part)
+            self._parts += [missing, part]
+        self._rows = at + len(part)
 
     def _fill(self, part: Any) -> None:
         while len(part):
-            if self._open is None or part.dtype != self._open.dtype or self._used == len(self._open):
-                self._close()
-                self._open = _fresh(part.dtype)
-            size = min(len(part), len(self._open) - self._used)
-            self._open[self._used : self._used + size] = part[:size]
+            room = len(self._memory) // self._dtype.itemsize - self._used
+            if not room:
+                if not _grown(self._memory):
+                    self._begin(self._dtype)
+                continue
+            size = min(len(part), room)
+            np.frombuffer(self._memory, self._dtype, size, self._used * self._dtype.itemsize)[:] = part[:size]
             self._used += size
             part = part[size:]
 
-    def _close(self) -> None:
-        if self._open is not None:
-            self._parts.append(self._open[: self._used])
-        self._open, self._used = None, 0
+    def _begin(self, dtype: np.dtype[Any]) -> None:
+        self._close()
+        self._memory, self._dtype = _fresh(dtype.itemsize), dtype
 
-    def whole(self) -> Any:
-        """Return the column; afterwards it is gone."""
+    def _close(self) -> None:
+        if self._memory is not None:
+            self._parts.append(np.frombuffer(self._memory, self._dtype, self._used))
+        self._memory, self._used = None, 0
+
+    def whole(self, rows: int) -> Any:
+        """Return the column of so many rows; afterwards it is gone."""
         self._close()
         parts, self._parts = self._parts, []
-        return joined(parts)
+        return joined([*parts, nothing(rows - self._rows)])
 
 
-def _fresh(dtype: np.dtype[Any]) -> Any:
-    """Return an array in memory of its own: what malloc has of that size may stay in the heap when it is freed."""
+def _fresh(unit: int) -> Any:
+    """Return memory of its own: what malloc has of that size may stay in the heap when it is freed."""
+    size = _GROWTH_BYTES // unit * unit
     if spilling():
-        return np.empty(_GROWTH_BYTES // dtype.itemsize, dtype)
+        return np.empty(size, np.uint8)
     try:
-        memory = mmap.mmap(-1, _GROWTH_BYTES, access=mmap.ACCESS_COPY)  # nobody else's
+        if sys.platform == "linux":
+            return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        return mmap.mmap(-1, size, access=mmap.ACCESS_COPY)  # nobody else's, either
     except OSError as error:
         raise MemoryError from error
-    return np.frombuffer(memory, dtype, _GROWTH_BYTES // dtype.itemsize)
 
 
-def _grows(part: Any) -> bool:
-    return isinstance(part, np.ndarray) and not is_nothing(part)
+def _grown(memory: Any) -> bool:
+    """Make memory larger, by more the larger it is; tell whether that could be done."""
+    if not isinstance(memory, mmap.mmap):
+        return False
+    try:
+        memory.resize(len(memory) + max(_GROWTH_BYTES, len(memory) // _GROWTH_BYTES // 8 * _GROWTH_BYTES))
+    except (SystemError, TypeError, ValueError, OSError):  # this system cannot, or not any more
+        return False
+    return True

@@ -25,7 +25,6 @@ from npuperf.readers.trace_columns import (
     flow_ids,
     integers,
     is_nothing,
-    joined,
     nothing,
 )
 
@@ -39,46 +38,29 @@ _ARROWS: Final = frozenset({"HostToDevice", "async_npu", "async_task_queue", "fw
 _OF_COPIES: Final = ("operation", "moved")
 #: The counter that matters: of the others nothing is asked.
 _CLOCK: Final = "AI Core Freq"
-_PIECES_TO_JOIN: Final = 64
 _NO_ARGS: Final = Args()
 
 
 class PiecedColumns:
-    """Columns that grow by pieces; one that a piece lacks is -1 there.
-
-    Many small arrays would stay in the process's heap when they are freed, so they move to large ones, which go back
-    to the system.
-    """
+    """Columns that grow by pieces; one that a piece lacks is -1 there. Of a piece nothing is kept but copies."""
 
     def __init__(self) -> None:
         self._columns: dict[str, GrowingColumn] = {}
-        self._small: list[tuple[int, dict[str, Any]]] = []
         self._rows = 0
 
     def add(self, columns: Mapping[str, Column], keep: Mask | None = None) -> None:
         """Append the rows where ``keep`` holds."""
         size = len(next(iter(columns.values()))) if keep is None else int(np.count_nonzero(keep))
-        kept = {name: c if keep is None else c[keep] for name, c in columns.items() if not is_nothing(c)}
-        self._small.append((size, kept))
-        if len(self._small) == _PIECES_TO_JOIN:
-            self.close()
-
-    def close(self) -> None:
-        """Join the last pieces."""
-        for name in dict.fromkeys(name for _, columns in self._small for name in columns):
-            if name not in self._columns:
-                self._columns[name] = GrowingColumn()
-                self._columns[name].append(nothing(self._rows))
-        for name, column in self._columns.items():
-            column.append(joined([columns.get(name, nothing(size)) for size, columns in self._small]))
-        self._rows += sum(size for size, _ in self._small)
-        self._small = []
+        for name, column in columns.items() if size else ():
+            if not is_nothing(column):
+                if name not in self._columns:
+                    self._columns[name] = GrowingColumn()
+                self._columns[name].append(column if keep is None else column[keep], self._rows)
+        self._rows += size
 
     def pop(self, name: str) -> Any:
         """Take a column; afterwards it is gone."""
-        if self._small:
-            self.close()
-        return self._columns.pop(name).whole() if name in self._columns else nothing(self._rows)
+        return self._columns.pop(name).whole(self._rows) if name in self._columns else nothing(self._rows)
 
 
 class Gathered(Struct):
@@ -95,11 +77,6 @@ class Gathered(Struct):
     meta: dict[tuple[object, ...], Event] = field(default_factory=dict)
     clock: list[tuple[int, int, int]] = field(default_factory=list)
     events: int = 0
-
-    def close(self) -> None:
-        """Join pieces: nothing more will come."""
-        self.slices.close()
-        self.flows.close()
 
 
 @contextmanager

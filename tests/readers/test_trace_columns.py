@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npuperf.readers import trace_columns, trace_gather
+from npuperf.readers import trace_columns
 from npuperf.readers.trace_columns import Verdicts, Words, durations, flow_ids, integers, nothing, number_ids
 from npuperf.readers.trace_gather import PiecedColumns
 
@@ -58,15 +58,19 @@ def test_ids_are_equal_where_they_were() -> None:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_columns_in_pieces_are_the_same_as_at_once(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+@pytest.mark.parametrize("grows", [True, False], ids=["memory that grows", "memory that cannot"])
+def test_columns_in_pieces_are_the_same_as_at_once(monkeypatch: pytest.MonkeyPatch, seed: int, grows: bool) -> None:
     source = random.Random(seed)
+    if not grows:
+        monkeypatch.setattr(trace_columns, "_grown", lambda memory: False)
     monkeypatch.setattr(trace_columns, "_GROWTH_BYTES", source.choice([8, 100, 1_000]))
-    monkeypatch.setattr(trace_gather, "_PIECES_TO_JOIN", source.choice([1, 3, 64]))
     columns = PiecedColumns()
     expected: dict[str, list[int]] = {"a": [], "b": [], "c": []}
+    reused = np.empty(12, np.int64)
     for _ in range(source.randrange(1, 40)):
         size = source.randrange(0, 12)
-        a = np.arange(size, dtype=source.choice([np.int32, np.int64]))
+        a = np.arange(size, dtype=np.int32) if source.random() < 0.5 else reused[:size]
+        a[:] = [source.randrange(1 << 30) for _ in range(size)]
         b = nothing(size) if source.random() < 0.5 else -a
         keep = np.array([source.random() < 0.7 for _ in range(size)], np.bool_)
         part = {"a": a, "b": b} | ({"c": a * 3} if source.random() < 0.7 else {})
@@ -75,6 +79,14 @@ def test_columns_in_pieces_are_the_same_as_at_once(monkeypatch: pytest.MonkeyPat
             expected[name] += np.asarray(part.get(name, nothing(size)))[keep].tolist()
     assert {name: columns.pop(name).tolist() for name in expected} == expected
     assert columns.pop("d").tolist() == [-1] * len(expected["a"])
+
+
+def test_a_column_that_becomes_wider_keeps_its_values() -> None:
+    columns = PiecedColumns()
+    for part in ([1, 2], [1 << 20], [1 << 40], [3]):
+        columns.add({"a": np.array(part, np.min_scalar_type(-max(part)))})
+    column = columns.pop("a")
+    assert (column.tolist(), column.dtype) == ([1, 2, 1 << 20, 1 << 40, 3], np.int64)
 
 
 def test_durations_that_none_can_be_are_none() -> None:
