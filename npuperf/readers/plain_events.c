@@ -653,7 +653,9 @@ typedef struct {
     int64_t slices, arrows, named, events;
     int64_t cut;         /* where the first event stands that was not taken */
     int64_t wide;        /* arrows whose id has more than 64 bits */
+    int64_t kinds;       /* a bit per category that arrows have */
     int64_t told[NUMBERS + COLUMN_WORDS]; /* how many slices have a value, per column */
+    int64_t far[NUMBERS + FLOWS];         /* whether some value needs more than 32 bits, per column of numbers */
 } Found;
 
 /* Whether what is read has the types that the other decoder asks for, whatever the event is. */
@@ -709,6 +711,7 @@ static int add_slice(Reader *r, Found *f, Event *e, int any_times) {
                                                             : as_integer(t, e->end, cell);
         if (!read) return PLAIN_ODD;
         f->told[i] += !is_absent(t);
+        f->far[i] |= *cell != (int32_t)*cell;
     }
     for (int i = 0; i < COLUMN_WORDS; i++) {
         int status = add_word(r, f, i, member(e, words[i]));
@@ -741,9 +744,14 @@ static int add_arrow(Reader *r, Found *f, const Event *e) {
     f->flows[FLOW_END * f->most + at] = id->at + id->size - e->text;
     for (int i = FLOW_PID; i <= FLOW_TID; i++)
         if (!as_integer(member(e, numbers[i]), e->end, &f->flows[i * f->most + at])) return PLAIN_ODD;
+    for (int i = FLOW_ID; i <= FLOW_TID; i++) {
+        int64_t value = f->flows[i * f->most + at];
+        f->far[NUMBERS + i] |= value != (int32_t)value;
+    }
     if (!as_time(member(e, KEY_TS), e->end, &f->flows[FLOW_TIME * f->most + at])) return PLAIN_ODD;
     f->flows[FLOW_START * f->most + at] = e->of[KEY_PH].at[0] == 's';
     f->flows[FLOW_ARROW * f->most + at] = arrow;
+    f->kinds |= (int64_t)1 << arrow;
     f->arrows++;
     return PLAIN_OK;
 }
@@ -810,8 +818,9 @@ EXPORT const char *plain_words(const Reader *r, int32_t column, int64_t first, i
 /* Take the events that are followed by another one; PLAIN_CLOSED: the list ends, and the last one was not taken. */
 EXPORT int32_t plain_read(Reader *r, const char *text, int64_t size, int32_t any_times, Found *f) {
     Text t = {text, text + size, 0};
-    f->slices = f->arrows = f->named = f->events = f->cut = f->wide = 0;
+    f->slices = f->arrows = f->named = f->events = f->cut = f->wide = f->kinds = 0;
     memset(f->told, 0, sizeof f->told);
+    memset(f->far, 0, sizeof f->far);
     forget_steps(r);
     if (!skip_blanks(&t) || *t.at != '{') return PLAIN_ODD;
     Event e;

@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from npuperf.compiled import library_of, load_library
 from npuperf.model.labels import I32, I64
-from npuperf.readers.trace_columns import Column, Words, narrow, nothing
+from npuperf.readers.trace_columns import Column, Words, nothing
 
 #: Where the compiled reader is, if it is.
 LIBRARY: Final = library_of(Path(__file__))
@@ -54,8 +54,9 @@ class _Found(ctypes.Structure):
     _fields_ = (
         ("most", ctypes.c_int64),
         *((name, ctypes.c_void_p) for name in ("numbers", "words", "flows", "others")),
-        *((name, ctypes.c_int64) for name in ("slices", "arrows", "named", "events", "cut", "wide")),
+        *((name, ctypes.c_int64) for name in ("slices", "arrows", "named", "events", "cut", "wide", "kinds")),
         ("told", ctypes.c_int64 * (len(NUMBERS) + len(TEXTS))),
+        ("far", ctypes.c_int64 * (len(NUMBERS) + len(_FLOWS))),
     )
 
 
@@ -72,8 +73,9 @@ _FUNCTIONS: Final = (
 
 
 class PlainEvents(Struct, frozen=True):
-    """A piece whose events are plain. ``cut``: where the first one that was not taken begins, bytes.
+    """A piece whose events are plain, until the next one is read.
 
+    ``cut``: where the first one that was not taken begins, bytes.
     ``slices`` has a column per name of NUMBERS and TEXTS, ``flows`` id, pid, tid, time, start and arrow; ids are texts
     where one of them has more than 64 bits. ``others``: the text of metadata and of values of the AI Cores' clock.
     ``events``: how many were read, of any kind.
@@ -138,10 +140,11 @@ class PlainReader:
 
     def _slices(self) -> Columns:
         numbers, words = self._arrays[:2]
-        size, told = self._found.slices, list(self._found.told)
+        size, told, far = self._found.slices, list(self._found.told), list(self._found.far)
         columns: Columns = {}
         for at, name in enumerate(NUMBERS):
-            columns[name] = _kept(name, numbers[at, :size]) if told[at] or name in _TIMES else nothing(size)
+            some = told[at] or name in _TIMES
+            columns[name] = _narrow(name, numbers[at, :size], far[at]) if some else nothing(size)
         for at, name in enumerate(TEXTS):
             some = told[len(NUMBERS) + at]
             columns[name] = self._spellings[at].codes(words[at, :size]) if some else nothing(size)
@@ -149,20 +152,23 @@ class PlainReader:
 
     def _plain(self, text: bytes, any_times: bool, closed: bool) -> PlainEvents:
         found, flows, others = self._found, *self._arrays[2:]
-        arrows: Columns = {name: _kept(name, flows[at, : found.arrows]) for at, name in enumerate(_FLOWS[:-2])}
+        size, far = found.arrows, list(found.far)[len(NUMBERS) :]
+        raw = {name: flows[at, :size] for at, name in enumerate(_FLOWS)}
+        arrows: Columns = {name: _narrow(name, raw[name], far[at]) for at, name in enumerate(_FLOWS[:4])}
         if found.wide:
-            arrows["id"] = _texts(text, *flows[-2:, : found.arrows].tolist())
-        arrows["arrow"] = self._arrow_codes(arrows["arrow"])
-        arrows["start"] = arrows.pop("is_start").astype(np.bool_)
+            arrows["id"] = _texts(text, raw["id_begin"].tolist(), raw["id_end"].tolist())
+        arrows["arrow"] = self._arrow_codes(raw["arrow"])
+        arrows["start"] = raw["is_start"].astype(np.bool_)
         named = others[:, : found.named].T.tolist()
         told = tuple(text[begin:end] for begin, end in named)
         return PlainEvents(found.events, found.cut, closed, any_times, self._slices(), arrows, told)
 
-    def _arrow_codes(self, raw: I32 | I64) -> I32:
+    def _arrow_codes(self, raw: I64) -> I32:
         """Number the categories as words, of those that there are."""
         codes = np.full(len(self._arrows), -1, np.int16)
-        for at in np.flatnonzero(np.bincount(raw)).tolist():
-            codes[at] = self._words["arrow"][self._arrows[at]]
+        for at, name in enumerate(self._arrows):
+            if self._found.kinds >> at & 1:
+                codes[at] = self._words["arrow"][name]
         return cast(I32, codes[raw])
 
 
@@ -230,10 +236,9 @@ def _library() -> Any:
     return library if library and library.plain_layout() == layout else None
 
 
-def _kept(name: str, view: I64) -> I32 | I64:
-    """Copy what the next piece will overwrite, into half the space where it fits and nothing is added to it."""
-    half = view if name in _TIMES else narrow(view)
-    return view.copy() if half is view else half
+def _narrow(name: str, numbers: I64, far: int) -> I32 | I64:
+    """Return numbers in half the space, where none is ``far`` and nothing is added to them."""
+    return numbers if far or name in _TIMES else cast(I32, numbers.astype(np.int32))
 
 
 def _texts(text: bytes, begins: list[int], ends: list[int]) -> pa.Array:
