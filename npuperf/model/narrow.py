@@ -13,12 +13,15 @@ from npuperf.model.labels import I64
 _TYPES: Final = (np.int32, np.uint32)
 
 
-def narrow(numbers: npt.NDArray[Any]) -> I64:
-    """Return the numbers in half the space where they fit, to be kept and looked up; reckoning takes 64 bits."""
+def narrow(numbers: npt.NDArray[Any], *, signed: bool = False) -> I64:
+    """Return the numbers in half the space where they fit, to be kept and looked up; reckoning takes 64 bits.
+
+    ``signed``: for whoever cannot read numbers without a sign.
+    """
     if not len(numbers) or numbers.dtype != np.int64 or numbers.strides == (0,):
         return numbers
     least, most = int(numbers.min()), int(numbers.max())
-    for kind in _TYPES:
+    for kind in _TYPES[:1] if signed else _TYPES:
         if np.iinfo(kind).min <= least and most <= np.iinfo(kind).max:
             return cast(I64, numbers.astype(kind))
     return numbers

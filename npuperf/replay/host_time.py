@@ -25,13 +25,13 @@ class HostTimes(Struct, frozen=True):
     """For each instruction, how much of its host time was spent on what, ns.
 
     ``calls``: calls that launch; ``pause``: pauses; ``kept``: pauses and all else that launching has no part in.
-    ``spent``: by cause (its place in CAUSES), the instructions with any, and how much; most have few causes.
+    ``spent``: by cause (its place in CAUSES), instructions, and how much; most have few causes, and some are common.
     """
 
     calls: I64
     pause: I64
     kept: I64
-    spent: dict[int, list[tuple[I64, I64]]]
+    spent: dict[int, list[tuple[I64 | slice, I64]]]
 
     def on(self, cause: str) -> I64:
         """Return for each instruction how much of its host time was spent on a cause, ns."""
@@ -44,7 +44,7 @@ class HostTimes(Struct, frozen=True):
     def of(cls, study: Study, replay: Replay) -> HostTimes:
         """Tell what the host time of each instruction is for."""
         found = [cast(I64, np.empty((3, 0), np.int32))]
-        spent: dict[int, list[tuple[I64, I64]]] = {}
+        spent: dict[int, list[tuple[I64 | slice, I64]]] = {}
         for part, pieces, cause in _pieces(study, replay):
             times = _by_cause(pieces, cause, part.stop - part.start)
             between = _together(times, BETWEEN)
@@ -54,10 +54,17 @@ class HostTimes(Struct, frozen=True):
             kept[:] = pause + _together(times, NOT_LAUNCHING)
             found.append(narrow(own))
             for code, each in times.items():
-                some = np.flatnonzero(each)
-                spent.setdefault(code, []).append((narrow(part.start + some), narrow(each[some])))
+                spent.setdefault(code, []).append(_compact(part, each))
         calls, pause, kept = np.concatenate(found, axis=1)
         return cls(calls, pause, kept, spent)
+
+
+def _compact(part: slice, each: I64) -> tuple[I64 | slice, I64]:
+    """Return where numbers that stand in a part are not 0, and those; all of them, where that takes less memory."""
+    some = np.flatnonzero(each)
+    if 2 * len(some) > len(each):
+        return part, narrow(each)
+    return narrow(part.start + some), narrow(each[some])
 
 
 def _by_cause(pieces: Pieces, cause: U8, count: int) -> dict[int, I64]:

@@ -49,7 +49,8 @@ class Program(Struct, frozen=True):
     ``host = max(pred + host_ns, waited + waited_ns)``, written to row ``host``;
     then a device clock: ``start = max(host + launch_ns, stream + gap_ns, other + other_ns) + extra_ns`` and
     ``stream = max(start + dur_ns, stream + overlap_ns)``, saved to row ``save`` as well.
-    Delays of NEVER switch an arm off; ``trash`` is a row nobody reads. ``initial`` is the state before.
+    Delays of NEVER switch an arm off; small ones may be of 32 bits, with a sign. ``trash`` is a row nobody reads.
+    ``initial`` is the state before.
     """
 
     pred: I32

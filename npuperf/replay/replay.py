@@ -262,9 +262,10 @@ def _assemble(
     initial[rows.fixed] = 0
     host_ns = chain.host_ns.copy()
     host_ns[at_sync] += waits.own_ns[of_sync]
+    durations: I64 = of_tasks(dur, 0)
     return Program(
         pred=rows.column(np.where(launched, chain.pred, rows.trash)),
-        host_ns=host_ns,
+        host_ns=narrow(host_ns, signed=True),
         waited=rows.column(of_syncs(rows.stream(0) + waits.stream, rows.trash, rows.kind)),
         waited_ns=_once(of_syncs(waits.back_ns, NEVER)),
         host=rows.column(np.where(launched, chain.own, rows.trash)),
@@ -274,7 +275,7 @@ def _assemble(
         other=of_tasks(rows.column(np.where(waiting, other, rows.fixed)), rows.trash),
         other_ns=_once(of_tasks(device.other_ns, NEVER)),
         extra_ns=_once(of_tasks(device.extra_ns, 0)),
-        dur_ns=of_tasks(dur, 0),
+        dur_ns=narrow(durations, signed=True),
         overlap_ns=_once(of_tasks(device.overlap_ns, NEVER)),
         save=_once(of_tasks(rows.column(save), rows.trash)),
         initial=initial,

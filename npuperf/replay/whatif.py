@@ -337,7 +337,7 @@ def _latency(scene: Scene, program: Program, change: Change) -> tuple[Program, b
 
 
 def _durations(scene: Scene, program: Program, chosen: Mask, factor: float) -> tuple[Program, bool]:
-    dur = program.dur_ns.copy()
+    dur = program.dur_ns.astype(np.int64)
     at = scene.replay.task[chosen]
     dur[at] = _scale(dur[at], factor)
     return program.with_columns(dur_ns=dur), bool(len(at))

@@ -163,7 +163,7 @@ def _fits(bench: Bench, split: Split, streams: Sequence[int]) -> bool:
 def _changed(bench: Bench, dur: F64 | I64, freed: Mask) -> Program:
     """Return the program with other durations and without waits for cores."""
     replay = bench.scene.replay
-    columns = {name: getattr(replay.program, name).copy() for name in ("dur_ns", "other_ns", "extra_ns")}
+    columns = {name: getattr(replay.program, name).astype(np.int64) for name in ("dur_ns", "other_ns", "extra_ns")}
     columns["dur_ns"][replay.task] = dur
     awaited = replay.awaited
     by_other = freed & (awaited >= 0) & (bench.stream[awaited] != bench.stream)

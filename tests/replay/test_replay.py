@@ -91,6 +91,21 @@ def test_gains_by_hand(tmp_path: Path, expression: str, saved: int) -> None:
     assert found.gain_ns_per_step == (saved, saved)
 
 
+@pytest.mark.parametrize("long", [(1 << 31) - 2, 1 << 31, (1 << 32) - 50_000, 1 << 32])
+def test_a_pause_and_a_kernel_of_seconds_are_replayed_as_any_others(tmp_path: Path, long: int) -> None:
+    """Numbers of 32 bits, with a sign or without, end there; what is saved is known by hand."""
+    first, rest = paced(10), paced(10)
+    late = 10 * 40_000 + long
+    rest[-1] = replace(rest[-1], dur=long)
+    moved = [replace(k, start=k.start + late, launch=(k.launch or 0) + late, name=f"{k.name}0") for k in rest]
+    result = analyze_path(ascend_pt(tmp_path, first + moved), what_if=("host*0.5", "compute*0.5"))
+    found = {w.expr: w for w in result.what_if if w.asked}
+    check = result.devices[0].replay
+    assert check is not None and check.error == 0
+    assert found["compute*0.5"].span_ns == late + 9 * 40_000 + round(long / 2)
+    assert found["host*0.5"].span_ns == (late + 9 * 40_000) // 2 + long
+
+
 def test_the_length_of_a_window_needs_its_borders_only(tmp_path: Path) -> None:
     """The same as from the times of all tasks, also where a kernel waits for another stream."""
     made = [replace(k, stream=5 if i % 7 == 3 else 2, dur=6_000 + 11_000 * (i % 5)) for i, k in enumerate(paced(20))]
