@@ -36,6 +36,7 @@ from npuperf.messages import Message, chain, say, say_n, series
 from npuperf.model.chip import Cores
 from npuperf.model.device import DeviceProfile
 from npuperf.model.memory import give_back
+from npuperf.model.narrow import SIGNED, narrow
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
 from npuperf.operators.sums import Key, OperatorSum, longest_kernels, sum_operators, type_labels
@@ -181,7 +182,7 @@ def _examined(
         tasks=plain,
         types=types,
         launches=study.launches.take(inside),
-        waits=timeline.host_waits(len(profile.tasks))[inside],
+        waits=narrow(timeline.host_waits(len(profile.tasks))[inside], SIGNED),
         held=held[inside],
         paused=paused(study.blamed, timeline.idle, thresholds.pause_ns).within(*span),
         cores=cores,

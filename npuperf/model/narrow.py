@@ -9,19 +9,19 @@ import numpy.typing as npt
 
 from npuperf.model.labels import I64
 
-#: Types that are tried, in this order.
+#: Types that are tried, in this order: usually; for whoever needs a sign; for what is small more often than not.
 _TYPES: Final = (np.int32, np.uint32)
+SIGNED: Final = (np.int32,)
+SMALL: Final = (np.int16, np.int32, np.uint32)
 
 
-def narrow(numbers: npt.NDArray[Any], *, signed: bool = False) -> I64:
-    """Return the numbers in half the space where they fit, to be kept and looked up; reckoning takes 64 bits.
-
-    ``signed``: for whoever cannot read numbers without a sign.
-    """
-    if not len(numbers) or numbers.dtype != np.int64 or numbers.strides == (0,):
+def narrow(numbers: npt.NDArray[Any], types: tuple[type[np.integer[Any]], ...] = _TYPES) -> I64:
+    """Return the numbers in less space where they fit, to be kept and looked up; reckoning takes 64 bits."""
+    if not len(numbers) or numbers.dtype.kind != "i" or numbers.strides == (0,):
         return numbers
     least, most = int(numbers.min()), int(numbers.max())
-    for kind in _TYPES[:1] if signed else _TYPES:
-        if np.iinfo(kind).min <= least and most <= np.iinfo(kind).max:
+    for kind in types:
+        limits = np.iinfo(kind)
+        if limits.bits < numbers.dtype.itemsize * 8 and limits.min <= least and most <= limits.max:
             return cast(I64, numbers.astype(kind))
     return numbers

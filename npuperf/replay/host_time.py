@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, cast
+from typing import Final
 
 import numpy as np
 from msgspec import Struct
@@ -22,41 +22,46 @@ _CHUNK: Final = 20_000
 
 
 class HostTimes(Struct, frozen=True):
-    """For each instruction, how much of its host time was spent on what, ns.
+    """For each of ``count`` instructions, how much of its host time was spent on what.
 
-    ``calls``: calls that launch; ``pause``: pauses; ``kept``: pauses and all else that launching has no part in.
-    ``spent``: by cause (its place in CAUSES), instructions, and how much; most have few causes, and some are common.
+    ``spent``: by cause (its place in CAUSES), instructions, and how much, ns; most have few causes.
+    ``pause_ns``: from when on host time without a call that launches is a pause.
     """
 
-    calls: I64
-    pause: I64
-    kept: I64
+    count: int
+    pause_ns: int
     spent: dict[int, list[tuple[I64 | slice, I64]]]
 
-    def on(self, cause: str) -> I64:
-        """Return for each instruction how much of its host time was spent on a cause, ns."""
-        found = np.zeros(len(self.calls), np.int64)
-        for instruction, ns in self.spent.get(CODE[cause], ()):
-            found[instruction] = ns
+    def on(self, *causes: str) -> I64:
+        """Return for each instruction how much of its host time was spent on some causes, ns."""
+        found = np.zeros(self.count, np.int64)
+        for cause in causes:
+            for instruction, ns in self.spent.get(CODE[cause], ()):
+                found[instruction] += ns
         return found
+
+    def calls(self) -> I64:
+        """Return how much was spent in calls that launch, ns."""
+        return self.on(*LAUNCHING)
+
+    def pauses(self) -> I64:
+        """Return how much was spent in pauses, as npuperf.host.pauses has them, ns."""
+        between = self.on(*BETWEEN)
+        between[between < self.pause_ns] = 0
+        return between
+
+    def kept(self) -> I64:
+        """Return how much was spent in pauses and on all else that launching has no part in, ns."""
+        return self.pauses() + self.on(*NOT_LAUNCHING)
 
     @classmethod
     def of(cls, study: Study, replay: Replay) -> HostTimes:
         """Tell what the host time of each instruction is for."""
-        found = [cast(I64, np.empty((3, 0), np.int32))]
         spent: dict[int, list[tuple[I64 | slice, I64]]] = {}
         for part, pieces, cause in _pieces(study, replay):
-            times = _by_cause(pieces, cause, part.stop - part.start)
-            between = _together(times, BETWEEN)
-            calls, pause, kept = own = np.empty((3, part.stop - part.start), np.int64)
-            calls[:] = _together(times, LAUNCHING)
-            pause[:] = np.where(between >= study.pause_ns, between, 0)  # as npuperf.host.pauses has it
-            kept[:] = pause + _together(times, NOT_LAUNCHING)
-            found.append(narrow(own))
-            for code, each in times.items():
+            for code, each in _by_cause(pieces, cause, part.stop - part.start).items():
                 spent.setdefault(code, []).append(_compact(part, each))
-        calls, pause, kept = np.concatenate(found, axis=1)
-        return cls(calls, pause, kept, spent)
+        return cls(len(replay.since), study.pause_ns, spent)
 
 
 def _compact(part: slice, each: I64) -> tuple[I64 | slice, I64]:
@@ -72,10 +77,6 @@ def _by_cause(pieces: Pieces, cause: U8, count: int) -> dict[int, I64]:
     codes, place = numbered(cause)
     total = np.bincount(place * count + pieces.owner, weights=pieces.length, minlength=len(codes) * count)
     return dict(zip(codes.tolist(), total.astype(np.int64).reshape(len(codes), count), strict=True))
-
-
-def _together(times: dict[int, I64], causes: tuple[str, ...]) -> I64 | int:
-    return sum(times[code] for name in causes if (code := CODE[name]) in times)
 
 
 def _pieces(study: Study, replay: Replay) -> Iterator[tuple[slice, Pieces, U8]]:

@@ -24,7 +24,7 @@ from npuperf.messages import Message, say, share
 from npuperf.model.groups import numbered
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I32, I64, Mask
-from npuperf.model.narrow import narrow
+from npuperf.model.narrow import SIGNED, narrow
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
 from npuperf.replay.arms import DeviceArms, Placed, SyncArms, device_arms, give_registers, ordered_after, sync_arms
@@ -265,7 +265,7 @@ def _assemble(
     durations: I64 = of_tasks(dur, 0)
     return Program(
         pred=rows.column(np.where(launched, chain.pred, rows.trash)),
-        host_ns=narrow(host_ns, signed=True),
+        host_ns=narrow(host_ns, SIGNED),
         waited=rows.column(of_syncs(rows.stream(0) + waits.stream, rows.trash, rows.kind)),
         waited_ns=_once(of_syncs(waits.back_ns, NEVER)),
         host=rows.column(np.where(launched, chain.own, rows.trash)),
@@ -275,7 +275,7 @@ def _assemble(
         other=of_tasks(rows.column(np.where(waiting, other, rows.fixed)), rows.trash),
         other_ns=_once(of_tasks(device.other_ns, NEVER)),
         extra_ns=_once(of_tasks(device.extra_ns, 0)),
-        dur_ns=narrow(durations, signed=True),
+        dur_ns=narrow(durations, SIGNED),
         overlap_ns=_once(of_tasks(device.overlap_ns, NEVER)),
         save=_once(of_tasks(rows.column(save), rows.trash)),
         initial=initial,

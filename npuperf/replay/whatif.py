@@ -308,11 +308,11 @@ def _saved_share(scene: Scene, change: Change) -> tuple[F64, bool]:
     """Return which share of each instruction's host time a change of named causes or of launches saves."""
     whole: I64 = scene.replay.until - scene.replay.since
     if change.target == "launches":
-        spent = np.where(_launching(scene, change), scene.host_times.calls, 0)
+        spent = np.where(_launching(scene, change), scene.host_times.calls(), 0)
     elif change.name == _PAUSE:
-        spent = scene.host_times.pause
+        spent = scene.host_times.pauses()
     elif change.name == _LAUNCHES:
-        spent = whole - scene.host_times.kept
+        spent = whole - scene.host_times.kept()
     else:
         spent = scene.host_times.on(change.name or "")
     share: F64 = spent / np.maximum(whole, 1, out=whole)
@@ -386,7 +386,7 @@ def _launches(scene: Scene, program: Program, change: Change) -> tuple[Program, 
     """Scale all host time since the launch before, but for what has nothing to do with launching."""
     chosen = _launching(scene, change)
     whole = np.maximum(scene.replay.until - scene.replay.since, 1)
-    factor = 1 - (1 - change.factor) * (1 - np.minimum(scene.host_times.kept / whole, 1.0))
+    factor = 1 - (1 - change.factor) * (1 - np.minimum(scene.host_times.kept() / whole, 1.0))
     return program.with_columns(host_ns=_scale(program.host_ns, factor, chosen)), bool(chosen.any())
 
 

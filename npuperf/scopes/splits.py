@@ -21,7 +21,7 @@ from npuperf.documents.analysis import SlowerKernel
 from npuperf.host.enclosing import NONE
 from npuperf.model.groups import numbered
 from npuperf.model.labels import F64, I64, Mask
-from npuperf.model.narrow import narrow
+from npuperf.model.narrow import SMALL, narrow
 from npuperf.model.tasks import Tasks
 from npuperf.model.thresholds import Thresholds
 from npuperf.replay.maxplus import NEVER, Program
@@ -85,13 +85,13 @@ class Bench(Struct, frozen=True):
         return cls(
             scene=scene,
             chip=(sweep.cores.cube or 0, sweep.cores.vector or 0),
-            stream=narrow(tasks.stream[active]),
+            stream=narrow(tasks.stream[active], SMALL),
             dur=narrow(tasks.dur[active]),
-            cube=narrow(np.maximum(used.cube[active], 0)),
-            vector=narrow(np.maximum(used.vector[active], 0)),
+            cube=narrow(np.maximum(used.cube[active], 0), SMALL),
+            vector=narrow(np.maximum(used.vector[active], 0), SMALL),
             undisturbed=undisturbed,
             held=narrow(held),
-            crowd=narrow(crowd),
+            crowd=narrow(crowd, SMALL),
             certain=certain,
             crowds=tuple((stream, *sweep.names(bits)) for stream, bits in number),
             streams=_main_streams(sweep, thresholds),

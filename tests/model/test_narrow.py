@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from npuperf.model.labels import Labels
-from npuperf.model.narrow import narrow
+from npuperf.model.narrow import SIGNED, SMALL, narrow
 from npuperf.model.tasks import NO_TIME, Tasks
 
 
@@ -26,6 +26,30 @@ def test_numbers_are_kept_in_the_smallest_type_that_holds_them(numbers: list[int
     found = narrow(np.array(numbers, np.int64))
     assert found.dtype == kind
     assert found.tolist() == numbers
+
+
+@pytest.mark.parametrize(
+    ("types", "numbers", "kind"),
+    [
+        (SIGNED, [0, (1 << 31) - 1], np.int32),
+        (SIGNED, [0, 1 << 31], np.int64),
+        (SMALL, [-(1 << 15), (1 << 15) - 1], np.int16),
+        (SMALL, [0, 1 << 15], np.int32),
+        (SMALL, [0, 1 << 31], np.uint32),
+    ],
+)
+def test_types_may_be_named(types: tuple[type, ...], numbers: list[int], kind: type) -> None:
+    found = narrow(np.array(numbers, np.int64), types)
+    assert found.dtype == kind
+    assert found.tolist() == numbers
+
+
+def test_what_is_narrow_stays_or_becomes_smaller() -> None:
+    numbers = np.array([3, 40_000], np.int32)
+    assert narrow(numbers) is narrow(numbers, SMALL) is numbers
+    assert narrow(numbers[:1], SMALL).dtype == np.int16
+    unsigned = np.array([1 << 31], np.uint32)
+    assert narrow(unsigned).dtype == np.uint32
 
 
 def test_what_holds_nothing_takes_no_memory_through_every_selection() -> None:
