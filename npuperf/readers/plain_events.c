@@ -257,7 +257,7 @@ INLINE const char *digits(const char *p, const char *end) {
     return p;
 }
 
-static int read_number(Text *t, Token *token) {
+INLINE int read_number(Text *t, Token *token) {
     const char *p = t->at, *end = t->end, *from;
     token->at = p;
     token->kind = NUMBER;
@@ -367,8 +367,11 @@ static int skip_container(Text *t) {
     }
 }
 
+/* Whether a list or an object begins: both braces are one but for a bit. */
+INLINE int is_opening(char c) { return (c | ' ') == '{'; }
+
 INLINE int read_value(Text *t, Token *token) {
-    if (*t->at != '{' && *t->at != '[') return read_scalar(t, token);
+    if (!is_opening(*t->at)) return read_scalar(t, token);
     token->kind = CONTAINER;
     return skip_container(t);
 }
@@ -468,18 +471,19 @@ static void forget_steps(Reader *r) {
 
 static int read_members(Reader *r, Text *t, Event *e, int root);
 
-static int read_member(Reader *r, Text *t, Event *e, int slot) {
+INLINE int read_member(Reader *r, Text *t, Event *e, int slot) {
     Token unwanted;
     if (slot < 0) return read_value(t, &unwanted);
     if (e->seen >> slot & 1) return refuse(t); /* the last one would count */
     e->seen |= 1u << slot;
-    e->of[slot] = ABSENT; /* until it is known, which a text that ends here never makes it */
-    if (slot != KEY_ARGS) {
-        e->nested |= *t->at == '{' || *t->at == '[';
-        return read_value(t, &e->of[slot]);
-    }
-    if (*t->at != '{') return *t->at == '[' ? refuse(t) : read_value(t, &e->of[slot]);
+    e->of[slot].kind = NONE; /* until it is known, which a text that ends here never makes it */
+    if (!is_opening(*t->at)) return read_scalar(t, &e->of[slot]);
     e->of[slot].kind = CONTAINER;
+    if (slot != KEY_ARGS) {
+        e->nested = 1;
+        return skip_container(t);
+    }
+    if (*t->at == '[') return refuse(t);
     t->at++;
     return read_members(r, t, e, STEP_ARGS);
 }
@@ -489,19 +493,20 @@ static int read_members(Reader *r, Text *t, Event *e, int root) {
     const Step *begin = &r->steps[root], *before = begin, *step;
     Token key;
     for (;; before = step) {
+        int slot;
         step = known_step(before, t);
         if (step) {
             t->at += step->size;
+            slot = step->slot;
             if (!skip_blanks(t)) return 0;
-            if (!read_member(r, t, e, step->slot)) return 0;
-            continue;
+        } else {
+            const char *from = t->at;
+            int more = before == begin ? first_member(t, '}') : next_member(t, '}');
+            if (more != 1) return more;
+            if (!read_key(t, &key)) return 0;
+            slot = slot_of(&key, root);
+            step = learn_step(r, before, from, t->at - from, slot);
         }
-        const char *from = t->at;
-        int more = before == begin ? first_member(t, '}') : next_member(t, '}');
-        if (more != 1) return more;
-        if (!read_key(t, &key)) return 0;
-        int slot = slot_of(&key, root);
-        step = learn_step(r, before, from, t->at - from, slot);
         if (!read_member(r, t, e, slot)) return 0;
     }
 }
@@ -702,15 +707,17 @@ static int add_slice(Reader *r, Found *f, Event *e, int any_times) {
         ARG_CONNECTION, ARG_CORRELATION, ARG_EXTERNAL, ARG_STREAM, ARG_DEVICE, ARG_MOVED,
     };
     if (!forget_of_others(e)) return PLAIN_ODD;
-    for (int i = 0; i < NUMBERS; i++) {
-        if (!any_times && i >= CORRELATION && i <= DEVICE) continue; /* only Kineto has them, with other times */
+    for (int i = START; i < NUMBERS; i++) {
+        if (i == CORRELATION && !any_times) i = MOVED; /* only Kineto has those between, with other times */
         const Token *t = member(e, numbers[i]);
         int64_t *cell = &f->numbers[i * f->most + f->slices];
+        *cell = -1;
+        if (is_absent(t)) continue;
         int read = i == START || (i == LENGTH && any_times) ? as_time(t, e->end, cell)
             : i == LENGTH                                   ? as_length(t, e->end, cell)
                                                             : as_integer(t, e->end, cell);
         if (!read) return PLAIN_ODD;
-        f->told[i] += !is_absent(t);
+        f->told[i]++;
         f->far[i] |= *cell != (int32_t)*cell;
     }
     for (int i = 0; i < COLUMN_WORDS; i++) {
@@ -722,12 +729,14 @@ static int add_slice(Reader *r, Found *f, Event *e, int any_times) {
 }
 
 /* An integer of any size, spelled as everybody does. */
-static int is_number_of_arrow(const Token *t) {
+static int is_number_of_arrow(const Token *t, const char *end) {
+    uint64_t any;
     if (t->kind != NUMBER && t->kind != TEXT) return 0;
     int64_t i = t->size && t->at[0] == '-';
     if (t->size == i || t->size > LONGEST_ID || (t->at[i] == '0' && t->size > 1)) return 0;
-    while (i < t->size && t->at[i] >= '0' && t->at[i] <= '9') i++;
-    return i == t->size;
+    for (; i < t->size; i += 8)
+        if (!some_digits(t->at + i, t->size - i < 8 ? t->size - i : 8, end, &any)) return 0;
+    return 1;
 }
 
 static int add_arrow(Reader *r, Found *f, const Event *e) {
@@ -738,7 +747,7 @@ static int add_arrow(Reader *r, Found *f, const Event *e) {
     while (arrow < r->arrows && !is_word(&r->words[WORD_ARROW], arrow, cat->at, cat->size)) arrow++;
     if (arrow == r->arrows) return PLAIN_OK;
     const Token *id = member(e, KEY_ID);
-    if (!is_number_of_arrow(id)) return PLAIN_ODD;
+    if (!is_number_of_arrow(id, e->end)) return PLAIN_ODD;
     f->wide += !as_integer(id, e->end, &f->flows[FLOW_ID * f->most + at]);
     f->flows[FLOW_BEGIN * f->most + at] = id->at - e->text;
     f->flows[FLOW_END * f->most + at] = id->at + id->size - e->text;

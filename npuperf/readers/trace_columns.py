@@ -174,15 +174,15 @@ class GrowingColumn:
 
     def append(self, part: Any, at: int) -> None:
         """Append rows, the first of which is row ``at``; those that are missing before it are -1."""
-        missing = nothing(at - self._rows)
+        missing = [nothing(at - self._rows)] if at > self._rows else []
         if isinstance(part, np.ndarray):
             if self._memory is None or not np.can_cast(part.dtype, self._dtype):
                 self._begin(part.dtype)
-            self._fill(missing)
-            self._fill(part)
+            for rows in (*missing, part):
+                self._fill(rows)
         else:
             self._close()
-            self._parts += [missing, part]
+            self._parts += [*missing, part]
         self._rows = at + len(part)
 
     def _fill(self, part: Any) -> None:
