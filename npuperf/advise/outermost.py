@@ -11,6 +11,7 @@ from msgspec import Struct
 from npuperf.model.groups import distinct
 from npuperf.model.host import HostOps, Spans
 from npuperf.model.labels import I64, Mask
+from npuperf.model.runs import rows_of
 
 _OPERATOR: Final = re.compile(r"^(?!autograd::|torch::|c10d::|record_param)\w+::\w")
 _APART: Final = re.compile(r"^autograd::engine::evaluate_function|^Optimizer\.(step|zero_grad)#|^c10d::")
@@ -63,10 +64,9 @@ def _within(ops: Spans, outer: Mask) -> Mask:
     """Return True for events that begin within one of ``outer`` before them on their thread."""
     inside = np.zeros(len(ops), np.bool_)
     for thread in distinct(ops.thread).tolist():
-        first, last = np.searchsorted(ops.thread, [thread, thread + 1]).tolist()
-        ends = np.where(outer[first:last], ops.end[first:last], np.iinfo(np.int64).min)
-        latest = np.maximum.accumulate(ends)
-        inside[first + 1 : last] = ops.start[first + 1 : last] < latest[:-1]
+        rows = rows_of(ops.thread, thread)
+        latest = np.maximum.accumulate(np.where(outer[rows], ops.end[rows], np.iinfo(np.int64).min))
+        inside[rows][1:] = ops.start[rows][1:] < latest[:-1]
     return inside
 
 

@@ -9,6 +9,7 @@ from npuperf.host.enclosing import NONE
 from npuperf.model.groups import distinct
 from npuperf.model.host import HostOps, Spans, shorten, user_frame
 from npuperf.model.labels import I64, Labels, Mask
+from npuperf.model.runs import rows_of
 
 
 class Lines(Struct, frozen=True):
@@ -102,9 +103,9 @@ class Enclosing(Struct, frozen=True):
         at = np.full(len(time), NONE)
         for one in distinct(thread).tolist() if len(self.spans) else ():
             mine = np.flatnonzero(thread == one)
-            low, high = np.searchsorted(self.spans.thread, [one, one + 1]).tolist()
-            last = low + np.searchsorted(self.spans.start[low:high], time[mine], side="right") - 1
-            at[mine] = np.where(last >= low, last, NONE)
+            rows = rows_of(self.spans.thread, one)
+            last = rows.start + np.searchsorted(self.spans.start[rows], time[mine], side="right") - 1
+            at[mine] = np.where(last >= rows.start, last, NONE)
         open_ = np.flatnonzero(at >= 0)
         while len(open_):
             open_ = open_[self.spans.end[at[open_]] < until[open_]]
@@ -122,8 +123,7 @@ def _arrows(host: HostOps) -> I64:
     arrows, ops = host.arrows, host.ops
     found = np.full(len(ops), NONE)
     for thread in distinct(arrows.thread).tolist():
-        low, high = np.searchsorted(arrows.thread, [thread, thread + 1]).tolist()
-        own = slice(*np.searchsorted(ops.thread, [thread, thread + 1]).tolist())
-        at = np.minimum(low + np.searchsorted(arrows.time[low:high], ops.start[own]), high - 1)
+        own, theirs = rows_of(ops.thread, thread), rows_of(arrows.thread, thread)
+        at = np.minimum(theirs.start + np.searchsorted(arrows.time[theirs], ops.start[own]), theirs.stop - 1)
         found[own] = np.where(arrows.time[at] == ops.start[own], at, NONE)
     return found

@@ -19,6 +19,7 @@ from npuperf.host.nesting import Nesting
 from npuperf.model.groups import distinct
 from npuperf.model.host import HostOps
 from npuperf.model.labels import I64, U8, Mask
+from npuperf.model.runs import rows_of
 from npuperf.model.tasks import Tasks
 
 KINDS: Final[tuple[WaitKind, ...]] = get_args(WaitKind)
@@ -131,10 +132,10 @@ class Copies(Struct, frozen=True):
         """Return the last copy that each thread submitted between two times, -1 where there is none."""
         found = np.full(len(thread), NONE)
         for number in distinct(thread).tolist() if len(self.time) else ():
-            low, high = np.searchsorted(self.thread, [number, number + 1]).tolist()
+            rows = rows_of(self.thread, number)
             mine = np.flatnonzero(thread == number)
-            at = low + np.searchsorted(self.time[low:high], end[mine], side="right") - 1
-            inside = at >= low
+            at = rows.start + np.searchsorted(self.time[rows], end[mine], side="right") - 1
+            inside = at >= rows.start
             inside[inside] = self.time[at[inside]] >= start[mine][inside]
             found[mine] = np.where(inside, at, NONE)
         return found

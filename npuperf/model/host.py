@@ -13,6 +13,7 @@ from msgspec import Struct, field
 
 from npuperf.model.groups import distinct
 from npuperf.model.labels import I64, Labels
+from npuperf.model.runs import rows_of
 
 _NESTED: Final = 16
 #: Events that are looked through at once for those around a time.
@@ -60,7 +61,7 @@ def shorten(frame: str) -> str:
 
 
 class Spans(Struct, frozen=True, dict=True):
-    """Host events of one kind, ordered by thread, then start: epoch ns, thread, text."""
+    """Host events of one kind, ordered by thread, then start: epoch ns, thread (of 32 bits where these do), text."""
 
     start: I64
     end: I64
@@ -78,8 +79,9 @@ class Spans(Struct, frozen=True, dict=True):
 
     def around(self, thread: int, time: int) -> Iterator[int]:
         """Yield the indices of the events around ``time`` on ``thread``, the innermost (latest start) first."""
-        first, end = self.thread.searchsorted((thread, thread + 1)).tolist()
-        at = first + int(self.start[first:end].searchsorted(time, side="right")) - 1
+        rows = rows_of(self.thread, thread)
+        first = rows.start
+        at = first + int(self.start[rows].searchsorted(time, side="right")) - 1
         while at >= first:
             if self.end[at] >= time:
                 yield at
@@ -120,9 +122,9 @@ class Spans(Struct, frozen=True, dict=True):
         first = np.zeros(len(time), np.int64)
         for one in distinct(thread).tolist():
             mine = np.flatnonzero(thread == one)
-            begin, end = np.searchsorted(self.thread, [one, one + 1]).tolist()
-            at[mine] = begin + np.searchsorted(self.start[begin:end], time[mine], side="right") - 1
-            first[mine] = begin
+            rows = rows_of(self.thread, one)
+            at[mine] = rows.start + np.searchsorted(self.start[rows], time[mine], side="right") - 1
+            first[mine] = rows.start
         for _ in range(_NEAR if len(self) else 0):
             ended = (at >= first) & (self.end[at] < time)
             if not ended.any():
@@ -153,9 +155,9 @@ class Arrows(Struct, frozen=True):
 
     def forward_of(self, thread: int, start: int) -> tuple[int, int] | None:
         """Return thread and start of the forward operator of the backward operator that starts at ``start``."""
-        first, end = self.thread.searchsorted((thread, thread + 1)).tolist()
-        at = first + int(self.time[first:end].searchsorted(start))
-        if at < end and self.time[at] == start:
+        rows = rows_of(self.thread, thread)
+        at = rows.start + int(self.time[rows].searchsorted(start))
+        if at < rows.stop and self.time[at] == start:
             return int(self.forward_thread[at]), int(self.forward_time[at])
         return None
 

@@ -11,6 +11,18 @@ from npuperf.model.labels import I64
 from npuperf.model.merging import passed
 
 
+def rows_of(threads: I64, thread: int) -> slice:
+    """Return the rows of one thread in a column that is ordered by thread.
+
+    The number is looked for as one of the column's type: numpy would make a copy of the column to look for another.
+    """
+    limits = np.iinfo(threads.dtype)
+    if not limits.min <= thread <= limits.max:
+        return slice(0, 0)
+    wanted = threads.dtype.type(thread)
+    return slice(int(threads.searchsorted(wanted)), int(threads.searchsorted(wanted, side="right")))
+
+
 class ThreadRows(Struct, frozen=True):
     """Per thread where its rows begin, ``first``, and end, ``end`` (exclusive)."""
 

@@ -20,6 +20,7 @@ from npuperf.model.groups import distinct, rows_of_each, sorted_rows
 from npuperf.model.host import Arrows, HostOps, Spans, is_user_frame
 from npuperf.model.labels import I64, U8, Labels, Mask
 from npuperf.model.memory import give_back
+from npuperf.model.narrow import SIGNED, narrow
 from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, Tasks, Work, in_order, work_of_tasks
 from npuperf.readers.behind import Queue, behind_launches, carrying, user_frames
 from npuperf.readers.cells import integer
@@ -322,11 +323,11 @@ def _host_events(trace: Trace, events: Slices) -> Spans:
     events = events.take(order)  # of which columns are made anew: those in the old order may go
     thread = thread[order]
     del order
-    return Spans(events.start, events.end, thread, events.name.compact().narrowed())
+    return Spans(events.start, events.end, narrow(thread, SIGNED), events.name.compact().narrowed())
 
 
 def _spans(slices: Slices) -> Spans:
-    return Spans(slices.start, slices.end, slices.tid, slices.name.narrowed())
+    return Spans(slices.start, slices.end, narrow(slices.tid, SIGNED), slices.name.narrowed())
 
 
 def _host_steps(slices: Slices) -> HostSteps:

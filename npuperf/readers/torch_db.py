@@ -15,6 +15,7 @@ from msgspec import Struct
 from npuperf.model.frames import frame_cause
 from npuperf.model.host import Arrows, Spans, is_user_frame
 from npuperf.model.labels import I64, Labels
+from npuperf.model.narrow import SIGNED, narrow
 from npuperf.model.tasks import UNKNOWN
 from npuperf.readers.behind import Queue, user_frames
 from npuperf.readers.join import match, pick
@@ -89,7 +90,7 @@ def joined(parts: list[Spans]) -> Spans:
     start, end, thread = (np.concatenate([getattr(p, n) for p in parts]) for n in ("start", "end", "thread"))
     name = Labels.concat([p.name for p in parts])
     order = np.lexsort((-end, start, thread))
-    return Spans(start[order], end[order], thread[order], name.take(order))
+    return Spans(start[order], end[order], narrow(thread[order], SIGNED), name.take(order))
 
 
 def _spans(rows: dict[str, I64], name: Labels, at: I64) -> Spans:

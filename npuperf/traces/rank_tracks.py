@@ -13,6 +13,7 @@ from npuperf.documents.analysis import Device
 from npuperf.model.device import DeviceProfile
 from npuperf.model.host import HostOps
 from npuperf.model.labels import I64, Mask
+from npuperf.model.runs import rows_of
 from npuperf.model.tasks import UNKNOWN, Tasks, Work
 from npuperf.traces.core_counters import core_counters
 from npuperf.traces.subtracks import sub_tracks
@@ -63,7 +64,7 @@ class Track(Struct, frozen=True):
         rows = np.flatnonzero(self.end > self.start)
         for one in np.unique(thread).tolist():
             asked = np.flatnonzero(thread == one)
-            mine = rows[slice(*np.searchsorted(self.thread[rows], [one, one + 1]).tolist())]
+            mine = rows[rows_of(self.thread[rows], one)]
             at = np.searchsorted(self.start[mine], time[asked], side="right") - 1
             found[asked] = _still_there(mine, at, self.end, time[asked])
         return found
