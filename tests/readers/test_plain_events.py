@@ -306,6 +306,35 @@ def test_times_of_all_lengths(tmp_path: Path) -> None:
     assert taken > 2 * 15 * len(tails)
 
 
+@pytest.mark.parametrize(
+    ("time", "ns"),
+    [
+        ("3999999999999999.999", 3_999_999_999_999_999_999),
+        ("4000000000000000.000", None),
+        ("9223372036854775.807", None),
+        ("9223372036854775.808", None),
+        ("9999999999999999.999", None),
+        ("18446744073709551617.500", None),  # more than 64 bits, of which those that there are would be 1
+    ],
+)
+def test_times_that_are_too_late(time: str, ns: int | None) -> None:
+    found = reader().read(f'{{"ph": "X", "ts": "{time}"}}, {{'.encode() + b" " * 40, False)
+    assert (found and found.slices["start"].tolist()) == (None if ns is None else [ns])
+
+
+@pytest.mark.parametrize("behind", ["", " " * 40], ids=["at the end", "before more"])
+def test_what_looks_like_a_digit(behind: str) -> None:
+    """Any character in a number, at any place in it."""
+    others = [chr(code) for code in range(32, 127) if chr(code) not in '0123456789."\\-']
+    for size in (1, 3, 8, 9, 16):
+        usual = "1234567812345678"[:size]
+        assert reader().read(f'{{"ph": "X", "pid": "{usual}", "ts": "{usual}.250"}}, {{{behind}'.encode(), False)
+        for at, odd in ((at, odd) for at in range(size) for odd in others):
+            made = f"{usual[:at]}{odd}{usual[at + 1 :]}"
+            for member in (f'"pid": "{made}"', f'"ts": "{made}.250"'):
+                assert reader().read(f'{{"ph": "X", {member}}}, {{{behind}'.encode(), False) is None
+
+
 def _lengths(count: int) -> list[str]:
     source, made = Random(7), []
     for _ in range(count):
