@@ -95,7 +95,6 @@ def examine(
     profile = profile.without_counters()  # of which nothing else is asked
     give_back()  # what reading needed; from here on what one part has freed the next one takes
     study = Study.of(profile, thresholds)
-    give_back()
     _warn(study, request.cores, log)
     span = study.judged if request.step is None else study.step_span(request.step)
     return _examined(study, span, listed, request, thresholds, earlier)
@@ -174,7 +173,6 @@ def _examined(
     if summary is not None:
         report = structs.replace(report, communication=bounds_alone(summary, report.window.comm_exposed_ns))
     digest = digest_device(study, report, summary)
-    give_back()
     over_time, held, bench = study_cores(study, cores, span, scene, thresholds, request.cores_of)
     report = structs.replace(report, cores=core_use(plain, cores, span[1] - span[0], over_time))
     view = DeviceView(
@@ -194,7 +192,6 @@ def _examined(
     view = _with_scopes(view, request, earlier)
     recorded = profile if request.step is None else replace(profile, tasks=plain)
     asked = tuple(e for e in request.what_if if not names_ranks(e))
-    give_back()
     findings, what_if = advise(view, request.rules, summary), _replay_changes(view, asked)
     return Examined(
         report=view.report,
