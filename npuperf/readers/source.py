@@ -16,7 +16,6 @@ from npuperf.errors import InputError
 from npuperf.messages import Message, say
 from npuperf.model.chip import Cores, cores_of_soc
 from npuperf.model.device import Context, DeviceProfile, VendorStep
-from npuperf.model.memory import give_back
 from npuperf.model.tasks import Tasks
 from npuperf.parallel import Threads
 from npuperf.readers.comm_read import CommunicationFiles
@@ -74,7 +73,6 @@ class _Found(Struct):
             return
         with self.attempt():
             self.timeline = interpret(read_trace(self.source.timeline, self.log, progress), self.source.timeline)
-            give_back()  # the trace is gone
             self.log.kineto = self.timeline.kineto
             self.log.use(*self.source.timeline)
 
@@ -225,11 +223,9 @@ def _read(source: Source, log: ReadLog, progress: Progress | None) -> _Found:
 
 
 def _read_tables(source: Source, log: ReadLog) -> Kernels:
-    """Read the kernel tables, in as little memory as they need: that of their text goes back to the system."""
+    """Read the kernel tables, in as little memory as they need."""
     kernels = read_kernels(source, log)
-    kernels = replace(kernels, devices={number: tasks.narrowed() for number, tasks in kernels.devices.items()})
-    give_back()
-    return kernels
+    return replace(kernels, devices={number: tasks.narrowed() for number, tasks in kernels.devices.items()})
 
 
 def _missing(found: _Found) -> list[Message]:

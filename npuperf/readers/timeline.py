@@ -19,7 +19,6 @@ from npuperf.model.device import HostSteps
 from npuperf.model.groups import distinct, rows_of_each, sorted_rows
 from npuperf.model.host import Arrows, HostOps, Spans, is_user_frame
 from npuperf.model.labels import I64, U8, Labels, Mask
-from npuperf.model.memory import give_back
 from npuperf.model.narrow import SIGNED, narrow
 from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, Tasks, Work, in_order, work_of_tasks
 from npuperf.readers.behind import Queue, behind_launches, carrying, user_frames
@@ -133,7 +132,6 @@ def _ascend(trace: Trace) -> TraceTimeline:
     trace.flows = trace.flows.without("async_npu", "async_task_queue")
     # What the host did comes last, as it takes most memory.
     slices = trace.slices = slices.without("connection", "task_type", "operation", "moved")
-    give_back()
     host = _host_ops(trace, ops, stacks, slices.filter(~_in(slices.pid, _device_pids(trace))))
     return TraceTimeline(devices, host, host_steps, named=named, clock=_clock(trace))
 

@@ -13,7 +13,6 @@ from npuperf.errors import InputError
 from npuperf.messages import say
 from npuperf.model.groups import rows_of_each
 from npuperf.model.labels import I32, I64, Labels, Mask
-from npuperf.model.memory import give_back
 from npuperf.readers.cells import LATEST_NS, integer
 from npuperf.readers.join import match
 from npuperf.readers.log import ReadLog
@@ -222,11 +221,9 @@ def _read_file(path: Path, log: ReadLog, progress: Callable[[int], None] | None)
 def _trace(found: list[Gathered], header: dict[str, Any]) -> Trace:
     """Put together what was gathered, in the order of the file."""
     base = base_ns(header)
-    give_back()
     flows = _flows(found, base)  # first: what they leave is less than what they are
     clock = tuple((time + base, pid, mhz) for part in found for time, pid, mhz in part.clock)
     trace = Trace(_slices(found, base), flows, header=header, clock=clock)
-    give_back()
     for event in (event for part in found for event in part.meta.values()):
         pid, tid = integer(event.pid), integer(event.tid)
         args = event.args or Args()
