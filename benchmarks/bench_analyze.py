@@ -59,6 +59,8 @@ TRACE_READERS = {
 OURS = "from pathlib import Path; from sys import argv; from npuperf.readers.log import ReadLog; " \
        "from npuperf.readers.arrow_alone import spare_pandas; spare_pandas(); " \
        "from npuperf.readers.trace import read_trace; read_trace([Path(argv[1])], ReadLog())"  # fmt: skip
+#: No threads for matrices, which numpy starts otherwise: they take CPU time, and nobody here multiplies any.
+ALONE = {"OPENBLAS_NUM_THREADS": "1"}
 #: As where npuperf was installed without a C compiler.
 DECODED = "from npuperf.readers import plain_events; plain_events._library = lambda: None; " + OURS
 
@@ -124,9 +126,9 @@ def files(profile: Path) -> tuple[Path, Path]:
     return profile / OUTPUT / "kernel_details.csv", profile / OUTPUT / "trace_view.json"
 
 
-def python(*arguments: str) -> Command:
+def python(*arguments: str, environment: Mapping[str, str] | None = None) -> Command:
     """Return a command of this Python."""
-    return Command([sys.executable, *arguments])
+    return Command([sys.executable, *arguments], environment or {})
 
 
 def reading(shop: Workshop) -> list[Row]:
@@ -138,7 +140,7 @@ def reading(shop: Workshop) -> list[Row]:
         commands[f"analyze {size}"] = shop.analyze(profile)
         for reader in READERS:
             arguments = [str(HERE / "readers.py"), reader, "--table", str(table), "--trace", str(trace)]
-            commands[f"{reader} {size}"] = python(*arguments)
+            commands[f"{reader} {size}"] = python(*arguments, environment=ALONE)
     taken = in_turn(commands, shop.rounds)
     rows = [_against_floor(taken, size) for size in shop.sizes]
     first, last = min(shop.sizes), max(shop.sizes)
@@ -160,10 +162,10 @@ def readers(shop: Workshop) -> list[dict[str, str]]:
     """Read the trace of the smallest profile in every way, ours with imports as the others."""
     _, trace = files(shop.profile(min(shop.sizes)))
     arguments = {name: (str(HERE / "readers.py"), key, "--trace") for name, (key, *_) in TRACE_READERS.items()}
-    commands = {name: python(*given, str(trace)) for name, given in arguments.items()}
+    commands = {name: python(*given, str(trace), environment=ALONE) for name, given in arguments.items()}
     ours = [("npuperf", ROOT, OURS), ("npuperf, decoded", ROOT, DECODED)]
     for name, checkout, text in [*ours, *([("npuperf before", shop.before, OURS)] if shop.before else [])]:
-        environment = shop.environment | {"PYTHONPATH": str(checkout)}
+        environment = shop.environment | ALONE | {"PYTHONPATH": str(checkout)}
         commands[name] = Command([sys.executable, "-c", text, str(trace)], environment)
     taken = in_turn(commands, shop.rounds)
     megabytes = trace.stat().st_size / 1e6
