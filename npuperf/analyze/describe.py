@@ -63,13 +63,14 @@ def describe(
 ) -> tuple[Pace, Device]:
     """Describe the window that is judged: all but the use of its cores, and what rules and proposals say."""
     profile, launches, origin = study.profile, study.launches, study.timeline.span[0]
+    shortest = shortest_phase(study.timeline.span[1] - origin, study.steps, thresholds)
+    cuts = _cuts(study, span, shortest, thresholds)  # before there are more columns
     judging = _Judging.of(study, thresholds)
     mine, pace, verdict = judging.windows(window(*span), _STEP if len(study.steps) else WINDOW)[0]
     steps = [s for s in _steps(study, judging) if request.step in (None, s.step)]
     whole = mine if request.step is not None else study.timeline.whole()
     judged = _judged(study, steps, span, mine, whole)
-    shortest = shortest_phase(study.timeline.span[1] - origin, study.steps, thresholds)
-    phases = _phases(study, judging, span, shortest)
+    phases = _phases(study, judging, cuts, shortest)
     del judging  # much memory
     report = Device(
         rank=profile.rank,
@@ -181,11 +182,17 @@ def _steps(study: Study, judging: _Judging) -> list[Step]:
     ]
 
 
-def _phases(study: Study, judging: _Judging, span: tuple[int, int], shortest: int) -> list[Phase]:
-    """Cut the window into phases, judge each, and join neighbours of one verdict."""
+def _cuts(study: Study, span: tuple[int, int], shortest: int, thresholds: Thresholds) -> Intervals | None:
+    """Cut the window into phases; where rows are missing there are none to be told."""
     if study.profile.excerpt:
+        return None
+    return segment(study.profile.tasks, study.launches, study.timeline, span, shortest, thresholds)
+
+
+def _phases(study: Study, judging: _Judging, cuts: Intervals | None, shortest: int) -> list[Phase]:
+    """Judge each phase, and join neighbours of one verdict."""
+    if cuts is None:
         return []
-    cuts = segment(study.profile.tasks, study.launches, study.timeline, span, shortest, judging.thresholds)
     bounds = [verdict.bound for _, _, verdict in judging.windows(cuts, _PHASE)]
     windows = join_alike(cuts, bounds, shortest)
     judged = judging.windows(windows, _PHASE)

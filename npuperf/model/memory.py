@@ -66,10 +66,13 @@ def keep_freed() -> None:
 
 
 def give_back() -> None:
-    """Give memory that was freed back to the system, where the C library can."""
+    """Give memory that was freed back to the system, where the C library can; Arrow has some of its own."""
     trim = _of_c_library("malloc_trim")
     if trim:
         trim(0)
+    arrow = sys.modules.get("pyarrow")
+    if arrow is not None:
+        arrow.default_memory_pool().release_unused()
 
 
 def _of_c_library(name: str) -> Any:
