@@ -53,16 +53,30 @@ EXPORT const char *cells_source(void) { return SOURCE_HASH; }
 
 /* ---- texts ---- */
 
+INLINE uint64_t eight(const char *p) {
+    uint64_t some;
+    memcpy(&some, p, 8);
+    return some;
+}
+
+/* Up to eight characters as a number; of texts of one length no two are the same. */
+INLINE uint64_t few(const char *p, int64_t n) {
+    const unsigned char *c = (const unsigned char *)p;
+    uint32_t first, last;
+    if (n < 4) return n ? c[0] | (uint64_t)c[n / 2] << 8 | (uint64_t)c[n - 1] << 16 : 0;
+    memcpy(&first, p, 4);
+    memcpy(&last, p + n - 4, 4);
+    return first | (uint64_t)last << 32;
+}
+
 INLINE uint64_t hash_of(const char *p, int64_t n, uint64_t seed) {
-    uint64_t h = seed ^ (uint64_t)n * 0x9E3779B97F4A7C15ULL, some;
-    for (; n >= 8; p += 8, n -= 8) {
-        memcpy(&some, p, 8);
-        h = (h ^ some) * 0xFF51AFD7ED558CCDULL;
+    const char *end = p + n;
+    uint64_t h = seed ^ (uint64_t)n * 0x9E3779B97F4A7C15ULL;
+    for (; end - p > 8; p += 8) {
+        h = (h ^ eight(p)) * 0xFF51AFD7ED558CCDULL;
         h ^= h >> 32;
     }
-    some = 0;
-    memcpy(&some, p, (size_t)n);
-    h = (h ^ some) * 0xC4CEB9FE1A85EC53ULL;
+    h = (h ^ (n < 8 ? few(p, n) : eight(end - 8))) * 0xC4CEB9FE1A85EC53ULL;
     return h ^ h >> 29;
 }
 
@@ -130,19 +144,34 @@ static int32_t code_of(Words *w, const char *p, int64_t n, uint64_t seed) {
 
 INLINE int ends(char c, char delimiter) { return c == delimiter || c == '\n' || c == '\r'; }
 
-INLINE const char *to_end(const char *p, char delimiter) {
+/* Go to the next quote, line end or delimiter, or to any other character up to a quote; eight at once while there are. */
+INLINE const char *next_low(const char *p, const char *last, char delimiter) {
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    const uint64_t ones = 0x0101010101010101ULL, high = 0x8080808080808080ULL;
+    for (; last - p >= 8; p += 8) {
+        uint64_t v = eight(p), end = v ^ (ones * (unsigned char)delimiter);
+        /* of each the lowest bit is right: only what is above it may be set by what was borrowed */
+        uint64_t found = (((v - ones * ('"' + 1)) & ~v) | ((end - ones) & ~end)) & high;
+        if (found) return p + (__builtin_ctzll(found) >> 3);
+    }
+#endif
+    while (p < last && (unsigned char)*p > '"' && *p != delimiter) p++; /* a line end stands before the last */
+    return p;
+}
+
+INLINE const char *to_end(const char *p, const char *last, char delimiter) {
     if (*p == '"') {
         for (p++;; p++) {
+            p = next_low(p, last, delimiter);
             if (*p == '\n' || *p == '\r') return NULL;
             if (*p == '"' && *++p != '"') return ends(*p, delimiter) ? p : NULL;
         }
     }
-    for (; *p != delimiter; p++) {
-        if (*p > '"') continue; /* as most characters are */
-        if (*p == '\n' || *p == '\r') return p;
+    for (;; p++) {
+        p = next_low(p, last, delimiter);
+        if (ends(*p, delimiter)) return p;
         if (*p == '"') return NULL;
     }
-    return p;
 }
 
 /* What stands for "not recorded" in place of a number. */
@@ -259,7 +288,7 @@ EXPORT Cells *cells_begin(int32_t columns, const int32_t *kinds, char delimiter,
     return c;
 }
 
-static const char *cell(Cells *c, int32_t column, const char *p, void *out, int64_t row) {
+static const char *cell(Cells *c, int32_t column, const char *p, const char *last, void *out, int64_t row) {
     const char *end;
     switch (c->kinds[column]) {
     case TIME:
@@ -269,11 +298,11 @@ static const char *cell(Cells *c, int32_t column, const char *p, void *out, int6
     case DECIMAL:
         return decimal_at(p, c->delimiter, (float *)out + row);
     case TEXT:
-        end = to_end(p, c->delimiter);
+        end = to_end(p, last, c->delimiter);
         if (!end || (((int32_t *)out)[row] = code_of(&c->words[column], p, end - p, c->seed)) < 0) return NULL;
         return end;
     default:
-        return to_end(p, c->delimiter);
+        return to_end(p, last, c->delimiter);
     }
 }
 
@@ -286,7 +315,7 @@ EXPORT int64_t cells_read(Cells *c, const char *text, int64_t size, int64_t row,
     for (; p < last; row++) {
         if (*p == '\n' || *p == '\r') return CELLS_ODD; /* an empty line is none for Arrow */
         for (int32_t i = 0; i < c->columns; i++) {
-            if (!(p = cell(c, i, p, out[i], row))) return CELLS_ODD;
+            if (!(p = cell(c, i, p, last, out[i], row))) return CELLS_ODD;
             if (i + 1 < c->columns && *p++ != c->delimiter) return CELLS_ODD;
         }
         if (*p == '\r') p++;

@@ -86,15 +86,16 @@ def _read_lines(
         return 0
     size = 0
     places = (_POINTER * width)()
+    _make_room(columns, places, 0, 0)
     for block in iter(lambda: read(_BLOCK_BYTES), b""):
-        whole, end, cut = block.rpartition(b"\n")
+        end = block.rfind(b"\n") + 1
         if not end:
             rest += block
             continue
-        size = _add(library, cells, b"%b%b\n" % (rest, whole), columns, size, places)
+        size = _add(library, cells, b"".join((rest, memoryview(block)[:end])), columns, size, places)
         if size < 0:
             return 0
-        rest = cut
+        rest = block[end:]
     if not rest:
         return size
     return max(_add(library, cells, rest if rest.endswith(b"\n") else rest + b"\n", columns, size, places), 0)
@@ -111,14 +112,19 @@ def _with_line(read: Callable[[int], bytes]) -> bytes:
 def _add(library: Any, cells: int, lines: bytes, columns: dict[int, npt.NDArray[Any]], size: int, places: Any) -> int:
     """Append whole lines; return how many rows there are now, -1 where something is not plain."""
     most = size + len(lines) // len(places) + 1  # a line has a character per column
-    for at, column in columns.items():
-        if most > len(column):
-            larger = np.empty(2 * most, column.dtype)
-            larger[:size] = column[:size]
-            columns[at] = column = larger
-        places[at] = column.ctypes.data
+    if any(most > len(column) for column in columns.values()):
+        _make_room(columns, places, size, 2 * most)
     count = int(library.cells_read(cells, lines, len(lines), size, places))
     return size + count if count >= 0 else -1
+
+
+def _make_room(columns: dict[int, npt.NDArray[Any]], places: Any, size: int, rows: int) -> None:
+    """Make room for so many rows, of which ``size`` are there, and say in ``places`` where columns are."""
+    for at, column in columns.items():
+        if rows > len(column):
+            columns[at] = np.empty(rows, column.dtype)
+            columns[at][:size] = column[:size]
+        places[at] = columns[at].ctypes.data
 
 
 def _labels(library: Any, cells: int, at: int, codes: I32) -> Labels:
