@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import random
+import shlex
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +25,12 @@ from npuperf.readers.log import ReadLog
 from npuperf.readers.table import RowTable, read_table
 
 SOURCE = Path(plain_cells.__file__).with_name("plain_cells.c")
+DRIVER = Path(__file__).with_name("cells_driver.c")
+COMPILER = shlex.split(os.environ.get("CC") or "cc")
 HEADERS = ("Name", "Start Time(us)", "Duration(us)", "Block Dim", "aic_mac_ratio", "Model ID", "Input Shapes")
 ROW = ("k", "1736413971558972.912\t", "12.5", "20", "0.31", "4294967295", '"""8,4;4,2"""')
 
-if not plain_cells.compiled_source() and shutil.which("cc") is None:
+if not plain_cells.compiled_source() and shutil.which(COMPILER[0]) is None:
     pytest.skip("needs a C compiler", allow_module_level=True)
 
 
@@ -211,14 +216,63 @@ def test_blocks_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blo
     assert set(found.texts["shapes"].texts()) == {"8,4;4,2"} and (found.times["start"] != NO_TIME).all()
 
 
+def test_texts_of_any_length_are_told_apart(tmp_path: Path) -> None:
+    """Of each length one text per place at which it differs."""
+    path = tmp_path / "kernel_details.csv"
+    names = ["a" * at + "b" + "a" * (size - at - 1) for size in range(1, 40) for at in range(size)]
+    names += ["a" * size for size in range(1, 40)]
+    path.write_bytes(csv(*((name, *ROW[1:]) for name in names)))
+    assert is_taken(path)
+    assert read(path).texts["name"].texts() == names
+    assert len(read(path).texts["name"].names) == len(names) == len({*names})
+
+
+@pytest.mark.parametrize("header", ["Name", "Model ID"])  # one that is kept, and one that is not
+def test_signs_at_any_place_of_a_cell(tmp_path: Path, header: str) -> None:
+    path, at = tmp_path / "kernel_details.csv", HEADERS.index(header)
+    for sign, whole, meant in ((",", '"{}"', ","), ('""', '"{}"', '"'), ("! #", "{}", "! #"), ("ü\x7f", "{}", "ü\x7f")):
+        texts = ["k" * before + "{}" + "k" * after for before in range(1, 21) for after in (1, 7, 8, 9)]
+        cells = [whole.format(text.format(sign)) for text in texts]
+        path.write_bytes(csv(*((*ROW[:at], cell, *ROW[at + 1 :]) for cell in cells)))
+        assert is_taken(path)
+        kept = read(path).texts["name"].texts()
+        assert kept == ([text.format(meant) for text in texts] if header == "Name" else ["k"] * len(texts))
+    for before in range(20):
+        odd = "k" * before + '"k'
+        assert not both(path, with_cell(header, odd))
+        assert not both(path, with_cell(header, f'"{odd}"'))
+
+
+def damaged(data: bytes, chance: random.Random) -> bytes:
+    """Change a few bytes."""
+    changed = bytearray(data)
+    for _ in range(chance.choice((1, 1, 3))):
+        at = chance.randrange(len(changed))
+        changed[at : at + chance.choice((1, 1, 1, 0))] = bytes([chance.choice(b'0159.,"\n\r\t -ekN/A\x00\xff')])
+    return bytes(changed)
+
+
 def test_bytes_changed_at_random(tmp_path: Path) -> None:
     data = csv(*((*ROW[:3], str(i), f"0.{i}", *ROW[5:]) for i in range(6)))
     chance = random.Random(5)
-    taken = 0
-    for _ in range(400):
-        damaged = bytearray(data)
-        for _ in range(chance.choice((1, 1, 3))):
-            at = chance.randrange(len(damaged))
-            damaged[at : at + chance.choice((1, 1, 1, 0))] = bytes([chance.choice(b'0159.,"\n\r\t -ekN/A\x00\xff')])
-        taken += both(tmp_path / "kernel_details.csv", bytes(damaged))
+    taken = sum(both(tmp_path / "kernel_details.csv", damaged(data, chance)) for _ in range(400))
     assert 50 < taken < 350
+
+
+def test_no_byte_outside_is_touched(tmp_path: Path) -> None:
+    driver, tables = tmp_path / "driver", tmp_path / "tables"
+    sanitized = ["-std=c11", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    command = [*COMPILER, *sanitized, f"-I{SOURCE.parent}", str(DRIVER), "-lm", "-o", str(driver)]
+    built = subprocess.run(command, capture_output=True, text=True)
+    if built.returncode:
+        pytest.skip(f"no sanitizers here: {built.stderr[-200:]}")
+    lines = csv(ROW, ROW).split(b"\n", 1)[1]
+    chance = random.Random(7)
+    made = [lines[:size] for size in range(len(lines))]
+    made += [lines[:size] + b"\n" for size in range(len(lines))]
+    made += [damaged(lines, chance) for _ in range(2000)]
+    tables.write_bytes(b"".join(b"%d\n%b" % (len(some), some) for some in made))
+    ran = subprocess.run([str(driver), str(tables)], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr[:3000]
+    count, rows = (int(part.split()[0]) for part in ran.stdout.split(", "))
+    assert count == len(made) and rows > 500
