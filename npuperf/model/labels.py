@@ -119,11 +119,16 @@ class Labels(Struct, frozen=True):
     @classmethod
     def concat(cls, parts: list[Labels]) -> Labels:
         """Append columns, sharing their names."""
-        if not any(part.names for part in parts):
-            return cls.missing(sum(map(len, parts)))
+        codes, names = cls.shared(parts)
+        return cls(np.concatenate(codes), names) if names else cls.missing(sum(map(len, parts)))
+
+    @classmethod
+    def shared(cls, parts: list[Labels]) -> tuple[list[I32], tuple[str, ...]]:
+        """Return the codes of columns, as those of names that they share."""
         names: dict[str, int] = {}
         codes = []
         for part in parts:
             moved = np.array([*(names.setdefault(n, len(names)) for n in part.names), -1], np.int32)
-            codes.append(moved[part.codes])
-        return cls(np.concatenate(codes), tuple(names))
+            same = (moved[:-1] == np.arange(len(part.names))).all()
+            codes.append(part.codes if same else moved[part.codes])
+        return codes, tuple(names)

@@ -26,6 +26,8 @@ _NUMBERS: Final = ("stream", "step", "block", "mix_block", "launch_thread", "op"
 _TEXTS: Final = ("name", "type", "core", "state", "shapes", "operands", "copy")
 #: Numbers of 32 bits stay below it, so that a few of them can be added.
 _ROOM: Final = 1 << 30
+#: Rows that stay together are copied as such where they are so many on average.
+_STRETCH: Final = 64
 
 
 class Work(IntEnum):
@@ -112,6 +114,11 @@ def no_times(size: int) -> I64:
     return np.broadcast_to(np.int64(NO_TIME), size)
 
 
+def _gaps(size: int) -> F32:
+    """Return a counter of which nothing is recorded; it takes no memory."""
+    return np.broadcast_to(np.float32(np.nan), size)
+
+
 def _one_value(column: npt.NDArray[Any]) -> bool:
     """Tell a column of one value, repeated without taking memory."""
     return column.strides == (0,) and len(column) > 0
@@ -122,13 +129,45 @@ def _at(column: npt.NDArray[_Cell], index: I64) -> npt.NDArray[_Cell]:
     return np.broadcast_to(column[0], len(index)) if _one_value(column) else column[index]
 
 
-def _joined(columns: list[npt.NDArray[_Cell]], order: I64 | None) -> npt.NDArray[_Cell]:
-    """Append columns and order them, at once: two whole tables are enough in memory."""
-    first = columns[0]
-    if all(map(_one_value, columns)) and all(column[0] == first[0] for column in columns):
-        return np.broadcast_to(first[0], sum(map(len, columns)))
-    whole = np.concatenate(columns)
-    return whole if order is None else whole[order]
+class _Together(Struct, frozen=True):
+    """How tables become one: in ``order``, where each row stands in all of them one behind the other.
+
+    ``stretches``: the same as rows of a table that stay together, where these are long; else empty.
+    """
+
+    order: I64
+    stretches: list[tuple[int, slice]]
+
+    @classmethod
+    def of(cls, order: I64, sizes: list[int]) -> _Together:
+        """Find out how tables of these sizes come into an order."""
+        first = np.cumsum([0, *sizes])
+        fresh = np.zeros(len(order), np.bool_)
+        fresh[first[:-1]] = True
+        fresh = fresh[order]
+        fresh[0] = True
+        fresh[1:] |= order[1:] != order[:-1] + 1
+        starts = np.flatnonzero(fresh)
+        if len(starts) * _STRETCH > len(order):
+            return cls(order, [])
+        table = np.searchsorted(first, order[starts], side="right") - 1
+        begin = order[starts] - first[table]
+        end = begin + np.diff(starts, append=len(order))
+        return cls(order, list(zip(table.tolist(), map(slice, begin.tolist(), end.tolist()), strict=True)))
+
+    def column(self, columns: list[npt.NDArray[_Cell]]) -> npt.NDArray[_Cell]:
+        """Return a column of the whole from those of the tables."""
+        first = columns[0]
+        if all(map(_one_value, columns)) and all(column[0] == first[0] for column in columns):
+            return np.broadcast_to(first[0], len(self.order))
+        if self.stretches:
+            return np.concatenate([columns[table][rows] for table, rows in self.stretches])
+        return np.concatenate(columns)[self.order]
+
+    def labels(self, columns: list[Labels]) -> Labels:
+        """Return a column of texts of the whole."""
+        codes, names = Labels.shared(columns)
+        return Labels(self.column(codes), names) if names else Labels.missing(len(self.order))
 
 
 def _narrowed(column: I64) -> I64:
@@ -315,18 +354,17 @@ class Tasks(Struct, frozen=True, dict=True):
         if len(parts) < 2:
             return parts[0].sorted() if parts else cls.empty()
         start, end = (np.concatenate([getattr(p, name) for p in parts]) for name in ("start", "end"))
-        order = None if in_order(start) else sorted_rows(start, end)
+        together = _Together.of(sorted_rows(start, end), [len(p) for p in parts])
+        del start, end
         new: dict[str, Any] = {}
         for name in cls.__struct_fields__:
             values = [getattr(p, name) for p in parts]
             if name == "pmu":
                 names = dict.fromkeys(n for v in values for n in v)
-                new["pmu"] = {
-                    n: _joined([p.pmu.get(n, np.full(len(p), np.nan, np.float32)) for p in parts], order) for n in names
-                }
+                new["pmu"] = {n: together.column([v.get(n, _gaps(len(p))) for v, p in zip(values, parts, strict=True)])
+                              for n in names}  # fmt: skip
             elif isinstance(values[0], Labels):
-                texts = Labels.concat(values)
-                new[name] = texts if order is None else Labels(_at(texts.codes, order), texts.names)
+                new[name] = together.labels(values)
             else:
-                new[name] = _joined(values, order)
+                new[name] = together.column(values)
         return cls(**new)
