@@ -26,6 +26,7 @@ class Ring:
 
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
+    gc.enable()  # whatever ran before
     yield
     gc.unfreeze()
     gc.enable()

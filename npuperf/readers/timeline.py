@@ -248,7 +248,7 @@ def _flown(trace: Trace, tasks: Slices, connected: I64, node: Slices) -> tuple[I
     Copies and events are not launched through nodes: the start of whichever call carries their connection id.
     """
     links = trace.flows.link("HostToDevice")
-    flow = match_keys((tasks.pid, tasks.tid, tasks.start), (links.to_pid, links.to_tid, links.to_time))
+    flow = match_keys((tasks.start, tasks.pid, tasks.tid), (links.to_time, links.to_pid, links.to_tid))
     alone = np.flatnonzero((flow < 0) & (connected >= 0))
     flow[alone] = _shared(trace, links, connected[alone])
     time, thread = pick(links.from_time, flow, NO_TIME), pick(links.from_tid, flow)
@@ -270,7 +270,7 @@ def _shared(trace: Trace, links: Links, connection: I64) -> I64:
     if not len(connection) or not len(links.to_time):
         return np.full(len(connection), -1, np.int64)
     tasks = trace.slices.take(_rows_of(trace, distinct(links.to_pid).tolist()))
-    there = match_keys((links.to_pid, links.to_tid, links.to_time), (tasks.pid, tasks.tid, tasks.start))
+    there = match_keys((links.to_time, links.to_pid, links.to_tid), (tasks.start, tasks.pid, tasks.tid))
     ids = pick(tasks.connection, there)
     return match(connection, np.where(ids < 0, -2, ids))
 
@@ -278,10 +278,11 @@ def _shared(trace: Trace, links: Links, connection: I64) -> I64:
 def _launching_ops(trace: Trace, tasks: Slices, ops: Spans) -> I64:
     """Find the torch operator behind each task, through torch_npu's own arrows.
 
-    They name only the first task of a launch, so tasks of the same connection share the answer.
+    They name only the first task of a launch, so tasks of the same connection share the answer. Arrows are matched by
+    time first, in the order of which both come: other keys would have to be sorted.
     """
     links = trace.flows.link("async_npu")
-    arrow = match_keys((tasks.pid, tasks.tid, tasks.start), (links.to_pid, links.to_tid, links.to_time))
+    arrow = match_keys((tasks.start, tasks.pid, tasks.tid), (links.to_time, links.to_pid, links.to_tid))
     op = pick(match_keys((links.from_tid, links.from_time), (ops.thread, ops.start)), arrow)
     alone = np.flatnonzero((op < 0) & (tasks.connection >= 0))
     if len(alone):

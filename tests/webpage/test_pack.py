@@ -75,7 +75,7 @@ def test_times_stay_whole_in_javascript() -> None:
 
 def test_a_host_event_may_begin_before_the_picture() -> None:
     lane = random_picture(3, 40, 2, 10).lanes[0]
-    early = LaneSlices(**{name: getattr(lane.slices, name)[:2] for name in LaneSlices.__dataclass_fields__})
+    early = LaneSlices(**{name: getattr(lane.slices, name)[:2] for name in LaneSlices.__struct_fields__})
     early.start[:] = [-700, 300]
     early.end[:] = [-100, 900]
     picture = small()
@@ -138,7 +138,7 @@ def test_the_budget_holds_for_what_hardly_compresses() -> None:
 def test_nothing_is_nothing() -> None:
     assert pack_pictures([]) == []
     empty = LaneSlices(
-        *(np.empty(0, np.uint8 if name == "colour" else np.int64) for name in LaneSlices.__dataclass_fields__)
+        *(np.empty(0, np.uint8 if name == "colour" else np.int64) for name in LaneSlices.__struct_fields__)
     )
     picture = Picture(None, 0, "", 5, 1, (type(small().lanes[0])("cores", say("cores"), {}, empty),), ())
     (found,) = unpacked([picture])
