@@ -1,8 +1,6 @@
 #!/usr/bin/env python3
 """Stand-in for the toolkit's own exporter: msprof.py export summary|timeline|db -dir PROF, msprof.py analyze -dir PROF."""
-import os
 import sys
-import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "bin"))
@@ -17,4 +15,3 @@ if words[0] == "analyze":
     exporter.analyze(prof)
 elif words[:2] in (["export", "summary"], ["export", "db"]):  # the timeline comes with the summary
     exporter.export(prof, "db" if words[1] == "db" else "text")
-time.sleep(float(os.environ.get("FAKE_MSPROF_SLEEP", "0.5")))
