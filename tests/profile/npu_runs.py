@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import csv
+import fcntl
 import json
+import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+#: Tests import torch some hundred times: what it makes stays, and looking through it for garbage, while it is made and
+#: when it is taken down, takes a third of a short program's time.
+TORCH = "import gc\ngc.disable()\nimport torch\ngc.freeze()\ngc.enable()\n"
 #: The queue is drained before Python goes: torch_npu's consumer thread may want the GIL, and be aborted, after that.
-MODEL = """
+MODEL = f"""
 import atexit, os, signal, sys, time
-import torch
+{TORCH}
 torch.npu.set_device(int(os.environ.get("LOCAL_RANK", "0")))
 atexit.register(torch.npu.synchronize)
 model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU()).npu()
@@ -24,7 +32,19 @@ def step():
     optimizer.step()
     optimizer.zero_grad()
 """
+#: The file in which npuperf's agent tells how far this process is; to be asked once a step has ended.
+TOLD = """
+def told():
+    import json
+    from pathlib import Path
+    folder = Path(json.loads(Path(os.environ["NPUPERF_PLAN"]).read_text())["status"])
+    (file,) = folder.glob(f"*_{os.getpid()}.json")
+    return json.loads(file.read_text())["state"]
+"""
 TRAIN = MODEL + "for i in range(int(sys.argv[1]) if len(sys.argv) > 1 else 25):\n    step()\n"
+
+#: The same without an NPU, for a run with TORCH_DEVICE_BACKEND_AUTOLOAD=0.
+ON_THE_CPU = TRAIN.replace("torch.npu.set_device", "int").replace("torch.npu.synchronize", "int").replace(".npu()", "")
 
 
 @dataclass
@@ -81,3 +101,38 @@ def profile(environment: dict[str, str], folder: Path, *arguments: object, sourc
 
 def steps_of(rows: list[dict[str, str]]) -> set[int]:
     return {int(row["Step Id"]) for row in rows if row["Step Id"]}
+
+
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """Return a folder that one test's need has filled for all, those in other workers of pytest-xdist among them."""
+    base = factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # until the file is closed
+        done = folder.with_suffix(".made")
+        if not done.exists():
+            shutil.rmtree(folder, ignore_errors=True)  # of one that failed
+            folder.mkdir()
+            make(folder)
+            done.touch()
+    return folder
+
+
+def analyzed(npu: dict[str, str], factory: pytest.TempPathFactory) -> Run:
+    """A default run that was analyzed, of a program that looks at itself at the end: to be read, or copied."""
+    places = "torch.optim.SGD.step.__code__.co_filename, os.path.dirname(torch.__file__), os._exit.__module__"
+    source = TRAIN + f"print({places}, sep='|')"
+
+    def make(folder: Path) -> None:
+        run = profile(npu, folder, "--analyze", "train.py", source=source)
+        (folder / "ended.json").write_text(json.dumps([run.code, run.out, run.err]))
+
+    folder = made_once(factory, "analyzed", make)
+    code, out, err = json.loads((folder / "ended.json").read_text())
+    return Run(code, out, err, folder / "result")
+
+
+def copy_of(run: Run, folder: Path) -> Run:
+    """Copy a run into a folder, to be changed there."""
+    shutil.copytree(run.folder, folder / "result")
+    return Run(run.code, run.out, run.err, folder / "result")
