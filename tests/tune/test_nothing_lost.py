@@ -23,9 +23,11 @@ from workplace import (
     bank,
     document,
     dumping_modules,
+    hold,
     kill_tuning,
     lines,
     record,
+    resumed_meanwhile,
     said,
     start,
     tuning_children,
@@ -50,9 +52,11 @@ def left_running(place: Place) -> list[int]:
 
 def test_what_finished_while_nobody_watched_is_read(place: Place) -> None:
     """npuperf is killed, aoe ends by itself: --resume starts nothing, and gates see the result."""
-    child = start(place, *OP, FAKE_AOE_SECONDS="1.5", FAKE_AOE_OPS="8")
+    released = hold(place)
+    child = start(place, *OP, FAKE_AOE_OPS="8")
     child.kill()
     child.communicate()
+    released.touch()
     ended(place)
     done = place.run("--resume", "--fail-on", "added<1", "--format", "json")
     assert done.returncode == 0, done.stderr
@@ -75,10 +79,12 @@ def test_what_finished_as_the_signal_came_is_read(place: Place) -> None:
 
 def test_what_did_not_finish_is_tuned_again(place: Place) -> None:
     """Both are killed: the result says incomplete, and the output has no last words."""
-    child = start(place, *OP, FAKE_AOE_SECONDS="9", FAKE_AOE_OPS="30")
+    released = hold(place)
+    child = start(place, *OP, FAKE_AOE_OPS="30")
     child.kill()
     child.communicate()
     kill_tuning(place)
+    released.touch()
     done = place.run("--resume", "--format", "json", FAKE_AOE_OPS="30")
     assert done.returncode == 0 and len(place.calls()) == 2
     assert len(document(done)["entries"]) == 30
@@ -124,7 +130,8 @@ def test_many_signals_leave_nothing(place: Place) -> None:
 
 def test_a_program_that_nobody_noted_is_found(place: Place) -> None:
     """As when npuperf is killed between starting aoe and writing its number down: it is waited for, not doubled."""
-    child = start(place, *OP, FAKE_AOE_SECONDS="2", FAKE_AOE_OPS="12")
+    released = hold(place)
+    child = start(place, *OP, FAKE_AOE_OPS="12")
     child.kill()
     child.communicate()
     noted = place.state()
@@ -133,8 +140,8 @@ def test_a_program_that_nobody_noted_is_found(place: Place) -> None:
     assert place.run("--rollback").returncode == 2
     twice = place.run(*OP)
     assert twice.returncode == 2 and "is tuning the same already" in twice.stderr
-    done = place.run("--resume", "--format", "json")
-    assert done.returncode == 0 and "is still running: waiting for it" in done.stderr
+    done = resumed_meanwhile(place, released)
+    assert done.returncode == 0
     assert len(place.calls()) == 1 and len(document(done)["entries"]) == 12
 
 
@@ -143,7 +150,7 @@ def test_what_a_killed_aoe_left_is_ended(place: Place) -> None:
     aoe = place.bin / "aoe"
     forks = "import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
     aoe.write_text(aoe.read_text().replace("\nimport json", f"\n{forks}import json", 1))
-    child = start(place, *OP, FAKE_AOE_SECONDS="30")
+    child = start(place, *OP, FAKE_AOE_SECONDS="30", FAKE_AOE_OPS="300")
     child.kill()
     child.communicate()
     kill_tuning(place)
@@ -267,7 +274,7 @@ def test_strangers_are_not_ended(place: Place) -> None:
     """Only what carries the run's folder is; others that sleep beside it go on."""
     beside = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
-        child = start(place, *OP, FAKE_AOE_SECONDS="30")
+        child = start(place, *OP, FAKE_AOE_SECONDS="30", FAKE_AOE_OPS="300")
         child.send_signal(signal.SIGTERM)
         child.communicate(timeout=30)
         assert psutil.Process(beside.pid).status() != psutil.STATUS_ZOMBIE

@@ -41,7 +41,7 @@ class Place:
             **clean,
             "PATH": f"{self.bin}:{os.environ['PATH']}",
             "HOME": str(self.root / "home"),
-            "FAKE_AOE_SECONDS": "0.2",
+            "FAKE_AOE_SECONDS": "0.05",
             "FAKE_AOE_LOG": str(self.root / "calls"),
             "PYTHONPATH": str(ROOT),
             "COLUMNS": "160",
@@ -53,6 +53,7 @@ class Place:
 
     def run(self, *arguments: object, **extra: str) -> Done:
         with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("npuperf.tune.supervise._TICK", 0.02)  # the stand-in is done before the first of them
             patch.chdir(self.root)
             for name in os.environ.keys() - self.environment().keys():
                 patch.delenv(name)
@@ -112,6 +113,33 @@ def start(place: Place, *arguments: object, **extra: str) -> subprocess.Popen[st
         assert time.monotonic() < deadline and child.poll() is None
         time.sleep(0.05)
     return child
+
+
+def hold(place: Place) -> Path:
+    """Have aoe wait after its first result until there is the file that is returned."""
+    aoe, released = place.bin / "aoe", place.root / "released"
+    written = "        put(path, text)\n"
+    assert aoe.read_text().count(written) == 1
+    wait = f"        while not os.path.exists({str(released)!r}):\n            time.sleep(0.01)\n"
+    aoe.write_text(aoe.read_text().replace(written, written + wait))
+    return released
+
+
+def resumed_meanwhile(place: Place, released: Path, **extra: str) -> Done:
+    """Resume while the program that is held still runs, which goes on as soon as it is said to be waited for."""
+    child = subprocess.Popen(
+        place.command("--resume", "--format", "json"), cwd=place.root, env=place.environment(**extra), text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert child.stderr is not None
+    told = ""
+    while "is still running: waiting for it" not in told:
+        line = child.stderr.readline()
+        assert line, told
+        told += line
+    released.touch()
+    out, err = child.communicate(timeout=60)
+    return Done(child.returncode, out, told + err)
 
 
 def dumping_modules(root: Path) -> Path:
