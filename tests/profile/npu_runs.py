@@ -18,11 +18,13 @@ import pytest
 
 #: Tests import torch some hundred times: what it makes stays, and looking through it for garbage, while it is made and
 #: when it is taken down, takes a third of a short program's time.
-TORCH = "import gc\ngc.disable()\nimport torch\ngc.freeze()\ngc.enable()\n"
+_IMPORT = "import gc\ngc.disable()\nimport {}\ngc.freeze()\ngc.enable()\n"
+TORCH = _IMPORT.format("torch")
+WITH_OPTIMIZERS = _IMPORT.format("torch, torch._dynamo")  # the first of them imports that
 #: The queue is drained before Python goes: torch_npu's consumer thread may want the GIL, and be aborted, after that.
 MODEL = f"""
 import atexit, os, signal, sys, time
-{TORCH}
+{WITH_OPTIMIZERS}
 torch.npu.set_device(int(os.environ.get("LOCAL_RANK", "0")))
 atexit.register(torch.npu.synchronize)
 model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU()).npu()

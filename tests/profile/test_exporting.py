@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TABLE = "Op Name,OP Type,Task Type,Task Start Time(us),Task Duration(us),Stream ID\n"
 TABLE += "".join(f"k{i},Add,AI_VECTOR_CORE,{1000 + 2 * i}.000,1.000,1\n" for i in range(10))
 #: An msprof: the words and the behaviour are put in; --output names the PROF folder.
-MSPROF = f"""#!{sys.executable}
+MSPROF = f"""#!{sys.executable} -IS
 import sys, time, os
 from pathlib import Path
 if "--help" in sys.argv: sys.exit(print("usage"))
@@ -137,9 +137,9 @@ def test_the_words_of_an_exporter_that_fails_are_plain(place: Place) -> None:
 def test_an_exporter_that_hangs_is_ended_and_its_files_do_not_count(place: Place) -> None:
     """It had written a table that looks whole."""
     place.msprof("write(); (raw / 'pid').write_text(str(os.getpid())); time.sleep(600)")
-    found = place.export(timeout=0.02)
+    found = place.export(timeout=0.05)
     assert found.exit_code == 5 and found.problem is not None
-    assert "it took longer than 0.02 min and was ended; --export-timeout gives it more" in str(found.problem.what)
+    assert "it took longer than 0.05 min and was ended; --export-timeout gives it more" in str(found.problem.what)
     assert not psutil.pid_exists(int((place.raw / "pid").read_text()))
     assert len(broken_off(place.folder)) == 1
     place.msprof("write()")

@@ -112,19 +112,23 @@ def test_two_ranks(npu: dict[str, str], tmp_path: Path) -> None:
 
 
 def test_a_rank_opens_no_device_but_its_own(npu: dict[str, str], tmp_path: Path) -> None:
-    """CANN sees the same devices opened with npuperf as without."""
+    """CANN sees the same devices opened with npuperf as without; the whole run is recorded, from step 0 on."""
+    second = {**npu, "FAKE_CANN_DEVICES": "2", "LOCAL_RANK": "1"}
 
-    def opened(log: Path, *words: str) -> set[str]:
-        environment = {**npu, "FAKE_CANN_DEVICES": "2", "LOCAL_RANK": "1", "FAKE_CANN_LOG": str(log)}
-        subprocess.run(words, cwd=tmp_path, env=environment, check=True, capture_output=True, timeout=120)
+    def opened(log: Path) -> set[str]:
         return {line.split("] ")[1] for line in log.read_text().splitlines() if "aclrtSetDevice" in line}
 
-    (tmp_path / "train.py").write_text(TRAIN)
-    plain = opened(tmp_path / "plain.log", sys.executable, "train.py")
-    mine = opened(tmp_path / "mine.log", *command("--whole-run", "train.py"))
-    assert mine == plain
-    config = [line for line in (tmp_path / "mine.log").read_text().splitlines() if "aclprofCreateConfig" in line]
+    plain, mine = tmp_path / "plain.log", tmp_path / "mine.log"
+    run = profile(second, tmp_path, "--whole-run", "train.py", "4", FAKE_CANN_LOG=str(mine))
+    assert run.code == 0, run.err
+    alone = [sys.executable, "train.py", "4"]
+    logged = {**second, "FAKE_CANN_LOG": str(plain)}
+    subprocess.run(alone, cwd=tmp_path, env=logged, check=True, capture_output=True, timeout=120)
+    assert opened(mine) == opened(plain) != set()
+    config = [line for line in mine.read_text().splitlines() if "aclprofCreateConfig" in line]
     assert config and all("devices[0]=1," in line for line in config)
+    assert run.recorded == [[0, 1, 2, 3]]
+    assert {0, 1, 2, 3} <= steps_of(run.kernels())
 
 
 FORWARD = MODEL.replace("optimizer = ", "other = torch.nn.Linear(64, 64).npu()\noptimizer = ")
@@ -136,7 +140,6 @@ FORWARD = MODEL.replace("optimizer = ", "other = torch.nn.Linear(64, 64).npu()\n
         (["--step-on", "forward"], FORWARD + "for i in range(13): model(other(torch.randn(8, 64).npu()))", [11, 12]),
         (["--wait", "3"], MODEL + "import npuperf\nfor i in range(8): step(); step(); npuperf.step()", [4, 5]),
         (["--wait", "1", "--repeat", "2", "--active", "1"], TRAIN, [2, 5]),
-        (["--whole-run"], MODEL + "for i in range(4): step()", [0, 1, 2, 3]),
         (["--wait", "1", "--warmup", "0", "--active", "3"], TRAIN, [1, 2, 3]),
     ],
 )
@@ -164,11 +167,11 @@ def test_npuperf_is_no_part_of_what_it_shows(npu: dict[str, str], tmp_path: Path
 def test_seconds_as_steps(npu: dict[str, str], tmp_path: Path) -> None:
     calls = "model(torch.randn(8, 64).npu()); time.sleep(0.01)"
     source = MODEL + TOLD + f"while True:\n    {calls}\n    if told() == 'recorded': break\nfor i in range(20): {calls}"
-    run = profile(npu, tmp_path, "--step-on", "0.5-seconds", "--wait", "2", "train.py", source=source)
+    run = profile(npu, tmp_path, "--step-on", "0.25-seconds", "--wait", "2", "train.py", source=source)
     assert run.code == 0, run.err
     assert run.recorded == [[3, 4]]
     inside = run.manifest["processes"][0]["step_ns"]["inside"]
-    assert all(0.45e9 < ns < 3e9 for ns in inside)  # on a busy machine a call may hold a step up
+    assert all(0.23e9 < ns < 3e9 for ns in inside)  # on a busy machine a call may hold a step up
 
 
 # ---- other profilers ----

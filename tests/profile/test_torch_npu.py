@@ -9,15 +9,17 @@ import sys
 from pathlib import Path
 
 import pytest
+from npu_runs import TORCH, WITH_OPTIMIZERS
 
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.analyze.run import run
 from npuperf.documents.analysis import Device, Result
 
 LAUNCH_US = 11
-SCRIPT = """
+SCRIPT = f"""
 import sys
-import torch, torch_npu
+{TORCH}
+import torch_npu
 from torch_npu.profiler import (ExportType, ProfilerLevel, AiCMetrics, _ExperimentalConfig, profile, schedule,
                                 tensorboard_trace_handler)
 
@@ -32,7 +34,7 @@ if __name__ == "__main__":
     with profile(schedule=schedule(wait=10, warmup=1, active=2, repeat=1), with_stack=True,
                  on_trace_ready=tensorboard_trace_handler(sys.argv[1]), experimental_config=config) as p:
         for step in range(14):
-            for _ in range(4):
+            for _ in range(4 if step > 8 else 1):  # short until it is recorded, or all but
                 forward(model, torch.randn(16, 64).npu()).backward()
             p.step()
 """
@@ -127,9 +129,10 @@ def test_level0_still_gives_a_measured_verdict(
     assert (result.verdict.bound, result.verdict.basis) == ("host", "measured")
 
 
-READING = """
+READING = f"""
 import sys
-import torch, torch_npu
+{WITH_OPTIMIZERS}
+import torch_npu
 from torch_npu.profiler import (AiCMetrics, ProfilerLevel, _ExperimentalConfig, profile, schedule,
                                 tensorboard_trace_handler)
 
@@ -137,8 +140,8 @@ model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.L
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 config = _ExperimentalConfig(profiler_level=ProfilerLevel.Level1, aic_metrics=AiCMetrics.PipeUtilization)
 
-def train(x):
-    for _ in range(6):
+def train(passes, x):
+    for _ in range(passes):
         loss = model(x).sum()
         loss.backward()
     optimizer.step()
@@ -148,7 +151,7 @@ if __name__ == "__main__":
     with profile(schedule=schedule(wait=10, warmup=1, active=3, repeat=1), with_stack=True,
                  on_trace_ready=tensorboard_trace_handler(sys.argv[1]), experimental_config=config) as p:
         for step in range(15):
-            train(torch.randn(16, 64).npu())
+            train(6 if step > 8 else 1, torch.randn(16, 64).npu())
             p.step()
 """
 

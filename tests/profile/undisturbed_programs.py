@@ -7,6 +7,7 @@ folder gets a file of its name that holds its process number. One interpreter se
 from __future__ import annotations
 
 import atexit
+import gc
 import hashlib
 import os
 import signal
@@ -17,8 +18,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
-import torch._dynamo  # optimizers import it: once for all
+gc.disable()
+import torch  # noqa: E402  # what it makes stays: no child is to look through it, nor to copy it
+import torch._dynamo  # noqa: E402  # optimizers import it: once for all
+
+gc.freeze()
+gc.enable()
 
 #: Steps that every program makes; the window lies within them.
 STEPS = 24
