@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -45,6 +46,7 @@ FOREIGN = {
 }
 
 
+@cache
 def modules() -> list[tuple[str, Path, ast.Module]]:
     found = []
     for path in sorted(PACKAGE.rglob("*.py")):
@@ -54,9 +56,14 @@ def modules() -> list[tuple[str, Path, ast.Module]]:
     return found
 
 
+@cache
+def nodes(tree: ast.Module) -> list[ast.AST]:
+    return [*ast.walk(tree)]
+
+
 def imported_parts(tree: ast.Module) -> set[str]:
-    names = [n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)]
-    names += [a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names]
+    names = [n.module or "" for n in nodes(tree) if isinstance(n, ast.ImportFrom)]
+    names += [a.name for n in nodes(tree) if isinstance(n, ast.Import) for a in n.names]
     return {name.split(".")[1] for name in names if name.startswith("npuperf.")}
 
 
@@ -124,7 +131,7 @@ def test_nothing_untyped_passes_between_layers() -> None:
     for part, path, tree in modules():
         if part in ("agent", "cli"):  # the agent knows no types of ours; click hands parameters over so
             continue
-        for f in (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and not n.name.startswith("_")):
+        for f in (n for n in nodes(tree) if isinstance(n, ast.FunctionDef) and not n.name.startswith("_")):
             annotations = [a.annotation for a in (*f.args.args, *f.args.kwonlyargs) if a.annotation] + [f.returns]
             written = " ".join(ast.unparse(a) for a in annotations if a is not None)
             if (path.stem, f.name) in FOREIGN:
@@ -134,8 +141,8 @@ def test_nothing_untyped_passes_between_layers() -> None:
 
 def test_children_start_in_one_place() -> None:
     for part, path, tree in modules():
-        names = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
-        names |= {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module}
+        names = {a.name for n in nodes(tree) if isinstance(n, ast.Import) for a in n.names}
+        names |= {n.module for n in nodes(tree) if isinstance(n, ast.ImportFrom) and n.module}
         alone = part == "process" or path.name == "relay.py"  # which is a program of its own
         assert alone or not names & {"subprocess", "multiprocessing"}, path
 
@@ -143,16 +150,16 @@ def test_children_start_in_one_place() -> None:
 def test_text_for_a_target_is_made_in_one_place() -> None:
     """Rich's own text would take escape codes of a name for its own; of commands ``reproduce.sh`` has no other way."""
     for part, path, tree in modules():
-        names = {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module}
+        names = {n.module for n in nodes(tree) if isinstance(n, ast.ImportFrom) and n.module}
         assert "rich.text" not in names or path.name == "terminal.py", path
-        names |= {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+        names |= {a.name for n in nodes(tree) if isinstance(n, ast.Import) for a in n.names}
         assert "shlex" not in names or part == "escape" or path.name in ("job.py",), path
 
 
 def test_no_row_by_row_frames_and_no_eval() -> None:
     banned_calls = {"iterrows", "itertuples", "apply", "applymap"}
     for _, path, tree in modules():
-        calls = [n.func for n in ast.walk(tree) if isinstance(n, ast.Call)]
+        calls = [n.func for n in nodes(tree) if isinstance(n, ast.Call)]
         attributes = {f.attr for f in calls if isinstance(f, ast.Attribute)}
         plain = {f.id for f in calls if isinstance(f, ast.Name)}
         assert not attributes & banned_calls, path
@@ -161,8 +168,8 @@ def test_no_row_by_row_frames_and_no_eval() -> None:
 
 def test_only_the_api_uses_pandas_and_nothing_uses_torch() -> None:
     for part, path, tree in modules():
-        names = {a.name.split(".")[0] for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
-        names |= {(n.module or "").split(".")[0] for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
+        names = {a.name.split(".")[0] for n in nodes(tree) if isinstance(n, ast.Import) for a in n.names}
+        names |= {(n.module or "").split(".")[0] for n in nodes(tree) if isinstance(n, ast.ImportFrom)}
         assert "pandas" not in names or part == "api", path
         assert part == "agent" or not names & {"torch", "torch_npu"}, path
 
@@ -220,7 +227,7 @@ def test_files_of_others_are_read_through_the_door() -> None:
     for _, path, tree in modules():
         place = path.relative_to(PACKAGE)
         if place.as_posix() not in OWN_READING and place.parts[0] not in OWN_READING:
-            found += [f"{place}:{n.lineno}" for n in ast.walk(tree) if isinstance(n, ast.Call) and reads(n)]
+            found += [f"{place}:{n.lineno}" for n in nodes(tree) if isinstance(n, ast.Call) and reads(n)]
     assert not found, "read with npuperf.files: open_input, open_lines, read_input, or npuperf.notes"
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from copy import deepcopy
+from functools import cache
 from io import BytesIO
 from pathlib import Path
 from string import Formatter
@@ -12,9 +14,10 @@ from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 import pytest
+from babel.messages.catalog import Catalog
 from babel.messages.extract import extract_from_file
 from babel.messages.pofile import read_po, write_po
-from specimens import documents
+from test_architecture import modules, nodes
 
 from npuperf.documents.base import Model
 from npuperf.documents.document import Document
@@ -31,20 +34,26 @@ SAYING = {"say": 1, "say_n": 2}
 TEXT_MAKERS = ("render", "cli", "messages.py", "errors.py")
 
 
-def modules() -> Iterator[tuple[Path, ast.Module]]:
-    for path in sorted(PACKAGE.rglob("*.py")):
-        yield path, ast.parse(path.read_text("utf-8"))
+@cache
+def sayings() -> list[tuple[str, ast.Call, str]]:
+    """Every call that says something, and where it is."""
+    return [*calls_that_say()]
 
 
-def sayings() -> Iterator[tuple[str, ast.Call, str]]:
-    """Yield every call that says something, and where it is."""
-    for path, tree in modules():
-        defined = {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
-        for call in (n for n in ast.walk(tree) if isinstance(n, ast.Call)):
+def calls_that_say() -> Iterator[tuple[str, ast.Call, str]]:
+    for _, path, tree in modules():
+        defined = {n.name for n in nodes(tree) if isinstance(n, ast.FunctionDef)}
+        for call in (n for n in nodes(tree) if isinstance(n, ast.Call)):
             name = call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
             own = path.name in ("messages.py", "language.py") and path.parent.name in ("npuperf", "render") and defined
             if name in SAYING and not own:
                 yield name, call, f"{path.relative_to(ROOT)}:{call.lineno}"
+
+
+@pytest.fixture(scope="module")
+def template() -> Catalog:
+    """Every sentence that there is: gathered once, for it is read from every file."""
+    return gathering.catalogue()
 
 
 def placeholders(sentence: str) -> set[str]:
@@ -72,10 +81,10 @@ def test_every_sentence_is_whole_and_has_the_parameters_it_names() -> None:
 def test_no_sentence_is_glued_together() -> None:
     """No f-string, + or % makes a sentence, and none takes a message apart: titles, reasons, hints and the like."""
     faults = []
-    for path, tree in modules():
+    for _, path, tree in modules():
         if path.relative_to(PACKAGE).parts[0] in TEXT_MAKERS:
             continue
-        for node in ast.walk(tree):
+        for node in nodes(tree):
             glued = [n for n in ast.iter_child_nodes(node) if isinstance(n, ast.Call) and called(n) in SAYING]
             if glued and isinstance(node, ast.BinOp | ast.FormattedValue):
                 faults.append(f"{path.relative_to(ROOT)}:{glued[0].lineno}: a message inside of other text")
@@ -101,8 +110,8 @@ def prose(value: ast.expr) -> Iterator[str]:
                 yield words
 
 
-def test_every_sentence_can_be_gathered() -> None:
-    found = {m.id[0] if isinstance(m.id, tuple) else m.id for m in gathering.catalogue() if m.id}
+def test_every_sentence_can_be_gathered(template: Catalog) -> None:
+    found = {m.id[0] if isinstance(m.id, tuple) else m.id for m in template if m.id}
     said = {call.args[0].value for _, call, _ in sayings() if isinstance(call.args[0], ast.Constant)}  # type: ignore[attr-defined]
     assert said <= found
     assert len(found) > 500
@@ -111,11 +120,10 @@ def test_every_sentence_can_be_gathered() -> None:
 
 
 @pytest.mark.parametrize("path", sorted((PACKAGE / "locale").glob("*.po")), ids=lambda p: p.stem)
-def test_languages_are_complete(path: Path) -> None:
+def test_languages_are_complete(path: Path, template: Catalog) -> None:
     """Every sentence is translated, with its own parameters, and nothing else is."""
     with path.open("rb") as file:
         known = read_po(file, locale=path.stem)
-    template = gathering.catalogue()
     faults = []
     for message in template:
         if not message.id:
@@ -166,10 +174,10 @@ def made_up(sentence: str) -> str:
     return "".join(p if p.startswith("{") else p.translate(_MADE_UP) for p in re.split(r"(\{\w+\})", sentence))
 
 
-@pytest.fixture
-def made_up_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+@pytest.fixture(scope="module")
+def made_up_catalogue(template: Catalog) -> bytes:
     """A language in one file."""
-    catalogue = gathering.catalogue()
+    catalogue = deepcopy(template)
     catalogue.locale = "en"  # whose plural forms it has
     for made in ("specimens.py", "clusters.py", "comparisons.py"):
         for _, sentence, _, _ in extract_from_file("python", ROOT / "tests" / made, gathering.KEYWORDS):
@@ -179,16 +187,21 @@ def made_up_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
             message.string = tuple(map(made_up, message.id)) if isinstance(message.id, tuple) else made_up(message.id)
     file = BytesIO()
     write_po(file, catalogue)
-    (tmp_path / "xx.po").write_bytes(file.getvalue())
+    return file.getvalue()
+
+
+@pytest.fixture
+def made_up_language(made_up_catalogue: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "xx.po").write_bytes(made_up_catalogue)
     monkeypatch.setattr(language, "LOCALE", tmp_path)
     monkeypatch.chdir(ROOT)
     return "xx"
 
 
-def test_no_sentence_escapes_a_language(made_up_language: str) -> None:
+def test_no_sentence_escapes_a_language(made_up_language: str, everything: dict[str, Document]) -> None:
     """In a language without ASCII letters, whatever has three of them in a row comes from the data."""
     escaped: dict[str, str] = {}
-    for name, document in documents().items():
+    for name, document in everything.items():
         known = data_words(document)
         for form, view in views(document):
             said = render(document, form, view)
@@ -239,8 +252,10 @@ def data_texts(value: Any, kind: Any) -> Iterator[str]:
         yield value
 
 
-def test_the_made_up_language_is_heard(made_up_language: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    document = documents()["transformer"]
+def test_the_made_up_language_is_heard(
+    made_up_language: str, everything: dict[str, Document], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = everything["transformer"]
     assert "HOST-BOUND" in render(document, "text")
     monkeypatch.setenv("LC_ALL", "xx_YY.UTF-8@somewhere")
     assert made_up("HOST-BOUND") in render(document, "text")
