@@ -34,7 +34,7 @@ if __name__ == "__main__":
     with profile(schedule=schedule(wait=10, warmup=1, active=2, repeat=1), with_stack=True,
                  on_trace_ready=tensorboard_trace_handler(sys.argv[1]), experimental_config=config) as p:
         for step in range(14):
-            for _ in range(4 if step > 8 else 1):  # short until it is recorded, or all but
+            for _ in range(4):
                 forward(model, torch.randn(16, 64).npu()).backward()
             p.step()
 """
