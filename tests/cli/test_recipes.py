@@ -141,7 +141,7 @@ def test_recipes_record_the_shapes_that_their_rules_look_at(recipe: Path) -> Non
 # --- the examples of scopes, against the real torchair and npugraph_ex ----------------------------------------------
 
 _TRY = """
-import inspect, json, pathlib, runpy, sys
+import inspect, json, runpy, sys, traceback
 import torch, torch_npu, torchair
 
 graphs, backends = [], []
@@ -188,26 +188,60 @@ for stand_in in (npu_quant_matmul, npu_dequant_swiglu_quant):
     operator = getattr(torch.ops.npu, stand_in.__name__).default._schema
     assert {*inspect.signature(stand_in).parameters} <= {a.name for a in operator.arguments}, operator
     setattr(torch_npu, stand_in.__name__, stand_in)
-sys.argv = sys.argv[1:]
-try:
-    runpy.run_path(sys.argv[0], run_name="__main__")
-except SystemExit as done:
-    assert not done.code, done.code
-print(json.dumps([[str(inspect.signature(getattr(torchair.scope, n))) for n in ("limit_core_num", "super_kernel")],
-                  graphs, backends]))
+
+signatures = [str(inspect.signature(getattr(torchair.scope, n))) for n in ("limit_core_num", "super_kernel")]
+for example in json.loads(sys.argv[1]):
+    torch._dynamo.reset()
+    graphs, backends, wrong = [], [], ""
+    sys.argv = example
+    try:
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    except SystemExit as done:
+        wrong = f"exit status {done.code}" if done.code else ""
+    except Exception:
+        wrong = traceback.format_exc()
+    print("traced: " + json.dumps([wrong, signatures, graphs, backends]))
 """
 
 Traced = tuple[list[str], list[list[list[list[str]]]], list[str]]
 
 
-def traced(npu: dict[str, str], script: str, *arguments: str) -> Traced:
-    """Run an example; return torchair's signatures, what each compiled graph says about scopes, and the backends."""
+EXAMPLES = (
+    ("limit_core_num.py",),
+    ("limit_stream_cores.py",),
+    ("limit_stream_cores.py", "reduce-overhead"),
+    ("super_kernel.py", "fused"),
+    ("super_kernel.py", "plain"),
+    ("super_kernel.py", "compare"),
+)
+
+
+@pytest.fixture(scope="module")
+def examples(npu: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """What is told of each example, one line each: run one after the other, because loading torch takes longest.
+
+    They are as wide as is worth a NPU's while; what is looked at here does not depend on it.
+    """
     if find_spec("google.protobuf") is None:
         pytest.skip("torchair needs protobuf (pip install '.[dev]')")
-    command = [sys.executable, "-c", _TRY, str(ROOT / "recipes" / "scopes" / script), *arguments]
-    done = subprocess.run(command, env=npu, capture_output=True, text=True, timeout=300, check=False)
+    folder = tmp_path_factory.mktemp("scopes")
+    for script in {script for script, *_ in EXAMPLES}:
+        text = (ROOT / "recipes" / "scopes" / script).read_text("utf-8")
+        assert "4096" in text
+        (folder / script).write_text(text.replace("4096", "64"), "utf-8")
+    commands = json.dumps([[str(folder / script), *arguments] for script, *arguments in EXAMPLES])
+    done = subprocess.run(
+        [sys.executable, "-c", _TRY, commands], env=npu, capture_output=True, text=True, timeout=300, check=False
+    )
     assert done.returncode == 0, done.stderr[-3000:]
-    signatures, graphs, backends = json.loads(done.stdout.splitlines()[-1])
+    return [line.removeprefix("traced: ") for line in done.stdout.splitlines() if line.startswith("traced: ")]
+
+
+def traced(examples: list[str], *example: str) -> Traced:
+    """Return torchair's signatures, what each compiled graph of an example says about scopes, and the backends."""
+    told = dict(zip(EXAMPLES, examples, strict=True))
+    wrong, signatures, graphs, backends = json.loads(told[example])
+    assert not wrong, wrong[-3000:]
     return signatures, graphs, backends
 
 
@@ -216,8 +250,8 @@ def entered(graph: list[list[list[str]]]) -> list[dict[str, str]]:
     return [dict(zip(*call[1:], strict=True)) for call in graph if "enter" in str(call[0])]
 
 
-def test_the_example_of_core_limits_runs(npu: dict[str, str]) -> None:
-    signatures, (graph,), backends = traced(npu, "limit_core_num.py")
+def test_the_example_of_core_limits_runs(examples: list[str]) -> None:
+    signatures, (graph,), backends = traced(examples, "limit_core_num.py")
     assert signatures[0] == "(op_aicore_num: int, op_vectorcore_num: int)"
     assert backends == ["max-autotune"]
     scopes = entered(graph)
@@ -228,8 +262,8 @@ def test_the_example_of_core_limits_runs(npu: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(("arguments", "mode"), [((), "npugraph_ex"), (("reduce-overhead",), "reduce-overhead")])
-def test_the_example_of_limits_of_streams_runs(arguments: tuple[str, ...], mode: str, npu: dict[str, str]) -> None:
-    _, (graph,), backends = traced(npu, "limit_stream_cores.py", *arguments)
+def test_the_example_of_limits_of_streams_runs(arguments: tuple[str, ...], mode: str, examples: list[str]) -> None:
+    _, (graph,), backends = traced(examples, "limit_stream_cores.py", *arguments)
     assert backends == [mode]
     assert entered(graph) == [
         {"_op_aicore_num": "8", "_op_vectorcore_num": "16"},
@@ -237,21 +271,21 @@ def test_the_example_of_limits_of_streams_runs(arguments: tuple[str, ...], mode:
     ]
 
 
-def test_the_example_of_super_kernels_runs(npu: dict[str, str]) -> None:
+def test_the_example_of_super_kernels_runs(examples: list[str]) -> None:
     """Each of six layers has a name of its own, and holds both operators."""
-    signatures, (graph,), _ = traced(npu, "super_kernel.py", "fused")
+    signatures, (graph,), _ = traced(examples, "super_kernel.py", "fused")
     assert signatures[1] == "(scope: str, options: str = '')"
     assert entered(graph) == [
         {"_super_kernel_scope": f"layer_{i}", "_super_kernel_options": "feed-sync-all=1"} for i in range(6)
     ]
     kinds = [str(call[0]).split(".")[0].removeprefix("npu_") for call in graph]
     assert kinds == ["scope_enter", "quant_matmul", "dequant_swiglu_quant", "scope_exit"] * 6
-    _, (plain,), _ = traced(npu, "super_kernel.py", "plain")
+    _, (plain,), _ = traced(examples, "super_kernel.py", "plain")
     assert entered(plain) == [] and len(plain) == 12
 
 
-def test_the_example_of_super_kernels_compares_outputs(npu: dict[str, str]) -> None:
-    _, graphs, _ = traced(npu, "super_kernel.py", "compare")
+def test_the_example_of_super_kernels_compares_outputs(examples: list[str]) -> None:
+    _, graphs, _ = traced(examples, "super_kernel.py", "compare")
     assert [len(entered(graph)) for graph in graphs] == [0, 6]
 
 
