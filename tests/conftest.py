@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import importlib.util
 import io
 import json
@@ -20,8 +21,10 @@ from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+import typer.main
 
 from npuperf.documents.document import Document
+from npuperf.process import _SUBREAPER
 
 if TYPE_CHECKING:
     from workplace import Place
@@ -32,10 +35,34 @@ hypothesis.settings.register_profile("hunt")
 hypothesis.settings.register_profile("same", derandomize=True)
 hypothesis.settings.load_profile("same")
 
+#: What all tests at once need of the memory, several times over.
+_ROOM = 4 << 30
+
+
+def _memory() -> str | None:
+    """A folder in memory, where there is one that has room and may hold programs.
+
+    On a disk each file that is written over waits until it is there (ext4), and some tests write thousands.
+    """
+    folder = "/dev/shm"
+    try:
+        about = os.statvfs(folder)
+    except OSError:
+        return None
+    room = about.f_bavail * about.f_frsize > _ROOM and not about.f_flag & os.ST_NOEXEC
+    return folder if room and os.access(folder, os.W_OK | os.X_OK) else None
+
+
+if "TMPDIR" not in os.environ and (_there := _memory()):
+    os.environ["TMPDIR"] = tempfile.tempdir = _there
+
 # Tests leave nothing behind in the user's folders, and nothing there decides what they see.
 os.environ["NPUPERF_NO_CACHE"] = "1"
 _STATE = tempfile.TemporaryDirectory(prefix="npuperf-tests-")
 os.environ["XDG_STATE_HOME"] = _STATE.name
+
+# Commands that run within this process are made of their functions once, not each time: some run for less long.
+typer.main.get_command = functools.cache(typer.main.get_command)
 
 # They read English, whoever runs them.
 for _name in ("NPUPERF_LANGUAGE", "LANGUAGE", "LC_ALL", "LC_MESSAGES"):
@@ -139,7 +166,14 @@ def run_cli(arguments: list[str]) -> Done:
         patch.setenv("COLUMNS", "120")
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as left:
             main()
+    _adopt_no_more()
     return Done(int(left.value.code or 0), out.getvalue(), err.getvalue())
+
+
+def _adopt_no_more() -> None:
+    """Leave orphans to the system again: a command that ran here would adopt, and never reap, those of later tests."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SUBREAPER, 0, 0, 0, 0)
 
 
 #: As the kernel counts them: what lets root read what the modes of files do not.
