@@ -36,7 +36,7 @@ BLAMING = ("rank", "stage", "link", "group")
 def test_the_job_is_understood(scenario: Scenario) -> None:
     with tempfile.TemporaryDirectory() as folder:  # 200 jobs are too many to keep
         write(scenario.truth, Path(folder))
-        result = run(AnalyzeRequest(path=Path(folder), rules=("slow_rank",)))
+        result = run(AnalyzeRequest(path=Path(folder), rules=("slow_rank",), workers=1))
     cluster = result.cluster
     assert cluster is not None
     assert not [
