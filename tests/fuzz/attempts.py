@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gzip
 import io
 import json
@@ -24,6 +25,7 @@ from unittest.mock import patch
 import mutators
 import pytest
 import truths
+import typer.main
 import ways
 from bases import KINDS, Kind
 from looks import wrong_files
@@ -32,6 +34,9 @@ from oracle import complaint, false_in, ill_formed, misshapen, parsed, rows_lost
 from truths import Truth
 
 from npuperf.cli import main
+
+# The commands are made of their functions once, not for each attempt anew.
+typer.main.get_command = functools.cache(typer.main.get_command)
 
 FORMATS = ("text", "markdown", "csv")
 #: What a command may leave in a run directory.
