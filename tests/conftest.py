@@ -35,27 +35,6 @@ hypothesis.settings.register_profile("hunt")
 hypothesis.settings.register_profile("same", derandomize=True)
 hypothesis.settings.load_profile("same")
 
-#: What all tests at once need of the memory, several times over.
-_ROOM = 4 << 30
-
-
-def _memory() -> str | None:
-    """A folder in memory, where there is one that has room and may hold programs.
-
-    On a disk each file that is written over waits until it is there (ext4), and some tests write thousands.
-    """
-    folder = "/dev/shm"
-    try:
-        about = os.statvfs(folder)
-    except OSError:
-        return None
-    room = about.f_bavail * about.f_frsize > _ROOM and not about.f_flag & os.ST_NOEXEC
-    return folder if room and os.access(folder, os.W_OK | os.X_OK) else None
-
-
-if "TMPDIR" not in os.environ and (_there := _memory()):
-    os.environ["TMPDIR"] = tempfile.tempdir = _there
-
 # Tests leave nothing behind in the user's folders, and nothing there decides what they see.
 os.environ["NPUPERF_NO_CACHE"] = "1"
 _STATE = tempfile.TemporaryDirectory(prefix="npuperf-tests-")
