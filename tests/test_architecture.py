@@ -94,7 +94,6 @@ def test_no_module_of_a_verb_lies_loose() -> None:
         "__init__",
         "__main__",
         "api",
-        "aside",
         "cann",
         "compiled",
         "errors",

@@ -15,7 +15,6 @@ from npuperf.analyze.describe import describe
 from npuperf.analyze.device_digest import DeviceDigest, digest_device, digest_vendor
 from npuperf.analyze.recorded_pace import at_own_pace
 from npuperf.analyze.request import AnalyzeRequest
-from npuperf.aside import second_thread
 from npuperf.cluster.alone import bounds_alone
 from npuperf.cluster.job_grammar import names_ranks
 from npuperf.cluster.summarise import summarise, summarise_without_kernels
@@ -95,8 +94,7 @@ def examine(
     listed = _listed(profile, request)
     profile = profile.without_counters()  # of which nothing else is asked
     give_back()  # what reading needed; from here on what one part has freed the next one takes
-    with second_thread(len(profile.tasks)) as aside:
-        study = Study.of(profile, thresholds, aside)
+    study = Study.of(profile, thresholds)
     _warn(study, request.cores, log)
     span = study.judged if request.step is None else study.step_span(request.step)
     return _examined(study, span, listed, request, thresholds, earlier)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 from msgspec import Struct
 
-from npuperf.aside import Aside
 from npuperf.host.blame import Blamed, HostThreads, blame_waits, main_thread
 from npuperf.host.nesting import Nesting
 from npuperf.host.reads import only_waiting
@@ -18,15 +15,12 @@ from npuperf.host.wait_kinds import ONE_STREAM, WHOLE_DEVICE
 from npuperf.model.device import DeviceProfile
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I64, Labels, Mask
-from npuperf.model.tasks import Tasks
 from npuperf.model.thresholds import Thresholds
 from npuperf.operators.sums import type_labels
 from npuperf.replay.replay import Replay, build
 from npuperf.timeline.launches import Launches, Returns, calibrate
 from npuperf.timeline.partition import Timeline, lay_out
 from npuperf.timeline.steps import judged_window, step_windows, whole_steps
-
-_AT_ONCE: Final = Aside()
 
 
 class Study(Struct, frozen=True):
@@ -57,27 +51,23 @@ class Study(Struct, frozen=True):
     pause_ns: int
 
     @classmethod
-    def of(cls, profile: DeviceProfile, thresholds: Thresholds, aside: Aside = _AT_ONCE) -> Study:
-        """Work everything out, beside the replay what may be put ``aside``; a task must occupy the device."""
+    def of(cls, profile: DeviceProfile, thresholds: Thresholds) -> Study:
+        """Work everything out; at least one task must occupy the device."""
         tasks, host = profile.tasks, profile.host
         nesting = Nesting.build(host.events)
         syncs = only_waiting(find_syncs(nesting), nesting, thresholds)
         launches = calibrate(tasks, thresholds, _returns(syncs, nesting))
+        timeline = lay_out(tasks, launches)
         numbers, steps = step_windows(tasks)
         main = main_thread(host)
         threads = HostThreads.of(tasks, host, main)
-        waits = aside(lambda: _lay_out_and_blame(tasks, launches, threads, nesting))
-        sections = aside(lambda: find_sections(tasks, host, nesting))
-        points = aside(lambda: sync_points(syncs, nesting, host, tasks))
-        types = aside(lambda: type_labels(tasks).narrowed())
         replay = None
         if launches.known.any() and not profile.excerpt:
             replay = build(tasks, launches, syncs, threads, nesting, thresholds).held_against(tasks, steps)
-        timeline, blamed = waits()
         return cls(
             profile=profile,
             traits=Traits.of(profile, thresholds),
-            types=types(),
+            types=type_labels(tasks).narrowed(),
             launches=launches,
             timeline=timeline,
             step_numbers=numbers,
@@ -85,10 +75,10 @@ class Study(Struct, frozen=True):
             whole=whole_steps(tasks, numbers, thresholds),
             nesting=nesting,
             syncs=syncs,
-            points=points(),
+            points=sync_points(syncs, nesting, host, tasks),
             threads=threads,
-            blamed=blamed,
-            sections=sections(),
+            blamed=blame_waits(timeline.idle, threads, nesting, launches.skew),
+            sections=find_sections(tasks, host, nesting),
             replay=replay,
             usable=replay is not None and replay.usable(thresholds),
             pause_ns=thresholds.pause_ns,
@@ -122,14 +112,6 @@ class Study(Struct, frozen=True):
         numbers = self.step_numbers[(self.steps.start < span[1]) & (self.steps.end > span[0])]
         of_steps = in_steps(syncs, self.profile.host_steps, numbers)
         return (syncs.end - skew > span[0]) & (syncs.start - skew < span[1]) if of_steps is None else of_steps
-
-
-def _lay_out_and_blame(
-    tasks: Tasks, launches: Launches, threads: HostThreads, nesting: Nesting
-) -> tuple[Timeline, Blamed]:
-    """Split the device's time, and say what the host did while the device waited for it."""
-    timeline = lay_out(tasks, launches)
-    return timeline, blame_waits(timeline.idle, threads, nesting, launches.skew)
 
 
 def _returns(syncs: Syncs, nesting: Nesting) -> Returns:
