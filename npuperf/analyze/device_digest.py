@@ -251,7 +251,7 @@ def group_kind(kind: str | None, ranks: Sequence[int]) -> str | None:
 
 def _other(study: Study, windows: Intervals, place: I64) -> list[PartSum]:
     """Sum other work by the direction of copies, else by type of task."""
-    free = uncovered(windows, study.timeline.compute_comm)
+    free = uncovered(windows, study.timeline.compute.joined(study.timeline.comm_exposed))
     rows, ns = _owned(study, Work.OTHER, place, free)
     keys = study.profile.tasks.copy.fill(study.types)
     return _sums("other", keys, rows, ns, place, study.profile)[0] if len(rows) else []

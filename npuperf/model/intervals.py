@@ -38,6 +38,24 @@ class Intervals(Struct, frozen=True):
     def __len__(self) -> int:
         return len(self.start)
 
+    def joined(self, other: Intervals) -> Intervals:
+        """Return what this set or the other one covers."""
+        if not len(self) or not len(other):
+            return self if len(self) else other
+        return Intervals.union(np.concatenate([self.start, other.start]), np.concatenate([self.end, other.end]))
+
+    def minus(self, other: Intervals) -> Intervals:
+        """Return what of this set the other one does not cover."""
+        if not len(self):
+            return self
+        first, last = int(self.start[0]), int(self.end[-1])
+        return self.gaps(first, last).joined(other.near(first, last)).gaps(first, last)
+
+    def near(self, start: int, end: int) -> Intervals:
+        """Return those that reach into ``[start, end)``, whole."""
+        reaching = slice(int(np.searchsorted(self.end, start, side="right")), int(np.searchsorted(self.start, end)))
+        return Intervals(self.start[reaching], self.end[reaching])
+
     def total(self) -> int:
         """Return the summed length, ns."""
         return int(np.sum(self.end - self.start))

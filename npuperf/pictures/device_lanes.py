@@ -46,7 +46,7 @@ def _parts(drawing: Drawing) -> tuple[LaneSlices, tuple[int, ...]]:
     timeline, idle = drawing.study.timeline, drawing.study.timeline.idle
     sets = (
         (timeline.compute, "compute"),
-        (timeline.compute_comm, "communication"),
+        (timeline.comm_exposed, "communication"),
         (timeline.active, "other"),
         *((getattr(idle, name), name) for name in _IDLE),
     )

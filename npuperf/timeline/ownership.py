@@ -38,5 +38,4 @@ def uncovered(windows: Intervals, busy: Intervals) -> Intervals:
 
 
 def _gaps(busy: Intervals, start: int, end: int) -> Intervals:
-    near = slice(int(np.searchsorted(busy.end, start, side="right")), int(np.searchsorted(busy.start, end)))
-    return Intervals(busy.start[near], busy.end[near]).gaps(start, end)
+    return busy.near(start, end).gaps(start, end)

@@ -63,11 +63,14 @@ class Gaps(Struct, frozen=True):
 
 
 class Timeline(Struct, frozen=True):
-    """Where the device's time goes; any window of it can be summed exactly."""
+    """Where the device's time goes; any window of it can be summed exactly.
+
+    ``comm_exposed``: communication while nothing is computed.
+    """
 
     span: tuple[int, int]
     compute: Intervals
-    compute_comm: Intervals
+    comm_exposed: Intervals
     active: Intervals
     idle: Gaps
 
@@ -94,9 +97,9 @@ class Timeline(Struct, frozen=True):
 
         One rank alone cannot tell a transfer from waiting for the others, so that all communication is unknown.
         """
-        compute, both = self.compute.within(windows), self.compute_comm.within(windows)
-        active, exposed = self.active.within(windows), both - compute
-        return {"compute": compute, "comm_exposed": exposed, "other_exposed": active - both, "comm_unknown": exposed}
+        compute, exposed = self.compute.within(windows), self.comm_exposed.within(windows)
+        other = self.active.within(windows) - compute - exposed
+        return {"compute": compute, "comm_exposed": exposed, "other_exposed": other, "comm_unknown": exposed}
 
     def host_waits(self, tasks: int) -> I64:
         """Return for each of the tasks laid out how long the idle device waited for its launch, ns."""
@@ -129,16 +132,10 @@ def lay_out(tasks: Tasks, launches: Launches, span: tuple[int, int] | None = Non
     active = work != Work.CONTROL
     start, end = span or span_of(tasks)
     everything, compute = (_covered_by(starts, ends, chosen) for chosen in (active, work == Work.COMPUTE))
-    if not (work == Work.COMMUNICATION).any():
-        both = compute
-    elif not (work == Work.OTHER).any():
-        both = everything
-    else:
-        both = _covered_by(starts, ends, work <= Work.COMMUNICATION)
     return Timeline(
         span=(start, end),
         compute=compute,
-        compute_comm=both,
+        comm_exposed=_covered_by(starts, ends, work == Work.COMMUNICATION).minus(compute),
         active=everything,
         idle=_split(everything.gaps(start, end), starts, active, launches),
     )

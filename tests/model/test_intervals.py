@@ -51,6 +51,17 @@ def test_union_covers_what_its_parts_cover_and_keeps_them_apart(seed: int) -> No
     assert (union.start[1:] > union.end[:-1]).all()
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_two_sets_together_and_one_without_the_other(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    these, others = _intervals(rng, 6), _intervals(rng, 9)
+    here, there = _covered(these), _covered(others)
+    assert _covered(these.joined(others)) == [a or b for a, b in zip(here, there, strict=True)]
+    without = these.minus(others)
+    assert _covered(without) == [a and not b for a, b in zip(here, there, strict=True)]
+    assert (without.end > without.start).all() and (without.start[1:] > without.end[:-1]).all()
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_gaps_are_what_is_not_covered(seed: int) -> None:
     rng = np.random.default_rng(seed)
