@@ -14,9 +14,10 @@ from npuperf.host.syncs import Syncs
 from npuperf.model.groups import distinct
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I32, I64, Mask
+from npuperf.model.narrow import SIGNED, narrow
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
-from npuperf.replay.maxplus import NEVER
+from npuperf.replay.maxplus import LONG_AGO, NEVER
 
 #: Clocks for tasks that others wait for although their stream has moved on.
 _REGISTERS: Final = 16
@@ -79,7 +80,7 @@ def device_arms(
     freed = start - end.take(tasks.before, mode="wrap")
     any_before = tasks.before >= 0
     follows = any_before & (freed >= 0)
-    late = np.minimum(np.where(known, launched, -NEVER), np.where(follows, freed, -NEVER))
+    late = np.minimum(np.where(known, launched, -LONG_AGO), np.where(follows, freed, -LONG_AGO))
     slow = known & (launched <= thresholds.launch_jitter_ns)
     waited = _waited_for(tasks, np.where(slow & (ordered == NONE), 0, late), thresholds)
     waits, free_to_start = waited >= 0, ~(known | follows)
@@ -105,11 +106,11 @@ def device_arms(
         extra = nothing.copy()
         extra[kept] = np.where(loose[kept], 0, own)
     return DeviceArms(
-        launch_ns=np.where(known, np.where(by_launch, late, 0) + latency, NEVER),
-        gap_ns=np.where(follows, np.where(by_launch, np.minimum(freed, usual), late), NEVER),
+        launch_ns=narrow(np.where(known, np.where(by_launch, late, 0) + latency, NEVER), SIGNED),
+        gap_ns=narrow(np.where(follows, np.where(by_launch, np.minimum(freed, usual), late), NEVER), SIGNED),
         other_ns=_after_others(tasks, waits, np.where(loose, last, awaited), loose, free_to_start),
         extra_ns=extra,
-        overlap_ns=np.where(any_before & ~follows, 0, NEVER),
+        overlap_ns=np.where(any_before & ~follows, np.int32(0), np.int32(NEVER)),
         awaited=np.where(loose, last, awaited),
         assumed=follows & by_launch & (not measured),
         loose=loose,
@@ -128,7 +129,7 @@ def _after_others(tasks: Placed, waits: Mask, awaited: I32, loose: Mask, free_to
     waiting = waits[at]
     behind = int(np.median(lag[waiting])) if waiting.any() else 0
     after[at] = np.where(waiting | loose[at], lag, np.minimum(behind, lag))
-    return after
+    return narrow(after, SIGNED)
 
 
 def _ended_last(start: I64, end: I64) -> I32:
@@ -216,13 +217,13 @@ class SyncArms(Struct, frozen=True):
 def sync_arms(syncs: Syncs, began: I64, place: I64, end: I64, stream: I64, position: I64, to_host: int) -> SyncArms:
     """Find what each sync waited for: of all tasks submitted before, the one that ended last before it returned."""
     m = len(syncs)
-    waited, latest = np.zeros(m, np.int64), np.full(m, NEVER)
+    waited, latest = np.zeros(m, np.int64), np.full(m, LONG_AGO)
     start, done = began, syncs.end - to_host
     for s in distinct(stream).tolist():
         mine = np.flatnonzero(stream == s)
         mine = mine[np.argsort(position[mine])]
         at = np.searchsorted(position[mine], place) - 1
-        tail = np.where(at >= 0, np.maximum.accumulate(end[mine])[np.maximum(at, 0)], NEVER)
+        tail = np.where(at >= 0, np.maximum.accumulate(end[mine])[np.maximum(at, 0)], LONG_AGO)
         later = (tail <= done) & (tail > latest)
         waited, latest = np.where(later, s, waited), np.where(later, tail, latest)
     blocked = latest > start
@@ -231,7 +232,7 @@ def sync_arms(syncs: Syncs, began: I64, place: I64, end: I64, stream: I64, posit
     free = done - start
     least = int(free[~blocked].min()) if (~blocked).any() else 0
     own = np.where(blocked, np.minimum(least, free), free)
-    return SyncArms(waited, np.where(latest > NEVER, back, NEVER), own)
+    return SyncArms(waited, np.where(latest > LONG_AGO, back, NEVER), own)
 
 
 def give_registers(awaited: I32, tasks: Placed) -> I32:

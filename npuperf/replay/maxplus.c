@@ -10,7 +10,8 @@
 #define SOURCE_HASH ""
 #endif
 #define EXPORT __attribute__((visibility("default")))
-#define NEVER (-(INT64_C(1) << 60))
+#define NEVER (-(INT64_C(1) << 31))
+#define LONG_AGO (-(INT64_C(1) << 60))
 
 typedef struct {
     const char *at;
@@ -35,8 +36,8 @@ static inline int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
 /* The hash of the source that this was made of. */
 EXPORT const char *maxplus_source(void) { return SOURCE_HASH; }
 
-/* A number that differs where columns, or what they are, do. */
-EXPORT int64_t maxplus_layout(void) { return (int64_t)(sizeof(Column) * 100 + COLUMNS); }
+/* A number that differs where columns, what they are, or what switches a delay off, do. */
+EXPORT int64_t maxplus_layout(void) { return (int64_t)(sizeof(Column) * 100 + COLUMNS) - NEVER; }
 
 /* Execute ``count`` instructions on ``clocks`` clocks; ``start`` and ``end`` get the times of the device task of each
  * instruction at its ``place``, where it has one; without places at its own number.
@@ -45,14 +46,15 @@ EXPORT void maxplus_run(const Column *columns, int64_t count, int64_t *clock, in
                         int64_t *start, int64_t *end) {
     for (int64_t i = 0; i < count; i++) {
 #define DELAY(name) number(&columns[name], i)
+#define ARM(from, name) sum(from, DELAY(name) == NEVER ? LONG_AGO : DELAY(name))
 #define CLOCK(name) ((uint64_t)number(&columns[name], i) < (uint64_t)clocks ? number(&columns[name], i) : clocks - 1)
-        int64_t host = later(sum(clock[CLOCK(PRED)], DELAY(HOST_NS)), sum(clock[CLOCK(WAITED)], DELAY(WAITED_NS)));
+        int64_t host = later(ARM(clock[CLOCK(PRED)], HOST_NS), ARM(clock[CLOCK(WAITED)], WAITED_NS));
         clock[CLOCK(HOST)] = host;
         int64_t stream = CLOCK(STREAM), before = clock[stream];
-        int64_t begin = later(sum(host, DELAY(LAUNCH_NS)), sum(before, DELAY(GAP_NS)));
-        begin = sum(later(begin, sum(clock[CLOCK(OTHER)], DELAY(OTHER_NS))), DELAY(EXTRA_NS));
-        int64_t done = later(sum(begin, DELAY(DUR_NS)), sum(before, DELAY(OVERLAP_NS)));
-        done = later(done, NEVER); /* sums of NEVER must not run away */
+        int64_t begin = later(ARM(host, LAUNCH_NS), ARM(before, GAP_NS));
+        begin = sum(later(begin, ARM(clock[CLOCK(OTHER)], OTHER_NS)), DELAY(EXTRA_NS));
+        int64_t done = later(sum(begin, DELAY(DUR_NS)), ARM(before, OVERLAP_NS));
+        done = later(done, LONG_AGO); /* sums of it must not run away */
         clock[stream] = done;
         clock[CLOCK(SAVE)] = done;
         int64_t at = place ? place[i] : i;

@@ -22,8 +22,10 @@ from msgspec.structs import replace
 from npuperf.compiled import library_of, load_library
 from npuperf.model.labels import I32, I64
 
-#: Earlier than everything, with room for sums.
-NEVER: Final = -(1 << 60)
+#: A delay that is none: what it would follow does not count. It fits into columns of 32 bits.
+NEVER: Final = -(1 << 31)
+#: A time earlier than everything, with room for sums.
+LONG_AGO: Final = -(1 << 60)
 #: Where the compiled code is, if it is.
 LIBRARY: Final = library_of(Path(__file__))
 
@@ -130,7 +132,7 @@ def compiled_source() -> str:
 
 @cache
 def _library() -> Any:
-    library, layout = load_library(LIBRARY, _FUNCTIONS), ctypes.sizeof(_Column) * 100 + len(_COLUMNS)
+    library, layout = load_library(LIBRARY, _FUNCTIONS), ctypes.sizeof(_Column) * 100 + len(_COLUMNS) - NEVER
     return library if library and library.maxplus_layout() == layout else None
 
 
@@ -159,10 +161,11 @@ def _run_blocks(program: Program, initial: I64) -> tuple[Times, I64]:
     blocks = -(-n // length)
     clock = _cut(program, _ROWS, blocks, length) * blocks + np.arange(blocks)
     delay = _cut(program, _DELAYS, blocks, length)
+    delay[delay == NEVER] = LONG_AGO
     states = np.empty((blocks, rows), np.int64)
     states[0] = initial
     if blocks > 1:
-        change = np.full((rows, rows, blocks), NEVER, np.int64)
+        change = np.full((rows, rows, blocks), LONG_AGO, np.int64)
         change[np.arange(rows), np.arange(rows)] = 0
         for step in range(length):
             _step(clock[step], delay[step], change.reshape(rows, -1))
@@ -205,7 +208,7 @@ def _step(clock: I64, delay: I64, state: I64) -> tuple[I64, I64]:
     end = start + dur_ns
     before += overlap_ns
     np.maximum(end, before, out=end)
-    np.maximum(end, NEVER, out=end)  # sums of NEVER must not run away
+    np.maximum(end, LONG_AGO, out=end)  # sums of it must not run away
     state.T[stream] = end.T
     state.T[save] = end.T
     return start, end

@@ -28,7 +28,7 @@ from npuperf.model.narrow import SIGNED, narrow
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
 from npuperf.replay.arms import DeviceArms, Placed, SyncArms, device_arms, give_registers, ordered_after, sync_arms
-from npuperf.replay.maxplus import NEVER, Program, Times, run
+from npuperf.replay.maxplus import LONG_AGO, NEVER, Program, Times, run
 from npuperf.timeline.launches import Launches
 from npuperf.units import NS_PER_US
 
@@ -96,7 +96,7 @@ class Replay(Struct, frozen=True):
     def fixed(self, program: Program) -> Program:
         """Return a program in which loose tasks start when they did, whatever ends before them."""
         at, row = self.task[self.loose], len(program.initial) - 2
-        other, delay = program.other.copy(), program.other_ns.copy()
+        other, delay = program.other.copy(), program.other_ns.astype(np.int64)
         other[at], delay[at] = row, self.base.start[self.loose] - self.origin
         return program.with_columns(other=other, other_ns=delay)
 
@@ -106,7 +106,7 @@ class Replay(Struct, frozen=True):
         The stream of the next task waits for what the host waited for: whether it needs that, only the wait told.
         """
         tasks = np.sort(self.task)
-        gone = self.sync[(self.program.waited_ns[self.sync] > NEVER) & (program.waited_ns[self.sync] == NEVER)]
+        gone = self.sync[(self.program.waited_ns[self.sync] != NEVER) & (program.waited_ns[self.sync] == NEVER)]
         gone = gone[gone < tasks[-1]]
         following = tasks[np.searchsorted(tasks, gone, side="right")]
         changed = {name: getattr(program, name).copy() for name in _DEVICE}
@@ -257,7 +257,7 @@ def _assemble(
     kept = np.where(waiting, registers[device.awaited], NONE)
     other = np.where(kept >= 0, rows.register(0) + kept, rows.stream(0) + stream[device.awaited])
     save = np.where(registers >= 0, rows.register(0) + registers, rows.trash)
-    initial = np.full(rows.total, NEVER, np.int64)
+    initial = np.full(rows.total, LONG_AGO, np.int64)
     initial[: rows.threads] = chain.begin
     initial[rows.fixed] = 0
     host_ns = chain.host_ns.copy()
@@ -267,7 +267,7 @@ def _assemble(
         pred=rows.column(np.where(launched, chain.pred, rows.trash)),
         host_ns=narrow(host_ns, SIGNED),
         waited=rows.column(of_syncs(rows.stream(0) + waits.stream, rows.trash, rows.kind)),
-        waited_ns=_once(of_syncs(waits.back_ns, NEVER)),
+        waited_ns=_once(narrow(of_syncs(waits.back_ns, NEVER), SIGNED)),
         host=rows.column(np.where(launched, chain.own, rows.trash)),
         launch_ns=of_tasks(device.launch_ns, NEVER),
         stream=of_tasks(rows.column(rows.stream(0) + stream), rows.trash),

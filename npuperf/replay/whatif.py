@@ -261,7 +261,7 @@ def _tight_gaps(scene: Scene, times: TaskTimes) -> int:
 
 def _with_wider_gaps(scene: Scene, program: Program) -> Program:
     """Return the program with the assumed gaps between tasks doubled."""
-    gap = program.gap_ns.copy()
+    gap = program.gap_ns.astype(np.int64)
     gap[scene.replay.task.compress(scene.replay.assumed_gap)] *= 2
     return program.with_columns(gap_ns=gap)
 
@@ -332,7 +332,7 @@ def _host(scene: Scene, program: Program, change: Change) -> tuple[Program, bool
 
 
 def _latency(scene: Scene, program: Program, change: Change) -> tuple[Program, bool]:
-    launched = program.launch_ns > NEVER
+    launched = program.launch_ns != NEVER
     return program.with_columns(launch_ns=_scale(program.launch_ns, change.factor, launched)), bool(launched.any())
 
 

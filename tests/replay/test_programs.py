@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npuperf.replay import maxplus
-from npuperf.replay.maxplus import NEVER, Program, run
+from npuperf.replay.maxplus import LONG_AGO, NEVER, Program, run
 
 SOURCE = Path(maxplus.__file__).with_suffix(".c")
 ARMS = ("pred", "host_ns", "waited", "waited_ns", "host", "launch_ns", "stream", "gap_ns", "other", "other_ns",
@@ -47,8 +47,8 @@ def programs(draw: st.DrawFn) -> Program:
     stream = np.where(sync, trash, threads + random.integers(0, streams, count))
     awaiting = ~sync & (chosen(often) | ~launched)
     saving = ~sync & chosen(often) if registers else np.zeros(count, np.bool_)
-    initial = np.full(trash + 1, NEVER)
-    initial[:threads] = random.integers(0, 20)
+    initial = np.full(trash + 1, LONG_AGO)
+    initial[:threads] = random.integers(0, 20) + draw(st.sampled_from([0, 1 << 40]))
     initial[devices] = 0
     return Program(
         pred=np.where(handed, random.integers(0, threads, count), own),
@@ -71,15 +71,20 @@ def programs(draw: st.DrawFn) -> Program:
 
 def plain(program: Program) -> list[tuple[int, int, int]]:
     """Execute the instructions one by one."""
+
+    def after(time: int, delay: int) -> int:
+        return 2 * LONG_AGO if delay == NEVER else time + delay
+
     clock = program.initial.tolist()
     done = []
     for i in range(len(program)):
         op = {name: int(getattr(program, name)[i]) for name in ARMS}
-        host = max(clock[op["pred"]] + op["host_ns"], clock[op["waited"]] + op["waited_ns"])
+        host = max(clock[op["pred"]] + op["host_ns"], after(clock[op["waited"]], op["waited_ns"]))
         clock[op["host"]] = host
         free = clock[op["stream"]]
-        start = max(host + op["launch_ns"], free + op["gap_ns"], clock[op["other"]] + op["other_ns"]) + op["extra_ns"]
-        end = max(start + op["dur_ns"], free + op["overlap_ns"])
+        arms = (host, op["launch_ns"]), (free, op["gap_ns"]), (clock[op["other"]], op["other_ns"])
+        start = max(after(*arm) for arm in arms) + op["extra_ns"]
+        end = max(start + op["dur_ns"], after(free, op["overlap_ns"]))
         clock[op["stream"]] = clock[op["save"]] = end
         done.append((host, start, end))
     return done
@@ -209,7 +214,7 @@ def in_turns(count: int) -> Program:
         dur_ns=number % 23,
         overlap_ns=nothing,
         save=np.full(count, 4),
-        initial=np.array([0, NEVER, NEVER, 0, NEVER]),
+        initial=np.array([0, LONG_AGO, LONG_AGO, 0, LONG_AGO]),
     )
 
 
