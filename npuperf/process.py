@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import psutil
 
 from npuperf.errors import InputError
+from npuperf.files import read_input
 from npuperf.loading import no_matrix_threads
 from npuperf.messages import say
 
@@ -46,6 +47,9 @@ _guard: int | None = None
 _HELPERS: set[int] = set()
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of prctl(2)
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
+#: Where Linux lists the threads of this process, and what that of Arrow's memory is called, which sees to forks itself.
+_THREADS = Path("/proc/self/task")
+_OF_ARROW = b"jemalloc_bg_thd"
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,11 +325,11 @@ class Worker(Generic[T, R]):
     """
 
     def __init__(self, work: Callable[[T], R]) -> None:
-        from multiprocessing import get_context
+        from multiprocessing import Pipe, get_context
 
-        context = get_context("spawn")  # a fork would take over the locks of our threads
-        self._line, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, work), daemon=True)
+        process = get_context("fork").Process if _may_fork() else get_context("spawn").Process
+        self._line, theirs = Pipe()
+        self._process = process(target=_serve, args=(theirs, work), daemon=True)
         # Both for good in the child; a terminal's Ctrl-C is ours to handle.
         with no_matrix_threads(), held_back(signal.SIGINT):
             self._process.start()
@@ -352,6 +356,18 @@ class Worker(Generic[T, R]):
         self._line.close()
 
 
+def _may_fork() -> bool:
+    """Tell whether this process has one thread, so that a fork is safe: those of others may hold locks for good.
+
+    A forked worker has everything loaded, which takes another one 0.3 s.
+    """
+    try:
+        threads = [read_input(path / "comm").strip() for path in _THREADS.iterdir()]
+    except (OSError, InputError):
+        return False
+    return len(threads) - threads.count(_OF_ARROW) == 1
+
+
 def first_ready(workers: Collection[Worker[T, R]]) -> list[Worker[T, R]]:
     """Wait until one of the workers has an answer, or died, and return all that do."""
     from multiprocessing.connection import wait
@@ -364,6 +380,7 @@ def _serve(line: Connection, work: Callable[[Any], object]) -> None:
     """Be a worker: answer until nobody asks any more."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # what a forked one took over is not for it
     with contextlib.suppress(EOFError, ConnectionError):
         while True:
             answer = _tried(work, line.recv())

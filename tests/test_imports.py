@@ -124,10 +124,16 @@ def test_other_verbs_load_nothing_of_an_analysis() -> None:
 
 
 def test_workers_load_neither_pandas_nor_what_shows(tmp_path: Path) -> None:
-    """Started as a shell starts it: workers load the script that their parent was started with once more."""
+    """Started as a shell starts it: workers load the script that their parent was started with once more.
+
+    It has a thread, as where progress is shown: else they would be forked, and load nothing.
+    """
     assert 'npuperf = "npuperf.__main__:main"' in (ROOT / "pyproject.toml").read_text()
     script = tmp_path / "npuperf"
-    script.write_text("from npuperf.__main__ import main\nif __name__ == '__main__':\n    main()\n")
+    script.write_text(
+        "from npuperf.__main__ import main\nif __name__ == '__main__':\n"
+        "    from threading import Event, Thread\n    Thread(target=Event().wait, daemon=True).start()\n    main()\n"
+    )
     command = [sys.executable, "-X", "importtime", str(script), "analyze", str(SAMPLES / "pipeline_job")]
     command += ["--no-cache", "--engine", "processes", "--workers", "2"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -17,6 +19,24 @@ from npuperf.messages import say
 from npuperf.parallel import Engine, RankLostError, map_ranks, spare_cores
 
 MB = 1 << 20
+MEMORY: list[int] = []
+#: What a process does that has no other thread, as this one may have, and then one that has.
+ALONE = """
+from threading import Event, Thread
+import pyarrow
+import test_parallel as here
+from npuperf.parallel import Engine, map_ranks
+two = Engine("processes", 2)
+here.MEMORY.append(7)
+print(map_ranks(here.remembered, range(3), two))
+here.test_results_keep_the_order_of_the_items(two)
+here.test_a_mistake_on_one_rank_sinks_no_other(two)
+here.test_a_mistake_on_all_ranks_is_ours(two)
+here.test_only_the_culprit_is_lost_when_its_worker_is_killed()
+here.test_other_ways_to_give_no_answer()
+Thread(target=Event().wait, daemon=True).start()
+print(map_ranks(here.remembered, range(3), two))
+"""
 HERE = [Engine("serial", 1), Engine("serial", 3), Engine("processes", 2)]
 
 
@@ -47,6 +67,10 @@ def killed(item: int, bad: int, marks: Path | None = None) -> str:
 
 def left(item: int) -> str:
     os._exit(7)
+
+
+def remembered(item: int) -> list[int]:
+    return MEMORY
 
 
 def unsendable(item: int) -> Callable[[], int]:
@@ -93,6 +117,18 @@ def test_only_the_culprit_is_lost_when_its_worker_is_killed() -> None:
     assert [r for r in results if r != results[2]] == [f"done {i}" for i in (0, 1, 3, 4, 5)]
     with pytest.raises(InputError, match="killed by signal 9"):
         map_ranks(partial(killed, bad=0), [0], Engine("processes"))
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="counts threads in /proc")  # noqa: PTH110
+def test_workers_are_forked_where_there_is_no_other_thread() -> None:
+    """The workers of other tests may be started anew."""
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    program = [sys.executable, "-c", ALONE]
+    ran = subprocess.run(
+        program, cwd=Path(__file__).parent, env=environment, capture_output=True, text=True, timeout=100
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.splitlines() == ["[[7], [7], [7]]", "[[], [], []]"]
 
 
 def test_what_a_worker_died_of_is_tried_once_more_alone(tmp_path: Path) -> None:
