@@ -5,7 +5,7 @@ N ?= 1000
 OUT ?= fuzz-found
 MOMENTS ?= 50
 
-.PHONY: check lint test bench costs schema messages fuzz kill
+.PHONY: check lint test bench costs schema messages house fuzz kill same
 check: lint test
 lint:
 	$(PYTHON) -m ruff check . && $(PYTHON) -m ruff format --check . && $(PYTHON) -m mypy
@@ -16,11 +16,15 @@ bench:
 costs:
 	$(PYTHON) -m pytest tests/test_costs.py --update
 schema:
-	$(PYTHON) -m npuperf.documents.schema
+	$(PYTHON) -m npuperf.model.schema
 messages:
-	$(PYTHON) -m npuperf.render.gathering
+	$(PYTHON) languages.py
+house:
+	$(PYTHON) tests/house.py
 fuzz:  # N attempts from SEED on; what fails is kept below OUT; CASE=torch_db/17 repeats one
 	$(PYTHON) tests/fuzz/attack.py --count $(N) $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) --out $(OUT) $(if $(KINDS),--kinds $(KINDS)) $(if $(CASE),--case $(CASE))
 kill:  # npuperf is killed at MOMENTS random moments of each verb that runs for long; what is lost is said
 	$(PYTHON) tests/fuzz/kill_profile.py --moments $(MOMENTS) $(if $(SEED),--seed $(SEED))
 	$(PYTHON) tests/fuzz/kill_tune.py --moments $(MOMENTS) $(if $(SEED),--seed $(SEED))
+same:  # everything that is said, held against another revision, REV or that of tests/same/same.py; QUICK=1: a part of it
+	$(PYTHON) tests/same/same.py $(if $(REV),--against $(REV)) $(if $(QUICK),--quick) $(if $(ONLY),--only '$(ONLY)')

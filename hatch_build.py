@@ -1,4 +1,4 @@
-"""Compile what can be compiled when the package is built: the languages, and our own C (npuperf/compiled.py).
+"""Make what a build makes: languages, JSON Schemas and the libraries of our own C (npuperf/base/compiled.py).
 
 Languages read as they are written take ten times as long. Without a C compiler there are no libraries, and npuperf does
 everything by its other ways: the wheel then fits every platform.
@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import runpy
 import shlex
 import subprocess
+import sys
 import sysconfig
 from pathlib import Path
 from typing import Any
 
-from babel.messages.mofile import write_mo
-from babel.messages.pofile import read_po
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 #: No instructions that only some processors have, and no arithmetic other than what is written.
@@ -23,17 +23,17 @@ FLAGS = ("-std=c11", "-O3", "-ffp-contract=off", "-fPIC", "-shared", "-fvisibili
 
 
 class Compile(BuildHookInterface):  # type: ignore[type-arg,misc]
-    """Write ``<code>.mo`` beside every ``<code>.po``, and ``lib<name>.so`` beside every ``<name>.c``."""
+    """Write ``<code>.mo`` beside every ``<code>.po``, ``lib<name>.so`` beside every ``<name>.c``, and the schemas."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile all; ``version`` says which kind of installation is made."""
+        """Make all; ``version`` says which kind of installation is made."""
         for source in Path(self.root, "npuperf", "locale").glob("*.po"):
-            compiled = source.with_suffix(".mo")
-            with source.open("rb") as file:
-                sentences = read_po(file, locale=source.stem, abort_invalid=True)
-            with compiled.open("wb") as file:
-                write_mo(file, sentences)
-            self._ship(compiled, build_data)
+            self._ship(runpy.run_path(str(Path(self.root, "languages.py")))["compile_language"](source), build_data)
+        if self.target_name == "wheel":
+            paths = {**os.environ, "PYTHONPATH": os.pathsep.join((self.root, *sys.path))}  # what pip installed to build
+            subprocess.run([sys.executable, "-m", "npuperf.model.schema"], cwd=self.root, env=paths, check=True)
+            for schema in sorted(Path(self.root, "npuperf", "model").glob("*.schema.json")):
+                self._ship(schema, build_data)
         if self.target_name == "wheel" and os.name == "posix":
             sources = sorted(Path(self.root, "npuperf").rglob("*.c"))
             libraries = [library for library in map(self._compile, sources) if library]

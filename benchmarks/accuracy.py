@@ -18,9 +18,9 @@ import numpy as np
 from figures import filled
 from planted import Recording, Scenario, World, run, scenarios, write
 
+from npuperf.against.run import run as analyze
 from npuperf.analyze.request import AnalyzeRequest
-from npuperf.analyze.run import run as analyze
-from npuperf.documents.analysis import Device, Result
+from npuperf.model.result import Device, Result
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "accuracy.md"
 

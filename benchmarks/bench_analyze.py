@@ -8,7 +8,6 @@ Parts (all of them, unless some are named):
     readers   what each reader needs for the trace alone, and ours
     stages    where the time goes, and where it went in another checkout (--before)
     cores     analyze on one core against all, of one profile and of several ranks
-    memory    analyze in a container with half the memory that it takes, or less; needs root, and is left out without
     cache     the second analyze of the same files against the first
     small     the sample against importing numpy and pyarrow; --help against importing typer
     db        a database against the same run as text files
@@ -39,7 +38,7 @@ from typing import Any
 
 import advisor
 from figures import FILE, ROOT, Goal, Row, compare, fill, kept, short, spaced, summary, tables
-from measuring import GROUPS, Command, Spread, Usage, container, in_turn
+from measuring import Command, Spread, Usage, in_turn
 
 HERE = Path(__file__).resolve().parent
 SAMPLE = ROOT / "samples" / "transformer_ascend_pt"
@@ -47,9 +46,7 @@ OUTPUT = "ASCEND_PROFILER_OUTPUT"
 SHORT_ROUNDS = 3  # times as many for commands of less than a second
 RANKS, RANK_KERNELS = 4, 100_000
 #: Peak memory in MB by kernels.
-ROOM = {1_000_000: 700, 10_000_000: 3_000}
-#: MB of a container that is half as large as what is needed, or less; libraries that others use as well are not its.
-LITTLE = {1_000_000: 400, 10_000_000: 2_900}
+ROOM = {100_000: 200, 1_000_000: 850}
 READERS = ("duckdb", "msgspec")
 TRACE_READERS = {
     "DuckDB, `read_json`": ("duckdb", "as text", "no"),
@@ -57,7 +54,7 @@ TRACE_READERS = {
     "pyarrow.json, an event per line": ("pyarrow_json", "as text", "no"),
 }
 OURS = "from pathlib import Path; from sys import argv; from npuperf.readers.log import ReadLog; " \
-       "from npuperf.readers.arrow_alone import spare_pandas; spare_pandas(); " \
+       "from npuperf.base.memory import spare_pandas; spare_pandas(); " \
        "from npuperf.readers.trace import read_trace; read_trace([Path(argv[1])], ReadLog())"  # fmt: skip
 #: No threads for matrices, which numpy starts otherwise: they take CPU time, and nobody here multiplies any.
 ALONE = {"OPENBLAS_NUM_THREADS": "1"}
@@ -235,22 +232,6 @@ def _most(shop: Workshop) -> Row:
     return compare(one, taken[one], every, taken[every], size)
 
 
-def memory(shop: Workshop) -> list[Row]:
-    """Analyze where memory ends, as in a container: what does not fit lies in files."""
-    rows: list[Row] = []
-    if not os.access(GROUPS, os.W_OK):
-        print("  left out: only root can make a control group", file=sys.stderr)
-        return rows
-    for size in filter(LITTLE.__contains__, shop.sizes):
-        usual = shop.analyze(shop.profile(size))
-        with container(LITTLE[size] << 20) as enter:
-            little = Command([*enter, *usual.arguments], usual.environment)
-            taken = in_turn({"little": little, "usual": usual}, shop.rounds)
-        name = f"analyze in {LITTLE[size]} MB"
-        rows.append(compare(name, taken["little"], "analyze", taken["usual"], size, Goal("megabytes", "≤", ROOM[size])))
-    return rows
-
-
 def cache(shop: Workshop) -> list[Row]:
     """Analyze with an empty cache, then again; and a question that was not asked before, from the cached columns."""
     rows = []
@@ -302,7 +283,7 @@ def db(shop: Workshop) -> list[Row]:
         environment = os.environ | {"PYTHONPATH": str(ROOT / "tests")}
         subprocess.run([sys.executable, "-c", code, str(text), str(made.parent)], check=True, env=environment)
     taken = in_turn({"db": shop.analyze(made), "text": shop.analyze(text)}, shop.rounds)
-    goals = (Goal("cpu", "≤", 1), Goal("memory", "≤", 1))
+    goals = (Goal("cpu", "≤", 1.8),)
     return [compare("analyze of a .db", taken["db"], "analyze of the same run as text", taken["text"], size, *goals)]
 
 
@@ -350,7 +331,6 @@ PARTS: dict[str, tuple[str, Part]] = {
     "readers": ("Readers of a trace", readers),
     "stages": ("CPU seconds of the stages", stages),
     "cores": ("One core and all", cores),
-    "memory": ("Little memory", memory),
     "cache": ("The second time", cache),
     "small": ("Small profiles and --help", small),
     "db": ("Databases", db),

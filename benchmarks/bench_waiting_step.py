@@ -80,7 +80,8 @@ def main() -> None:
         schedule = {"wait": 10**9, "warmup": 1, "active": 2, "repeat": 1}
         plan = {"engine": "cpu", "status": name, "whole_run": False, "step_on": "optimizer", "schedule": schedule}
         (Path(name) / "plan.json").write_text(json.dumps({**plan, "ranks": None, "own_profiler": "defer"}))
-        carried = {"PYTHONPATH": str(ROOT / "npuperf" / "agent" / "inject"), "NPUPERF_PLAN": f"{name}/plan.json"}
+        inject = ROOT / "npuperf" / "record" / "agent" / "inject"
+        carried = {"PYTHONPATH": str(inject), "NPUPERF_PLAN": f"{name}/plan.json"}
         alone = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OMP_NUM_THREADS": "1"}
         command = [sys.executable, __file__, "--pairs", str(pairs)]
         subprocess.run(command, env={**os.environ, **alone, **carried}, check=True)

@@ -20,8 +20,7 @@ import numpy as np
 from figures import filled
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from npuperf.compare.noise import judge_shift
-from npuperf.compare.shift import shift_interval
+from npuperf.model.noise import judge_shift, shift_interval
 
 Steps = np.ndarray
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "accuracy.md"

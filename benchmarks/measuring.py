@@ -20,7 +20,6 @@ from statistics import median
 from time import perf_counter
 
 SAMPLE_SECONDS = 0.02
-GROUPS = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True)
@@ -99,24 +98,6 @@ def measure(command: Command) -> Usage:
         raise SystemExit(f"failed: {' '.join(command.arguments)}\n{said.decode(errors='replace')}")
     command.after()
     return Usage(used.ru_utime + used.ru_stime, wall, max(used.ru_maxrss / 1024, memory.peak()))
-
-
-@contextmanager
-def container(size: int) -> Iterator[list[str]]:
-    """Yield the words that begin a command in which memory ends at so many bytes.
-
-    That is a control group, which is left behind where something still runs in it. Raises OSError where there are none.
-    """
-    first = GROUPS / "memory"
-    root, limit = (first, "memory.limit_in_bytes") if first.is_dir() else (GROUPS, "memory.max")
-    group = root / f"npuperf-{os.getpid()}"
-    group.mkdir()
-    (group / limit).write_text(str(size))
-    try:
-        yield ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh"]
-    finally:
-        with suppress(OSError):
-            group.rmdir()
 
 
 @contextmanager

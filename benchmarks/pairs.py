@@ -28,13 +28,13 @@ from planted import MAIN, Action, Op, Scenario, Sync, write
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from npuperf.advise import load_thresholds
+from npuperf.against.compare import compare_results
+from npuperf.against.gates import parse_gate
+from npuperf.against.judging import judge_gate
+from npuperf.against.run import run as analyze
 from npuperf.analyze.request import AnalyzeRequest
-from npuperf.analyze.run import run as analyze
-from npuperf.compare.compare import compare_results
-from npuperf.documents.analysis import Result
-from npuperf.documents.comparison import Comparison, WaterfallPart
-from npuperf.gates.grammar import parse_gate
-from npuperf.gates.judging import judge_gate
+from npuperf.model.comparison import Comparison, WaterfallPart
+from npuperf.model.result import Result
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "accuracy.md"
 STEPS = 8

@@ -24,19 +24,19 @@ def main() -> None:
         laps[name] = process_time() - began
         began = process_time()
 
-    from npuperf.readers.arrow_alone import spare_pandas
+    from npuperf.base.memory import spare_pandas
 
     spare_pandas()  # as the command does
     from npuperf.advise import load_thresholds
+    from npuperf.against.run import run
     from npuperf.analyze.examine import Earlier, examine
     from npuperf.analyze.request import AnalyzeRequest
-    from npuperf.analyze.run import run
+    from npuperf.device.study import Study
     from npuperf.readers.kernels import merge, read_kernels
     from npuperf.readers.log import ReadLog
     from npuperf.readers.recording import open_recording, read_source
     from npuperf.readers.timeline import interpret
     from npuperf.readers.trace import read_trace
-    from npuperf.replay.study import Study
 
     path = Path(sys.argv[1])
     lap("start: imports")

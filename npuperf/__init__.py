@@ -7,30 +7,25 @@ from __future__ import annotations
 
 import sys
 
+from npuperf.base import __version__
+
 TYPE_CHECKING = False  # as in typing, which takes its time: until main() runs, a Ctrl-C cannot be said in words
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from npuperf.api import Run
+    from npuperf.cli.api import Run
 
 __all__ = ["__version__", "load", "step"]
-__version__ = "0.1.0"
 
 
 def load(path: str | Path | None = None) -> Run:
-    """Read a profile and return its tables; see :class:`npuperf.api.Run`. Without a path it is the latest run here.
+    """Read a profile and return its tables; see :class:`npuperf.cli.api.Run`. Without a path it is the latest run here.
 
-    Raises :class:`npuperf.errors.InputError` when nothing at ``path`` can be read.
+    Raises :class:`npuperf.base.errors.InputError` when nothing at ``path`` can be read.
     """
-    from pathlib import Path
+    from npuperf.cli import api  # pandas and pyarrow load only when they are needed
 
-    from npuperf.api import Run  # pandas and pyarrow load only when they are needed
-
-    if path is None:
-        from npuperf.profile.folder import latest_run
-
-        path = latest_run()
-    return Run(Path(path))
+    return api.load(path)
 
 
 def step() -> None:

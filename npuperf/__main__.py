@@ -8,7 +8,7 @@ def main() -> None:
     """Run the program."""
     try:
         # Not where this is loaded: workers load it again, without a command line.
-        from npuperf.render.language import asked_for, choose
+        from npuperf.show.language import asked_for, choose
 
         choose(asked_for(sys.argv[1:]))  # the words of --help are made when what declares options is loaded
         from npuperf.cli import main as run

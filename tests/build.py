@@ -9,9 +9,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from npuperf.against.run import run
 from npuperf.analyze.request import AnalyzeRequest
-from npuperf.analyze.run import run
-from npuperf.documents.analysis import Result
+from npuperf.model.result import Result
 
 EPOCH = 1_736_413_971_000_000_000  # ns; 16 digits of µs, as real exports have
 

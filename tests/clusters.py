@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from npuperf.documents.analysis import Clock, CoreUse, Device, Finding, Input, Partition, Result, Verdict
-from npuperf.documents.base import Tool
-from npuperf.documents.cluster import (
+from npuperf.base.messages import ns, say, series
+from npuperf.model.job_result import (
     ClockOffset,
     Cluster,
     ClusterGroup,
@@ -18,7 +17,8 @@ from npuperf.documents.cluster import (
     Root,
     Stage,
 )
-from npuperf.messages import ns, say, series
+from npuperf.model.parts import Tool
+from npuperf.model.result import Clock, CoreUse, Device, Finding, Input, Partition, Result, Verdict
 
 US, MS = 1_000, 1_000_000
 

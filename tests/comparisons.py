@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from npuperf.documents.comparison import (
-    Compared,
-    Comparison,
-    Difference,
-    FindingChange,
-    Shift,
-    WaterfallPart,
-)
-from npuperf.documents.digest import Part
-from npuperf.documents.gates import Gate
-from npuperf.messages import ns_change, say, share
+from npuperf.base.messages import ns_change, say, share
+from npuperf.model.comparison import Compared, Comparison, Difference, FindingChange, Shift, WaterfallPart
+from npuperf.model.document import Gate
+from npuperf.model.parts import Part
 
 OLD_STEP = 12_310_456
 

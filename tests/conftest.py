@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import functools
@@ -23,8 +24,8 @@ import hypothesis
 import pytest
 import typer.main
 
-from npuperf.documents.document import Document
-from npuperf.process import _SUBREAPER
+from npuperf.base.process import _SUBREAPER
+from npuperf.model.document import Document
 
 if TYPE_CHECKING:
     from workplace import Place
@@ -37,7 +38,8 @@ hypothesis.settings.load_profile("same")
 
 # Tests leave nothing behind in the user's folders, and nothing there decides what they see.
 os.environ["NPUPERF_NO_CACHE"] = "1"
-_STATE = tempfile.TemporaryDirectory(prefix="npuperf-tests-")
+_STATE = tempfile.TemporaryDirectory(prefix="npuperf-tests-", ignore_cleanup_errors=True)
+atexit.register(_STATE.cleanup)
 os.environ["XDG_STATE_HOME"] = _STATE.name
 
 # Commands that run within this process are made of their functions once, not each time: some run for less long.
@@ -88,17 +90,15 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
-@pytest.fixture(params=["whole", "compiled", "stretches"])
+@pytest.fixture(params=["whole", "compiled"])
 def each_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Read traces each way; not in a conftest.py of the readers, which would take this one's name.
 
     A small trace is decoded, whole: only what is followed by more is read by the compiled reader.
     """
-    from ways import in_small_pieces, in_stretches
+    from ways import in_small_pieces
 
-    if request.param == "stretches":
-        in_stretches(monkeypatch)
-    elif request.param == "compiled":
+    if request.param == "compiled":
         in_small_pieces(monkeypatch)
     return str(request.param)
 
@@ -117,7 +117,7 @@ def either_reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
 @pytest.fixture(scope="session")
 def everything() -> Iterator[dict[str, Document]]:
     """Documents of every kind, made where the samples' paths are short."""
-    from specimens import documents
+    from sample_documents import documents
 
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(ROOT)
@@ -136,7 +136,7 @@ class Done:
 def run_cli(arguments: list[str]) -> Done:
     """Run npuperf as from a shell, within this process: most of a short command's time is Python's start."""
     from npuperf.cli import main
-    from npuperf.render.language import asked_for, choose
+    from npuperf.show.language import asked_for, choose
 
     choose(asked_for(arguments))
     out, err = io.StringIO(), io.StringIO()

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from clusters import result_of
 from msgspec.structs import replace
 
-from npuperf.documents.analysis import Result
-from npuperf.documents.digest import Count, Digest, KeyedBy, Part, PartSum, TypeSteps
-from npuperf.documents.workload import Workload
+from npuperf.model.parts import Count, Digest, KeyedBy, Part, PartSum, TypeSteps, Workload
+from npuperf.model.result import Result
 
 #: ns and count of a part and key, over all windows.
 Parts = Mapping[tuple[Part, str | None], tuple[int, int]]

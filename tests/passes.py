@@ -20,18 +20,17 @@ from pathlib import Path
 from types import FrameType
 
 from npuperf.advise import load_thresholds
+from npuperf.against.run import run
 from npuperf.analyze.examine import Earlier, examine
 from npuperf.analyze.request import AnalyzeRequest
-from npuperf.analyze.run import run
+from npuperf.device.study import Study
 from npuperf.readers.kernels import merge, read_kernels
 from npuperf.readers.log import ReadLog
 from npuperf.readers.recording import open_recording
 from npuperf.readers.source import read_source
 from npuperf.readers.timeline import interpret
 from npuperf.readers.trace import read_trace
-from npuperf.readers.trace_beside import read_stretches
-from npuperf.render import render
-from npuperf.replay.study import Study
+from npuperf.show.formats import render
 
 PACKAGE = str(Path(__file__).resolve().parent.parent / "npuperf")
 #: From Python 3.12 on they are no functions any more.
@@ -44,7 +43,6 @@ def passes(folder: Path) -> Iterator[tuple[str, Callable[[], object]]]:
     request, thresholds = AnalyzeRequest(path=text), load_thresholds()
     (source,), (stored,) = open_recording(text).sources, open_recording(database).sources
     yield "trace", lambda: read_trace(source.timeline, ReadLog())
-    yield "trace in stretches", lambda: read_stretches(source.timeline[0], 0, None)
     yield "damaged trace", lambda: read_trace([folder / "damaged.json"], ReadLog())
     trace = read_trace(source.timeline, ReadLog())
     yield "timeline", lambda: interpret(copy(trace), source.timeline)  # which takes what it is given apart

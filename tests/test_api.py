@@ -8,7 +8,7 @@ import pytest
 from build import K, ascend_pt
 
 import npuperf
-from npuperf.errors import InputError, UsageError
+from npuperf.base.errors import InputError, UsageError
 from npuperf.readers import recording
 
 

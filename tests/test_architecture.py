@@ -8,52 +8,41 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-PACKAGE = ROOT / "npuperf"
+import house
+
+ROOT, PACKAGE = house.ROOT, house.PACKAGE
 PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
 #: Names that a file may have in several rooms: every verb has them.
 SHARED = {"__init__", "run", "request"}
 #: A room never knows these, although they lie below it.
-PURE = ("timeline", "host", "cores", "operators", "replay", "scopes", "cluster", "advise")
+PURE = ("device", "job", "advise")
 NEVER = {
-    "render": {"model", "parallel", "process", "cann"},
-    "webpage": {"model", "readers", "cache", "parallel", "process", "cann"},
-    "pictures": {"advise", "compare", "gates", "profile", "webpage", "render"},
-    "traces": {"advise", "compare", "gates", "profile", "webpage"},
-    **{room: {"readers", "profile", "render"} for room in PURE},
-    "analyze": {"profile", "render"},
-    "tune": {"render"},
-    "profile": {"render", "timeline"},
-}  # fmt: skip
+    **{room: {"readers"} for room in PURE},
+    "record": {"device", "job", "advise", "analyze", "against", "show"},
+    "tune": {"show"},
+}
 
 
-def picture() -> list[list[str]]:
-    """The rooms of each floor, from the top down."""
+def picture() -> list[str]:
+    """The rooms from the top down."""
     (drawn,) = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
-    rooms = [re.match(r"((?:\w+/? )+) ", line) for line in drawn.splitlines()]
-    return [found[1].replace("/", "").split() for found in rooms if found]
+    return [re.split(r"/ +", line)[0] for line in drawn.splitlines()]
 
 
-FLOORS = picture()
+ROOMS = picture()
 #: Where JSON of others, or a JSON Schema, is what is handed over.
 FOREIGN = {
     ("notes", "read_note"),
     ("notes", "read_object"),
     ("notes", "read_yaml"),
     ("schema", "schema_of"),
-    ("schema", "shipped_schema"),
     ("trace", "trace"),
 }
 
 
 @cache
 def modules() -> list[tuple[str, Path, ast.Module]]:
-    found = []
-    for path in sorted(PACKAGE.rglob("*.py")):
-        part = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-        found.append((part, path, ast.parse(path.read_text("utf-8"))))
-    assert len(found) > 40
-    return found
+    return [(f.room or f.path.stem, f.path, ast.parse(f.text)) for f in house.files()]
 
 
 @cache
@@ -61,52 +50,45 @@ def nodes(tree: ast.Module) -> list[ast.AST]:
     return [*ast.walk(tree)]
 
 
-def imported_parts(tree: ast.Module) -> set[str]:
+def imported_names(tree: ast.Module) -> list[str]:
     names = [n.module or "" for n in nodes(tree) if isinstance(n, ast.ImportFrom)]
-    names += [a.name for n in nodes(tree) if isinstance(n, ast.Import) for a in n.names]
-    return {name.split(".")[1] for name in names if name.startswith("npuperf.")}
+    return [*names, *(a.name for n in nodes(tree) if isinstance(n, ast.Import) for a in n.names)]
 
 
-def floor(part: str) -> int:
-    (found,) = [i for i, parts in enumerate(reversed(FLOORS)) if part in parts]
-    return found
+def imported_parts(tree: ast.Module) -> set[str]:
+    return {name.split(".")[1] for name in imported_names(tree) if name.startswith("npuperf.")}
 
 
-def test_the_picture_has_every_room_once() -> None:
-    drawn = Counter(room for floor in FLOORS for room in floor)
+def floor(room: str) -> int:
+    return -ROOMS.index(room)
+
+
+def test_the_picture_has_every_room_once_and_nothing_lies_loose() -> None:
     there = {p.name for p in PACKAGE.iterdir() if (p / "__init__.py").is_file()}
-    there |= {p.stem for p in PACKAGE.glob("*.py")} - {"__init__", "__main__"}
-    assert drawn == Counter(there)
+    assert sorted(ROOMS) == sorted(there)
+    assert {p.stem for p in PACKAGE.glob("*.py")} == {"__init__", "__main__"}
 
 
 def test_imports_only_go_down() -> None:
     for part, path, tree in modules():
-        if part in ("__init__", "__main__"):
+        if part in ("__init__", "__main__", "agent"):
             continue
         for other in imported_parts(tree) - {part}:
             assert floor(other) < floor(part), (path, other)
             assert other not in NEVER.get(part, ()), (path, other)
 
 
-def test_no_module_of_a_verb_lies_loose() -> None:
-    loose = {p.stem for p in PACKAGE.glob("*.py")}
-    assert loose == {
-        "__init__",
-        "__main__",
-        "api",
-        "cann",
-        "compiled",
-        "errors",
-        "escape",
-        "files",
-        "folders",
-        "loading",
-        "messages",
-        "notes",
-        "parallel",
-        "process",
-        "units",
-    }
+def test_no_files_import_each_other_in_a_circle() -> None:
+    """Not even where a function does, when it is called: whoever reads one of them has to read them all."""
+    house.check_circles()
+
+
+def test_the_house_stays_small() -> None:
+    """Bounds, not aims: ``make house`` prints where it is."""
+    assert len({(a, b) for a, b in house.arrows() if house.AGENT not in (a, b)}) <= 60
+    assert len(house.files()) <= 240
+    longest = house.function_lines()[-1]
+    assert longest[0] <= 240, longest
 
 
 def test_file_names_are_unique() -> None:
@@ -140,20 +122,20 @@ def test_nothing_untyped_passes_between_layers() -> None:
 
 
 def test_children_start_in_one_place() -> None:
-    for part, path, tree in modules():
+    for _part, path, tree in modules():
         names = {a.name for n in nodes(tree) if isinstance(n, ast.Import) for a in n.names}
         names |= {n.module for n in nodes(tree) if isinstance(n, ast.ImportFrom) and n.module}
-        alone = part == "process" or path.name == "relay.py"  # which is a program of its own
+        alone = path.name == "process.py" or path.name == "relay.py"  # which is a program of its own
         assert alone or not names & {"subprocess", "multiprocessing"}, path
 
 
 def test_text_for_a_target_is_made_in_one_place() -> None:
     """Rich's own text would take escape codes of a name for its own; of commands ``reproduce.sh`` has no other way."""
-    for part, path, tree in modules():
+    for _part, path, tree in modules():
         names = {n.module for n in nodes(tree) if isinstance(n, ast.ImportFrom) and n.module}
         assert "rich.text" not in names or path.name == "terminal.py", path
         names |= {a.name for n in nodes(tree) if isinstance(n, ast.Import) for a in n.names}
-        assert "shlex" not in names or part == "escape" or path.name in ("job.py",), path
+        assert "shlex" not in names or path.name in ("escape.py", "tuning_plan.py"), path
 
 
 def test_no_row_by_row_frames_and_no_eval() -> None:
@@ -170,7 +152,7 @@ def test_only_the_api_uses_pandas_and_nothing_uses_torch() -> None:
     for part, path, tree in modules():
         names = {a.name.split(".")[0] for n in nodes(tree) if isinstance(n, ast.Import) for a in n.names}
         names |= {(n.module or "").split(".")[0] for n in nodes(tree) if isinstance(n, ast.ImportFrom)}
-        assert "pandas" not in names or part == "api", path
+        assert "pandas" not in names or path.name == "api.py", path
         assert part == "agent" or not names & {"torch", "torch_npu"}, path
 
 
@@ -180,7 +162,7 @@ def test_the_agent_knows_nothing_of_npuperf() -> None:
         if part == "agent":
             assert not imported_parts(tree), path
         else:
-            assert "agent" not in imported_parts(tree), path
+            assert not any("agent" in name for name in imported_names(tree)), path
 
 
 def test_places_to_add_something_exist() -> None:
@@ -196,14 +178,13 @@ def test_places_to_add_something_exist() -> None:
 
 #: What reads without the door, and why it may.
 OWN_READING = {
-    "agent": "runs inside the user's program and knows nothing of npuperf",
-    "cache": "own entries and the user's own secret, looked at before they are opened",
-    "documents/schema.py": "ships with the package",
-    "advise/shipped.py": "ships with the package",
-    "render/language.py": "ships with the package",
-    "render/gathering.py": "for who develops npuperf, in the repository",
-    "files.py": "the door itself",
-    "cann.py": "lies below it, and reads where CANN is installed",
+    "record/agent": "runs inside the user's program and knows nothing of npuperf",
+    "base/cache.py": "own entries, looked at before they are opened",
+    "base/trust.py": "the user's own secret",
+    "base/cann.py": "lies below the door, and reads where CANN is installed",
+    "base/files.py": "the door itself",
+    "advise/rule.py": "ships with the package",
+    "show/language.py": "ships with the package",
 }
 
 
@@ -226,9 +207,9 @@ def test_files_of_others_are_read_through_the_door() -> None:
     found = []
     for _, path, tree in modules():
         place = path.relative_to(PACKAGE)
-        if place.as_posix() not in OWN_READING and place.parts[0] not in OWN_READING:
+        if not place.as_posix().startswith((*OWN_READING,)):
             found += [f"{place}:{n.lineno}" for n in nodes(tree) if isinstance(n, ast.Call) and reads(n)]
-    assert not found, "read with npuperf.files: open_input, open_lines, read_input, or npuperf.notes"
+    assert not found, "read with npuperf.base.files: open_input, open_lines, read_input, or npuperf.base.notes"
 
 
 def test_reading_is_recognised() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -81,11 +83,14 @@ def test_memory_of_children_and_of_files_in_memory_adds_up() -> None:
 
 @pytest.mark.parametrize("reader", TRACES)
 def test_frozen_readers_read_everything(reader: str, sample: Path) -> None:
+    """In a process of its own: DuckDB's last words are of no interest to who runs tests."""
     output = sample / "ASCEND_PROFILER_OUTPUT"
     events = json.loads((output / "trace_view.json").read_text("utf-8"))
-    if reader == "duckdb":
-        pytest.importorskip("duckdb")
-    assert TRACES[reader](output / "trace_view.json") == len(events)
-    assert (
-        read_table(output / "kernel_details.csv") == len((output / "kernel_details.csv").read_bytes().splitlines()) - 1
-    )
+    rows = (output / "kernel_details.csv").read_bytes().splitlines()
+    if find_spec(reader.split("_")[0]) is None:
+        pytest.skip(f"{reader} is not installed")
+    code = "import readers, sys, pathlib; print(readers.TRACES[sys.argv[1]](pathlib.Path(sys.argv[2])))"
+    command = [sys.executable, "-c", code, reader, output / "trace_view.json"]
+    done = subprocess.run(command, cwd=ROOT / "benchmarks", capture_output=True, text=True, check=True)
+    assert int(done.stdout) == len(events)
+    assert read_table(output / "kernel_details.csv") == len(rows) - 1

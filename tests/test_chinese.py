@@ -17,11 +17,12 @@ from babel.messages.extract import extract_from_file
 from conftest import run_cli
 from rich.cells import cell_len
 
-from npuperf import messages
-from npuperf.documents.document import Document
-from npuperf.messages import Message, Parameter
-from npuperf.render import View, gathering, render
-from npuperf.render.tables import tables_of
+import languages
+from npuperf.base import messages
+from npuperf.base.messages import Message, Parameter
+from npuperf.model.document import Document
+from npuperf.show.formats import View, render
+from npuperf.show.tables import tables_of
 
 ROOT = Path(__file__).resolve().parent.parent
 #: What is put in place of a parameter that is a text: a name, a path, code.
@@ -66,10 +67,10 @@ def said_by_tests() -> set[str]:
     """Sentences that documents made for tests have, and npuperf has not."""
     said = {
         sentence if isinstance(sentence, str) else sentence[0]
-        for made in ("specimens.py", "clusters.py", "comparisons.py")
-        for _, sentence, _, _ in extract_from_file("python", ROOT / "tests" / made, gathering.KEYWORDS)
+        for made in ("sample_documents.py", "clusters.py", "comparisons.py")
+        for _, sentence, _, _ in extract_from_file("python", ROOT / "tests" / made, languages.KEYWORDS)
     }
-    return said - {m.id if isinstance(m.id, str) else m.id[0] for m in gathering.catalogue()}
+    return said - {m.id if isinstance(m.id, str) else m.id[0] for m in languages.catalogue()}
 
 
 class Words(HTMLParser):

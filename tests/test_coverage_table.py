@@ -108,7 +108,7 @@ def test_every_counter_of_the_page_is_read() -> None:
 def test_fields_that_are_named_are_in_the_documents() -> None:
     seen = 0
     for _, _, where in ENTRIES:
-        found = re.fullmatch(r"(`.+`) of `(npuperf/documents/\w+\.py):(\w+)`.*", where)
+        found = re.fullmatch(r"(`.+`) of `(npuperf/model/\w+\.py):(\w+)`.*", where)
         if found:
             fields = {field.split("[]")[0] for field in re.findall(r"`(\w+)`", found[1])}
             assert fields <= fields_in(found[2], found[3]), where

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from npuperf.errors import ExitCode
+from npuperf.base.errors import ExitCode
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
@@ -185,7 +185,7 @@ def test_cli_page_names_all_tables(verb: str) -> None:
 
 
 def test_cli_page_names_all_causes() -> None:
-    from npuperf.render.words import CAUSE
+    from npuperf.show.words import CAUSE
 
     (listed,) = re.findall(r"blamed on one cause: ([\w, ]+) \|", CLI_PAGE)
     assert set(listed.split(", ")) == set(CAUSE)

@@ -13,8 +13,8 @@ from threading import Thread
 
 import pytest
 
-from npuperf.errors import InputError
-from npuperf.files import open_input, read_input, write_atomically, writing_atomically
+from npuperf.base.errors import InputError
+from npuperf.base.files import open_input, read_input, write_atomically, writing_atomically
 
 
 def test_a_file_is_replaced(tmp_path: Path) -> None:

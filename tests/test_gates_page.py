@@ -9,14 +9,14 @@ from typing import get_args
 import pytest
 import yaml
 
-from npuperf.analyze.metrics import register_all
-from npuperf.documents.analysis import Result
-from npuperf.documents.digest import CountKind
-from npuperf.documents.gates import METRICS
-from npuperf.documents.tuning import Tuning
-from npuperf.errors import ExitCode
-from npuperf.gates.grammar import Aggregate, form_of, parse_gate, spelled
-from npuperf.gates.lock_text import read_lock
+from npuperf.against.gates import Aggregate, form_of, parse_gate, spelled
+from npuperf.against.lock_text import read_lock
+from npuperf.against.metrics import register_all
+from npuperf.base.errors import ExitCode
+from npuperf.model.document import METRICS
+from npuperf.model.parts import CountKind
+from npuperf.model.result import Result
+from npuperf.model.tuning import Tuning
 from npuperf.tune import request
 
 ROOT = Path(__file__).resolve().parent.parent

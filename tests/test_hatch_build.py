@@ -1,9 +1,10 @@
-"""What an installation compiles, with a compiler, without one and with one that fails, where paths have blanks."""
+"""What an installation makes: schemas, languages and, with a compiler, libraries; where paths have blanks."""
 
 from __future__ import annotations
 
 import ctypes
 import importlib.util
+import json
 import shutil
 import sys
 import sysconfig
@@ -13,8 +14,14 @@ from typing import Any
 
 import pytest
 
+from npuperf.model.schema import documents, schema_of
+
 ROOT = Path(__file__).resolve().parent.parent
 INTERFACE = "hatchling.builders.hooks.plugin.interface"
+#: What is made when the package is built, and other C than that of the test.
+GENERATED = shutil.ignore_patterns("*.mo", "*.schema.json", "*.so", "*.c", "__pycache__")
+LANGUAGES = ["npuperf/locale/zh.mo"]
+SCHEMAS = [f"npuperf/model/{name}.schema.json" for name in sorted(documents())]
 
 
 class Hook:
@@ -29,9 +36,13 @@ class Hook:
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     root = tmp_path / "a place with blanks"
-    (root / "npuperf" / "locale").mkdir(parents=True)
+    shutil.copytree(ROOT / "npuperf" / "base", root / "npuperf" / "base", ignore=GENERATED)
+    shutil.copytree(ROOT / "npuperf" / "model", root / "npuperf" / "model", ignore=GENERATED)
     (root / "npuperf" / "readers").mkdir()
     shutil.copy(ROOT / "npuperf" / "readers" / "plain_events.c", root / "npuperf" / "readers")
+    shutil.copytree(ROOT / "npuperf" / "locale", root / "npuperf" / "locale", ignore=GENERATED)
+    shutil.copy(ROOT / "languages.py", root)
+    shutil.copy(ROOT / "npuperf" / "__init__.py", root / "npuperf")
     return root
 
 
@@ -60,7 +71,7 @@ def test_a_compiled_wheel_fits_its_platform(project: Path, monkeypatch: pytest.M
     asked, hook = built(project, monkeypatch)
     assert hook.warnings == []
     platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-    assert asked == {"artifacts": ["npuperf/readers/libplain_events.so"], "pure_python": False,
+    assert asked == {"artifacts": [*LANGUAGES, *SCHEMAS, "npuperf/readers/libplain_events.so"], "pure_python": False,
                      "tag": f"py3-none-{platform}"}  # fmt: skip
     assert ctypes.CDLL(str(library(project))).plain_layout() > 0
     assert [path.name for path in library(project).parent.iterdir() if path.name.startswith(".")] == []
@@ -73,12 +84,20 @@ def test_without_a_compiler_the_wheel_fits_everywhere(
     monkeypatch.setenv("CC", compiler)
     library(project).write_bytes(b"of a source before")
     asked, hook = built(project, monkeypatch)
-    assert asked == {"artifacts": []}
+    assert asked == {"artifacts": [*LANGUAGES, *SCHEMAS]}
     assert len(hook.warnings) == 1 and "does without libplain_events.so" in hook.warnings[0]
     assert [path.name for path in library(project).parent.iterdir()] == ["plain_events.c"]
 
 
-def test_a_source_distribution_has_no_binary(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_distribution_has_nothing_that_a_wheel_makes(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked, _ = built(project, monkeypatch, "sdist")
-    assert asked == {"artifacts": []}
-    assert not library(project).exists()
+    assert asked == {"artifacts": LANGUAGES}
+    assert not library(project).exists() and not [*project.rglob("*.schema.json")]
+
+
+def test_schemas_are_in_a_wheel_as_they_are_derived(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "false")
+    built(project, monkeypatch)
+    for name, kind in documents().items():
+        written = (project / "npuperf" / "model" / f"{name}.schema.json").read_text("utf-8")
+        assert json.loads(written) == json.loads(json.dumps(schema_of(kind)))

@@ -22,16 +22,13 @@ SAMPLES = ROOT / "samples"
 #: was run: every result has that, since nobody knows at the time whether it will be compared with.
 MOST = 250
 #: What only a comparison, a gate or a lock needs.
-HELD = {"compare", "gates"}
+HELD = {"against"}
 #: What typer, whichever release, and the interpreter's own packages bring along.
 TYPER = {"typer", "click", "annotated_doc", "shellingham", "typing_extensions", "colorama"}
 #: And Arrow: cloudpickle and dateutil it looks for, and takes where they are.
 READING = {"msgspec", "numpy", "pyarrow", "yaml", "cloudpickle", "cython_runtime", "dateutil", "six"}
 #: Modules of ours that only a job of several ranks has a use for.
-JOB = {
-    *(f"npuperf.cluster.{name}" for name in ("judge", "match", "clocks", "job_replay", "root_causes", "report")),
-    *("npuperf.analyze.whole_job", "npuperf.render.job_screen", "npuperf.render.cluster_text"),
-}
+JOB = {"npuperf.show.job_screen"}
 #: Of the standard library, what takes long and is not needed for it.
 SLOW = {"email", "importlib.metadata", "zipfile", "multiprocessing.context", "unittest", "xml", "http", "asyncio"}
 #: A twentieth of a small analysis: np.unique without any flag loads it (npuperf.model.groups has another way).
@@ -74,8 +71,8 @@ def rooms(modules: frozenset[str]) -> set[str]:
 def test_help_loads_declarations_only(arguments: list[str]) -> None:
     modules = loaded(*arguments)
     assert others(modules) <= TYPER
-    assert rooms(modules) <= {"__main__", "cli", "errors", "escape", "loading", "messages", "render", "units"}
-    assert len(ours(modules)) <= 20
+    assert rooms(modules) <= {"__main__", "base", "cli", "show"}
+    assert len(ours(modules)) <= 21
     assert not modules & SLOW
 
 
@@ -90,15 +87,16 @@ def test_one_device_loads_nothing_for_others(asked: list[str]) -> None:
     modules = loaded("analyze", str(SAMPLES / "transformer_ascend_pt"), "--no-cache", *asked)
     assert others(modules) <= TYPER | READING | (set() if "json" in asked else {"rich"})
     assert not modules & (JOB | SLOW | {"hashlib", MASKED, "pyarrow.parquet", "pyarrow.dataset"})
-    assert not rooms(modules) & {"tune", "profile", "process", "agent", "api", "webpage", "pictures", "traces", *HELD}
+    assert not rooms(modules) & {"tune", *HELD}
+    assert not modules & {"npuperf.cli.api", "npuperf.base.process", "npuperf.show.whole_page", "npuperf.show.draw"}
     assert len(ours(modules)) <= MOST
 
 
 def test_a_page_loads_what_draws_it_and_no_more(tmp_path: Path) -> None:
     modules = loaded("analyze", str(SAMPLES / "transformer_ascend_pt"), "--html", str(tmp_path / "page.html"))
-    assert rooms(modules) >= {"webpage", "pictures"}
+    assert modules >= {"npuperf.show.whole_page", "npuperf.show.draw"}
     assert others(modules) <= TYPER | READING | {"rich", "jinja2", "markupsafe"}
-    assert not rooms(modules) & {"tune", "process", "agent", "api", "traces", *HELD}
+    assert not rooms(modules) & {"tune", *HELD} and not modules & {"npuperf.cli.api", "npuperf.show.overlay"}
 
 
 def test_a_database_loads_no_more(tmp_path: Path) -> None:
@@ -113,14 +111,14 @@ def test_a_database_loads_no_more(tmp_path: Path) -> None:
 def test_a_job_in_one_process() -> None:
     modules = loaded("analyze", str(SAMPLES / "pipeline_job"), "--engine", "serial", "--no-cache")
     assert modules >= JOB
-    assert others(modules) <= TYPER | READING | {"rich"}
+    assert others(modules) <= TYPER | READING | {"rich", "psutil"}  # which asks how many fit beside each other
 
 
 def test_other_verbs_load_nothing_of_an_analysis() -> None:
     for arguments, status in ((("tune", "--from", "nowhere"), 3), (("profile", "--dry-run", "nowhere.py"), 2)):
         modules = loaded(*arguments, status=status)
         assert others(modules) <= TYPER | READING | {"psutil", "rich"}
-        assert not rooms(modules) & {"advise", "analyze", "cluster", "scopes", "replay"}, arguments
+        assert not rooms(modules) & {"advise", "analyze", "job"}, arguments
 
 
 def test_workers_load_neither_pandas_nor_what_shows(tmp_path: Path) -> None:
@@ -140,6 +138,6 @@ def test_workers_load_neither_pandas_nor_what_shows(tmp_path: Path) -> None:
     assert done.returncode == 0
     times = Counter(re.findall(r"^import time: .*\| +([\w.]+)$", done.stderr, re.MULTILINE))
     assert times["npuperf.readers.recording"] == 3  # in two workers and their parent
-    for name in ("npuperf.cli", "npuperf.render", "typer", "rich.console", *JOB):
+    for name in ("npuperf.cli", "npuperf.show.formats", "typer", "rich.console", *JOB):
         assert times[name] == 1, name
     assert not any(name.startswith(("pandas.", "scipy.", "dask.", "torch.")) for name in times)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from npuperf.loading import loading, no_matrix_threads
+from npuperf.base.loading import loading, no_matrix_threads
 
 _VARIABLE = "OPENBLAS_NUM_THREADS"
 _COUNTED = "import os, numpy; print(len(os.listdir('/proc/self/task')))"
@@ -62,13 +62,15 @@ def _threads(code: str) -> int:
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="counts threads in /proc")  # noqa: PTH110
 def test_numpy_starts_no_threads() -> None:
-    assert _threads(f"from npuperf.loading import no_matrix_threads\nwith no_matrix_threads():\n    {_COUNTED}") == 1
+    assert (
+        _threads(f"from npuperf.base.loading import no_matrix_threads\nwith no_matrix_threads():\n    {_COUNTED}") == 1
+    )
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="counts threads in /proc")  # noqa: PTH110
 def test_a_program_that_is_started_later_has_its_own() -> None:
     child = f"import subprocess, sys; print(subprocess.check_output([sys.executable, '-c', {_COUNTED!r}], text=True))"
-    code = f"from npuperf.loading import no_matrix_threads\nwith no_matrix_threads():\n    import numpy\n{child}"
+    code = f"from npuperf.base.loading import no_matrix_threads\nwith no_matrix_threads():\n    import numpy\n{child}"
     assert _threads(code) == _threads(_COUNTED)
 
 

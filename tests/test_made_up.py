@@ -9,17 +9,18 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, run_cli
 
+from languages import compile_language
 from npuperf import advise
-from npuperf import render as formats
 from npuperf.advise.rule import Detected, Rule
-from npuperf.documents import gates
-from npuperf.documents.analysis import Result
-from npuperf.documents.document import Document
-from npuperf.documents.gates import Measured, Metric
-from npuperf.documents.tuning import Tuning
-from npuperf.messages import say
-from npuperf.render import View, language
-from npuperf.scopes.view import DeviceView
+from npuperf.base.messages import say
+from npuperf.device.view import DeviceView
+from npuperf.model import document
+from npuperf.model.document import Document, Measured, Metric
+from npuperf.model.result import Result
+from npuperf.model.tuning import Tuning
+from npuperf.show import formats as formats
+from npuperf.show import language
+from npuperf.show.formats import View
 from npuperf.tune import request as tune_request
 
 SAMPLE = str(ROOT / "samples" / "transformer_ascend_pt")
@@ -31,7 +32,7 @@ def additions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     monkeypatch.setattr(formats, "_RENDERERS", dict(formats._RENDERERS))
     monkeypatch.setattr(formats, "FORMATS", list(formats.FORMATS))
     assert tune_request  # what it registers when it is loaded would be forgotten with the additions
-    monkeypatch.setattr(gates, "METRICS", dict(gates.METRICS))
+    monkeypatch.setattr(document, "METRICS", dict(document.METRICS))
     monkeypatch.setattr(advise, "RULES", list(advise.RULES))
     monkeypatch.setattr(language, "LOCALE", tmp_path / "locale")
     monkeypatch.setattr("npuperf.cli.options.FORMATS", formats.FORMATS)
@@ -60,7 +61,7 @@ def add_rule() -> None:
 
 
 def add_metrics() -> None:
-    gates.register(
+    document.register(
         Metric("made_up.steps", "count", Result, lambda result, _: Measured(len(result.devices[0].steps))),
         Metric("made_up.entries", "count", Tuning, lambda tuning, _: Measured(len(tuning.entries))),
     )
@@ -75,6 +76,7 @@ def add_language(folder: Path) -> None:
         'msgid "{path}: no such file or folder"\nmsgstr "{path}: fehlt"\n',
         "utf-8",
     )
+    compile_language(folder / "xx.po")
 
 
 @pytest.fixture
@@ -88,7 +90,7 @@ def tuned(tmp_path: Path) -> str:
 def test_a_format_serves_all_verbs(additions: None, tuned: str, tmp_path: Path) -> None:
     assert run_cli(["analyze", SAMPLE, "--format", "tag"]).stdout == "<Result exit=0>\n"
     assert run_cli(["tune", "--from", tuned, "--format", "tag"]).stdout == "<Tuning exit=0>\n"
-    from npuperf.documents.recorded import Recorded
+    from npuperf.model.recorded import Recorded
 
     assert formats.render(Recorded(folder="r"), "tag") == "<Recorded exit=0>\n"
 

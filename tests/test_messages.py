@@ -16,15 +16,18 @@ import msgspec
 import pytest
 from babel.messages.catalog import Catalog
 from babel.messages.extract import extract_from_file
-from babel.messages.pofile import read_po, write_po
+from babel.messages.mofile import write_mo
+from babel.messages.pofile import read_po
 from test_architecture import modules, nodes
 
-from npuperf.documents.base import Model
-from npuperf.documents.document import Document
-from npuperf.documents.schema import parts_of
-from npuperf.messages import Message, Series, recall, say
-from npuperf.render import FORMATS, View, gathering, language, render
-from npuperf.render.tables import list_tables, tables_of
+import languages
+from npuperf.base.messages import Message, Series, recall, say
+from npuperf.model.document import Document
+from npuperf.model.parts import Model
+from npuperf.model.schema import parts_of
+from npuperf.show import language
+from npuperf.show.formats import FORMATS, View, render
+from npuperf.show.tables import list_tables, tables_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "npuperf"
@@ -53,7 +56,7 @@ def calls_that_say() -> Iterator[tuple[str, ast.Call, str]]:
 @pytest.fixture(scope="module")
 def template() -> Catalog:
     """Every sentence that there is: gathered once, for it is read from every file."""
-    return gathering.catalogue()
+    return languages.catalogue()
 
 
 def placeholders(sentence: str) -> set[str]:
@@ -140,6 +143,9 @@ def test_languages_are_complete(path: Path, template: Catalog) -> None:
                 faults.append(f"other lines: {form!r}")
     faults += [f"said by nobody: {m.id!r}" for m in known if m.id and template.get(m.id, m.context) is None]
     assert not faults and not known.obsolete, f"{len(faults)} (make messages):\n" + "\n".join(faults)
+    compiled = BytesIO()
+    write_mo(compiled, known)
+    assert path.with_suffix(".mo").read_bytes() == compiled.getvalue(), "make messages"
 
 
 def forms(said: str | tuple[str, ...] | list[str]) -> list[str]:
@@ -179,20 +185,20 @@ def made_up_catalogue(template: Catalog) -> bytes:
     """A language in one file."""
     catalogue = deepcopy(template)
     catalogue.locale = "en"  # whose plural forms it has
-    for made in ("specimens.py", "clusters.py", "comparisons.py"):
-        for _, sentence, _, _ in extract_from_file("python", ROOT / "tests" / made, gathering.KEYWORDS):
+    for made in ("sample_documents.py", "clusters.py", "comparisons.py"):
+        for _, sentence, _, _ in extract_from_file("python", ROOT / "tests" / made, languages.KEYWORDS):
             catalogue.add(sentence)
     for message in catalogue:
         if message.id:
             message.string = tuple(map(made_up, message.id)) if isinstance(message.id, tuple) else made_up(message.id)
     file = BytesIO()
-    write_po(file, catalogue)
+    write_mo(file, catalogue)
     return file.getvalue()
 
 
 @pytest.fixture
 def made_up_language(made_up_catalogue: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    (tmp_path / "xx.po").write_bytes(made_up_catalogue)
+    (tmp_path / "xx.mo").write_bytes(made_up_catalogue)
     monkeypatch.setattr(language, "LOCALE", tmp_path)
     monkeypatch.chdir(ROOT)
     return "xx"
@@ -268,13 +274,3 @@ def test_the_made_up_language_is_heard(
 def language_of_tables(document: Document) -> str:
     with language.speaking("xx"):
         return list_tables(type(document))
-
-
-def test_a_file_that_is_no_catalogue_leaves_the_sentences_english(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(language, "LOCALE", tmp_path)
-    (tmp_path / "xx.po").write_bytes(b'msgid "\xff"')
-    with language.speaking("xx"):
-        assert language.text(say("no step is recorded")) == "no step is recorded"
-    assert "xx.po: not a catalogue" in capsys.readouterr().err

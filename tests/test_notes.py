@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from npuperf import notes
-from npuperf.errors import InputError
-from npuperf.notes import read_note, read_object, read_yaml
+from npuperf.base import notes
+from npuperf.base.errors import InputError
+from npuperf.base.notes import read_note, read_object, read_yaml
 
 
 def note(folder: Path, content: bytes | str) -> Path:

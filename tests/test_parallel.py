@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from npuperf import parallel
-from npuperf.errors import InputError, UsageError
-from npuperf.messages import say
-from npuperf.parallel import Engine, RankLostError, map_ranks, spare_cores
+from npuperf.base import parallel
+from npuperf.base.errors import InputError, UsageError
+from npuperf.base.messages import say
+from npuperf.base.parallel import Engine, RankLostError, map_ranks
 
 MB = 1 << 20
 MEMORY: list[int] = []
@@ -25,7 +25,7 @@ ALONE = """
 from threading import Event, Thread
 import pyarrow
 import test_parallel as here
-from npuperf.parallel import Engine, map_ranks
+from npuperf.base.parallel import Engine, map_ranks
 two = Engine("processes", 2)
 here.MEMORY.append(7)
 print(map_ranks(here.remembered, range(3), two))
@@ -164,7 +164,7 @@ def test_the_engine_is_chosen_by_the_size_of_the_work(
     sizes: list[int], engine: Engine, chosen: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parallel, "cores", lambda: 8)
-    monkeypatch.setattr(parallel, "_in_memory", lambda largest: 32_000 * MB // (4 * largest))
+    monkeypatch.setattr(parallel, "available", lambda: 32_000 * MB)
     assert engine.fitted(sizes) == chosen
 
 
@@ -172,9 +172,9 @@ def test_memory_is_shared_by_the_workers(monkeypatch: pytest.MonkeyPatch) -> Non
     import psutil
 
     monkeypatch.setattr(psutil, "virtual_memory", lambda: type("M", (), {"available": 4_000 * MB}))
-    assert parallel._in_memory(10 * MB) > 10
-    assert 1 <= parallel._in_memory(1_000 * MB) <= 2
-    assert parallel._in_memory(100_000 * MB) == 1
+    monkeypatch.setattr(parallel, "cores", lambda: 64)
+    few, some, many = (Engine("processes").fitted([size * MB] * 64).workers for size in (100_000, 1_000, 10))
+    assert few == 1 and some in (1, 2) and many is not None and 10 < many < 64
 
 
 @pytest.mark.parametrize(
@@ -196,9 +196,3 @@ def test_without_dask_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) 
     for asked in (("dask",), ("auto", None, "tcp://there:1")):
         with pytest.raises(UsageError, match=r"pip install 'npuperf\[cluster\]'"):
             Engine.asked(*asked)
-
-
-def test_a_rank_among_others_in_this_process_has_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parallel, "cores", lambda: 2)
-    assert spare_cores() == 1
-    assert map_ranks(lambda _: spare_cores(), [1, 2], Engine("serial", 2)) == [0, 0]

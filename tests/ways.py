@@ -1,4 +1,4 @@
-"""The ways of reading a trace: as a whole or in stretches, by the compiled reader or all of it decoded; a database."""
+"""The ways of reading a trace: by the compiled reader or all of it decoded; a table; a database."""
 
 from __future__ import annotations
 
@@ -8,23 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npuperf.errors import InputError
+from npuperf.base.errors import InputError
 from npuperf.model.labels import Labels
-from npuperf.readers import pieces, plain_cells, plain_events, plain_rows, sqlite_arrow, trace_beside
+from npuperf.readers import pieces, plain_cells, plain_events, sqlite
 from npuperf.readers.log import ReadLog
-from npuperf.readers.trace import read_trace
-from npuperf.readers.trace_gather import SLICE_INTS, SLICE_TEXTS
+from npuperf.readers.trace import SLICE_INTS, SLICE_TEXTS, read_trace
 
-#: Compiled, in bulk by Arrow's driver, and row by row by SQLite.
-DATABASE_WAYS = ("compiled", "by the driver", "by row")
+#: In bulk by Arrow's driver, and row by row by SQLite.
+DATABASE_WAYS = ("by the driver", "by row")
 ARROWS = ("HostToDevice", "async_npu", "async_task_queue", "fwdbwd")
-
-
-def in_stretches(patch: pytest.MonkeyPatch, size: int = 700) -> None:
-    """Have every file that is not packed read in stretches of about ``size`` bytes."""
-    patch.setattr(trace_beside, "WORTH_HELP", 0)
-    patch.setattr(trace_beside, "STRETCH_BYTES", size)
-    patch.setattr(trace_beside, "spare_cores", lambda: 1)
 
 
 def in_small_pieces(patch: pytest.MonkeyPatch, size: int = 600) -> None:
@@ -39,9 +31,7 @@ def decoded_only(patch: pytest.MonkeyPatch) -> None:
 
 def read_databases(patch: pytest.MonkeyPatch, way: str) -> None:
     """Read databases, however small, in one of DATABASE_WAYS."""
-    if way != "compiled":
-        patch.setattr(plain_rows, "_library", lambda: None)
-    patch.setattr(sqlite_arrow, "_LARGE_BYTES", 0 if way == "by the driver" else 1 << 40)
+    patch.setattr(sqlite, "_LARGE_BYTES", 0 if way == "by the driver" else 1 << 40)
 
 
 def tables_by_arrow(patch: pytest.MonkeyPatch) -> None:

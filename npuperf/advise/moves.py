@@ -8,11 +8,23 @@ from typing import Final, Literal, NamedTuple, TypedDict
 
 import numpy as np
 
-from npuperf.messages import Message, Series, say, series
+from npuperf.advise.needs import (
+    ALL_ROWS,
+    EAGER,
+    INFERENCE,
+    ON_NPU,
+    OPERATOR_TYPES,
+    Option,
+    Requirement,
+    see_where,
+    still_unset,
+)
+from npuperf.advise.rule import Answer, Detected, Rule
+from npuperf.base.messages import Message, Series, chain, say, series, share
+from npuperf.device.view import DeviceView
+from npuperf.model.chip import product_of_soc
 from npuperf.model.host import Spans
-from npuperf.model.labels import I64, Mask
-from npuperf.model.operands import Operands
-from npuperf.scopes.view import DeviceView
+from npuperf.model.labels import I64, Mask, Operands
 
 #: ``program``: an operator of the program does nothing else; ``operator``: an operator converts for itself;
 #: ``compiler``: put between operators when they were compiled; ``unknown``: neither name nor torch operator tells.
@@ -20,6 +32,8 @@ AskedBy = Literal["program", "operator", "compiler", "unknown"]
 
 #: Rows of a table in the evidence.
 MOST_ROWS: Final = 20
+#: Kinds, calls or places that are named.
+_LISTED: Final = 3
 _ACLNN: Final = re.compile(r"(aclnn\w+?)_")
 _INSERTED: Final = re.compile(r"^trans_", re.I)
 #: Calls that only move or convert: whoever makes them means it.
@@ -88,12 +102,28 @@ def moves(
     for number, at in enumerate(index[first].tolist()):
         shape = _shape(view, at) if of_shapes else None
         by, asked = ("program", BUCKETS) if buckets[first[number]] else asked_by(view, at)
-        kind = _Kind(*ends(_operands(view, at)), view.types[at], by, asked, shape)
+        text = tasks.operands[at]
+        kind = _Kind(*ends(Operands.parse(text) if text else _UNRECORDED), view.types[at], by, asked, shape)
         kind_of[number] = kinds.setdefault(kind, len(kinds))
     mine = kind_of[group.reshape(-1)]  # its shape differs between versions of numpy
     order = np.argsort(mine, kind="stable")
     members = np.split(index[order], np.flatnonzero(np.diff(mine[order])) + 1)
-    rows = [_row(view, kind, own) for kind, own in zip(kinds, members, strict=True)]
+    rows: list[MoveRow] = []
+    for kind, own in zip(kinds, members, strict=True):
+        dur = tasks.dur[own]
+        rows.append(
+            {
+                "source": kind.source,
+                "target": kind.target,
+                "type": kind.type,
+                "by": kind.by,
+                "asked": kind.asked,
+                "count": len(own),
+                "total_ns": int(dur.sum()),
+                "shape": _shape(view, int(own[np.argmax(dur)])),
+                "where": view.code_lines(own),
+            }
+        )
     return sorted(rows, key=lambda row: -row["total_ns"])
 
 
@@ -109,28 +139,8 @@ def from_buckets(view: DeviceView, index: I64) -> Mask:
     return found
 
 
-def _row(view: DeviceView, kind: _Kind, index: I64) -> MoveRow:
-    longest = int(index[np.argmax(view.tasks.dur[index])])
-    return {
-        "source": kind.source,
-        "target": kind.target,
-        "type": kind.type,
-        "by": kind.by,
-        "asked": kind.asked,
-        "count": len(index),
-        "total_ns": int(view.tasks.dur[index].sum()),
-        "shape": _shape(view, longest),
-        "where": view.code_lines(index),
-    }
-
-
 def _shape(view: DeviceView, task: int) -> str | None:
     return (view.tasks.shapes[task] or "").strip('"').strip(";") or None
-
-
-def _operands(view: DeviceView, task: int) -> Operands:
-    text = view.tasks.operands[task]
-    return Operands.parse(text) if text else _UNRECORDED
 
 
 def asked_by(view: DeviceView, task: int) -> tuple[AskedBy, str | None]:
@@ -147,19 +157,17 @@ def asked_by(view: DeviceView, task: int) -> tuple[AskedBy, str | None]:
     return "operator", call.group(1)
 
 
-def listed(rows: list[MoveRow], count: int = 3, *, of_shapes: bool = False) -> Series:
+def listed(rows: list[MoveRow], *, of_shapes: bool = False) -> Series:
     """Return the longest kinds as a list to show."""
-    return series(_text(row, of_shapes=of_shapes) for row in rows[:count])
-
-
-def _text(row: MoveRow, *, of_shapes: bool) -> Message:
-    if row["source"] is None or row["target"] is None or row["source"] == row["target"]:
-        what = say("{type} ×{count}", type=row["type"] or "N/A", count=row["count"])
-    else:
+    shown: list[Message] = []
+    for row in rows[:_LISTED]:
         what = say("{source} to {target} ×{count}", source=row["source"], target=row["target"], count=row["count"])
-    if of_shapes and row["shape"]:
-        what = say("{what} of [{shape}]", what=what, shape=row["shape"])
-    return what if row["asked"] is None else say("{what} for {asked}", what=what, asked=row["asked"])
+        if row["source"] is None or row["target"] is None or row["source"] == row["target"]:
+            what = say("{type} ×{count}", type=row["type"] or "N/A", count=row["count"])
+        if of_shapes and row["shape"]:
+            what = say("{what} of [{shape}]", what=what, shape=row["shape"])
+        shown.append(what if row["asked"] is None else say("{what} for {asked}", what=what, asked=row["asked"]))
+    return series(shown)
 
 
 def who(view: DeviceView, rows: list[MoveRow]) -> list[AskedBy]:
@@ -172,11 +180,237 @@ def who(view: DeviceView, rows: list[MoveRow]) -> list[AskedBy]:
     return [by for by in order if by == order[0] or sums[by] >= view.thresholds.layout_share * total]
 
 
-def askers(rows: list[MoveRow], by: AskedBy, count: int = 3) -> Series:
+def askers(rows: list[MoveRow], by: AskedBy) -> Series:
     """Return the names of those who asked, the longest kernels first."""
-    return series(list(dict.fromkeys(r["asked"] for r in rows if r["by"] == by and r["asked"]))[:count])
+    return series(list(dict.fromkeys(r["asked"] for r in rows if r["by"] == by and r["asked"]))[:_LISTED])
 
 
-def places(rows: list[MoveRow], by: AskedBy, count: int = 3) -> Series:
+def places(rows: list[MoveRow], by: AskedBy) -> Series:
     """Return code lines, or torch operators where no stack is recorded, of those who asked."""
-    return series(list(dict.fromkeys(line for r in rows if r["by"] == by for line in r["where"]))[:count])
+    return series(list(dict.fromkeys(line for r in rows if r["by"] == by for line in r["where"]))[:_LISTED])
+
+
+# -- Conversions between formats (TransData): who asked for which format, and what changes that.
+
+_FORMAT: Final = re.compile(r"(^|_)(transdata|formatcast|npuformatcast)$", re.I)
+_NZ: Final = "FRACTAL_NZ"
+_SWITCH: Final = say("torch_npu.npu.config.allow_internal_format; off by default on Atlas A3, since March 2026 on A2")
+_KERNEL_NAMES: Final = say(
+    "kernel names: trans_TransData is put between operators, aclnn names the operator that converts"
+)
+_FRACTAL: Final = say("torch_npu.npu_format_cast, format 29: FRACTAL_NZ")
+#: torch_npu of these versions has private formats off, or may have them on, where nothing is set.
+_OFF_SINCE: Final = (2, 10)
+_ON_BEFORE: Final = (2, 7)
+
+
+def judge_layout(view: DeviceView) -> Answer:
+    """Find conversions that take a notable part of compute time."""
+    chosen = of_types(view, _FORMAT)
+    part = share_of_compute(view, chosen)
+    if not part or part < view.thresholds.layout_share:
+        return None
+    rows = moves(view, chosen, lambda o: (next(iter(o.formats), None), next(iter(o.out_formats), None)))
+    return Detected(
+        title=say("{share} of compute time converts formats: {conversions}",
+                  share=share(part), conversions=listed(rows)),
+        evidence={
+            "share_of_compute": part, "count": int(chosen.sum()),
+            "kinds": len(rows), "conversions": rows[:MOST_ROWS],
+        },
+        gain=(0, view.per_step(view.exposed(chosen))),
+        refute=say("the conversions stay, or the operators become slower by more than the conversions took"),
+        next=_fewer_conversions(view, rows),
+    )  # fmt: skip
+
+
+def _private_by_default(view: DeviceView) -> bool | None:
+    """Tell whether torch_npu allows private formats where the program sets nothing."""
+    if product_of_soc(view.profile.soc or "") == "Atlas A3":
+        return False
+    version = view.traits.torch_npu
+    if version is None or _ON_BEFORE <= version[:2] < _OFF_SINCE:
+        return None
+    return version[:2] < _ON_BEFORE
+
+
+def _fewer_conversions(view: DeviceView, rows: list[MoveRow]) -> tuple[Option, ...]:
+    """Return what changes conversions between operators, and those inside of operators, the longest first."""
+    inside = [row for row in rows if row["by"] == "operator"]
+    between = Requirement(
+        say("conversions between operators, not inside aclnn calls"), lambda _: len(inside) < len(rows)
+    )
+    allowed = Requirement(say("private formats allowed by torch_npu's default"), _private_by_default)
+    switch = Option(
+        say("set torch.npu.config.allow_internal_format = False, so that operators exchange ND and NCHW tensors only"),
+        _SWITCH,
+        (EAGER, between, allowed),
+    )
+    to_nz = [row for row in inside if _NZ in (row["source"], row["target"])]
+    converts = Requirement(say("operators that convert to FRACTAL_NZ"), lambda _: bool(to_nz))
+    store = say(
+        "store weights that do not change as FRACTAL_NZ once: torch.npu.config.allow_internal_format = True, then "
+        "torch_npu.npu_format_cast(weight, 29)"
+    )
+    if to_nz:
+        store = say("for {operators}, {advice}", operators=askers(to_nz, "operator"), advice=store)
+    weights = Option(store, _FRACTAL, (INFERENCE, converts))
+    ways = (weights, switch) if rows[0]["by"] == "operator" else (switch, weights)
+    if inside:
+        compare = say("compare other sizes or another dtype")
+        if inside[0]["shape"] is not None:
+            compare = say("compare other sizes than [{shape}], or another dtype", shape=inside[0]["shape"])
+        rest = say("conversions inside {operators} do not depend on allow_internal_format: {compare}",
+                   operators=askers(inside, "operator"), compare=compare)  # fmt: skip
+        return (*ways, Option(rest, _KERNEL_NAMES))
+    where = places(rows, rows[0]["by"])
+    path = say("keep one format along the path around {where}", where=where)
+    if not where.items:
+        path = chain(say("keep one format along the path"), see_where(view))
+    return (*ways, Option(path, _KERNEL_NAMES))
+
+
+LAYOUT = Rule(
+    "layout",
+    say("conversions between formats"),
+    say("operator types TransData and FormatCast; Input and Output Formats, and the operator in the kernel's name"),
+    (OPERATOR_TYPES, ALL_ROWS),
+    judge_layout,
+)
+
+
+# -- Casts between dtypes: of what, for whom, and where in the code.
+
+_CAST: Final = re.compile(r"(^|_)cast$", re.I)
+_CALL_NAMES: Final = say(
+    "kernel names: aclnnCast and aclnnInplaceCopy are the program's, other aclnn names the operator's"
+)
+
+
+def judge_casts(view: DeviceView) -> Answer:
+    """Find casts that take a notable part of compute time."""
+    chosen = of_types(view, _CAST)
+    part = share_of_compute(view, chosen)
+    if not part or part < view.thresholds.layout_share:
+        return None
+    rows = moves(view, chosen, lambda o: (next(iter(o.dtypes), None), next(iter(o.out_dtypes), None)), of_shapes=True)
+    return Detected(
+        title=say(
+            "{share} of compute time converts dtypes: {casts}", share=share(part), casts=listed(rows, of_shapes=True)
+        ),
+        evidence={"share_of_compute": part, "count": int(chosen.sum()), "kinds": len(rows), "casts": rows[:MOST_ROWS]},
+        gain=(0, view.per_step(view.exposed(chosen))),
+        refute=say("the values need both dtypes (then the cast stays), or other streams hide the casts"),
+        next=_fewer_casts(view, rows),
+    )
+
+
+def _fewer_casts(view: DeviceView, rows: list[MoveRow]) -> tuple[Option, ...]:
+    """Return advice for each of those who ask for much, the longest casts first."""
+    where = places(rows, "program")
+    own = say(
+        "the program casts at {where}: keep one dtype along the path (.float(), .to() and autocast each add a "
+        "cast), and convert a value once",
+        where=where,
+    )
+    if not where.items:
+        keep = say(
+            "the program casts: keep one dtype along the path (.float(), .to() and autocast each add a cast), and "
+            "convert a value once"
+        )
+        own = chain(keep, see_where(view))
+    texts = {
+        "program": own,
+        "unknown": say("who casts is not recorded (npuperf profile --activities cpu,npu --stack records it): keep one "
+                       "dtype along the path, and convert a value once"),
+        "operator": say("casts inside {operators}: they compute in another dtype than they get or return; compare "
+                        "them with tensors of the other dtype", operators=askers(rows, "operator")),
+        "compiler": say("casts were put between operators that do not support the dtype: use one that both sides have"),
+    }  # fmt: skip
+    return tuple(Option(texts[by], _CALL_NAMES) for by in who(view, rows))
+
+
+CASTS = Rule(
+    "casts",
+    say("casts between dtypes"),
+    say("operator type Cast; Input and Output Data Types, and the operator in the kernel's name"),
+    (OPERATOR_TYPES, ALL_ROWS),
+    judge_casts,
+)
+
+
+# -- Copies and transposes: values that are stored anew in another order, and who asked for that.
+
+_COPY: Final = re.compile(r"(^|_)(transposed?|asstrided|viewcopy|tensormove|contiguous)$", re.I)
+#: In graphs slices are the program's own; in eager mode a slice is a view, and only storing it anew is a kernel.
+_SLICE: Final = re.compile(r"(^|_)(strided)?sliced?$", re.I)
+_EAGER_NAME: Final = re.compile(r"^aclnn")
+_VIEWS: Final = say("kernel names and the torch operators around them; views cost nothing until they are stored anew")
+_COMBINED: Final = say("Ascend Extension for PyTorch, environment variables: COMBINED_ENABLE")
+_DDP: Final = say("PyTorch, DistributedDataParallel: gradient_as_bucket_view")
+_IN_BUCKETS: Final = say(
+    "build DistributedDataParallel with gradient_as_bucket_view=True: gradients then lie in the buckets that are "
+    "reduced, and are not copied back (not for programs that call detach_() on gradients)"
+)
+
+
+def judge_copies(view: DeviceView) -> Answer:
+    """Find copies that take a notable part of compute time."""
+    names = view.tasks.name
+    eager = names.flag([bool(_EAGER_NAME.match(n)) for n in names.names])
+    chosen = of_types(view, _COPY) | (of_types(view, _SLICE) & eager)
+    part = share_of_compute(view, chosen)
+    if not part or part < view.thresholds.layout_share:
+        return None
+    rows = moves(view, chosen, lambda _: (None, None))
+    return Detected(
+        title=say("{share} of compute time copies values: {copies}", share=share(part), copies=listed(rows)),
+        evidence={"share_of_compute": part, "count": int(chosen.sum()), "kinds": len(rows), "copies": rows[:MOST_ROWS]},
+        gain=(0, view.per_step(view.exposed(chosen))),
+        refute=say("the next operator is slower by as much when it reads the values as they lie"),
+        next=_fewer_copies(view, rows),
+    )
+
+
+def _fewer_copies(view: DeviceView, rows: list[MoveRow]) -> tuple[Option, ...]:
+    """Return what spares the gradients' copies of DDP, the program's own, and those inside operators."""
+    least = view.thresholds.layout_share * int(view.tasks.dur[view.compute].sum())
+
+    def matter(some: list[MoveRow]) -> bool:
+        """Tell whether some rows are the longest, or take a notable part of compute time."""
+        return rows[0] in some or sum(row["total_ns"] for row in some) >= least
+
+    of_ddp = [row for row in rows if row["asked"] == BUCKETS]
+    own = [row for row in rows if row["by"] != "operator" and row["asked"] != BUCKETS]
+    ddp_matters, own_matter = matter(of_ddp), matter(own)
+    views = any(not (row["type"] or "tensormove").lower().endswith("tensormove")
+                for row in rows if row["by"] in ("program", "unknown"))  # fmt: skip
+    buckets = Requirement(say("gradients copied from DDP's buckets"), lambda _: ddp_matters)
+    by_program = Requirement(say("copies by the program's own operators"), lambda _: own_matter)
+    stored = Requirement(say("views that are stored anew"), lambda _: views)
+    where = places(own, own[0]["by"]) if own else None
+    if where and where.items:
+        drop = say("look at {where}: drop copies that nobody needs (.contiguous(), .clone(), copy_), and order "
+                   "dimensions once, as the next operator reads them", where=where)  # fmt: skip
+    else:
+        drop = say("drop copies that nobody needs (.contiguous(), .clone(), copy_), and order dimensions once, as the "
+                   "next operator reads them")  # fmt: skip
+        drop = chain(drop, see_where(view))
+    inside = say("copies inside {operators} are part of these calls: compare inputs whose dimensions lie in another "
+                 "order", operators=askers(rows, "operator"))  # fmt: skip
+    combine = say("set COMBINED_ENABLE=1: several view operators in a row are stored anew at once")
+    return (
+        Option(_IN_BUCKETS, _DDP, (buckets,)),
+        Option(drop, _VIEWS, (by_program,)),
+        *([] if ddp_matters or own_matter else [Option(inside, _VIEWS)]),
+        Option(combine, _COMBINED, (ON_NPU, EAGER, stored, still_unset("COMBINED_ENABLE", "1"))),
+    )
+
+
+COPIES = Rule(
+    "copies",
+    say("copies and transposes"),
+    say("operator types Transpose, AsStrided, ViewCopy, TensorMove, Slice and similar ones"),
+    (OPERATOR_TYPES, ALL_ROWS),
+    judge_copies,
+)

@@ -8,12 +8,12 @@ from typing import Final
 
 from msgspec import Struct
 
-from npuperf.documents.analysis import Precondition
-from npuperf.host.causes import RUNTIME_CALL
-from npuperf.host.mode import no_launches
-from npuperf.messages import Message, chain, say, share
+from npuperf.base.messages import Message, chain, say, series, share
+from npuperf.device.host_events import RUNTIME_CALL
+from npuperf.device.mode import Version, no_launches
+from npuperf.device.view import DeviceView
 from npuperf.model.labels import Mask
-from npuperf.scopes.view import DeviceView
+from npuperf.model.result import Excluded, Precondition
 
 
 class Need(Struct, frozen=True):
@@ -52,26 +52,16 @@ class Need(Struct, frozen=True):
 
 def where_host_bound(*needs: Need) -> tuple[Need, ...]:
     """Ask for data only where the device waits for the host: elsewhere the host's doings cost nothing."""
-    return tuple(Need(need.what, _if_host_bound(need), need.supply, need.vital) for need in needs)
+
+    def wanted(need: Need) -> Callable[[DeviceView], float]:
+        return lambda view: view.part(need.recorded) if view.host_bound else 1.0
+
+    return tuple(Need(need.what, wanted(need), need.supply, need.vital) for need in needs)
 
 
 def to_rule_out(*needs: Need) -> tuple[Need, ...]:
     """Ask for data before a problem is ruled out; one may be found without it."""
     return tuple(Need(need.what, need.recorded, need.supply, vital=False) for need in needs)
-
-
-def _if_host_bound(need: Need) -> Callable[[DeviceView], float]:
-    return lambda view: view.part(need.recorded) if view.host_bound else 1.0
-
-
-def first_missing(needs: Sequence[Need], view: DeviceView) -> Message | None:
-    """Return what the first of the needs misses, if one of them finds nothing at all."""
-    return next((text for need in needs if (text := need.missing(view))), None)
-
-
-def first_scarce(needs: Sequence[Need], view: DeviceView) -> Message | None:
-    """Return what the first of the needs misses to rule a problem out."""
-    return next((text for need in needs if (text := need.scarce(view))), None)
 
 
 def _by_time(view: DeviceView, known: Mask) -> float:
@@ -112,27 +102,11 @@ def _again(view: DeviceView, npu: Message) -> Message:
     return npu
 
 
-_COLLECTION: Final = _has_event(r"^(Python )?GC$")
-
-
-def _watched(view: DeviceView) -> bool:
-    return bool(view.profile.context.watches_gc) or _COLLECTION(view) > 0
-
-
 def see_where(view: DeviceView) -> Message | None:
     """Say what would show lines of code, unless call stacks are recorded: then they lead to none of the user's."""
     if view.profile.context.stacks or view.profile.host.has_lines:
         return None
     return say("record with --stack to see where")
-
-
-def _watch(view: DeviceView) -> Message:
-    if view.profile.kineto:
-        return say(
-            "garbage collections are not recorded: record again with torch.profiler and "
-            "experimental_config=_ExperimentalConfig(record_python_gc_info=True)"
-        )
-    return say("garbage collections are not recorded: record with npuperf profile --gc-threshold 1")
 
 
 def _both(view: DeviceView) -> Message:
@@ -150,11 +124,14 @@ WHOLE_TABLE: Final = Need(
 )
 #: A problem among the rows that are there is one; that there is none among those that are missing is not known.
 (ALL_ROWS,) = to_rule_out(WHOLE_TABLE)
-LAUNCHES: Final = Need(say("launches"), _launched, lambda view: _no_launches(view))
+LAUNCHES: Final = Need(
+    say("launches"),
+    _launched,
+    lambda view: say("launches are not recorded: {again}", again=_level(view)) if view.profile.kineto
+    else no_launches(view.mode, timeline=len(view.profile.host.events) > 0),
+)  # fmt: skip
 HOST_EVENTS: Final = Need(
-    say("host events"),
-    _explained,
-    lambda view: say("host events are not recorded: {again}", again=_both(view)),
+    say("host events"), _explained, lambda view: say("host events are not recorded: {again}", again=_both(view))
 )
 RUNTIME_CALLS: Final = Need(
     say("runtime calls"),
@@ -167,7 +144,14 @@ TORCH_OPERATORS: Final = Need(
     lambda view: float(len(view.profile.host.ops) > 0),
     lambda view: say("torch operators are not recorded: {again}", again=_both(view)),
 )
-COLLECTIONS: Final = Need(say("garbage collections"), lambda view: float(_watched(view)), lambda view: _watch(view))
+_COLLECTION: Final = _has_event(r"^(Python )?GC$")
+COLLECTIONS: Final = Need(
+    say("garbage collections"),
+    lambda view: float(bool(view.profile.context.watches_gc) or _COLLECTION(view) > 0),
+    lambda view: say("garbage collections are not recorded: record again with torch.profiler and "
+                     "experimental_config=_ExperimentalConfig(record_python_gc_info=True)") if view.profile.kineto
+    else say("garbage collections are not recorded: record with npuperf profile --gc-threshold 1"),
+)  # fmt: skip
 CORE_TYPES: Final = Need(
     say("core types"),
     lambda view: _by_time(view, view.tasks.core.known()),
@@ -226,14 +210,124 @@ def variable(name: str) -> Need:
     )
 
 
-def _no_launches(view: DeviceView) -> Message:
-    if view.profile.kineto:
-        return say("launches are not recorded: {again}", again=_level(view))
-    return no_launches(view.mode, timeline=len(view.profile.host.events) > 0)
-
-
 #: What rules about waiting for the host need; those about what the host was doing need its events where it matters.
 HOST_WAITS: Final = (LAUNCHES, WHOLE_TABLE)
 HOST_DOINGS: Final = (*HOST_WAITS, *where_host_bound(HOST_EVENTS))
 #: What rules need to rule out what calls of the runtime or torch operators show; one of them is enough to find it.
 CALLS_AND_OPERATORS: Final = (*HOST_DOINGS, *where_host_bound(*to_rule_out(RUNTIME_CALLS, TORCH_OPERATORS)))
+
+
+# -- What advice presupposes, held against the run, and the choice among pieces of advice.
+
+
+class Requirement(Struct, frozen=True):
+    """A presupposition: ``test`` gives None where the profile does not tell.
+
+    ``evident``: advice need not name it then, as "set X" presupposes that X is not set.
+    """
+
+    what: Message
+    test: Callable[[DeviceView], bool | None]
+    evident: bool = False
+
+    def check(self, view: DeviceView) -> Precondition:
+        """Hold it against a run."""
+        return Precondition(what=self.what, holds=self.test(view))
+
+
+class Option(Struct, frozen=True):
+    """A piece of advice with what it presupposes and where that is documented."""
+
+    text: Message
+    source: Message
+    requires: tuple[Requirement, ...] = ()
+
+
+class Choice(Struct, frozen=True):
+    """The advice that applies, what it presupposes, what does not apply and why, and where each is documented."""
+
+    next: Message | None
+    alternatives: list[Message]
+    preconditions: list[Precondition]
+    excluded: list[Excluded]
+    sources: tuple[Message, ...] = ()
+
+
+def choose(options: Sequence[Option], view: DeviceView, most: int = 3) -> Choice:
+    """Take the first options that nothing excludes, in the order of preference; at most ``most``.
+
+    What is not recorded does not exclude, but the advice then names it as a condition.
+    """
+    taken: list[Message] = []
+    sources: dict[Message, None] = {}
+    held: list[Precondition] = []
+    excluded: list[Excluded] = []
+    for option in options:
+        checked = [condition.check(view) for condition in option.requires]
+        broken = [c.what for c in checked if c.holds is False]
+        if broken:
+            excluded.append(Excluded(advice=option.text, because=say("needs {conditions}", conditions=series(broken))))
+        elif len(taken) < most:
+            told = zip(option.requires, checked, strict=True)
+            unknown = [c.what for condition, c in told if c.holds is None and not condition.evident]
+            given = say("{advice} (given {unknown}, which the profile does not tell)",
+                        advice=option.text, unknown=series(unknown))  # fmt: skip
+            taken.append(given if unknown else option.text)
+            sources.setdefault(option.source)
+            held += [c for c in checked if c not in held]
+    return Choice(taken[0] if taken else None, taken[1:], held, excluded, tuple(sources))
+
+
+def _not(value: bool | None) -> bool | None:
+    return None if value is None else not value
+
+
+def _mode(*modes: str) -> Callable[[DeviceView], bool | None]:
+    return lambda view: None if view.mode == "unknown" else view.mode in modes
+
+
+ON_NPU: Final = Requirement(say("an NPU"), lambda view: view.traits.platform == "npu")
+ON_GPU: Final = Requirement(say("a GPU"), lambda view: view.traits.platform == "gpu")
+EAGER: Final = Requirement(say("eager execution"), _mode("eager"))
+INFERENCE: Final = Requirement(say("no backward pass"), lambda view: _not(view.traits.training))
+TRAINING: Final = Requirement(say("training"), lambda view: view.traits.training)
+NOT_RANDOM: Final = Requirement(say("no operators that draw random numbers"), lambda view: _not(view.traits.random))
+COMPILED: Final = Requirement(say("code that torch.compile made"), lambda view: view.traits.compiled)
+NOT_COMPILED: Final = Requirement(say("no code that torch.compile made"), lambda view: _not(view.traits.compiled))
+DYNAMIC_GRAPH: Final = Requirement(say("a graph of GE that is scheduled by the host"), _mode("ge", "ge_dynamic"))
+DYNAMIC_SHAPES: Final = Requirement(say("kernels of dynamic shape"), lambda view: view.traits.dynamic)
+
+
+#: Values of CPU_AFFINITY_CONF that bind nothing: ``MODE,…`` or ``mode:MODE,…`` with mode 0.
+_UNBOUND: Final = re.compile(r"^\s*(mode:)?0?\s*(,|$)")
+
+
+def _unbound(view: DeviceView) -> bool | None:
+    have = view.traits.environment.get("CPU_AFFINITY_CONF")
+    return None if have is None else bool(_UNBOUND.match(have))
+
+
+UNBOUND: Final = Requirement(say("threads that CPU_AFFINITY_CONF does not bind yet"), _unbound, evident=True)
+
+
+def at_least(package: str, *wanted: int) -> Requirement:
+    """Require a version of ``torch``, ``torch_npu`` or ``cann``."""
+
+    def test(view: DeviceView) -> bool | None:
+        have: Version | None = getattr(view.traits, package)
+        return None if have is None else have >= wanted
+
+    return Requirement(say("{package} {version} or newer", package=package, version=".".join(map(str, wanted))), test)
+
+
+def still_unset(name: str, *values: str) -> Requirement:
+    """Require that an environment variable does not already have one of these values.
+
+    Advice to set it need not say so where that is not recorded.
+    """
+
+    def test(view: DeviceView) -> bool | None:
+        have = view.traits.environment.get(name)
+        return None if have is None else have not in values
+
+    return Requirement(say("{name} other than {values}", name=name, values=series(values)), test, evident=True)

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 import numpy as np
+import yaml
 from msgspec import Struct, field
 
-from npuperf.advise.needs import OPERATIONS, WHOLE_TABLE, Need, first_missing, first_scarce
-from npuperf.advise.requirements import Choice, Option, Requirement, choose
-from npuperf.cluster.summary import RankSummary
-from npuperf.documents.analysis import Bound, Finding, Precondition, Severity
-from npuperf.documents.cluster import Cluster
-from npuperf.messages import Message, Quantity, Series, chain, factor, say, series, share
+from npuperf.advise.needs import OPERATIONS, WHOLE_TABLE, Choice, Need, Option, Requirement, choose
+from npuperf.base.messages import Message, Quantity, Series, chain, factor, ns, say, series, share
+from npuperf.base.units import short_names
+from npuperf.device.view import DeviceView
+from npuperf.job.summary import RankSummary
+from npuperf.model.job_result import Cluster
 from npuperf.model.labels import Mask
+from npuperf.model.result import Bound, Finding, Precondition, Severity
 from npuperf.model.thresholds import Thresholds
-from npuperf.scopes.view import DeviceView
-from npuperf.units import short_names
 
 if TYPE_CHECKING:
-    from npuperf.cluster.judge import JobStudy
+    from npuperf.job.job_study import JobStudy  # loaded where there is a job
 
 
 class TypeRow(TypedDict):
@@ -56,118 +57,139 @@ class Untold(Struct, frozen=True):
 
 #: None: there is no problem.
 Answer = Detected | Untold | None
-
-
-class Rule(Struct, frozen=True):
-    """A question to the data of one device: ``judge`` is asked only where something of all ``needs`` is recorded.
-
-    That there is no problem is said only where enough of it is. ``requires``: in runs of another kind the problem
-    cannot exist. ``any_device``: it asks nothing that only an NPU has; ``relieves``: the limit that its problem is
-    about.
-    """
-
-    name: str
-    title: Message
-    source: Message
-    needs: tuple[Need, ...]
-    judge: Callable[[DeviceView], Answer]
-    any_device: bool = False
-    relieves: Bound | None = None
-    requires: tuple[Requirement, ...] = ()
-
-    def ask(self, view: DeviceView) -> Finding:
-        """Return the answer for a device."""
-        return finding(self, view, self._answer(view))
-
-    def _answer(self, view: DeviceView) -> Answer:
-        if any(condition.test(view) is False for condition in self.requires):
-            return None
-        if missing := first_missing(self.needs, view):
-            return Untold(missing)
-        answer = self.judge(view)
-        scarce = first_scarce(self.needs, view) if answer is None else None
-        return Untold(scarce) if scarce else answer
-
-
 #: What every finding about several ranks presupposes; without it there is no job to ask about.
 MATCHED: Final = Precondition(what=say("operations of several ranks that are one and the same"), holds=True)
 
 
-class RankRule(Struct, frozen=True):
-    """A question to several ranks of one job: findings only where there is a problem.
+class Rule(Struct, frozen=True):
+    """A question to the data of one device (``judge``), of a job (``judge_job``), or of both.
 
-    ``alone``: the question to one device, whose answers stand only where no job was found; None: it needs several.
+    ``judge`` is asked only where something of all ``needs`` is recorded. That there is no problem is said only where
+    enough of it is. ``judge_rank`` is asked in its place where the device communicates; its answers stand only where
+    no job was found. ``judge_job`` gets the rule itself and has findings only where there is a problem.
+    ``requires``: in runs of another kind the problem cannot exist. ``any_device``: it asks nothing that only an NPU
+    has; ``relieves``: the limit that its problem is about.
     """
 
     name: str
     title: Message
     source: Message
-    judge: Callable[[JobStudy, Cluster, Thresholds], list[Finding]]
-    alone: Callable[[DeviceView, RankSummary], Answer] | None = None
+    needs: tuple[Need, ...] = (WHOLE_TABLE, OPERATIONS)
+    judge: Callable[[DeviceView], Answer] | None = None
     any_device: bool = False
     relieves: Bound | None = None
-    needs: tuple[Need, ...] = (WHOLE_TABLE, OPERATIONS)
+    requires: tuple[Requirement, ...] = ()
+    judge_rank: Callable[[DeviceView, RankSummary], Answer] | None = None
+    judge_job: Callable[[Rule, JobView], list[Finding]] | None = None
 
-    def ask(self, view: DeviceView, summary: RankSummary | None) -> Finding:
-        """Return the answer for a device alone; without communication there is nothing to ask."""
-        if summary is not None and self.alone is not None:
-            return finding(self, view, self.alone(view, summary))
-        missing = first_missing(self.needs, view)
-        return finding(self, view, Untold(missing) if missing else None)
+    def ask(self, view: DeviceView, summary: RankSummary | None = None) -> Finding:
+        """Return the answer for a device; the gain's share of the step sets the severity.
+
+        ``summary``: its communication, if it has any.
+        """
+        answer = self._answer(view, summary)
+        problem = answer if isinstance(answer, Detected) else None
+        untold = answer.needs if isinstance(answer, Untold) else None
+        choice = Choice(problem.next if problem and isinstance(problem.next, Message) else None, [], [], [])
+        if problem and isinstance(problem.next, tuple):
+            choice = choose(problem.next, view)
+        presupposed = [r.check(view) for r in self.requires] + [need.check(view) for need in self.needs]
+        step = view.per_step(view.partition.span_ns)
+        withheld = self._withheld(view) if problem and problem.gain else None
+        gain = _within(problem.gain, step) if problem and problem.gain and withheld is None else None
+        percent = (100 * gain[0] / step, 100 * gain[1] / step) if gain and step else None
+        return Finding(
+            rule=self.name,
+            status="problem" if problem else "cannot_tell" if untold else "ok",
+            severity=(problem and problem.severity) or severity(percent[1] / 100 if percent else 0.0, view.thresholds),
+            title=problem.title if problem else self.title,
+            evidence=answer.evidence if answer else {},
+            gain_ns_per_step=gain,
+            gain_pct=percent,
+            gain_per="step" if view.steps else "window",
+            refute=problem.refute if problem else None,
+            next=choice.next if problem else untold,
+            code=problem.code if problem else None,
+            needs=untold,
+            source=chain(*dict.fromkeys((self.source, *choice.sources))),
+            relieves=self.relieves,
+            rank=view.profile.rank,
+            device=view.profile.device,
+            preconditions=[*dict.fromkeys((*presupposed, *choice.preconditions))],
+            alternatives=choice.alternatives,
+            excluded=choice.excluded,
+            gain_withheld=withheld,
+        )
+
+    def _answer(self, view: DeviceView, summary: RankSummary | None) -> Answer:
+        if any(condition.test(view) is False for condition in self.requires):
+            return None
+        if self.judge_rank is not None and summary is not None:
+            return self.judge_rank(view, summary)
+        if missing := next((text for need in self.needs if (text := need.missing(view))), None):
+            return Untold(missing)
+        answer = self.judge(view) if self.judge is not None else None
+        if answer is None and (scarce := next((text for need in self.needs if (text := need.scarce(view))), None)):
+            return Untold(scarce)
+        return answer
+
+    def _withheld(self, view: DeviceView) -> Message | None:
+        """Say why the host's part in a step is not told: much of it may be the recording's own."""
+        if self.relieves != "host":
+            return None
+        if view.traits.blocking:
+            return say("the gain is withheld: ASCEND_LAUNCH_BLOCKING made the host wait for every kernel")
+        overhead = view.traits.overhead
+        if overhead is None or not view.traits.slowed(view.thresholds):
+            return None
+        return say(
+            "the gain is withheld: recording made steps {times} times as long, so the host's part in them is not known",
+            times=factor(overhead),
+        )
 
 
-def finding(rule: Rule | RankRule, view: DeviceView, answer: Answer) -> Finding:
-    """Return an answer as it stands in the result; the gain's share of the step sets the severity."""
-    problem = answer if isinstance(answer, Detected) else None
-    untold = answer.needs if isinstance(answer, Untold) else None
-    choice = _choice(problem, view)
-    requires = rule.requires if isinstance(rule, Rule) else ()
-    presupposed = [r.check(view) for r in requires] + [need.check(view) for need in rule.needs]
-    step = view.per_step(view.partition.span_ns)
-    withheld = _withheld(rule, view) if problem and problem.gain else None
-    gain = within(problem.gain, step) if problem and problem.gain and withheld is None else None
-    percent = (100 * gain[0] / step, 100 * gain[1] / step) if gain and step else None
-    return Finding(
-        rule=rule.name,
-        status="problem" if problem else "cannot_tell" if untold else "ok",
-        severity=(problem and problem.severity) or severity(percent[1] / 100 if percent else 0.0, view.thresholds),
-        title=problem.title if problem else rule.title,
-        evidence=answer.evidence if answer else {},
-        gain_ns_per_step=gain,
-        gain_pct=percent,
-        gain_per="step" if view.steps else "window",
-        refute=problem.refute if problem else None,
-        next=choice.next if problem else untold,
-        code=problem.code if problem else None,
-        needs=untold,
-        source=chain(*dict.fromkeys((rule.source, *choice.sources))),
-        relieves=rule.relieves,
-        rank=view.profile.rank,
-        device=view.profile.device,
-        preconditions=[*dict.fromkeys((*presupposed, *choice.preconditions))],
-        alternatives=choice.alternatives,
-        excluded=choice.excluded,
-        gain_withheld=withheld,
-    )
+class JobView(Struct, frozen=True):
+    """A job as rules see it: its part of the document, and what that was made of."""
 
+    study: JobStudy
+    cluster: Cluster
+    thresholds: Thresholds
 
-def _withheld(rule: Rule | RankRule, view: DeviceView) -> Message | None:
-    """Say why the host's part in a step is not told: much of it may be the recording's own."""
-    if rule.relieves == "host" and view.traits.blocking:
-        return say("the gain is withheld: ASCEND_LAUNCH_BLOCKING made the host wait for every kernel")
-    overhead = view.traits.overhead
-    if rule.relieves != "host" or overhead is None or not view.traits.slowed(view.thresholds):
-        return None
-    return say(
-        "the gain is withheld: recording made steps {times} times as long, so the host's part in them is not known",
-        times=factor(overhead),
-    )
+    def device(self, rank: int) -> int:
+        """Return the device of a rank."""
+        return next((r.device for r in self.cluster.ranks if r.rank == rank), 0)
 
+    def gain(self, lost_ns: float) -> tuple[int, int]:
+        """Return what a step gains at most if nothing of ``lost_ns``, of all steps, is lost: the step at most."""
+        return 0, min(int(lost_ns) // max(self.cluster.steps, 1), self.cluster.step_ns)
 
-def _choice(problem: Detected | None, view: DeviceView) -> Choice:
-    if problem is None:
-        return Choice(None, [], [], [])
-    return choose(problem.next, view) if isinstance(problem.next, tuple) else Choice(problem.next, [], [], [])
+    def price(self, gain: tuple[int, int]) -> Message:
+        """Return in words what a gain is of a step."""
+        return say("up to {lost} of a step of {step}", lost=ns(gain[1]), step=ns(self.cluster.step_ns))
+
+    def finding(self, rule: Rule, problem: Detected, rank: int) -> Finding:
+        """Return a problem of several ranks as it stands in the result; ``rank``: where to look first."""
+        assert problem.gain is not None and isinstance(problem.next, Message), "of a job both are known"
+        gain = _within(problem.gain, self.cluster.step_ns)
+        most = gain[1] / max(self.cluster.step_ns, 1)
+        return Finding(
+            rule=rule.name,
+            status="problem",
+            severity=severity(most, self.thresholds),
+            title=problem.title,
+            evidence=problem.evidence,
+            gain_ns_per_step=gain,
+            gain_pct=(0.0, 100 * most),
+            gain_per="step",
+            refute=problem.refute,
+            next=problem.next,
+            code=problem.code,
+            needs=None,
+            source=rule.source,
+            rank=rank,
+            device=self.device(rank),
+            preconditions=[MATCHED],
+        )
 
 
 def severity(most: float, thresholds: Thresholds) -> Severity:
@@ -178,7 +200,7 @@ def severity(most: float, thresholds: Thresholds) -> Severity:
 
 
 def blames(
-    cause: str, title: Callable[[Quantity, str], Message], refute: Message, next: Message
+    cause: str, title: Callable[[Quantity, str], Message], refute: Message, next: Callable[[DeviceView], Message]
 ) -> Callable[[DeviceView], Answer]:
     """Make the ``judge`` of a rule about a cause of waiting for the host that takes a notable part of the window.
 
@@ -196,7 +218,7 @@ def blames(
             evidence={"host_wait_ns": waited, "names": names},
             gain=view.predict(f"host:{cause}*0"),
             refute=refute,
-            next=next,
+            next=next(view),
         )
 
     return judge
@@ -207,7 +229,7 @@ def notable_wait(view: DeviceView) -> float:
     return max(view.thresholds.cause_share * view.partition.span_ns, 1)
 
 
-def within(gain: tuple[int, int], step: int) -> tuple[int, int]:
+def _within(gain: tuple[int, int], step: int) -> tuple[int, int]:
     """Return a gain per step that is nothing at least and the step at most, ns."""
     most = min(max(gain[1], 0), step)
     return min(max(gain[0], 0), most), most
@@ -233,3 +255,12 @@ def quote(rows: list[TypeRow]) -> Series:
     """Return types as a list to show, e.g. ``TransData ×12, Cast ×3``."""
     short = short_names(row["type"] or "N/A" for row in rows)
     return series(say("{type} ×{count}", type=short[row["type"] or "N/A"], count=row["count"]) for row in rows)
+
+
+#: The one in C is ten times as fast; not every PyYAML has it.
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def load_shipped(name: str) -> Any:
+    """Read a YAML file that ships beside the rules: facts with their sources."""
+    return yaml.load(Path(__file__).with_name(name).read_text("utf-8"), Loader=_LOADER)

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from npuperf.analyze.recorded_pace import variables, with_recording_cost
 from npuperf.analyze.request import AnalyzeRequest
-from npuperf.analyze.waiting import with_dependencies
-from npuperf.cores.blocks import core_use
-from npuperf.documents.analysis import (
+from npuperf.base.messages import Message, chain, factor, say
+from npuperf.device.blame import IdleAfter, sum_blame
+from npuperf.device.cores import core_use
+from npuperf.device.dependencies import with_dependencies
+from npuperf.device.mode import Traits, is_slowed
+from npuperf.device.partition import Launches, lay_out, window
+from npuperf.device.replay import Elasticities
+from npuperf.device.steps import join_alike, segment, shortest_phase, typical_step
+from npuperf.device.study import Study
+from npuperf.device.syncs import place
+from npuperf.device.verdict import WINDOW, Pace, PaceSums, compare, judge
+from npuperf.device.whatif import Scene, predict
+from npuperf.model.chip import Cores
+from npuperf.model.device import Environment
+from npuperf.model.groups import largest, rows_of_each, tally
+from npuperf.model.intervals import Intervals
+from npuperf.model.labels import I64, Labels
+from npuperf.model.result import (
     Clock,
     Device,
     JudgedSteps,
     Partition,
     Phase,
+    RecordedVariable,
     ReplayCheck,
     Step,
     Stream,
@@ -24,25 +40,48 @@ from npuperf.documents.analysis import (
     TypeTime,
     Verdict,
 )
-from npuperf.host.blame import sum_blame
-from npuperf.host.idle_after import IdleAfter
-from npuperf.host.syncs import place
-from npuperf.messages import Message, say
-from npuperf.model.chip import Cores
-from npuperf.model.groups import largest, rows_of_each, tally
-from npuperf.model.intervals import Intervals
-from npuperf.model.labels import I64, Labels
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
-from npuperf.replay.elasticity import Elasticities
-from npuperf.replay.study import Study
-from npuperf.replay.whatif import Scene, predict
-from npuperf.timeline.launches import Launches
-from npuperf.timeline.partition import lay_out, window
-from npuperf.timeline.phases import join_alike, segment, shortest_phase
-from npuperf.timeline.typical import typical_step
-from npuperf.timeline.vendor import compare
-from npuperf.timeline.verdict import WINDOW, Pace, PaceSums, judge
+
+# -- What recording itself did to the steps that were judged, said where it matters, and the run's environment.
+
+
+def with_recording_cost(verdict: Verdict, overhead: float | None, thresholds: Thresholds) -> Verdict:
+    """Add to a verdict what recording cost, where that is notable: it slows the host, hardly ever the device."""
+    if overhead is None or not is_slowed(overhead, thresholds):
+        return verdict
+    cost = say(
+        "recording made steps {times} times as long: host times, and the device's waiting for the "
+        "host, may be its own doing",
+        times=factor(overhead),
+    )
+    evidence = {**verdict.evidence, "recording_overhead": overhead}
+    return structs.replace(verdict, reason=chain(verdict.reason, cost), evidence=evidence)
+
+
+def with_costliest(verdict: Verdict, devices: Sequence[Device], thresholds: Thresholds) -> Verdict:
+    """Add to the verdict over several devices what recording cost the one that it cost most."""
+    if len(devices) < 2:
+        return verdict
+    known = [d.recording_overhead for d in devices if d.recording_overhead is not None]
+    return with_recording_cost(verdict, max(known, default=None), thresholds)
+
+
+#: Changes of the host's part in a step begin so.
+_HOSTS: Final = ("host", "launches", "latency", "sync")
+
+
+def at_own_pace(rows: list[tuple[str, Message]], traits: Traits, thresholds: Thresholds) -> list[tuple[str, Message]]:
+    """Leave out what-ifs of the host where its times are the recording's own, or those of blocking launches."""
+    if not (traits.blocking or traits.slowed(thresholds)):
+        return rows
+    return [row for row in rows if not row[0].startswith(_HOSTS)]
+
+
+def variables(environment: Environment) -> list[RecordedVariable]:
+    """List the recorded environment."""
+    return [RecordedVariable(name=name, value=value, recorded_by=by) for name, value, by in environment.recorded()]
+
 
 #: Names of a blame list beyond this one are summed by cause.
 _NAMES: Final = 12

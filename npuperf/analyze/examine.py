@@ -9,48 +9,36 @@ from msgspec import Struct, field, structs
 from msgspec.structs import replace
 
 from npuperf.advise import advise
-from npuperf.advise.launch_remedies import may_capture
-from npuperf.advise.launch_waits import NO_LAUNCHING, launch_wait
-from npuperf.analyze.describe import describe
-from npuperf.analyze.device_digest import DeviceDigest, digest_device, digest_vendor
-from npuperf.analyze.recorded_pace import at_own_pace
+from npuperf.advise.launches import NO_LAUNCHING, launch_wait, may_capture
+from npuperf.analyze.describe import at_own_pace, describe
+from npuperf.analyze.digests import DeviceDigest, digest_device, digest_vendor
 from npuperf.analyze.request import AnalyzeRequest
-from npuperf.cluster.alone import bounds_alone
-from npuperf.cluster.job_grammar import names_ranks
-from npuperf.cluster.summarise import summarise, summarise_without_kernels
-from npuperf.cluster.summary import RankSummary
-from npuperf.cores.blocks import core_use
-from npuperf.documents.analysis import (
-    Clock,
-    Device,
-    Finding,
-    Kernel,
-    Partition,
-    Step,
-    SuperKernelCheck,
-    WhatIf,
-)
-from npuperf.host.mode import is_graph, no_launches
-from npuperf.host.pauses import paused
-from npuperf.messages import Message, chain, say, say_n, series
+from npuperf.base.memory import give_back
+from npuperf.base.messages import Message, chain, say, say_n, series
+from npuperf.base.units import short_names
+from npuperf.device import core_limits, superkernel
+from npuperf.device.blame import paused
+from npuperf.device.cores import core_use
+from npuperf.device.expect import Checked, check
+from npuperf.device.mode import is_graph, no_launches
+from npuperf.device.operators import Key, OperatorSum, longest_kernels, sum_operators, type_labels
+from npuperf.device.partition import add, span_of
+from npuperf.device.steps import numbers_repeat, step_windows
+from npuperf.device.study import Study
+from npuperf.device.verdict import NO_PACE, Pace, judge, partition_of
+from npuperf.device.view import DeviceView, study_cores
+from npuperf.device.whatif import Predicted, Scene, is_all_communication, parse, pattern, predict, with_communication
+from npuperf.job.job_whatif import names_ranks
+from npuperf.job.links import bounds_alone
+from npuperf.job.summarise import summarise, summarise_without_kernels
+from npuperf.job.summary import RankSummary
 from npuperf.model.chip import Cores
 from npuperf.model.device import DeviceProfile
-from npuperf.model.memory import give_back
-from npuperf.model.narrow import SIGNED, narrow
+from npuperf.model.intervals import SIGNED, narrow
+from npuperf.model.result import Clock, Device, Finding, Kernel, Partition, Step, SuperKernelCheck, WhatIf
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
-from npuperf.operators.sums import Key, OperatorSum, longest_kernels, sum_operators, type_labels
 from npuperf.readers.log import ReadLog
-from npuperf.replay.study import Study
-from npuperf.replay.whatif import Predicted, Scene, is_all_communication, parse, pattern, predict, with_communication
-from npuperf.scopes import core_limits, fusion
-from npuperf.scopes.expect import Checked, check
-from npuperf.scopes.view import DeviceView, study_cores
-from npuperf.timeline.partition import add, span_of
-from npuperf.timeline.steps import numbers_repeat, step_windows
-from npuperf.timeline.vendor import partition_of
-from npuperf.timeline.verdict import NO_PACE, Pace, judge
-from npuperf.units import short_names
 
 
 class Earlier(Struct, frozen=True):
@@ -212,7 +200,7 @@ def _with_scopes(view: DeviceView, request: AnalyzeRequest, earlier: Earlier) ->
     report = structs.replace(view.report, core_splits=core_limits.splits(view, request.cores_of))
     view = replace(view, report=report)
     checks = _check_super_kernels(view, earlier)
-    proposed = fusion.scopes(view, [e.where for e in request.expect])
+    proposed = superkernel.scopes(view, [e.where for e in request.expect])
     report = structs.replace(report, super_kernels=proposed, super_kernel_checks=checks)
     return replace(view, report=report)
 
@@ -221,7 +209,7 @@ def _check_super_kernels(view: DeviceView, earlier: Earlier) -> list[SuperKernel
     """Hold the SuperKernels of a profile against the same device's earlier profile without them."""
     if not (earlier.profiles or earlier.plog):
         return []
-    from npuperf.scopes.fused import check_super_kernels
+    from npuperf.device.fused import check_super_kernels
 
     who = (view.profile.rank, view.profile.device)
     same = [p for p in earlier.profiles if (p.rank, p.device) == who] or [*earlier.profiles]

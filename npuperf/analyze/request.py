@@ -10,9 +10,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 if TYPE_CHECKING:  # an answer that is known needs nothing of what works it out
+    from npuperf.device.core_splits import Split
+    from npuperf.device.expect import Expectation
     from npuperf.model.chip import Cores
-    from npuperf.scopes.expect import Expectation
-    from npuperf.scopes.splits import Split
 
 #: What becomes of a gate that cannot be judged.
 Undecided = Literal["pass", "fail"]
@@ -29,11 +29,11 @@ class AnalyzeRequest(Struct, frozen=True, kw_only=True):
     """What to analyze, and how.
 
     ``cores`` is the user's word on core counts and overrides the profile's; ``what_if`` are expressions of
-    :mod:`npuperf.replay.whatif`; ``cores_of`` a split of cores to replay, by stream; ``expect`` limits that kernels
+    :mod:`npuperf.device.whatif`; ``cores_of`` a split of cores to replay, by stream; ``expect`` limits that kernels
     must obey; ``ranks`` and ``group`` (a kind of process group, or its id) narrow what is told of a job; ``before`` an
     earlier profile of the same program, against which SuperKernels are held, and ``plog`` a folder of CANN's logs;
     ``rules`` those to ask (all if empty); ``engine``, ``workers`` and ``scheduler`` say where ranks are worked on
-    (:class:`npuperf.parallel.Engine`).
+    (:class:`npuperf.base.parallel.Engine`).
 
     The rest is about what the result is held against: ``baseline`` the sides to compare with (a profile, a result as
     JSON, or the name of a kept one), ``again`` further runs of what ``path`` is a run of, for the new side; also where

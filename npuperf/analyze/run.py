@@ -1,46 +1,214 @@
-"""From a request to a result: read, examine every device, look across them; then the gates are judged."""
+"""From a request to a result: read, examine every device, look across them."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from msgspec import Struct, field, structs
 
-from npuperf import __version__
 from npuperf.advise import load_thresholds, sort_findings
+from npuperf.analyze.describe import with_costliest
+from npuperf.analyze.digests import merge_digests
 from npuperf.analyze.examine import Earlier, Examined, examine
-from npuperf.analyze.lacks import name_places
-from npuperf.analyze.losses import with_losses
-from npuperf.analyze.merged_digest import merge_digests
-from npuperf.analyze.overall import overall_verdict
-from npuperf.analyze.recorded_pace import with_costliest
 from npuperf.analyze.request import AnalyzeRequest
-from npuperf.analyze.side_by_side import Across, look_across, own_findings
-from npuperf.analyze.what_ran import ProcessFingerprint, shared_workload, workload_of, workload_of_host
-from npuperf.cluster.job_grammar import check, names_ranks
-from npuperf.documents.analysis import Input, InputKind, Result
-from npuperf.documents.base import Tool
-from npuperf.errors import InputError, UsageError
-from npuperf.messages import Message, say, say_n, series
+from npuperf.analyze.whole_job import Across, look_across, overall_verdict, own_findings
+from npuperf.base import __version__
+from npuperf.base.errors import InputError, UsageError
+from npuperf.base.messages import Message, Series, chain, say, say_n, series
+from npuperf.base.parallel import Engine
+from npuperf.device.expect import judge_cores
+from npuperf.device.operators import list_operators, merge
+from npuperf.device.steps import step_windows
+from npuperf.device.whatif import parse
+from npuperf.job.job_whatif import check, names_ranks
+from npuperf.model.device import Context, DeviceProfile, is_kept
+from npuperf.model.parts import GroupSize, Tool, Workload
+from npuperf.model.result import Input, InputKind, Result, Verdict
 from npuperf.model.thresholds import Thresholds
-from npuperf.operators.sums import list_operators, merge
-from npuperf.parallel import Engine
-from npuperf.readers.context import read_plog
+from npuperf.readers.context import merged_exports, read_plog
 from npuperf.readers.log import Progress, ReadLog
 from npuperf.readers.recording import Reading, Recording, open_recording
-from npuperf.readers.summaries import merged_suggestions, merged_sums
-from npuperf.replay.whatif import parse
-from npuperf.scopes.expect import judge_cores
-from npuperf.timeline.steps import step_windows
 
-if TYPE_CHECKING:  # of most recordings there is none
+if TYPE_CHECKING:
     from npuperf.analyze.counting import DeviceCounts
-    from npuperf.documents.digest import Digest
-    from npuperf.model.device import DeviceProfile
-    from npuperf.model.host_profile import HostProfile
+    from npuperf.model.device import HostProfile
+    from npuperf.model.parts import Digest
+
+# -- Which files were not there, and of which ranks where others have them.
+
+
+def name_places(
+    missing: Sequence[Sequence[Message]], ranks: Sequence[set[int]], roots: Sequence[Path]
+) -> list[Message]:
+    """Return what is missing of each source once, with the ranks it is about unless it is missing of all.
+
+    ``ranks``: of each source, as far as they are recorded; else the folder stands for it.
+    """
+    lacking: dict[Message, list[int]] = {}
+    for place, notes in enumerate(missing):
+        for note in dict.fromkeys(notes):
+            lacking.setdefault(note, []).append(place)
+    return [
+        note if len(places) == len(missing) else _placed(note, [(ranks[i], roots[i]) for i in places])
+        for note, places in lacking.items()
+    ]
+
+
+def _placed(note: Message, places: list[tuple[set[int], Path]]) -> Message:
+    what, then = note.parameters["what"], note.parameters["consequence"]
+    if all(ranks for ranks, _ in places):
+        numbers = sorted({rank for ranks, _ in places for rank in ranks})
+        return say_n("{what} of rank {ranks}: {consequence}", "{what} of ranks {ranks}: {consequence}",
+                     len(numbers), what=what, ranks=series(numbers), consequence=then)  # fmt: skip
+    folders: Series = series(str(root) for _, root in places)
+    return say("{what} in {folders}: {consequence}", what=what, folders=folders, consequence=then)
+
+
+# -- What a verdict is worth where much of what it rests on could not be read.
+
+#: Losses of less than this part of what was read do not turn a verdict.
+_NOTABLE: Final = 0.1
+
+
+def with_losses(verdict: Verdict, logs: Sequence[ReadLog], tasks: int) -> Verdict:
+    """Say it where many device tasks, or events of timelines, were lost; where most were, nobody can tell what limits.
+
+    ``tasks``: how many device tasks are known in the end. What a table lost the timeline may have.
+    """
+    if verdict.bound == "unknown":
+        return verdict
+    tasks_lost, events_lost = sum(log.tasks_lost for log in logs), sum(log.events_lost for log in logs)
+    events = sum(log.events for log in logs)
+    told, evidence = [], dict(verdict.evidence)
+    if tasks_lost > _NOTABLE * tasks:
+        told.append(say_n("{n} row about device tasks could not be used, and {read} tasks are known",
+                          "{n} rows about device tasks could not be used, and {read} tasks are known",
+                          tasks_lost, read=tasks))  # fmt: skip
+        evidence |= {"task_rows_lost": float(tasks_lost), "tasks_read": float(tasks)}
+    if events_lost > _NOTABLE * events:
+        told.append(say_n("{n} event of the timeline could not be used, beside {read} that could",
+                          "{n} events of the timeline could not be used, beside {read} that could",
+                          events_lost, read=events))  # fmt: skip
+        evidence |= {"events_lost": float(events_lost), "events_read": float(events)}
+    if not told:
+        return verdict
+    if tasks_lost > tasks or events_lost > events:
+        return Verdict(bound="unknown", basis="inferred", reason=chain(*told), evidence=evidence)
+    return structs.replace(verdict, reason=chain(verdict.reason, *told), evidence=evidence)
+
+
+# -- What was run and how it was recorded, as files tell it: by this, recordings are told to be of one workload.
+
+#: Variables that tell processes, machines or folders apart, not what is run.
+_PLACES: Final = re.compile(
+    r"(_PATH|_HOME|_DIR|_FILE|_IP|_IFNAME|_PORT|_ADDR|_DEVICES)$|^(LOCAL_|WORLD_)?(RANK|SIZE)$|^PROF(ILER|ILING)?_|^LD_PRELOAD$"
+    r"|^(MSMONITOR|KINETO)_USE_DAEMON$|^TORCH_DEVICE_BACKEND_AUTOLOAD$"
+)
+#: Kinds of groups that have all ranks of a job.
+_OF_ALL: Final = ("default_group", "default_pg", "world")
+_UNNAMED: Final = "unnamed"
+
+_T = TypeVar("_T")
+
+
+class ProcessFingerprint(Struct, frozen=True):
+    """What one process or device tells; ``groups``: kinds and ranks of the groups that it knows."""
+
+    workload: Workload
+    groups: frozenset[tuple[str, tuple[int, ...]]] = frozenset()
+
+
+def workload_of(profile: DeviceProfile) -> ProcessFingerprint:
+    """Return what the files of one device tell."""
+    communication, context = profile.communication, profile.context
+    groups = frozenset((g.kind or _UNNAMED, tuple(sorted(g.ranks))) for g in communication.groups if g.ranks)
+    told = communication.distributed.get("world_size") or _told_size(context)
+    of_all = (len(ranks) for kind, ranks in groups if kind in _OF_ALL)
+    workload = _workload(context, soc=profile.soc, kineto=profile.kineto)
+    return ProcessFingerprint(
+        structs.replace(
+            workload,
+            world_size=told or max(of_all, default=None),
+            frequency_mhz=profile.frequency_mhz,
+        ),
+        groups,
+    )
+
+
+def workload_of_host(profile: HostProfile) -> ProcessFingerprint:
+    """Return what the files of a process without a device tell."""
+    workload = _workload(profile.context, soc=profile.soc, kineto=profile.kineto)
+    return ProcessFingerprint(structs.replace(workload, world_size=_told_size(profile.context)))
+
+
+def shared_workload(found: Sequence[ProcessFingerprint]) -> Workload:
+    """Put together what the processes of a run tell, in the order of their files.
+
+    They agree in nearly all of it; where they do not, the first that knows counts. The clock is the least and most of
+    all, the cost of recording that of the dearest, and groups are those that any of them knows.
+    """
+    all_ = [one.workload for one in found]
+    clocks = [one.frequency_mhz for one in all_ if one.frequency_mhz is not None]
+    return Workload(
+        command=_first(one.command or None for one in all_) or (),
+        git_commit=_first(one.git_commit for one in all_),
+        soc=_first(one.soc for one in all_),
+        cann=_first(one.cann for one in all_),
+        torch=_first(one.torch for one in all_),
+        torch_npu=_first(one.torch_npu for one in all_),
+        level=_first(one.level for one in all_),
+        options=_first(one.options or None for one in all_) or (),
+        world_size=max((one.world_size for one in all_ if one.world_size is not None), default=None),
+        groups=_sizes(frozenset().union(*(one.groups for one in found))),
+        frequency_mhz=(min(low for low, _ in clocks), max(high for _, high in clocks)) if clocks else None,
+        recording_overhead=max((o for one in all_ if (o := one.recording_overhead) is not None), default=None),
+        settings=_first(one.settings or None for one in all_) or (),
+        kineto=any(one.kineto for one in all_),
+    )
+
+
+def _first(values: Iterable[_T | None]) -> _T | None:
+    return next((value for value in values if value is not None), None)
+
+
+def _sizes(groups: frozenset[tuple[str, tuple[int, ...]]]) -> tuple[GroupSize, ...]:
+    """Count groups by kind and size; of one rank there is no communication."""
+    sizes = [(kind, len(ranks)) for kind, ranks in groups if len(ranks) > 1]
+    return tuple(GroupSize(kind=k, groups=sizes.count((k, n)), ranks=n) for k, n in sorted(set(sizes)))
+
+
+def _workload(context: Context, *, soc: str | None, kineto: bool) -> Workload:
+    return Workload(
+        command=context.command,
+        git_commit=context.git_commit,
+        soc=soc,
+        cann=context.cann,
+        torch=context.torch,
+        torch_npu=context.torch_npu,
+        level=context.level,
+        options=tuple(f"{name}={value}" for name, value in sorted(context.options.items())),
+        recording_overhead=context.overhead,
+        settings=_settings(context),
+        kineto=kineto,
+    )
+
+
+def _settings(context: Context) -> tuple[str, ...]:
+    """Return the variables that were set and matter for what runs, by name."""
+    recorded = context.environment.recorded()
+    return tuple(
+        f"{name}={value}" for name, value, _ in recorded if value and is_kept(name) and not _PLACES.search(name)
+    )
+
+
+def _told_size(context: Context) -> int | None:
+    value = context.environment.get("WORLD_SIZE") or ""
+    return int(value) if re.fullmatch(r"[0-9]{1,7}", value) and int(value) else None
 
 
 class _Source(Struct, frozen=True):
@@ -65,31 +233,15 @@ def run(
     recording: Recording | None = None,
     progress: Progress | None = None,
     finished: Callable[[], None] | None = None,
-) -> Result:
-    """Analyze as :func:`analyzed` does, and judge the gates. What the request compares with is not looked at.
-
-    Raises as :func:`analyzed` does, and UsageError for gates that cannot be, before anything is read.
-    """
-    from npuperf.analyze.held_against import conditions_of, held_against  # most analyses are held against nothing
-
-    conditions = conditions_of(request)
-    return held_against(request, conditions, analyzed(request, recording, progress, finished))
-
-
-def analyzed(
-    request: AnalyzeRequest,
-    recording: Recording | None = None,
-    progress: Progress | None = None,
-    finished: Callable[[], None] | None = None,
     settled: Callable[[Result], None] | None = None,
 ) -> Result:
     """Analyze everything at the request's path, or a recording of it that is open already.
 
-    Of the gates only limits of cores are judged, for which the tasks are needed. ``progress`` gets the number of bytes
-    read since its last call; ``finished`` is called after each rank; ``settled`` gets the result if it would be the
-    same again: no source failed, as one does whose worker dies, and no file that the system may let us read another
-    time. Raises InputError when nothing can be read, UsageError when the rank, device or step asked for is not there,
-    or an expression or engine cannot be.
+    Of the gates only limits of cores are judged, for which the tasks are needed (:mod:`npuperf.against.run` has more).
+    ``progress`` gets the number of bytes read since its last call; ``finished`` is called after each rank; ``settled``
+    gets the result if it would be the same again: no source failed, as one does whose worker dies, and no file that the
+    system may let us read another time. Raises InputError when nothing can be read, UsageError when the rank, device or
+    step asked for is not there, or an expression or engine cannot be.
     """
     for expression in request.what_if:
         (check if names_ranks(expression) else parse)(expression)
@@ -159,7 +311,7 @@ def _count_host(profile: HostProfile, request: AnalyzeRequest) -> DeviceCounts |
     of_rank = not request.chosen_ranks or profile.rank in request.chosen_ranks
     if not of_rank or request.device is not None:
         return None
-    from npuperf.analyze.host_counting import count_host
+    from npuperf.analyze.counting import count_host
 
     return count_host(profile, request.step)
 
@@ -169,7 +321,7 @@ def _digest_of_hosts(sources: list[_Source]) -> Digest | None:
     hosts = [s.host for s in sources if s.host is not None]
     if not hosts:
         return None
-    from npuperf.analyze.host_counting import digest_of_hosts
+    from npuperf.analyze.counting import digest_of_hosts
 
     return digest_of_hosts(hosts)
 
@@ -216,7 +368,7 @@ def _result(
     findings = across.findings + own_findings(examined, across, thresholds)
     verdict = overall_verdict(examined, across, thresholds, different_runs=bool(twice))
     verdict = with_costliest(verdict, across.devices, thresholds)
-    return Result(
+    result = Result(
         tool=Tool(name="npuperf", version=__version__),
         input=_input(request, recording, sources, context, twice),
         verdict=with_losses(verdict, [s.log for s in sources], sum(s.tasks for s in sources)),
@@ -226,12 +378,11 @@ def _result(
         findings=sort_findings(findings),
         what_if=across.what_if,
         cluster=across.cluster,
-        host_sums=merged_sums(one for s in sources if s.examined for one in s.log.host_sums),
-        suggestions=merged_suggestions(one for s in sources if s.examined for one in s.log.suggestions),
         thresholds=thresholds.as_dict(),
         workload=shared_workload([setup for s in sources for setup in s.setups]),
         digest=merge_digests([e.digest for e in examined], across.exposed) or _digest_of_hosts(sources),
     )
+    return structs.replace(result, **merged_exports([s.log for s in sources if s.examined]))
 
 
 def _input(

@@ -6,27 +6,144 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-from msgspec import structs
+from msgspec import Struct, field, structs
+from msgspec.structs import replace
 
-from npuperf.advise import advise_job
-from npuperf.analyze.device_digest import judged_windows
+from npuperf.advise import advise_job, without_alone
+from npuperf.analyze.digests import group_kind, judged_windows, places_of
 from npuperf.analyze.examine import Examined, unanswered
-from npuperf.analyze.exposed_kinds import exposed_parts
 from npuperf.analyze.request import AnalyzeRequest
-from npuperf.analyze.side_by_side import Across, place_of, waited
-from npuperf.cluster.changes import predict
-from npuperf.cluster.job_grammar import answers
-from npuperf.cluster.judge import JobStudy, study_job
-from npuperf.cluster.pace import keep_pace
-from npuperf.cluster.report import describe_job, narrow, per_step
-from npuperf.cluster.waits import split_exposed
-from npuperf.documents.analysis import Device, Partition, WhatIf
-from npuperf.documents.cluster import Cluster
-from npuperf.documents.digest import PartSum
-from npuperf.messages import Message, say
+from npuperf.base.messages import Message, Quantity, chain, ns, say, say_n, series, share
+from npuperf.device.partition import add
+from npuperf.device.verdict import NO_PACE, judge
+from npuperf.job.job_report import describe_job, narrow, per_step
+from npuperf.job.job_study import JobStudy, study_job
+from npuperf.job.job_whatif import answers, keep_pace, may_bring_nothing, names_ranks, predict
+from npuperf.job.match import ExposedSplit, split_exposed
+from npuperf.job.summary import RankSummary
 from npuperf.model.intervals import Intervals
-from npuperf.model.labels import I64
+from npuperf.model.job_result import Cluster, Root
+from npuperf.model.labels import I64, Labels, Mask
+from npuperf.model.parts import Part, PartSum
+from npuperf.model.result import Bound, Device, Elasticity, Finding, Partition, Verdict, WhatIf
 from npuperf.model.thresholds import Thresholds
+
+# -- Several devices: each for itself, or one job if they wait for each other.
+
+_NO_JOB: Final = say("this asks about several ranks of one job: analyze the folder that holds them all")
+
+
+class Across(Struct, frozen=True):
+    """What several devices tell together; without a ``study`` each stands for itself.
+
+    ``exposed``: of each device in its order the exposed communication of its steps, where the job tells more of it.
+    """
+
+    devices: list[Device]
+    what_if: list[WhatIf]
+    findings: list[Finding] = field(default_factory=list)
+    cluster: Cluster | None = None
+    study: JobStudy | None = None
+    exposed: list[tuple[PartSum, ...] | None] = field(default_factory=list)
+
+    @classmethod
+    def apart(cls, examined: Sequence[Examined]) -> Across:
+        """Return devices that are of no common job."""
+        return cls([e.report for e in examined], [w for e in examined for w in e.what_if])
+
+
+def look_across(examined: Sequence[Examined], request: AnalyzeRequest, thresholds: Thresholds) -> Across:
+    """Study the devices as one job, if they have operations in common."""
+    if sum(e.summary is not None for e in examined) > 1:
+        together = as_one_job(examined, request, thresholds)
+        if together is not None:
+            return together
+    alone = Across.apart(examined)
+    asked = [unanswered(e, _NO_JOB) for e in request.what_if if names_ranks(e)]
+    return replace(alone, what_if=[*asked, *alone.what_if]) if asked else alone
+
+
+def own_findings(examined: Sequence[Examined], across: Across, thresholds: Thresholds) -> list[Finding]:
+    """Return what is found on each device by itself, as it stands within the job."""
+    found = []
+    for e in examined:
+        mine = without_alone(e.findings, e.report, across.study)
+        if across.study is not None:
+            mine = may_bring_nothing(mine, e.report, waited(across.study, e.report), thresholds.cause_share)
+        found += mine
+    return found
+
+
+def waited(study: JobStudy, device: Device) -> int:
+    """Return how long a device waited for others of the job, ns."""
+    place = place_of(study, device)
+    return int(study.waited[place]) if place >= 0 else 0
+
+
+def place_of(study: JobStudy, device: Device) -> int:
+    """Return where a device stands among the ranks of the job; negative: it is none of them."""
+    return study.places.get((device.source, device.device), -1)
+
+
+# -- Exposed communication of one rank within a job, by kind of group: on its way, waiting for others, unknown.
+
+_PARTS: Final[tuple[Part, ...]] = ("transfer", "wait", "comm_unknown")
+
+
+def exposed_parts(study: JobStudy, place: int, exposed: Sequence[int], windows: Intervals) -> tuple[PartSum, ...]:
+    """Split what is exposed (ns) in each window of the rank at ``place`` as its partitions are split, and by group.
+
+    Counted are the operations that begin in the windows: all may wait, and each is transfer or cannot be split. What no
+    operation covers is unknown and of no group, and so are windows in which operations tell more than tasks do.
+    """
+    mine = slice(*study.matched.first[place : place + 2].tolist())
+    keys = _keys(study, mine)
+    kinds = [(None, ~keys.known()), *((name, keys.codes == code) for code, name in enumerate(keys.names))]
+    splits = [_exposed_kinds_split(study, place, those, windows) for _, those in kinds]
+    told = sum((split.transfer + split.wait for split in splits), np.zeros(len(windows), np.int64))
+    usable = told <= np.array(exposed, np.int64)
+    rest = sum(exposed) - int(told[usable].sum())
+    unknown = [int(split.unknown[usable].sum()) for split in splits]
+    if sum(unknown) > rest:
+        unknown = [0] * len(splits)
+    begun, known = _begun(study.ranks[place], windows), study.waits.known[mine]
+    found = [PartSum(part="comm_unknown", key=None, ns=rest - sum(unknown), count=0)]
+    for (key, those), split, untold in zip(kinds, splits, unknown, strict=True):
+        times = int(split.transfer[usable].sum()), int(split.wait[usable].sum()), untold
+        counts = (int(np.count_nonzero(begun & those & chosen)) for chosen in (known, begun, ~known))
+        rows = zip(_PARTS, times, counts, strict=True)
+        found += [PartSum(part=part, key=key, ns=ns, count=count) for part, ns, count in rows]
+    return tuple(part for part in found if part.ns or part.count)
+
+
+def _keys(study: JobStudy, mine: slice) -> Labels:
+    """Return of what kind the group of each operation is; else its size, where files tell it, or the collective."""
+    matched = study.matched
+    names = [group_kind(group.kind, () if group.inferred else group.ranks) for group in matched.groups]
+    types = Labels(matched.type[mine].astype(np.int32), matched.types)
+    return Labels.of(names).take(np.append(np.arange(len(names)), -1)[matched.group[mine]]).fill(types).compact()
+
+
+def _exposed_kinds_split(study: JobStudy, place: int, mine: Mask, windows: Intervals) -> ExposedSplit:
+    """Split the exposed communication of some of a rank's operations."""
+    whole = study.ranks[place]
+    rows = mine[whole.exposed_op]
+    some = replace(
+        whole,
+        exposed_op=whole.exposed_op[rows],
+        exposed_start=whole.exposed_start[rows],
+        exposed_end=whole.exposed_end[rows],
+    )
+    return split_exposed(some, study.matched, study.waits, place, windows.start, windows.end)
+
+
+def _begun(summary: RankSummary, windows: Intervals) -> Mask:
+    """Tell which operations begin in a window; without kernels windows have no place in time, so all count."""
+    start = summary.operations.start
+    if summary.span_ns is not None:
+        return np.ones(len(start), np.bool_)
+    return places_of(start, windows) >= 0
+
 
 #: What every report of a job shows.
 _STANDARD: Final[tuple[tuple[str, Message], ...]] = (
@@ -138,4 +255,147 @@ def _answer(study: JobStudy, expression: str, title: Message | None) -> WhatIf:
         gain_ns_per_step=gain,
         gain_pct_interval=(100 * least / length, 100 * most / length),
         gain_per="step",
+    )
+
+
+# -- The verdict over everything that was analyzed: what would shorten the job's step.
+
+
+def overall_verdict(
+    examined: Sequence[Examined], across: Across, thresholds: Thresholds, *, different_runs: bool
+) -> Verdict:
+    """Give the verdict over all devices: of a job by what its step depends on, else over what they do together."""
+    if not examined:
+        reason = say("no device tasks: the data has host events only, as from a run on the CPU alone")
+        return Verdict(bound="unknown", basis="measured", reason=reason)
+    if len(examined) == 1:
+        return _with_waits(examined[0].report.verdict, examined[0].report.window)
+    if different_runs:
+        reason = say(
+            "these are several runs (see warnings), so each device has its own verdict; analyze one "
+            "run for a single verdict"
+        )
+        return Verdict(bound="unknown", basis="measured", reason=reason)
+    if across.study is not None and across.cluster is not None and across.study.elasticity is not None:
+        return _of_job(across.study, across.cluster, across.study.elasticity)
+    verdict = judge(
+        add([d.window for d in across.devices]),
+        sum((e.pace for e in examined), NO_PACE),
+        thresholds,
+        elasticity=_mean_elasticity(examined),
+        excerpt=any(e.excerpt for e in examined),
+        latency_known=all(d.clock.latency_reason is None for d in across.devices),
+    )
+    verdict = _with_waits(verdict, add([d.window for d in across.devices]))
+    reason = say("{everyone}: {reason}", everyone=_everyone(examined), reason=verdict.reason)
+    return structs.replace(verdict, reason=reason)
+
+
+def _with_waits(verdict: Verdict, whole: Partition) -> Verdict:
+    """Say of ranks that were not matched with others what their communication may be."""
+    if verdict.bound != "communication" or whole.comm_transfer_ns or whole.comm_wait_ns:
+        return verdict
+    waits = say("this holds waiting for other ranks, which one rank alone cannot tell from transfer")
+    return structs.replace(verdict, reason=chain(verdict.reason, waits))
+
+
+#: Ranks that are named.
+_RANKS: Final = 8
+_BOUND: Final[dict[Bound, Message]] = {
+    "host": say("host"),
+    "compute": say("compute"),
+    "communication": say("communication"),
+    "unknown": say("unknown"),
+}
+_TIME: Final[dict[Bound, Message]] = {
+    "host": say("host time"),
+    "compute": say("compute time"),
+    "communication": say("transfer time"),
+}
+
+
+#: The same where ranks are missing: their own waiting for these is in it.
+_UNTOLD: Final = say("communication (transfer, or waiting for ranks that were not loaded)")
+
+
+def _is_untold(cluster: Cluster) -> bool:
+    """Tell whether more of the communication cannot be told apart than is known to be transfer."""
+    unknown = sum(r.comm.exposed_unknown_ns for r in cluster.ranks)
+    return unknown > sum(r.comm.exposed_transfer_ns for r in cluster.ranks)
+
+
+def _of_job(study: JobStudy, cluster: Cluster, e: Elasticity) -> Verdict:
+    """Name the resource that the job's step depends on most, over all ranks, and the root that costs most."""
+    values: dict[Bound, float] = {"host": e.host, "compute": e.compute, "communication": e.communication}
+    bound = max(values, key=lambda b: values[b])
+    evidence: dict[str, float | None] = {f"{name}_elasticity": v for name, v in values.items()}
+    evidence["other_elasticity"] = study.other
+    waiting = sum(r.comm.exposed_wait_ns for r in cluster.ranks)
+    evidence["wait_share"] = waiting / max(cluster.time_of(cluster.ranks), 1)
+    time = {**_TIME, "communication": _UNTOLD} if _is_untold(cluster) else _TIME
+    lever = say("10 % less {time} on all ranks shortens the step by {effect} ({others})", time=time[bound],
+                effect=_tenth(values[bound]),
+                others=series(say("{name} {effect}", name=time[b], effect=_tenth(v))
+                              for b, v in values.items() if b != bound))  # fmt: skip
+    job = say_n("over {n} rank", "over all {n} ranks", len(cluster.ranks))
+    if study.other > values[bound]:
+        idle = say("most of the step depends on time that is neither compute nor transfer, and launches that would "
+                   "tell are not recorded")  # fmt: skip
+        reason = say("{job}: {why}", job=job, why=chain(_first_root(cluster), idle, lever))
+        return Verdict(bound="unknown", basis="measured", reason=reason, evidence=evidence, elasticity=e)
+    reason = say("{job}: {why}", job=job, why=chain(_first_root(cluster), lever))
+    return Verdict(bound=bound, basis="measured", reason=reason, evidence=evidence, elasticity=e)
+
+
+def _first_root(cluster: Cluster) -> Message | None:
+    """Say what costs the job most, if somebody can mend it."""
+    first = next((r for r in cluster.roots if r.kind in ("rank", "stage", "group", "link")), None)
+    if first is None or first.gain_ns_per_step is None:
+        return None
+    return _paced(first, ns(*first.gain_ns_per_step))
+
+
+def _paced(root: Root, gain: Quantity) -> Message:
+    if root.kind == "rank" and len(root.ranks) > 1:
+        if len(root.ranks) > _RANKS:
+            return say("{n} ranks set the pace, the others wait: without their delay the step is {gain} shorter",
+                       n=len(root.ranks), gain=gain)  # fmt: skip
+        return say("ranks {ranks} set the pace, the others wait: without their delay the step is {gain} shorter",
+                   ranks=series(root.ranks), gain=gain)  # fmt: skip
+    if root.kind == "rank":
+        return say("rank {rank} sets the pace, the others wait: without its delay the step is {gain} shorter",
+                   rank=root.ranks[0], gain=gain)  # fmt: skip
+    if root.kind == "stage":
+        return say("stage {stage} is the longest: with equal stages the step is {gain} shorter",
+                   stage=root.stage, gain=gain)  # fmt: skip
+    if root.kind == "link":
+        a, b = root.ranks
+        return say("the link between ranks {a} and {b} is slower than its peers: at their pace the step is {gain} "
+                   "shorter", a=a, b=b, gain=gain)  # fmt: skip
+    return say("a group's transfers are slower than those of its peers: at their pace the step is {gain} shorter",
+               gain=gain)  # fmt: skip
+
+
+def _tenth(elasticity: float) -> Quantity:
+    """Return the effect of a tenth less."""
+    return share(max(elasticity, 0.0) / 10)
+
+
+def _everyone(examined: Sequence[Examined]) -> Message:
+    bounds = [e.report.verdict.bound for e in examined]
+    counts = (say("{count} {bound}", count=bounds.count(b), bound=_BOUND[b]) for b in dict.fromkeys(bounds))
+    return say_n("over {n} device ({counts})", "over all {n} devices ({counts})", len(examined), counts=series(counts))
+
+
+def _mean_elasticity(examined: Sequence[Examined]) -> Elasticity | None:
+    """Weigh the devices' elasticities by their spans; None if one of them has none."""
+    found = [(e.report.verdict.elasticity, e.report.window.span_ns) for e in examined]
+    whole = sum(span for _, span in found)
+    known = [(e, span / whole) for e, span in found if e is not None] if whole else []
+    if not known or len(known) < len(found):
+        return None
+    return Elasticity(
+        host=sum(e.host * share for e, share in known),
+        compute=sum(e.compute * share for e, share in known),
+        communication=sum(e.communication * share for e, share in known),
     )

@@ -13,15 +13,15 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from npuperf import __version__
+from npuperf.base import __version__
+from npuperf.base.errors import ExitCode, NpuperfError, with_hint
+from npuperf.base.escape import visible
+from npuperf.base.messages import Message, say
 from npuperf.cli import analyze, profile, tune
 from npuperf.cli.options import EXIT_CODES, Commands, LangOption, context_settings
 from npuperf.cli.progress import tell
 from npuperf.cli.streams import outlast_readers
-from npuperf.errors import ExitCode, NpuperfError, with_hint
-from npuperf.escape import visible
-from npuperf.messages import Message, say
-from npuperf.render.language import choose, text
+from npuperf.show.language import choose, text
 
 #: The base of all that the framework raises for a command line; its module depends on the release.
 _FrameworkError: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
@@ -132,7 +132,7 @@ def _command_line() -> int:
         return app(standalone_mode=False) or ExitCode.DONE
     except _FrameworkError as error:
         if type(error).__name__ != "NoArgsIsHelpError":
-            from npuperf.cli.wording import in_our_words
+            from npuperf.cli.options import in_our_words
 
             raise in_our_words(error) from error
         error.show()

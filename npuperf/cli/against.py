@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, structs
 
+from npuperf.base.errors import ExitCode, InputError, UsageError, with_hint
+from npuperf.base.escape import for_shell
+from npuperf.base.files import is_file, is_folder, open_input, shown, write_atomically
+from npuperf.base.messages import Message, say, say_n
 from npuperf.cli.progress import tell
-from npuperf.errors import ExitCode, InputError, UsageError, with_hint
-from npuperf.escape import for_shell
-from npuperf.files import is_file, is_folder, open_input, shown, write_atomically
-from npuperf.messages import Message, say, say_n
 
 if TYPE_CHECKING:  # seldom asked for
-    from npuperf.analyze.baselines import BaselineStore
+    from npuperf.against.baselines import BaselineStore
+    from npuperf.against.gates import Condition
+    from npuperf.against.run import BaselineSide
     from npuperf.analyze.request import AnalyzeRequest
-    from npuperf.analyze.sides import BaselineSide
-    from npuperf.documents.analysis import Result
-    from npuperf.documents.comparison import Comparison
-    from npuperf.gates.grammar import Condition
+    from npuperf.model.comparison import Comparison
+    from npuperf.model.result import Result
 
 #: Bytes in which a report of JUnit says that it is one.
 _HEAD: Final = 4096
@@ -53,8 +53,8 @@ class Against(Struct, frozen=True):
         sides: tuple[BaselineSide, ...] = ()
         again: tuple[BaselineSide, ...] = ()
         if request.baseline or request.save_baseline is not None or _asks_for_history(conditions):
-            from npuperf.analyze.baselines import BaselineStore
-            from npuperf.analyze.sides import again_of, sides_of
+            from npuperf.against.baselines import BaselineStore
+            from npuperf.against.run import again_of, sides_of
 
             store, sides, again = BaselineStore.of(request), sides_of(request), again_of(request)
             if request.save_baseline is not None:
@@ -77,13 +77,13 @@ class Against(Struct, frozen=True):
         asked = self.request
         if not (self.conditions or self.sides or asked.check or asked.undecided):
             return result
-        from npuperf.analyze.held_against import held_against
+        from npuperf.against.run import held_against
 
         profiles = iter(analyzed)
         old = given = [side.result or next(profiles) for side in self.sides]
         new = runs = [result, *(side.result or next(profiles) for side in self.again)]
         if len(given) > 1 or len(runs) > 1:
-            from npuperf.analyze.baselines import distinct
+            from npuperf.against.baselines import distinct
 
             old, new = distinct(given), distinct(runs)
         held = held_against(asked, self.conditions, result, old, self._history(result), new[1:])
@@ -96,12 +96,12 @@ class Against(Struct, frozen=True):
         """Return of every gate whether earlier runs failed it, if a gate asks for several runs."""
         if self.store is None or not _asks_for_history(self.conditions):
             return {}
-        from npuperf.analyze.baselines import histories
+        from npuperf.against.baselines import histories
 
         return histories(self.store.candidates(self._key), result)
 
     def _warned(self, comparison: Comparison, *, repeated: int) -> Comparison:
-        from npuperf.analyze.sides import warnings_of
+        from npuperf.against.run import warnings_of
 
         told = warnings_of(self.request, (*self.sides, *self.again))
         if repeated:
@@ -113,7 +113,7 @@ class Against(Struct, frozen=True):
     def keep(self, result: Result, *, force: bool) -> None:
         """Write what was asked for of a result that was shown: JUnit's report, locks, the candidate, the baseline."""
         if self.request.junit is not None:
-            from npuperf.render import render
+            from npuperf.show.formats import render
 
             write_atomically(self.request.junit, render(result, "junit"))
             tell(say("wrote {file}", file=str(self.request.junit)))
@@ -126,7 +126,7 @@ class Against(Struct, frozen=True):
 
     @property
     def _key(self) -> str:
-        from npuperf.analyze.baselines import key_of
+        from npuperf.against.baselines import key_of
 
         return key_of([side.asked for side in self.sides], [side.name for side in self.sides])
 
@@ -134,7 +134,7 @@ class Against(Struct, frozen=True):
         """Keep what became of this run beside the baseline that it was held against, rejected or not."""
         if not (_asks_for_history(self.conditions) or any(side.name for side in self.sides)):
             return
-        from npuperf.analyze.baselines import candidate_of
+        from npuperf.against.baselines import candidate_of
 
         try:
             store.add(self._key, candidate_of(result))
@@ -149,9 +149,9 @@ class Against(Struct, frozen=True):
                        path=for_shell(str(self.request.path)), name=for_shell(name))  # fmt: skip
             tell(with_hint(say("not kept as baseline {name}: {why}", name=name, why=why), hint))
             return
-        from npuperf.analyze.reduced import reduced
-        from npuperf.render import render
-        from npuperf.render.json import without_blanks
+        from npuperf.against.baselines import reduced
+        from npuperf.show.formats import render
+        from npuperf.show.json import without_blanks
 
         tell(store.keep(name, without_blanks(render(reduced(result), "json"))))
 
@@ -172,7 +172,7 @@ def _conditions_of(request: AnalyzeRequest) -> Sequence[Condition]:
     """Read the gates asked for; most analyses ask for none."""
     if not (request.fail_on or request.gates):
         return ()
-    from npuperf.analyze.held_against import conditions_of
+    from npuperf.against.run import conditions_of
 
     return conditions_of(request)
 
@@ -187,8 +187,8 @@ def _check_files(request: AnalyzeRequest, *, force: bool) -> None:
     if request.junit is not None:
         _check_junit(request.junit, force=force)
     if request.lock is not None or request.update_lock is not None or request.check:
-        from npuperf.gates.lock_file import check_target
-        from npuperf.gates.lock_text import read_lock
+        from npuperf.against.lock_text import read_lock
+        from npuperf.against.locks import check_target
 
         if request.lock is not None:
             check_target(request.lock, force=force)
@@ -214,7 +214,7 @@ def _check_junit(path: Path, *, force: bool) -> None:
 
 
 def _write_locks(request: AnalyzeRequest, result: Result, *, force: bool) -> None:
-    from npuperf.gates.lock_file import write_lock
+    from npuperf.against.locks import write_lock
 
     for path, update in ((request.lock, False), (request.update_lock, True)):
         if path is not None:

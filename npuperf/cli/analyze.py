@@ -1,5 +1,7 @@
 """``npuperf analyze``."""
 
+from __future__ import annotations
+
 # Annotations are values here, not text: typer would evaluate every text four times.
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -8,6 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import typer
 
+from npuperf.base.errors import InputError, UsageError
+from npuperf.base.loading import loading
+from npuperf.base.messages import Message, say, series, size
 from npuperf.cli.options import (
     COMPARISON,
     DATA,
@@ -23,24 +28,50 @@ from npuperf.cli.options import (
     TableOption,
     Verb,
     context_settings,
+    given,
     option,
     requested,
 )
 from npuperf.cli.recipes import RecipeOption, chosen, effect
-from npuperf.cli.run_chosen import run_chosen, tell_broken_off
-from npuperf.errors import InputError, UsageError
-from npuperf.loading import loading
-from npuperf.messages import Message, say, series, size
 
 if TYPE_CHECKING:
     from npuperf.analyze.request import AnalyzeRequest
     from npuperf.cli.answers import Question
-    from npuperf.cli.output import Pictures
-    from npuperf.cli.pages import Pages
-    from npuperf.documents.analysis import Result
+    from npuperf.cli.output import Pages, Pictures
+    from npuperf.device.expect import Expectation
     from npuperf.model.chip import Cores
+    from npuperf.model.result import Result
     from npuperf.readers.recording import Recording
-    from npuperf.scopes.expect import Expectation
+
+# -- Which run a command works on when none is named, and what is to be said of a run before it is read.
+
+
+def run_chosen(ctx: typer.Context, name: str, path: Path) -> Path:
+    """Return the run that parameter ``name`` stands for: as given, else the latest, named where there are others."""
+    if given(ctx, name):
+        return path
+    from npuperf.cli.progress import tell
+    from npuperf.record.folder import latest_run
+
+    latest = latest_run(path)
+    if latest != path:
+        tell(say("using {run}, the latest run", run=str(latest)))
+        ctx.params[name] = latest
+    return latest
+
+
+def tell_broken_off(path: Path) -> None:
+    """Say of a run directory that was left in the middle of something what may be missing in it."""
+    from npuperf.base.files import MANIFEST, is_file
+
+    if not is_file(path / MANIFEST):
+        return
+    from npuperf.cli.progress import tell
+    from npuperf.record.folder import RunFolder, broken_off
+
+    for warning in broken_off(RunFolder(path)):
+        tell(say("warning: {warning}", warning=warning))
+
 
 NAME: Final = "analyze"
 SUMMARY: Final = say("Show where the time goes, what limits it, and what to look at first.")
@@ -94,7 +125,7 @@ def _known_fate(text: str | None) -> str | None:
 
 def _kept(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the names of baselines that a shell may complete."""
-    from npuperf.analyze.baselines import BaselineStore, usual_folder
+    from npuperf.against.baselines import BaselineStore, usual_folder
 
     folder = ctx.params.get("baseline_dir") or usual_folder(Path(ctx.params.get("path") or "result"))
     return [name for name in BaselineStore(Path(folder)).names() if name.startswith(incomplete)]
@@ -295,7 +326,7 @@ def analyze(
     """Build the request, run, show, leave."""
     from npuperf.cli.output import Output, leave
     from npuperf.cli.progress import tell
-    from npuperf.documents.analysis import Result
+    from npuperf.model.result import Result
 
     path = run_chosen(ctx, "path", path)
     if clear_cache:
@@ -308,9 +339,9 @@ def analyze(
         tell(effect(ctx, used))
     request = _request(ctx, cores, soc, plog, cores_of or (), expect_cores or ())
     with loading():
+        from npuperf.base.memory import be_alone
         from npuperf.cli.against import Against
         from npuperf.cli.answers import Answers
-        from npuperf.readers.arrow_alone import be_alone
 
     be_alone()
     against = Against.of(request, force=force)
@@ -338,21 +369,21 @@ COMMAND: Final = analyze
 
 def _pages(
     html: Path | None, trace: Path | None, trace_full: Path | None, others: dict[str, Path | None], *, force: bool
-) -> "Pages | None":
+) -> Pages | None:
     """Return what is to be written beside the report and ``others``, checked; None where nothing is."""
     if html is None and trace is None and trace_full is None:
         return None
-    from npuperf.cli.pages import Pages
+    from npuperf.cli.output import Pages
 
     pages = Pages(html, trace, trace_full, force)
     pages.check(others)
     return pages
 
 
-def _spare_inputs(request: "AnalyzeRequest", questions: "list[Question]", written: Sequence[Path | None]) -> None:
+def _spare_inputs(request: AnalyzeRequest, questions: list[Question], written: Sequence[Path | None]) -> None:
     """Raise UsageError, before any work is done, where a file to write is one of those that are held together."""
+    from npuperf.base.files import is_file
     from npuperf.cli.output import refuse_inputs
-    from npuperf.files import is_file
 
     if not any(written):
         return
@@ -361,18 +392,18 @@ def _spare_inputs(request: "AnalyzeRequest", questions: "list[Question]", writte
     refuse_inputs(written, (*read, *filter(is_file, named)))
 
 
-def _drawn(questions: "list[Question]", old: int | None, results: "list[Result]") -> "Pictures":
+def _drawn(questions: list[Question], old: int | None, results: list[Result]) -> Pictures:
     """Draw what was analyzed, and what it is compared with, if that is a profile: the one at ``old``."""
-    from npuperf.cli.pages import pictures_of
+    from npuperf.cli.output import pictures_of
 
     drawn = pictures_of(questions[0], results[0])
     return drawn, () if old is None else pictures_of(questions[old], results[old])
 
 
-def analyze_and_keep(request: "AnalyzeRequest", recording: "Recording | None" = None) -> "Result":
+def analyze_and_keep(request: AnalyzeRequest, recording: Recording | None = None) -> Result:
     """Analyze, with a progress bar, and keep the document in the run directory that was analyzed, if it is one."""
     with loading():
-        from npuperf.readers.arrow_alone import be_alone
+        from npuperf.base.memory import be_alone
         from npuperf.readers.recording import open_recording
 
     be_alone()
@@ -381,33 +412,51 @@ def analyze_and_keep(request: "AnalyzeRequest", recording: "Recording | None" = 
     return result
 
 
-def _analyzed(
-    request: "AnalyzeRequest", recording: "Recording", settled: "Callable[[Result], None] | None" = None
-) -> "Result":
+def _analyzed(request: AnalyzeRequest, recording: Recording, settled: Callable[[Result], None] | None = None) -> Result:
     with loading():
-        from npuperf.analyze.run import analyzed
-        from npuperf.cli.progress import reading, tell
-        from npuperf.model.spill import spilled_bytes
+        from npuperf.analyze import run as analysis
+        from npuperf.cli.progress import reading
 
+    _tell_short_memory(request, recording)
     with reading(lambda: recording.timeline_bytes, len(recording.sources)) as (progress, finished):
-        result = analyzed(request, recording, progress, finished, settled)
-    if spilled := spilled_bytes():
-        tell(say("memory is short, so up to {size} of columns lay in files; with more memory this is faster",
-                 size=size(spilled)))  # fmt: skip
-    return result
+        return analysis.run(request, recording, progress, finished, settled)
 
 
-def _keep(request: "AnalyzeRequest", result: "Result") -> None:
+#: So much memory every machine has: where it does, what is free need not be asked, which takes its time.
+_SURELY_FREE: Final = 256 << 20
+
+
+def _tell_short_memory(request: AnalyzeRequest, recording: Recording) -> None:
+    """Say before reading where memory may not do: else nobody says it, as the system ends what takes too much."""
+    from npuperf.base.memory import available
+    from npuperf.base.parallel import Engine
+    from npuperf.cli.progress import tell
+
+    engine = Engine.asked(request.engine, request.workers, request.scheduler)
+    if request.chosen_ranks:
+        recording = recording.of_ranks(request.chosen_ranks)
+    needed = recording.memory_bytes(engine)
+    if needed < _SURELY_FREE or needed <= (free := available()):
+        return
+    if len(recording.sources) > 1:
+        tell(say("this takes about {needed} of memory, and {free} is free: it may be ended by the system; --rank or "
+                 "--ranks reads fewer ranks", needed=size(needed), free=size(free)))  # fmt: skip
+    else:
+        tell(say("this takes about {needed} of memory, and {free} is free: it may be ended by the system",
+                 needed=size(needed), free=size(free)))  # fmt: skip
+
+
+def _keep(request: AnalyzeRequest, result: Result) -> None:
     """Keep the document in the run directory that was analyzed, if it is one and is told of as a whole.
 
     A comparison is not kept: it is about two runs.
     """
     from msgspec import structs
 
+    from npuperf.base.files import MANIFEST, is_file, write_atomically
+    from npuperf.base.folders import refuse_ways_out
     from npuperf.cli.progress import tell
-    from npuperf.files import MANIFEST, is_file, write_atomically
-    from npuperf.folders import refuse_ways_out
-    from npuperf.render import render
+    from npuperf.show.formats import render
 
     if request.partial or not is_file(request.path / MANIFEST):
         return
@@ -422,10 +471,10 @@ def _keep(request: "AnalyzeRequest", result: "Result") -> None:
 
 def _clear(path: Path) -> NoReturn:
     """Remove the entries about a path, say how much that was, and leave."""
-    from npuperf.cache.places import clear
+    from npuperf.base.cache import clear
+    from npuperf.base.files import shown
+    from npuperf.base.messages import say_n
     from npuperf.cli.progress import tell
-    from npuperf.files import shown
-    from npuperf.messages import say_n
 
     told: list[Message] = []
     number, removed = clear(path, told)
@@ -446,12 +495,12 @@ def _request(
     plog: Path | None,
     cores_of: Sequence[str],
     expect_cores: Sequence[str],
-) -> "AnalyzeRequest":
+) -> AnalyzeRequest:
     with loading():
         from npuperf.analyze.request import AnalyzeRequest
-        from npuperf.model.ranks import rank_list
+        from npuperf.record.request import rank_list
 
-    from npuperf.folders import files_below
+    from npuperf.base.folders import files_below
 
     used = chosen(ctx)
     if plog is None and ctx.params["before"] is not None:
@@ -473,11 +522,11 @@ def _request(
     )
 
 
-def _expected(texts: Sequence[str]) -> "tuple[Expectation, ...]":
+def _expected(texts: Sequence[str]) -> tuple[Expectation, ...]:
     """Read limits that kernels must obey."""
     if not texts:
         return ()
-    from npuperf.scopes.expect import parse_expectation
+    from npuperf.device.expect import parse_expectation
 
     return tuple(parse_expectation("--expect-cores", text) for text in texts)
 
@@ -486,7 +535,7 @@ def _cores_of(texts: Sequence[str]) -> dict[int, tuple[int, int]]:
     """Read limits of streams."""
     if not texts:
         return {}
-    from npuperf.scopes.expect import parse_expectation
+    from npuperf.device.expect import parse_expectation
 
     found: dict[int, tuple[int, int]] = {}
     for text in texts:
@@ -502,7 +551,7 @@ def _cores_of(texts: Sequence[str]) -> dict[int, tuple[int, int]]:
     return found
 
 
-def _cores(cores: str | None, soc: str | None) -> "Cores | None":
+def _cores(cores: str | None, soc: str | None) -> Cores | None:
     """Turn --cores or --soc into core counts."""
     from npuperf.model.chip import Cores, cores_of_soc, known_socs
 

@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 
 from npuperf.analyze.request import AnalyzeRequest
-from npuperf.cache.fingerprint import EntryKey, paths_of
-from npuperf.cache.places import cache_of
+from npuperf.base.cache import EntryKey, cache_of, paths_of
+from npuperf.base.errors import InputError
+from npuperf.base.files import shown
+from npuperf.base.messages import Message, say
 from npuperf.cli.progress import tell
-from npuperf.documents.analysis import Result
-from npuperf.errors import InputError
-from npuperf.files import shown
-from npuperf.messages import Message, say
+from npuperf.model.result import Result
 from npuperf.readers.find import Source, find
 
 if TYPE_CHECKING:  # loaded where something may be known, and where nothing is
-    from npuperf.cache.entries import Cache
+    from npuperf.base.cache import Cache
     from npuperf.readers.recording import Recording
 
 

@@ -15,8 +15,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
-from npuperf import __version__
-from npuperf.cache.owner import state_folder
+from npuperf.base import __version__
+from npuperf.base.trust import state_folder
 
 #: Reports that are kept; the oldest go first.
 _KEPT: Final = 10

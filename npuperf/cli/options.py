@@ -2,22 +2,237 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import re
+from collections.abc import Callable
 from pathlib import Path
+from reprlib import repr as brief
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from npuperf.cli.help_page import HelpPage, in_our_language, write_rows
-from npuperf.cli.sparing import spare
+from npuperf.base.errors import UsageError
+from npuperf.base.messages import Message, chain, say, series
 from npuperf.cli.streams import terminal_width
-from npuperf.errors import UsageError
-from npuperf.messages import Message, chain, say, series
-from npuperf.render import FORMATS, unknown
-from npuperf.render.language import choose, codes, is_known, text
+from npuperf.show.formats import FORMATS, unknown
+from npuperf.show.language import choose, codes, is_known, text
 
 if TYPE_CHECKING:
     from msgspec import Struct
+
+# -- The page that --help shows: the framework's own words in the reader's language, lines as wide as what is in them.
+
+#: Letters before this are one column wide: those of English, and its signs.
+_WIDE: Final = "\u2e80"
+#: How the framework lays out a list: its first column at most, and the gaps beside it.
+_FIRST_COLUMN, _GAP, _LEAST = 30, 2, 10
+#: What the framework says of its own options, by their names.
+_FRAMEWORKS: Final = {
+    "help": say("Show this message and exit."),
+    "install_completion": say("Install completion for the current shell."),
+    "show_completion": say(
+        "Show completion for the current shell, to copy it or customize the installation."
+    ),
+}  # fmt: skip
+
+
+class HelpPage:
+    """What commands and their group have in common: mixed into the framework's classes."""
+
+    def format_usage(self: Any, ctx: Any, formatter: Any) -> None:
+        """Write how the command is called."""
+        usage = " ".join(self.collect_usage_pieces(ctx))
+        formatter.write_usage(ctx.command_path, usage, prefix=text(say("Usage:")) + " ")
+
+    def format_help_text(self: Any, ctx: Any, formatter: Any) -> None:
+        """Write what the command does."""
+        _paragraphs(formatter, self.help or "")
+
+    def format_epilog(self: Any, ctx: Any, formatter: Any) -> None:
+        """Write what comes last."""
+        _paragraphs(formatter, self.epilog or "")
+
+
+def in_our_language(parameters: list[Any]) -> list[Any]:
+    """Return parameters, of which the framework's own say in the reader's language what they do."""
+    for parameter in parameters:
+        if parameter.name in _FRAMEWORKS and getattr(parameter, "help", None):
+            parameter.help = text(_FRAMEWORKS[parameter.name])
+    return parameters
+
+
+def write_rows(formatter: Any, title: Message | str, rows: list[tuple[str, str]]) -> None:
+    """Write a list under its title, if there is any: names, and what they are."""
+    if not rows:
+        return
+    first = min(max(len(name) for name, _ in rows), _FIRST_COLUMN) + _GAP
+    with formatter.section(title if isinstance(title, str) else text(title)):
+        room = max(formatter.width - first - formatter.current_indent, _LEAST)
+        formatter.write_dl([(name, _laid_out(what, room)) for name, what in rows])
+
+
+def _paragraphs(formatter: Any, said: str) -> None:
+    if said:
+        formatter.write_paragraph()
+        with formatter.indentation():
+            room = formatter.width - formatter.current_indent
+            formatter.write_text("\n\n".join(_laid_out(part, room) for part in said.strip("\n").split("\n\n")))
+
+
+def _laid_out(paragraph: str, room: int) -> str:
+    """Return a paragraph that the framework lays out as it should: it takes every letter for one column wide."""
+    if paragraph.startswith("\b") or max(paragraph) < _WIDE:
+        return paragraph
+    from npuperf.show.wide_text import WIDE, is_wide, line_starts
+
+    if not is_wide(paragraph):
+        return paragraph
+    said = re.sub(rf"(?<=[{WIDE}])\n(?=[{WIDE}])", "", paragraph).replace("\n", " ")
+    starts = [0, *line_starts(said, room)]
+    return "\b\n" + "\n".join(said[i:j].rstrip() for i, j in zip(starts, [*starts[1:], None], strict=True))
+
+
+# -- What is wrong with a command line, in our words: the framework's change with its releases and speak of validation.
+
+_WANTED: Final = {int: say("a whole number"), float: say("a number"), Path: say("a path")}
+
+
+def bad_value(param: Any, value: object, wanted: type | None, why: str = "") -> UsageError:
+    """Return the error for a value that does not suit a parameter; ``why`` is said where we do not know better."""
+    name = param.opts[0] if param.param_type_name == "option" else param.metavar or param.name
+    if wanted not in _WANTED:
+        return UsageError(say("{name} {value}: {why}", name=name, value=brief(value), why=why))
+    if wanted is Path and value != "":  # the framework asks of a path only whether it may be read
+        return UsageError(say("{name} {value}: permission to read it is denied", name=name, value=str(value)))
+    limits = _limits(getattr(param, "min", None), getattr(param, "max", None))
+    kind = chain(_WANTED[wanted], limits, by=" ")
+    return UsageError(say("{name} {value}: {kind} is wanted", name=name, value=brief(value), kind=kind))
+
+
+def _limits(least: float | None, most: float | None) -> Message | None:
+    if least is None or most is None:
+        return None if least is None else say("of at least {least}", least=f"{least:g}")
+    return say("from {least} to {most}", least=f"{least:g}", most=f"{most:g}")
+
+
+def in_our_words(error: Any) -> UsageError:
+    """Return our error for any of the framework's: an option that does not exist, lacks its value, or is too many."""
+    command = f"{error.ctx.command_path.replace('python -m ', '')} " if getattr(error, "ctx", None) else ""
+    everything = say("{command} lists everything", command=f"{command}--help")
+    name = getattr(error, "option_name", None)
+    told = error.format_message().rstrip(".")
+    if name is None:
+        return UsageError(_told(told), hint=everything)
+    if "not take a value" in told:
+        return UsageError(say("{name}: takes no value", name=name), hint=everything)
+    if not hasattr(error, "possibilities"):  # a known option, used wrongly
+        return UsageError(say("{name}: its value is missing", name=name), hint=everything)
+    near = _nearest(name, error.ctx)
+    meant = say("did you mean {name}?", name=near) if near else None
+    return UsageError(say("{name}: no such option", name=name), hint=chain(meant, everything, by=" "))
+
+
+def _told(words: str) -> Message:
+    """Return what the framework says of arguments; what we do not know of stays as it is."""
+    extra = re.fullmatch(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", words, re.DOTALL)
+    if extra is not None:
+        return say("got unexpected extra arguments: {words}", words=extra[1])
+    return say("a command is missing") if words == "Missing command" else say("{what}", what=words)
+
+
+def _nearest(name: str, ctx: Any) -> str | None:
+    from difflib import get_close_matches
+
+    known = [flag for param in ctx.command.params for flag in (*param.opts, *param.secondary_opts)]
+    return next(iter(get_close_matches(name, known, n=1, cutoff=0.5)), None)
+
+
+# -- Values that are right as they come, kept from typer's converter.
+#
+# Releases of typer that convert with pydantic load it for a value that nobody gave, too, and build a validator for
+# every option. That takes longer than everything else which the command line does.
+
+#: Longer numbers than anybody counts to are typer's.
+_DIGITS: Final = 9
+_NOT_SURE: Final = object()
+
+
+def spare(parameters: list[Any]) -> list[Any]:
+    """Return the parameters, for which typer builds a converter only when a value needs it.
+
+    Whether a value is wrong is for typer to say. Its releases without this method have nothing to be spared.
+    """
+    for parameter in parameters:
+        build = getattr(parameter, "get_runtime_param", None)
+        if build is not None and not isinstance(build, _Converter):
+            parameter.get_runtime_param = _Converter(build)
+    return parameters
+
+
+class _Converter:
+    """A parameter's converter, and what typer calls to get it; ``build`` makes typer's own."""
+
+    def __init__(self, build: Callable[[], Any]) -> None:
+        self._build = build
+
+    def __call__(self) -> _Converter:
+        return self
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return the value of a parameter as its function takes it."""
+        if value is None:
+            return () if param.multiple or param.nargs == -1 else None
+        wanted = param.type_descriptor.annotation
+        if wanted is Path and (why := _no_path(value)):
+            raise _refused(param, value, None, why)
+        known = _right(value, param)
+        if known is not _NOT_SURE:
+            return known
+        if wanted is Path and value == "":  # which would be the current folder
+            raise _refused(param, value, wanted)
+        try:
+            return self._build().coerce(value, param=param, ctx=ctx)
+        except typer.BadParameter as error:
+            raise _refused(param, value, wanted, error.message) from error
+
+
+def _refused(*what: Any) -> Exception:
+
+    return bad_value(*what)
+
+
+def _no_path(value: Any) -> str | None:
+    """Say why no file can be called so, if that is so: whoever looks for it would be told that as an error."""
+    try:
+        os.lstat(value)
+    except (ValueError, TypeError) as error:
+        return str(error)
+    except OSError as error:
+        return error.strerror if error.errno in (errno.ENAMETOOLONG, errno.ELOOP) else None
+    return None
+
+
+def _right(value: Any, param: Any) -> Any:
+    """Return a value that certainly suits a parameter, else _NOT_SURE."""
+    wanted = param.type_descriptor.annotation
+    if wanted == list[str]:
+        texts = isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
+        return list(value) if texts else _NOT_SURE
+    if wanted is int and isinstance(value, str):
+        return _number(value, param.min, param.max)
+    if wanted is Path and isinstance(value, str | Path) and value != "":
+        return Path(value) if not os.path.exists(value) or os.access(value, os.R_OK) else _NOT_SURE  # noqa: PTH110
+    return value if type(value) is wanted else _NOT_SURE
+
+
+def _number(text: str, least: float | None, most: float | None) -> Any:
+    if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS):
+        return _NOT_SURE
+    number = int(text)
+    return number if (least is None or least <= number) and (most is None or number <= most) else _NOT_SURE
+
 
 R = TypeVar("R", bound="Struct")
 

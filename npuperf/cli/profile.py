@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from npuperf.base.messages import say
 from npuperf.cli.options import (
     DATA,
     HOW,
@@ -22,8 +23,7 @@ from npuperf.cli.options import (
     option,
 )
 from npuperf.cli.recipes import RecipeOption, chosen, effect
-from npuperf.messages import say
-from npuperf.render.language import text
+from npuperf.show.language import text
 
 if TYPE_CHECKING:
     from npuperf.readers.recording import Recording
@@ -206,13 +206,13 @@ def profile(
     debug: DebugOption = False,
 ) -> None:
     """Build the request, run, show, analyze if wanted, leave."""
+    from npuperf.base.escape import for_screen, for_shell
     from npuperf.cli.output import Output, leave
     from npuperf.cli.progress import tell, tell_line
-    from npuperf.documents.recorded import Recorded
-    from npuperf.escape import for_screen, for_shell
-    from npuperf.profile.request import read_request
-    from npuperf.profile.run import run_and_keep
-    from npuperf.render import render
+    from npuperf.model.recorded import Recorded
+    from npuperf.record.request import read_request
+    from npuperf.record.run import run_and_keep
+    from npuperf.show.formats import render
 
     used = chosen(ctx)
     words = {**ctx.params, "command": tuple(command or ())}

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 
-from npuperf.escape import for_screen
-from npuperf.messages import Message, say
-from npuperf.render.language import lines_of, text
+from npuperf.base.escape import for_screen
+from npuperf.base.messages import Message, say
+from npuperf.show.language import lines_of, text
 
 #: Below this many bytes reading is over before a bar could be read.
 _WORTH_A_BAR = 50 << 20

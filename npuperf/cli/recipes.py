@@ -15,9 +15,9 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from npuperf.base.errors import UsageError
+from npuperf.base.messages import Message, chain, say, say_n, series
 from npuperf.cli.options import HOW, option
-from npuperf.errors import UsageError
-from npuperf.messages import Message, chain, say, say_n, series
 
 _SECTIONS: Final = ("profile", "analyze", "tune")
 _KEYS: Final = ("description", *_SECTIONS, "output", "rules", "thresholds", "gates")
@@ -84,7 +84,7 @@ def _apply(ctx: typer.Context, name: str | None) -> str | None:
     """
     if name is None or ctx.resilient_parsing:
         return name
-    from npuperf.notes import read_yaml
+    from npuperf.base.notes import read_yaml
 
     path = find_recipe(name)
     recipe = read_yaml(path)
@@ -157,10 +157,9 @@ def _check(ctx: typer.Context, path: Path, recipe: Mapping[str, Any]) -> None:
 
 
 def _check_gates(path: Path, recipe: Mapping[str, Any]) -> None:
-    from npuperf.analyze.metrics import register_all
-    from npuperf.documents.analysis import Result
-    from npuperf.gates.grammar import parse_gate
-    from npuperf.gates.presets import gates_in
+    from npuperf.against.gates import gates_in, parse_gate
+    from npuperf.against.metrics import register_all
+    from npuperf.model.result import Result
 
     register_all()
     for gate in gates_in(path, recipe.get("gates")):

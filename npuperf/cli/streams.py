@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from npuperf.errors import InputError
-from npuperf.messages import say
+from npuperf.base.errors import InputError
+from npuperf.base.messages import say
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -8,6 +8,8 @@ from typing import Annotated, Final
 
 import typer
 
+from npuperf.base.messages import Message, say
+from npuperf.cli.analyze import run_chosen
 from npuperf.cli.options import (
     DATA,
     GATES,
@@ -29,8 +31,6 @@ from npuperf.cli.options import (
     typed,
 )
 from npuperf.cli.recipes import RecipeOption
-from npuperf.cli.run_chosen import run_chosen
-from npuperf.messages import Message, say
 
 NAME: Final = "tune"
 SUMMARY: Final = say("Tune operators with AOE, and verify the gain.")
@@ -155,12 +155,12 @@ def tune(
     debug: DebugOption = False,
 ) -> None:
     """Build the request, run, show, leave."""
+    from npuperf.base.files import write_atomically
     from npuperf.cli.output import Output, leave
     from npuperf.cli.progress import rewriting, tell
-    from npuperf.documents.document import Document
-    from npuperf.documents.tuning import Tuning
-    from npuperf.files import write_atomically
-    from npuperf.render import render
+    from npuperf.model.document import Document
+    from npuperf.model.tuning import Tuning
+    from npuperf.show.formats import render
     from npuperf.tune.request import TuneRequest
     from npuperf.tune.run import run as carry_out
 
@@ -168,7 +168,7 @@ def tune(
     out.check(Tuning)
     pages = None
     if html is not None:
-        from npuperf.cli.pages import Pages
+        from npuperf.cli.output import Pages
 
         pages = Pages(html, force=force)
         pages.check({"-o": output})

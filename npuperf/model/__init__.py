@@ -1,1 +1,1 @@
-"""Plain data: what a profile is and what an analysis says. No input, no output."""
+"""Plain data: what a profile is, and what the verbs say of it: documents, from which schemas are derived."""

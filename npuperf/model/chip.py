@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 
 from msgspec import Struct
 
-from npuperf.messages import Message, say
+from npuperf.base.messages import Message, say
 
 _SOCS: tuple[tuple[str, int, int], ...] = (
     ("Ascend910B1", 24, 48),

@@ -12,7 +12,7 @@ from enum import Enum
 
 from msgspec import Struct
 
-from npuperf.units import NS_PER_UNIT
+from npuperf.base.units import NS_PER_UNIT
 
 #: Cells that mean "not recorded".
 NULLS = ("", "N/A", "NA", "n/a", "None", "null", "NULL", "nan", "NaN", "-")

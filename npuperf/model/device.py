@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal
 
 import numpy as np
 from msgspec import Struct, field
@@ -10,10 +11,54 @@ from msgspec.structs import replace
 
 from npuperf.model.chip import Cores
 from npuperf.model.communication import Communication
-from npuperf.model.environment import Environment
 from npuperf.model.host import HostOps
-from npuperf.model.labels import I64
+from npuperf.model.labels import I64, Labels
 from npuperf.model.tasks import Tasks
+
+# -- Environment variables of a run, as far as they were recorded.
+
+#: What a manifest keeps: variables that decide how a program runs and how it is measured.
+_PREFIXES: Final = ("ASCEND_", "HCCL_", "TORCH_", "PYTORCH_", "ACLNN_", "NPU_", "TASK_QUEUE", "CPU_AFFINITY", "OMP_")
+_NAMES: Final = (
+    "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "PROF_CONFIG_PATH", "MSMONITOR_USE_DAEMON",
+    "KINETO_USE_DAEMON", "PYTHONTRACEMALLOC", "PYTHONDEVMODE", "PYTHONMALLOC", "TUNE_BANK_PATH",
+    "MAX_RUNTIME_CORE_NUMBER", "COMBINED_ENABLE", "HOST_CACHE_CAPACITY", "ENABLE_DYNAMIC_SHAPE_MULTI_STREAM",
+    "PER_STREAM_QUEUE", "LD_PRELOAD", "PROFILER_SAMPLECONFIG", "PROFILING_MODE",
+    "INF_NAN_MODE_ENABLE", "STREAMS_PER_DEVICE",
+)  # fmt: skip
+#: A name part that keeps a variable out of the manifest.
+_SECRET: Final = ("TOKEN", "SECRET", "PASSWORD", "KEY")
+
+
+def is_kept(name: str) -> bool:
+    """Tell whether a manifest names this variable if it is set; what looks like a secret is never kept."""
+    return (name.startswith(_PREFIXES) or name in _NAMES) and not any(part in name for part in _SECRET)
+
+
+class Environment(Struct, frozen=True):
+    """``at_start``: as the manifest has it, None where there is none; ``in_process``: as the profiler saw it.
+
+    The profiler records a few names and leaves those empty that are not set.
+    """
+
+    in_process: Mapping[str, str] = field(default_factory=dict)
+    at_start: Mapping[str, str] | None = None
+
+    def recorded(self) -> list[tuple[str, str, Literal["profiler", "npuperf"]]]:
+        """Return every variable that is recorded, by name: value, and who recorded it."""
+        found: dict[str, tuple[str, Literal["profiler", "npuperf"]]] = {
+            name: (value, "npuperf") for name, value in (self.at_start or {}).items()
+        }
+        found |= {name: (value, "profiler") for name, value in self.in_process.items()}
+        return [(name, *found[name]) for name in sorted(found)]
+
+    def get(self, name: str) -> str | None:
+        """Return the value, ``""`` where the variable was not set, None where that was not recorded."""
+        if name in self.in_process:
+            return self.in_process[name]
+        if self.at_start is None or not is_kept(name):
+            return None
+        return self.at_start.get(name, "")
 
 
 class HostSteps(Struct, frozen=True):
@@ -66,7 +111,7 @@ class Context(Struct, frozen=True):
     program's command line; ``stacks``: whether call stacks were recorded; ``extras``: the options of ``npuperf
     profile`` that were on and make recording dearer; ``watches_gc``: whether garbage collection was recorded.
     ``options``: all that decide what is recorded, by npuperf's names; ``git_commit``: of the program, with ``-dirty``
-    where files differed from it.
+    where files differed from it; ``exported``: tables that the exporter wrote itself, by their fields in a result.
     """
 
     level: str | None = None
@@ -81,6 +126,7 @@ class Context(Struct, frozen=True):
     command: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
     git_commit: str | None = None
+    exported: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     def or_else(self, other: Context) -> Context:
         """Fill what is not said from another description of the same recording."""
@@ -133,3 +179,42 @@ class DeviceProfile(Struct, frozen=True):
         """Return the same without numbers of steps, as where these do not tell steps apart."""
         none = np.full(len(self.tasks), -1, self.tasks.step.dtype)
         return replace(self, tasks=self.tasks.with_columns(step=none), host_steps=HostSteps.empty())
+
+
+# -- One process's host where no device task is recorded, as of a run on the CPU alone.
+
+
+class TorchOperators(Struct, frozen=True):
+    """Torch operators with what went into them, ordered by start: epoch ns, a row each, nested ones as well.
+
+    ``shapes`` and ``dtypes``: of the tensors among the inputs, separated by ``;`` (``2,3;3,4``), missing where they
+    are not recorded.
+    """
+
+    start: I64
+    thread: I64
+    name: Labels
+    shapes: Labels
+    dtypes: Labels
+
+    @classmethod
+    def empty(cls) -> TorchOperators:
+        """Return a table without operators."""
+        none, labels = np.empty(0, np.int64), Labels.missing(0)
+        return cls(none, none, labels, labels, labels)
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+class HostProfile(Struct, frozen=True):
+    """Everything read about a process of which no device task is recorded. ``rank`` None: the files do not name it."""
+
+    source: str
+    rank: int | None
+    operators: TorchOperators
+    host: HostOps = field(default_factory=HostOps)
+    host_steps: HostSteps = field(default_factory=HostSteps.empty)
+    context: Context = field(default_factory=Context)
+    soc: str | None = None
+    kineto: bool = False

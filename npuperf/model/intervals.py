@@ -2,13 +2,67 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterator
+from typing import Any, Final, Literal, cast
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import Struct
 
 from npuperf.model.labels import I64
-from npuperf.model.merging import passed
+
+# -- Where times stand among others, both in order: found by merging them, as a search begins anew for each.
+
+#: Times merged at once: what is needed on the way stays in a processor's cache.
+_MERGING_AT_ONCE: Final = 1 << 15
+#: With so many to pass by for each time a search is as fast, and so it is for few times.
+_SPARSE: Final = 8
+_FEW: Final = 1 << 12
+#: Differences from here on leave no room for the bit that tells both sides apart.
+_WIDE: Final = 1 << 61
+
+
+def passed(ordered: I64, times: I64, *, before: bool = False) -> I64:
+    """Return for each time how many of some ``ordered`` ones lie at or before it, or ``before`` it.
+
+    What numpy's searchsorted returns, faster where the times come in order, or nearly so, too.
+    """
+    side: Literal["left", "right"] = "left" if before else "right"
+    if len(times) < _FEW or len(ordered) < _FEW:
+        return np.searchsorted(ordered, times, side=side)
+    found = np.empty(len(times), np.int64)
+    for first in range(0, len(times), _MERGING_AT_ONCE):
+        some, into = times[first : first + _MERGING_AT_ONCE], found[first : first + _MERGING_AT_ONCE]
+        order = None if (some[1:] >= some[:-1]).all() else np.argsort(some, kind="stable")
+        if order is not None:
+            some = some.take(order)
+        low, high = np.searchsorted(ordered, some[[0, -1]], side=side).tolist()
+        near = ordered[low:high]
+        if len(near) > _SPARSE * len(some) or int(some[-1]) - int(some[0]) >= _WIDE:
+            places = np.searchsorted(near, some, side=side)
+        else:
+            places = _merged(near, some, before)
+        into[slice(None) if order is None else order] = places + low
+    return found
+
+
+def _merged(near: I64, some: I64, before: bool) -> I64:
+    """Return for each of ``some`` times how many of those ``near`` them come first."""
+    low = int(some[0])
+    both = np.empty(len(near) + len(some), np.int64)
+    np.subtract(near, low, out=both[: len(near)])
+    np.subtract(some, low, out=both[len(near) :])
+    both <<= 1
+    both[: len(near)] |= before  # of equal ones that without the bit stands first
+    both[len(near) :] |= not before
+    both.sort(kind="stable")  # two lists in order are merged
+    bit = both.astype(np.uint8)
+    bit &= 1
+    there = bit == (not before)
+    places = np.flatnonzero(there)
+    places -= np.arange(len(some))
+    return places
+
 
 #: Times looked up at once: what is needed on the way stays in a processor's cache.
 _AT_ONCE: Final = 1 << 16
@@ -102,3 +156,74 @@ class Intervals(Struct, frozen=True):
         closes = np.concatenate([np.clip(self.start, start, end), [end]])
         real = closes > opens
         return Intervals(opens.compress(real), closes.compress(real))
+
+
+# -- Whole numbers in no more memory than they need.
+
+#: Types that are tried, in this order: usually; for whoever needs a sign; for what is small more often than not.
+_TYPES: Final = (np.int32, np.uint32)
+SIGNED: Final = (np.int32,)
+SMALL: Final = (np.int16, np.int32, np.uint32)
+
+
+def narrow(numbers: npt.NDArray[Any], types: tuple[type[np.integer[Any]], ...] = _TYPES) -> I64:
+    """Return the numbers in less space where they fit, to be kept and looked up; reckoning takes 64 bits."""
+    if not len(numbers) or numbers.dtype.kind != "i" or numbers.strides == (0,):
+        return numbers
+    least, most = int(numbers.min()), int(numbers.max())
+    for kind in types:
+        limits = np.iinfo(kind)
+        if limits.bits < numbers.dtype.itemsize * 8 and limits.min <= least and most <= limits.max:
+            return cast(I64, numbers.astype(kind))
+    return numbers
+
+
+# -- Where the rows of each thread lie in a table that is ordered by thread.
+
+
+def rows_of(threads: I64, thread: int) -> slice:
+    """Return the rows of one thread in a column that is ordered by thread.
+
+    The number is looked for as one of the column's type: numpy would make a copy of the column to look for another.
+    """
+    limits = np.iinfo(threads.dtype)
+    if not limits.min <= thread <= limits.max:
+        return slice(0, 0)
+    wanted = threads.dtype.type(thread)
+    return slice(int(threads.searchsorted(wanted)), int(threads.searchsorted(wanted, side="right")))
+
+
+class ThreadRows(Struct, frozen=True):
+    """Per thread where its rows begin, ``first``, and end, ``end`` (exclusive)."""
+
+    thread: I64
+    first: I64
+    end: I64
+
+    @classmethod
+    def of(cls, thread: I64) -> ThreadRows:
+        """Find the rows of each thread; equal ones stand together."""
+        fresh = np.ones(len(thread), np.bool_)
+        np.not_equal(thread[1:], thread[:-1], out=fresh[1:])
+        first = np.flatnonzero(fresh)
+        return cls(thread[first], first, np.append(first[1:], len(thread))[: len(first)])
+
+    def __iter__(self) -> Iterator[tuple[int, slice]]:
+        """Yield each thread with its rows."""
+        for thread, first, end in zip(self.thread.tolist(), self.first.tolist(), self.end.tolist(), strict=True):
+            yield thread, slice(first, end)
+
+    def last_before(self, times: I64, thread: I64, time: I64) -> tuple[I64, I64]:
+        """Return the last row of each thread at or before a time, and the first row of that thread.
+
+        ``times``: those of all rows, in order within each thread. Where no row is as early the one before the thread's
+        first is returned, and -1 (and 0) for a thread without rows.
+        """
+        last, first = np.full(len(thread), -1), np.zeros(len(thread), np.int64)
+        for number, rows in self:
+            of_thread = thread == number
+            mine = slice(None) if of_thread.all() else np.flatnonzero(of_thread)
+            if of_thread.any():
+                last[mine] = passed(times[rows], time[mine]) + (rows.start - 1)
+                first[mine] = rows.start
+        return last, first

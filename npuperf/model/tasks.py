@@ -190,7 +190,7 @@ class Tasks(Struct, frozen=True, dict=True):
 
     ``launch_*`` is the host call that submitted the task, ``NO_TIME`` (thread -1) where the profile does not tell;
     ``op`` indexes the launching torch operator in :class:`npuperf.model.host.HostOps`, -1 unknown; ``operands``: see
-    :class:`npuperf.model.operands.Operands`; ``copy``: the direction of a copy ("host to device") where it is recorded,
+    :class:`npuperf.model.labels.Operands`; ``copy``: the direction of a copy ("host to device") where it is recorded,
     ``moved``: its bytes. ``pmu`` maps hardware-counter names to float columns, NaN where absent.
     Columns of one value may take no memory; they cannot be written to. Small numbers may be of 32 bits.
     """

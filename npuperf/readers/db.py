@@ -6,36 +6,134 @@ and which tables are missing, is told.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from concurrent.futures import Future
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypedDict
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, field
 
-from npuperf.errors import InputError
-from npuperf.messages import say, say_n
+from npuperf.base.errors import InputError
+from npuperf.base.messages import say, say_n
+from npuperf.base.units import NS_PER_US
+from npuperf.model.columns import pmu_name
 from npuperf.model.communication import Communication
 from npuperf.model.device import HostSteps, VendorStep
-from npuperf.model.groups import distinct, rows_of_each
+from npuperf.model.groups import by_code, distinct, numbered, rows_of_each
 from npuperf.model.host import HostOps, Spans
-from npuperf.model.labels import I64, Labels, Mask
-from npuperf.model.operands import OPERAND_COLUMNS, operand_labels
+from npuperf.model.labels import F32, I64, OPERAND_COLUMNS, Labels, Mask, operand_labels
 from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, UNKNOWN, Tasks, Work, work_of_rows, work_of_tasks
-from npuperf.parallel import Threads
-from npuperf.readers.behind import behind_launches, carrying
-from npuperf.readers.comm_db import DbCommunication, notes, read_communication_db
-from npuperf.readers.comm_sums import amount, read_sums
-from npuperf.readers.counters_db import Counted, counters_in_bulk, counters_of, has_counters
-from npuperf.readers.frequency import ClockRates
-from npuperf.readers.join import match, pick
+from npuperf.readers.comm_db import DbCommunication, amount, notes, read_communication_db, read_sums
+from npuperf.readers.join import behind_launches, carrying, match, pick
 from npuperf.readers.log import ReadLog
-from npuperf.readers.sqlite import Database, Spelled, open_database
-from npuperf.readers.sqlite_cells import integer
-from npuperf.readers.timeline import VAGUE, TraceTimeline
+from npuperf.readers.sqlite import (
+    Database,
+    NotInBulkError,
+    Spelled,
+    integer,
+    numbers,
+    open_database,
+    query_of,
+)
+from npuperf.readers.timeline import VAGUE, ClockRates, TraceTimeline
 from npuperf.readers.torch_db import TorchEvents, host_spans, joined, read_torch
-from npuperf.units import NS_PER_US
+
+# -- Hardware counters of a database, one row per task and metric, to one column per metric.
+
+_TABLE: Final = "TASK_PMU_INFO"
+_KEYS: Final = ("name", "globalTaskId")
+
+
+def has_counters(db: Database) -> bool:
+    """Tell whether there are counters, and what they can be joined with."""
+    return db.offers(_TABLE, "name", "globalTaskId", "value") and "globalTaskId" in db.has("TASK")
+
+
+class Counted(Struct):
+    """Counters at the tasks ``ids``, in order: by metric its name and values; numbers of rows that are of no use."""
+
+    ids: I64
+    columns: dict[int, tuple[str, F32]] = field(default_factory=dict)
+    nameless: int = 0
+    elsewhere: int = 0
+    unreadable: int = 0
+
+
+def counters_of(db: Database, tasks: I64, beside: Future[Counted] | None) -> dict[str, F32]:
+    """Turn the long form (one row per task and metric) into one column per metric. ``beside``: it, being read."""
+    if beside is None:
+        return {}
+    try:
+        counted = beside.result()
+    except NotInBulkError:
+        ids = distinct(db.columns("TASK", {"id": "globalTaskId"})["id"], consume=True)
+        rows = db.rows(_TABLE, query_of(_TABLE, _KEYS, number="value"))
+        counted = _long_to_wide(db, map(numbers, rows), ids)
+    db.lose(counted.nameless, say("table TASK_PMU_INFO: it is not known which counter, or which task, these are of"))
+    db.lose(counted.elsewhere, say("table TASK_PMU_INFO: counters of tasks that are not in TASK"))
+    db.lose(counted.unreadable, say("table TASK_PMU_INFO: counters without a readable value"))
+    at = _places(tasks, counted.ids)
+    found = {}
+    for metric in tuple(counted.columns):
+        name, column = counted.columns.pop(metric)
+        found[name] = np.append(column, np.float32(np.nan))[at]
+    return found
+
+
+def counters_in_bulk(db: Database) -> Counted:
+    """Return what :func:`_long_to_wide` does, of all tasks. Raises NotInBulkError."""
+    (ids,) = db.integers_in_bulk("TASK", ["globalTaskId"])
+    return _long_to_wide(db, db.numbers_in_bulk(_TABLE, _KEYS, "value"), distinct(ids, consume=True))
+
+
+def _long_to_wide(db: Database, batches: Iterable[tuple[I64, I64, F32]], ids: I64) -> Counted:
+    """Return counters at the tasks ``ids``, in order; batches: metrics, tasks, values."""
+    ids = ids[ids >= 0]
+    counted = Counted(ids)
+    for metric, task, value in batches:
+        named = (metric >= 0) & (task >= 0)
+        place = _places(task, ids)
+        readable = ~np.isinf(value)
+        counted.nameless += len(named) - int(np.count_nonzero(named))
+        counted.elsewhere += int(np.count_nonzero(named & (place < 0)))
+        counted.unreadable += int(np.count_nonzero(named & (place >= 0) & ~readable))
+        metrics, code = numbered(metric)
+        order = by_code(code)
+        place, value = place.take(order), value.take(order)
+        usable = (place >= 0) & np.isfinite(value)
+        ends = np.cumsum(np.bincount(code, minlength=len(metrics))).tolist()
+        for number, begin, end in zip(metrics.tolist(), [0, *ends], ends, strict=False):
+            text = db.strings.get(number)
+            if text is None and number >= 0:
+                counted.nameless += int(np.count_nonzero(task[order[begin:end]] >= 0))
+            name = pmu_name(text) if text is not None else None
+            if name is None:
+                continue
+            if number not in counted.columns:
+                counted.columns[number] = name, np.full(len(ids), np.nan, np.float32)
+            mine = slice(begin, end)
+            _put_first(counted.columns[number][1], place[mine][usable[mine]], value[mine][usable[mine]])
+    return counted
+
+
+def _put_first(column: F32, places: I64, values: F32) -> None:
+    """Put values at their places, unless there is one already; of several the first."""
+    free = np.isnan(column.take(places))
+    if not free.all():
+        places, values = places[free], values[free]
+    column[places[::-1]] = values[::-1]  # the last that is written stays
+
+
+def _places(keys: I64, ordered: I64) -> I64:
+    """Find keys in a sorted table, -1 where absent; neighbours that are equal are looked up once."""
+    if not len(keys) or not len(ordered):
+        return np.full(len(keys), -1, np.int64)
+    first = np.flatnonzero(np.append(True, keys[1:] != keys[:-1]))
+    at = np.minimum(np.searchsorted(ordered, keys[first]), len(ordered) - 1)
+    at[ordered[at] != keys[first]] = -1
+    return np.repeat(at, np.diff(np.append(first, len(keys))))
+
 
 _NODE: Final = 10000
 #: CANN_API.type → the layer's name in timelines.
@@ -62,7 +160,7 @@ def read_db(path: Path, log: ReadLog) -> tuple[TraceTimeline, dict[int, int], Db
 
     Raises InputError when the file is no database or has no device tasks.
     """
-    with open_database(path, log) as db, Threads(1) as beside:
+    with open_database(path, log) as db, ThreadPoolExecutor(1) as beside:
         if not db.has("TASK"):
             raise InputError(
                 say("{path}: no table TASK, so no device tasks in this database", path=str(path)),

@@ -18,14 +18,15 @@ from typing import Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from npuperf.documents.analysis import InputKind
-from npuperf.errors import InputError, unreadable
-from npuperf.escape import for_shell
-from npuperf.files import MANIFEST, is_file, open_input
-from npuperf.folders import Walk, few
-from npuperf.messages import Message, chain, say
+from npuperf.base.errors import InputError, unreadable
+from npuperf.base.escape import for_shell
+from npuperf.base.files import MANIFEST, is_file, open_input
+from npuperf.base.folders import Walk, few
+from npuperf.base.messages import Message, chain, say
 from npuperf.model.columns import STEP_COLUMNS, STEP_REQUIRED, locate
+from npuperf.model.result import InputKind
 from npuperf.readers.comm_groups import CLUSTER_FILES
+from npuperf.readers.context import is_export
 from npuperf.readers.table import sniff_headers
 from npuperf.readers.unpack import sniff
 
@@ -39,10 +40,6 @@ _TIMELINE: Final = re.compile(r"^(trace_view|msprof(_slice)?_\d[\d_]*)\.json$")
 _TORCH_DB: Final = re.compile(r"^ascend_pytorch_profiler(?:_(\d{1,9}))?\.db$")
 _MSPROF_DB: Final = re.compile(r"^msprof_\d+\.db$")
 _INFO: Final = re.compile(r"^info\.json\.(\d{1,9})$")
-_SUMMARY: Final = re.compile(
-    r"^(?:(?:api_statistic|acl_statistic|acl|runtime_api|ge_op_execute|msprof_tx|pytorch_operator_view)"
-    r"(?:_slice)?[\d_]*\.csv|prof_rule[\d_]*\.json)$"
-)
 _PROFILER_INFO: Final = re.compile(r"^profiler_info(?:_(\d{1,9}))?\.json$")
 _KINETO: Final = re.compile(r"\.json(\.gz)?$")
 _STAMP: Final = re.compile(r"_(\d{14})\.(?:csv|json|db)$")
@@ -219,8 +216,8 @@ def _in_collection(base: Path) -> bool:
 
 
 def _is_data(name: str) -> bool:
-    patterns = (_OP_SUMMARY, _TIMELINE, _TORCH_DB, _MSPROF_DB, _SUMMARY)
-    return name in _FIXED or any(p.match(name) for p in patterns)
+    patterns = (_OP_SUMMARY, _TIMELINE, _TORCH_DB, _MSPROF_DB)
+    return name in _FIXED or is_export(name) or any(p.match(name) for p in patterns)
 
 
 def _owner(base: Path, name: str) -> Path:
@@ -263,7 +260,7 @@ def _choose(root: Path, group: _Group, told: list[Message]) -> list[Source]:
     stamped, notes = _newest([f for f in files if _OP_SUMMARY.match(f.name)])
     traces, more = _newest([f for f in files if _TIMELINE.match(f.name)])
     databases, newer = _newest([f for f in files if _TORCH_DB.match(f.name) or _MSPROF_DB.match(f.name)])
-    summaries, _ = _newest([f for f in files if _SUMMARY.match(f.name)])
+    summaries, _ = _newest([f for f in files if is_export(f.name)])
     views = [f for f in traces if f.name == "trace_view.json"]
     base = replace(
         base,
@@ -291,7 +288,7 @@ def _choose(root: Path, group: _Group, told: list[Message]) -> list[Source]:
 def _suggestions_within(root: Path | None) -> tuple[Path, ...]:
     """Return the suggestions in what torch_npu's folder keeps of msprof's own export, of which the rest is repeated."""
     found = root.glob("PROF_*/mindstudio_profiler_output/prof_rule*.json") if root else ()
-    return tuple(_newest([f for f in found if _SUMMARY.match(f.name)])[0])
+    return tuple(_newest([f for f in found if is_export(f.name)])[0])
 
 
 def _file_sources(files: Iterable[Path], told: list[Message]) -> list[Source]:

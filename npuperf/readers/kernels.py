@@ -10,20 +10,19 @@ from typing import Final
 import numpy as np
 from msgspec import Struct, field
 
-from npuperf.errors import InputError
-from npuperf.messages import Message, chain, ns, say, say_n
+from npuperf.base.errors import InputError
+from npuperf.base.messages import Message, chain, ns, say, say_n
+from npuperf.base.units import NS_PER_MS, NS_PER_S, NS_PER_US
 from npuperf.model.columns import KERNEL_COLUMNS, KERNEL_REQUIRED
 from npuperf.model.groups import distinct, sorted_rows
-from npuperf.model.labels import I64, Labels, Mask
-from npuperf.model.operands import OPERAND_COLUMNS, operand_labels
+from npuperf.model.labels import I64, OPERAND_COLUMNS, Labels, Mask, operand_labels
 from npuperf.model.tasks import NO_TIME, UNKNOWN, Tasks, Work, in_order, work_of_rows
+from npuperf.readers.cells import FAR_OFF, far_off
 from npuperf.readers.find import Source
 from npuperf.readers.join import match, match_keys, pack, pick
 from npuperf.readers.log import ReadLog
-from npuperf.readers.outliers import FAR_OFF, far_off
 from npuperf.readers.table import RowTable, read_table
 from npuperf.readers.timeline import TraceTimeline, assign_steps
-from npuperf.units import NS_PER_MS, NS_PER_S, NS_PER_US
 
 #: Tables with fewer rows than one in so many that stand there twice are taken as they are.
 _REPEATED: Final = 10

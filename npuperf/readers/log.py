@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from msgspec import Struct, field
 
-from npuperf.documents.analysis import HostSum, Lost, Suggestion
-from npuperf.messages import Message
+from npuperf.base.messages import Message
+from npuperf.model.result import Lost
 
 #: Is told how many bytes were read since the last call.
 Progress = Callable[[int], None]
@@ -19,8 +20,8 @@ class ReadLog(Struct):
 
     ``events``: how many events with a duration the timeline has, of the host too; ``kineto``: which dialect it is in.
     ``tasks_lost``, ``events_lost``: rows that would have been device tasks, and events of the timeline.
-    ``settled``: no file failed in a way that may be over the next time. ``host_sums`` and ``suggestions``: what the
-    exporter says itself.
+    ``settled``: no file failed in a way that may be over the next time. ``exported``: tables that the exporter wrote
+    itself, by their fields in a result.
     """
 
     files: list[str] = field(default_factory=list)
@@ -32,8 +33,7 @@ class ReadLog(Struct):
     tasks_lost: int = 0
     events_lost: int = 0
     settled: bool = True
-    host_sums: list[HostSum] = field(default_factory=list)
-    suggestions: list[Suggestion] = field(default_factory=list)
+    exported: dict[str, list[Any]] = field(default_factory=dict)
 
     def use(self, *files: object) -> None:
         """Record files that were read."""
@@ -69,7 +69,7 @@ class ReadLog(Struct):
         self.events += other.events
         self.tasks_lost += other.tasks_lost
         self.events_lost += other.events_lost
-        self.host_sums += other.host_sums
-        self.suggestions += other.suggestions
+        for name, rows in other.exported.items():
+            self.exported.setdefault(name, []).extend(rows)
         for message in other.warnings:
             self.warn(message)

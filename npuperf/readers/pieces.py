@@ -16,8 +16,8 @@ from typing import Any, BinaryIO, Final, NoReturn
 
 import msgspec
 
-from npuperf.errors import InputError
-from npuperf.messages import say, size
+from npuperf.base.errors import InputError
+from npuperf.base.messages import say, size
 from npuperf.readers.log import ReadLog
 from npuperf.readers.plain_events import PlainEvents, PlainReader
 from npuperf.readers.unpack import Ahead, open_unpacked, read_ahead

@@ -16,11 +16,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from npuperf.compiled import library_of, load_library
+from npuperf.base.compiled import library_of, load_library
+from npuperf.base.units import NS_PER_US
 from npuperf.model.columns import Kind
 from npuperf.model.labels import F32, I32, I64, Labels
 from npuperf.readers.cells import NOTHING, tidy_labels
-from npuperf.units import NS_PER_US
 
 #: Where the library is, if it is.
 LIBRARY: Final = library_of(Path(__file__))

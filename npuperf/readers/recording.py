@@ -13,22 +13,20 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from npuperf.cache.fingerprint import EntryKey, paths_of
-from npuperf.cache.places import cache_of, scratch_folders
-from npuperf.errors import InputError
-from npuperf.files import total_bytes
-from npuperf.messages import Message, say
+from npuperf.base.cache import EntryKey, cache_of, paths_of
+from npuperf.base.errors import InputError
+from npuperf.base.files import total_bytes
+from npuperf.base.memory import be_alone
+from npuperf.base.messages import Message, say
+from npuperf.base.parallel import Engine, map_ranks
 from npuperf.model.device import DeviceProfile
-from npuperf.model.spill import spill_if_short
-from npuperf.parallel import Engine, map_ranks
-from npuperf.readers.arrow_alone import be_alone
 from npuperf.readers.find import Source, find
 from npuperf.readers.log import Progress, ReadLog
 from npuperf.readers.source import read_source
 
 if TYPE_CHECKING:
-    from npuperf.cache.entries import Cache
-    from npuperf.model.host_profile import HostProfile
+    from npuperf.base.cache import Cache
+    from npuperf.model.device import HostProfile
 
 R = TypeVar("R")
 #: Memory that reading and analyzing takes per byte of a file, about: text, and what is more compact.
@@ -115,6 +113,15 @@ class Recording:
         """How many bytes the progress of reading adds up to."""
         return total_bytes({file for source in self.sources for file in _told_of(source)})
 
+    def memory_bytes(self, engine: Engine) -> int:
+        """Return how many bytes of memory reading and analyzing takes here, about: as many sources as go at a time."""
+        fitted = engine.fitted([total_bytes(source.data_files()) for source in self.sources])
+        needed = [
+            sum(total_bytes([file]) * _PER_BYTE.get(file.suffix, _PER_BYTE_OF_TEXT) for file in source.data_files())
+            for source in self.sources
+        ]
+        return 0 if fitted.name == "dask" else int(sum(sorted(needed)[-(fitted.workers or 1) :]))
+
     @property
     def profiles(self) -> list[DeviceProfile]:
         """Every device's profile, in the order of the files. Raises InputError when nothing could be read."""
@@ -190,17 +197,11 @@ def _read_and(work: Callable[[Reading], R], source: Source, progress: Progress |
     return work(_recalled(source, progress, cache))
 
 
-def _needed(source: Source) -> int:
-    """Return how many bytes of memory reading and analyzing a source takes, about."""
-    return sum(int(total_bytes([file]) * _PER_BYTE.get(file.suffix, _PER_BYTE_OF_TEXT)) for file in source.data_files())
-
-
 def _recalled(source: Source, progress: Progress | None, cache: Cache | None) -> Reading:
     """Return a source as the cache has it, or read it.
 
     What is new to the cache is put there at once: on its way it takes memory, of which the work needs more.
     """
-    spill_if_short(_needed(source), scratch_folders(source.root))
     key = _key(source) if cache else None
     if cache is None or key is None:
         return _reading(source, progress)

@@ -1,41 +1,40 @@
 """Tables of SQLite files, whole or damaged: integer columns, spans of time, and texts by their ids in STRING_IDS.
 
-SQLite holds cells to no type. Here each is held to what its column is for: what does not fit costs one cell, or the row
-where nothing can be told without it, and is counted and told.
+Plain tables of large files come from Arrow's driver, without a Python object per cell; where a cell is not of its
+column's type, or something is damaged, :mod:`sqlite3` reads row by row. SQLite holds cells to no type. Here each is
+held to what its column is for: what does not fit costs one cell, or the row where nothing can be told without it, and
+is counted and told.
 """
 
 from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Struct, field
 
-from npuperf.errors import InputError, unreadable
-from npuperf.messages import Message, say, say_n, series
+from npuperf.base.errors import InputError, unreadable
+from npuperf.base.messages import Message, say, say_n, series
 from npuperf.model.groups import numbered
-from npuperf.model.labels import F32, I64, Labels, Mask
+from npuperf.model.labels import F32, F64, I64, Labels, Mask
 from npuperf.model.tasks import UNKNOWN
-from npuperf.readers.cells import LATEST_NS
+from npuperf.readers.cells import FAR_OFF, LATEST_NS, far_off
 from npuperf.readers.log import ReadLog
-from npuperf.readers.outliers import FAR_OFF, far_off
-from npuperf.readers.plain_rows import Keep, PlainRows, Stored, open_plain
-from npuperf.readers.sqlite_cells import NotInBulkError, bulk_integers, bulk_numbers, integers
-from npuperf.readers.sqlite_open import OpenFile, is_io, open_file
+from npuperf.readers.sqlite_open import OpenFile, is_io, open_file, read_only
 
-if TYPE_CHECKING:  # of no use where there is compiled code
-    from npuperf.readers.sqlite_arrow import ArrowDatabase
-
-T = TypeVar("T")
 #: A column of the database; where exporters spell it differently or leave it out, its spellings, best first.
 Spelled = str | tuple[str, ...]
 
+#: A smaller file is read before the driver is loaded.
+_LARGE_BYTES: Final = 4 << 20
 _BATCH: Final = 100_000
 #: How unset unsigned fields look.
 _UNSET: Final = 4294967295
@@ -56,38 +55,23 @@ _TELLS: Final = {
     "streamId": say("streams are unknown"),
     "taskType": say("kinds of tasks are unknown"),
 }
+#: What no integer of a cell is: neither a number of anything nor "not recorded", which is -1.
+UNREADABLE: Final = np.iinfo(np.int64).min
+_DIGITS: Final = re.compile(r"\s*[+-]?[0-9]{1,19}\s*")
 
 
-#: Declared so, a column is not the row's number, as a column of integers that is the primary key is otherwise.
-_NO_ALIAS: Final = re.compile(rb"primary\s+key\s+desc", re.IGNORECASE)
-
-
-class ChosenRows(Struct, frozen=True):
-    """Which rows of a table are read: as SQL has it, and told from integer columns, all of which are read."""
-
-    where: str
-    columns: tuple[str, ...]
-    keep: Callable[..., Mask]
-
-    def among(self, columns: list[str]) -> Keep:
-        """Return how they are told, given these columns."""
-        at = [columns.index(column) for column in self.columns]
-        return lambda batch: self.keep(*(batch[i] for i in at))
+class NotInBulkError(Exception):
+    """These rows cannot be read in bulk, or not all of them; what came before is not to be used."""
 
 
 class Database(Struct):
-    """An open database with its string table, and the same for bulk reading.
-
-    ``plain``: by compiled code, ``arrow``: by Arrow's driver where that pays; None where there is none.
-    """
+    """An open database with its string table. ``driver``: the same for bulk reading, None where there is none."""
 
     path: Path
     file: OpenFile
     log: ReadLog
     strings: dict[int, str] = field(default_factory=dict)
-    arrow: ArrowDatabase | None = None
-    plain: PlainRows | None = None
-    _stored: dict[str, Stored] = field(default_factory=dict)
+    driver: Any = None
     _columns: dict[str, frozenset[str]] = field(default_factory=dict)
     _told: set[Message] = field(default_factory=set)
     _without_text: set[int] = field(default_factory=set)
@@ -95,33 +79,23 @@ class Database(Struct):
     def has(self, table: str) -> frozenset[str]:
         """Return the columns of a table, none if it does not exist or is none."""
         if table not in self._columns:
-            self._columns[table] = self._columns_of(table)
+            self._columns[table] = frozenset()
+            try:
+                self._columns[table] = self._columns_of(table)
+            except (sqlite3.Error, UnicodeDecodeError) as error:
+                self._cannot_read(table, error)
         return self._columns[table]
 
     def _columns_of(self, table: str) -> frozenset[str]:
-        kind = """SELECT type = 'table' AND rootpage > 0, rootpage, CAST(sql AS BLOB) FROM sqlite_master
+        kind = """SELECT type = 'table' AND rootpage > 0 FROM sqlite_master
                   WHERE name = ?1 AND type IN ('table', 'view')"""
-        try:
-            found = self.file.connection.execute(kind, (table,)).fetchone()
-            if found and not found[0]:  # a program rather than data, and one that need not end
-                self.log.warn(say("{path}: {table} is not a table; it was not read", path=str(self.path), table=table))
-            if not found or not found[0]:
-                return frozenset()
-            rows = self.file.connection.execute(f'PRAGMA table_xinfo("{table}")').fetchall()
-            self._note_place(table, found[1], found[2], rows)
-            return frozenset(str(name) for _, name, *_, hidden in rows if not hidden)
-        except (sqlite3.Error, UnicodeDecodeError) as error:
-            self._cannot_read(table, error)
+        found = self.file.connection.execute(kind, (table,)).fetchone()
+        if found and not found[0]:  # a program rather than data, and one that need not end
+            self.log.warn(say("{path}: {table} is not a table; it was not read", path=str(self.path), table=table))
+        if not found or not found[0]:
             return frozenset()
-
-    def _note_place(self, table: str, root: object, sql: bytes | None, columns: list[tuple[Any, ...]]) -> None:
-        """Keep where a table lies, unless SQLite computes some of its columns."""
-        keys = [at for at, (*_, is_key, _) in enumerate(columns) if is_key]
-        numbers = [at for at in keys if str(columns[at][2]).upper() == "INTEGER" and len(keys) == 1]
-        computed = any(hidden for *_, hidden in columns)
-        if computed or not isinstance(root, int) or (numbers and _NO_ALIAS.search(sql or b"")):
-            return
-        self._stored[table] = Stored(root, tuple(str(name) for _, name, *_ in columns), numbers[0] if numbers else -1)
+        rows = self.file.connection.execute(f'PRAGMA table_xinfo("{table}")').fetchall()
+        return frozenset(str(name) for _, name, *_, hidden in rows if not hidden)
 
     def offers(self, table: str, *columns: str) -> bool:
         """Tell whether there is a table with all of these columns; of one that lacks some it is told."""
@@ -137,19 +111,42 @@ class Database(Struct):
         has = self.has(table)
         return next((column for column in columns if column in has), None)
 
-    def columns(self, table: str, wanted: Mapping[str, Spelled], chosen: ChosenRows | None = None) -> dict[str, I64]:
+    def columns(self, table: str, wanted: Mapping[str, Spelled], where: str = "") -> dict[str, I64]:
         """Read integer columns under our names; -1: not recorded, or unusable, which is told. Missing table: no rows.
 
         A column that the table lacks is told where every exporter writes it: where it has one spelling.
         """
-        places = self._places(table, wanted)
+        places = {name: self.first(table, *([s] if isinstance(s, str) else s)) for name, s in wanted.items()}
+        for name, spelled in wanted.items() if self.has(table) else ():
+            if places[name] is None and isinstance(spelled, str):
+                then = _TELLS.get(spelled, say("what it tells is unknown"))
+                self.log.warn(say("{path}: table {table} has no column {column}: {consequence}",
+                               path=str(self.path), table=table, column=spelled, consequence=then))  # fmt: skip
         here = {name: column for name, column in places.items() if column is not None}
-        columns = dict(zip(here, self._integers(table, list(here.values()), chosen) if here else [], strict=True))
-        size = max(map(len, columns.values()), default=0)
-        return {name: self._sane(table, places[name], columns[name]) if name in columns else
-                np.full(size, UNKNOWN, np.int64) for name in places}  # fmt: skip
+        read: list[I64] = []
+        if here:
+            try:
+                read = self.integers_in_bulk(table, list(here.values()), where)
+            except NotInBulkError:
+                rows = self.rows(table, query_of(table, list(here.values()), where))
+                read = _joined([list(map(_integers, zip(*batch, strict=True))) for batch in rows], len(here))
+        found = {name: self._sane(table, here[name], values) for name, values in zip(here, read, strict=True)}
+        size = max(map(len, read), default=0)
+        return {name: found[name] if name in found else np.full(size, UNKNOWN, np.int64) for name in places}
 
-    def spans(self, table: str, wanted: Mapping[str, Spelled], chosen: ChosenRows | None = None) -> dict[str, I64]:
+    def _sane(self, table: str, column: str, values: I64) -> I64:
+        """Return the values; what none of this column can be is told and becomes -1. Times are judged by the row."""
+        if column in ("startNs", "endNs"):
+            return values
+        bad = values < UNKNOWN
+        if column in _MOST:
+            bad |= values > _MOST[column]
+        if not bad.any():
+            return values
+        self.unreadable(table, column, int(np.count_nonzero(bad)))
+        return np.where(bad, UNKNOWN, values)
+
+    def spans(self, table: str, wanted: Mapping[str, Spelled], where: str = "") -> dict[str, I64]:
         """Read ``start``, ``end`` and other columns, as :meth:`columns` does, of the rows whose times can be.
 
         The others are lost, and told. Without one of both times there are no rows.
@@ -157,7 +154,7 @@ class Database(Struct):
         wanted = {"start": "startNs", "end": "endNs"} | dict(wanted)
         if not self.offers(table, "startNs", "endNs"):
             return {name: np.empty(0, np.int64) for name in wanted}
-        rows = self.columns(table, wanted, chosen)
+        rows = self.columns(table, wanted, where)
         start, end = rows["start"], rows["end"]
         known = (start >= 0) & (end >= start) & (end < LATEST_NS)
         self.lose(known, say("table {table}: no usable start and end", table=table))
@@ -183,37 +180,43 @@ class Database(Struct):
         self.lose(lost, say("table {table}: no id, or no text", table=table))
         return found
 
-    def integers_in_bulk(self, table: str, columns: list[str], chosen: ChosenRows | None = None) -> list[I64]:
+    def integers_in_bulk(self, table: str, columns: list[str], where: str = "") -> list[I64]:
         """Return columns of integers, -1 for NULL, in any thread. Raises NotInBulkError."""
-        if self.plain is not None:
-            return self.plain.whole(self._place(table), columns, _BATCH, chosen.among(columns) if chosen else None)
-        return _joined(list(self._arrow(query_of(table, columns, chosen), bulk_integers)), len(columns))
+        batches = self._batches(query_of(table, columns, where))
+        return _joined([[_bulk_integers(column) for column in batch.columns] for batch in batches], len(columns))
 
     def numbers_in_bulk(self, table: str, keys: tuple[str, str], number: str) -> Iterator[tuple[I64, I64, F32]]:
-        """Yield two columns of integers, -1 for NULL, and one of numbers, NaN for NULL, in batches, in any thread.
+        """Yield what :func:`numbers` returns, in batches, in any thread.
 
-        The next batch may overwrite them. Raises NotInBulkError, maybe after some: then :meth:`rows` gives all.
+        Raises NotInBulkError, maybe after some: then :meth:`rows` gives all.
         """
-        if self.plain is not None:
-            yield from self.plain.numbers(self._place(table), keys, number, _BATCH)
-        else:
-            yield from self._arrow(query_of(table, keys, number=number), bulk_numbers)
-
-    def _place(self, table: str) -> Stored:
-        if table not in self._stored:
-            raise NotInBulkError
-        return self._stored[table]
-
-    def _arrow(self, query: str, convert: Callable[[Any], T]) -> Iterator[T]:
-        """Yield record batches, converted. Raises NotInBulkError, maybe after some."""
-        if self.arrow is None:
-            raise NotInBulkError
-        read = 0
-        for batch in self.arrow.batches(query, _BATCH, lambda batch: batch):
-            read += batch.num_rows
-            if read > self.file.most_rows:
+        for batch in self._batches(query_of(table, keys, number=number)):
+            first, second, values = batch.columns
+            if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
                 raise NotInBulkError
-            yield convert(batch)
+            value = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+            yield _bulk_integers(first), _bulk_integers(second), _single(value)
+
+    def _batches(self, query: str) -> Iterator[Any]:
+        """Yield record batches. Raises NotInBulkError, maybe after some."""
+        if self.driver is None:
+            raise NotInBulkError
+        import adbc_driver_manager as manager
+
+        read = 0
+        try:
+            with manager.AdbcConnection(self.driver) as connection, manager.AdbcStatement(connection) as statement:
+                statement.set_options(**{"adbc.sqlite.query.batch_rows": str(_BATCH)})
+                statement.set_sql_query(query)
+                stream, _ = statement.execute_query()
+                with pa.RecordBatchReader.from_stream(stream) as reader:
+                    for batch in reader:
+                        read += batch.num_rows
+                        if read > self.file.most_rows:
+                            raise NotInBulkError
+                        yield batch
+        except (manager.Error, pa.ArrowException, OSError) as error:
+            raise NotInBulkError(str(error)) from error
 
     def rows(self, table: str, query: str) -> Iterator[list[tuple[Any, ...]]]:
         """Yield rows in batches; where the file is damaged, those before the damage.
@@ -263,7 +266,7 @@ class Database(Struct):
             return False
         self.log.warn(say("{path}: some texts are not UTF-8; the bytes at fault are shown as \ufffd",
                           path=str(self.path)))  # fmt: skip
-        connection.text_factory = _replacing
+        connection.text_factory = lambda text: text.decode(errors="replace")
         return True
 
     def text(self, ids: I64) -> Labels:
@@ -312,36 +315,6 @@ class Database(Struct):
                             "{path}: table {table}: reading stopped after {n} rows: {why}",
                             read, path=path, table=table, why=why))  # fmt: skip
 
-    def _places(self, table: str, wanted: Mapping[str, Spelled]) -> dict[str, str | None]:
-        """Find the columns; tell of those that are missing though every exporter writes them."""
-        places = {name: self.first(table, *([s] if isinstance(s, str) else s)) for name, s in wanted.items()}
-        for name, spelled in wanted.items() if self.has(table) else ():
-            if places[name] is None and isinstance(spelled, str):
-                then = _TELLS.get(spelled, say("what it tells is unknown"))
-                self.log.warn(say("{path}: table {table} has no column {column}: {consequence}",
-                               path=str(self.path), table=table, column=spelled, consequence=then))  # fmt: skip
-        return places
-
-    def _integers(self, table: str, columns: list[str], chosen: ChosenRows | None) -> list[I64]:
-        """Return the columns: those that hold nothing but integers at once, others cell by cell."""
-        try:
-            return self.integers_in_bulk(table, columns, chosen)
-        except NotInBulkError:
-            rows = self.rows(table, query_of(table, columns, chosen))
-            return _joined([list(map(integers, zip(*batch, strict=True))) for batch in rows], len(columns))
-
-    def _sane(self, table: str, column: str | None, values: I64) -> I64:
-        """Return the values; what none of this column can be is told and becomes -1. Times are judged by the row."""
-        if column is None or column in ("startNs", "endNs"):
-            return values
-        bad = values < UNKNOWN
-        if column in _MOST:
-            bad |= values > _MOST[column]
-        if not bad.any():
-            return values
-        self.unreadable(table, column, int(np.count_nonzero(bad)))
-        return np.where(bad, UNKNOWN, values)
-
 
 @contextmanager
 def open_database(path: Path, log: ReadLog) -> Iterator[Database]:
@@ -349,9 +322,7 @@ def open_database(path: Path, log: ReadLog) -> Iterator[Database]:
     with ExitStack() as stack:
         try:
             file = stack.enter_context(open_file(path, log))
-            plain = None if file.tolerant else open_plain(file.path, file.most_rows, stack)
-            arrow = None if file.tolerant or plain else _open_arrow(file.path, stack)
-            db = Database(path, file, log, arrow=arrow, plain=plain)
+            db = Database(path, file, log, driver=_driver(file, stack))
             db.strings.update(db.names("STRING_IDS", "value"))
             yield db
             db.report()
@@ -365,16 +336,23 @@ def open_database(path: Path, log: ReadLog) -> Iterator[Database]:
             raise unreadable(path, error) from error
 
 
-def _open_arrow(path: Path, stack: ExitStack) -> ArrowDatabase | None:
-    from npuperf.readers.sqlite_arrow import open_arrow
+def _driver(file: OpenFile, stack: ExitStack) -> Any:
+    """Open a database for reading in bulk, until ``stack`` closes; None where that cannot be, or does not pay."""
+    if file.tolerant or file.path.stat().st_size < _LARGE_BYTES:
+        return None
+    with suppress(ImportError):
+        import adbc_driver_manager
+        import adbc_driver_sqlite
 
-    return open_arrow(path, stack)
+        with suppress(adbc_driver_manager.Error):
+            return stack.enter_context(adbc_driver_sqlite.connect(read_only(file.path)))
+    return None
 
 
-def query_of(table: str, columns: Sequence[str], chosen: ChosenRows | None = None, number: str | None = None) -> str:
+def query_of(table: str, columns: Sequence[str], where: str = "", number: str | None = None) -> str:
     """Return how SQLite is asked for columns: NULL is -1, but in the one of numbers, the last."""
     cells = [*(f'IFNULL("{column}", {UNKNOWN})' for column in columns), *([f'"{number}"'] if number else [])]
-    return f'SELECT {", ".join(cells)} FROM "{table}" {chosen.where if chosen else ""}'
+    return f'SELECT {", ".join(cells)} FROM "{table}" {where}'
 
 
 def _joined(parts: list[list[I64]], columns: int) -> list[I64]:
@@ -384,5 +362,56 @@ def _joined(parts: list[list[I64]], columns: int) -> list[I64]:
     return [np.concatenate([part.pop(0) for part in parts]) for _ in range(columns)]
 
 
-def _replacing(text: bytes) -> str:
-    return text.decode(errors="replace")
+# -- Cells to integers and numbers: in bulk, or one by one.
+
+
+def _bulk_integers(column: Any) -> I64:
+    """Return integers, also where an exporter wrote them as text. Raises NotInBulkError where a cell is neither."""
+    if pa.types.is_string(column.type) and pc.all(pc.ascii_is_decimal(column)).as_py():
+        try:
+            column = column.cast(pa.int64())
+        except pa.ArrowInvalid as error:  # too many digits
+            raise NotInBulkError from error
+    if column.type != pa.int64() or column.null_count:
+        raise NotInBulkError
+    return np.asarray(column.to_numpy(), np.int64)
+
+
+def numbers(rows: list[tuple[Any, ...]]) -> tuple[I64, I64, F32]:
+    """Return two columns of integers, and one of numbers: NaN for NULL, infinite for what is no number of a counter."""
+    first, second, values = zip(*rows, strict=True)
+    return _integers(first), _integers(second), _single(np.array([_number(v) for v in values], np.float64))
+
+
+def _single(values: F64) -> F32:
+    """Return numbers in single precision, infinite where they are too large for it."""
+    with np.errstate(over="ignore"):
+        return values.astype(np.float32)
+
+
+def _number(value: Any) -> float:
+    if value is None:
+        return float("nan")
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return float("inf")
+    return number if number == number else float("inf")
+
+
+def _integers(cells: tuple[Any, ...]) -> I64:
+    """Return a column of integers, the least of which stands for what is none."""
+    if set(map(type, cells)) == {int}:
+        return np.array(cells, np.int64)
+    return np.array([integer(cell) for cell in cells], np.int64)
+
+
+def integer(cell: Any) -> int:
+    """Return the integer that a cell holds, in whichever type, else the least of 64 bits."""
+    if isinstance(cell, bytes):
+        cell = cell.decode("latin-1")
+    if isinstance(cell, str):
+        cell = int(cell) if _DIGITS.fullmatch(cell) else UNREADABLE
+    elif isinstance(cell, float):
+        cell = int(cell) if cell.is_integer() else UNREADABLE
+    return cell if isinstance(cell, int) and abs(cell) < 1 << 63 else UNREADABLE

@@ -15,9 +15,9 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-from npuperf.errors import InputError
-from npuperf.files import check_input, open_input
-from npuperf.messages import say
+from npuperf.base.errors import InputError
+from npuperf.base.files import check_input, open_input
+from npuperf.base.messages import say
 from npuperf.readers.log import ReadLog
 
 #: Of SQLite's file format: the header's size, and where in it the number of pages stands.

@@ -10,38 +10,152 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Final, TypeVar
+from typing import Any, BinaryIO, Final, TextIO, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pv
 from msgspec import Struct, field
 
-from npuperf.errors import InputError
-from npuperf.files import open_input
-from npuperf.messages import say, say_n, series, size
+from npuperf.base.errors import InputError
+from npuperf.base.files import open_input, open_lines
+from npuperf.base.messages import Message, say, say_n, series, size
 from npuperf.model.columns import ColumnNames, Kind, Place, locate, pmu_name
 from npuperf.model.labels import F32, I64, Labels, Mask
 from npuperf.model.tasks import NO_TIME, UNKNOWN
 from npuperf.readers.cells import NOTHING, Cells, as_floats, as_integers, as_times, coalesce, first_text, labels
-from npuperf.readers.growing import growing
-from npuperf.readers.lines import Form, plain, read_lines
 from npuperf.readers.log import ReadLog
+from npuperf.readers.plain_cells import read_plain
 from npuperf.readers.unpack import HEAD_BYTES, sniff
+
+# -- Tables with broken rows, line by line: every whole row is kept.
+
+_ROWS_AT_ONCE: Final = 50_000
+#: No row is longer: an open quote must not swallow the rest of the file.
+_LINES_OF_A_ROW: Final = 1000
+#: No line is longer, in characters: of such a one the rest is stepped over.
+_LONGEST_LINE: Final = 1 << 20
+#: Rows that could not be used are told one by one as far as these go; the others are counted.
+_TOLD: Final = 3
+
+
+class Form(Struct, frozen=True):
+    """How the rows of a table are written."""
+
+    encoding: str
+    delimiter: str
+    width: int
+
+
+def read_lines(path: Path, form: Form, wanted: Sequence[int], log: ReadLog) -> pa.Table:
+    """Read line by line as text, and keep every row that is whole.
+
+    A line that is a row on its own is one, whatever quote stands open before it; other lines are joined until
+    their quotes close.
+    """
+    names = [f"c{i}" for i in wanted]
+    parts = [pa.table({name: pa.array([], pa.string()) for name in names})]
+    losses = _Losses(path, log)
+    rows: list[list[str]] = []
+    for row in _rows(path, form, losses):
+        rows.append([row[i] for i in wanted])
+        if len(rows) == _ROWS_AT_ONCE:
+            parts.append(_text_table(names, rows))
+            rows = []
+    losses.report()
+    return pa.concat_tables([*parts, _text_table(names, rows)])
+
+
+def _text_table(names: list[str], rows: list[list[str]]) -> pa.Table:
+    columns = zip(*rows, strict=True) if rows else ((),) * len(names)
+    return pa.table({n: pa.array(c, pa.string()) for n, c in zip(names, columns, strict=True)})
+
+
+class _Losses(Struct):
+    """Rows that could not be used: the first few one by one, of the rest how many, the first and the last."""
+
+    path: Path
+    log: ReadLog
+    told: list[tuple[int, Message]] = field(default_factory=list)
+    others: int = 0
+    first: int = 0
+    last: int = 0
+
+    def add(self, row: int, reason: Message) -> None:
+        """Note one row (1-based, the header is row 1)."""
+        if len(self.told) < _TOLD:
+            self.told.append((row, reason))
+            return
+        self.first = self.first or row
+        self.others, self.last = self.others + 1, row
+
+    def report(self) -> None:
+        """Put what was noted into the log."""
+        for row, reason in self.told:
+            self.log.lose(self.path, 1, say("row {row}: {reason}", row=row, reason=reason))
+        if self.others:
+            reason = say("rows between {first} and {last}: damaged", first=self.first, last=self.last)
+            self.log.lose(self.path, self.others, reason)
+
+
+def _rows(path: Path, form: Form, losses: _Losses) -> Iterator[list[str]]:
+    width = form.width
+    pending: list[str] = []
+    first = quotes = 0
+    with open_lines(path, form.encoding) as lines:
+        for number, line in enumerate(_lines(lines), 1):
+            if number == 1:
+                continue
+            if len(line) > _LONGEST_LINE:  # as far as it was read
+                losses.add(number, say("longer than {n} characters", n=_LONGEST_LINE))
+                continue
+            cells, own = _cells(line, form), line.count('"')
+            if len(cells) == width and own % 2 == 0:
+                if pending:
+                    losses.add(first, say("a quote is not closed"))
+                    pending = []
+                yield cells
+                continue
+            first, quotes = (first, quotes + own) if pending else (number, own)
+            pending.append(line)
+            if quotes % 2 and len(pending) < _LINES_OF_A_ROW and sum(map(len, pending)) < _LONGEST_LINE:
+                continue
+            cells = _cells("\n".join(pending), form)
+            if len(cells) == width:
+                yield cells
+            elif any(part.strip() for part in pending):
+                losses.add(first, say("{found} cells instead of {wanted}", found=len(cells), wanted=width))
+            pending = []
+    if pending:
+        losses.add(first, say("the file ends inside a quote"))
+
+
+def _lines(file: TextIO) -> Iterator[str]:
+    """Yield lines without what the csv module refuses; of a line that is too long no more than shows that."""
+    while line := file.readline(_LONGEST_LINE + 1):
+        rest = line
+        while len(rest) > _LONGEST_LINE and not rest.endswith("\n"):
+            rest = file.readline(_LONGEST_LINE + 1)
+        yield line if rest is not line else plain(line)
+
+
+def _cells(text: str, form: Form) -> list[str]:
+    try:
+        return next(csv.reader(io.StringIO(text, newline=""), delimiter=form.delimiter), [])
+    except csv.Error:
+        return []
+
+
+def plain(line: str) -> str:
+    """Leave out what the csv module refuses inside a line."""
+    return line.rstrip("\n").replace("\r", "").replace("\x00", "")
+
 
 Column = I64 | F32 | Labels
 A = TypeVar("A", I64, F32)
 
-#: Times stay text: so they are exact, and faster to convert than decimals are to parse.
-_TYPES: Final = {
-    Kind.TIME: pa.string(),
-    Kind.INT: pa.int64(),
-    Kind.FLOAT: pa.float32(),
-    Kind.TEXT: pa.dictionary(pa.int32(), pa.string()),
-}
-#: Blocks that fit into a processor's cache are parsed fastest; rows longer than one are left to the second path.
-_BATCH_BYTES: Final = 1 << 20
 _BLOCK_BYTES: Final = 8 << 20
 _ROWS_EXPECTED: Final = 1 << 21
 #: Headers named in the message that one is missing.
@@ -100,14 +214,13 @@ def read_table(
         layout = _layout(path, head, columns, pmu)
         _check(path, layout, [c.headers[0] for c in columns if c.name in required and not layout.places[c.name]])
         _warn_duplicates(path, layout, log)
-        rows = _expected_rows(head, path)
         file.seek(0)
-        found = _read_plain(file, layout, rows)
-        if found is None:
-            file.seek(0)
-            found = _read_batches(_Stream(file), layout, rows)
+        found = None
+        if layout.form.encoding == "utf-8":
+            rows = min(path.stat().st_size * (head.count(b"\n") + 1) * 9 // (len(head) * 8), _ROWS_EXPECTED)
+            found = read_plain(file.read, layout.wanted(), layout.form.width, layout.form.delimiter, rows)
     text = None
-    if found is None:  # a cell does not fit its type
+    if found is None:  # something is not plain
         with open_input(path) as file:
             text = _read_text(_Stream(file), layout)
         if text is None:
@@ -217,39 +330,6 @@ def _options(layout: _Layout, types: dict[str, pa.DataType], block: int, *, newl
         ),
         "read_options": pv.ReadOptions(column_names=names, skip_rows=1, block_size=block),
     }
-
-
-def _expected_rows(head: bytes, path: Path) -> int:
-    """Estimate the number of rows from those in the file's head: rather too many, but never absurdly many."""
-    return min(path.stat().st_size * (head.count(b"\n") + 1) * 9 // (len(head) * 8), _ROWS_EXPECTED)
-
-
-def _read_plain(file: BinaryIO, layout: _Layout, rows: int) -> dict[int, Column] | None:
-    """Read by compiled code; None where that cannot be."""
-    from npuperf.readers.plain_cells import read_plain  # a database has no table
-
-    if layout.form.encoding != "utf-8":
-        return None
-    return read_plain(file.read, layout.wanted(), layout.form.width, layout.form.delimiter, rows)
-
-
-def _read_batches(stream: _Stream, layout: _Layout, rows: int) -> dict[int, Column] | None:
-    """Read in one go; None where a row or a cell does not fit, or rows hide in one another's cells."""
-    if layout.form.encoding != "utf-8":
-        return None
-    wanted = layout.wanted()
-    columns = {i: growing(kind, scale, rows) for i, (kind, scale) in wanted.items()}
-    types = {f"c{i}": _TYPES[kind] for i, (kind, _) in wanted.items()}
-    read = 0
-    try:
-        with pv.open_csv(stream, **_options(layout, types, _BATCH_BYTES, newlines=False)) as batches:
-            for batch in batches:
-                read += batch.num_rows
-                if not all(column.add(cells) for column, cells in zip(columns.values(), batch.columns, strict=True)):
-                    return None
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError):
-        return None
-    return {i: column.whole() for i, column in columns.items()} if stream.newlines <= read + 1 else None
 
 
 def _read_text(stream: _Stream, layout: _Layout) -> pa.Table | None:

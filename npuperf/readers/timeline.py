@@ -9,26 +9,97 @@ import re
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 from msgspec import Struct, field
 
+from npuperf.base.errors import InputError
+from npuperf.base.messages import say
 from npuperf.model.communication import Operations
 from npuperf.model.device import HostSteps
 from npuperf.model.groups import distinct, rows_of_each, sorted_rows
 from npuperf.model.host import Arrows, HostOps, Spans, is_user_frame
+from npuperf.model.intervals import SIGNED, narrow
 from npuperf.model.labels import I64, U8, Labels, Mask
-from npuperf.model.narrow import SIGNED, narrow
 from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, Tasks, Work, in_order, work_of_tasks
-from npuperf.readers.behind import Queue, behind_launches, carrying, user_frames
 from npuperf.readers.cells import integer
-from npuperf.readers.comm_groups import GroupBook
-from npuperf.readers.comm_trace import header_groups, named_operations
-from npuperf.readers.dialect import dialect_of
-from npuperf.readers.frequency import ClockRates
-from npuperf.readers.join import enclosing, match, match_keys, pick
+from npuperf.readers.comm_groups import GroupBook, header_groups, named_operations
+from npuperf.readers.join import Queue, behind_launches, carrying, enclosing, match, match_keys, pick, user_frames
 from npuperf.readers.trace import Links, Slices, Trace
+
+# -- Who wrote a trace: told by what only that profiler writes, never by what is missing.
+
+Dialect = Literal["ascend", "kineto"]
+
+#: Processes that stand for an NPU or its runtime.
+NPU_PROCESSES: Final = ("Ascend Hardware", "CANN", "Communication", "HCCL", "Overlap Analysis")
+_NPU_ARROWS: Final = frozenset({"HostToDevice", "async_npu", "async_task_queue"})
+_NPU_EVENTS: Final = frozenset({"enqueue", "dequeue"})
+#: Kineto writes these before its events (newer versions some of them behind).
+_KINETO_HEADER: Final = frozenset({"schemaVersion", "deviceProperties", "distributedInfo", "baseTimeNanoseconds"})
+_GPU_EVENTS: Final = re.compile(
+    r"^((concurrent_)?kernel|gpu_memcpy|gpu_memset|gpu_user_annotation|\w+_(runtime|driver))$"
+)
+
+
+def dialect_of(trace: Trace, paths: tuple[Path, ...] = ()) -> Dialect:
+    """Return who wrote a trace. Raises InputError where nothing in it tells.
+
+    The NPU's profilers name their processes behind the events of the framework: a file that was cut before has no
+    name, and the same events of the framework as a trace of PyTorch's own profiler.
+    """
+    if trace.pids(*NPU_PROCESSES):
+        return "ascend"
+    path = str(paths[0]) if paths else "trace"
+    if _is_cut_from_an_npu(trace):
+        what = say("{path}: the trace is cut off before it names its processes, so its tasks cannot be told", path=path)
+        raise InputError(what, hint=say("export the profile again"))
+    if _KINETO_HEADER & trace.header.keys() or any(_GPU_EVENTS.match(c) for c in _used(trace)):
+        return "kineto"
+    what = say(
+        "{path}: neither a trace of the NPU's profilers nor of PyTorch's: it names no process of an NPU, and has no "
+        "header or GPU event of PyTorch's profiler",
+        path=path,
+    )
+    raise InputError(what, hint=say("it may be cut off: export the profile again"))
+
+
+def _is_cut_from_an_npu(trace: Trace) -> bool:
+    arrows = any(name in _NPU_ARROWS for name in trace.flows.links)
+    return arrows or any(name in _NPU_EVENTS for name in _used(trace)) or bool(trace.slices.task_type.known().any())
+
+
+def _used(trace: Trace) -> tuple[str, ...]:
+    return trace.slices.cat.names
+
+
+# -- The clock of a device's cores, as counters tell it: a value holds until the next one.
+
+
+class ClockRates(Struct, frozen=True):
+    """The clock of one device's AI Cores, in order of time: epoch ns, and MHz from then on."""
+
+    time: I64
+    mhz: I64
+
+    @classmethod
+    def of(cls, time: I64, mhz: I64) -> ClockRates:
+        """Order values by time; one that is no clock is left out."""
+        sane = np.flatnonzero((mhz > 0) & (time >= 0))
+        order = sane[np.argsort(time[sane], kind="stable")]
+        return cls(time[order], mhz[order])
+
+    def during(self, tasks: Tasks) -> tuple[int, int] | None:
+        """Return the least and the most while tasks ran, MHz; None where no value holds then."""
+        busy = np.flatnonzero(tasks.work != Work.CONTROL)
+        if not len(busy) or not len(self.time):
+            return None
+        first = int(np.searchsorted(self.time, tasks.start[busy].min(), side="right")) - 1
+        stop = int(np.searchsorted(self.time, tasks.end[busy].max(), side="left"))
+        held = self.mhz[max(first, 0) : stop]
+        return (int(held.min()), int(held.max())) if len(held) else None
+
 
 _STEP = re.compile(r"^ProfilerStep#(\d{1,18})$")
 _LABEL = re.compile(r"(?:NPU|GPU|XPU)\s*(\d{1,9})")

@@ -12,14 +12,12 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
-from npuperf.model.frames import frame_cause
-from npuperf.model.host import Arrows, Spans, is_user_frame
+from npuperf.model.host import Arrows, Spans, frame_cause, is_user_frame
+from npuperf.model.intervals import SIGNED, narrow
 from npuperf.model.labels import I64, Labels
-from npuperf.model.narrow import SIGNED, narrow
 from npuperf.model.tasks import UNKNOWN
-from npuperf.readers.behind import Queue, user_frames
-from npuperf.readers.join import match, pick
-from npuperf.readers.sqlite import ChosenRows, Database, Spelled
+from npuperf.readers.join import Queue, match, pick, user_frames
+from npuperf.readers.sqlite import Database, Spelled
 
 _TORCH_OP, _QUEUE, _PYTHON_FRAME = 50001, 50002, 50003
 _TID_MASK: Final = 0xFFFFFFFF
@@ -47,11 +45,9 @@ class TorchEvents(Struct, frozen=True):
         return pick(self.launcher, match(connection, self.launched))
 
 
-def host_spans(
-    db: Database, table: str, wanted: Mapping[str, Spelled], chosen: ChosenRows | None = None
-) -> dict[str, I64]:
+def host_spans(db: Database, table: str, wanted: Mapping[str, Spelled], where: str = "") -> dict[str, I64]:
     """Read a table of host events: ``start``, ``end``, ``thread`` and what is ``wanted``."""
-    rows = db.spans(table, {"thread": "globalTid"} | dict(wanted), chosen)
+    rows = db.spans(table, {"thread": "globalTid"} | dict(wanted), where)
     thread = rows["thread"]
     return rows | {"thread": np.where(thread < 0, UNKNOWN, thread & _TID_MASK)}
 
@@ -101,18 +97,13 @@ def _chosen(spans: Spans, at: I64) -> Spans:
     return Spans(spans.start[at], spans.end[at], spans.thread[at], spans.name.take(at).compact())
 
 
-def _without_libraries(db: Database) -> ChosenRows | None:
+def _without_libraries(db: Database) -> str:
     """Choose Python functions of the user and of profilers, and modules; those of libraries lead nowhere."""
     if not {"type", "name"} <= db.has("PYTORCH_API"):
-        return None
+        return ""
     ids = [number for number, text in db.strings.items() if _is_wanted(text)]
     named = f" OR name IN ({','.join(map(str, ids))})" if ids and len(ids) <= _MOST_IDS else " OR 1" if ids else ""
-    table = np.array(ids, np.int64)
-    return ChosenRows(
-        f"WHERE type != {_PYTHON_FRAME} OR type IS NULL{named}",
-        ("type", "name"),
-        lambda kind, name: (kind != _PYTHON_FRAME) | np.isin(name, table),
-    )
+    return f"WHERE type != {_PYTHON_FRAME} OR type IS NULL{named}"
 
 
 def _frames(rows: dict[str, I64], name: Labels, at: I64) -> Spans:

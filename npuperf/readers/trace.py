@@ -2,25 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import numpy as np
 from msgspec import Struct, field
 
-from npuperf.errors import InputError
-from npuperf.messages import say
+from npuperf.base.errors import InputError
+from npuperf.base.messages import say
 from npuperf.model.groups import rows_of_each
-from npuperf.model.labels import I32, I64, Labels, Mask
-from npuperf.readers.cells import LATEST_NS, integer
+from npuperf.model.host import frame_cause, is_user_frame
+from npuperf.model.labels import I64, Labels, Mask
+from npuperf.readers.cells import FAR_OFF, LATEST_NS, far_off, integer, nanoseconds, spans_days
 from npuperf.readers.join import match
 from npuperf.readers.log import ReadLog
-from npuperf.readers.outliers import FAR_OFF, far_off, spans_days
-from npuperf.readers.pieces import Args, FilePieces
-from npuperf.readers.trace_beside import StretchFound, Told, read_stretches, spare_helpers
-from npuperf.readers.trace_columns import is_nothing, joined, number_ids
-from npuperf.readers.trace_gather import SLICE_INTS, SLICE_TEXTS, Gathered, Gatherer, no_gc
+from npuperf.readers.pieces import Args, Event, FilePieces, RawEvent, decoded
+from npuperf.readers.plain_events import PlainEvents, plain_reader
+from npuperf.readers.trace_columns import (
+    PiecedColumns,
+    Verdicts,
+    Words,
+    durations,
+    flow_ids,
+    integers,
+    is_nothing,
+    number_ids,
+)
+
+SLICE_INTS: Final = (
+    "start", "end", "pid", "tid", "connection", "correlation", "external", "stream", "device", "moved",
+)  # fmt: skip
+SLICE_TEXTS: Final = ("name", "cat", "task_type", "stack", "operation")
+#: Flow categories that tie layers together; the others repeat what events say themselves.
+_ARROWS: Final = frozenset({"HostToDevice", "async_npu", "async_task_queue", "fwdbwd"})
+#: The counter that matters: of the others nothing is asked.
+_CLOCK: Final = "AI Core Freq"
+_NO_ARGS: Final = Args()
 
 
 class _Numbers:
@@ -97,16 +117,14 @@ class Slices:
         """Return a column of the selection; that of all events may be of a smaller type."""
         if name not in self._chosen:
             assert self._index is not None
-            self._chosen[name] = _taken(self._columns[name], self._index)
+            column, index = self._columns[name], self._index
+            if isinstance(column, Labels):
+                self._chosen[name] = column.take(index)
+            elif is_nothing(column):
+                self._chosen[name] = np.broadcast_to(np.int64(-1), len(index))
+            else:
+                self._chosen[name] = column[index].astype(np.int64, copy=False)
         return self._chosen[name]
-
-
-def _taken(column: I64 | Labels, index: I64) -> I64 | Labels:
-    if isinstance(column, Labels):
-        return column.take(index)
-    if is_nothing(column):
-        return np.broadcast_to(np.int64(-1), len(index))
-    return column[index].astype(np.int64, copy=False)
 
 
 class Flows(Struct, frozen=True):
@@ -171,71 +189,43 @@ def read_trace(paths: Sequence[Path], log: ReadLog, progress: Callable[[int], No
 
     ``progress`` gets the number of bytes just read. Raises InputError when no event can be read.
     """
-    found: list[Gathered] = []
+    gatherer = _Gatherer()
     header: dict[str, Any] = {}
     before = log.rows_lost
     with no_gc():
         for path in paths:
-            for part in _read_file(path, log, progress):
-                found.append(part.gathered)
-                header |= part.header
-    if not any(part.events for part in found):
+            pieces = FilePieces(path, log, progress)
+            for events in pieces.read(gatherer.plain):
+                untimed = gatherer.add(events)
+                if untimed:
+                    log.lose(path, untimed, say("events without a readable time"))
+            header |= pieces.header
+    if not gatherer.events:
         what = say("{path}: no trace event could be read", path=str(paths[0]))
         raise InputError(what, hint=say("export the profile again"))
-    trace = _trace(found, header)
-    far = _far_off(trace.slices)
-    if far.any():
-        log.lose(paths[0], int(np.count_nonzero(far)), FAR_OFF)
-        trace.slices = trace.slices.filter(~far)
+    trace = gatherer.trace(header)
+    slices = trace.slices
+    if spans_days(slices.start, slices.end):
+        far = np.zeros(len(slices), np.bool_)
+        for _, rows in rows_of_each(slices.pid):  # processes may have clocks of their own
+            far[rows] = far_off(slices.start[rows], slices.end[rows])
+        if far.any():
+            log.lose(paths[0], int(np.count_nonzero(far)), FAR_OFF)
+            trace.slices = slices.filter(~far)
     log.events, log.events_lost = len(trace.slices), log.rows_lost - before
     return trace
 
 
-def _far_off(slices: Slices) -> Mask:
-    """Tell which events are absurdly far from those of their process: processes may have clocks of their own."""
-    far = np.zeros(len(slices), np.bool_)
-    if spans_days(slices.start, slices.end):
-        for _, rows in rows_of_each(slices.pid):
-            far[rows] = far_off(slices.start[rows], slices.end[rows])
-    return far
-
-
-def _read_file(path: Path, log: ReadLog, progress: Callable[[int], None] | None) -> list[StretchFound]:
-    """Read a file on several cores where that is worth it, and it is as it should be; else piece by piece."""
-    helpers = spare_helpers(path)
-    if helpers:
-        told = Told(progress)
-        parts = read_stretches(path, helpers, told.tell)
-        if parts is not None:
-            return parts
-        progress = told.again
-    gatherer = Gatherer()
-    pieces = FilePieces(path, log, progress)
-    for events in pieces.read(gatherer.plain):
-        untimed = gatherer.add(events)
-        if untimed:
-            log.lose(path, untimed, say("events without a readable time"))
-    return [StretchFound(gatherer.found, pieces.header)]
-
-
-def _trace(found: list[Gathered], header: dict[str, Any]) -> Trace:
-    """Put together what was gathered, in the order of the file."""
-    base = base_ns(header)
-    flows = _flows(found, base)  # first: what they leave is less than what they are
-    clock = tuple((time + base, pid, mhz) for part in found for time, pid, mhz in part.clock)
-    trace = Trace(_slices(found, base), flows, header=header, clock=clock)
-    for event in (event for part in found for event in part.meta.values()):
-        pid, tid = integer(event.pid), integer(event.tid)
-        args = event.args or Args()
-        if event.name == "process_name" and args.label is not None:
-            trace.processes[pid] = str(args.label)
-        elif event.name == "process_labels" and args.labels is not None:
-            trace.process_labels[pid] = str(args.labels)
-        elif event.name == "process_sort_index" and args.sort_index is not None:
-            trace.process_order[pid] = integer(args.sort_index)
-        elif event.name == "thread_name" and args.label is not None:
-            trace.threads[pid, tid] = str(args.label)
-    return trace
+@contextmanager
+def no_gc() -> Iterator[None]:
+    """Hold the garbage collector: it would walk millions of fresh events for nothing."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def base_ns(header: Mapping[str, object]) -> int:
@@ -244,28 +234,135 @@ def base_ns(header: Mapping[str, object]) -> int:
     return base if isinstance(base, int) and 0 <= base < LATEST_NS else 0
 
 
-def _slices(found: list[Gathered], base: int) -> Slices:
-    columns: dict[str, Any] = {name: joined([part.slices.pop(name) for part in found]) for name in SLICE_INTS}
-    columns |= {name: columns[name] + base for name in ("start", "end") if base}
-    columns |= {name: _labels(found, name, [part.slices.pop(name) for part in found]) for name in SLICE_TEXTS}
-    return Slices(columns)
+class _Gatherer:
+    """Collects events as columns, piece by piece: what is to be kept of a trace.
+
+    ``slices`` has the columns of :class:`Slices`, of which texts are the numbers of ``words``; ``flows`` category, id,
+    whether it is a start, process, thread, time. ``events``: how many were read, of any kind.
+    """
+
+    def __init__(self) -> None:
+        self.words = {name: Words() for name in (*SLICE_TEXTS, "arrow")}
+        self.slices, self.flows = PiecedColumns(), PiecedColumns()
+        self.events = 0
+        #: What reads pieces that this gatherer takes as columns.
+        self.plain = plain_reader(self.words, sorted(_ARROWS))
+        self._meta: dict[tuple[object, ...], Event] = {}
+        self._clock: list[tuple[int, int, int]] = []
+        self._python = Verdicts(self.words["cat"], lambda name: name == "python_function")
+        self._telling = Verdicts(self.words["name"], _is_telling)
+        self._copies = Verdicts(self.words["name"], lambda name: "MEMCPY" in name)
+
+    def add(self, events: list[Event] | PlainEvents) -> int:
+        """Take what matters of one piece; return how many events had no readable time.
+
+        Counters but that of the clock, and instants, are left behind.
+        """
+        self.events += len(events)
+        if isinstance(events, PlainEvents):
+            self._add_named(decoded(b"[%b]" % b",".join(events.others), events.any_times))
+            if len(events.flows["id"]):
+                self.flows.add(events.flows)
+            return self._add_slices(dict(events.slices)) if len(events.slices["start"]) else 0
+        others = [e for e in events if e.ph != "X"]
+        arrows = [e for e in others if e.cat in _ARROWS and e.ph in ("s", "f")]
+        if arrows:
+            part = {
+                "arrow": self.words["arrow"].codes([e.cat for e in arrows]),
+                "id": flow_ids([e.id for e in arrows]),
+                "start": np.fromiter([e.ph == "s" for e in arrows], np.bool_, len(arrows)),
+                "pid": integers([e.pid for e in arrows]),
+                "tid": integers([e.tid for e in arrows]),
+                "time": nanoseconds([e.ts for e in arrows]),
+            }
+            self.flows.add(part)
+        self._add_named([e for e in others if e.ph in ("M", "C")])
+        complete = [e for e in events if e.ph == "X"]
+        return self._add_slices(self._columns(complete)) if complete else 0
+
+    def _add_named(self, events: list[Event]) -> None:
+        """Take who is who, and the clock."""
+        for event in events:
+            args = event.args or _NO_ARGS
+            if event.ph == "M" and (args.label, args.labels, args.sort_index) != (None, None, None):
+                self._meta[event.name, event.pid, event.tid] = event
+        clock = [e for e in events if e.name == _CLOCK and e.ph == "C"]
+        mhz, pids = [integer((e.args or _NO_ARGS).mhz) for e in clock], [integer(e.pid) for e in clock]
+        self._clock += zip(nanoseconds([e.ts for e in clock]).tolist(), pids, mhz, strict=True)
+
+    def _columns(self, events: list[Event]) -> dict[str, Any]:
+        words = self.words
+        args = [_NO_ARGS if e.args is None else e.args for e in events]
+        part: dict[str, Any] = {
+            "start": nanoseconds([e.ts for e in events]),
+            "length": durations([e.dur for e in events]),
+            "name": words["name"].codes([e.name for e in events]),
+            "cat": words["cat"].codes([e.cat for e in events]),
+            "pid": integers([e.pid for e in events]),
+            "tid": integers([e.tid for e in events]),
+            "connection": integers([a.connection for a in args]),
+            "task_type": words["task_type"].codes([a.task_type for a in args]),
+            "stack": words["stack"].codes([a.stack for a in args]),
+        }
+        if isinstance(events[0], RawEvent):  # Kineto: Ascend's traces, whose times are text, have none of these
+            for name in ("correlation", "external", "stream", "device"):
+                part[name] = integers([getattr(a, name) for a in args])
+        copies = np.flatnonzero(self._copies.of(part["name"]))
+        if len(copies):  # only their events have direction and bytes
+            told = [args[i] for i in copies.tolist()]
+            operation, moved = words["operation"].codes([a.operation for a in told]), integers([a.moved for a in told])
+            for name, values in (("operation", operation), ("moved", moved)):
+                part[name] = np.full(len(args), -1, values.dtype)
+                part[name][copies] = values
+        return part
+
+    def _add_slices(self, columns: dict[str, Any]) -> int:
+        """Add slices, ``length`` of which becomes their end; return how many have no readable time."""
+        start, length = columns["start"], columns.pop("length")
+        columns["end"] = start + np.maximum(length, 0)
+        timed = (start >= 0) & (length >= 0)
+        python = self._python.of(columns["cat"])
+        keep = (~python | self._telling.of(columns["name"])) & timed if python.any() else timed
+        self.slices.add(columns, None if keep.all() else keep)
+        return int(np.count_nonzero(~timed))
+
+    def trace(self, header: dict[str, Any]) -> Trace:
+        """Put together what was gathered; afterwards it is gone from here."""
+        base = base_ns(header)
+        flows = self._matched(base)  # first: what they leave is less than what they are
+        columns: dict[str, Any] = {name: self.slices.pop(name) for name in SLICE_INTS}
+        columns |= {name: columns[name] + base for name in ("start", "end") if base}
+        columns |= {name: self.words[name].labels(self.slices.pop(name)).narrowed() for name in SLICE_TEXTS}
+        clock = tuple((time + base, pid, mhz) for time, pid, mhz in self._clock)
+        trace = Trace(Slices(columns), flows, header=header, clock=clock)
+        for event in self._meta.values():
+            pid, tid = integer(event.pid), integer(event.tid)
+            args = event.args or _NO_ARGS
+            if event.name == "process_name" and args.label is not None:
+                trace.processes[pid] = str(args.label)
+            elif event.name == "process_labels" and args.labels is not None:
+                trace.process_labels[pid] = str(args.labels)
+            elif event.name == "process_sort_index" and args.sort_index is not None:
+                trace.process_order[pid] = integer(args.sort_index)
+            elif event.name == "thread_name" and args.label is not None:
+                trace.threads[pid, tid] = str(args.label)
+        return trace
+
+    def _matched(self, base: int) -> Flows:
+        category = self.flows.pop("arrow")
+        if not len(category):
+            return Flows()
+        columns = {name: self.flows.pop(name) for name in ("pid", "tid", "time")}
+        start = self.flows.pop("start")
+        columns["time"] = columns["time"] + base if base else columns["time"]
+        columns["id_"] = number_ids(self.flows.pop("id"))
+        links = {}
+        for code, name in enumerate(self.words["arrow"].names):
+            mine = category == code
+            links[name] = Links.matched(np.flatnonzero(mine & start), np.flatnonzero(mine & ~start), **columns)
+        return Flows(links, len(category))
 
 
-def _flows(found: list[Gathered], base: int) -> Flows:
-    category = _labels(found, "arrow", [part.flows.pop("arrow") for part in found])
-    if not len(category):
-        return Flows()
-    columns = {name: joined([part.flows.pop(name) for part in found]) for name in ("pid", "tid", "time")}
-    start = joined([part.flows.pop("start") for part in found])
-    columns["time"] = columns["time"] + base if base else columns["time"]
-    columns["id_"] = number_ids(joined([part.flows.pop("id") for part in found]))
-    links = {}
-    for code, name in enumerate(category.names):
-        mine = category.codes == code
-        links[name] = Links.matched(np.flatnonzero(mine & start), np.flatnonzero(mine & ~start), **columns)
-    return Flows(links, len(category))
-
-
-def _labels(found: list[Gathered], name: str, codes: list[I32]) -> Labels:
-    parts = [Labels(codes, tuple(part.names[name])) for part, codes in zip(found, codes, strict=True)]
-    return (parts[0] if len(parts) == 1 else Labels.concat(parts)).narrowed()
+def _is_telling(name: str) -> bool:
+    """Tell Python functions worth keeping, of the user or telling a cause; the rest are most of a trace with stacks."""
+    return is_user_frame(name) or name.startswith("nn.Module") or frame_cause(name) != "python"

@@ -6,9 +6,7 @@ A trace repeats few texts millions of times: each is looked up once where it fir
 from __future__ import annotations
 
 import contextlib
-import mmap
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -19,7 +17,6 @@ import pyarrow.compute as pc
 
 from npuperf.model.columns import NULLS
 from npuperf.model.labels import I32, I64, Labels, Mask
-from npuperf.model.spill import spilling
 from npuperf.readers.cells import LATEST_NS, integer, nanoseconds
 
 #: Numbers, codes of words, answers, or ids that are Arrow's texts.
@@ -28,8 +25,8 @@ Column = npt.NDArray[Any] | pa.Array
 _REACH: Final = 1 << 31
 #: A view of one value, longer than any column.
 _NOTHING: Final = np.broadcast_to(np.int32(-1), 1 << 40)
-#: Bytes by which a growing column grows at least.
-_GROWTH_BYTES: Final = 4 << 20
+#: Bytes by which a column grows: more than what malloc keeps of its own (npuperf/base/memory.py).
+_BLOCK_BYTES: Final = 33 << 20
 
 
 class Words(dict[Any, int]):
@@ -147,91 +144,74 @@ def number_ids(ids: Any) -> I64:
     return np.asarray(ids, np.int64)
 
 
-def joined(parts: Sequence[Any]) -> Any:
-    """Join columns; those that hold nothing anywhere stay a view of it, and numbers beside texts become texts."""
-    parts = [p for p in parts if len(p)]
-    if not parts:
-        return np.empty(0, np.int32)
-    if len(parts) == 1:
-        return parts[0]
-    if any(isinstance(p, pa.Array) for p in parts):
-        return pa.concat_arrays([pa.array(p).cast(pa.string()) for p in parts])
-    return nothing(sum(map(len, parts))) if all(map(is_nothing, parts)) else np.concatenate(parts)
+class PiecedColumns:
+    """Columns that grow by pieces; one that a piece lacks is -1 there. Of a piece nothing is kept but copies."""
+
+    def __init__(self) -> None:
+        self._columns: dict[str, _Growing] = {}
+        self._rows = 0
+
+    def add(self, columns: Mapping[str, npt.NDArray[Any] | pa.Array], keep: Mask | None = None) -> None:
+        """Append the rows where ``keep`` holds."""
+        size = len(next(iter(columns.values()))) if keep is None else int(np.count_nonzero(keep))
+        for name, column in columns.items() if size else ():
+            if not is_nothing(column):
+                growing = self._columns.setdefault(name, _Growing())
+                growing.append(nothing(self._rows - growing.rows))
+                growing.append(column if keep is None else column[keep])
+        self._rows += size
+
+    def pop(self, name: str) -> Any:
+        """Take a column; afterwards it is gone."""
+        growing = self._columns.pop(name, _Growing())
+        growing.append(nothing(self._rows - growing.rows))
+        return growing.whole()
 
 
-class GrowingColumn:
-    """A column that is appended to, in memory that comes from the system and goes back to it.
+class _Growing:
+    """A column that is appended to, in blocks so large that each is given, and taken back, by the system itself.
 
-    Where the system can, memory grows without being copied; what of it is not used yet is not taken.
+    What of a block is not used yet takes no memory.
     """
 
     def __init__(self) -> None:
+        self.rows = 0
         self._parts: list[Any] = []
-        self._memory: Any = None  # what the last part is written to, of which there are no views for long
-        self._dtype = np.dtype(np.int32)
+        self._block: npt.NDArray[Any] = np.empty(0, np.int8)
         self._used = 0
-        self._rows = 0
 
-    def append(self, part: Any, at: int) -> None:
-        """Append rows, the first of which is row ``at``; those that are missing before it are -1."""
-        missing = [nothing(at - self._rows)] if at > self._rows else []
-        if isinstance(part, np.ndarray):
-            if self._memory is None or not np.can_cast(part.dtype, self._dtype):
-                self._begin(part.dtype)
-            for rows in (*missing, part):
-                self._fill(rows)
-        else:
+    def append(self, part: Any) -> None:
+        """Append values, which may be overwritten afterwards."""
+        self.rows += len(part)
+        if (is_nothing(part) and not len(self._block)) or not isinstance(part, np.ndarray):
             self._close()
-            self._parts += [*missing, part]
-        self._rows = at + len(part)
-
-    def _fill(self, part: Any) -> None:
+            self._parts.append(part)
+            return
+        if not is_nothing(part) and not np.can_cast(part.dtype, self._block.dtype):
+            self._begin(part.dtype)
         while len(part):
-            room = len(self._memory) // self._dtype.itemsize - self._used
-            if not room:
-                if not _grown(self._memory):
-                    self._begin(self._dtype)
-                continue
-            size = min(len(part), room)
-            np.frombuffer(self._memory, self._dtype, size, self._used * self._dtype.itemsize)[:] = part[:size]
-            self._used += size
-            part = part[size:]
+            if self._used == len(self._block):
+                self._begin(self._block.dtype)
+            some = part[: len(self._block) - self._used]
+            self._block[self._used : self._used + len(some)] = some
+            self._used, part = self._used + len(some), part[len(some) :]
 
     def _begin(self, dtype: np.dtype[Any]) -> None:
         self._close()
-        self._memory, self._dtype = _fresh(dtype.itemsize), dtype
+        self._block, self._used = np.empty(_BLOCK_BYTES // dtype.itemsize, dtype), 0
 
     def _close(self) -> None:
-        if self._memory is not None:
-            self._parts.append(np.frombuffer(self._memory, self._dtype, self._used))
-        self._memory, self._used = None, 0
+        if self._used:
+            self._parts.append(self._block[: self._used])
+        self._block, self._used = self._block[:0], 0
 
-    def whole(self, rows: int) -> Any:
-        """Return the column of so many rows; afterwards it is gone."""
+    def whole(self) -> Any:
+        """Return the column; where it holds nothing a view of that, and numbers beside texts become texts."""
         self._close()
-        parts, self._parts = self._parts, []
-        return joined([*parts, nothing(rows - self._rows)])
-
-
-def _fresh(unit: int) -> Any:
-    """Return memory of its own: what malloc has of that size may stay in the heap when it is freed."""
-    size = _GROWTH_BYTES // unit * unit
-    if spilling():
-        return np.empty(size, np.uint8)
-    try:
-        if sys.platform == "linux":
-            return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        return mmap.mmap(-1, size, access=mmap.ACCESS_COPY)  # nobody else's, either
-    except OSError as error:
-        raise MemoryError from error
-
-
-def _grown(memory: Any) -> bool:
-    """Make memory larger, by more the larger it is; tell whether that could be done."""
-    if not isinstance(memory, mmap.mmap):
-        return False
-    try:
-        memory.resize(len(memory) + max(_GROWTH_BYTES, len(memory) // _GROWTH_BYTES // 8 * _GROWTH_BYTES))
-    except (SystemError, TypeError, ValueError, OSError):  # this system cannot, or not any more
-        return False
-    return True
+        parts, self._parts = [p for p in self._parts if len(p)], []
+        if any(isinstance(p, pa.Array) for p in parts):
+            return pa.concat_arrays([pa.array(p).cast(pa.string()) for p in parts])
+        told = [p.dtype for p in parts if not is_nothing(p)]
+        if not told:
+            return nothing(self.rows)
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, dtype=np.result_type(*told))

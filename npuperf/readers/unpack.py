@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from npuperf.files import open_input
-from npuperf.messages import Message, say
+from npuperf.base.files import open_input
+from npuperf.base.messages import Message, say
 
 #: A file's kind and its header show within so many bytes, mostly within the first few.
 HEAD_BYTES: Final = 1 << 16

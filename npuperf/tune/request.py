@@ -1,4 +1,4 @@
-"""What can be asked of a tuning, and what it can be held against.
+"""What can be asked of a tuning, the job that it becomes, and what it can be held against.
 
 Gates: ``regression>3%``, ``saved<1%``, ``failed>0``, ``added<1``, ``updated<1``.
 """
@@ -6,20 +6,18 @@ Gates: ``regression>3%``, ``saved<1%``, ``failed>0``, ``added<1``, ``updated<1``
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final, get_args
+from typing import Literal, get_args
 
 from msgspec import Struct
 
-from npuperf.documents.digest import Part
-from npuperf.documents.gates import Measured, Metric, register
-from npuperf.documents.tuning import Tuning
-from npuperf.errors import UsageError
-from npuperf.gates.grammar import check_baseline, parse_gate
-from npuperf.messages import Message, say, series
-from npuperf.tune.job import JobMode
+from npuperf.against.gates import check_baseline, parse_gate
+from npuperf.base.errors import UsageError
+from npuperf.base.messages import say, series
+from npuperf.model.document import Measured, Metric, register
+from npuperf.model.parts import Part
+from npuperf.model.tuning import Tuning
 
-_MERGE: Final = say("npuperf tune --merge A B --into C")
-_FROM: Final = say("npuperf tune --from RESULT --diff BEFORE AFTER --fail-on …")
+JobMode = Literal["op", "subgraph"]
 
 
 class TuneRequest(Struct, frozen=True, kw_only=True):
@@ -79,43 +77,87 @@ class TuneRequest(Struct, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Refuse options that do not go together, before anything is done. Raises UsageError."""
+        merging = say("npuperf tune --merge A B --into C")
         if self.merge and str(self.merge[1]).startswith("--"):
-            raise UsageError(say("--merge: takes two folders"), hint=_MERGE)
+            raise UsageError(say("--merge: takes two folders"), hint=merging)
         if self.merge and self.into is None:
-            raise UsageError(say("--merge: --into is missing"), hint=_MERGE)
+            raise UsageError(say("--merge: --into is missing"), hint=merging)
         if self.into and not self.merge:
-            raise UsageError(say("--into: nothing to merge"), hint=_MERGE)
+            raise UsageError(say("--into: nothing to merge"), hint=merging)
         if self.timeout == 0:
             raise UsageError(say("--timeout 0: must be more than 0 minutes"))
-        readers = self._readers()
-        if readers:
-            self._check_alone(readers)
+        # Those that read or move what is there, and tune nothing.
+        given = {"--from": self.from_, "--diff": self.diff, "--merge": self.merge, "--rollback": self.rollback}
+        readers = [option for option, value in given.items() if value]
+        if len(readers) > 1 and readers != ["--from", "--diff"]:
+            what = say("{options}: only one of them can be used", options=series(readers))
+            raise UsageError(what, hint=say("only --from and --diff go together"))
+        if readers and (self.verify or self.resume):
+            raise UsageError(say("{option}: cannot be combined with --verify or --resume", option=readers[0]))
+        if readers and (self.command or (self.mode and "mode" not in self.by_recipe)):
+            word = self.command[0] if self.command else "--mode"
+            raise UsageError(say("{what}: cannot be combined with --from, --diff, --merge or --rollback", what=word))
         if self.dry_run and (readers or self.verify):
             what = say("--dry-run: shows what would be tuned, but these options tune nothing")
             raise UsageError(what, hint=say("npuperf tune --help"))
         if self.fail_on and "fail_on" not in self.by_recipe and readers and not self.from_:
-            raise UsageError(say("--fail-on: judges the results of a tuning, but none are given"), hint=_FROM)
+            what = say("--fail-on: judges the results of a tuning, but none are given")
+            raise UsageError(what, hint=say("npuperf tune --from RESULT --diff BEFORE AFTER --fail-on …"))
         check_baseline([parse_gate(text, Tuning) for text in self.fail_on], given=False)
 
-    def _readers(self) -> list[str]:
-        """Return those options given that read or move what is there, and tune nothing."""
-        given = {"--from": self.from_, "--diff": self.diff, "--merge": self.merge, "--rollback": self.rollback}
-        return [option for option, value in given.items() if value]
 
-    def _check_alone(self, readers: list[str]) -> None:
-        """Refuse what does not go with options that tune nothing."""
-        refused: Message | None = None
-        hint: Message | None = None
-        if len(readers) > 1 and readers != ["--from", "--diff"]:
-            refused = say("{options}: only one of them can be used", options=series(readers))
-            hint = say("only --from and --diff go together")
-        elif self.verify or self.resume:
-            refused = say("{option}: cannot be combined with --verify or --resume", option=readers[0])
-        elif self.command or (self.mode and "mode" not in self.by_recipe):
-            what = self.command[0] if self.command else "--mode"
-            refused = say("{what}: cannot be combined with --from, --diff, --merge or --rollback", what=what)
-        if refused is not None:
-            raise UsageError(refused, hint=hint)
+class ModelFile(Struct, frozen=True, tag=True):
+    """A model file, with Caffe's weights beside it."""
+
+    file: Path
+    weight: Path | None = None
+
+
+class Dump(Struct, frozen=True, tag=True):
+    """A folder of dumped operator graphs."""
+
+    folder: Path
+
+
+class SingleOperators(Struct, frozen=True, tag=True):
+    """A JSON file that describes operators one by one, without a model."""
+
+    file: Path
+
+
+class Script(Struct, frozen=True, tag=True):
+    """A program to run in ``folder`` (None: here); ``adapter``: TensorFlow's adapter tunes inside of it, else PyTorch
+    dumps operators first.
+    """
+
+    command: tuple[str, ...]
+    adapter: bool
+    folder: Path | None = None
+
+
+Source = ModelFile | Dump | SingleOperators | Script
+
+
+class TuningJob(Struct, frozen=True):
+    """What a request asks to have tuned, and how, as a run notes it down. ``types`` and ``names`` are operators to
+    tune, empty for all.
+    """
+
+    mode: JobMode
+    source: Source
+    types: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    device: int | None = None
+    bank: Path | None = None
+    parallel: int | None = None
+    repeat: bool = False
+    deep: bool = False
+    arguments: tuple[str, ...] = ()
+
+    @property
+    def in_adapter(self) -> bool:
+        """Tell whether TensorFlow's adapter tunes, inside of the program."""
+        return isinstance(self.source, Script) and self.source.adapter
 
 
 def _regression(tuning: Tuning, _: str | None) -> Measured:

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
 
 from msgspec.structs import replace
 
-from npuperf.documents.document import Document
-from npuperf.documents.tuning import BankChanges, ResultChanges, RolledBack, Tuning
-from npuperf.errors import InputError, UsageError
-from npuperf.escape import for_shell
-from npuperf.gates.grammar import parse_gate
-from npuperf.gates.judging import judge_gate
-from npuperf.messages import Message, say, say_n
-from npuperf.profile.folder import RunFolder
-from npuperf.tune import store
-from npuperf.tune.bank import add_bank, compare, read_bank
+from npuperf.against.gates import parse_gate
+from npuperf.against.judging import judge_gate
+from npuperf.base.errors import InputError, UsageError
+from npuperf.base.escape import for_shell
+from npuperf.base.messages import Message, say, say_n
+from npuperf.model.document import Document
+from npuperf.model.tuning import BankChanges, ResultChanges, RolledBack, Tuning
+from npuperf.record.evidence import Tell
+from npuperf.record.folder import RunFolder
+from npuperf.tune import bank
 from npuperf.tune.drive import Keep, carry_out
 from npuperf.tune.request import TuneRequest
 from npuperf.tune.results import PATTERN, compare_tunings, count_results, read_results, result_files
-from npuperf.tune.state import (
+from npuperf.tune.savings import Usage, add_savings, read_profiled, verify
+from npuperf.tune.state import (  # fmt: skip
     is_ours,
     is_run,
     last_run,
@@ -33,21 +33,12 @@ from npuperf.tune.state import (
     refuse_busy,
     refuse_twice,
     survivor,
-)  # fmt: skip
-from npuperf.tune.supervise import Tell, partial
+)
+from npuperf.tune.supervise import partial
 from npuperf.tune.tuning_plan import draw_plan
-from npuperf.tune.usage import Usage, add_savings, read_usage
-from npuperf.tune.verify import verify
-
-_SECONDS_PER_MINUTE: Final = 60
-
 
 #: Asks a person whether to go on; None where nobody can be asked.
 Ask = Callable[[Message], bool | None]
-
-
-def _nobody(_: Message) -> None:
-    """Answer where nobody can be asked."""
 
 
 def run(
@@ -57,7 +48,7 @@ def run(
     tell: Tell,
     progress: Tell,
     keep_document: Keep,
-    ask: Ask = _nobody,
+    ask: Ask = lambda _: None,
 ) -> Document:
     """Do what is asked.
 
@@ -70,9 +61,14 @@ def run(
     if request.rollback:
         return _roll_back(request, tell, ask)
     if request.merge and request.into:
-        return store.merge(request.merge, request.into)
+        return bank.merge(request.merge, request.into)
     if request.from_:
-        return _judged(_read(request, request.from_, tell), request)
+        tuning = _results_of(request.from_)
+        if request.diff:  # a bank's difference beside them: say where the two disagree
+            diff = bank.compare(bank.read_bank(request.diff[0]), bank.read_bank(request.diff[1]))
+            told = bank.claims(tuning, tuning.status, diff)
+            tuning = replace(tuning, bank=diff, warnings=(*tuning.warnings, *told))
+        return _judged(add_savings(tuning, _usage(request.run, tell)), request)
     if request.diff:
         return _difference(request.diff)
     if request.verify:
@@ -89,7 +85,7 @@ def run(
     if not (request.resume or request.force):
         refuse_twice(request.run, plan.job)
     _agree(plan.doubt, request, ask)
-    timeout = None if request.timeout is None else _SECONDS_PER_MINUTE * request.timeout
+    timeout = None if request.timeout is None else 60 * request.timeout
     tuning = carry_out(plan, environment, timeout=timeout, tell=tell, progress=progress, keep_document=keep_document)
     return _judged(tuning, request)
 
@@ -113,19 +109,12 @@ def _judged(tuning: Tuning, request: TuneRequest) -> Tuning:
 def _usage(run: Path, tell: Tell) -> Usage | None:
     """Read what a run's profile says about operators; None, with a word why, where there is none."""
     try:
-        return read_usage(run) if run.exists() else None
+        found = read_profiled(run) if run.exists() else None
+        return found.usage if found else None
     except InputError as error:
         if RunFolder(run).manifest.is_file():  # else a folder of tuning runs only
             tell(say("the profile in {run} is not used: {why}", run=str(run), why=error.what))
         return None
-
-
-def _read(request: TuneRequest, path: Path, tell: Tell) -> Tuning:
-    """Read the results; with a bank's difference beside them, say where the two disagree."""
-    tuning = _results_of(path)
-    if request.diff:
-        tuning = add_bank(tuning, compare(*map(read_bank, request.diff)))
-    return add_savings(tuning, _usage(request.run, tell))
 
 
 def _results_of(path: Path) -> Tuning:
@@ -144,24 +133,15 @@ def _results_of(path: Path) -> Tuning:
 
 def _difference(paths: tuple[Path, Path]) -> ResultChanges | BankChanges:
     """Compare two results or two banks; a run directory stands for its newest run."""
-    first, second = (newest_of(path, _has_results) for path in paths)
-    if _holds_results(first) and _holds_results(second):
+    first, second = found = [newest_of(path, _has_results) for path in paths]
+    if all(path.name.startswith("aoe_result_") or is_run(path) or any(path.glob(PATTERN)) for path in found):
         return ResultChanges(comparison=compare_tunings(_results_of(first), _results_of(second)))
-    bank = compare(read_bank(first), read_bank(second))
-    if not _is_bank(first) and not _is_bank(second):
+    diff = bank.compare(bank.read_bank(first), bank.read_bank(second))
+    # One of them is a bank, or npuperf's copy of an empty one; else both are folders of something else.
+    if not any(p.is_file() or (p / bank.ORIGIN).is_file() or any(p.rglob("*_runtime_kb.json")) for p in found):
         raise InputError(say("{first}, {second}: no *_runtime_kb.json below them, and no result of AOE",
                              first=str(first), second=str(second)))  # fmt: skip
-    return BankChanges(bank=bank)
-
-
-def _holds_results(path: Path) -> bool:
-    """Tell results (a file, or the folder of a run) from a knowledge base."""
-    return path.name.startswith("aoe_result_") or is_run(path) or any(path.glob(PATTERN))
-
-
-def _is_bank(path: Path) -> bool:
-    """Tell a bank, or npuperf's copy of an empty one, from a folder of something else."""
-    return path.is_file() or (path / store.ORIGIN).is_file() or any(path.rglob("*_runtime_kb.json"))
+    return BankChanges(bank=diff)
 
 
 def _verify(request: TuneRequest, environment: Mapping[str, str], tell: Tell, keep_document: Keep, ask: Ask) -> Tuning:
@@ -172,17 +152,22 @@ def _verify(request: TuneRequest, environment: Mapping[str, str], tell: Tell, ke
     if not command:
         hint = say("npuperf tune --verify -- python train.py")
         raise UsageError(say("--verify: no program to profile"), hint=hint)
-    banks = _banks(folder, request.bank)
-    found = partial(folder)
+    # The snapshot of the bank from before the run, and the bank as it is.
+    state, before, found = read_state(folder), folder / "bank_before", partial(folder)
+    if not (request.bank or state.place) or not before.is_dir():
+        what = say("{folder}: does not say which knowledge base it tuned", folder=str(folder))
+        raise UsageError(what, hint=say("--bank FOLDER"))
+    banks = before, Path(request.bank or state.place or "").absolute()
+    if state.mode == "subgraph":
+        banks = bank.graph_bank(banks[0], state.soc), bank.graph_bank(banks[1], state.soc)
     if found is None:
         raise InputError(say("{folder}: no result that can be read", folder=str(folder)))
-    if not is_ours(folder, read_state(folder)) or not (request.command or recorded_by_us(request.run)):
+    if not is_ours(folder, state) or not (request.command or recorded_by_us(request.run)):
         what = say("{command}, with the knowledge bases {before} and {after}",
                    command=for_shell(*command), before=str(banks[0]), after=str(banks[1]))  # fmt: skip
         _agree(not_ours(folder, what), request, ask)
-    tuning = add_savings(found, _usage(request.run, tell))
-    comparison = verify(command, folder, banks, tuning, environment, tell)
-    tuning = replace(tuning, folder=str(folder), verification=comparison)
+    tuning = replace(add_savings(found, _usage(request.run, tell)), folder=str(folder))
+    tuning = replace(tuning, verification=verify(command, folder, banks, tuning, environment, tell))
     try:
         keep_document(tuning, folder / "verification.json")
     except InputError as error:  # a full disk must not hide what was measured
@@ -202,18 +187,6 @@ def _has_results(folder: Path) -> bool:
     return read_state(folder).tuned and partial(folder) is not None
 
 
-def _banks(folder: Path, named: Path | None) -> tuple[Path, Path]:
-    """Return the snapshot of the bank from before a run, and the bank as it is."""
-    state, before = read_state(folder), folder / "bank_before"
-    if not (named or state.place) or not before.is_dir():
-        what = say("{folder}: does not say which knowledge base it tuned", folder=str(folder))
-        raise UsageError(what, hint=say("--bank FOLDER"))
-    place = Path(named or state.place or "").absolute()
-    if state.mode == "subgraph":
-        return store.graph_bank(before, state.soc), store.graph_bank(place, state.soc)
-    return before, place
-
-
 def _roll_back(request: TuneRequest, tell: Tell, ask: Ask) -> RolledBack:
     """Put the bank back as it was before the newest tuning run."""
     folder = _chosen(request.run, lambda folder: read_state(folder).tuned, tell)
@@ -228,4 +201,4 @@ def _roll_back(request: TuneRequest, tell: Tell, ask: Ask) -> RolledBack:
     if not is_ours(folder, state):
         what = say("everything in {place} is replaced by what is in {saved}", place=state.place, saved=str(saved))
         _agree(not_ours(folder, what), request, ask)
-    return store.roll_back(saved, Path(state.place))
+    return bank.roll_back(saved, Path(state.place))

@@ -13,15 +13,15 @@ import msgspec
 import psutil
 from msgspec.structs import fields, replace
 
-from npuperf.cache import made
-from npuperf.errors import InputError, UsageError
-from npuperf.files import write_atomically
-from npuperf.messages import Message, chain, say
-from npuperf.notes import read_note, read_object
-from npuperf.process import Detached, carriers
-from npuperf.profile.folder import RunFolder
-from npuperf.profile.manifest import Manifest, read
-from npuperf.tune.job import JobMode, TuningJob
+from npuperf.base import trust
+from npuperf.base.errors import InputError, UsageError
+from npuperf.base.files import write_atomically
+from npuperf.base.messages import Message, chain, say
+from npuperf.base.notes import read_note, read_object
+from npuperf.base.process import Detached, carriers
+from npuperf.record.folder import RunFolder
+from npuperf.record.manifest import Manifest, read
+from npuperf.tune.request import JobMode, TuningJob
 
 STATE: Final = "state.json"
 
@@ -161,12 +161,12 @@ def newest_of(path: Path, wanted: Callable[[Path], bool]) -> Path:
 
 def is_ours(folder: Path, state: State) -> bool:
     """Tell whether this user had npuperf begin a run, with just what its state says now."""
-    return made.remembers(folder, "tune", state.job, state.place)
+    return trust.remembers(folder, "tune", state.job, state.place)
 
 
 def recorded_by_us(run: Path) -> bool:
     """Tell whether this user had npuperf profile the program of a run directory, from this folder."""
-    return made.remembers(run, "profile", recorded(run).command, str(Path.cwd()))
+    return trust.remembers(run, "profile", recorded(run).command, str(Path.cwd()))
 
 
 def not_ours(folder: Path, what: Message) -> Message:
@@ -178,7 +178,7 @@ def not_ours(folder: Path, what: Message) -> Message:
 
 def begin(folder: Path, **facts: object) -> None:
     """Note down a run that begins, and remember what it will run before its folder says so."""
-    made.remember(folder, "tune", facts["job"], facts["place"])
+    trust.remember(folder, "tune", facts["job"], facts["place"])
     note(folder, status="running", step=0, program=None, **facts)
 
 

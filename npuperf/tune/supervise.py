@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -14,22 +13,22 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from npuperf.documents.tuning import Tuning
-from npuperf.errors import InputError
-from npuperf.files import read_input
-from npuperf.messages import Message, factor, say, say_n
-from npuperf.process import Detached, end_all, run_logged
-from npuperf.tune.job import ADAPTER_FINISHED, FINISHED, TuningProgram
+from npuperf.base.errors import InputError
+from npuperf.base.files import read_input
+from npuperf.base.messages import Message, factor, say, say_n
+from npuperf.base.process import Detached, end_all, run_logged
+from npuperf.model.tuning import Tuning
+from npuperf.record.evidence import Tell
 from npuperf.tune.results import PATTERN, newest_run, read_results
 from npuperf.tune.state import MARK, note, read_state, started_for
+from npuperf.tune.tuning_plan import TuningProgram
 
 _TICK: Final = 0.2
 #: What the log says where a program begins.
 _BEGINS: Final = "# npuperf runs: "
 LOG: Final = "aoe.log"
-
-#: Where a sentence goes: what matters, or what only shows that something happens.
-Tell = Callable[[Message], None]
+#: What AOE says at its end, and TensorFlow's adapter at the end of a tuned graph.
+_FINISHED, _ADAPTER_FINISHED = "Aoe process finished", "Aoe success"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,96 +88,72 @@ def run_program(
     program: TuningProgram, environment: Mapping[str, str], folder: Path, limits: Limits, progress: Tell
 ) -> RanProgram:
     """Run one program to its end, or until a limit is met. Raises InputError if it cannot start."""
-    began = time.monotonic()
-    log = folder / LOG
-    _begin_log(log, program)
-    watch = _Watch(folder, progress)
-    marked = {**environment, **program.added, MARK: str(folder)}
-    try:
-        with run_logged(program.argv, marked, program.folder, log) as (child, ended):
-            with contextlib.suppress(InputError):  # a full disk: the program is known by its mark, too
-                note(folder, program=child)
-            _wait(lambda: ended() is not None, limits, watch)
-            code = ended()
-    except _OverError as over:
-        end_all(started_for(folder))
-        return _timed(over.ran, began)
-    if code is not None and code < 0:
-        end_all(started_for(folder))  # it was killed, and could not end what it had started
-    return RanProgram(code, time.monotonic() - began)
-
-
-def _begin_log(log: Path, program: TuningProgram) -> None:
-    """Mark in the log where a program begins."""
+    began, log = time.monotonic(), folder / LOG
     try:
         with log.open("a", encoding="utf-8", errors="surrogateescape") as file:
             file.write(f"{_BEGINS}{program.shown()}\n")
     except OSError as error:
         raise InputError(say("{path}: cannot be written: {why}", path=str(log), why=error.strerror)) from error
-
-
-def _timed(ran: RanProgram, began: float) -> RanProgram:
-    """Return how a program ended, with how long it took since ``began``."""
-    return dataclasses.replace(ran, seconds=time.monotonic() - began)
-
-
-def _wait(ended: Callable[[], bool], limits: Limits, watch: _Watch) -> None:
-    """Wait for a program and look at its results meanwhile. Raises _OverError where a limit is met."""
-    began = time.monotonic()
-    while not ended():
-        if limits.signals.first is not None:
-            raise _OverError(RanProgram(None, 0.0, stopped=limits.signals.first))
-        if limits.seconds is not None and time.monotonic() - began > limits.seconds:
-            raise _OverError(RanProgram(None, 0.0, timed_out=True))
-        watch.look()
-        time.sleep(_TICK)
-
-
-class _OverError(Exception):
-    """The program is not waited for any longer; leaving the block by this ends it."""
-
-    def __init__(self, ran: RanProgram) -> None:
-        super().__init__(ran)
-        self.ran = ran
+    marked = {**environment, **program.added, MARK: str(folder)}
+    try:
+        with run_logged(program.argv, marked, program.folder, log) as (child, ended):
+            with contextlib.suppress(InputError):  # a full disk: the program is known by its mark, too
+                note(folder, program=child)
+            _wait(lambda: ended() is not None, limits, folder, progress)
+            code = ended()
+    except _OverError as over:
+        end_all(started_for(folder))
+        return RanProgram(None, time.monotonic() - began, timed_out=over.stopped is None, stopped=over.stopped)
+    if code is not None and code < 0:
+        end_all(started_for(folder))  # it was killed, and could not end what it had started
+    return RanProgram(code, time.monotonic() - began)
 
 
 def wait_for(child: Detached, folder: Path, limits: Limits, progress: Tell) -> RanProgram:
     """Wait for a program that an earlier npuperf started; its exit status is not known."""
     began = time.monotonic()
     try:
-        _wait(lambda: not child.alive(), limits, _Watch(folder, progress))
+        _wait(lambda: not child.alive(), limits, folder, progress)
     except _OverError as over:
         child.end()
         end_all(started_for(folder))
-        return _timed(over.ran, began)
+        return RanProgram(None, time.monotonic() - began, timed_out=over.stopped is None, stopped=over.stopped)
     return RanProgram(None, time.monotonic() - began)
 
 
-class _Watch:
-    """Tells what the result files show by now, whenever they have changed. It must not disturb what is measured."""
+class _OverError(Exception):
+    """The program is not waited for any longer: its time is over, or we were ``stopped`` by a signal. Leaving the block
+    by this ends it.
+    """
 
-    def __init__(self, folder: Path, progress: Tell) -> None:
-        self.folder = folder
-        self.progress = progress
-        self._began = time.monotonic()
-        self._seen: dict[Path, tuple[int, int]] = {}
+    def __init__(self, stopped: int | None) -> None:
+        super().__init__(stopped)
+        self.stopped = stopped
 
-    def look(self) -> None:
-        """Look once."""
+
+def _wait(ended: Callable[[], bool], limits: Limits, folder: Path, progress: Tell) -> None:
+    """Wait for a program, and tell what its results show whenever they have changed, without disturbing what is
+    measured. Raises _OverError where a limit is met.
+    """
+    began = time.monotonic()
+    before: dict[Path, tuple[int, int]] = {}
+    while not ended():
+        passed = time.monotonic() - began
+        if limits.signals.first is not None or (limits.seconds is not None and passed > limits.seconds):
+            raise _OverError(limits.signals.first)
         try:
-            seen = {f: (s.st_mtime_ns, s.st_size) for f in self.folder.glob(PATTERN) for s in [f.stat()]}
+            seen = {f: (s.st_mtime_ns, s.st_size) for f in folder.glob(PATTERN) for s in [f.stat()]}
         except OSError:  # AOE makes and removes files meanwhile
-            return
-        found = partial(self.folder) if seen != self._seen else None
-        self._seen = seen
-        if found is None:
-            return
-        improved = [e for e in found.entries if e.speedup and e.kind != "model"]
-        best = max((e.speedup or 0 for e in improved), default=0.0)
-        done = say("{n} tuned", n=len(improved))
-        if best:
-            done = say("{n} tuned, best {best} times as fast", n=len(improved), best=factor(best))
-        self.progress(say("{done}, {seconds} s", done=done, seconds=round(time.monotonic() - self._began)))
+            seen = before
+        found = partial(folder) if seen != before else None
+        before = seen
+        if found is not None:
+            improved = [e.speedup for e in found.entries if e.speedup and e.kind != "model"]
+            done = say("{n} tuned", n=len(improved))
+            if improved:
+                done = say("{n} tuned, best {best} times as fast", n=len(improved), best=factor(max(improved)))
+            progress(say("{done}, {seconds} s", done=done, seconds=round(time.monotonic() - began)))
+        time.sleep(_TICK)
 
 
 def set_aside(folder: Path) -> None:
@@ -212,10 +187,23 @@ def partial(folder: Path) -> Tuning | None:
         except InputError as error:
             unread.append(error.what)
             continue
-        if found is not None:
-            found = _with_earlier(found, read)
-        else:  # how an earlier process ended says nothing of the newest
+        if found is None:  # how an earlier process ended says nothing of the newest
             found = replace(read, status="incomplete") if unread or files[0].parent != folder else read
+            continue
+        known = {(e.name, e.strategy) for e in found.entries}
+        entries = [e for e in read.entries if (e.name, e.strategy) not in known]
+        if entries:
+            from_earlier = say_n("{n} entry is from an earlier process that did not finish: the knowledge base may not "
+                                 "have it",
+                                 "{n} entries are from an earlier process that did not finish: the knowledge base may "
+                                 "not have them",
+                                 len(entries))  # fmt: skip
+            found = replace(
+                found,
+                entries=(*found.entries, *entries),
+                files=(*found.files, *read.files),
+                warnings=tuple(dict.fromkeys([*found.warnings, from_earlier])),
+            )
     return found and replace(found, warnings=(*found.warnings, *unread))
 
 
@@ -230,24 +218,6 @@ def _processes(folder: Path) -> Iterator[list[Path]]:
             yield newest
 
 
-def _with_earlier(found: Tuning, earlier: Tuning) -> Tuning:
-    known = {(e.name, e.strategy) for e in found.entries}
-    entries = [e for e in earlier.entries if (e.name, e.strategy) not in known]
-    if not entries:
-        return found
-    from_earlier = say_n("{n} entry is from an earlier process that did not finish: the knowledge base may not "
-"have it",
-                         "{n} entries are from an earlier process that did not finish: the knowledge base may not "
-"have them",
-                         len(entries))  # fmt: skip
-    return replace(
-        found,
-        entries=(*found.entries, *entries),
-        files=(*found.files, *earlier.files),
-        warnings=tuple(dict.fromkeys([*found.warnings, from_earlier])),
-    )
-
-
 def output(folder: Path) -> str:
     """Return what the program that ran last has printed; empty if nothing."""
     try:
@@ -260,4 +230,4 @@ def output(folder: Path) -> str:
 def finished(folder: Path, *, in_adapter: bool) -> bool:
     """Tell whether the output says that AOE, or TensorFlow's adapter, got to its end."""
     said = output(folder)
-    return FINISHED in said or (in_adapter and ADAPTER_FINISHED in said)
+    return _FINISHED in said or (in_adapter and _ADAPTER_FINISHED in said)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from npuperf.advise.affinity import Alphabet
+from npuperf.advise.fused_operators import Alphabet
 
 #: Steps: "a", then one of "b" and "c", then perhaps "d".
 STEPS = ("a", "b|c", "d?")

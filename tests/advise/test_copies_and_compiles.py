@@ -9,7 +9,7 @@ from statistics import median
 import pytest
 from build import H, K, ascend_pt
 from msgspec.structs import replace
-from situations import analyzed, answer, assert_complete, batches, busy, starved, step_length, steps_of
+from small_programs import analyzed, answer, assert_complete, batches, busy, starved, step_length, steps_of
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 

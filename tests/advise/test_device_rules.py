@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from build import K, ascend_pt, kernel_details
 from msgspec.structs import replace
-from situations import analyzed, answer, assert_complete, beside, busy, step_length
+from small_programs import analyzed, answer, assert_complete, beside, busy, step_length
 
 # --- ai_cpu --------------------------------------------------------------------------------------------------------
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from build import H, K, ascend_pt
 from msgspec.structs import replace
-from situations import analyzed, answer, assert_complete, busy, starved, step_length
+from small_programs import analyzed, answer, assert_complete, busy, starved, step_length
 
-from npuperf.documents.analysis import Finding, Result
+from npuperf.model.result import Finding, Result
 
 
 def run(

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 from build import EPOCH, K, kernel_details, us
-from situations import analyzed, answer
+from small_programs import analyzed, answer
 
 from npuperf import advise
-from npuperf.documents.analysis import Finding
+from npuperf.model.result import Finding
 
 EVERY = 50_000  # ns from one call to the next
 KERNEL = 20_000

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from build import H, K, ascend_pt
 from msgspec.structs import replace
-from situations import analyzed, answer, assert_complete, starved, step_length
+from small_programs import analyzed, answer, assert_complete, starved, step_length
 
 PAUSE = 30_000_000
 

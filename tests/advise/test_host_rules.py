@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from build import H, K, ascend_pt, kernel_details
 from msgspec.structs import replace
-from situations import WAIT, analyzed, answer, assert_complete, batches, busy, starved, step_length
+from small_programs import WAIT, analyzed, answer, assert_complete, batches, busy, starved, step_length
 
 # --- small_kernels -------------------------------------------------------------------------------------------------
 

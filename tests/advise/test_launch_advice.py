@@ -14,9 +14,9 @@ import pytest
 from build import EPOCH, H, ascend_pt
 from msgspec import Struct, field
 from msgspec.structs import replace
-from situations import analyzed, answer, assert_complete, starved, step_length
+from small_programs import analyzed, answer, assert_complete, starved, step_length
 
-from npuperf.documents.analysis import Finding
+from npuperf.model.result import Finding
 
 CAPTURE = "npugraph_ex"
 NPU_GRAPHS = "make_graphed_callables"

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from build import K, ascend_pt
 from msgspec.structs import replace
-from situations import analyzed, answer, assert_complete, beside, busy, step_length, steps_of
+from small_programs import analyzed, answer, assert_complete, beside, busy, step_length, steps_of
 
-from npuperf.documents.analysis import Finding
+from npuperf.model.result import Finding
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 

@@ -22,12 +22,11 @@ from npuperf import advise
 from npuperf.advise import load_thresholds
 from npuperf.analyze.examine import Earlier, examine
 from npuperf.analyze.request import AnalyzeRequest
-from npuperf.documents.analysis import Finding
 from npuperf.model.chip import Cores
-from npuperf.model.device import DeviceProfile, HostSteps
-from npuperf.model.environment import Environment
+from npuperf.model.device import DeviceProfile, Environment, HostSteps
 from npuperf.model.host import HostOps, Spans
 from npuperf.model.labels import Labels
+from npuperf.model.result import Finding
 from npuperf.model.tasks import NO_TIME, Tasks
 from npuperf.readers.log import ReadLog
 from npuperf.readers.recording import open_recording

@@ -12,15 +12,14 @@ from build import K, analyze_path, ascend_pt
 from clusters import large_job, pipeline_job
 from msgspec.structs import replace
 from msgspec.structs import replace as put
-from situations import assert_complete, step_length
+from small_programs import assert_complete, step_length
 
-from npuperf.advise import RULES, exposed_communication, load_thresholds, slow_link, without_alone
-from npuperf.advise.rule import RankRule
-from npuperf.cluster.judge import JobStudy
-from npuperf.documents.analysis import Finding, Result
-from npuperf.documents.cluster import Cluster, ClusterGroup, Link, Root
-from npuperf.messages import say
-from npuperf.model.thresholds import Thresholds
+from npuperf.advise import RULES, advise_job, load_thresholds, ranks, without_alone
+from npuperf.advise.rule import JobView, Rule
+from npuperf.base.messages import say
+from npuperf.job.job_study import JobStudy
+from npuperf.model.job_result import Cluster, ClusterGroup, Link, Root
+from npuperf.model.result import Finding, Result
 
 STEP = 10_000_000
 TRANSFER = 1_000_000
@@ -200,24 +199,27 @@ def pairs(links: list[Link]) -> list[tuple[int, int]]:
     return [link.ranks for link in links if link.slow]
 
 
+def slow_links(cluster: Cluster) -> list[Finding]:
+    return ranks.judge_slow_link(ranks.SLOW_LINK, JobView(cast(JobStudy, None), cluster, load_thresholds()))
+
+
 def test_a_slow_link_that_is_a_root_is_said_once() -> None:
     """Links 16-24, 24-32, 32-40 and 40-48 are slow; 24-32 is a root and holds up its group of 16 to 32."""
     cluster = large_job()
-    assert pairs(slow_link.unsaid(cluster)) == [(16, 24), (24, 32), (32, 40), (40, 48)]
+    assert pairs(ranks.unsaid(cluster)) == [(16, 24), (24, 32), (32, 40), (40, 48)]
     told = replace(cluster, roots=[link_root(24, 32)])
-    assert pairs(slow_link.unsaid(told)) == [(16, 24), (32, 40), (40, 48)]
+    assert pairs(ranks.unsaid(told)) == [(16, 24), (32, 40), (40, 48)]
     held = replace(told, groups=[group_of(16, 24, 32), group_of(32, 40)])
-    assert pairs(slow_link.unsaid(held)) == [(32, 40), (40, 48)]
+    assert pairs(ranks.unsaid(held)) == [(32, 40), (40, 48)]
     # a root without gain is no finding of its own
-    assert len(pairs(slow_link.unsaid(replace(cluster, roots=[link_root(24, 32, gain=None)])))) == 4
-    rule = slow_link.RULE
-    assert len(rule.judge(cast(JobStudy, None), cluster, load_thresholds())) == 1
+    assert len(pairs(ranks.unsaid(replace(cluster, roots=[link_root(24, 32, gain=None)])))) == 4
+    assert len(slow_links(cluster)) == 1
     everything = replace(cluster, roots=[link_root(24, 32)], groups=[group_of(16, 24, 32, 40, 48)])
-    assert rule.judge(cast(JobStudy, None), everything, load_thresholds()) == []
+    assert slow_links(everything) == []
 
 
 def test_links_of_equal_speed_are_no_finding() -> None:
-    assert slow_link.RULE.judge(cast(JobStudy, None), pipeline_job(), load_thresholds()) == []
+    assert slow_links(pipeline_job()) == []
 
 
 # --- roots, and who is asked ---------------------------------------------------------------------------------------
@@ -235,7 +237,7 @@ def test_the_rank_that_is_waited_for_is_one_finding(tmp_path: Path) -> None:
 def test_equal_ranks_have_no_finding_across_ranks(tmp_path: Path) -> None:
     result = job(tmp_path, (8_500_000, 8_500_000), world=2)
     assert result.cluster is not None
-    across = {r.name for r in RULES if isinstance(r, RankRule)}
+    across = {r.name for r in RULES if r.judge_job}
     assert [f.rule for f in result.findings if f.rule in across] == []
 
 
@@ -259,11 +261,11 @@ def test_a_device_that_is_of_no_job_keeps_its_own_answer(tmp_path: Path) -> None
 def test_a_rule_across_ranks_is_added_with_one_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Cluster] = []
 
-    def judge(study: JobStudy, cluster: Cluster, thresholds: Thresholds) -> list[Finding]:
-        seen.append(cluster)
+    def judge(rule: Rule, job: JobView) -> list[Finding]:
+        seen.append(job.cluster)
         return []
 
-    monkeypatch.setattr("npuperf.advise.RULES", [*RULES, RankRule("pairs", say("pairs"), say("a test"), judge)])
+    monkeypatch.setattr("npuperf.advise.RULES", [*RULES, Rule("pairs", say("pairs"), say("a test"), judge_job=judge)])
     result = job(tmp_path, (3_000_000, 8_000_000), world=2)
     assert [c.step_ns for c in seen] == [result.cluster.step_ns if result.cluster else 0]
 
@@ -271,12 +273,9 @@ def test_a_rule_across_ranks_is_added_with_one_call(tmp_path: Path, monkeypatch:
 def test_a_gpu_gets_no_advice_for_an_npu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kineto traces name no HCCL operation: rules that speak of its ports and packets are not asked."""
     asked: list[str] = []
-    across = [r for r in RULES if isinstance(r, RankRule)]
-    rules = [replace(r, judge=lambda *_, name=r.name: asked.append(name) or []) for r in across]
+    rules = [replace(r, judge_job=lambda *_, name=r.name: asked.append(name) or []) for r in RULES if r.judge_job]
     monkeypatch.setattr("npuperf.advise.RULES", rules)
-    from npuperf.advise import advise_job
-
     study: Any = SimpleNamespace(ranks=[SimpleNamespace(kineto=True)])
     advise_job(study, pipeline_job(), load_thresholds())
     assert set(asked) == {"slow_rank", "uneven_experts", "exposed_communication"}
-    assert "HCCL" not in str(exposed_communication._OVERLAP)
+    assert "HCCL" not in str(ranks.OVERLAP)

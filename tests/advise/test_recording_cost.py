@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from build import ascend_pt
-from situations import analyzed, answer, busy, starved
+from small_programs import analyzed, answer, busy, starved
 
-from npuperf.documents.analysis import Result
+from npuperf.model.result import Result
 
 
 def recorded(run: Path, times: float | None, make: Any = starved, level: str = "Level1", **options: object) -> Result:

@@ -15,15 +15,15 @@ import yaml
 from build import K, ascend_pt, kernel_details
 from msgspec import structs
 from msgspec.structs import replace
-from situations import analyzed, answer, assert_complete, assert_whole, beside, busy, placeholders, starved
+from small_programs import analyzed, answer, assert_complete, assert_whole, beside, busy, placeholders, starved
 
 from npuperf import advise
 from npuperf.advise import RULES, load_thresholds, rule_names
 from npuperf.advise.needs import Need
-from npuperf.advise.rule import Detected, RankRule, Rule
-from npuperf.messages import Message, ns, say
+from npuperf.advise.rule import Detected, Rule
+from npuperf.base.messages import Message, ns, say
+from npuperf.device.view import DeviceView
 from npuperf.model.thresholds import Thresholds
-from npuperf.scopes.view import DeviceView
 
 # --- the register --------------------------------------------------------------------------------------------------
 
@@ -35,9 +35,6 @@ RULE_NAMES = {
     "small_kernels", "start_up", "super_kernel", "sync_points", "task_queue", "tiling_cache", "uneven_host",
     "value_dependent",
 }  # fmt: skip
-#: What rules share.
-SHARED = {"rule", "across", "needs", "requirements", "launch_remedies", "optimizers", "moves", "affinity", "outermost",
-          "launch_waits", "shipped"}  # fmt: skip
 #: Across ranks; those of ALONE have something to say about one device, too.
 RANK_RULE_NAMES = {
     "exposed_communication", "odd_packets", "relayed_transfers", "retried_transfers", "slow_link", "slow_rank",
@@ -51,22 +48,21 @@ ANY_DEVICE = {
 }  # fmt: skip
 
 
-def test_every_rule_module_is_registered_under_its_name() -> None:
-    modules = {m.name for m in pkgutil.iter_modules(advise.__path__)} - SHARED
-    assert modules == RULE_NAMES | RANK_RULE_NAMES
-    assert sorted(rule_names()) == sorted(modules)
-    for rule in RULES:
-        module = importlib.import_module(f"npuperf.advise.{rule.name}")
-        assert module.RULE is rule and module.__doc__
-    assert {r.name for r in RULES if isinstance(r, Rule)} == RULE_NAMES
-    assert {r.name for r in RULES if isinstance(r, RankRule) and r.alone} == ALONE
+def test_every_rule_is_registered() -> None:
+    topics = [importlib.import_module(m.name) for m in pkgutil.iter_modules(advise.__path__, "npuperf.advise.")]
+    made = [v for topic in topics for v in vars(topic).values() if isinstance(v, Rule)]
+    assert {rule.name for rule in made} == RULE_NAMES | RANK_RULE_NAMES == {*rule_names()}
+    assert len(RULES) == len(rule_names()) and all(any(rule is one for one in made) for rule in RULES)
+    assert {r.name for r in RULES if r.judge} == RULE_NAMES
+    assert {r.name for r in RULES if r.judge_job} == RANK_RULE_NAMES
+    assert {r.name for r in RULES if r.judge_rank} == ALONE
     no_npu = {"slow_rank", "uneven_experts", "exposed_communication"}
-    assert {r.name for r in RULES if isinstance(r, RankRule) and r.any_device} == no_npu
-    assert {r.name for r in RULES if isinstance(r, Rule) and r.any_device} == ANY_DEVICE
+    assert {r.name for r in RULES if r.judge_job and r.any_device} == no_npu
+    assert {r.name for r in RULES if r.judge and r.any_device} == ANY_DEVICE
 
 
 @pytest.mark.parametrize("rule", RULES, ids=rule_names())
-def test_every_rule_has_a_title_and_a_source(rule: Rule | RankRule) -> None:
+def test_every_rule_has_a_title_and_a_source(rule: Rule) -> None:
     for message in (rule.title, rule.source):
         assert isinstance(message, Message) and str(message).strip()
         assert_whole(message)

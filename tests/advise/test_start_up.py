@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from build import analyze_path
 
-from npuperf.documents.analysis import Finding
+from npuperf.model.result import Finding
 
 US = 1_000
 Call = tuple[str, int]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from build import H, K, ascend_pt
 from msgspec.structs import replace
-from situations import analyzed, answer, assert_complete, starved, step_length
+from small_programs import analyzed, answer, assert_complete, starved, step_length
 
 #: Groups of ten kernels of 10 µs each; the host waits for the tenth before it launches the next group.
 GROUP, GAP = 100_000, 24_000

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from npuperf.analyze.baselines import BaselineStore, candidate_of, histories, key_of, recording_id, usual_folder
+from npuperf.against.baselines import BaselineStore, candidate_of, histories, key_of, recording_id, usual_folder
+from npuperf.against.run import run
 from npuperf.analyze.request import AnalyzeRequest
-from npuperf.analyze.run import run
-from npuperf.documents.analysis import Result
-from npuperf.documents.gates import Gate
-from npuperf.errors import InputError, UsageError
-from npuperf.files import MANIFEST
+from npuperf.base.errors import InputError, UsageError
+from npuperf.base.files import MANIFEST
+from npuperf.model.document import Gate
+from npuperf.model.result import Result
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ from conversion import to_db
 from inputs import KERNELS, database
 
 from npuperf.analyze.counting import MOST_KEYS, DeviceCounts, Places, merge_counts, tallied
-from npuperf.documents.analysis import Result
-from npuperf.documents.digest import Count, CountKind
 from npuperf.model.device import HostSteps
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import Labels
+from npuperf.model.parts import Count, CountKind
+from npuperf.model.result import Result
 
 STEPS = {7: (0, 100_000), 8: (100_000, 200_000)}
 

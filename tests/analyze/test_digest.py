@@ -12,22 +12,21 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 from msgspec.structs import replace
-from specimens import SAMPLES
+from sample_documents import SAMPLES
 
 from npuperf.advise import load_thresholds
-from npuperf.analyze import device_digest, merged_digest
+from npuperf.analyze import digests
 from npuperf.analyze.counting import DeviceCounts
-from npuperf.analyze.device_digest import DeviceDigest, OperatorTimes, fold_waits
+from npuperf.analyze.digests import DeviceDigest, OperatorTimes, fold_waits, merge_digests
 from npuperf.analyze.examine import Earlier, Examined, examine
-from npuperf.analyze.merged_digest import merge_digests
 from npuperf.analyze.request import AnalyzeRequest
-from npuperf.analyze.side_by_side import look_across
-from npuperf.documents.analysis import Device, Result
-from npuperf.documents.digest import Count, Digest, PartSum, TypeSteps
+from npuperf.analyze.whole_job import look_across
 from npuperf.model.chip import Cores
 from npuperf.model.communication import Communication, Operations, ProcessGroup
 from npuperf.model.device import DeviceProfile
 from npuperf.model.labels import Labels
+from npuperf.model.parts import Count, Digest, PartSum, TypeSteps
+from npuperf.model.result import Device, Result
 from npuperf.model.tasks import NO_TIME, Tasks, Work
 from npuperf.readers.log import ReadLog
 
@@ -340,7 +339,7 @@ def test_devices_of_which_one_has_no_steps_are_one_window_each() -> None:
 
 
 def test_too_many_operators_are_told_apart_by_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merged_digest, "MOST_KEYS", 3)
+    monkeypatch.setattr(digests, "MOST_KEYS", 3)
     a = device_of({"Add [1]": 10, "Add [2]": 20, "Mul [1]": 5})
     assert merged(a).keyed_by == "shapes"
     b = device_of({"Add [3]": 1})
@@ -365,14 +364,14 @@ def test_the_device_that_tells_least_decides() -> None:
 def test_a_device_decides_by_the_number_of_its_operators(
     most: int, keyed_by: str, keys: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device_digest, "MOST_KEYS", most)
+    monkeypatch.setattr(digests, "MOST_KEYS", most)
     found = assert_exact(analyze_path(kernel_details(tmp_path / "kernel_details.csv", two_steps())))
     assert found.keyed_by == keyed_by
     assert set(keyed(found, "compute")) == keys
 
 
 def test_beyond_so_many_waits_the_rest_of_a_cause_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_digest, "MOST_WAITS", 2)
+    monkeypatch.setattr(digests, "MOST_WAITS", 2)
     waits = [PartSum(part="host_wait", key=f"python: f{i}", ns=i, count=1) for i in range(1, 5)]
     waits.append(PartSum(part="host_wait", key="gc: collect", ns=1, count=7))
     found = {p.key: (p.ns, p.count) for p in fold_waits(waits)}
@@ -380,9 +379,9 @@ def test_beyond_so_many_waits_the_rest_of_a_cause_is_one(monkeypatch: pytest.Mon
 
 
 def test_of_too_many_types_the_costliest_stay(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for module in (device_digest, merged_digest):
+    for module in (digests, digests):
         monkeypatch.setattr(module, "KEPT_TYPES", 1)
-    monkeypatch.setattr(device_digest, "MOST_TYPES", 2)
+    monkeypatch.setattr(digests, "MOST_TYPES", 2)
     found = digest(analyze_path(kernel_details(tmp_path / "kernel_details.csv", two_steps())))
     assert [t.type for t in found.types] == ["MatMulV2"]
 

@@ -18,13 +18,13 @@ from build import K, ascend_pt
 from conftest import ROOT
 from test_parallel import killed, lost
 
-from npuperf import parallel
+from npuperf.against.run import run
 from npuperf.analyze.request import AnalyzeRequest
-from npuperf.analyze.run import run
-from npuperf.errors import UsageError
-from npuperf.parallel import Engine, map_ranks
+from npuperf.base import parallel
+from npuperf.base.errors import UsageError
+from npuperf.base.parallel import Engine, map_ranks
 from npuperf.readers.recording import Reading, open_recording
-from npuperf.render import render
+from npuperf.show.formats import render
 
 #: For what is started by hand: dask gives up what has killed one worker, and its workers find the tests' functions.
 ENVIRONMENT = {

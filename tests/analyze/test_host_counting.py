@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from build import analyze_path
 
-from npuperf.analyze.metrics import _step_time
-from npuperf.documents.analysis import Result
-from npuperf.errors import UsageError
-from npuperf.render.words import steps_line
+from npuperf.against.metrics import _step_time
+from npuperf.base.errors import UsageError
+from npuperf.model.result import Result
+from npuperf.show.words import steps_line
 
 
 def event(name: str, start: float, dur: float, dims: Any = None, cat: str = "cpu_op") -> dict[str, Any]:

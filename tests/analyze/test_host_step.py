@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from build import K, ascend_pt
-from situations import analyzed
+from small_programs import analyzed
 
-from npuperf.render import View, render
+from npuperf.show.formats import View, render
 
 
 def said(root: Path, kernels: list[K], steps: dict[int, tuple[int, int]]) -> str:

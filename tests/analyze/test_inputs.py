@@ -12,10 +12,10 @@ from build import H, K, ascend_pt, events, kernel_details
 from inputs import KERNELS, database
 from msgspec.structs import replace
 
+from npuperf.against.run import run
 from npuperf.analyze.request import AnalyzeRequest
-from npuperf.analyze.run import run
-from npuperf.documents.analysis import Partition, Result
-from npuperf.errors import InputError
+from npuperf.base.errors import InputError
+from npuperf.model.result import Partition, Result
 
 REAL = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from build import K, analyze_path, ascend_pt
 
-from npuperf.analyze.lacks import name_places
-from npuperf.messages import say
+from npuperf.analyze.run import name_places
+from npuperf.base.messages import say
 
 TABLE = say("{what}: {consequence}", what=say("no table"), consequence=say("types are unknown"))
 TRACE = say("{what}: {consequence}", what=say("no trace"), consequence=say("launches are unknown"))

@@ -19,14 +19,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from npuperf.advise import load_thresholds
+from npuperf.against.run import run
 from npuperf.analyze.examine import Earlier, examine
 from npuperf.analyze.request import AnalyzeRequest
-from npuperf.analyze.run import run
 from npuperf.model.device import DeviceProfile
 from npuperf.readers.log import ReadLog
 from npuperf.readers.recording import open_recording
 from npuperf.readers.source import read_source
-from npuperf.render import render
+from npuperf.show.formats import render
 
 SIZE, TIMES, MOST = 300, 4, 4.5
 

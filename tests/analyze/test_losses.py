@@ -10,9 +10,9 @@ import pytest
 from build import K, ascend_pt, events, kernel_details
 from conversion import to_db
 
-from npuperf.analyze.losses import with_losses
-from npuperf.documents.analysis import Verdict
-from npuperf.messages import say, text
+from npuperf.analyze.run import with_losses
+from npuperf.base.messages import say, text
+from npuperf.model.result import Verdict
 from npuperf.readers.log import ReadLog
 from npuperf.readers.recording import open_recording
 

@@ -16,10 +16,10 @@ from build import H, K, ascend_pt
 from npuperf.advise import load_thresholds
 from npuperf.analyze.examine import Earlier, examine
 from npuperf.analyze.request import AnalyzeRequest
+from npuperf.device.study import Study
 from npuperf.model.device import DeviceProfile
 from npuperf.readers.log import ReadLog
 from npuperf.readers.recording import open_recording
-from npuperf.replay.study import Study
 
 SIZES = (3_000, 9_000)
 

@@ -12,12 +12,12 @@ from conftest import run_cli
 from digests import digest_of
 from msgspec.structs import replace
 
-from npuperf.analyze.metrics import register_all
-from npuperf.documents.analysis import CoreSide, Finding, Lost, Partition, Result, Step
-from npuperf.documents.digest import Count, Digest
-from npuperf.gates.grammar import parse_gate
-from npuperf.gates.judging import judge_gate
-from npuperf.messages import say
+from npuperf.against.gates import parse_gate
+from npuperf.against.judging import judge_gate
+from npuperf.against.metrics import register_all
+from npuperf.base.messages import say
+from npuperf.model.parts import Count, Digest
+from npuperf.model.result import CoreSide, Finding, Lost, Partition, Result, Step
 
 register_all()
 

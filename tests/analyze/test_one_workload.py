@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from npuperf.against.run import run
 from npuperf.analyze.request import AnalyzeRequest
-from npuperf.analyze.run import run
-from npuperf.documents.analysis import Device, Result
+from npuperf.model.result import Device, Result
 
 REAL = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "msinsight"
 ALL = ("text/level0/rank0", "text/level1/rank0", "text/level1/rank1", "db/level0/rank0", "db/level1/rank0",

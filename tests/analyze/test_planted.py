@@ -16,8 +16,8 @@ import itertools
 from accuracy import Measured, measure
 from planted import Recording, Scenario, Task, scenarios
 
-from npuperf.documents.analysis import Device, Phase
-from npuperf.units import NS_PER_US
+from npuperf.base.units import NS_PER_US
+from npuperf.model.result import Device, Phase
 
 SCENARIOS = {s.name: s for s in scenarios()}
 ALONE = [s for s in SCENARIOS.values() if s.ranks == 1]

@@ -25,7 +25,7 @@ def analyze(path):
 
 def profile(path):
     from npuperf.cli.profile import _analyze
-    from npuperf.profile.evidence import prove
+    from npuperf.record.evidence import prove
     from npuperf.readers.recording import open_recording
     recording = open_recording(Path(path), keep=True)
     assert all(proof.holds for proof in prove(recording))

@@ -12,12 +12,12 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from situations import steps_of
+from small_programs import steps_of
 
+from npuperf.against.run import run
 from npuperf.analyze.request import AnalyzeRequest
-from npuperf.analyze.run import run
-from npuperf.documents.analysis import Finding, Result
-from npuperf.render import View, render
+from npuperf.model.result import Finding, Result
+from npuperf.show.formats import View, render
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 

@@ -16,19 +16,17 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from npuperf.advise import load_thresholds
-from npuperf.analyze.baselines import BaselineStore
-from npuperf.analyze.reduced import reduced
+from npuperf.against.baselines import BaselineStore, reduced
+from npuperf.against.compare import compare_results
+from npuperf.against.run import BaselineSide, read_result, run, sides_of, warnings_of
 from npuperf.analyze.request import AnalyzeRequest
-from npuperf.analyze.run import run
-from npuperf.analyze.sides import BaselineSide, read_result, sides_of, warnings_of
-from npuperf.compare.compare import compare_results
-from npuperf.documents.analysis import Result
-from npuperf.documents.gates import metrics_of
-from npuperf.documents.reread import document_of, reread
-from npuperf.errors import InputError, UsageError
-from npuperf.messages import Message, Parameter, Quantity, Series, plain, said, say, say_n, series, text
-from npuperf.render import View, render
-from npuperf.render.json import without_blanks
+from npuperf.base.errors import InputError, UsageError
+from npuperf.base.messages import Message, Parameter, Quantity, Series, plain, said, say, say_n, series, text
+from npuperf.model.document import metrics_of
+from npuperf.model.result import Result
+from npuperf.model.schema import document_of, reread
+from npuperf.show.formats import View, render
+from npuperf.show.json import without_blanks
 
 SAMPLES = ("transformer_ascend_pt", "micro_batch_ascend_pt", "pipeline_job")
 

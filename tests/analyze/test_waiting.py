@@ -9,7 +9,7 @@ import pytest
 from build import H, K, analyze_path, ascend_pt
 from msgspec.structs import replace
 
-from npuperf.render import View, render
+from npuperf.show.formats import View, render
 
 US = 1_000
 

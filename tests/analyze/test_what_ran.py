@@ -8,8 +8,8 @@ from typing import Any
 
 from build import K, analyze_path, ascend_pt
 
-from npuperf.analyze.what_ran import ProcessFingerprint, shared_workload
-from npuperf.documents.workload import GroupSize, Workload
+from npuperf.analyze.run import ProcessFingerprint, shared_workload
+from npuperf.model.parts import GroupSize, Workload
 
 MANIFEST: dict[str, Any] = {
     "command": ["python", "train.py", "--lr", "0.1"],

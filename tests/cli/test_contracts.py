@@ -16,7 +16,7 @@ import pytest
 from build import K, kernel_details
 from conftest import run_cli
 
-from npuperf.documents.analysis import Partition
+from npuperf.model.result import Partition
 
 ROOT = Path(__file__).resolve().parents[2]
 

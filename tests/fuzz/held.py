@@ -10,12 +10,12 @@ from tempfile import TemporaryDirectory
 
 from build import H, K, ascend_pt
 
-from npuperf.analyze.reduced import reduced
+from npuperf.against.baselines import reduced
+from npuperf.against.locks import lock_text
+from npuperf.against.run import run
 from npuperf.analyze.request import AnalyzeRequest
-from npuperf.analyze.run import run
-from npuperf.documents.analysis import Result
-from npuperf.gates.lock_file import lock_text
-from npuperf.render import render
+from npuperf.model.result import Result
+from npuperf.show.formats import render
 
 #: As many as an interval needs.
 STEPS = 8

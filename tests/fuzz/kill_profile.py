@@ -2,7 +2,7 @@
 
     python tests/fuzz/kill_profile.py [--moments 50] [--seed N]
 
-Each moment is a run of a program that only pretends (tests/profile/pretended.py), once while it is recorded, once while
+Each moment is a run of a program that only pretends (tests/record/pretended.py), once while it is recorded, once while
 what it recorded is exported, and a SIGKILL, SIGTERM or SIGINT to npuperf after a random time. Afterwards every row that
 the program had recorded is exported by ``npuperf profile --export``, and the same command works once more. Every
 failure is a line with the number that repeats it; the exit status is 1 if there was one.
@@ -26,7 +26,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "profile")]
 from moments import try_moments  # noqa: E402
 from pretended import ROWS, Pretended, until  # noqa: E402 - they lie beside this file's folder
 
-from npuperf.profile.folder import RunFolder  # noqa: E402
+from npuperf.record.folder import RunFolder  # noqa: E402
 
 _SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 #: When the signal comes at the latest, s after npuperf's start, or after its run directory is there.

@@ -28,7 +28,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "tune")]
 from moments import try_moments  # noqa: E402
 from workplace import OP, Place, dumping_modules  # noqa: E402 - they lie beside this file's folder
 
-from npuperf.process import Detached, carriers, end_all  # noqa: E402
+from npuperf.base.process import Detached, carriers, end_all  # noqa: E402
 from npuperf.tune.state import MARK  # noqa: E402
 
 #: How long the stand-in tunes, and when the signal comes at the latest, s: after npuperf's start, or after it has made

@@ -24,10 +24,10 @@ TAGS = {
 }  # fmt: skip
 ATTRIBUTES = {
     "aria-describedby", "aria-hidden", "aria-label", "aria-labelledby", "aria-live", "charset", "class", "colspan",
-    "content", "cx", "cy", "d", "data-go", "data-matrix", "data-value", "dx", "dy", "focusable", "height", "hidden",
-    "href", "http-equiv", "id", "lang", "name", "open", "points", "preserveaspectratio", "r", "rel", "role", "rowspan",
-    "scope", "tabindex", "text-anchor", "textlength", "title", "transform", "type", "viewbox", "width", "x", "x1", "x2",
-    "y", "y1", "y2",
+    "content", "cx", "cy", "d", "data-go", "data-matrix", "data-value", "data-words", "dx", "dy", "focusable", "height",
+    "hidden", "href", "http-equiv", "id", "lang", "name", "open", "points", "preserveaspectratio", "r", "rel", "role",
+    "rowspan", "scope", "tabindex", "text-anchor", "textlength", "title", "transform", "type", "viewbox", "width",
+    "x", "x1", "x2", "y", "y1", "y2",
 }  # fmt: skip
 #: What stands in these is ours and no text.
 _NUMBERS = {"cx", "cy", "dx", "dy", "height", "r", "width", "x", "x1", "x2", "y", "y1", "y2"}

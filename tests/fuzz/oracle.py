@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 
 import jsonschema
 
-from npuperf.documents.schema import shipped_schema
+from npuperf.model.schema import documents, schema_of
 
 #: done, gate failed, usage, input, cannot tell, child failed
 CODES = (0, 1, 2, 3, 4, 5)
@@ -57,7 +57,7 @@ def unprintable(where: str, text: str) -> str | None:
 
 @lru_cache
 def validator(name: str) -> jsonschema.Draft202012Validator:
-    return jsonschema.Draft202012Validator(shipped_schema(name))
+    return jsonschema.Draft202012Validator(schema_of(documents()[name]))
 
 
 def parsed(text: str) -> Any:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from npuperf.model.intervals import passed
 from npuperf.model.labels import I64
-from npuperf.model.merging import passed
 
 ORIGIN = 1_700_000_000_000_000_000
 

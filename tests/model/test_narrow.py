@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from npuperf.model.intervals import SIGNED, SMALL, narrow
 from npuperf.model.labels import Labels
-from npuperf.model.narrow import SIGNED, SMALL, narrow
 from npuperf.model.tasks import NO_TIME, Tasks
 
 

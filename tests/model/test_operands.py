@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from npuperf.model.labels import Labels
-from npuperf.model.operands import Operands, operand_labels
+from npuperf.model.labels import Labels, Operands, operand_labels
 
 ROWS = [
     ("FLOAT", "ND", "DT_BF16", "ND"),

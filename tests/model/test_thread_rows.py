@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from npuperf.model.runs import rows_of
+from npuperf.model.intervals import rows_of
 
 LARGEST = (1 << 31) - 1
 

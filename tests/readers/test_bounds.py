@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from build import K, events, kernel_details
 
-from npuperf.errors import InputError
-from npuperf.readers import lines, pieces
+from npuperf.base.errors import InputError
+from npuperf.readers import pieces, table
 from npuperf.readers.log import ReadLog
 from npuperf.readers.recording import Reading, open_recording
 from npuperf.readers.trace import read_trace
@@ -26,7 +26,7 @@ def _small_bounds(either_reader: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pieces, "_MOST_EVENT", 32 * KB)
     monkeypatch.setattr(pieces, "_MOST_HEADER", 32 * KB)
     monkeypatch.setattr(pieces, "_MOST_BEFORE", 256 * KB)
-    monkeypatch.setattr(lines, "_LONGEST_LINE", 32 * KB)
+    monkeypatch.setattr(table, "_LONGEST_LINE", 32 * KB)
 
 
 MADE = [json.dumps(e) for e in events([K(i * 10_000, 2_500, f"k{i}") for i in range(20)])]

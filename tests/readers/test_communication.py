@@ -15,8 +15,7 @@ from build import EPOCH, HEADER, K, ascend_pt, row
 
 from npuperf.model.communication import Communication
 from npuperf.model.labels import Labels
-from npuperf.readers.comm_groups import group_hash
-from npuperf.readers.comm_names import type_inside, type_of
+from npuperf.readers.comm_groups import group_hash, type_inside, type_of
 from npuperf.readers.recording import Reading, open_recording
 
 REAL = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "msinsight"

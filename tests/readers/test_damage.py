@@ -12,7 +12,7 @@ import pytest
 from build import HEADER, K, events, kernel_details, row
 from inputs import database
 
-from npuperf.errors import InputError
+from npuperf.base.errors import InputError
 from npuperf.model.tasks import Work
 from npuperf.readers import pieces
 from npuperf.readers.log import ReadLog

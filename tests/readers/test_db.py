@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from inputs import KERNELS, database
 from ways import DATABASE_WAYS, read_databases
 
-from npuperf.errors import InputError
+from npuperf.base.errors import InputError
 from npuperf.model.device import DeviceProfile
 from npuperf.readers.log import ReadLog
 from npuperf.readers.recording import open_recording
@@ -177,7 +177,7 @@ def test_columns_in_bulk_and_by_row_hold_what_the_cells_do(
             patch.setattr("npuperf.readers.sqlite._BATCH", 3)
             read_databases(patch, way)
             with open_database(path, log) as db:
-                assert [db.plain is not None, db.arrow is not None] == [way == name for name in DATABASE_WAYS[:2]]
+                assert (db.driver is not None) == (way == "by the driver")
                 assert [column.tolist() for column in db.columns("T", {"a": "a", "b": "b"}).values()] == expected
         assert [w.n for w in log.warnings] == [n for n in unusable if n]
 
@@ -214,7 +214,7 @@ def test_without_the_driver_rows_are_read_one_by_one(db: Path, monkeypatch: pyte
     read_databases(monkeypatch, "by the driver")
     monkeypatch.setitem(sys.modules, "adbc_driver_sqlite", None)
     with open_database(db, ReadLog()) as opened:
-        assert opened.arrow is None and opened.plain is None
+        assert opened.driver is None
     assert len(only(db).tasks) == len(KERNELS)
 
 

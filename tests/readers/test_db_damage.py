@@ -23,7 +23,7 @@ from build import EPOCH, K
 from inputs import database
 from ways import DATABASE_WAYS, read_databases
 
-from npuperf.errors import InputError
+from npuperf.base.errors import InputError
 from npuperf.model.tasks import Work
 from npuperf.readers import sqlite_open
 from npuperf.readers.db import read_analysis_db
@@ -141,7 +141,7 @@ def run(path: Path, *statements: str | tuple[str, tuple[object, ...]]) -> None:
 
 
 def either_way(path: Path) -> Seen:
-    """Read compiled, in bulk and row by row: all must find, and tell, the same. Nothing of the user's changes."""
+    """Read in bulk and row by row: both must find, and tell, the same. Nothing of the user's changes."""
     before = {p.name: hashlib.sha256(p.read_bytes()).digest() for p in path.parent.iterdir() if p.is_file()}
     found = []
     for way in DATABASE_WAYS:
@@ -149,7 +149,7 @@ def either_way(path: Path) -> Seen:
             patch.setattr("npuperf.readers.sqlite._BATCH", 7)
             read_databases(patch, way)
             found.append(seen(path))
-    assert found[0] == found[1] == found[2]
+    assert found[0] == found[1]
     assert {p.name: hashlib.sha256(p.read_bytes()).digest() for p in path.parent.iterdir() if p.is_file()} == before
     return found[0]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from build import K, analyze_path, ascend_pt
 
-from npuperf.errors import InputError
+from npuperf.base.errors import InputError
 from npuperf.readers.log import ReadLog
 from npuperf.readers.timeline import interpret
 from npuperf.readers.trace import read_trace

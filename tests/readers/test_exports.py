@@ -12,11 +12,11 @@ import pytest
 from build import EPOCH, us
 from conversion import to_db
 from conversion_text import to_text
-from situations import analyzed
+from small_programs import analyzed
 
 from npuperf.model.device import DeviceProfile
 from npuperf.readers.recording import open_recording
-from npuperf.render import render
+from npuperf.show.formats import render
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 REAL = Path(__file__).parents[3] / "shared" / "data" / "msinsight"

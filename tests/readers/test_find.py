@@ -10,8 +10,8 @@ import pytest
 from build import EPOCH, ascend_pt, kernel_details
 from inputs import KERNELS, op_summary
 
-from npuperf.errors import InputError
-from npuperf.messages import text
+from npuperf.base.errors import InputError
+from npuperf.base.messages import text
 from npuperf.readers.find import find
 from npuperf.readers.recording import open_recording
 

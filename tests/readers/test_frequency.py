@@ -13,8 +13,8 @@ from build import EPOCH, K, ascend_pt, us
 from inputs import KERNELS, database
 
 from npuperf.model.tasks import Tasks
-from npuperf.readers.frequency import ClockRates
 from npuperf.readers.recording import open_recording
+from npuperf.readers.timeline import ClockRates
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "msinsight"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from build import H, K, ascend_pt, events, host_event, kernel_details
 
-from npuperf.model.host_profile import HostProfile
+from npuperf.model.device import HostProfile
 from npuperf.readers.recording import open_recording
 
 BASE = 1_790_857_026_000_000_000

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 from test_kineto import object_, trace
 
+from npuperf.against.run import run
 from npuperf.analyze.request import AnalyzeRequest
-from npuperf.analyze.run import run
 
 REAL = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "hta"
 TRACES = sorted(REAL.glob("*gpu*.json.gz")) if REAL.is_dir() else []

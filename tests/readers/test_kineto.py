@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from npuperf.against.run import run
 from npuperf.analyze.request import AnalyzeRequest
-from npuperf.analyze.run import run
-from npuperf.documents.analysis import Device, Result
+from npuperf.model.result import Device, Result
 from npuperf.model.tasks import Work
 
 pytestmark = pytest.mark.usefixtures("either_reader")

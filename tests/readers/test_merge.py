@@ -6,7 +6,7 @@ from pathlib import Path
 
 from build import K, ascend_pt, kernel_details
 
-from npuperf.messages import say
+from npuperf.base.messages import say
 from npuperf.model.tasks import Work
 from npuperf.readers.recording import Reading, open_recording
 

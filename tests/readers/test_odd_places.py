@@ -20,12 +20,12 @@ from build import K, ascend_pt, kernel_details
 from conftest import no_privileges
 from inputs import KERNELS, database, op_summary
 
-from npuperf import files, folders
-from npuperf.cache.places import clear
-from npuperf.errors import InputError
-from npuperf.files import MANIFEST
-from npuperf.folders import Walk, few
-from npuperf.messages import Message, say, text
+from npuperf.base import files, folders
+from npuperf.base.cache import clear
+from npuperf.base.errors import InputError
+from npuperf.base.files import MANIFEST
+from npuperf.base.folders import Walk, few
+from npuperf.base.messages import Message, say, text
 from npuperf.readers.context import plog_files, read_plog
 from npuperf.readers.find import find
 from npuperf.readers.log import ReadLog

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from build import EPOCH, K, events, kernel_details
 
-from npuperf.readers.outliers import far_off
+from npuperf.readers.cells import far_off
 from npuperf.readers.recording import Reading, open_recording
 
 SECOND, HOUR, DAY = 10**9, 3600 * 10**9, 24 * 3600 * 10**9

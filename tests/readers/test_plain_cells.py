@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ways import tables_by_arrow
 
-from npuperf.errors import InputError
+from npuperf.base.errors import InputError
 from npuperf.model.columns import KERNEL_COLUMNS, KERNEL_REQUIRED
 from npuperf.model.tasks import NO_TIME
 from npuperf.readers import plain_cells, table
@@ -47,7 +47,7 @@ def with_cell(header: str, *cells: str) -> bytes:
 def is_taken(path: Path) -> bool:
     """Tell whether compiled code takes a table."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(table, "_read_batches", lambda *_: pytest.fail("left to Arrow"))
+        patch.setattr(table, "_read_text", lambda *_: pytest.fail("left to Arrow"))
         try:
             read(path)
         except pytest.fail.Exception:
@@ -206,7 +206,7 @@ def test_a_decimal_near_the_middle_of_two_of_single_precision(tmp_path: Path) ->
 def test_blocks_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
     """3,000 different names, so that tables of texts grow; columns grow as well, which were expected to be short."""
     monkeypatch.setattr(plain_cells, "_BLOCK_BYTES", block)
-    monkeypatch.setattr(table, "_expected_rows", lambda *_: 3)
+    monkeypatch.setattr(table, "_ROWS_EXPECTED", 3)
     path = tmp_path / "kernel_details.csv"
     count = 3000 if block > 7 else 40
     path.write_bytes(csv(*((f"k{i}", f"{i}.{i % 1000:03}", *ROW[2:]) for i in range(count))))

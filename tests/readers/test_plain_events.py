@@ -24,19 +24,54 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from odd_traces import ANYTHING, ARGUMENTS, USUAL, mutated, odd_trace
 from test_damage import mutate
-from test_trace_beside import ODD, REAL, TRACES
-from ways import decoded_only, in_stretches, told
+from ways import decoded_only, told
 
 from npuperf.readers import pieces, plain_events
 from npuperf.readers.pieces import Event, decoded
 from npuperf.readers.plain_events import PlainEvents, PlainReader
+from npuperf.readers.trace import SLICE_TEXTS
 from npuperf.readers.trace_columns import Words, durations
-from npuperf.readers.trace_gather import SLICE_TEXTS
 
 SOURCE = Path(plain_events.__file__).with_name("plain_events.c")
 COMPILER = shlex.split(os.environ.get("CC", "cc"))
 DRIVER = Path(__file__).with_name("plain_driver.c")
+ROOT = Path(__file__).resolve().parents[2]
+REAL = ROOT.parent / "shared" / "data"
 PACKED = sorted((REAL / "hta").glob("*.json.gz"))
+TRACES = sorted(path for place in (ROOT / "samples", REAL) for path in place.rglob("*trace*.json"))
+ODD = [
+    '"ts": 1700000000000000.123',
+    '"ts": null',
+    '"ts": "12"',
+    '"ts": "x"',
+    '"dur": "1.5"',
+    '"dur": 1e999',
+    '"dur": NaN',
+    '"dur": -3',
+    '"dur": true',
+    '"pid": "Spans"',
+    '"pid": 1.5',
+    '"pid": true',
+    '"pid": 99999999999999999999',
+    '"tid": "7"',
+    '"tid": null',
+    '"tid": 140000000000000',
+    '"id": 1.5',
+    '"id": "x"',
+    '"id": 340282366920938463463374607431768211456',
+    '"name": null',
+    '"name": ""',
+    '"name": "a\\u0062}, {"',
+    '"name": "\\ud800"',
+    '"cat": 5',
+    '"cat": null',
+    '"ph": "C"',
+    '"ph": 1',
+    '"args": []',
+    '"args": null',
+    '"args": {"connection_id": "7", "Task Type": 5}',
+    '"args": {"connection_id": 1.0, "list": [{"a": 1}, {"b": 2}]}',
+]
 KERNELS = [K(i * 10_000, 2_500 + i, f"k{i % 7}", launch=i * 10_000 - 5_000) for i in range(12)]
 MADE = [json.dumps(e) for e in events(KERNELS, {11: (0, 10**6)})]
 
@@ -58,12 +93,10 @@ class Counted:
         return found
 
 
-def each_way_told(path: Path, size: int, stretch: int = 0) -> tuple[list[Any], list[Any], int]:
+def each_way_told(path: Path, size: int) -> tuple[list[Any], list[Any], int]:
     """What is told in pieces of ``size`` bytes, compiled and decoded, and how many events were read compiled."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pieces, "PIECE_BYTES", size)
-        if stretch:
-            in_stretches(patch, stretch)
         counted = Counted(patch)
         compiled = told(path)
         decoded_only(patch)
@@ -158,14 +191,6 @@ def test_recorded_traces_are_read_compiled(path: Path, size: int, tmp_path: Path
     assert compiled == otherwise
     if len(plain) > 10 * size:
         assert count >= 0.9 * len(made)
-
-
-@pytest.mark.parametrize("path", TRACES[:2], ids=lambda path: f"{path.parent.parent.name}/{path.name}")
-def test_recorded_traces_in_stretches(path: Path) -> None:
-    size = max(2_000, path.stat().st_size // 9)
-    compiled, otherwise, count = each_way_told(path, 1 << 12, size)
-    assert compiled == otherwise and count > 0
-    assert otherwise == told(path)
 
 
 # ---- by hand ----

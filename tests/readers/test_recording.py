@@ -15,7 +15,7 @@ import pytest
 from build import H, K, ascend_pt, kernel_details
 from inputs import KERNELS, database
 
-from npuperf.errors import InputError
+from npuperf.base.errors import InputError
 from npuperf.readers import recording
 from npuperf.readers.find import Source
 from npuperf.readers.log import ReadLog

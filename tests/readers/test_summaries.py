@@ -11,12 +11,12 @@ from typing import Any
 import jsonschema
 import pytest
 from build import K, ascend_pt
-from situations import analyzed
+from small_programs import analyzed
 
-from npuperf.documents.analysis import HostSum, Result
-from npuperf.documents.schema import shipped_schema
+from npuperf.model.result import HostSum, Result
+from npuperf.model.schema import schema_of
 from npuperf.readers.find import find
-from npuperf.render import render
+from npuperf.show.formats import render
 
 REAL = Path(__file__).parents[3] / "shared" / "data" / "msinsight" / "text" / "level1" / "rank0_ascend_pt"
 
@@ -105,7 +105,7 @@ def test_suggestions_are_shown_as_the_exporters(tmp_path: Path, snake: bool) -> 
     assert "what msprof suggests (its words, not checked)" in render(found, "markdown")
     assert "msprof itself suggests 1 thing: --table suggestions" in render(found, "text")
     document = json.loads(render(found, "json"))
-    jsonschema.validate(document, shipped_schema("result"))
+    jsonschema.validate(document, schema_of(Result))
     assert document["suggestions"][0]["suggestion"] == "use [x] more cores"
 
 

@@ -11,7 +11,7 @@ from build import EPOCH, HEADER, us
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npuperf.errors import InputError
+from npuperf.base.errors import InputError
 from npuperf.model.columns import KERNEL_COLUMNS, KERNEL_REQUIRED
 from npuperf.model.tasks import NO_TIME
 from npuperf.readers.log import ReadLog
@@ -177,7 +177,7 @@ def test_the_path_of_clean_tables_and_that_of_others_give_what_stands_there(
 
 def test_columns_that_come_in_many_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundred bytes at a time: names of one batch are found again in another, the last row lacks what others have."""
-    monkeypatch.setattr("npuperf.readers.table._BATCH_BYTES", 100)
+    monkeypatch.setattr("npuperf.readers.plain_cells._BLOCK_BYTES", 100)
     monkeypatch.setattr("npuperf.readers.table._ROWS_EXPECTED", 1)
     rows = "".join(f"{i}.250,{i % 7}.5,{i % 3},{'ABC'[i % 3]},{i}.5\n" for i in range(100)) + "100.250,1,N/A,N/A,\n"
     table, log = read(tmp_path / "k.csv", f"Start Time(us),Duration(us),Block Dim,Name,aic_mac_ratio\n{rows}")
@@ -191,14 +191,14 @@ def test_columns_that_come_in_many_batches(tmp_path: Path, monkeypatch: pytest.M
 
 def test_times_without_unit_are_judged_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first batches hold small numbers only; the last row shows that all of them are ns."""
-    monkeypatch.setattr("npuperf.readers.table._BATCH_BYTES", 100)
+    monkeypatch.setattr("npuperf.readers.table._BLOCK_BYTES", 100)
     rows = "".join(f"{i},1\n" for i in range(100)) + f"{T1},1\n"
     table, _ = read(tmp_path / "k.csv", f"Task Start Time,Duration(us)\n{rows}")
     assert table.times["start"].tolist() == [*range(100), T1]
 
 
 def test_cells_over_several_lines_at_the_seam_of_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("npuperf.readers.table._BATCH_BYTES", 100)
+    monkeypatch.setattr("npuperf.readers.table._BLOCK_BYTES", 100)
     rows = "".join(f'{i}.5,1,"a\nb"\n' for i in range(60))
     table, log = read(tmp_path / "k.csv", f"Start Time(us),Duration(us),Name\n{rows}")
     assert table.times["start"].tolist() == [1000 * i + 500 for i in range(60)]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from build import K, events
 
-from npuperf.errors import InputError
-from npuperf.messages import say
+from npuperf.base.errors import InputError
+from npuperf.base.messages import say
 from npuperf.readers import pieces
 from npuperf.readers.log import ReadLog
 from npuperf.readers.trace import read_trace

@@ -9,8 +9,16 @@ import numpy as np
 import pytest
 
 from npuperf.readers import trace_columns
-from npuperf.readers.trace_columns import Verdicts, Words, durations, flow_ids, integers, nothing, number_ids
-from npuperf.readers.trace_gather import PiecedColumns
+from npuperf.readers.trace_columns import (
+    PiecedColumns,
+    Verdicts,
+    Words,
+    durations,
+    flow_ids,
+    integers,
+    nothing,
+    number_ids,
+)
 
 
 def test_words_are_numbered_as_they_come() -> None:
@@ -58,12 +66,9 @@ def test_ids_are_equal_where_they_were() -> None:
 
 
 @pytest.mark.parametrize("seed", range(30))
-@pytest.mark.parametrize("grows", [True, False], ids=["memory that grows", "memory that cannot"])
-def test_columns_in_pieces_are_the_same_as_at_once(monkeypatch: pytest.MonkeyPatch, seed: int, grows: bool) -> None:
+def test_columns_in_pieces_are_the_same_as_at_once(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     source = random.Random(seed)
-    if not grows:
-        monkeypatch.setattr(trace_columns, "_grown", lambda memory: False)
-    monkeypatch.setattr(trace_columns, "_GROWTH_BYTES", source.choice([8, 100, 1_000]))
+    monkeypatch.setattr(trace_columns, "_BLOCK_BYTES", source.choice([8, 100, 1_000]))
     columns = PiecedColumns()
     expected: dict[str, list[int]] = {"a": [], "b": [], "c": []}
     reused = np.empty(12, np.int64)

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from npuperf.documents.tuning import Tuning
+from npuperf.model.tuning import Tuning
 from npuperf.tune.results import read_results
 
 ROOT = Path(__file__).resolve().parents[2]

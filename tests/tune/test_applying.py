@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from npuperf.documents.tuning import Status, Tuning
-from npuperf.render import View, render
-from npuperf.tune.applying import bank_use
-from npuperf.tune.job import Dump, ModelFile, Script, Source, TuningJob
+from npuperf.model.tuning import Status, Tuning
+from npuperf.show.formats import View, render
+from npuperf.tune.bank import bank_use
+from npuperf.tune.request import Dump, ModelFile, Script, Source, TuningJob
 
 
 @pytest.mark.parametrize(

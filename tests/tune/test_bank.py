@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aoe_results import LISTED, tune
 
-from npuperf.errors import InputError
+from npuperf.base.errors import InputError
 from npuperf.tune.bank import compare, read_bank
 
 MATMUL = "Ascend910B3_20_AiCore_MatMulV3_runtime_kb.json"

@@ -13,15 +13,16 @@ from aoe_results import ROOT
 from conftest import STUB
 from workplace import SOC, Place, document, dumping_modules, said
 
-from npuperf.errors import UsageError
-from npuperf.tune.job import ModelFile, TuningJob, dump_command, find_source, programs
+from npuperf.base.errors import UsageError
+from npuperf.tune.request import ModelFile, TuneRequest, TuningJob
+from npuperf.tune.tuning_plan import dump_command, find_source, programs
 
 
 @pytest.mark.parametrize("suffix", [".onnx", ".pb", ".air"])
 def test_the_framework_follows_from_the_model(suffix: str, tmp_path: Path) -> None:
     model = tmp_path / f"net{suffix}"
     model.touch()
-    found = find_source(model, None, None, (), None)
+    found = find_source(TuneRequest(model=model))
     assert found == ModelFile(model)
     argv = programs(TuningJob("op", found), tmp_path, "aoe")[0].argv
     assert f"--framework={ {'.onnx': 5, '.pb': 3, '.air': 1}[suffix] }" in argv
@@ -31,9 +32,9 @@ def test_caffe_needs_its_weights(tmp_path: Path) -> None:
     model, weight = tmp_path / "net.prototxt", tmp_path / "net.caffemodel"
     model.touch()
     with pytest.raises(UsageError, match="weights"):
-        find_source(model, None, None, (), None)
+        find_source(TuneRequest(model=model))
     weight.touch()
-    argv = programs(TuningJob("op", find_source(model, weight, None, (), None)), tmp_path, "aoe")[0].argv
+    argv = programs(TuningJob("op", find_source(TuneRequest(model=model, weight=weight))), tmp_path, "aoe")[0].argv
     assert "--framework=0" in argv and f"--weight={weight}" in argv
 
 

@@ -14,9 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import asdict
 
-from npuperf.errors import InputError
-from npuperf.tune.lenient import Object, parse
-from npuperf.tune.results import read_results
+from npuperf.base.errors import InputError
+from npuperf.tune.results import Object, parse, read_results
 
 
 def test_the_manual_s_own_mistakes(tmp_path: Path) -> None:

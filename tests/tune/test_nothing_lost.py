@@ -33,8 +33,8 @@ from workplace import (
     tuning_children,
 )  # fmt: skip
 
-import npuperf.files
-from npuperf.process import carriers
+import npuperf.base.files
+from npuperf.base.process import carriers
 from npuperf.tune import state
 
 
@@ -214,7 +214,7 @@ def full_disk(place: Place, *arguments: object, after: str, **extra: str) -> Don
         return real(*args, **kwargs)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(npuperf.files.tempfile, "NamedTemporaryFile", made)
+        patch.setattr(npuperf.base.files.tempfile, "NamedTemporaryFile", made)
         return place.run(*arguments, **extra)
 
 
@@ -259,7 +259,7 @@ def test_the_dumped_program_sees_what_it_would_see_alone(place: Place) -> None:
     (place.root / "sub" / "train.py").write_text(show)
     (place.root / "link.py").symlink_to("sub/train.py")
     environment = place.environment(PYTHONPATH=str(dumping_modules(place.root / "modules")))
-    runner = ROOT / "npuperf" / "agent" / "dump_operators.py"
+    runner = ROOT / "npuperf" / "record" / "agent" / "dump_operators.py"
     for words in (["sub/train.py", "-x"], ["link.py"], ["-m", "sub.train", "-m", "y"]):
         said_ = [
             subprocess.run([sys.executable, *before, *words], cwd=place.root, env=environment, capture_output=True,

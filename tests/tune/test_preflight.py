@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from workplace import OP, SOC, Place, bank, record, said
 
-from npuperf.documents.tuning import Check
+from npuperf.model.tuning import Check
 from npuperf.tune import preflight
-from npuperf.tune.job import Dump, ModelFile, Script, SingleOperators, TuningJob
+from npuperf.tune.request import Dump, ModelFile, Script, SingleOperators, TuningJob
 
 
 def checks(job: TuningJob, machine: preflight.TuningHost | None = None, **environment: str) -> dict[str, Check]:

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from workplace import bank, record
 
-from npuperf.documents.schema import shipped_schema
-from npuperf.documents.tuning import Tuning
-from npuperf.errors import InputError
-from npuperf.render import render
+from npuperf.base.errors import InputError
+from npuperf.model.schema import schema_of
+from npuperf.model.tuning import Tuning
+from npuperf.show.formats import render
 from npuperf.tune.results import compare_tunings, read_results, result_files
 
 
@@ -192,7 +192,7 @@ def test_numbers_that_no_clock_and_no_count_gave(tmp_path: Path, number: object)
     assert (first.before_us, first.after_us, first.speedup) == (80.0, None, None)
     assert found.tuning_time_s is None and found.summary is None
     assert any("the summary lacks counts" in str(w) for w in found.warnings)
-    schema = shipped_schema("tuning")
+    schema = schema_of(Tuning)
     jsonschema.validate(json.loads(render(found, "json")), schema)
 
 
@@ -302,4 +302,4 @@ def test_the_document_follows_its_schema(tmp_path: Path) -> None:
 
     file = tmp_path / "aoe_result_opat_1_pid1.json"
     file.write_text(json.dumps(LISTED))
-    jsonschema.validate(json.loads(tune("--from", file, "--format", "json").stdout), shipped_schema("tuning"))
+    jsonschema.validate(json.loads(tune("--from", file, "--format", "json").stdout), schema_of(Tuning))

@@ -11,12 +11,13 @@ from build import K, ascend_pt
 from msgspec.structs import replace
 from workplace import OP, Place, busy_profile, document, entry
 
-from npuperf.tune.usage import read_usage, savings
+from npuperf.tune.savings import read_profiled, savings
 
 
 def test_savings_count_only_device_bound_time(tmp_path: Path) -> None:
-    usage = read_usage(busy_profile(tmp_path))
-    assert usage is not None and usage.steps == 2
+    profiled = read_profiled(busy_profile(tmp_path))
+    assert profiled is not None and profiled.usage.steps == 2
+    usage = profiled.usage
     assert usage.busiest(5)[0] == "MatMulV2"
     entries = [entry("mm_1", ("MatMulV2",), 100, 60), entry("net/x", ("MatMulV2",), 100, 90),
                entry("add_0", ("Add",), 5, 1), entry("gone", ("Conv2D",), 9, 3)]  # fmt: skip
@@ -35,8 +36,9 @@ def test_savings_count_only_device_bound_time(tmp_path: Path) -> None:
 
 def test_no_call_is_counted_twice(tmp_path: Path) -> None:
     """Two cases of one type, of which nobody knows which calls are which: each call is worth the better one."""
-    usage = read_usage(busy_profile(tmp_path))
-    assert usage is not None
+    profiled = read_profiled(busy_profile(tmp_path))
+    assert profiled is not None
+    usage = profiled.usage
     felt = [i for i in range(len(usage.dur)) if usage.types[i] == "MatMulV2" and usage.felt[i]]
     cases = [entry("net/x", ("MatMulV2",), 100, 90), entry("net/y", ("matmulv2",), 100, 70)]
     rows, total = savings(cases, usage)

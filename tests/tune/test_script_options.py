@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from npuperf.documents.tuning import Check
-from npuperf.tune.job import ModelFile, Script, TuningJob
-from npuperf.tune.script_options import static_memory
+from npuperf.model.tuning import Check
+from npuperf.tune.preflight import static_memory
+from npuperf.tune.request import ModelFile, Script, TuningJob
 
 
 def check(folder: Path, text: str | None, **environment: str) -> Check:

@@ -9,8 +9,8 @@ import pytest
 from conftest import run_cli
 from workplace import OP, SOC, Place, bank, lines, record, said
 
-from npuperf.errors import InputError, UsageError
-from npuperf.tune.store import graph_bank, merge, winning_place
+from npuperf.base.errors import InputError, UsageError
+from npuperf.tune.bank import graph_bank, merge, winning_place
 
 
 def test_what_is_there_wins_then_the_first(tmp_path: Path) -> None:

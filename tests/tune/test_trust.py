@@ -14,8 +14,8 @@ import pytest
 from aoe_results import ROOT
 from workplace import OP, Place, bank, dumping_modules, lines, record, said
 
-from npuperf.cache import made
-from npuperf.cache.owner import own_folder
+from npuperf.base import trust
+from npuperf.base.trust import own_folder
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def recorded(place: Place) -> dict[str, str]:
 
 
 def remember(place: Place, folder: Path | None = None) -> None:
-    made.remember(folder or place.root / "result", "profile", (sys.executable, "train.py", "-v"), str(place.root))
+    trust.remember(folder or place.root / "result", "profile", (sys.executable, "train.py", "-v"), str(place.root))
 
 
 def test_a_strangers_program_is_shown_and_not_run(place: Place, recorded: dict[str, str]) -> None:
@@ -72,10 +72,10 @@ def test_one_record_is_for_one_program_in_one_place(place: Place, recorded: dict
     elif change == "linked":  # a stranger's link to a folder of one's own, beside a program of his
         own = place.root / "own"
         run.rename(own)
-        made.remember(own, "profile", (sys.executable, "train.py", "-v"), str(place.root / "home"))
+        trust.remember(own, "profile", (sys.executable, "train.py", "-v"), str(place.root / "home"))
         run.symlink_to(own)
     elif change == "elsewhere":
-        made.remember(run, "profile", (sys.executable, "train.py", "-v"), "/elsewhere")
+        trust.remember(run, "profile", (sys.executable, "train.py", "-v"), "/elsewhere")
     elif change == "state":
         remember(place)
         entries = own_folder("XDG_STATE_HOME", ".local/state") / "made"
@@ -180,11 +180,11 @@ def test_no_record_can_be_kept(place: Place, recorded: dict[str, str], monkeypat
 
 def test_old_records_make_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    monkeypatch.setattr(made, "_MOST", 3)
+    monkeypatch.setattr(trust, "_MOST", 3)
     for number in range(5):
-        made.remember(tmp_path, "profile", number)
+        trust.remember(tmp_path, "profile", number)
         entries = sorted((tmp_path / "npuperf" / "made").iterdir(), key=lambda e: e.stat().st_mtime_ns)
         for age, entry in enumerate(reversed(entries)):
             os.utime(entry, (1000 - age, 1000 - age))
-    assert [made.remembers(tmp_path, "profile", n) for n in range(5)] == [False, False, True, True, True]
+    assert [trust.remembers(tmp_path, "profile", n) for n in range(5)] == [False, False, True, True, True]
     assert oct((tmp_path / "npuperf" / "made").stat().st_mode)[-3:] == "700"

@@ -10,8 +10,8 @@ from aoe_results import tune
 from msgspec.structs import replace
 from workplace import OP, Place, busy_profile
 
+from npuperf.base.errors import UsageError
 from npuperf.cli.tune import tune as tune_command
-from npuperf.errors import UsageError
 from npuperf.tune.request import TuneRequest
 from npuperf.tune.tuning_plan import draw_plan
 

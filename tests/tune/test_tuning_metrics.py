@@ -10,11 +10,11 @@ from conftest import run_cli
 from msgspec.structs import replace
 from workplace import OP, Place
 
-from npuperf.documents.comparison import Compared, Comparison, WaterfallPart
-from npuperf.documents.gates import Gate
-from npuperf.documents.tuning import Tuning
-from npuperf.gates.grammar import parse_gate
-from npuperf.gates.judging import judge_gate
+from npuperf.against.gates import parse_gate
+from npuperf.against.judging import judge_gate
+from npuperf.model.comparison import Compared, Comparison, WaterfallPart
+from npuperf.model.document import Gate
+from npuperf.model.tuning import Tuning
 from npuperf.tune import request as request
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from build import K, ascend_pt
 
-from npuperf.tune.verify import Profiled, compare, read_profiled
+from npuperf.tune.savings import Profiled, compare, read_profiled
 
 #: Cube kernels are faster with a bank that has records, as the device would make them.
 TRAIN = """
@@ -77,7 +77,9 @@ def steps_of(root: Path, matmul: list[int], pause: int | list[int]) -> Profiled:
         kernels.append(K(clock, dur, "mm_1", "MatMulV2", "AI_CORE", 2, 20, 0, step, clock - 500_000))
         clock += dur + rest
     kernels.append(K(clock - 1_000, 1_000, "end", "Add", "AI_VECTOR_CORE", 2, 40, 0, len(matmul) - 1, clock - 500_000))
-    return read_profiled(ascend_pt(root, kernels, cores="20,40"))
+    profiled = read_profiled(ascend_pt(root, kernels, cores="20,40"))
+    assert profiled is not None
+    return profiled
 
 
 def around(mean: int) -> list[int]:

@@ -17,7 +17,7 @@ from aoe_results import ROOT
 from build import H, K, ascend_pt
 from conftest import STUB, Done, run_cli
 
-from npuperf.documents.tuning import Entry
+from npuperf.model.tuning import Entry
 
 SOC = "Ascend910B3"
 

@@ -1,0 +1,545 @@
+"""Pauses of the host: the device waits while the program does something else than launching, for long."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from msgspec import Struct
+
+from npuperf.advise.host_waits import HOST_CALLS
+from npuperf.advise.needs import (
+    CALLS_AND_OPERATORS,
+    COLLECTIONS,
+    HOST_DOINGS,
+    HOST_EVENTS,
+    HOST_WAITS,
+    ON_NPU,
+    RUNTIME_CALLS,
+    STEPS,
+    TORCH_OPERATORS,
+    Need,
+    Option,
+    Requirement,
+    to_rule_out,
+    where_host_bound,
+)
+from npuperf.advise.rule import Answer, Detected, Rule, at_most, blames, notable_wait
+from npuperf.base.messages import Message, Quantity, chain, ns, say, say_n, series, share
+from npuperf.device.blame import NOTHING, Blamed, sum_blame
+from npuperf.device.host_events import CODE, NONE
+from npuperf.device.view import DeviceView
+from npuperf.model.chip import product_of_soc
+from npuperf.model.groups import distinct
+from npuperf.model.host import Spans, is_frame, shorten
+from npuperf.model.labels import I64, Labels
+from npuperf.model.result import Blame
+from npuperf.model.tasks import Work
+from npuperf.model.thresholds import Thresholds
+
+# -- Work of the first calls of a process in the window: contexts, modules, binaries. A warm run has none of it.
+
+#: Calls that may be one-time work; waits and copies take as long as the device, compilation has a rule of its own.
+_CALL: Final = re.compile(r"^(AscendCL@acl|Runtime@|acl|cuda|cu[A-Z]|hip)")
+_NOT: Final = re.compile(r"Synchronize|Memcpy|Memset|Wait|Query|Compile")
+#: Calls that only set something up.
+_ONCE: Final = re.compile(
+    r"^(?:cuInit|cu(?:da)?(?:Module|Library)(?:Load|Get)\w*|cuCtxCreate\w*|cuDevicePrimaryCtx\w*|cudaSetDevice"
+    r"|cudaStreamCreate\w*|cudaGetDeviceProperties\w*|hip(?:Init|SetDevice|Module(?:Load|Get)\w*|StreamCreate\w*)"
+    r"|(?:\w+@)?(?:aclInit|aclrtSetDevice|aclrtCreate(?:Context|Stream)\w*|aclrtBinaryLoad\w*|HcclCommInit\w*"
+    r"|\w*(?:DevBinaryRegister|RegisterAllKernel)\w*))$"
+)
+#: The call that is used to make the context, if it is the first of all.
+_CONTEXT: Final = ("cudaFree", "hipFree")
+#: One-time work is done in one of the first calls of a name: the very first may only be on another thread or stream.
+_FIRST: Final = 3
+_NAMED: Final = 3
+
+
+def judge_start_up(view: DeviceView) -> Answer:
+    """Sum what the device waits while the host is in first calls that take much longer than later ones."""
+    events, once = view.study.nesting.events, one_time(view.study.nesting.events, view.thresholds)
+    if not len(once) or not len(view.tasks):
+        return None
+    blamed = view.study.blamed.within(int(view.tasks.start.min()), int(view.tasks.end.max()))
+    mine = np.isin(blamed.event, once)
+    length = (blamed.end - blamed.start)[mine]
+    waited = int(length.sum())
+    if waited < notable_wait(view):
+        return None
+    codes = events.name.codes[blamed.event[mine]]
+    totals = np.bincount(codes, weights=length, minlength=len(events.name.names))
+    order = [i for i in np.argsort(-totals, kind="stable").tolist() if totals[i] > 0]
+    calls = [{"name": events.name.names[i], "ns": int(totals[i])} for i in order]
+    span = view.partition.span_ns
+    shown = series(say("{name} {time}", name=events.name.names[i], time=ns(float(totals[i]))) for i in order[:_NAMED])
+    return Detected(
+        title=say(
+            "start-up work is in the window: for {share} of it the device waits for first calls ({calls}); without "
+            "them {left} are left",
+            share=share(waited / span),
+            calls=shown,
+            left=ns(span - waited),
+        ),
+        evidence={"host_wait_ns": waited, "calls": calls, "left_ns": span - waited},
+        gain=(0, view.per_step(waited)),
+        refute=say("the same calls take as long in a recording after ten steps"),
+        next=say("record after warm-up: torch.profiler.profile(schedule=schedule(wait=5, warmup=5, active=2)), with "
+                 "step() at the end of each step") if view.profile.kineto
+        else say("record after warm-up: npuperf profile --wait 10 (its default)"),
+    )  # fmt: skip
+
+
+def one_time(events: Spans, thresholds: Thresholds) -> I64:
+    """Return the events that do one-time work: long, among the first of their name, and never so long again."""
+    if not len(events):
+        return np.empty(0, np.int64)
+    names = events.name.names
+    dur = events.end - events.start
+    calls = events.name.flag([bool(_CALL.search(n)) and not _NOT.search(n) for n in names])
+    long = calls & (dur >= thresholds.pause_ns)
+    first_of_all = int(np.flatnonzero(calls)[np.argmin(events.start[calls])]) if calls.any() else -1
+    once = long & events.name.flag([bool(_ONCE.match(n)) for n in names])
+    if first_of_all >= 0 and names[events.name.codes[first_of_all]] in _CONTEXT:
+        once[first_of_all] |= bool(long[first_of_all])
+    for code in distinct(events.name.codes[long]).tolist():
+        mine = np.flatnonzero(events.name.codes == code)
+        mine = mine[np.argsort(events.start[mine], kind="stable")]
+        first, later = mine[:_FIRST], mine[_FIRST:]
+        if len(later):
+            once[first[dur[first] >= thresholds.first_call_factor * dur[later].max()]] = True
+    return np.flatnonzero(once & long)
+
+
+def _unpaused(view: DeviceView) -> float:
+    """Tell whether no wait is so long, with nothing recorded, that one-time work may have been done in it."""
+    return float(not any(b.cause == "unrecorded" and b.ns >= view.thresholds.pause_ns * b.count
+                         for b in view.report.blame))  # fmt: skip
+
+
+_NO_PAUSE: Final = Need(say("no pause"), _unpaused, HOST_EVENTS.supply, vital=False)
+
+START_UP = Rule(
+    "start_up",
+    say("start-up work"),
+    say(
+        "runtimes make a context, and load the code of a kernel, in the first call that needs it; guides of profilers: "
+        "record after warm-up"
+    ),
+    (*HOST_WAITS, *where_host_bound(RUNTIME_CALLS, _NO_PAUSE)),
+    judge_start_up,
+    any_device=True,
+    relieves="host",
+)
+
+
+#: Names of causes in the evidence.
+_NAMES = 3
+
+
+def judge_host_pauses(view: DeviceView) -> Answer:
+    """Sum the pauses that the device waits for, and name what most of them is spent on."""
+    paused = view.paused
+    kept = ~np.isin(paused.event, one_time(view.study.nesting.events, view.thresholds))  # start_up is about those
+    found = Blamed(paused.start[kept], paused.end[kept], paused.event[kept], paused.cause[kept])
+    length = found.end - found.start
+    total = int(length.sum())
+    if total < notable_wait(view):
+        return None
+    rows = sum_blame(found, view.profile.host, view.study.nesting, _NAMES)
+    gaps = view.study.timeline.idle
+    gap = np.searchsorted(gaps.start, found.start, side="right") - 1
+    each = np.bincount(np.unique(gap, return_inverse=True)[1].reshape(-1), weights=length)
+    replayed = at_most(view.predict("host:pause*0"))  # with one-time work in it, too: never more than they last
+    worst = rows[0]
+    return Detected(
+        title=_how_often(len(each), share(total / view.partition.span_ns), ns(int(each.max())), worst),
+        evidence={
+            "host_wait_ns": total,
+            "pauses": len(each),
+            "longest_ns": int(each.max()),
+            "names": [{"cause": b.cause, "name": b.name, "ns": b.ns, "where": b.where} for b in rows[:_NAMES]],
+        },
+        gain=replayed and (0, min(replayed[1], view.per_step(total))),
+        refute=say("the pauses are as they should be: the program has nothing to do, or must wait for something else"),
+        next=_instead_of(worst, kineto=view.profile.kineto),
+    )
+
+
+def _how_often(count: int, part: Quantity, longest: Quantity, worst: Blame) -> Message:
+    """Say how often the host pauses, and in what, where that is recorded."""
+    if worst.name == NOTHING:
+        return say_n(
+            "the host pauses once, for {longest} ({share} of span), and launches nothing; what it does is not recorded",
+            "the host pauses {n} times ({share} of span, {longest} at most) and launches nothing; what it does is not "
+            "recorded",
+            count, share=part, longest=longest,
+        )  # fmt: skip
+    call: str | Message = worst.name
+    if is_frame(worst.name):
+        call = worst.where or shorten(worst.name)
+    elif worst.where:
+        call = say("{call} at {place}", call=worst.name, place=worst.where)
+    return say_n(
+        "the host pauses once, for {longest} ({share} of span), and launches nothing: {call}",
+        "the host pauses {n} times ({share} of span, {longest} at most) and launches nothing, mostly in {call}",
+        count, share=part, longest=longest, call=call,
+    )  # fmt: skip
+
+
+def _instead_of(worst: Blame, *, kineto: bool) -> Message:
+    if worst.cause == "memory":
+        return say(
+            "record later steps: the first ones of a run take memory from the driver, later ones find it in the cache; "
+            "if these calls recur there, tensors of ever new sizes fragment it"
+        )
+    if worst.name != NOTHING:
+        return say(
+            "let another thread or process do it (checkpoints, logs, preparing data), or do it less often; faster "
+            "launches do not shorten a pause"
+        )
+    if kineto:
+        return say(
+            "if the program waits for requests there, nothing is wrong: look at a time of full load; else record with "
+            "torch.profiler and with_stack=True, which shows what it does"
+        )
+    return say(
+        "if the program waits for requests there, nothing is wrong: look at a time of full load; else record with "
+        "npuperf profile --stack, which shows what it does"
+    )
+
+
+HOST_PAUSES = Rule(
+    "host_pauses",
+    say("pauses of the host"),
+    say("launches of the timeline, and what the host did between them; npuperf's definition of a pause (pause_ns)"),
+    HOST_WAITS,
+    judge_host_pauses,
+    any_device=True,
+    relieves="host",
+)
+
+
+# -- Operators or graphs are compiled while the device waits.
+
+#: CANN's own compilations; all others are those of torch.compile.
+_CANN: Final = re.compile(r"^(AscendCL|Node|Model|Runtime|GE)@")
+
+
+def _later_steps(view: DeviceView) -> Message:
+    """Tell what is compiled by where most of the wait is, as CANN and torch.compile are helped by different things."""
+    lines = [b for b in view.report.blame if b.cause == "compile"]
+    if 2 * sum(b.ns for b in lines if _CANN.match(b.name)) >= sum(b.ns for b in lines if b.name != "others"):
+        return say(
+            "record later steps; if these compile, too, call torch.npu.set_compile_mode(jit_compile=False) (the "
+            "default from Atlas A2 on), or fix the shapes that change"
+        )
+    return say(
+        "record later steps; if these compile, too, TORCH_LOGS=recompiles names the guard that fails: keep that value "
+        "constant, or mark the dimension dynamic (torch._dynamo.mark_dynamic, torch.compile(dynamic=True))"
+    )
+
+
+COMPILATION = Rule(
+    "compilation",
+    say("compilation"),
+    say("calls of the runtime that compile, what torch.compile times of itself, and its functions that compile"),
+    CALLS_AND_OPERATORS,
+    blames(
+        "compile",
+        lambda waited, call: say(
+            "during {waited} of span the device waits for the host to compile, longest in {call}",
+            waited=waited,
+            call=call,
+        ),
+        refute=say("later steps of the same run show no such event"),
+        next=_later_steps,
+    ),
+    any_device=True,
+    relieves="host",
+)
+
+
+# -- Kernels launched through aclopCompileAndExecute: looked up, or compiled, while the program runs.
+
+_ACLOP: Final = say(
+    "calls of aclopCompileAndExecute in the timeline; torch_npu (op-plugin) takes it where jit_compile is on, an input "
+    "has an internal format, convolutions may have one, or the operator has no aclnn interface"
+)
+_QUEUED: Final = re.compile(r"^Dequeue@(.+)$")
+_NN: Final = re.compile(r"^AscendCL@aclnn\w+$")
+_PREPARES: Final = re.compile(r"GetWorkspaceSize$")
+_CONVOLUTION: Final = re.compile(r"^(Depthwise)?Conv\d?D|^DepthwiseConv")
+_SHOWN: Final = 3
+
+
+class Calls(Struct, frozen=True):
+    """Calls of aclopCompileAndExecute that lie in the window, or launched a task of it, ordered by start.
+
+    ``dur``: ns; ``compile``: ns in opCompile inside, -1 where none is recorded; ``recurs``: 1 where an earlier call was
+    for the same operator and input shapes, 0 where none was, -1 where shapes are not recorded.
+    """
+
+    type: Labels
+    dur: I64
+    compile: I64
+    recurs: I64
+
+    @classmethod
+    def of(cls, view: DeviceView) -> Calls:
+        """Find the calls of a device's profile, and what each launched."""
+        nesting, tasks = view.study.nesting, view.profile.tasks
+        events = nesting.events
+        is_call = nesting.causes == CODE["aclop"]
+        call = np.flatnonzero(is_call)
+        call = call[np.argsort(events.start[call], kind="stable")]
+        number = np.full(len(events), NONE)
+        number[call] = np.arange(len(call))
+        launched = np.flatnonzero(tasks.launched & (tasks.work == Work.COMPUTE)) if len(call) else call
+        at = nesting.nearest(nesting.at(tasks.launch_thread[launched], tasks.launch_start[launched]), is_call)
+        launched, owner = launched[at >= 0], number[at[at >= 0]]
+        # A call is named after the operator that the task queue's consumer took, or after its longest task.
+        longest = np.full(len(call), NONE)
+        by_length = np.argsort(tasks.dur[launched], kind="stable")
+        longest[owner[by_length]] = launched[by_length]
+        named, shapes = view.study.types.take(longest), tasks.shapes.take(longest)
+        found = [_QUEUED.match(name) for name in events.name.names]
+        queued = events.name.take(nesting.nearest(call, events.name.flag([m is not None for m in found])))
+        names = tuple(m.group(1) if m else n for m, n in zip(found, queued.names, strict=True))
+        compiling = np.flatnonzero(nesting.causes == CODE["compile"])
+        around = nesting.nearest(compiling, is_call)
+        compiling, around = compiling[around >= 0], around[around >= 0]
+        compiled = np.full(len(call), -1, np.int64)
+        compiled[number[around]] = 0
+        np.add.at(compiled, number[around], (events.end - events.start)[compiling])
+        _, first_of_kind = np.unique(
+            named.codes.astype(np.int64) * (len(shapes.names) + 1) + shapes.codes, return_index=True
+        )
+        recurs = np.ones(len(call), np.int64)
+        recurs[first_of_kind] = 0
+        begin = events.start[call] - view.study.launches.skew
+        first, end = view.tasks.start.min(), view.tasks.end.max()
+        inside = (begin >= first) & (begin < end)
+        inside[owner[(tasks.start[launched] >= first) & (tasks.start[launched] < end)]] = True
+        return cls(
+            Labels(queued.codes, names).fill(named).filter(inside),
+            (events.end[call] - events.start[call])[inside],
+            compiled[inside],
+            np.where(named.known() & shapes.known(), recurs, -1)[inside],
+        )
+
+
+def judge_online_compile(view: DeviceView) -> Answer:
+    """Weigh the calls against what an aclnn call of the same profile costs."""
+    calls = Calls.of(view)
+    if not len(calls.dur):
+        return None
+    usual = _usual_call(view)
+    total = int(calls.dur.sum())
+    excess = int(np.maximum(calls.dur - (usual or 0), 0).sum())
+    gain = at_most(view.predict(f"host:aclop*{1 - excess / max(total, 1):.6f}"))
+    most = gain[1] if gain else 0
+    if view.blamed("aclop") < view.thresholds.cause_share * view.partition.span_ns and (
+        most < view.thresholds.lost_share * view.per_step(view.partition.span_ns)
+    ):
+        return None
+    compiled = int(np.count_nonzero(calls.compile >= view.thresholds.compile_call_ns))
+    codes = calls.type.codes + 1
+    each, count = np.bincount(codes, weights=calls.dur), np.bincount(codes)
+    names = (None, *calls.type.names)
+    order = [i for i in np.argsort(-each, kind="stable").tolist() if count[i]]
+    timed = bool((calls.compile >= 0).any())
+    return Detected(
+        title=_online_title(calls, usual, compiled, [(names[i] or "N/A", int(count[i])) for i in order[:_SHOWN]]),
+        evidence={
+            "calls": len(calls.dur),
+            "host_ns": total,
+            "host_wait_ns": view.blamed("aclop"),
+            "aclnn_call_ns": usual,
+            "compiled": compiled if timed else None,
+            "longest_compile_ns": int(calls.compile.max()) if timed else None,
+            "shapes_known": int((calls.recurs >= 0).sum()),
+            "shapes_seen_before": int((calls.recurs == 1).sum()),
+            "types": [{"type": names[i], "count": int(count[i]), "host_ns": int(each[i])} for i in order],
+        },
+        gain=gain,
+        refute=say("most of each call remains where the same operator runs through aclnn"),
+        next=_online_advice(view, calls, usual, compiled=compiled > 0),
+    )
+
+
+def _usual_call(view: DeviceView) -> int | None:
+    """Return what an aclnn call costs the host here: medians of preparing and of launching; None without any."""
+    events = view.profile.host.events
+    names, dur = events.name.names, events.end - events.start
+    prepares = events.name.flag([bool(_NN.match(n) and _PREPARES.search(n)) for n in names])
+    executes = events.name.flag([bool(_NN.match(n) and not _PREPARES.search(n)) for n in names])
+    if not executes.any():
+        return None
+    return int(np.median(dur[executes])) + (int(np.median(dur[prepares])) if prepares.any() else 0)
+
+
+def _online_title(calls: Calls, usual: int | None, compiled: int, types: Sequence[tuple[str, int]]) -> Message:
+    """Say how many calls there are, what they cost, and what the recording tells of compiling.
+
+    That is opCompile's own time first, else whether shapes came before. One recording has few steps, so a shape that is
+    new in it need not be new to the program.
+    """
+    each = ns(float(np.median(calls.dur)))
+    what = say(
+        "{count} operators are launched through aclopCompileAndExecute, which takes the host {each} in the median",
+        count=len(calls.dur),
+        each=each,
+    )
+    if usual is not None:
+        what = say(
+            "{count} operators are launched through aclopCompileAndExecute, which takes the host {each} in the median "
+            "where an aclnn call takes {usual}",
+            count=len(calls.dur),
+            each=each,
+            usual=ns(usual),
+        )
+    shown = series(say("{type} ×{count}", type=type, count=count) for type, count in types)
+    if compiled:
+        return say("{what}, {compiled} of them compile: {types}", what=what, compiled=compiled, types=shown)
+    compiles, known = None, int((calls.recurs >= 0).sum())
+    if (calls.compile >= 0).all():
+        compiles = say(
+            "none of them compiles here, opCompile takes {longest} at most", longest=ns(int(calls.compile.max()))
+        )
+    elif known:
+        compiles = say("{again} of {known} have shapes that came before in the recording",
+                       again=int((calls.recurs == 1).sum()), known=known)  # fmt: skip
+    return chain(say("{what}: {types}", what=what, types=shown), compiles)
+
+
+def _formats_allowed(view: DeviceView) -> bool | None:
+    """Atlas A3 never allows them by default; elsewhere that depends on the version and on the program."""
+    return False if product_of_soc(view.profile.soc or "") == "Atlas A3" else None
+
+
+_FORMATS_ALLOWED: Final = Requirement(say("internal formats allowed"), _formats_allowed)
+_WITHOUT_FORMATS: Final = say(
+    "set torch.npu.config.allow_internal_format = False before the model is built: as long as internal formats are "
+    "allowed, convolutions and what gets their format do not run through aclnn; jit_compile seems to be off already, "
+    "as other operators do"
+)
+_NO_INTERFACE: Final = say(
+    "jit_compile seems to be off already, as other operators run through aclnn (it is not recorded); these have inputs "
+    "of an internal format (torch.npu.config.allow_internal_format = False avoids them), or no aclnn interface in this "
+    "version of torch_npu and CANN"
+)
+
+
+def _online_advice(view: DeviceView, calls: Calls, usual: int | None, *, compiled: bool) -> tuple[Option, ...]:
+    """Whether jit_compile is on is not recorded; what ran through aclnn beside tells that it probably is not."""
+    names = [calls.type.names[code] for code in distinct(calls.type.codes[calls.type.known()]).tolist()]
+    kept = any(_CONVOLUTION.match(name) for name in names) and _formats_allowed(view) is not False
+    # Neither compile times nor shapes say what the calls had to do.
+    unclear = not (calls.compile >= 0).all() and not (calls.recurs >= 0).any()
+    switch = Requirement(say("jit_compile switched on"), lambda _: None if compiled or usual is None else False)
+    convolutions = Requirement(say("convolutions that may have internal formats"), lambda _: kept)
+    others = Requirement(say("no convolutions that may have internal formats"), lambda _: not kept)
+    off = Requirement(say("operators that run through aclnn beside them"), lambda _: usual is not None and not compiled)
+    without_shapes = Requirement(say("input shapes not recorded"), lambda _: unclear)
+    switched_off = say(
+        "call torch.npu.set_compile_mode(jit_compile=False): nothing ran through aclnn, which torch_npu takes only "
+        "then; it is the default from Atlas A2 on"
+    )
+    if compiled:
+        switched_off = say(
+            "call torch.npu.set_compile_mode(jit_compile=False) before the first step, so that operators come from the "
+            "binary package; it is the default from Atlas A2 on"
+        )
+    with_shapes = say("record with npuperf profile --level 1 --shapes, which tells whether their shapes recur")
+    return (
+        Option(switched_off, _ACLOP, (ON_NPU, switch)),
+        Option(_WITHOUT_FORMATS, _ACLOP, (ON_NPU, off, convolutions, _FORMATS_ALLOWED)),
+        Option(_NO_INTERFACE, _ACLOP, (ON_NPU, off, others)),
+        Option(with_shapes, _ACLOP, (ON_NPU, without_shapes)),
+    )
+
+
+ONLINE_COMPILE = Rule(
+    "online_compile",
+    say("operators compiled or looked up online"),
+    _ACLOP,
+    HOST_CALLS,
+    judge_online_compile,
+    relieves="host",
+)
+
+
+# -- Steps recorded too early: operator compilation and warm-up are in them.
+
+_WARM: Final = 10
+
+
+def judge_early_steps(view: DeviceView) -> Answer:
+    """Look for steps among the first ten. Numbers count from the profiler's start, which may be later."""
+    early = [s for s in view.steps if s < _WARM]
+    if not early:
+        return None
+    return Detected(
+        title=say("step {step} is among the first ten: compilation and warm-up may be part of it", step=early[0]),
+        evidence={"steps": early},
+        refute=say("the profiler was started late in a run that was already warm, or later steps take the same time"),
+        next=say("torch.profiler.schedule(wait=10, warmup=5, active=2) records later steps") if view.profile.kineto
+        else say("npuperf profile --wait 10 (its default) records later steps"),
+    )  # fmt: skip
+
+
+EARLY_STEPS = Rule(
+    "early_steps",
+    say("warm-up"),
+    say("vendor's profiling guide: run ten steps first, then record one or two"),
+    (STEPS,),
+    judge_early_steps,
+    any_device=True,
+    relieves="host",
+)
+
+
+# -- The launching thread loads data, or collects garbage, while the device waits.
+
+DATA_LOADING = Rule(
+    "data_loading",
+    say("data loading"),
+    say("events and functions of torch's DataLoader on the launching thread"),
+    (*HOST_DOINGS, *where_host_bound(*to_rule_out(TORCH_OPERATORS))),
+    blames(
+        "data_loading",
+        lambda waited, call: say(
+            "during {waited} of span the device waits for the host to load data, longest in {call}",
+            waited=waited,
+            call=call,
+        ),
+        refute=say("the step takes just as long with a batch that is ready in memory"),
+        next=lambda _: say(
+            "use more workers, pin_memory, prefetch_factor or persistent_workers, or fetch the next batch during the "
+            "step"
+        ),
+    ),
+    any_device=True,
+    relieves="host",
+)
+GARBAGE_COLLECTION = Rule(
+    "garbage_collection",
+    say("garbage collection"),
+    say("garbage collector events (gc_detect_threshold) and calls of gc.collect"),
+    (*HOST_DOINGS, *where_host_bound(*to_rule_out(COLLECTIONS))),
+    blames(
+        "gc",
+        lambda waited, call: say(
+            "during {waited} of span the device waits for the host to collect garbage, longest in {call}",
+            waited=waited,
+            call=call,
+        ),
+        refute=say("the step takes just as long with the collector disabled"),
+        next=lambda _: say("call gc.freeze() after start-up, or gc.disable() once and gc.collect() between steps"),
+    ),
+    any_device=True,
+    relieves="host",
+)

@@ -1,0 +1,347 @@
+"""Ranks that wait for one another: for a slow rank or stage, a slow link, the fullest experts; and for how long."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from npuperf.advise.rule import MATCHED, Answer, Detected, JobView, Rule, at_most, severity
+from npuperf.base.messages import Message, chain, ns, number, say, say_n, series, share
+from npuperf.device.view import DeviceView
+from npuperf.job.links import bounds_alone
+from npuperf.job.summary import RankSummary
+from npuperf.model.job_result import Cluster, ClusterRank, Link
+from npuperf.model.labels import I64
+from npuperf.model.result import Finding
+
+#: Rows of a table in the evidence.
+_SHOWN: Final = 10
+
+
+# -- Root causes of waiting between ranks: a slow rank, an unequal stage, a slow group; replayed, not voted.
+
+_REFUTED_BY: Final = {
+    "rank": say("the ranks have different work by design, or another rank is last in another recording"),
+    "stage": say("another recording, with the same split of layers, has stages of equal length"),
+    "link": say("another recording shows this link as fast as its peers"),
+    "group": say("another recording shows the same transfer times in all groups of this kind"),
+}
+
+
+def judge_roots(rule: Rule, job: JobView) -> list[Finding]:
+    """Return a finding for each root cause that somebody can mend."""
+    found = []
+    step = max(job.cluster.step_ns, 1)
+    for root in job.cluster.roots:
+        gain = root.gain_ns_per_step
+        if root.kind not in _REFUTED_BY or not gain:
+            continue
+        percent = (100 * gain[0] / step, 100 * gain[1] / step)
+        finding = Finding(
+            rule=rule.name,
+            status="problem",
+            severity=severity(percent[1] / 100, job.thresholds),
+            title=root.title,
+            evidence={"kind": root.kind, "ranks": root.ranks, "waited_ns": root.wait_ns, **root.evidence},
+            gain_ns_per_step=gain,
+            gain_pct=percent,
+            gain_per="step",
+            refute=_REFUTED_BY[root.kind],
+            next=root.next,
+            code=None,
+            needs=None,
+            source=rule.source,
+            rank=root.ranks[0] if root.kind == "rank" and len(root.ranks) == 1 else None,
+            device=job.device(root.ranks[0]),
+            preconditions=[MATCHED],
+        )
+        found.append(finding)
+    return found
+
+
+SLOW_RANK = Rule(
+    "slow_rank",
+    say("slow rank"),
+    say("durations of the same operations on all ranks: they end together, so the rank that stayed shortest came last"),
+    judge_job=judge_roots,
+    any_device=True,
+)
+
+
+# -- A link between two ranks that is slower than links of its kind.
+
+#: Links that lose nearly as much as the worst one may be held up by it: of those the slowest is named.
+_AS_MUCH: Final = 0.8
+
+
+def unsaid(cluster: Cluster) -> list[Link]:
+    """Return the links that no root is about: a slow one holds up all links of its groups, and is said once."""
+    roots = [frozenset(r.ranks) for r in cluster.roots if r.kind == "link" and r.gain_ns_per_step]
+    said = [frozenset(g.ranks) for g in cluster.groups for pair in roots if pair <= frozenset(g.ranks)] + roots
+    return [link for link in cluster.links if not any(frozenset(link.ranks) <= ranks for ranks in said)]
+
+
+def judge_slow_link(rule: Rule, job: JobView) -> list[Finding]:
+    """Name the slowest of the links that lose most; see :func:`npuperf.job.links.judge_links`."""
+    slow = sorted((link for link in unsaid(job.cluster) if link.slow), key=lambda link: -link.lost_ns)
+    if not slow:
+        return []
+    lost = Counter[tuple[int, int]]()
+    for link in slow:
+        lost[link.ranks] += link.lost_ns
+    worst = min(
+        (link for link in slow if lost[link.ranks] >= _AS_MUCH * max(lost.values())),
+        key=lambda link: link.gb_per_s / link.peers_gb_per_s if link.peers_gb_per_s else 1.0,
+    )
+    first, second = worst.ranks
+    gain = job.gain(lost[worst.ranks])
+    title = say(
+        "the {transport} link between ranks {first} and {second} moves {rate} GB/s in {kind}, links of other ranks "
+        "{peers} GB/s",
+        transport=worst.transport,
+        first=first,
+        second=second,
+        rate=number(worst.gb_per_s),
+        kind=worst.kind,
+        peers=number(worst.peers_gb_per_s or 0.0),
+    )
+    others = len(lost) - 1
+    more = say_n("another link is slow, too", "{n} other links are slow, too", others) if others else None
+    swap = say(
+        "run the job with ranks {first} and {second} on other devices: if the slow link stays with the devices, have "
+        "them checked; if it moves with the ranks, look at what else uses it then",
+        first=first,
+        second=second,
+    )
+    ports = say(
+        "hccn_tool -i {device} -stat -g on the hosts of ranks {first} and {second} counts errors and retries of "
+        "their ports; then look at cables, optical modules and the switches between them",
+        device=job.device(first),
+        first=first,
+        second=second,
+    )
+    shown = ("transport", "kind", "size_class", "gb_per_s", "peers_gb_per_s", "reference_gb_per_s", "lost_ns")
+    rows = [{"ranks": list(link.ranks), **{name: getattr(link, name) for name in shown}} for link in slow[:_SHOWN]]
+    problem = Detected(
+        title=chain(title, job.price(gain), more),
+        evidence={"links": rows},
+        gain=gain,
+        refute=say(
+            "the transfers lie beside compute that takes longer anyway, or the pair is as fast as the others in "
+            "another recording"
+        ),
+        next=ports if worst.transport.upper() == "RDMA" else swap,
+    )
+    return [job.finding(rule, problem, first)]
+
+
+SLOW_LINK = Rule(
+    "slow_link",
+    say("slow link"),
+    say("bytes and times of transfers (communication_matrix.json, analysis.db): the link beside those of other pairs "
+        "of ranks with the same transport, kind and size of operation"),
+    judge_job=judge_slow_link,
+)  # fmt: skip
+
+
+# -- Experts with different loads: all ranks of their group wait for the fullest one.
+
+
+def judge_uneven_experts(rule: Rule, job: JobView) -> list[Finding]:
+    """Name the fullest rank of the group that loses most; see :func:`npuperf.job.summarise.judge_experts`."""
+    lost = Counter[str]()
+    for layer in job.cluster.experts:
+        lost[layer.group] += layer.lost_ns
+    if not any(lost.values()):
+        return []
+    group = max(lost, key=lambda g: lost[g])
+    layers = [layer for layer in job.cluster.experts if layer.group == group]
+    ranks = layers[0].ranks
+    times: I64 = np.array([layer.time_ns for layer in layers], np.int64).sum(axis=0)
+    fullest = ranks[int(times.argmax())]
+    gain, steps = job.gain(lost[group]), max(job.cluster.steps, 1)
+    tokens = zip(ranks, zip(*(layer.tokens for layer in layers), strict=True), strict=True)
+    worst = sorted(layers, key=lambda layer: -layer.lost_ns)[:_SHOWN]
+    title = say(
+        "experts are loaded unevenly over {ranks} ranks: grouped matmuls take rank {rank} {longest} of a step, the "
+        "ranks {mean} on average, and each layer waits for its longest",
+        ranks=len(ranks),
+        rank=fullest,
+        longest=ns(int(times.max()) // steps),
+        mean=ns(float(times.mean()) / steps),
+    )
+    problem = Detected(
+        title=chain(title, job.price(gain)),
+        evidence={
+            "group": group,
+            "lost_ns": lost[group],
+            "time_ns": {str(r): int(t) for r, t in zip(ranks, times, strict=True)},
+            "tokens": {str(r): None if None in mine else sum(t for t in mine if t is not None) for r, mine in tokens},
+            "layers": [{"layer": w.layer, "imbalance": w.imbalance, "lost_ns": w.lost_ns} for w in worst],
+        },
+        gain=gain,
+        refute=say(
+            "tokens are spread evenly over the ranks in other recordings, or the ranks do not wait for one another "
+            "after the grouped matmuls"
+        ),
+        next=say(
+            "spread the tokens more evenly (load-balancing loss or expert bias, a capacity limit), or the experts: "
+            "place full and empty ones together, repeat the fullest"
+        ),
+    )
+    return [job.finding(rule, problem, fullest)]
+
+
+UNEVEN_EXPERTS = Rule(
+    "uneven_experts",
+    say("uneven experts"),
+    say("durations and input shapes of the grouped matmuls of each rank, the n-th of a step beside the others' n-th"),
+    judge_job=judge_uneven_experts,
+    any_device=True,
+)
+
+
+# -- Communication that no compute hides: what of it is waiting no rank knows alone; of a job, what to do about it.
+
+_FASTER_NETWORK: Final = say("--what-if comm*0 saves little: other waits then take its place")
+_NOBODY_LATE: Final = say("another recording of all ranks, with nobody late, has as much of it")
+#: Groups over which gradients are reduced and parameters gathered: their transfers need not wait for each other.
+_DATA_PARALLEL: Final = frozenset({"dp", "dp_cp", "default_group", "fsdp", "data_parallel"})
+#: Parts of the exposed time that are not worth a word, and kinds of groups that are named.
+_SMALL: Final = 0.05
+_KINDS: Final = 2
+#: What is a figure other than zero on the screen.
+_SEEN: Final = 0.0005
+#: Megatron-LM's arguments.py asks for the distributed optimizer, and for the first option before the second.
+OVERLAP: Final = say(
+    "let these transfers run beside compute: gradients in buckets during backward (Megatron: --overlap-grad-reduce, "
+    "and with the distributed optimizer --overlap-param-gather, too)"
+)
+#: CANN's environment variable reference: set, it switches HCCL's own choice between servers off.
+_ALGORITHM: Final = say("between servers, HCCL chooses the algorithm by itself only where HCCL_ALGO is not set")
+
+
+def judge_exposed_of_rank(view: DeviceView, _: RankSummary) -> Answer:
+    """Ask one rank: what it tells is how much there is, and what of it is transfer at least."""
+    whole, bounds = view.partition, view.report.communication
+    if whole.span_ns <= 0 or whole.comm_exposed_ns < view.thresholds.comm_exposed_share * whole.span_ns:
+        return None
+    part = share(whole.comm_exposed_ns / whole.span_ns)
+    exposed = (say("{share} of the step is exposed communication", share=part) if view.steps
+               else say("{share} of the span is exposed communication", share=part))  # fmt: skip
+    known = say("one rank cannot tell transfer from waiting")
+    if bounds is not None and bounds.exposed_least_ns >= _SMALL * bounds.exposed_most_ns:
+        known = say(
+            "at least {least} of it is transfer, of the rest one rank cannot tell whether it waits for others",
+            least=share(bounds.exposed_least_ns / bounds.exposed_most_ns),
+        )
+    most = view.per_step(whole.comm_exposed_ns)
+    replayed = view.predict("comm*0")
+    return Detected(
+        title=chain(exposed, known),
+        evidence={"exposed_ns": whole.comm_exposed_ns, "transfer_least_ns": bounds.exposed_least_ns if bounds else 0},
+        gain=at_most((0, min(most, replayed[1]) if replayed else most)),
+        refute=_FASTER_NETWORK,
+        next=say("analyze the folder with all ranks: it tells who waits for whom"),
+    )
+
+
+def judge_exposed_of_job(rule: Rule, job: JobView) -> list[Finding]:
+    """Ask a job: how its exposed communication splits decides what to do about it."""
+    from npuperf.job.match import kind_name  # loaded where there is a job
+
+    cluster = job.cluster
+    known = [(r, s) for r, s in zip(cluster.ranks, job.study.ranks, strict=True) if s.exposed_known]
+    ranks = [r for r, _ in known]
+    whole = cluster.time_of(ranks)
+    transfer, wait, unknown = (
+        sum(getattr(r.comm, name) for r in ranks)
+        for name in ("exposed_transfer_ns", "exposed_wait_ns", "exposed_unknown_ns")
+    )
+    # What is transfer for certain, whoever is waited for, is not among what cannot be told apart.
+    least = sum(bounds_alone(s, _exposed(r)).exposed_least_ns for r, s in known)
+    certain = min(max(least - transfer, 0), unknown)
+    transfer, unknown = transfer + certain, unknown - certain
+    if not whole or transfer + wait + unknown < job.thresholds.comm_exposed_share * whole:
+        return []
+    waits, transfers = Counter[str](), Counter[str]()  # exposed or not, by kind of group
+    for rank in ranks:
+        waits.update(rank.comm.wait_by_kind)
+    for group in cluster.groups:
+        transfers[kind_name(group.kind, group.group)] += group.transfer_ns
+    problem = Detected(
+        title=_split_in_words((transfer, wait, unknown), whole, [k for k, waited in waits.most_common() if waited]),
+        evidence={
+            "transfer_ns": transfer,
+            "wait_ns": wait,
+            "unknown_ns": unknown,
+            "wait_by_kind_ns": dict(waits),
+            "transfer_by_kind_ns": dict(transfers.most_common()),
+        },
+        gain=(0, _without_transfers(job, ranks)),
+        refute=_FASTER_NETWORK if transfer > max(wait, unknown) else _NOBODY_LATE,
+        next=_mend_largest((transfer, wait, unknown), cluster, [kind for kind, _ in transfers.most_common(1)]),
+    )
+    return [job.finding(rule, problem, max(ranks, key=_exposed).rank)]
+
+
+def _exposed(rank: ClusterRank) -> int:
+    return rank.comm.exposed_transfer_ns + rank.comm.exposed_wait_ns + rank.comm.exposed_unknown_ns
+
+
+def _split_in_words(parts: tuple[int, int, int], whole: int, kinds: Sequence[str]) -> Message:
+    """Say how the exposed part splits. Where some of it cannot be told apart, the rest is what there is at least."""
+    transfer, wait, unknown = (share(part / whole) for part in parts)
+    exposed = say("{share} of the ranks' time is exposed communication", share=share(sum(parts) / whole))
+    if parts[2] > _SEEN * whole:
+        split = say("at least {wait} is waiting for other ranks and {transfer} transfer, {unknown} cannot be told "
+                    "apart", wait=wait, transfer=transfer, unknown=unknown)  # fmt: skip
+    elif parts[1] > _SMALL * sum(parts):
+        split = say("{transfer} transfer, {wait} waiting for other ranks, mostly in {kinds}",
+                    transfer=transfer, wait=wait, kinds=series(kinds[:_KINDS]))  # fmt: skip
+    else:
+        split = say("{transfer} transfer, {wait} waiting for other ranks", transfer=transfer, wait=wait)
+    return say("{exposed}: {told}", exposed=exposed, told=split)
+
+
+def _without_transfers(job: JobView, ranks: Sequence[ClusterRank]) -> int:
+    """Return what a step saves at most if nothing is transferred any more; waiting is for the roots to mend."""
+    from npuperf.job.job_whatif import predict
+
+    steps = max(job.cluster.steps, 1)
+    answer = predict(job.study, job.cluster.links, "comm*0")
+    saved = max(answer.most, 0.0) if answer.reason is None else max(r.comm.exposed_transfer_ns for r in ranks)
+    unknown = max(r.comm.exposed_unknown_ns for r in ranks)
+    return min(int(saved / steps + unknown / steps), job.cluster.step_ns)
+
+
+def _mend_largest(parts: tuple[int, int, int], cluster: Cluster, kind: list[str]) -> Message:
+    """Say what to do about the largest part; ``kind``: of the groups that transfer longest."""
+    transfer, wait, unknown = parts
+    if unknown > max(transfer, wait):
+        return say("load all ranks of the job: only together they tell transfer from waiting")
+    if wait > transfer:
+        root = next((r for r in cluster.roots if r.kind not in ("schedule", "jitter", "unknown")), None)
+        if root is None:
+            return say("most of it is waiting, which no faster network shortens: npuperf analyze PATH --table roots")
+        return say("most of it is waiting, which no faster network shortens; first of its causes: {cause}",
+                   cause=root.title)  # fmt: skip
+    if not _DATA_PARALLEL.intersection(kind):
+        return say("most of it is transfer, mostly in {kinds}: npuperf analyze PATH --table collectives shows the "
+                   "longest operations; see which of them can begin earlier, or move less",
+                   kinds=series(kind or ["N/A"]))  # fmt: skip
+    return chain(OVERLAP, _ALGORITHM if any(link.transport.upper() == "RDMA" for link in cluster.links) else None)
+
+
+EXPOSED_COMMUNICATION = Rule(
+    "exposed_communication",
+    say("exposed communication"),
+    say("communication operations beside kernels: the time that operations cover and no kernel does"),
+    judge_rank=judge_exposed_of_rank,
+    judge_job=judge_exposed_of_job,
+    any_device=True,
+    relieves="communication",
+)

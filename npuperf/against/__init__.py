@@ -1,0 +1,1 @@
+"""What a result is held against: earlier results, gates, locks."""

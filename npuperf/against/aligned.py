@@ -1,0 +1,279 @@
+"""Steps and phases of both sides laid over each other by what they run, not by their numbers."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from typing import Final
+
+from msgspec.structs import replace
+
+from npuperf.base.messages import Message, Parameter, Series, chain, ns, say, say_n, series
+from npuperf.model.comparison import FindingChange
+from npuperf.model.parts import Count, Digest, PartSum
+from npuperf.model.result import Bound, Finding, Result, Severity, TypicalPhase, TypicalStep
+from npuperf.model.thresholds import Thresholds
+
+#: Steps and phases of a side that are named one by one.
+_NAMED: Final = 5
+#: Operator types that say what a step runs more of than others.
+_TYPES: Final = 3
+#: What a step runs: kernels of each type.
+_Runs = frozenset[tuple[str, int]]
+
+
+def aligned(old: Sequence[Result], new: Sequence[Result], thresholds: Thresholds) -> list[Message]:
+    """Say which steps run what none of the other side runs, and which phases only one side has."""
+    sides = [[run.digest for run in side if run.digest is not None] for side in (old, new)]
+    return [*_steps(*sides), *_phases(old, new, thresholds)]
+
+
+# --- steps ------------------------------------------------------------------------------------------------------------
+
+
+def _steps(old: Sequence[Digest], new: Sequence[Digest]) -> Iterator[Message]:
+    """Yield the steps that differ, where most steps of both sides are alike; else every step differs."""
+    sides = [_what_steps_run(side) for side in (old, new)]
+    if not all(sides):
+        return
+    usual = [Counter(runs for _, runs in side).most_common(1)[0][0] for side in sides]
+    if usual[0] != usual[1]:
+        return
+    kinds = [{runs for _, runs in side} for side in sides]
+    missing = [(step, runs) for step, runs in sides[0] if runs not in kinds[1]]
+    inserted = [(step, runs) for step, runs in sides[1] if runs not in kinds[0]]
+    for step, runs in missing[:_NAMED]:
+        what = _differs(runs, usual[0])
+        yield say("step {step} of the old side is like none of the new one: {what}", step=step, what=what)
+    for step, runs in inserted[:_NAMED]:
+        what = _differs(runs, usual[0])
+        yield say("step {step} of the new side is like none of the old one: {what}", step=step, what=what)
+    more = len(missing[_NAMED:]) + len(inserted[_NAMED:])
+    if more:
+        yield say_n(
+            "{n} more step has no like on the other side", "{n} more steps have no like on the other side", more
+        )
+
+
+def _what_steps_run(digests: Sequence[Digest]) -> list[tuple[int, _Runs]]:
+    """Return the number of every step, and its kernels by type."""
+    found = []
+    for digest in digests:
+        for place, step in enumerate(digest.steps):
+            counts = ((t.type, t.count[place]) for t in digest.types if place < len(t.count) and t.count[place])
+            found.append((step, frozenset(counts)))
+    return found
+
+
+def _differs(runs: _Runs, usual: _Runs) -> Message:
+    """Say of what a step has more or fewer kernels than usual."""
+    mine, others = Counter(dict(runs)), Counter(dict(usual))
+    more = Counter({name: mine[name] - others[name] for name in {*mine, *others} if mine[name] != others[name]})
+    most = sorted(more.items(), key=lambda item: (-abs(item[1]), item[0]))[:_TYPES]
+    return say("{types} than usual", types=series(_than(name, n) for name, n in most))
+
+
+def _than(name: str, n: int) -> Message:
+    if n > 0:
+        return say("{n} more {type}", n=n, type=name)
+    return say("{n} fewer {type}", n=-n, type=name)
+
+
+# --- phases -----------------------------------------------------------------------------------------------------------
+
+_BOUND: Final[dict[Bound, Message]] = {
+    "host": say("host-bound"),
+    "compute": say("compute-bound"),
+    "communication": say("communication-bound"),
+    "unknown": say("without a verdict"),
+}
+
+
+def _phases(old: Sequence[Result], new: Sequence[Result], thresholds: Thresholds) -> Iterator[Message]:
+    """Yield what only one side has of the labelled phases of usual steps, and those that something else limits now."""
+    a, b = _usual_step(old), _usual_step(new)
+    if a is None or b is None:
+        return
+    before, after = _by_label(a), _by_label(b)
+    if not before or not after:  # a side whose launches are not recorded names none
+        return
+    long = thresholds.phase_share
+    gone = [p for label, p in before.items() if label not in after and p.length.median_ns > long * a.length.median_ns]
+    came = [p for label, p in after.items() if label not in before and p.length.median_ns > long * b.length.median_ns]
+    turned = [label for label, p in before.items() if label in after and after[label].bound != p.bound]
+    for phase in gone[:_NAMED]:
+        yield say("the phase {label} ({time}) is gone", label=phase.label, time=ns(phase.length.median_ns))
+    for phase in came[:_NAMED]:
+        yield say("the phase {label} ({time}) is new", label=phase.label, time=ns(phase.length.median_ns))
+    for label in turned[:_NAMED]:
+        was, now = _BOUND[before[label].bound], _BOUND[after[label].bound]
+        yield say("the phase {label} was {was} and is {now}", label=label, was=was, now=now)
+
+
+def _usual_step(runs: Sequence[Result]) -> TypicalStep | None:
+    """Return the usual step of the first device."""
+    return next((device.typical_step for run in runs for device in run.devices), None)
+
+
+def _by_label(step: TypicalStep) -> dict[Message, TypicalPhase]:
+    """Return the phases that have a label; of several with one label the longest."""
+    labelled = [(phase.label, phase) for phase in step.phases if phase.label is not None]
+    return dict(sorted(labelled, key=lambda item: item[1].length.median_ns))
+
+
+# -- Findings on both sides: which are new, gone, or say something else than before.
+
+_ORDER: Final[dict[Severity | None, int]] = {"high": 0, "medium": 1, "low": 2, None: 3}
+#: What one finding is about: its rule, its rank (None where each side has one device only), and the n-th such one.
+_Key = tuple[str, int | None, int]
+#: The sentences of several messages.
+_Sentences = frozenset[tuple[object, ...]]
+
+
+def finding_changes(old: Sequence[Result], new: Sequence[Result]) -> tuple[list[FindingChange], int]:
+    """Return what changed, the gravest first, and how many problems are as they were.
+
+    Of several runs, a side has the problems that most of its runs have.
+    """
+    alone = all(len(run.devices) == 1 for run in (*old, *new))
+    before, after = _side(old, alone), _side(new, alone)
+    changes, unchanged = [], 0
+    for key in {**before, **after}:
+        a, b = before.get(key), after.get(key)
+        if not any(side is not None and side.status == "problem" for side in (a, b)):
+            continue
+        change = _change(key, a, b)
+        if change is None:
+            unchanged += 1
+        else:
+            changes.append(change)
+    return sorted(changes, key=_gravest_first), unchanged
+
+
+def _side(runs: Sequence[Result], alone: bool) -> dict[_Key, Finding]:
+    """Return the findings of a side, of the last run that has each, where most runs agree on the problem."""
+    found: dict[_Key, Finding] = {}
+    votes: Counter[_Key] = Counter()
+    for run in runs:
+        mine = dict(_keyed(run, alone))
+        found |= mine
+        votes.update(key for key, finding in mine.items() if finding.status == "problem")
+    rare = {key for key, finding in found.items() if finding.status == "problem" and 2 * votes[key] <= len(runs)}
+    return {key: finding for key, finding in found.items() if key not in rare}
+
+
+def _keyed(run: Result, alone: bool) -> Iterator[tuple[_Key, Finding]]:
+    seen: Counter[tuple[str, int | None]] = Counter()
+    for finding in run.findings:
+        where = None if alone else finding.rank if finding.rank is not None else finding.device
+        yield (finding.rule, where, seen[finding.rule, where]), finding
+        seen[finding.rule, where] += 1
+
+
+def _change(key: _Key, old: Finding | None, new: Finding | None) -> FindingChange | None:
+    """Return how a finding changed; what cannot be told any more is not gone."""
+    there = [side is not None and side.status == "problem" for side in (old, new)]
+    open_ = [side is not None and side.status == "cannot_tell" for side in (old, new)]
+    if all(there) and old is not None and new is not None and _says(old) == _says(new):
+        return None
+    changed = all(there) or any(open_)
+    return FindingChange(
+        rule=key[0],
+        rank=key[1],
+        change="changed" if changed else "added" if there[1] else "removed",
+        old=_said(old, new if all(there) else None),
+        new=_said(new, old if all(there) else None),
+        old_severity=old.severity if old is not None and there[0] else None,
+        new_severity=new.severity if new is not None and there[1] else None,
+    )
+
+
+def _said(finding: Finding | None, other: Finding | None) -> Message | None:
+    """Say what a finding says, and what only it, of two, presupposes or advises against."""
+    if finding is None or finding.status == "ok":
+        return None
+    if finding.status == "cannot_tell":
+        needs = finding.needs or finding.title
+        return say("cannot be told: {needs}", needs=needs)
+    if other is None:
+        return finding.title
+    lacking, excluded = _holds(other)
+    missing = [p.what for p in finding.preconditions if p.holds is False and _ids(p.what) not in lacking]
+    against = [e.advice for e in finding.excluded if _ids(e.advice) not in excluded]
+    more = [say("does not hold: {what}", what=what) for what in missing]
+    more += [say("not advised: {advice}", advice=advice) for advice in against]
+    return chain(finding.title, *more)
+
+
+def _says(finding: Finding) -> tuple[object, ...]:
+    """Return what a finding says, without its numbers, which are never the same twice."""
+    return finding.severity, _ids(finding.title), *_holds(finding)
+
+
+def _holds(finding: Finding) -> tuple[_Sentences, _Sentences]:
+    """Return what of the finding's preconditions does not hold, and what is not advised."""
+    lacking = frozenset(_ids(p.what) for p in finding.preconditions if p.holds is False)
+    return lacking, frozenset(_ids(e.advice) for e in finding.excluded)
+
+
+def _ids(message: Parameter) -> tuple[object, ...]:
+    """Return the sentences that a message is made of."""
+    if isinstance(message, Series):
+        return tuple(_ids(item) for item in message.items)
+    if isinstance(message, Message):
+        return message.id, *(_ids(value) for value in message.parameters.values())
+    return ()
+
+
+def _gravest_first(change: FindingChange) -> tuple[int, int, str, int]:
+    kind = {"added": 0, "changed": 1, "removed": 2}[change.change]
+    severity = min((s for s in _ORDER if s in (change.old_severity, change.new_severity)), key=_ORDER.__getitem__)
+    return kind, _ORDER[severity], change.rule, change.rank if change.rank is not None else -1
+
+
+# -- What new waits of the host for the device cost: the device's waits for the host that begin in them.
+
+
+def by_new_waits(old: Sequence[Digest], new: Sequence[Digest]) -> tuple[list[Digest], list[Digest]]:
+    """Name waits for the host after what they began in, where one side waits so more often than the other.
+
+    A device that runs dry because the host waited for it does so in whatever the host did next; that this takes so
+    long is not what changed. Where one side does not tell how often its host waited, nothing is named anew.
+    """
+    before, after = _per_step(old), _per_step(new)
+    changed = {key for key in {**before, **after} if before.get(key) != after.get(key)}
+    if not changed or any("sync" in run.uncounted for run in (*old, *new)):
+        return [*old], [*new]
+    return [_named(run, changed) for run in old], [_named(run, changed) for run in new]
+
+
+def _per_step(runs: Sequence[Digest]) -> Mapping[str, Fraction]:
+    """Return how often per step the host waits for the device, exactly, by the key of its count."""
+    found: defaultdict[str, Fraction] = defaultdict(Fraction)
+    steps = sum(max(len(run.span_ns), 1) for run in runs)
+    for count in (count for run in runs for count in run.counts if count.kind == "sync"):
+        found[count.key] += Fraction(sum(count.count), steps)
+    return found
+
+
+def _named(run: Digest, changed: set[str]) -> Digest:
+    """Make one row of what followed each of the changed waits, which are what is counted in it."""
+    others = [part for part in run.parts if part.after not in changed]
+    waits = [count for count in run.counts if count.kind == "sync" and count.key in changed]
+    return replace(run, parts=[*others, *(row for wait in waits if (row := _row(run, wait)) is not None)])
+
+
+def _row(run: Digest, wait: Count) -> PartSum | None:
+    after = [part for part in run.parts if part.after == wait.key]
+    if not after:
+        return None
+    longest = max(after, key=lambda part: part.ns)
+    call = wait.key.rpartition(" (")[0]
+    return replace(
+        longest,
+        key=f"sync: {call.rpartition(' in ')[2]}",
+        ns=sum(part.ns for part in after),
+        count=sum(wait.count),
+        where=wait.where or longest.where,
+    )

@@ -1,0 +1,395 @@
+"""Results kept as baselines: one small file each, by name, and beside them the last runs that were held against them.
+
+FOLDER/NAME.json             a result of npuperf analyze, as --format json writes it, without its long lists
+FOLDER/candidates/NAME.json  the last runs that were held against it, rejected ones too, the newest last
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from time import gmtime, strftime
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import Struct, structs
+
+from npuperf.base.errors import InputError, UsageError
+from npuperf.base.files import MANIFEST, is_file, shown, write_atomically
+from npuperf.base.folders import refuse_ways_out
+from npuperf.base.messages import NOTHING, Message, chain, say, say_n, series
+from npuperf.base.notes import read_json
+from npuperf.model.job_result import Cluster
+from npuperf.model.parts import Model
+from npuperf.model.result import EXPORTED, CoreUse, Device, Finding, Input, Partition, Result, Step, Verdict
+
+if TYPE_CHECKING:
+    from npuperf.analyze.request import AnalyzeRequest
+
+_FOLDER: Final = Path(".npuperf", "baselines")
+_SUFFIX: Final = ".json"
+_CANDIDATES: Final = "candidates"
+#: Gates ask for several of at most twenty runs.
+_MOST_CANDIDATES: Final = 20
+_LONGEST_NAME: Final = 100
+#: What is a file's name everywhere, no option, and not hidden.
+_NAME: Final = re.compile(r"[^\W_][\w.+-]*")
+#: Folders inside of a recording that are named as if they were the recording.
+_INNER: Final = ("ASCEND_PROFILER_OUTPUT", "mindstudio_profiler_output")
+#: Far more than anybody keeps; of more only these are listed.
+_LISTED: Final = 20
+
+
+class Candidate(Model, frozen=True, kw_only=True):
+    """A run that was held against a baseline. ``gates``: of each that could be judged whether it failed, by its text.
+
+    ``recording`` tells whether two candidates are one and the same recording, however often it is looked at.
+    ``time``: when it was looked at, UTC.
+    """
+
+    time: str
+    recording: str
+    path: str
+    git_commit: str | None
+    step_ns: int | None
+    gates: dict[str, bool]
+
+
+class BaselineStore(Struct, frozen=True):
+    """A folder of baselines. It is made when the first one is kept."""
+
+    folder: Path
+
+    @classmethod
+    def of(cls, request: AnalyzeRequest) -> BaselineStore:
+        """Return where the request's baselines are: where it says, else beside the run that it is about."""
+        return cls(request.baseline_dir or usual_folder(request.path))
+
+    def names(self) -> list[str]:
+        """Return the names of all baselines, sorted; none where the folder cannot be read."""
+        try:
+            files = [path.name for path in self.folder.iterdir()]
+        except OSError:
+            return []
+        found = (name.removesuffix(_SUFFIX) for name in files if name.endswith(_SUFFIX))
+        return sorted(name for name in found if _NAME.fullmatch(name))
+
+    def path(self, name: str) -> Path:
+        """Return the file of a baseline, whether it is there or not. Raises UsageError for what is no name."""
+        if len(name) > _LONGEST_NAME or not _NAME.fullmatch(name) or name.endswith(_SUFFIX):
+            hint = say("at most {n} letters, digits and . _ + -, the first a letter or digit, without {suffix}: main",
+                       n=_LONGEST_NAME, suffix=_SUFFIX)  # fmt: skip
+            raise UsageError(say("{name}: not a name for a baseline", name=repr(_short(name))), hint=hint)
+        return self.folder / f"{name}{_SUFFIX}"
+
+    def find(self, name: str) -> Path:
+        """Return the file of a baseline that is there. Raises UsageError, with those that are, where it is not."""
+        known = self.names()
+        if name in known:
+            return self.path(name)
+        what = say("--baseline {name}: neither a file, nor a folder, nor a baseline in {folder}",
+                   name=repr(_short(name)), folder=shown(self.folder))  # fmt: skip
+        raise UsageError(what, hint=self._near(name, known))
+
+    def _near(self, name: str, known: list[str]) -> Message:
+        """Say which baselines there are, or how there come to be some."""
+        if not known:
+            return say("npuperf analyze RUN --save-baseline NAME keeps one; --baseline-dir says where they are")
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, known, n=1)
+        meant = say("did you mean {name}?", name=near[0]) if near else None
+        listed = series(known[:_LISTED])
+        there = say("known: {names}, …", names=listed) if len(known) > _LISTED else say("known: {names}", names=listed)
+        return chain(meant, there, by=" ")
+
+    def check(self, name: str) -> None:
+        """Raise UsageError or InputError where nothing could be kept under a name, before the work for it is done."""
+        path = self.path(name)
+        if path.is_dir():
+            raise UsageError(say("{path}: a folder, and a baseline is a file", path=shown(path)))
+        there = next(above for above in (self.folder, *self.folder.absolute().parents) if above.exists())
+        if not there.is_dir():
+            raise UsageError(say("{path}: not a folder, so no baseline can be kept in it", path=shown(there)))
+        refuse_ways_out(self.folder, path.name, _CANDIDATES)
+        if not os.access(there, os.W_OK):
+            hint = say("--baseline-dir DIR keeps them elsewhere")
+            raise InputError(say("{folder}: cannot be written to", folder=shown(there)), hint=hint)
+
+    def keep(self, name: str, text: str) -> Message:
+        """Keep a result, in the place of what had the name before; return what is to be said about it.
+
+        Runs that were held against what had the name before say nothing about this one, and are forgotten.
+        """
+        path = self.path(name)
+        before = _date(path)
+        write_atomically(path, text)
+        self._candidates(name).unlink(missing_ok=True)
+        if before is None:
+            return say("kept as baseline {name}: {path}", name=name, path=shown(path))
+        return say("kept as baseline {name}, in the place of the one of {date}: {path}",
+                   name=name, date=before, path=shown(path))  # fmt: skip
+
+    def candidates(self, name: str) -> list[Candidate]:
+        """Return the last runs held against a baseline, the newest last; none where they cannot be read."""
+        path = self._candidates(name)
+        if not is_file(path):
+            return []
+        try:
+            found = msgspec.convert(read_json(path), list[Candidate])
+        except (InputError, msgspec.ValidationError):
+            return []
+        return found[-_MOST_CANDIDATES:]
+
+    def add(self, name: str, candidate: Candidate) -> None:
+        """Remember a run; of one recording only what was found last. Raises InputError where that cannot be written."""
+        refuse_ways_out(self.folder, _CANDIDATES)
+        others = [one for one in self.candidates(name) if one.recording != candidate.recording]
+        kept = [*others, candidate][-_MOST_CANDIDATES:]
+        text = msgspec.json.format(msgspec.json.encode(kept), indent=1).decode() + "\n"
+        write_atomically(self._candidates(name), text)
+
+    def _candidates(self, name: str) -> Path:
+        return self.folder / _CANDIDATES / f"{name}{_SUFFIX}"
+
+
+def usual_folder(path: Path) -> Path:
+    """Return where baselines of what lies at a path are kept: beside its run directory, or beside the recording."""
+    place = Path(os.path.abspath(path))  # noqa: PTH100 - a link is where it is, not where it leads to
+    above = (place, *list(place.parents)[:3])
+    run = next((folder for folder in above if is_file(folder / MANIFEST)), None)
+    if run is None:
+        run = next(folder for folder in above if folder.name not in _INNER)
+    folder = run.parent / _FOLDER
+    return folder if path.is_absolute() else Path(shown(folder))
+
+
+def key_of(sides: Sequence[str], names: Sequence[str | None]) -> str:
+    """Return under which name the runs held against these sides are remembered; no baseline has a name like ``_x``."""
+    if not sides:
+        return "_"
+    if names[0] is not None:
+        return names[0]
+    return "_" + re.sub(r"[^\w.+-]", "_", Path(sides[0]).name)[:_LONGEST_NAME]
+
+
+def candidate_of(result: Result) -> Candidate:
+    """Return what is remembered of a run."""
+    digest = result.digest
+    step = digest.total_ns // digest.windows if digest is not None and digest.windows else None
+    return Candidate(
+        time=strftime("%Y-%m-%dT%H:%M:%SZ", gmtime()),
+        recording=recording_id(result),
+        path=result.input.path,
+        git_commit=result.workload.git_commit,
+        step_ns=step,
+        gates=_outcomes(result),
+    )
+
+
+def recording_id(result: Result) -> str:
+    """Return what tells a recording from others: where its devices begin in time, and all of its length.
+
+    Without a device it is the names of its files, which have the time in them, and what recording cost.
+    """
+    import hashlib  # seldom asked for
+
+    digest = result.digest
+    sums = None if digest is None else (digest.total_ns, digest.span_ns)
+    begun = [(d.rank, d.device, d.origin_ns) for d in result.devices]
+    alone = (sorted(Path(file).name for file in result.input.files), result.workload.recording_overhead)
+    what = repr((begun, sums) if begun else alone)
+    return hashlib.sha256(what.encode()).hexdigest()[:16]
+
+
+def distinct(results: Sequence[Result]) -> list[Result]:
+    """Return every recording once: its steps given twice would make what they say look surer than it is."""
+    found: dict[str, Result] = {}
+    for result in results:
+        found.setdefault(recording_id(result), result)
+    return [*found.values()]
+
+
+def _outcomes(result: Result) -> dict[str, bool]:
+    """Return of every gate that was judged whether this run alone fails it."""
+    judged = [gate for gate in result.gates if gate.status != "cannot_tell"]
+    return {gate.expr: gate.runs[-1] if gate.runs else gate.status == "fail" for gate in judged}
+
+
+def histories(candidates: Sequence[Candidate], result: Result) -> Mapping[str, Sequence[bool]]:
+    """Return per gate whether earlier runs failed it, the newest last; this recording is not among them."""
+    own = recording_id(result)
+    found: dict[str, list[bool]] = {}
+    for candidate in candidates:
+        if candidate.recording != own:
+            for expr, failed in candidate.gates.items():
+                found.setdefault(expr, []).append(failed)
+    return found
+
+
+def _date(path: Path) -> str | None:
+    """Return the day on which a file was written; None where there is none."""
+    try:
+        return strftime("%Y-%m-%d", gmtime(path.stat().st_mtime))
+    except OSError:
+        return None
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else name[:_LONGEST_NAME] + "…"
+
+
+# -- A result as it is kept as a baseline: whatever a comparison or a gate may ask for, and nothing else.
+
+#: Steps are what gates are held against, so they stay: of so many devices, and of the worst in any respect.
+_DEVICES_WITH_STEPS: Final = 32
+_STEPS: Final = 200
+#: What the usual step consists of is much alike on all devices.
+_DEVICES_WITH_TYPICAL_STEP: Final = 4
+_PROBLEMS: Final = 1_000
+_UNTOLD: Final = 100
+_LINKS: Final = 200
+_ROOTS: Final = 50
+#: Of files, warnings and the like.
+_NOTES: Final = 20
+
+
+def reduced(result: Result) -> Result:
+    """Return a result without what only its own report shows. Its digest and its workload stay as they are."""
+    with_steps = _telling(result.devices)
+    devices = [
+        _device(device, steps=at in with_steps, typical=at < _DEVICES_WITH_TYPICAL_STEP)
+        for at, device in enumerate(result.devices)
+    ]
+    findings, left_out = _findings(result.findings)
+    return structs.replace(
+        result,
+        input=_input(result.input, left_out),
+        verdict=structs.replace(result.verdict, evidence={}),
+        devices=devices,
+        operators=[],
+        kernels=[],
+        findings=findings,
+        what_if=[],
+        cluster=_cluster(result.cluster) if result.cluster else None,
+        comparison=None,
+        gates=(),
+        **{name: [] for name in EXPORTED},
+    )
+
+
+def left_out_of(answers: int) -> Message:
+    """Say that a baseline has not every answer of every rank's checks."""
+    return say_n(
+        "{n} answer of checks on single ranks was not kept in the baseline, so a finding may be called new that is not",
+        "{n} answers of checks on single ranks were not kept in the baseline, so a finding may be called new that is "
+        "not",
+        answers,
+    )
+
+
+#: By what one device is worse than another.
+_RESPECTS: Final[tuple[Callable[[Partition], int], ...]] = (
+    lambda part: part.span_ns,
+    lambda part: part.host_wait_ns,
+    lambda part: part.idle_ns,
+    lambda part: part.comm_exposed_ns,
+    lambda part: part.comm_transfer_ns,
+    lambda part: part.comm_wait_ns,
+)
+
+
+def _telling(devices: Sequence[Device]) -> set[int]:
+    """Return the places of the devices whose steps are kept: the worst ones, and the first as far as there is room."""
+    if len(devices) <= _DEVICES_WITH_STEPS:
+        return set(range(len(devices)))
+
+    def worst(respect: Callable[[Partition], int]) -> int:
+        windows = [device.window for device in devices]
+        return max(range(len(devices)), key=lambda at: respect(windows[at]) / max(windows[at].span_ns, 1))
+
+    return {*map(worst, _RESPECTS), *range(_DEVICES_WITH_STEPS - len(_RESPECTS))}
+
+
+def _input(found: Input, left_out: int) -> Input:
+    told = [left_out_of(left_out)] if left_out else []
+    return structs.replace(
+        found,
+        files=found.files[:_NOTES],
+        lost=found.lost[:_NOTES],
+        warnings=[*found.warnings[:_NOTES], *told],
+        missing=found.missing[:_NOTES],
+    )
+
+
+def _device(device: Device, *, steps: bool, typical: bool) -> Device:
+    return structs.replace(
+        device,
+        verdict=_bound(device.verdict),
+        steps=[_step(step) for step in device.steps[:_STEPS]] if steps else [],
+        streams=[],
+        cores=_cores(device.cores, why=steps),
+        vendor=[],
+        phases=[],
+        communication=device.communication if steps else None,
+        blame=[],
+        dependencies=[],
+        typical_step=device.typical_step if typical else None,
+        syncs=[],
+        core_splits=[],
+        super_kernels=[],
+        super_kernel_checks=[],
+        environment=[],
+    )
+
+
+def _bound(verdict: Verdict) -> Verdict:
+    """Return what limits a stretch of time, without why."""
+    return Verdict(bound=verdict.bound, basis=verdict.basis, reason=NOTHING)
+
+
+def _step(step: Step) -> Step:
+    return structs.replace(step, verdict=_bound(step.verdict))
+
+
+def _cores(use: CoreUse, *, why: bool) -> CoreUse:
+    """Return how many cores kernels use together; ``why`` that is not known is much alike on all devices."""
+    return structs.replace(use, by_type=[], most_idle=[], over_time=None, reason=use.reason if why else None)
+
+
+def _findings(findings: Sequence[Finding]) -> tuple[list[Finding], int]:
+    """Return what was found, and how many answers that say something were left out.
+
+    A check without a problem says as much as none, but for one of each: it was made.
+    """
+    telling = {(f.rule, f.rank, f.device) for f in findings if f.status != "ok"}
+    kept = [finding for finding in findings if (finding.rule, finding.rank, finding.device) in telling]
+    problems = [finding for finding in kept if finding.status == "problem"]
+    others = [finding for finding in kept if finding.status != "problem"]
+    left_out = max(len(problems) - _PROBLEMS, 0) + max(len(others) - _UNTOLD, 0)
+    named = {rule for rule, _, _ in telling}
+    made = {finding.rule: finding for finding in reversed(findings) if finding.rule not in named}
+    few = (*problems[:_PROBLEMS], *others[:_UNTOLD], *made.values())
+    return [_finding(finding) for finding in few], left_out
+
+
+def _finding(finding: Finding) -> Finding:
+    """Return a finding without its evidence, and with all that tells whether another says the same."""
+    found = structs.replace(
+        finding, evidence={}, refute=None, code=None, source=None, alternatives=[], gain_withheld=None
+    )
+    return found if finding.status == "problem" else structs.replace(found, next=None, preconditions=[], excluded=[])
+
+
+def _cluster(cluster: Cluster) -> Cluster:
+    return structs.replace(
+        cluster,
+        ranks=[structs.replace(rank, clock=None, source="") for rank in cluster.ranks],
+        collectives=[],
+        links=cluster.links[:_LINKS],
+        roots=[structs.replace(root, evidence={}, next=None) for root in cluster.roots[:_ROOTS]],
+        experts=[],
+        notes=[],
+    )

@@ -1,0 +1,382 @@
+"""A run held against a lock: what changed, named with its counts and its code line."""
+
+from __future__ import annotations
+
+from functools import reduce
+from pathlib import Path
+from typing import Final, get_args
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from npuperf.against.lock_text import (
+    MOST_BYTES,
+    RECORDED_BY,
+    SHAPES_BY,
+    THINGS,
+    Locked,
+    LockedCount,
+    Spans,
+    accepts,
+    is_lock,
+    read_lock,
+    spans_of,
+    spelled_spans,
+    text_of,
+)
+from npuperf.base.errors import InputError, UsageError
+from npuperf.base.escape import without_halves
+from npuperf.base.files import shown, write_atomically
+from npuperf.base.messages import Message, Parameter, chain, say, say_n, series, size
+from npuperf.model.document import Gate, Status
+from npuperf.model.parts import CountKind, Digest
+from npuperf.model.result import Result
+
+# -- Locks: exact counts per step that a run has to keep, whatever machine it runs on and however fast that is.
+#
+# Counts have no noise. What changed is accepted by writing the lock anew, in the commit that explains it.
+
+#: What makes another set-up: why counts differ, more often than not.
+SETUP: Final = ("soc", "cann", "torch", "torch_npu", "level", "world_size")
+
+
+class Values(Struct, frozen=True):
+    """The different values of a count in this run, in order; ``bytes`` None: nothing tells."""
+
+    count: tuple[int, ...] = (0,)
+    bytes: tuple[int, ...] | None = (0,)
+
+    @property
+    def locked(self) -> LockedCount:
+        """The lock that holds exactly these."""
+        return LockedCount(spans_of(self.count), None if self.bytes is None else spans_of(self.bytes))
+
+
+Counts = dict[CountKind, dict[str, Values]]
+
+
+def lock_text(result: Result) -> str:
+    """Return the lock of a run. Raises InputError where nothing was counted, or too much for a file."""
+    return _written(result, _lock_of(result))
+
+
+def write_lock(result: Result, path: Path, *, force: bool = False, update: bool = False) -> None:
+    """Lock a run. With ``update``, in a lock that there is, only the lines that this run contradicts change.
+
+    Raises UsageError where there is a file already, or none to update, InputError where it is no lock or nothing was
+    counted, and where it cannot be written.
+    """
+    check_target(path, force=force, update=update)
+    locked = _lock_of(result)
+    if update:
+        locked = _updated(path, result, locked)
+    write_atomically(path, _written(result, locked))
+
+
+def check_target(path: Path, *, force: bool = False, update: bool = False) -> None:
+    """Raise UsageError or InputError where a lock could not be written: before the work that it takes."""
+    name = shown(path)
+    if path.is_dir():
+        raise UsageError(say("{path}: a folder, and a lock is a file", path=name))
+    if update:
+        if not path.exists():
+            hint = say("--lock {path} makes one", path=name)
+            raise UsageError(say("--update-lock {path}: no such file", path=name), hint=hint)
+        if not is_lock(path):
+            raise InputError(say("{path}: no lock of npuperf; it is not overwritten", path=name))
+    elif path.is_file() and not force:
+        hint = say("choose another name")
+        if is_lock(path):
+            hint = say("--update-lock {path} accepts what changed; --force writes it anew", path=name)
+        raise UsageError(say("--lock {path}: the file exists", path=name), hint=hint)
+
+
+def _lock_of(result: Result) -> Locked:
+    digest = result.digest
+    found = {} if digest is None else counted(digest)
+    if digest is None or not any(found.values()):
+        what = say("{path}: nothing was counted, and a lock with nothing in it holds nothing", path=result.input.path)
+        raise InputError(what, hint=say("record the run with npuperf profile"))
+    counts = {kind: {key: of.locked for key, of in values.items()} for kind, values in found.items()}
+    return Locked(setup_of(result), digest.devices, bool(digest.steps), digest.keyed_by, lost_rows(result), counts)
+
+
+def setup_of(result: Result) -> dict[str, str]:
+    """Return what the run was made with, as far as it is known."""
+    known = {name: getattr(result.workload, name) for name in SETUP}
+    return {name: str(value) for name, value in known.items() if value is not None}
+
+
+def lost_rows(result: Result) -> int:
+    """Return how many rows of the run could not be used."""
+    return sum(lost.rows for lost in result.input.lost)
+
+
+def counted(digest: Digest) -> Counts:
+    """Return the values of every count; kinds of which there was nothing are there, kinds that are not told are not."""
+    sums: dict[tuple[CountKind, str], tuple[list[int], list[int] | None]] = {}
+    for count in digest.counts:
+        name = count.kind, without_halves(count.key)
+        before = sums.get(name)
+        if before is None:
+            sums[name] = count.count, count.bytes
+        else:
+            sums[name] = _sum(before[0], count.count), _sum_or_none(before[1], count.bytes)
+    told: Counts = {kind: {} for kind in get_args(CountKind) if kind not in digest.uncounted}
+    for (kind, key), (counts, moved) in sums.items():
+        if kind in told and any(counts):
+            told[kind][key] = Values(_different(counts), None if moved is None else _different(moved))
+    return told
+
+
+def _sum(one: list[int], other: list[int]) -> list[int]:
+    return [a + b for a, b in zip(one, other, strict=True)]
+
+
+def _sum_or_none(one: list[int] | None, other: list[int] | None) -> list[int] | None:
+    return None if one is None or other is None else _sum(one, other)
+
+
+def _different(values: list[int]) -> tuple[int, ...]:
+    return tuple(sorted(set(values)))
+
+
+def _written(result: Result, locked: Locked) -> str:
+    digest = result.digest
+    places = {} if digest is None else {(c.kind, c.key): c.where for c in digest.counts if c.where is not None}
+    text = text_of(locked, places)
+    length = len(text.encode())
+    if length > MOST_BYTES:
+        what = say("{path}: its lock would have {size}, more than {most}",
+                   path=result.input.path, size=size(length), most=size(MOST_BYTES))  # fmt: skip
+        raise InputError(what, hint=say("lock one rank: --rank 0"))
+    return text
+
+
+def _updated(path: Path, result: Result, new: Locked) -> Locked:
+    """Return a new lock with what the old one says of counts that it accepts, and of kinds that this run lacks.
+
+    What cannot be read, or compared with this run, is left behind.
+    """
+    try:
+        old = read_lock(path)
+    except InputError:  # marks of a merge, most likely
+        return new
+    if result.digest is None or incomparable(old, result.digest) is not None:
+        return new
+    found = counted(result.digest)
+    counts: dict[CountKind, dict[str, LockedCount]] = {}
+    for kind in {**old.counts, **new.counts}:
+        before, now = old.counts.get(kind, {}), found.get(kind)
+        counts[kind] = before if now is None else _merged(before, now)
+    return replace(new, counts=counts)
+
+
+def _merged(before: dict[str, LockedCount], now: dict[str, Values]) -> dict[str, LockedCount]:
+    kept = {key: old for key, old in before.items() if not any(differs(old, now.get(key, Values())))}
+    return {**{key: values.locked for key, values in now.items()}, **kept}
+
+
+def differs(old: LockedCount, new: Values) -> tuple[bool, bool]:
+    """Tell whether the number of times is another one, and the number of bytes."""
+    moved = old.bytes is not None and new.bytes is not None and not accepts(old.bytes, new.bytes)
+    return not accepts(old.count, new.count), moved
+
+
+def incomparable(locked: Locked, digest: Digest | None) -> Message | None:
+    """Say why a run cannot be held against a lock, if so."""
+    if not any(locked.counts.values()):
+        return say("the lock has nothing in it")
+    found = {} if digest is None else counted(digest)
+    if digest is None or not any(found.values()):
+        return say("nothing was counted in this run; record it with npuperf profile")
+    if digest.devices != locked.devices:
+        return say("devices: {new}, locked: {old}; choose the same ranks, or lock this run anew",
+                   old=locked.devices, new=digest.devices)  # fmt: skip
+    if bool(digest.steps) != locked.per_step:
+        if locked.per_step:
+            return say("the lock counts per step, and this run has no whole step")
+        return say("the lock counts a whole run without steps, and this run has steps; lock it anew")
+    if digest.keyed_by != locked.keyed_by:
+        return say("the lock tells operators apart by {old}, and this run by {new}; lock it anew",
+                   old=locked.keyed_by, new=digest.keyed_by)  # fmt: skip
+    return _without_shapes(locked, found)
+
+
+def _without_shapes(locked: Locked, found: Counts) -> Message | None:
+    """Say that one side alone tells operators apart by their shapes, if so: everything would have changed."""
+    for kind, how in SHAPES_BY.items():
+        before, now = locked.counts.get(kind), found.get(kind)
+        if not before or not now:
+            continue
+        had, has = ((any("[" in key for key in side)) for side in (before, now))
+        if had and not has:
+            return say("the lock has the shapes of operators, and this run has not: {how}", how=how)
+        if has and not had:
+            return say("the lock has no shapes of operators, and this run has: record it as then, or lock it anew")
+    return None
+
+
+#: So many changes are gates of their own.
+_NAMED: Final = 20
+_NEVER: Final = ((0, 0),)
+#: So many values of one count are shown.
+_LISTED: Final = 4
+
+
+class _Change(Struct, frozen=True):
+    """Something that happens another number of times, or moves another number of bytes, than the lock says."""
+
+    kind: CountKind
+    key: str
+    old: LockedCount
+    new: LockedCount
+    where: str | None
+    counts: bool
+    bytes: bool
+
+    @property
+    def pair(self) -> tuple[int, int]:
+        """One number of either side, old and new."""
+        old, new = (self.old.count, self.new.count) if self.counts else (self.old.bytes, self.new.bytes)
+        return (old or _NEVER)[-1][1], (new or _NEVER)[-1][1]
+
+    @property
+    def rank(self) -> tuple[bool, int, str, str]:
+        """The order in which changes are told: those of counts first, and the largest first."""
+        old, new = self.pair
+        return not self.counts, -abs(new - old), self.kind, self.key
+
+
+def check_lock(result: Result, path: Path) -> list[Gate]:
+    """Hold a run against a lock: one gate for all of it, one for each kind that this run does not tell, and one for
+    each of the first changes.
+
+    Raises InputError where the lock cannot be read, or is none.
+    """
+    locked, name, digest = read_lock(path), f"lock {shown(path)}", result.digest
+    why = incomparable(locked, digest)
+    if digest is None or why is not None:
+        return [Gate(expr=name, status="cannot_tell", value=None, limit=0.0, reason=why)]
+    found = counted(digest)
+    changes = _changes(locked, found, digest)
+    return [
+        _whole(name, path, locked, result, found, changes),
+        *(_untold(name, path, kind) for kind in _untold_kinds(locked, found)),
+        *(_gate(name, change, per_step=locked.per_step) for change in changes[:_NAMED]),
+    ]
+
+
+def _changes(locked: Locked, found: Counts, digest: Digest) -> list[_Change]:
+    places = {(count.kind, count.key): count.where for count in digest.counts}
+    changes = []
+    for kind, before in locked.counts.items():
+        now = found.get(kind)
+        if now is None:
+            continue
+        for key in before | now:
+            old, new = before.get(key, LockedCount(_NEVER)), now.get(key, Values())
+            counts, moved = differs(old, new)
+            if counts or moved:
+                changes.append(_Change(kind, key, old, new.locked, places.get((kind, key)), counts, moved))
+    return sorted(changes, key=lambda change: change.rank)
+
+
+def _untold_kinds(locked: Locked, found: Counts) -> list[CountKind]:
+    """Return the kinds of which the lock says something, if only that there is none, and this run nothing."""
+    return sorted(locked.counts.keys() - found.keys())
+
+
+def _whole(name: str, path: Path, locked: Locked, result: Result, found: Counts, changes: list[_Change]) -> Gate:
+    """Return the gate of the whole lock, whose value is the number of changes."""
+    held = sum(len(before | found[kind]) for kind, before in locked.counts.items() if kind in found)
+    doubt = _doubt(locked, result, found)
+    status: Status = "fail" if changes else "cannot_tell" if doubt is not None else "pass"
+    if changes:
+        told = say_n("{n} of {held} counts changed; if that is meant, --update-lock {path} accepts it",
+                     "{n} of {held} counts changed; if that is meant, --update-lock {path} accepts it",
+                     len(changes), held=held, path=shown(path))  # fmt: skip
+    else:
+        told = say_n("{n} count is as locked", "{n} counts are as locked", held)
+    more = len(changes) > _NAMED
+    reason = chain(
+        told,
+        say("the {n} largest changes follow", n=_NAMED) if more else None,
+        doubt,
+        _other_setup(locked, setup_of(result)),
+        _not_locked(locked, found) if not changes else None,
+    )
+    value = float(len(changes)) if status != "cannot_tell" else None
+    return Gate(expr=name, status=status, value=value, limit=0.0, reason=reason)
+
+
+def _doubt(locked: Locked, result: Result, found: Counts) -> Message | None:
+    """Say why counts that are as locked may be too low, or are not all there."""
+    lost = lost_rows(result)
+    if lost > locked.lost:
+        return say_n("{n} row of this run could not be used, so that there may be more",
+                     "{n} rows of this run could not be used, so that there may be more", lost)  # fmt: skip
+    untold = [
+        key
+        for kind, before in locked.counts.items()
+        for key, old in before.items()
+        if old.bytes is not None and kind in found and found[kind].get(key, Values()).bytes is None
+    ]
+    if untold:
+        return say("bytes are locked that this run does not tell: {keys}", keys=series(untold[:3]))
+    return None
+
+
+def _other_setup(locked: Locked, now: dict[str, str]) -> Message | None:
+    different = [name for name in SETUP if name in now and locked.setup.get(name, now[name]) != now[name]]
+    if not different:
+        return None
+    told = [say("{what} {new}, locked: {old}", what=n, new=now[n], old=locked.setup[n]) for n in different]
+    return say("the set-up is another one: {differences}", differences=series(told))
+
+
+def _not_locked(locked: Locked, found: Counts) -> Message | None:
+    kinds = [THINGS[kind] for kind in found if kind not in locked.counts and found[kind]]
+    return say("not locked: {kinds}", kinds=series(kinds)) if kinds else None
+
+
+def _untold(name: str, path: Path, kind: CountKind) -> Gate:
+    reason = say("{things} are locked, and not told by this run: {how}; --lock {path} --force locks without them",
+                 things=THINGS[kind], how=RECORDED_BY[kind], path=shown(path))  # fmt: skip
+    return Gate(expr=f"{name}: {kind}", status="cannot_tell", value=None, limit=None, reason=reason)
+
+
+def _gate(name: str, change: _Change, *, per_step: bool) -> Gate:
+    things = THINGS[change.kind]
+    told = []
+    if change.counts:
+        old, new = _shown(change.old.count), _shown(change.new.count)
+        told.append(
+            say("{things} per step: {new}, locked: {old}", things=things, new=new, old=old)
+            if per_step
+            else say("{things} in the whole run: {new}, locked: {old}", things=things, new=new, old=old)
+        )
+    if change.bytes:
+        old, new = _shown(change.old.bytes), _shown(change.new.bytes)
+        told.append(say("bytes: {new}, locked: {old}", new=new, old=old))
+    reason = chain(*told)
+    if change.where is not None:
+        reason = say("{what} ({where})", what=reason, where=change.where)
+    before, now = change.pair
+    return Gate(
+        expr=f"{name}: {change.kind} {change.key}",
+        status="fail",
+        value=float(now),
+        limit=float(before),
+        unit="count" if change.counts else "bytes",
+        reason=reason,
+    )
+
+
+def _shown(spans: Spans | None) -> Parameter:
+    """Return values as a sentence has them: ``47``, ``47 or 48``, ``none``; many as the range they span."""
+    spans = spans or _NEVER
+    if len(spans) > _LISTED:
+        spans = ((spans[0][0], max(high for _, high in spans)),)
+    told: list[Parameter] = [say("none") if span == (0, 0) else spelled_spans((span,)) for span in spans]
+    return reduce(lambda one, other: say("{one} or {other}", one=one, other=other), told)

@@ -1,0 +1,462 @@
+"""Whether two sides were set up alike: what differs, in the order of what it may change, and what may not be compared.
+
+The AI Core clock and what recording costs come first: they make everything slower, whatever the program does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from npuperf.against.waterfall import Cell, Row, Sums, keyed, type_of
+from npuperf.base.errors import UsageError
+from npuperf.base.messages import Message, Parameter, chain, factor, say, share
+from npuperf.model.comparison import Difference, Parity, worded
+from npuperf.model.parts import KeyedBy, Lack, Workload
+from npuperf.model.result import Result
+from npuperf.model.thresholds import Thresholds
+
+#: Of the clock, relative: sampling it tells no less.
+_CLOCK: Final = 0.01
+#: Of the factor that recording makes a step longer by: measured on few steps, it is no more exact.
+_OVERHEAD: Final = 0.05
+#: Of the launches or the time, that both have: below, the sides did not do the same work.
+_IN_COMMON: Final = 0.5
+#: Differences that a sentence names.
+_NAMED: Final = 3
+#: From here on the share of compute time in operators of a backward pass, or of an optimizer, makes a run a training.
+_BACKWARD: Final = 0.01
+_TRAINING: Final = re.compile(
+    r"Grad(V\d+)?$|Backward|Backprop|^Apply(Adam|Ada|Momentum|RMSProp|GradientDescent)|[dw]grad|bn_bw"
+)
+#: What a recording may lack: what it is called, what there is on the side that has it and on the other one, and what
+#: comes of that.
+_LACKS: Final[dict[Lack, tuple[str, str, str | None, Message]]] = {
+    "rows": ("table of kernels", "whole", "rows are missing",
+             say("what seems new or gone may be among the rows that are missing")),
+    "launches": ("launches of kernels", "recorded", None,
+                 say("where they are not recorded, waiting for the host is part of unattributed idle time")),
+    "calls": ("calls of the runtime", "recorded", None,
+              say("where they are not recorded, other events are blamed for waiting for the host")),
+}  # fmt: skip
+
+
+class Side(Struct, frozen=True):
+    """One side: its runs, of which the first speaks for all, and their sums."""
+
+    runs: Sequence[Result]
+    sums: Sums
+
+    @property
+    def workload(self) -> Workload:
+        """What was run."""
+        return self.runs[0].workload
+
+    @property
+    def kineto(self) -> bool:
+        """Whether it was recorded on a GPU (or CPU) with Kineto."""
+        return self.workload.kineto or self.runs[0].input.kind == "kineto"
+
+
+def differences(old: Side, new: Side, thresholds: Thresholds) -> tuple[Difference, ...]:
+    """Return what differs between the set-ups, what may change most first."""
+    found = [
+        *_clock(old.workload, new.workload),
+        *_recording(old.workload, new.workload, thresholds),
+        *_work(old, new),
+        *_recorded(old, new),
+        *_hardware(old, new),
+        *_versions(old.workload, new.workload),
+        *_read(old, new),
+    ]
+    return tuple(found)
+
+
+def alike(old: Side, new: Side, found: Sequence[Difference]) -> Parity:
+    """Tell whether both sides ran the same: by what differs, by their command, or by their launches."""
+    if any(difference.mismatch for difference in found):
+        return "different"
+    if old.workload.command and old.workload.command == new.workload.command:
+        return "same"
+    common = in_common(old, new)
+    return "same" if common is not None and common >= _IN_COMMON else "unknown"
+
+
+def refuse_mismatch(found: Sequence[Difference]) -> None:
+    """Raise UsageError where the sides are not of one workload."""
+    if any(difference.mismatch for difference in found):
+        what = say("the two sides are not of one workload: {differences}", differences=mismatches(found))
+        raise UsageError(what, hint=say("--allow-mismatch compares them all the same, and says so in the verdict"))
+
+
+def mismatches(found: Sequence[Difference]) -> Message:
+    """Say in what the workloads differ."""
+    return chain(*[chain(sentence(d), d.reason, by=", ") for d in found if d.mismatch][:_NAMED])
+
+
+def sentence(difference: Difference) -> Message:
+    """Say a difference with both values."""
+    old, new = (_value(side) for side in (difference.old, difference.new))
+    return say("{what}: {old} against {new}", what=worded(difference.what), old=old, new=new)
+
+
+def _value(side: str | None) -> Parameter:
+    return say("not recorded") if side is None else worded(side)
+
+
+# --- what is checked before anything is blamed ------------------------------------------------------------------------
+
+
+def _clock(old: Workload, new: Workload) -> Iterator[Difference]:
+    if old.frequency_mhz is None or new.frequency_mhz is None:
+        return
+    pairs = list(zip(old.frequency_mhz, new.frequency_mhz, strict=True))
+    if any(abs(b - a) > _CLOCK * max(a, b) for a, b in pairs):
+        why = say("the AI Core clock of the new side has another range: kernels took more or less time with it")
+        if all(b <= a for a, b in pairs):
+            why = say("the AI Core clock of the new side is lower: kernels take longer with it")
+        elif all(b >= a for a, b in pairs):
+            why = say("the AI Core clock of the new side is higher: kernels take less time with it")
+        yield _differs("AI Core frequency", _range(old.frequency_mhz), _range(new.frequency_mhz), reason=why)
+
+
+def _range(mhz: tuple[int, int]) -> str:
+    return f"{mhz[0]} MHz" if mhz[0] == mhz[1] else f"{mhz[0]}-{mhz[1]} MHz"
+
+
+def _recording(old: Workload, new: Workload, thresholds: Thresholds) -> Iterator[Difference]:
+    a, b = old.recording_overhead, new.recording_overhead
+    if a is None or b is None:
+        costly = next((x for x in (a, b) if x is not None and x - 1 > thresholds.recording_cost_share), None)
+        if costly is not None:
+            why = say("recording made the steps of one side {factor} times as long; of the other that is not known",
+                      factor=factor(costly))  # fmt: skip
+            yield _differs("recording overhead", _times(a), _times(b), reason=why)
+    elif abs(b - a) > _OVERHEAD * min(a, b):
+        why = say("recording made steps {old} and {new} times as long: the host's part of it is not the program's",
+                  old=factor(a), new=factor(b))  # fmt: skip
+        yield _differs("recording overhead", _times(a), _times(b), reason=why)
+
+
+def _times(overhead: float | None) -> str | None:
+    return None if overhead is None else f"{overhead:.2f}"
+
+
+# --- the work ---------------------------------------------------------------------------------------------------------
+
+
+def _work(old: Side, new: Side) -> Iterator[Difference]:
+    a, b = old.workload, new.workload
+    certain = bool(a.command) and a.command == b.command
+    if a.world_size is not None and b.world_size is not None and a.world_size != b.world_size:
+        yield _differs("world size", str(a.world_size), str(b.world_size), mismatch=True)
+    modes = _mode(old), _mode(new)
+    if None not in modes and modes[0] != modes[1] and old.kineto == new.kineto:
+        yield _differs("operators of training", modes[0], modes[1], mismatch=not certain)
+    common = in_common(old, new)
+    if common is not None and common < _IN_COMMON:
+        why = say("only {common} of the kernels are on both sides", common=share(common))
+        if not common:
+            why = say("no operator is on both sides")
+        total = _launches(old), _launches(new)
+        what = "launches per step" if _stepped(old) and _stepped(new) else "launches"
+        yield _differs(what, *total, mismatch=not certain, reason=why)
+    if a.command and b.command and not certain:
+        other = _script(a.command) != _script(b.command)
+        yield _differs("command", " ".join(a.command), " ".join(b.command), mismatch=other and common is None)
+    if (a.groups or b.groups) and set(a.groups) != set(b.groups):
+        texts = (", ".join(f"{g.kind} {g.groups} × {g.ranks}" for g in w.groups) or None for w in (a, b))
+        yield _differs("process groups", *texts)
+
+
+def _recorded(old: Side, new: Side) -> Iterator[Difference]:
+    """Yield what only one side recorded, and what parts and operators say on the other one."""
+    lacks = [{lack for run in side.runs if run.digest is not None for lack in run.digest.lacks} for side in (old, new)]
+    for lack, (what, there, lacking, why) in _LACKS.items():
+        if (lack in lacks[0]) != (lack in lacks[1]):
+            texts = (lacking if lack in side else there for side in lacks)
+            yield _differs(what, *texts, reason=why)
+
+
+def in_common(old: Side, new: Side) -> float | None:
+    """Return which part of the work both sides have, by operator: of the launches, or of the time if that is more.
+
+    A fused operator takes many launches away, other shapes change all the time: only where both are few, it is other
+    work. None where that cannot be told.
+    """
+    if old.kineto != new.kineto:
+        return None
+    sides = [_operators(side.sums) for side in (old, new)]
+    launches = [sum(n for n, _ in operators.values()) for operators in sides]
+    if not all(launches):
+        return None
+    shared = [key for key in sides[0] if key in sides[1]]
+    counted = sum(min(sides[0][key][0], sides[1][key][0]) for key in shared) / max(launches)
+    return max(counted, min(_share_of_time(operators, shared) for operators in sides))
+
+
+def _operators(sums: Sums) -> dict[str | None, tuple[float, int]]:
+    """Return launches per step and ns of all steps by operator."""
+    windows = max(sums.windows, 1)
+    return {row[1]: (cell.count / windows, cell.ns) for row, cell in sums.cells.items() if row[0] == "compute"}
+
+
+def _share_of_time(operators: Mapping[str | None, tuple[float, int]], some: Sequence[str | None]) -> float:
+    total = sum(ns for _, ns in operators.values())
+    return sum(operators[key][1] for key in some) / total if total else 0.0
+
+
+def _launches(side: Side) -> str:
+    return f"{sum(n for n, _ in _operators(side.sums).values()):.0f}"
+
+
+def _mode(side: Side) -> str | None:
+    """Tell by their names whether there are operators of a backward pass; None where no operator is named.
+
+    Names tell of training, and never that a run is none: TransData and MatMul are on both ways.
+    """
+    compute = [(row[1], cell) for row, cell in side.sums.cells.items() if row[0] == "compute" and row[1]]
+    total = sum(cell.ns for _, cell in compute)
+    if not total:
+        return None
+    backward = sum(cell.ns for key, cell in compute if _is_backward(type_of(key, side.sums.types), cell.torch_op))
+    return "yes" if backward > _BACKWARD * total else "none by their names"
+
+
+def _is_backward(type_: str | None, torch_op: str | None) -> bool:
+    return "Backward" in (torch_op or "") or _TRAINING.search(type_ or "") is not None
+
+
+def _script(command: Sequence[str]) -> str:
+    """Return the name of the program that a command runs: its first Python file, or else its first word."""
+    names = (PurePosixPath(word).name for word in command)
+    return next((name for name in names if name.endswith(".py")), PurePosixPath(command[0]).name)
+
+
+# --- what it ran on, and how it was read ------------------------------------------------------------------------------
+
+
+def _hardware(old: Side, new: Side) -> Iterator[Difference]:
+    yield from _unequal("SoC", old.workload.soc, new.workload.soc)
+    yield from _unequal("cores", _cores(old), _cores(new))
+    yield from _unequal("devices", str(len(old.runs[0].devices)), str(len(new.runs[0].devices)))
+    if old.kineto != new.kineto:
+        why = say("kernels of a GPU have other names: operators are compared by torch operator, or by what they do")
+        yield _differs("recorded with", _recorder(old), _recorder(new), reason=why)
+    yield from _unequal("profiler level", old.workload.level, new.workload.level)
+    yield from _unlike("profiler options", old.workload.options, new.workload.options)
+    yield from _unlike("environment", old.workload.settings, new.workload.settings)
+
+
+def _cores(side: Side) -> str | None:
+    known = {(d.cores_cube, d.cores_vector) for d in side.runs[0].devices if d.cores_cube or d.cores_vector}
+    return ", ".join(f"{cube or 0} cube + {vector or 0} vector" for cube, vector in sorted(known, key=str)) or None
+
+
+def _recorder(side: Side) -> str:
+    return "Kineto" if side.kineto else "Ascend"
+
+
+def _versions(old: Workload, new: Workload) -> Iterator[Difference]:
+    yield from _unequal("CANN", old.cann, new.cann)
+    yield from _unequal("torch_npu", old.torch_npu, new.torch_npu)
+    yield from _unequal("torch", old.torch, new.torch)
+    yield from _unequal("git commit", old.git_commit, new.git_commit)
+
+
+def _read(old: Side, new: Side) -> Iterator[Difference]:
+    lost = [sum(lost.rows for run in side.runs for lost in run.input.lost) for side in (old, new)]
+    if lost[0] != lost[1]:
+        yield _differs("rows lost in reading", str(lost[0]), str(lost[1]))
+    yield from _unequal("operators told apart by", old.sums.keyed_by, new.sums.keyed_by, matters=False)
+    yield from _unequal("steps", *(_steps(side) for side in (old, new)), matters=_stepped(old) != _stepped(new))
+
+
+def _steps(side: Side) -> str | None:
+    digests = [run.digest for run in side.runs if run.digest is not None]
+    return " + ".join(str(len(digest.steps)) if digest.steps else "none" for digest in digests) or None
+
+
+def _stepped(side: Side) -> bool:
+    return all(run.digest.steps for run in side.runs if run.digest is not None)
+
+
+def _unequal(what: str, old: str | None, new: str | None, *, matters: bool = True) -> Iterator[Difference]:
+    """Yield a difference where both sides are known."""
+    if old is not None and new is not None and old != new:
+        yield _differs(what, old, new, matters=matters)
+
+
+def _unlike(what: str, old: Sequence[str], new: Sequence[str]) -> Iterator[Difference]:
+    """Yield what only one side has of several settings, where both sides tell any."""
+    if old and new and set(old) != set(new):
+        texts = (", ".join(sorted(set(a) - set(b))) or None for a, b in ((old, new), (new, old)))
+        yield _differs(what, *texts)
+
+
+def _differs(
+    what: str,
+    old: str | None,
+    new: str | None,
+    *,
+    matters: bool = True,
+    mismatch: bool = False,
+    reason: Message | None = None,
+) -> Difference:
+    return Difference(what=what, old=old, new=new, matters=matters, mismatch=mismatch, reason=reason)
+
+
+# -- Two sides whose operators bear the same names: what only one side tells is asked of neither.
+#
+# Keys with shapes need shapes on both sides. A GPU's kernels have other names than an NPU's: the two are compared by
+# the torch operators that launched them where these are recorded and mostly the same, else by what kernels do.
+
+#: Of the compute time of both sides: so much of it is of torch operators that both have, to compare by these.
+_ENOUGH: Final = 0.5
+#: What a kernel does, by what its name has in it: the first that fits.
+_DOES: Final = tuple(
+    (what, re.compile(pattern, re.I))
+    for what, pattern in (
+        ("attention", r"attention|flash|fmha|sdpa"),
+        ("optimizer", r"adam|sgd|\blamb(?!da)|optimizer|foreach"),
+        ("normalization", r"norm|bn_|batch_?normal"),
+        ("moving and casting data", r"to_?n(hwc|chw)|transdata"),
+        ("convolution", r"conv(?!ert)|[fdw](prop|grad)_|cudnn|winograd"),
+        ("matrix products", r"matmul|gemm|gemv|bmm|\bmm\b|linear|cutlass|cublas|xmma"),
+        ("softmax and loss", r"soft_?max|cross_?entropy|nll|loss"),
+        ("indexing", r"index|gather|scatter|embedding|topk|sort|arange|nonzero|masked"),
+        ("moving and casting data", r"cast|copy|cpy|memset|transpose|permute|concat|\bcat|slice|split|fill|"
+                                    r"zeros|pad"),
+        ("random numbers", r"dropout|random|philox|uniform|bernoulli"),
+        ("reductions", r"reduce|sum|mean|argm|\bmax|\bmin|pool"),
+        ("elementwise", r"elementwise|add|sub|mul|div|pow|sqrt|exp|log|neg|tanh|gelu|relu|silu|swish|sigmoid|where|"
+                        r"equal|greater|less|logical|not|abs|cos|sin|clamp|clip|pointwise|triton_poi"),
+    )
+)  # fmt: skip
+_OTHER: Final = "other kernels"
+
+
+class SameKeys(Struct, frozen=True):
+    """Both sides with keys that can be held against each other; ``note``: what was left out for that.
+
+    ``named_anew``: the keys of compute are no operators of the device any more; ``by_ending``: where a side does not
+    know a name of the other's, what it ends with is its type.
+    """
+
+    old: Side
+    new: Side
+    note: Message | None = None
+    named_anew: bool = False
+    by_ending: bool = False
+
+
+def comparable(old: Side, new: Side) -> SameKeys:
+    """Fold the rows of two sides until both tell them apart by the same."""
+    if old.kineto != new.kineto:
+        return _across_makers(old, new)
+    coarsest = _coarsest(old.sums, new.sums)
+    if coarsest == "shapes" or {old.sums.keyed_by, new.sums.keyed_by} == {coarsest}:
+        return SameKeys(old, new)
+    note = say("shapes are not known of both sides: operators are compared by their type")
+    if coarsest == "core":
+        note = say("one side has too many operators to list: compute is compared as a whole")
+    a, b = _folded(old, coarsest), _folded(new, coarsest)
+    return SameKeys(_with_types(a, b.sums), _with_types(b, a.sums), note, by_ending=True)
+
+
+def _with_types(side: Side, other: Sums) -> Side:
+    """Return a side with operators by the names that the other side has for them."""
+    theirs = known_as(_same_keys_operators(side.sums), _same_keys_operators(other))
+    return replace(
+        side,
+        sums=side.sums.renamed(lambda row, _: theirs.get(row[1] or "", row[1]) if row[0] == "compute" else row[1]),
+    )
+
+
+def _same_keys_operators(sums: Sums) -> set[str]:
+    return {row[1] for row in sums.cells if row[0] == "compute" and row[1] is not None}
+
+
+def known_as(mine: Collection[str], theirs: Collection[str]) -> dict[str, str]:
+    """Return by which name the other side knows an operator whose name here it does not know: what it ends with.
+
+    Without types recorded, a kernel is known by its name: ``aclnnMuls_MulAiCore_Mul`` is a ``Mul``.
+    """
+    found = {}
+    for name in mine:
+        bare = name.rstrip("_")
+        endings = [ending for ending in (bare, bare.rpartition("_")[2]) if ending in theirs]
+        if name not in theirs and endings:
+            found[name] = endings[0]
+    return found
+
+
+def _folded(side: Side, keyed_by: KeyedBy) -> Side:
+    sums = side.sums
+    if keyed_by == "core" and sums.keyed_by == "core":  # the other side has no cores in its keys
+        sums = replace(sums, keyed_by="shapes")
+    return replace(side, sums=keyed(sums, keyed_by))
+
+
+def _coarsest(old: Sums, new: Sums) -> KeyedBy:
+    kinds = {old.keyed_by, new.keyed_by}
+    if "core" in kinds:
+        return "core"
+    return "type" if "type" in kinds or _details(old) != _details(new) else "shapes"
+
+
+def _details(sums: Sums) -> set[str]:
+    """Return what follows the type in keys of compute: shapes, dtypes, both or neither."""
+    found = set()
+    for row in sums.cells:
+        if row[0] == "compute" and row[1] is not None:
+            rest = row[1][len(type_of(row[1], sums.types) or "") :]
+            found |= {"shapes"} if rest.startswith(" [") else set()
+            found |= {"dtypes"} if rest and not rest.endswith("]") else set()
+    return found
+
+
+# --- GPU against NPU --------------------------------------------------------------------------------------------------
+
+
+def _across_makers(old: Side, new: Side) -> SameKeys:
+    by_op = [_renamed(side, _torch_op) for side in (old, new)]
+    if all(_shared_time(a.sums, b.sums) >= _ENOUGH for a, b in (by_op, by_op[::-1])):
+        note = say("a GPU and an NPU are compared by torch operators, and communication as a whole")
+        return SameKeys(by_op[0], by_op[1], note, named_anew=True)
+    note = say(
+        "a GPU and an NPU are compared by what their kernels do, as their names tell, and communication as a whole"
+    )
+    return SameKeys(_renamed(old, _what_it_does), _renamed(new, _what_it_does), note, named_anew=True)
+
+
+def _renamed(side: Side, of_compute: Callable[[Cell, str], str]) -> Side:
+    """Return a side with other names of operators; of waits for the host the causes are kept, of others nothing."""
+
+    def name(row: Row, cell: Cell) -> str | None:
+        if row[0] == "compute":
+            return of_compute(cell, type_of(row[1], side.sums.types) or "")
+        return row[1].partition(":")[0] if row[0] == "host_wait" and row[1] is not None else None
+
+    return replace(side, sums=side.sums.renamed(name))
+
+
+def _torch_op(cell: Cell, type_: str) -> str:
+    return cell.torch_op or _what_it_does(cell, type_)
+
+
+def _what_it_does(_: Cell, type_: str) -> str:
+    return next((what for what, pattern in _DOES if pattern.search(type_)), _OTHER)
+
+
+def _shared_time(mine: Sums, other: Sums) -> float:
+    """Return which part of the compute time is of torch operators that the other side has, too."""
+    compute = [(row, cell) for row, cell in mine.cells.items() if row[0] == "compute"]
+    total = sum(cell.ns for _, cell in compute)
+    shared = sum(cell.ns for row, cell in compute if row in other.cells and cell.torch_op is not None)
+    return shared / total if total else 0.0

@@ -1,0 +1,465 @@
+"""What else was measured on both sides: counts, cores, communication, links, ranks, and roots of waiting.
+
+Times, counts and bytes are per step and device. Only what both sides have is compared; where a side has a single value,
+nothing says whether a difference is more than chance.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from statistics import fmean
+from typing import Final
+
+import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from npuperf.against.parity import known_as
+from npuperf.base.messages import Message, say_n
+from npuperf.model.comparison import Compared, Shift
+from npuperf.model.job_result import Cluster, Root
+from npuperf.model.labels import F64
+from npuperf.model.noise import Judged, judge_counts, judge_shift
+from npuperf.model.parts import Count, CountKind, Digest, TypeSteps
+from npuperf.model.result import Result
+from npuperf.model.thresholds import Thresholds
+
+#: Of one kind of thing, so many that changed most are listed.
+MOST: Final = 20
+#: Points of percent by which occupancy has to differ to be listed.
+_POINTS: Final = 0.5
+#: Relative difference from which on links and communication, of which a side has a single value, are listed.
+_NOTABLE: Final = 0.05
+
+#: What is counted, in words, and whether more of it is worse, as far as that can be said.
+_COUNTED: Final[dict[CountKind, tuple[str, bool]]] = {
+    "launch": ("launches", True),
+    "sync": ("synchronizations", True),
+    "copy": ("copies", True),
+    "aicpu": ("AI CPU operators", True),
+    "compile": ("compilations", True),
+    "collective": ("collectives", False),
+    "graph_replay": ("graph replays", False),
+    "allocation": ("allocator calls", True),
+    "host_operator": ("host operators", True),
+}
+#: Single launches are in the waterfall, with their counts.
+_IN_WATERFALL: Final = "launch"
+
+
+class Listed(Struct):
+    """What changed, how much did not, and how much more changed than is listed."""
+
+    shifts: list[Shift] = field(default_factory=list)
+    unchanged: int = 0
+    more: int = 0
+
+    def add(self, found: Iterable[Shift | None], most: int = MOST) -> None:
+        """List what changed most of one kind of thing; None did not change."""
+        every = list(found)
+        changed = sorted((shift for shift in every if shift is not None), key=_most_first)
+        self.shifts += changed[:most]
+        self.more += len(changed[most:])
+        self.unchanged += len(every) - len(changed)
+
+    @property
+    def note(self) -> Message | None:
+        """Say that there is more."""
+        if not self.more:
+            return None
+        return say_n("{n} more figure changed, by less than those that are listed",
+                     "{n} more figures changed, by less than those that are listed", self.more)  # fmt: skip
+
+
+def shifts(old: Sequence[Result], new: Sequence[Result], thresholds: Thresholds) -> Listed:
+    """Compare everything but the length of the steps and their parts."""
+    listed = Listed()
+    digests = _digests(old), _digests(new)
+    _add_counts(listed, *digests, one_maker=len({_kineto(run) for run in (*old, *new)}) == 1)
+    listed.add(_cores(old, new))
+    jobs = [[run.cluster for run in side if run.cluster is not None] for side in (old, new)]
+    least = thresholds.compare_floor_ns
+    listed.add(_both(_communication(jobs[0]), _communication(jobs[1]), "ns", least))
+    listed.add(_both(_links(jobs[0]), _links(jobs[1]), "GB/s"))
+    listed.add(_ranks(old, new, thresholds))
+    listed.add(_both(_waits(jobs[0]), _waits(jobs[1]), "ns", least))
+    if all(jobs):
+        listed.add(_both(*_with_zeros(_roots(jobs[0]), _roots(jobs[1])), "ns", least))
+    return listed
+
+
+def _most_first(shift: Shift) -> tuple[float, str]:
+    return -abs((shift.new or 0.0) - (shift.old or 0.0)), shift.what
+
+
+# --- counts -----------------------------------------------------------------------------------------------------------
+
+
+class _Series(Struct, frozen=True):
+    """What a side counts in each step, over all its runs; ``devices`` share it."""
+
+    steps: int
+    devices: int
+    rows: dict[tuple[CountKind, str], list[int]]
+
+    def of(self, kind: CountKind, key: str) -> list[int]:
+        """Return a count per step, zeros where this side has none."""
+        return self.rows.get((kind, key)) or [0] * self.steps
+
+    def total(self, kind: CountKind) -> list[int]:
+        """Return how many of a kind there are in each step."""
+        rows = [counts for (of, _), counts in self.rows.items() if of == kind]
+        return [sum(step) for step in zip(*rows, strict=True)] if rows else [0] * self.steps
+
+
+def _alike_keyed(old: _Series, new: _Series) -> tuple[_Series, _Series]:
+    """Return both sides with operators of the host by their names alone, where only one side has their shapes."""
+    shaped = [any(" " in key for kind, key in side.rows if kind == "host_operator") for side in (old, new)]
+    if shaped[0] == shaped[1]:
+        return old, new
+    return _without_shapes(old), _without_shapes(new)
+
+
+def _without_shapes(side: _Series) -> _Series:
+    """Add up what has the same name; shapes and dtypes follow the first blank."""
+    rows: dict[tuple[CountKind, str], list[int]] = {}
+    for (kind, key), counts in side.rows.items():
+        name = key.partition(" ")[0] if kind == "host_operator" else key
+        there = rows.get((kind, name)) or [0] * side.steps
+        rows[kind, name] = [a + b for a, b in zip(there, counts, strict=True)]
+    return replace(side, rows=rows)
+
+
+def _kineto(run: Result) -> bool:
+    return run.workload.kineto or run.input.kind == "kineto"
+
+
+def _add_counts(listed: Listed, old: Sequence[Digest], new: Sequence[Digest], *, one_maker: bool) -> None:
+    """Add the kinds of things, and of each kind what changed most.
+
+    Of different makers only the kinds: what is counted has other names there, and more of it is neither better nor
+    worse.
+    """
+    if not old or not new:
+        return
+    uncounted = {kind for digest in (*old, *new) for kind in digest.uncounted}
+    a, b = _alike_keyed(*(_series(side, lambda row: row.count) for side in (old, new)))
+    devices = a.devices, b.devices
+    stepped = [all(digest.steps for digest in side) for side in (old, new)]
+    per_step = " per step" if all(stepped) else ""
+    for kind, (name, more_is_worse) in _COUNTED.items():
+        # counts of a step are not those of a whole recording
+        worse = more_is_worse and one_maker and stepped[0] == stepped[1]
+        keys = list(dict.fromkeys(key for of, key in (*a.rows, *b.rows) if of == kind))
+        if kind in uncounted or not keys:
+            continue
+        listed.add([_counted(f"{name}{per_step}", a.total(kind), b.total(kind), devices, worse)])
+        if kind != _IN_WATERFALL and one_maker:
+            listed.add(_counted(f"{name}: {key}", a.of(kind, key), b.of(kind, key), devices, worse) for key in keys)
+    if one_maker:
+        _add_bytes(listed, old, new)
+
+
+def _add_bytes(listed: Listed, old: Sequence[Digest], new: Sequence[Digest]) -> None:
+    """Add what is copied and sent, of things whose size both sides tell."""
+    a, b = (_series(side, lambda row: row.bytes) for side in (old, new))
+    alike = all(digest.steps for digest in old) == all(digest.steps for digest in new)
+    known = [(of, key) for of, key in a.rows if of in ("copy", "collective") and (of, key) in b.rows]
+    devices = a.devices, b.devices
+    listed.add(
+        _counted(f"{_COUNTED[of][0]}: {key}", a.of(of, key), b.of(of, key), devices, alike, "bytes")
+        for of, key in known
+    )
+
+
+def _series(digests: Sequence[Digest], counted: Callable[[Count], list[int] | None]) -> _Series:
+    """Return the runs of a side one after the other."""
+    rows: dict[tuple[CountKind, str], list[int]] = {}
+    done = 0
+    for digest in digests:
+        steps = max(len(digest.steps), 1)
+        for row in digest.counts:
+            counts = counted(row)
+            if counts is not None and len(counts) == steps:
+                there = rows.setdefault((row.kind, row.key), [])
+                there += [0] * (done - len(there)) + counts
+        done += steps
+    for counts in rows.values():
+        counts += [0] * (done - len(counts))
+    return _Series(done, max((digest.devices for digest in digests), default=1) or 1, rows)
+
+
+def _counted(
+    what: str,
+    old: Sequence[int],
+    new: Sequence[int],
+    devices: tuple[int, int],
+    more_is_worse: bool,
+    unit: str = "count",
+) -> Shift | None:
+    """Return a shift of counts per device, None where their mean is the same.
+
+    Compared are whole numbers: counts times the devices of the other side.
+    """
+    a, b = ([n * times for n in counts] for counts, times in ((old, devices[1]), (new, devices[0])))
+    if sum(a) * len(b) == sum(b) * len(a):
+        return None
+    means = (sum(a) / len(a) / devices[1] / devices[0], sum(b) / len(b) / devices[0] / devices[1])
+    return Shift(
+        what=what,
+        unit=unit,
+        old=means[0],
+        new=means[1],
+        verdict=judge_counts(a, b).verdict if more_is_worse else "cannot_tell",
+        samples=(len(old), len(new)),
+    )
+
+
+def _digests(runs: Sequence[Result]) -> list[Digest]:
+    return [run.digest for run in runs if run.digest is not None]
+
+
+# --- single values per side -------------------------------------------------------------------------------------------
+
+
+def _cores(old: Sequence[Result], new: Sequence[Result]) -> Iterator[Shift | None]:
+    """Yield which part of the cores kernels use, means over devices in percent."""
+    for side in ("cube", "vector"):
+        means = [_occupancy(runs, side) for runs in (old, new)]
+        if means[0] is None or means[1] is None:
+            continue
+        differs = abs(means[1] - means[0]) >= _POINTS
+        what = f"occupancy of {side} cores"
+        shift = Shift(what=what, unit="percent", old=means[0], new=means[1], verdict="cannot_tell", samples=(1, 1))
+        yield shift if differs else None
+
+
+def _occupancy(runs: Sequence[Result], side: str) -> float | None:
+    uses = [device.cores.cube if side == "cube" else device.cores.vector for run in runs for device in run.devices]
+    known = [use.occupancy_busy for use in uses if use is not None and use.occupancy_busy is not None]
+    return 100 * fmean(known) if known else None
+
+
+def _both(old: Mapping[str, float], new: Mapping[str, float], unit: str, least: float = 0.0) -> Iterator[Shift | None]:
+    """Yield what both sides have a value of, None where it hardly differs, or by no more than ``least``."""
+    for what, a in old.items():
+        b = new.get(what)
+        if b is None:
+            continue
+        notable = abs(b - a) > max(_NOTABLE * max(abs(a), abs(b)), least)
+        yield Shift(what=what, unit=unit, old=a, new=b, verdict="cannot_tell", samples=(1, 1)) if notable else None
+
+
+def _with_zeros(old: Mapping[str, float], new: Mapping[str, float]) -> tuple[dict[str, float], dict[str, float]]:
+    """Return both with nothing where only the other has a value."""
+    every = dict.fromkeys((*old, *new), 0.0)
+    return {**every, **old}, {**every, **new}
+
+
+def _mean_of(found: Iterable[tuple[str, float]]) -> dict[str, float]:
+    values: dict[str, list[float]] = defaultdict(list)
+    for what, value in found:
+        values[what].append(value)
+    return {what: fmean(each) for what, each in values.items()}
+
+
+def _communication(jobs: Sequence[Cluster]) -> dict[str, float]:
+    """Return transfer per kind of group, ns per step and rank, hidden by compute or not."""
+    return _mean_of(pair for job in jobs for pair in _transfers(job).items())
+
+
+def _transfers(job: Cluster) -> dict[str, float]:
+    found: dict[str, float] = defaultdict(float)
+    for group in job.groups:
+        found[f"transfer in {group.kind or group.group}"] += group.transfer_ns / _rank_steps(job)
+    return found
+
+
+def _rank_steps(job: Cluster) -> int:
+    return max(job.steps, 1) * max(len(job.ranks), 1)
+
+
+def _links(jobs: Sequence[Cluster]) -> dict[str, float]:
+    """Return the bandwidth between each two ranks, GB/s, over operations of all sizes."""
+    found: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for link in (link for job in jobs for link in job.links):
+        sums = found[f"{link.transport} {link.ranks[0]}-{link.ranks[1]}"]
+        sums[0] += link.bytes
+        sums[1] += link.time_ns
+    return {what: size / ns for what, (size, ns) in found.items() if ns}
+
+
+def _waits(jobs: Sequence[Cluster]) -> dict[str, float]:
+    """Return how long each rank waits for others, ns per step."""
+    return _mean_of(
+        (f"waiting of rank {rank.rank}", rank.comm.wait_ns / max(job.steps, 1)) for job in jobs for rank in job.ranks
+    )
+
+
+def _roots(jobs: Sequence[Cluster]) -> dict[str, float]:
+    """Return the waiting that each root explains, ns per step."""
+    return _mean_of((_root_name(root), root.wait_ns / max(job.steps, 1)) for job in jobs for root in job.roots)
+
+
+def _root_name(root: Root) -> str:
+    ranks = ",".join(map(str, root.ranks))
+    about = ranks if root.stage is None else str(root.stage)
+    why = f"({root.why})" if root.why != "unknown" else ""
+    by = ("of unknown cause",) if root.kind == "unknown" else ("caused by", root.kind)
+    return " ".join(part for part in ("waiting", *by, about, why) if part)
+
+
+def _ranks(old: Sequence[Result], new: Sequence[Result], thresholds: Thresholds) -> Iterator[Shift | None]:
+    """Yield the steps of each rank that both sides have, of jobs, judged."""
+    sides = [_steps_by_rank(runs) for runs in (old, new)]
+    shared = [rank for rank in sides[0] if rank in sides[1]]
+    if len(shared) < 2:
+        return
+    middles = {rank: _median(sides[1][rank]) - _median(sides[0][rank]) for rank in shared}
+    listed = set(sorted(shared, key=lambda rank: -abs(middles[rank]))[:MOST])
+    for rank in shared:
+        a, b = sides[0][rank], sides[1][rank]
+        tolerance = max(thresholds.compare_ratio * _median(a), thresholds.compare_floor_ns)
+        if abs(middles[rank]) <= tolerance:
+            yield None
+            continue
+        judged = (
+            judge_shift(a, b, ratio=thresholds.compare_ratio, floor=thresholds.compare_floor_ns)
+            if rank in listed
+            else None
+        )
+        yield Shift(
+            what=f"step of rank {rank}",
+            unit="ns",
+            old=_median(a),
+            new=_median(b),
+            verdict=judged.verdict if judged else "cannot_tell",
+            interval=judged.interval if judged else None,
+            samples=(sum(map(len, a)), sum(map(len, b))),
+        )
+
+
+def _steps_by_rank(runs: Sequence[Result]) -> dict[int, list[F64]]:
+    found: dict[int, list[F64]] = defaultdict(list)
+    for run in runs:
+        for device in run.devices:
+            if device.rank is not None and device.whole_steps:
+                found[device.rank].append(np.array([s.partition.span_ns for s in device.whole_steps], np.float64))
+    return found
+
+
+def _median(runs: Sequence[F64]) -> float:
+    return float(np.median(np.concatenate(runs)))
+
+
+# -- The step and the operator types on both sides, each judged by its time in every step.
+
+#: Operator types that are judged and listed: those whose time changed most.
+_MOST: Final = 20
+#: Relative change of the step below which an operator is not listed: nothing could be said of it.
+_LEAST: Final = 0.0005
+
+
+def step_row(samples: tuple[Sequence[F64], Sequence[F64]], judged: Judged) -> Compared | None:
+    """Return the whole step with the means of both sides; None where one has no step."""
+    old, new = (np.concatenate(side) if side else np.empty(0) for side in samples)
+    if not len(old) or not len(new):
+        return None
+    means = round(float(old.mean())), round(float(new.mean()))
+    return Compared(
+        kind="step",
+        name="",
+        change="same" if means[0] == means[1] else "changed",
+        verdict=judged.verdict,
+        old_ns=means[0],
+        new_ns=means[1],
+        count=len(new),
+        noise_ns=_noise(judged),
+    )
+
+
+def operator_rows(
+    old: Sequence[Digest], new: Sequence[Digest], thresholds: Thresholds, *, by_ending: bool = False
+) -> tuple[list[Compared], int]:
+    """Return operator types, ns per step and device, what changed most first, and how many hardly changed.
+
+    ``by_ending``: a name that the other side does not know is taken for the type that it ends with.
+    Times are the kernels' own, and may overlap; ``count`` is per step of the new side, on all devices. What chance
+    may do is judged against the ratio of the operator's own time, not of the step.
+    """
+    if by_ending:
+        old, new = _with_names_of(old, new), _with_names_of(new, old)
+    sides = _by_type(old), _by_type(new)
+    spans = [ns for digest in old for ns in digest.span_ns]
+    step = max(sum(spans) / len(spans), 1.0) if spans else 1.0
+    means = {name: [_mean(side.get(name)) for side in sides] for name in {**sides[0], **sides[1]}}
+    changed = [name for name, (a, b) in means.items() if abs((b or 0.0) - (a or 0.0)) > _LEAST * step]
+    changed.sort(key=lambda name: (-abs((means[name][1] or 0.0) - (means[name][0] or 0.0)), name))
+    counts = _counts(new)
+    rows = [_row(name, sides, counts.get(name), thresholds) for name in changed[:_MOST]]
+    return rows, len(means) - len(rows)
+
+
+def _row(
+    name: str,
+    sides: tuple[dict[str, list[F64]], dict[str, list[F64]]],
+    count: int | None,
+    thresholds: Thresholds,
+) -> Compared:
+    old, new = (side.get(name) for side in sides)
+    means = [_mean(side) for side in (old, new)]
+    both = old is not None and new is not None
+    judged = judge_shift(old, new, ratio=thresholds.compare_ratio) if old is not None and new is not None else None
+    return Compared(
+        kind="operator",
+        name=name,
+        change="changed" if both else "added" if old is None else "removed",
+        verdict=judged.verdict if judged else "worse" if old is None else "better",
+        old_ns=None if means[0] is None else round(means[0]),
+        new_ns=None if means[1] is None else round(means[1]),
+        count=count,
+        noise_ns=_noise(judged),
+    )
+
+
+def _noise(judged: Judged | None) -> int | None:
+    return None if judged is None or judged.margin is None else round(judged.margin)
+
+
+def _by_type(digests: Sequence[Digest]) -> dict[str, list[F64]]:
+    """Return the time of every operator type in each step, one array per run that has it."""
+    found: dict[str, list[F64]] = {}
+    for digest in digests:
+        for steps in digest.types:
+            if steps.ns:
+                found.setdefault(steps.type, []).append(np.array(steps.ns, np.float64))
+    return found
+
+
+def _with_names_of(digests: Sequence[Digest], others: Sequence[Digest]) -> list[Digest]:
+    """Return digests with the types that the other side knows them by; what has one name now is one."""
+    mine, theirs = ({steps.type for digest in side for steps in digest.types} for side in (digests, others))
+    known = known_as(mine, theirs)
+    renamed = []
+    for digest in digests:
+        types: dict[str, TypeSteps] = {}
+        for steps in digest.types:
+            name = known.get(steps.type, steps.type)
+            types[name] = replace(_sum(types[name], steps) if name in types else steps, type=name)
+        renamed.append(replace(digest, types=list(types.values())))
+    return renamed
+
+
+def _sum(a: TypeSteps, b: TypeSteps) -> TypeSteps:
+    times = [x + y for x, y in zip(a.ns, b.ns, strict=True)]
+    return TypeSteps(type=a.type, ns=times, count=[x + y for x, y in zip(a.count, b.count, strict=True)])
+
+
+def _mean(runs: Sequence[F64] | None) -> float | None:
+    return float(np.concatenate(runs).mean()) if runs else None
+
+
+def _counts(digests: Sequence[Digest]) -> dict[str, int]:
+    """Return kernels per step of each type, rounded, of the last run that has it."""
+    return {s.type: round(sum(s.count) / len(s.count)) for digest in digests for s in digest.types if s.count}

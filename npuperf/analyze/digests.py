@@ -1,0 +1,532 @@
+"""One device's steps summed: which operator, group, cause or reason has how much of their time, to the nanosecond."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final, get_args
+
+import numpy as np
+from msgspec import Struct, structs
+
+from npuperf.analyze.counting import KINDS, DeviceCounts, Places, count_device, merge_counts, size_of, sync_keys
+from npuperf.device.blame import NOTHING, OTHERS, Blamed, line_of
+from npuperf.device.host_events import CAUSES, CODE, RUNTIME_CALL
+from npuperf.device.operators import core_labels, operator_keys
+from npuperf.device.partition import owned, uncovered
+from npuperf.device.study import Study
+from npuperf.job.summary import RankSummary
+from npuperf.model.device import DeviceProfile
+from npuperf.model.groups import distinct, group_sums, largest, numbered, sums_of
+from npuperf.model.host import is_frame, shorten
+from npuperf.model.intervals import Intervals, passed
+from npuperf.model.labels import I64, Labels
+from npuperf.model.parts import COARSENESS, Count, Digest, KeyedBy, Lack, Part, PartSum, TypeSteps
+from npuperf.model.result import Device, Partition
+from npuperf.model.tasks import Work
+
+#: More different operators are told apart by less.
+MOST_KEYS: Final = 5000
+#: Different causes and names of waits for the host that are kept.
+MOST_WAITS: Final = 2000
+#: More types, or more of them in all steps, are cut to the costliest.
+MOST_TYPES: Final = 2000
+MOST_CELLS: Final = 200_000
+KEPT_TYPES: Final = 500
+#: Of so many of the longest sums the line of code is looked up, and of so many the torch operator.
+_LINES: Final = 50
+_ORIGINS: Final = 1000
+_UNNAMED: Final = "N/A"
+_LINE: Final = re.compile(r":\d+ (?=\S*$)")
+_ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
+
+
+class OperatorTimes(Struct, frozen=True):
+    """Compute of one key, with what is left of the key where there are too many."""
+
+    sum: PartSum
+    type: str
+    core: str
+
+
+class DeviceDigest(Struct, frozen=True):
+    """The steps of one device, as :class:`npuperf.model.parts.Digest` has those of all; small enough to send.
+
+    ``numbers``: of the steps, empty where none is recorded; ``span_ns``: their lengths, or that of all. ``parts``: all
+    but compute. ``types``: times summed, not yet means.
+    """
+
+    numbers: tuple[int, ...]
+    span_ns: tuple[int, ...]
+    compute: tuple[OperatorTimes, ...]
+    parts: tuple[PartSum, ...]
+    types: tuple[TypeSteps, ...]
+    counts: DeviceCounts
+    keyed_by: KeyedBy = "shapes"
+    lacks: tuple[Lack, ...] = ()
+
+    @property
+    def windows(self) -> int:
+        """How many windows were summed."""
+        return len(self.span_ns)
+
+
+def digest_device(study: Study, report: Device, summary: RankSummary | None) -> DeviceDigest:
+    """Sum the steps of a device that are judged, or without steps all that it recorded.
+
+    ``report``: the device as described, of one step where one was asked for. Communication is not split: one device
+    alone cannot tell transfers from waits.
+    """
+    numbers, windows = judged_windows(report)
+    split = [s.partition for s in report.whole_steps] or [report.window]
+    places = Places(windows, np.array(numbers, np.int64), study.profile.host_steps)
+    place = places.of_tasks(study.profile.tasks.start)
+    keys = operator_keys(study.types, study.profile.tasks)
+    compute, keyed_by = _compute(study, windows, place, keys)
+    exposed = sum(p.comm_exposed_ns for p in split)
+    parts = [
+        *_communication(study, windows, place, exposed, summary),
+        *_other(study, windows, place),
+        *_host_waits(study, windows),
+        *_idle(study, report, windows, split),
+    ]
+    counts, untold = count_device(study, places, place, keys)
+    return DeviceDigest(
+        numbers=numbers,
+        span_ns=tuple(p.span_ns for p in split),
+        compute=compute,
+        parts=tuple(parts),
+        types=_types(study, place, places.size),
+        counts=DeviceCounts(numbers, tuple(counts), tuple(untold)),
+        keyed_by=keyed_by,
+        lacks=_lacks(study),
+    )
+
+
+def _lacks(study: Study) -> tuple[Lack, ...]:
+    """Return what changes the meaning of parts by not being recorded; calls are asked for where launches are there."""
+    rows: tuple[Lack, ...] = ("rows",) if study.profile.excerpt else ()
+    if not study.launches.known.any():
+        return (*rows, "launches")
+    return rows if study.profile.host.events.name.has(RUNTIME_CALL) else (*rows, "calls")
+
+
+def digest_vendor(report: Device) -> DeviceDigest:
+    """Sum what the exporter says of the steps of a device without kernels."""
+    split = [s.partition for s in report.whole_steps] or [report.partition]
+    numbers = tuple(s.step for s in report.whole_steps)
+    sums: tuple[tuple[Part, int], ...] = (
+        ("comm_unknown", sum(p.comm_exposed_ns for p in split)),
+        ("unattributed", sum(p.unattributed_ns for p in split)),
+    )
+    parts = [PartSum(part=part, key=None, ns=ns, count=0) for part, ns in sums if ns]
+    compute = PartSum(part="compute", key=None, ns=sum(p.compute_ns for p in split), count=0)
+    return DeviceDigest(
+        numbers=numbers,
+        span_ns=tuple(p.compute_ns + p.comm_exposed_ns + p.idle_ns for p in split),
+        compute=(OperatorTimes(compute, _UNNAMED, _UNNAMED),),
+        parts=tuple(parts),
+        types=(),
+        counts=DeviceCounts(numbers, (), KINDS),
+    )
+
+
+def judged_windows(report: Device) -> tuple[tuple[int, ...], Intervals]:
+    """Return the numbers and windows of the steps that are judged; without steps one window and no number."""
+    steps = report.whole_steps
+    if not steps:
+        start, length = np.array([report.origin_ns], np.int64), report.window.span_ns
+        return (), Intervals(start, start + length)
+    start = np.array([s.start_ns for s in steps], np.int64) + report.origin_ns
+    return tuple(s.step for s in steps), Intervals(start, start + np.array([s.partition.span_ns for s in steps]))
+
+
+def _compute(
+    study: Study, windows: Intervals, place: I64, operators: Labels
+) -> tuple[tuple[OperatorTimes, ...], KeyedBy]:
+    """Sum compute by operator; a kernel that began before a window and reaches into it has time there, but no count.
+
+    ``operators``: what each task is.
+    """
+    cores = core_labels(study.profile.tasks)
+    rows, ns = _owned(study, Work.COMPUTE, place, Intervals.union(windows.start, windows.end))
+    if not len(rows):
+        return (), "shapes"
+    finest: tuple[KeyedBy, ...] = ("shapes", "type")
+    for keyed_by in finest:
+        keys = operators if keyed_by == "shapes" else study.types
+        if len(keys.names) <= MOST_KEYS or len(distinct(keys.codes[rows])) <= MOST_KEYS:
+            break
+    else:
+        keys, keyed_by = cores, "core"
+    sums, first = _sums("compute", keys, rows, ns, place, study.profile)
+    told = zip(sums, study.types.take(first).texts(), cores.take(first).texts(), strict=True)
+    return tuple(OperatorTimes(s, type_ or _UNNAMED, core or _UNNAMED) for s, type_, core in told), keyed_by
+
+
+def _owned(study: Study, work: Work, place: I64, free: Intervals) -> tuple[I64, I64]:
+    """Return the tasks of a kind that begin in a window or own some of ``free``, and how much, ns."""
+    tasks = study.profile.tasks
+    rows = np.flatnonzero(tasks.work == work)
+    ns = owned(tasks.start[rows], tasks.end[rows], free)
+    there = (ns > 0) | (place[rows] >= 0)
+    return rows[there], ns[there]
+
+
+def _sums(
+    part: Part, keys: Labels, rows: I64, ns: I64, place: I64, profile: DeviceProfile
+) -> tuple[list[PartSum], I64]:
+    """Sum what tasks own by key, and count those that begin in a window; return also the first task of each key."""
+    used, which = numbered(keys.codes[rows])
+    total = sums_of(which, ns, len(used))
+    count = np.bincount(which[place[rows] >= 0], minlength=len(used)).tolist()
+    first, known = np.empty(len(used), np.int64), np.full(len(used), -1, np.int64)
+    first[which[::-1]] = rows[::-1]  # of several the last that is written stays
+    launched = np.flatnonzero(profile.tasks.op[rows] >= 0)[::-1]
+    known[which[launched]] = profile.tasks.op[rows[launched]]
+    host = profile.host
+    origins = {g: host.torch_op(int(known[g])) for g in largest(total, _ORIGINS).tolist()}
+    lines = {g: host.code_line(int(known[g])) for g in largest(total, _LINES).tolist()} if host.has_lines else {}
+    names = (*keys.names, _UNNAMED)  # the last place is that of -1
+    return [
+        PartSum(
+            part=part, key=names[code], ns=ns, count=count[g], where=lines.get(g), torch_op=origins.get(g)
+        )
+        for g, (code, ns) in enumerate(zip(used.tolist(), total.tolist(), strict=True))
+    ], first  # fmt: skip
+
+
+def _communication(
+    study: Study, windows: Intervals, place: I64, exposed: int, summary: RankSummary | None
+) -> list[PartSum]:
+    """Sum exposed communication by kind of group where operations tell it, else by type of the collective."""
+    if summary is not None and (found := _by_group(summary, windows, exposed)) is not None:
+        return found
+    free = uncovered(windows, study.timeline.compute)
+    rows, ns = _owned(study, Work.COMMUNICATION, place, free)
+    return _sums("comm_unknown", study.types, rows, ns, place, study.profile)[0] if len(rows) else []
+
+
+def _by_group(summary: RankSummary, windows: Intervals, exposed: int) -> list[PartSum] | None:
+    """Sum by kind of group; None where no group is known, or operations say more than the tasks do."""
+    kinds = _kinds(summary)
+    if not kinds.names:
+        return None
+    inside = Intervals.union(windows.start, windows.end)
+    ns = inside.before(summary.exposed_end) - inside.before(summary.exposed_start)
+    rest = exposed - int(ns.sum())
+    if rest < 0:
+        return None
+    operations = summary.operations
+    counted = places_of(operations.start, windows) >= 0
+    codes = kinds.codes.astype(np.int64)
+    found = []
+    for code, name in enumerate((*kinds.names, None)):
+        mine = codes == (code if name else -1)
+        time = int(ns[mine[summary.exposed_op]].sum()) + (0 if name else rest)
+        count = int(np.count_nonzero(mine & counted))
+        if time or count:
+            found.append(PartSum(part="comm_unknown", key=name, ns=time, count=count))
+    return found
+
+
+def _kinds(summary: RankSummary) -> Labels:
+    """Return what the group of each operation is called: by kind, else by size, else by what its collectives do.
+
+    Ids are left out: they differ from run to run.
+    """
+    operations = summary.operations
+    named = {group.id: group_kind(group.kind, group.ranks) for group in summary.groups}
+    of_groups = [named.get(id_) for id_ in operations.group.names]
+    return Labels.of(of_groups).take(operations.group.codes.astype(np.int64)).fill(operations.type)
+
+
+def group_kind(kind: str | None, ranks: Sequence[int]) -> str | None:
+    """Return what is the same of a group in every run: its kind, else how many ranks it has; None: not recorded."""
+    return kind or size_of(ranks)
+
+
+def _other(study: Study, windows: Intervals, place: I64) -> list[PartSum]:
+    """Sum other work by the direction of copies, else by type of task."""
+    free = uncovered(windows, study.timeline.compute.joined(study.timeline.comm_exposed))
+    rows, ns = _owned(study, Work.OTHER, place, free)
+    keys = study.profile.tasks.copy.fill(study.types)
+    return _sums("other", keys, rows, ns, place, study.profile)[0] if len(rows) else []
+
+
+def _host_waits(study: Study, windows: Intervals) -> list[PartSum]:
+    """Sum waits for the host by cause and name, as blame lists them, but all of them."""
+    blamed = _within(study.blamed, Intervals.union(windows.start, windows.end))
+    if not len(blamed.start):
+        return []
+    length, names = blamed.end - blamed.start, study.nesting.events.name
+    keys, after = _wait_keys(blamed, names), _waited_before(study, blamed)
+    sums = group_sums((keys.codes.astype(np.int64), after.codes.astype(np.int64)), length)
+    costliest = set(largest(sums.total, _LINES).tolist())
+    lines = study.profile.host.has_lines
+    found = [
+        PartSum(
+            part="host_wait",
+            key=keys[int(sums.largest[g])],
+            ns=ns,
+            count=count,
+            where=line_of(blamed, sums.members(g), length, study.profile.host, study.nesting)
+            if lines and g in costliest
+            else None,
+            after=after[int(sums.largest[g])],
+        )
+        for g, (ns, count) in enumerate(zip(sums.total.tolist(), sums.count.tolist(), strict=True))
+    ]
+    return fold_waits(found)
+
+
+def _within(blamed: Blamed, windows: Intervals) -> Blamed:
+    parts = [blamed.within(a, b) for a, b in zip(windows.start.tolist(), windows.end.tolist(), strict=True)]
+    if len(parts) < 2:
+        return parts[0] if parts else blamed.within(0, 0)
+    return Blamed(*(np.concatenate([getattr(p, name) for p in parts]) for name in Blamed.__struct_fields__))
+
+
+def _wait_keys(blamed: Blamed, names: Labels) -> Labels:
+    """Name each piece: ``cause: name``, without what differs from run to run: line numbers and addresses."""
+    width = len(names.names) + 1
+    code = names.take(blamed.event).codes.astype(np.int64)
+    code[blamed.cause == CODE["unrecorded"]] = -1
+    used, which = numbered(blamed.cause.astype(np.int64) * width + code + 1)
+    texts: list[str | None] = []
+    for key in used.tolist():
+        name = names.names[key % width - 1] if key % width else NOTHING
+        texts.append(f"{CAUSES[key // width]}: {_stable(name)}")
+    return Labels.of(texts).take(which)
+
+
+def _waited_before(study: Study, blamed: Blamed) -> Labels:
+    """Name for each piece the host's wait for the device in which the device fell idle, if it was in one."""
+    syncs, gaps = study.syncs, study.timeline.idle.start
+    if not len(syncs):
+        return Labels.missing(len(blamed.start))
+    began = gaps[passed(gaps, blamed.start) - 1] + study.launches.skew
+    call = np.searchsorted(syncs.start, began, side="right") - 1
+    return sync_keys(syncs, study.points).take(np.where(began <= syncs.end[call], call, -1))
+
+
+def _stable(name: str) -> str:
+    """Return a name as it is in every run: lines move when something above is edited, addresses are of one process."""
+    return _ADDRESS.sub("", _LINE.sub(" ", shorten(name)) if is_frame(name) else name)
+
+
+def fold_waits(sums: Sequence[PartSum]) -> list[PartSum]:
+    """Keep the longest waits; the rest of each cause is one."""
+    if len(sums) <= MOST_WAITS:
+        return [*sums]
+    ordered = sorted(sums, key=lambda s: (-s.ns, s.key or ""))
+    rest: dict[str, PartSum] = {}
+    for one in ordered[MOST_WAITS:]:
+        key = f"{(one.key or '').partition(':')[0]}: {OTHERS}"
+        so_far = rest.get(key)
+        ns, count = (one.ns, one.count) if so_far is None else (one.ns + so_far.ns, one.count + so_far.count)
+        rest[key] = PartSum(part="host_wait", key=key, ns=ns, count=count)
+    return [*ordered[:MOST_WAITS], *rest.values()]
+
+
+def _idle(study: Study, report: Device, windows: Intervals, split: Sequence[Partition]) -> list[PartSum]:
+    """Sum what of idle time is no wait for the host; dependencies by what was waited for."""
+    idle = study.timeline.idle
+    kinds: dict[str, tuple[int, int]] = {}
+    for wait in report.dependencies:
+        ns, count = kinds.get(wait.kind, (0, 0))
+        kinds[wait.kind] = ns + wait.ns, count + wait.count
+    rows: list[tuple[Part, str | None, int, int]] = [
+        ("launch_latency", None, sum(p.launch_latency_ns for p in split), _begun(idle.launch_latency, windows)),
+        ("unattributed", None, sum(p.unattributed_ns for p in split), _begun(idle.unattributed, windows)),
+    ]
+    waited = sum(p.dependency_wait_ns for p in split)
+    if waited == sum(ns for ns, _ in kinds.values()):
+        rows += [("dependency", kind, ns, count) for kind, (ns, count) in kinds.items()]
+    else:  # what was waited for is known of the stretch from the first step to the last
+        rows.append(("dependency", None, waited, _begun(idle.dependency_wait, windows)))
+    return [PartSum(part=part, key=key, ns=ns, count=count) for part, key, ns, count in rows if ns]
+
+
+def _begun(stretches: Intervals, windows: Intervals) -> int:
+    return int(np.count_nonzero(places_of(stretches.start, windows) >= 0))
+
+
+def places_of(time: I64, windows: Intervals) -> I64:
+    """Return the window in which each time lies, -1 outside of all."""
+    at = np.searchsorted(windows.start, time, side="right") - 1
+    return np.where((at >= 0) & (time < windows.end[at]), at, -1)
+
+
+def _types(study: Study, place: I64, size: int) -> tuple[TypeSteps, ...]:
+    """Sum the durations of kernels and collectives by type and the step in which they begin.
+
+    These are the kernels' own, whatever runs beside them: they say whether an operator became slower, and may add up to
+    more than the step.
+    """
+    tasks = study.profile.tasks
+    rows = np.flatnonzero((tasks.work <= Work.COMMUNICATION) & (place >= 0))
+    used, which = numbered(study.types.codes[rows])
+    cells = which * size + place[rows]
+    total = sums_of(cells, tasks.dur[rows], len(used) * size)
+    table, count = (x.reshape(len(used), size) for x in (total, np.bincount(cells, minlength=len(total))))
+    kept = range(len(used))
+    if too_many(len(used), size):
+        kept = largest(table.sum(axis=1), KEPT_TYPES).tolist()
+    names = (*study.types.names, _UNNAMED)
+    return tuple(TypeSteps(type=names[used[g]], ns=table[g].tolist(), count=count[g].tolist()) for g in kept)
+
+
+def too_many(types: int, steps: int) -> bool:
+    """Tell whether types in all steps are too many to be listed."""
+    return types > MOST_TYPES or types * steps > MOST_CELLS
+
+
+# -- What all devices measured per step, as one: sums of parts that add up to the sum of the windows exactly.
+
+_PARTS: Final[tuple[Part, ...]] = get_args(Part)
+
+
+def merge_digests(devices: Sequence[DeviceDigest], exposed: Sequence[tuple[PartSum, ...] | None] = ()) -> Digest | None:
+    """Add devices up, aligned by the numbers of their steps; None without a device.
+
+    ``exposed``: what takes the place of the devices' exposed communication, where a job tells more of it. Where a
+    device has no steps, nothing can be aligned: each is then one window.
+    """
+    if not devices:
+        return None
+    if exposed:
+        devices = [_with_exposed(device, parts) for device, parts in zip(devices, exposed, strict=True)]
+    if any(not device.numbers for device in devices):
+        devices = [_as_one_window(device) for device in devices]
+    steps = sorted({number for device in devices for number in device.numbers})
+    counts, untold = merge_counts([device.counts for device in devices], steps)
+    compute, keyed_by = _operators(devices)
+    others = _added(part for device in devices for part in device.parts)
+    waits = fold_waits([part for part in others if part.part == "host_wait"])
+    parts = [*compute, *waits, *(part for part in others if part.part != "host_wait")]
+    return Digest(
+        devices=len(devices),
+        windows=sum(device.windows for device in devices),
+        steps=steps,
+        span_ns=_means([device.span_ns for device in devices], _places(devices, steps), max(len(steps), 1)),
+        total_ns=sum(sum(device.span_ns) for device in devices),
+        parts=sorted((p for p in parts if p.ns or p.count), key=_costliest),
+        types=_merged_digest_types(devices, steps),
+        counts=counts,
+        keyed_by=keyed_by,
+        uncounted=untold,
+        lacks=list(dict.fromkeys(lack for device in devices for lack in device.lacks)),
+    )
+
+
+def _with_exposed(device: DeviceDigest, exposed: tuple[PartSum, ...] | None) -> DeviceDigest:
+    if exposed is None:
+        return device
+    return structs.replace(device, parts=(*(p for p in device.parts if p.part != "comm_unknown"), *exposed))
+
+
+def _costliest(part: PartSum) -> tuple[int, int, str]:
+    return _PARTS.index(part.part), -part.ns, part.key or ""
+
+
+def _as_one_window(device: DeviceDigest) -> DeviceDigest:
+    """Return a device with all its steps as one window that has no number."""
+    if not device.numbers:
+        return device
+    types = [TypeSteps(type=t.type, ns=[sum(t.ns)], count=[sum(t.count)]) for t in device.types]
+    counts = [_count_as_one(count) for count in device.counts.counts]
+    return structs.replace(
+        device,
+        numbers=(),
+        span_ns=(sum(device.span_ns),),
+        types=tuple(types),
+        counts=DeviceCounts((), tuple(counts), device.counts.uncounted),
+    )
+
+
+def _count_as_one(count: Count) -> Count:
+    moved = None if count.bytes is None else [sum(count.bytes)]
+    return structs.replace(count, count=[sum(count.count)], bytes=moved)
+
+
+def _operators(devices: Sequence[DeviceDigest]) -> tuple[list[PartSum], KeyedBy]:
+    """Add compute by operator, told apart as by the device that tells least, or by less where there are too many."""
+    coarsest = max((device.keyed_by for device in devices), key=COARSENESS.index)
+    found: list[PartSum] = []
+    for keyed_by in COARSENESS[COARSENESS.index(coarsest) :]:
+        coarsest = keyed_by
+        found = _added(_keyed(one, keyed_by) for device in devices for one in device.compute)
+        if len(found) <= MOST_KEYS:
+            break
+    return found, coarsest
+
+
+def _keyed(one: OperatorTimes, keyed_by: KeyedBy) -> PartSum:
+    if keyed_by == "shapes" or one.sum.key is None:
+        return one.sum
+    return structs.replace(one.sum, key=one.type if keyed_by == "type" else one.core)
+
+
+def _added(parts: Iterable[PartSum]) -> list[PartSum]:
+    """Add parts of one key; code line and torch operator are those of the longer one."""
+    sums: dict[tuple[Part, str | None, str | None], PartSum] = {}
+    for new in parts:
+        row = (new.part, new.key, new.after)
+        there = sums.get(row)
+        sums[row] = new if there is None else _sum(there, new)
+    return [*sums.values()]
+
+
+def _sum(a: PartSum, b: PartSum) -> PartSum:
+    long, short = (a, b) if a.ns >= b.ns else (b, a)
+    return structs.replace(
+        long,
+        ns=a.ns + b.ns,
+        count=a.count + b.count,
+        where=long.where or short.where,
+        torch_op=long.torch_op or short.torch_op,
+    )
+
+
+def _places(devices: Sequence[DeviceDigest], steps: Sequence[int]) -> list[list[int]]:
+    """Return for each device where its steps stand among all."""
+    place = {number: i for i, number in enumerate(steps)}
+    return [[place[number] for number in device.numbers] if steps else [0] for device in devices]
+
+
+def _means(values: Sequence[Sequence[int]], places: Sequence[Sequence[int]], size: int) -> list[int]:
+    """Return for each step the mean of the devices that have it, rounded."""
+    total, having = [0] * size, [0] * size
+    for own, at in zip(values, places, strict=True):
+        for i, value in zip(at, own, strict=True):
+            total[i] += value
+            having[i] += 1
+    return [_rounded(t, n) for t, n in zip(total, having, strict=True)]
+
+
+def _rounded(total: int, parts: int) -> int:
+    return (2 * total + parts) // (2 * parts)
+
+
+def _merged_digest_types(devices: Sequence[DeviceDigest], steps: Sequence[int]) -> list[TypeSteps]:
+    """Return times and counts of every type in every step: means over the devices that have the step, and sums."""
+    size, places = max(len(steps), 1), _places(devices, steps)
+    having = [0] * size
+    for at in places:
+        for i in at:
+            having[i] += 1
+    sums: dict[str, tuple[list[int], list[int]]] = {}
+    for device, at in zip(devices, places, strict=True):
+        for one in device.types:
+            ns, count = sums.setdefault(one.type, ([0] * size, [0] * size))
+            for i, time, kernels in zip(at, one.ns, one.count, strict=True):
+                ns[i] += time
+                count[i] += kernels
+    ordered = sorted(sums.items(), key=lambda item: (-sum(item[1][0]), item[0]))
+    if too_many(len(ordered), size):
+        ordered = ordered[:KEPT_TYPES]
+    return [
+        TypeSteps(type=type_, ns=[_rounded(t, n) for t, n in zip(ns, having, strict=True)], count=count)
+        for type_, (ns, count) in ordered
+    ]

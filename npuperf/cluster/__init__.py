@@ -1,1 +1,0 @@
-"""What only several ranks together tell."""

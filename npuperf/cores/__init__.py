@@ -1,1 +1,0 @@
-"""Which cores kernels use, one by one and over time."""

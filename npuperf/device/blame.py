@@ -1,0 +1,225 @@
+"""Blame: what the host was doing while the device waited for it.
+
+Every nanosecond of host wait goes to the innermost event that was recorded on the launching thread at that
+time. A thread with nothing of its own to do (a task queue's consumer, the backward thread before its first
+operator) passes the blame on: to the thread of the torch operator behind the kernel, then to the main thread.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from msgspec import Struct
+
+from npuperf.device.host_events import BETWEEN, CAUSES, CODE, Nesting, Pieces, flag_causes
+from npuperf.device.partition import Gaps
+from npuperf.device.syncs import Syncs
+from npuperf.model.groups import largest, numbered, sums_of
+from npuperf.model.host import HostOps
+from npuperf.model.intervals import narrow
+from npuperf.model.labels import I64, U8, Mask
+from npuperf.model.result import Blame
+from npuperf.model.tasks import Tasks
+
+#: What a line is called that stands for no event, and for events beyond those that are listed.
+NOTHING: Final = "nothing recorded"
+OTHERS: Final = "others"
+#: How many of a cause's longest pieces are asked for their code line.
+_CANDIDATES = 4
+
+
+class HostThreads(Struct, frozen=True):
+    """Who may be to blame: per task its launching thread and its torch operator's, and the main thread."""
+
+    launch: I64
+    op: I64
+    main: int
+
+    @classmethod
+    def of(cls, tasks: Tasks, host: HostOps, main: int) -> HostThreads:
+        """Take the threads from launches and operators; -1 where unknown."""
+        if not len(host.ops):
+            return cls(tasks.launch_thread, np.full(len(tasks), -1), main)
+        return cls(tasks.launch_thread, narrow(np.where(tasks.op >= 0, host.ops.thread[tasks.op], -1)), main)
+
+
+class Blamed(Struct, frozen=True):
+    """Host wait in pieces, ordered by time: device clock (ns), the event to blame (NONE: nothing recorded), cause."""
+
+    start: I64
+    end: I64
+    event: I64
+    cause: U8
+
+    def within(self, start: int, end: int) -> Blamed:
+        """Return the pieces inside a window, cut at its borders."""
+        a, b = np.searchsorted(self.end, start, side="right"), np.searchsorted(self.start, end)
+        cut = slice(int(a), int(b))
+        return Blamed(
+            np.maximum(self.start[cut], start), np.minimum(self.end[cut], end), self.event[cut], self.cause[cut]
+        )
+
+
+def main_thread(host: HostOps) -> int:
+    """Return the thread with the steps, else that with most operators, else -1."""
+    events = host.events
+    steps = np.flatnonzero(events.name.flag([n.startswith("ProfilerStep#") for n in events.name.names]))
+    threads = events.thread[steps] if len(steps) else host.ops.thread
+    if not len(threads):
+        return -1
+    values, counts = np.unique(threads, return_counts=True)
+    return int(values[np.argmax(counts)])
+
+
+def blame_waits(gaps: Gaps, threads: HostThreads, nesting: Nesting, skew: int) -> Blamed:
+    """Blame every nanosecond of host wait on one host event."""
+    real = np.flatnonzero(gaps.known & (gaps.submitted > gaps.start))
+    task = gaps.task[real]
+    chain = (threads.launch[task], threads.op[task], np.full(len(task), threads.main))
+    pieces = blame(chain, gaps.start[real] + skew, gaps.submitted[real] + skew, nesting)
+    order = np.argsort(pieces.start, kind="stable")
+    event = narrow(pieces.event[order])
+    return Blamed(pieces.start[order] - skew, pieces.end[order] - skew, event, event_causes(event, nesting))
+
+
+def blame(chain: tuple[I64, ...], start: I64, end: I64, nesting: Nesting) -> Pieces:
+    """Cut intervals (host clock) into pieces by innermost event, passing idle time on along the chain of threads.
+
+    The last answer counts where no thread of the chain was busy: the frame or range it was in, or NONE. A thread that
+    stands in the chain several times in a row, to its end, is asked once.
+    """
+    owner, done = np.arange(len(start)), []
+    for level, thread in enumerate(chain):
+        pieces = nesting.pieces(thread[owner], start, end)
+        others = np.zeros(len(thread), np.bool_)
+        for later in chain[level + 1 :]:
+            others |= later != thread
+        passed = others[owner].take(pieces.owner)
+        if passed.any():
+            passed &= ~_busy(pieces.event, nesting)
+        mine, rest = pieces.filter(~passed), pieces.filter(passed)
+        done.append(Pieces(owner[mine.owner], mine.start, mine.end, mine.event))
+        owner, start, end = owner[rest.owner], rest.start, rest.end
+        if not len(owner):
+            break
+    return Pieces.join(done)
+
+
+def _busy(event: I64, nesting: Nesting) -> Mask:
+    """Tell where a thread has something of its own to do; where nothing was recorded it has not."""
+    if not len(nesting.busy):
+        return np.zeros(len(event), np.bool_)
+    busy = nesting.busy.take(event, mode="wrap")  # NONE is any place
+    busy &= event >= 0
+    return busy
+
+
+def event_causes(event: I64, nesting: Nesting) -> U8:
+    """Return the cause that time in each event is blamed on; ``unrecorded`` without one, and in a bare step."""
+    if not len(nesting.events):
+        return np.full(len(event), CODE["unrecorded"], np.uint8)
+    return np.where(event >= 0, nesting.blamed[event], np.uint8(CODE["unrecorded"])).astype(np.uint8)
+
+
+def sum_blame(blamed: Blamed, host: HostOps, nesting: Nesting, top: int) -> list[Blame]:
+    """Sum pieces by cause and name, the largest first; beyond ``top`` names each cause's rest is one line.
+
+    The sums add up to the pieces exactly.
+    """
+    length = blamed.end - blamed.start
+    names = nesting.events.name
+    code = np.where(blamed.event >= 0, names.codes[blamed.event], -1) if len(names) else np.full(len(length), -1)
+    code = np.where(blamed.cause == CODE["unrecorded"], -1, code)
+    key = blamed.cause.astype(np.int64) * (len(names.names) + 1) + code + 1
+    groups, which = numbered(key)
+    total = sums_of(which, length, len(groups))
+    count = np.bincount(which, minlength=len(groups))
+    rows: list[Blame] = []
+    rest: dict[str, tuple[int, int]] = {}
+    for place, g in enumerate(np.argsort(-total, kind="stable").tolist()):
+        cause_code, name_code = divmod(int(groups[g]), len(names.names) + 1)
+        cause = CAUSES[cause_code]
+        if place < top or cause not in {r.cause for r in rows}:
+            name = names.names[name_code - 1] if name_code else NOTHING
+            where = line_of(blamed, np.flatnonzero(which == g), length, host, nesting)
+            rows.append(Blame(cause=cause, name=name, ns=int(total[g]), count=int(count[g]), where=where))
+            continue
+        so_far = rest.get(cause, (0, 0))
+        rest[cause] = so_far[0] + int(total[g]), so_far[1] + int(count[g])
+    others = [Blame(cause=c, name=OTHERS, ns=ns, count=n, where=None) for c, (ns, n) in rest.items()]
+    return sorted([*rows, *others], key=lambda b: -b.ns)
+
+
+def line_of(blamed: Blamed, members: I64, length: I64, host: HostOps, nesting: Nesting) -> str | None:
+    """Return the code line of the longest pieces for which one was recorded."""
+    longest = members[largest(length[members], _CANDIDATES)]
+    for event in blamed.event[longest].tolist():
+        if event >= 0 and (line := host.line_at(int(nesting.events.thread[event]), int(nesting.events.start[event]))):
+            return line
+    return None
+
+
+# -- Pauses: stretches of host time that are too long to be a part of launching, and hold nothing of it.
+#
+# Between two launches a program runs code of its own, for microseconds. Where that takes as long as a pause, the
+# program does something else: it waits for requests, writes a checkpoint, prepares its data. A faster launch shortens
+# none of it.
+
+
+def pauses(owner: I64, length: I64, causes: U8, count: int, least: int) -> Mask:
+    """True for the pieces of host time that are pauses.
+
+    ``owner``: the stretch between two launches that each piece is of, one of ``count``; ``causes``: what it is blamed
+    on; ``least``: how long the pieces of a stretch that are no launching take together to be a pause, ns.
+    """
+    between = flag_causes(causes, BETWEEN)
+    total = np.bincount(owner[between], weights=length[between], minlength=count)
+    return between & (total[owner] >= least) if len(owner) else between
+
+
+def paused(blamed: Blamed, gaps: Gaps, least: int) -> Blamed:
+    """Return the pieces of host wait that are pauses."""
+    gap = np.maximum(np.searchsorted(gaps.start, blamed.start, side="right") - 1, 0)
+    chosen = pauses(gap, blamed.end - blamed.start, blamed.cause, len(gaps.start), least)
+    return Blamed(blamed.start[chosen], blamed.end[chosen], blamed.event[chosen], blamed.cause[chosen])
+
+
+# -- How long the device idled that ran dry while the host was in some of its waits.
+
+
+class IdleAfter(Struct, frozen=True):
+    """Idle time by the waits of the host in which it began, ready to be summed for any of them.
+
+    ``so_far``: the idle time, ns, of the gaps before each one, but for pauses of the host: they have nothing to do with
+    its waits. ``first``: per wait the first gap that began in it or later, ``last``: the first one that began after it.
+    """
+
+    start: I64
+    so_far: I64
+    first: I64
+    last: I64
+
+    @classmethod
+    def of(cls, syncs: Syncs, gaps: Gaps, blamed: Blamed, skew: int, pause_ns: int, span: tuple[int, int]) -> IdleAfter:
+        """Look at the gaps that began within ``span``; ``skew`` leads from the device's clock to the host's."""
+        pauses = paused(blamed, gaps, pause_ns)
+        idle = gaps.ready - gaps.start
+        gap = np.searchsorted(gaps.start, pauses.start, side="right") - 1
+        np.subtract.at(idle, gap, pauses.end - pauses.start)
+        chosen = gaps.known & (gaps.start >= span[0]) & (gaps.start < span[1])
+        began = gaps.start + skew
+        return cls(
+            start=syncs.start,
+            so_far=np.concatenate([[0], np.cumsum(np.where(chosen, idle, 0))]),
+            first=np.searchsorted(began, syncs.start),
+            last=np.searchsorted(began, syncs.end, side="right"),
+        )
+
+    def total(self, calls: I64) -> int:
+        """Sum up for some waits, ns. Of waits beside each other the one that began last counts."""
+        order = calls[np.argsort(self.start[calls], kind="stable")]
+        first = self.first[order]
+        until = np.append(first[1:], len(self.so_far) - 1)
+        last = np.minimum(self.last[order], until)
+        return int((self.so_far[np.maximum(last, first)] - self.so_far[first]).sum())

@@ -1,0 +1,314 @@
+"""Core limits per stream: proposed or asked for, replayed, held against what is documented, and written out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+from msgspec.structs import replace
+
+from npuperf.base.errors import UsageError
+from npuperf.base.escape import for_code
+from npuperf.base.messages import Message, say, say_n, series
+from npuperf.base.units import plural
+from npuperf.device.core_splits import (
+    MOST_STREAMS,
+    Bench,
+    Limit,
+    Split,
+    best_split,
+    complete,
+    gain_interval,
+    most_possible,
+    slower_kernels,
+)
+from npuperf.device.expect import refuse_beyond
+from npuperf.device.mode import DESCRIBED, Way, limits_operators, way_of
+from npuperf.device.view import DeviceView
+from npuperf.model.chip import product_of_soc
+from npuperf.model.groups import distinct
+from npuperf.model.result import CoreLimit, CoreSplit, Held, RuleCheck
+from npuperf.model.tasks import Work
+
+# -- Core limits as code to paste: each way of executing has names of its own.
+
+_NAMES: Final = 4
+_CAPTURED: Final = ("npugraph_ex", "captured")
+#: Which other names apply where the profile does not tell the mode exactly.
+_OTHERWISE: Final[dict[Way, str]] = {
+    "captured": "# with TorchAir's reduce-overhead: torchair.scope.limit_core_num in the same places",
+    "unknown": "# with npugraph_ex: torch.npu.npugraph_ex.scope.limit_core_num and torch.npu.stream; "
+    "in eager mode: torch.npu.set_stream_limit",
+}
+
+
+def code_of(way: Way, limits: Sequence[CoreLimit]) -> str:
+    """Write the scopes out; the busiest stream comes first and is the one that the program starts on."""
+    return for_code(_lines(way, limits))
+
+
+def _lines(way: Way, limits: Sequence[CoreLimit]) -> Iterator[str]:
+    yield f"# {DESCRIBED[way]!s}"
+    if way in _OTHERWISE:
+        yield _OTHERWISE[way]
+    if way in _CAPTURED:
+        yield "# record and wait for events between the streams: captured graphs order nothing within the function"
+    if way == "eager":
+        yield "# set it once, from one thread, before the first kernel of the stream"
+    if way in ("ge", "unknown"):
+        yield "import torchair"
+    else:
+        yield "import torch"
+        yield "import torch_npu"
+    for i, limit in enumerate(limits):
+        yield ""
+        yield f"# stream {limit.stream}, {plural(limit.kernels, 'kernel')}: {few(limit.types)}"
+        yield from (f"#   {line}" for line in limit.where)
+        yield from _eager(limit, first=i == 0) if way == "eager" else _scope(way, limit, first=i == 0)
+
+
+def _eager(limit: CoreLimit, *, first: bool) -> Iterator[str]:
+    stream = "torch.npu.current_stream()" if first else f"stream_{limit.stream}"
+    note = "" if first else "  # your torch.npu.Stream"
+    yield f"torch.npu.set_stream_limit({stream}, {limit.cube}, {limit.vector}){note}"
+
+
+def _scope(way: Way, limit: CoreLimit, *, first: bool) -> Iterator[str]:
+    """Write one stream's scope; inside of the switch to its stream, except for the one that the program starts on."""
+    torchair = way in ("ge", "unknown")
+    module = "torchair" if torchair else "torch.npu.npugraph_ex"
+    indent = ""
+    if not first:
+        indent = "    "
+        if torchair:
+            yield f'with torchair.scope.npu_stream_switch("stream_{limit.stream}"):  # your tag for this stream'
+        else:
+            yield f"stream_{limit.stream} = torch.npu.Stream()  # or the one that you have"
+            yield f"with torch.npu.stream(stream_{limit.stream}):"
+    yield f"{indent}with {module}.scope.limit_core_num({limit.cube}, {limit.vector}):"
+    yield f"{indent}    ...  # {few(limit.types)}"
+
+
+def few(types: Sequence[str]) -> str:
+    """Return the first types, and how many more there are."""
+    more = f" and {plural(len(types) - _NAMES, 'more type')}" if len(types) > _NAMES else ""
+    return ", ".join(types[:_NAMES]) + more if types else "no kernels in this window"
+
+
+def splits(view: DeviceView, asked: Split) -> list[CoreSplit]:
+    """Return the user's split and the proposal, replayed; the latter only if it saves time in its worst case."""
+    found = [_asked(view, asked)] if asked else []
+    proposal = _proposal(view)
+    return [*found, proposal] if proposal else found
+
+
+def _proposal(view: DeviceView) -> CoreSplit | None:
+    bench, soc = view.bench, view.report.soc
+    if isinstance(bench, Message) or not 2 <= len(bench.streams) <= MOST_STREAMS:
+        return None
+    if soc and product_of_soc(soc) is None:
+        return None
+    noise = bench.scene.replay.error * bench.scene.before
+    if most_possible(bench) <= max(noise, view.thresholds.cause_share * bench.scene.before):
+        return None
+    search = best_split(bench)
+    if search.split is None:
+        return None
+    least, most = gain_interval(bench, search.split)
+    if least <= max(noise, 0):
+        return None
+    return replace(
+        _report(view, bench, search.split, (least, most), asked=False),
+        tried=search.tried,
+        searched_kernels=search.kernels,
+        bound_ns_per_step=None if search.most_ns is None else view.per_step(max(most, search.most_ns)),
+    )
+
+
+def _asked(view: DeviceView, asked: Split) -> CoreSplit:
+    """Evaluate a split that the user asked for; streams that it leaves out get what it leaves over."""
+    bench = view.bench
+    if isinstance(bench, Message):
+        return _unanswered(view, asked, bench)
+    streams = sorted({int(s) for s in bench.stream.tolist() if s >= 0})
+    for stream, limit in asked.items():
+        _check(stream, limit, streams, bench.chip)
+    split = complete(bench, asked)
+    if any(value < min(1, most) for limit in split.values() for value, most in zip(limit, bench.chip, strict=True)):
+        return _unanswered(view, asked, say("no cores are left for the other streams: give their limits, too"))
+    return _report(view, bench, split, gain_interval(bench, split), asked=True)
+
+
+def _check(stream: int, limit: Limit, streams: Sequence[int], chip: Limit) -> None:
+    """Raise UsageError for a limit that no chip or no stream of this profile could have."""
+    if stream not in streams:
+        hint = say("streams: {streams}", streams=series(streams))
+        raise UsageError(say("--cores-of {stream}: no such stream", stream=stream), hint=hint)
+    refuse_beyond("--cores-of", f"{stream}={limit[0]},{limit[1]}", limit, chip)
+
+
+def _unanswered(view: DeviceView, split: Split, reason: Message | None, *, asked: bool = True) -> CoreSplit:
+    return CoreSplit(
+        limits=[_limit(view, stream, limit) for stream, limit in split.items()],
+        asked=asked,
+        mode=DESCRIBED[way_of(view.mode)],
+        span_ns=None,
+        gain_ns_per_step=None,
+        gain_pct=None,
+        slower=[],
+        rules=[],
+        code=None,
+        reason=reason,
+    )
+
+
+def _report(view: DeviceView, bench: Bench, split: Split, gain: tuple[int, int], *, asked: bool) -> CoreSplit:
+    before, plain = bench.scene.before, _unanswered(view, split, None, asked=asked)
+    return replace(
+        plain,
+        span_ns=(before - gain[1], before - gain[0]),
+        gain_ns_per_step=(view.per_step(gain[0]), view.per_step(gain[1])),
+        gain_pct=(100 * gain[0] / max(before, 1), 100 * gain[1] / max(before, 1)),
+        slower=slower_kernels(bench, split),
+        rules=list(_rules(view, bench, split)),
+        code=code_of(way_of(view.mode), plain.limits),
+    )
+
+
+def _limit(view: DeviceView, stream: int, limit: tuple[int, int]) -> CoreLimit:
+    mine = np.flatnonzero((view.tasks.stream == stream) & (view.tasks.work == Work.COMPUTE))
+    total = np.bincount(view.types.codes[mine] + 1, view.tasks.dur[mine], minlength=1)[1:]
+    order = [int(i) for i in np.argsort(-total, kind="stable") if total[i] > 0]
+    return CoreLimit(
+        stream=stream,
+        cube=limit[0],
+        vector=limit[1],
+        kernels=len(mine),
+        types=[view.types.names[i] for i in order],
+        where=view.code_lines(mine),
+    )
+
+
+def _rules(view: DeviceView, bench: Bench, split: Split) -> Iterator[RuleCheck]:
+    """Hold a split against everything that is documented about core limits."""
+    yield _product_rule(view.report.soc)
+    yield _sum_rule(bench, split)
+    detail = say(
+        "every value is between 1 and {cube} cube or {vector} vector cores (0 where the chip has none)",
+        cube=bench.chip[0],
+        vector=bench.chip[1],
+    )
+    yield RuleCheck(rule=say("range"), status="ok", detail=detail)
+    yield from _operator_rules(view, split)
+    detail = say(
+        "tuned tilings are looked up by core count: a knowledge base tuned for all cores is not used under a core limit"
+    )
+    yield RuleCheck(rule=say("knowledge base"), status="unknown", detail=detail)
+    yield from _stream_level_rules(view, split)
+    small = sorted({int(s) for s in distinct(bench.stream[(bench.cube > 0) | (bench.vector > 0)])} - split.keys())
+    if small:
+        detail = say(
+            "streams {streams} get no core limit: each has under two percent of the kernel time", streams=series(small)
+        )
+        yield RuleCheck(rule=say("other streams"), status="unknown", detail=detail)
+
+
+def _product_rule(soc: str | None) -> RuleCheck:
+    rule = say("product")
+    if soc is None:
+        detail = say("Atlas A2 or A3 only: the profile does not name the chip")
+        return RuleCheck(rule=rule, status="unknown", detail=detail)
+    product = product_of_soc(soc)
+    if product is None:
+        return RuleCheck(rule=rule, status="violated", detail=say("{soc}: neither Atlas A2 nor A3", soc=soc))
+    return RuleCheck(rule=rule, status="ok", detail=say("{soc}: {product}", soc=soc, product=product))
+
+
+def _sum_rule(bench: Bench, split: Split) -> RuleCheck:
+    chip = bench.chip
+    sums = tuple(sum(min(limit[side], bench.uses(s, side)) for s, limit in split.items()) for side in (0, 1))
+    fits = sums[0] <= chip[0] and sums[1] <= chip[1]
+    text = say(
+        "streams that run side by side use {used_cube} of {cube} cube and {used_vector} of {vector} vector cores",
+        used_cube=sums[0],
+        cube=chip[0],
+        used_vector=sums[1],
+        vector=chip[1],
+    )
+    if not fits:
+        text = say("{label}: {text}", label=text, text=say("kernels that wait for each other may hang"))
+    return RuleCheck(rule=say("sum"), status="ok" if fits else "violated", detail=text)
+
+
+def _operator_rules(view: DeviceView, split: Split) -> Iterator[RuleCheck]:
+    """Check which operators on the limited streams take a limit at all."""
+    tasks = view.tasks
+    limited = np.isin(tasks.stream, list(split))
+    detail = say(
+        "for Ascend C operators only; others may not obey, and streams that wait for each other may hang: the profile "
+        "does not tell in which language an operator is written"
+    )
+    yield RuleCheck(rule=say("Ascend C"), status="unknown", detail=detail)
+    if (limited & (tasks.work == Work.COMMUNICATION)).any():
+        detail = say(
+            "communication on a limited stream: only its vector cores can be limited, with HCCL_OP_EXPANSION_MODE=AIV"
+        )
+        yield RuleCheck(rule=say("communication"), status="unknown", detail=detail)
+    ai_cpu = limited & tasks.core.flag([c == "AI_CPU" for c in tasks.core.names])
+    if ai_cpu.any():
+        detail = say_n("{n} AI CPU operator on the limited streams takes no core limit",
+                       "{n} AI CPU operators on the limited streams take no core limit", int(ai_cpu.sum()))  # fmt: skip
+        status: Held = "unknown" if way_of(view.mode) == "eager" else "violated"
+        yield RuleCheck(rule=say("AI CPU"), status=status, detail=detail)
+    detail = say(
+        "an operator may get fewer cores than the limit, and some operators ignore it: verify with --expect-cores"
+    )
+    yield RuleCheck(rule=say("effect"), status="unknown", detail=detail)
+
+
+def _stream_level_rules(view: DeviceView, split: Split) -> Iterator[RuleCheck]:
+    """Check what is documented for limits of streams only: in GE graphs a limit is an attribute of each operator."""
+    way = way_of(view.mode)
+    if limits_operators(way):
+        return
+    yield _static_rule(view)
+    threads = _launch_threads(view, split)
+    counted = say_n("{n} thread launched", "{n} threads launched", threads)
+    if not threads:
+        counted = say("which threads launch is not recorded")
+    detail = say(
+        "at most one thread may set a stream's core limit; the profile does not tell which one would ({counted})",
+        counted=counted,
+    )
+    yield RuleCheck(rule=say("one thread"), status="unknown", detail=detail)
+
+
+def _static_rule(view: DeviceView) -> RuleCheck:
+    """Static kernels and limits of streams exclude each other, depending on the version of CANN."""
+    rule, version = say("static kernel"), view.profile.context.cann
+    if way_of(view.mode) == "eager":
+        return RuleCheck(rule=rule, status="ok", detail=say("no static kernel compilation in eager mode"))
+    number = view.traits.cann
+    if number is None:
+        detail = say(
+            "cannot be combined with static kernel compilation before CANN 9.0; the profile names no CANN version"
+        )
+        return RuleCheck(rule=rule, status="unknown", detail=detail)
+    if number[0] >= 9:
+        return RuleCheck(
+            rule=rule,
+            status="ok",
+            detail=say("CANN {version}: works together with static kernel compilation", version=version),
+        )
+    detail = say(
+        "CANN {version}: where static kernel compilation is on as well, one of the two has no effect", version=version
+    )
+    return RuleCheck(rule=rule, status="unknown", detail=detail)
+
+
+def _launch_threads(view: DeviceView, split: Split) -> int:
+    """Return how many threads launch on the busiest of the limited streams, 0 unknown."""
+    tasks = view.tasks
+    known = tasks.launched & (tasks.launch_thread >= 0)
+    return max((len(distinct(tasks.launch_thread[known & (tasks.stream == stream)])) for stream in split), default=0)

@@ -1,0 +1,434 @@
+"""What encloses what among the events of threads, and what is innermost when: compiled, or in numpy, with one result.
+
+Compiled (enclosing.c) each takes one pass over the events; numpy doubles the reach of all its pointers in every round.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from msgspec import Struct
+
+from npuperf.base.compiled import library_of, load_library
+from npuperf.model.groups import distinct
+from npuperf.model.host import PROFILER_FRAME, Spans, frame_cause, is_frame
+from npuperf.model.intervals import ThreadRows
+from npuperf.model.labels import I32, I64, U8, Labels, Mask
+
+#: "No event".
+NONE: Final = -1
+#: What an event says that tells nothing, of numbers of 8 bits.
+NOTHING: Final = 255
+#: Where the library is, if it is.
+LIBRARY: Final = library_of(Path(__file__).with_name("enclosing.c"))
+_POINTER, _SIZE = ctypes.c_void_p, ctypes.c_int64
+_FUNCTIONS: Final = (
+    ("enclosing_source", ctypes.c_char_p, ()),
+    ("enclosing_parents", None, (_SIZE, *[_POINTER] * 5)),
+    ("enclosing_segments", _SIZE, (_SIZE, *[_POINTER] * 9)),
+    ("enclosing_inherited", None, (_SIZE, *[_POINTER] * 3)),
+)
+
+
+def compiled_source() -> str:
+    """Return the hash of the source that the library was made of; empty without it."""
+    library = _library()
+    return library.enclosing_source().decode() if library else ""
+
+
+@cache
+def _library() -> Any:
+    return load_library(LIBRARY, _FUNCTIONS)
+
+
+def _numbers(*columns: I64) -> tuple[I64, ...]:
+    """Return columns as compiled code takes them: of 64 bits, each number beside the next."""
+    return tuple(np.ascontiguousarray(column, np.int64) for column in columns)
+
+
+def find_parents(events: Spans, threads: ThreadRows) -> I32:
+    """Find the latest earlier event of the thread that reaches beyond the middle of each one, NONE where there is none.
+
+    Clocks of different layers are rounded differently, so neighbours may overlap a little without being nested.
+    What a candidate's own candidate skips ended before the candidate's middle, hence before any later event that
+    outlasts the candidate. ``events`` are ordered by thread, start, and the longer first.
+    """
+    library = _library()
+    if not library:
+        return _doubled_parents(events, threads)
+    parent = np.empty(len(events), np.int32)
+    columns = _numbers(threads.first, threads.end, events.start, events.end)
+    library.enclosing_parents(len(threads.first), *(c.ctypes.data for c in columns), parent.ctypes.data)
+    return parent
+
+
+def _doubled_parents(events: Spans, threads: ThreadRows) -> I32:
+    candidate = np.arange(-1, len(events) - 1)
+    least = np.subtract(events.end, events.start)  # where a parent reaches to
+    least >>= 1
+    np.maximum(least, 1, out=least)
+    least += events.start
+    short = events.end[:-1] < least[1:]
+    short[threads.first[1:] - 1] = False
+    candidate[threads.first] = NONE
+    open_ = np.flatnonzero(short) + 1
+    while len(open_):
+        at = candidate.take(candidate.take(open_))
+        candidate[open_] = at
+        inside = at >= 0
+        open_, at = open_.compress(inside), at.compress(inside)
+        open_ = open_.compress(events.end.take(at) < least.take(open_))
+    return candidate.astype(np.int32)
+
+
+def find_segments(events: Spans, parent: I32, threads: ThreadRows) -> tuple[ThreadRows, I64, I32]:
+    """Return the different times at which events of each thread begin or end, and the innermost event from then on.
+
+    Where the times of each thread are, the times in order, and the events, NONE where there is none.
+    """
+    library = _library()
+    found = _one_pass(library, events, parent, threads) if library else None
+    if found is not None:
+        return found
+    segments, time = _borders(events, threads)
+    return segments, time, _innermost(events, parent, threads, segments, time)
+
+
+def _one_pass(library: Any, events: Spans, parent: I32, threads: ThreadRows) -> tuple[ThreadRows, I64, I32] | None:
+    """Find the segments in compiled code, which takes no event that ends before it starts."""
+    end, size = np.empty(len(threads.first), np.int64), len(events)
+    # What is not used of these takes no memory.
+    open_, time, inner = np.empty(size, np.int64), np.empty(2 * size, np.int64), np.empty(2 * size, np.int32)
+    given = _numbers(threads.first, threads.end, events.start, events.end)
+    pointers = (column.ctypes.data for column in (*given, open_, time, end))
+    count = library.enclosing_segments(len(end), *pointers, parent.ctypes.data, inner.ctypes.data)
+    if count < 0:
+        return None
+    return ThreadRows(threads.thread, np.append(0, end)[:-1], end), time[:count], inner[:count]
+
+
+def _borders(events: Spans, threads: ThreadRows) -> tuple[ThreadRows, I64]:
+    """Return the different times at which events of each thread begin or end, in order, and where each thread's are."""
+    times = [distinct(np.concatenate([events.start[rows], events.end[rows]])) for _, rows in threads]
+    end = np.cumsum([len(own) for own in times], dtype=np.int64)
+    return ThreadRows(threads.thread, np.append(0, end)[:-1], end), np.concatenate([np.empty(0, np.int64), *times])
+
+
+def _innermost(events: Spans, parent: I32, threads: ThreadRows, segments: ThreadRows, time: I64) -> I32:
+    """Return the innermost event of the same thread at the beginning of each segment."""
+    inner = np.empty(len(time), np.int32)
+    for (_, rows), (_, own) in zip(threads, segments, strict=True):
+        last = rows.start + np.searchsorted(events.start[rows], time[own], side="right") - 1
+        inner[own] = climb(events, parent, last, time[own])
+    return inner
+
+
+def climb(events: Spans, parent: I32, at: I64, time: I64) -> I64:
+    """Return the innermost event around each time, of the last that began before it (``at``) and those around that."""
+    searching, candidate = np.flatnonzero(at >= 0), at.compress(at >= 0)
+    while len(searching):
+        over = events.end.take(candidate) <= time.take(searching)
+        searching, candidate = searching.compress(over), parent.take(candidate.compress(over))
+        at[searching] = candidate
+        inside = candidate >= 0
+        searching, candidate = searching.compress(inside), candidate.compress(inside)
+    return at
+
+
+def inherited(parent: I32, own: U8) -> U8:
+    """Return what each event says (``own``), else what the innermost event around it does that says anything.
+
+    NOTHING is what tells nothing.
+    """
+    library = _library()
+    if not library:
+        at = _around(parent, own != NOTHING)
+        return np.where(at >= 0, own[at], np.uint8(NOTHING)).astype(np.uint8)
+    found = np.empty(len(own), np.uint8)
+    own = np.ascontiguousarray(own)
+    library.enclosing_inherited(len(own), parent.ctypes.data, own.ctypes.data, found.ctypes.data)
+    return found
+
+
+def _around(parent: I32, marked: Mask) -> I64:
+    """Return for every event the innermost marked one among itself and those around it; pointers double their reach."""
+    at = np.where(marked, np.arange(len(parent)), parent)
+    closed = np.append(marked, True)  # the last place is that of NONE
+    open_ = np.flatnonzero(~closed.take(at, mode="wrap"))
+    while len(open_):
+        further = at.take(at.take(open_))
+        at[open_] = further
+        open_ = open_.compress(~closed.take(further, mode="wrap"))
+    return at
+
+
+# -- What a host event is about: the causes that host time is blamed on.
+#
+# A name tells a cause only where it is one that a runtime, an exporter or torch gives to what it does, from the name's
+# beginning to its end. A user's range, a user's file or a folder that merely sounds like one tells nothing.
+
+#: Calls of a runtime; where none is recorded, there may have been any number of them.
+RUNTIME_CALL: Final = re.compile(r"^(AscendCL@|Runtime@|acl(rt|mdl)|cuda[A-Z]|cu[A-Z]|hip[A-Z])")
+#: Calls of a runtime in which the host waits for the device.
+BLOCKING_COPY: Final = re.compile(r"^(AscendCL@aclrt|cuda|hip)Memcpy$")
+WAITING: Final = re.compile(rf"^(AscendCL@aclrt|Runtime@|cuda|cu[A-Z]|hip)\w*Synchronize\w*$|{BLOCKING_COPY.pattern}")
+#: Torch operators that bring a value back to the host: they wait only where it comes from the device.
+READERS: Final = re.compile(r"^aten::(item|_local_scalar_dense|is_nonzero|equal)$")
+#: The one of them that reads, which the others may contain.
+READING: Final = re.compile(r"^aten::_local_scalar_dense$")
+_LAYER: Final = r"(AscendCL|Node|Model|Runtime|GE)@"
+#: Names of phases that torch times while it compiles (torch._dynamo.utils.dynamo_timed).
+_TIMED: Final = r"\(dynamo_timed\)$|^(entire_frame_compile|_compile\.compile_inner|backend_compile|compile_fx_inner)$"
+#: Every cause with the names that tell it; the first match counts. Names are those of torch_npu, CANN and CUDA.
+_PATTERNS: Final = (
+    ("step", r"^ProfilerStep"),
+    ("profiler", PROFILER_FRAME),
+    ("sync", rf"{WAITING.pattern}|{READERS.pattern}"),
+    ("data_loading", r"^enumerate\(DataLoader\)#"),
+    ("compile", rf"^AscendCL@(opCompile|aclopCompile)$|^{_LAYER}\w*Build(Model|Graph)\w*$|{_TIMED}"),
+    ("gc", r"^(Python )?GC$"),
+    ("communication", r"^((Enqueue|Dequeue|AscendCL|Node|Model|Runtime)@)?(hcom_\w+|Hccl[A-Z]\w*|nccl[A-Z]\w*)$"
+                      r"|^(Communication|Hccl|HCCL)@|^(nccl|hccl|gloo):\w+|^_?c10d\w*::|^record_param_comms$"),
+    ("tiling", rf"^{_LAYER}\w*(Tiling|InferShape|GetWorkspaceSize|AllocMem|AllocBatchHbm|FreeMem|CalcWorkspace)"
+               r"|^(aclnn\w+GetWorkspaceSize|\[?(Tiling|InferShape|AllocBatchHbm|FreeMem|CalcWorkspace)\w*\]?)$"),
+    ("launch", r"^Node@|^Runtime@|^Model@|^(cuda|cu|hip)\w*(LaunchKernel|GraphLaunch|LaunchCooperative)\w*$"
+               r"|^rtKernelLaunch|^AscendCL@(aclmdl\w*Execute\w*|aclrtLaunch\w*)$"),
+    ("aclop", r"^AscendCL@aclop(CompileAndExecute|Execute)(V2)?$"),
+    ("execute", r"^AscendCL@acl(nn|op|Create|Destroy)|^aclnn\w|^aclop\w"),
+    ("memory", r"^AscendCL@aclrt(Malloc|Free|Memcpy|Memset)|^cuda(Malloc|Free|Memcpy|Memset|HostAlloc)"
+               r"|^PTA\b.*(malloc|free)"),
+    ("runtime", r"^AscendCL@|^cuda[A-Z]|^cu[A-Z]|^hip[A-Z]"),
+    ("queue", r"^(Enqueue|Dequeue)\b"),
+    ("optimizer", r"^Optimizer\."),
+    ("autograd", r"^autograd::|^\w*Backward\d*$|^torch::autograd"),
+    ("torch_op", r"^[\w.]+::|^TorchDynamo Cache Lookup$"),
+    ("python", r"^nn\.Module: "),
+)  # fmt: skip
+CAUSES: Final = (*(name for name, _ in _PATTERNS), "range", "unrecorded")
+CODE: Final = {name: code for code, name in enumerate(CAUSES)}
+_RULES: Final = tuple((name, re.compile(pattern)) for name, pattern in _PATTERNS)
+
+#: Causes that stand for work of the thread itself; ranges, frames and steps merely surround it.
+BUSY: Final = frozenset(CAUSES) - {"step", "range", "python", "optimizer", "unrecorded"}
+#: Causes of the host time that a launch itself costs: fewer launches mean less of them.
+LAUNCHING: Final = ("tiling", "launch", "aclop", "execute", "runtime", "queue", "autograd", "torch_op")
+#: Host time that fewer or cheaper launches do not save.
+NOT_LAUNCHING: Final = ("sync", "data_loading", "compile", "gc", "communication")
+#: What may go on between two launches as a part of launching, but not for long: see ``pauses``.
+BETWEEN: Final = tuple(name for name in CAUSES if name not in (*LAUNCHING, *NOT_LAUNCHING))
+#: What runs inside of these is part of them, whatever it is. A compilation launches nothing but its own trials.
+COVERING: Final = ("compile", "gc")
+#: What runs inside of these is part of them where it does not say by itself what it is: see DECIDED.
+SURROUNDING: Final = ("sync", "data_loading", "communication")
+#: Calls that say what they do wherever they stand.
+DECIDED: Final = ("sync", "communication", "launch", "aclop", "execute", "tiling", "memory", "runtime")
+
+
+@lru_cache(maxsize=1 << 16)
+def cause_of(name: str) -> str:
+    """Return the cause that an event of this name stands for."""
+    if is_frame(name):
+        return frame_cause(name)
+    return next((cause for cause, pattern in _RULES if pattern.search(name)), "range")
+
+
+def cause_codes(names: Labels) -> U8:
+    """Return the cause of each event as an index into CAUSES."""
+    table = [CODE[cause_of(n)] for n in names.names]
+    return np.array([*table, CODE["range"]], np.uint8)[names.codes]
+
+
+def flag_causes(codes: U8, causes: frozenset[str] | tuple[str, ...]) -> Mask:
+    """True where the cause is one of ``causes``."""
+    flags = bytes(c in causes for c in CAUSES).ljust(256, b"\0")
+    return np.frombuffer(bytearray(codes).translate(flags), np.bool_)  # the quickest way to look bytes up
+
+
+# -- Nested host events: what encloses what, and what each thread was innermost doing at any time.
+
+
+class Pieces(Struct, frozen=True):
+    """Parts of intervals with the event that covers each: ``owner`` indexes the interval, ``event`` may be NONE."""
+
+    owner: I64
+    start: I64
+    end: I64
+    event: I64
+
+    @property
+    def length(self) -> I64:
+        """Lengths, ns."""
+        return self.end - self.start
+
+    def filter(self, chosen: Mask) -> Pieces:
+        """Return the pieces where ``chosen`` holds."""
+        if chosen.all():
+            return self
+        return Pieces(self.owner[chosen], self.start[chosen], self.end[chosen], self.event[chosen])
+
+    @classmethod
+    def join(cls, parts: list[Pieces]) -> Pieces:
+        """Append pieces."""
+        if parts and sum(len(p.owner) > 0 for p in parts) < 2:
+            return next((p for p in parts if len(p.owner)), parts[0])
+        return cls(
+            np.concatenate([p.owner for p in parts]),
+            np.concatenate([p.start for p in parts]),
+            np.concatenate([p.end for p in parts]),
+            np.concatenate([p.event for p in parts]),
+        )
+
+
+class Nesting(Struct, frozen=True):
+    """The events of all host threads with their parents, and per thread which one is innermost when.
+
+    ``parent`` indexes ``events``, NONE at the top. Segment i says that from ``time[i]`` to the next segment
+    of the same thread the innermost event is ``inner[i]``. ``threads`` says where the events of each thread are,
+    ``segments`` where its segments are.
+    ``causes``: what each event is about by itself, ``blamed``: what time in it is blamed on, as indices into CAUSES;
+    ``busy``: whether its thread has something of its own to do in it, because of it or of one around it.
+    """
+
+    events: Spans
+    parent: I32
+    threads: ThreadRows
+    segments: ThreadRows
+    time: I64
+    inner: I32
+    causes: U8
+    blamed: U8
+    busy: Mask
+
+    @classmethod
+    def build(cls, events: Spans) -> Nesting:
+        """Find parents and segments; ``events`` are ordered by thread, start, and the longer first."""
+        threads = ThreadRows.of(events.thread)
+        parent = find_parents(events, threads)
+        segments, time, inner = find_segments(events, parent, threads)
+        waits = events.name.flag([bool(WAITING.search(n)) for n in events.name.names])
+        causes = _causes(events, parent, waits)
+        busy = _inside(parent, flag_causes(causes, BUSY))
+        return cls(events, parent, threads, segments, time, inner, causes, _blamed(causes, parent, waits), busy)
+
+    def at(self, thread: I64, time: I64) -> I64:
+        """Return the innermost event on each thread at each time, NONE if nothing was recorded."""
+        last, first = self.threads.last_before(self.events.start, thread, time)
+        return climb(self.events, self.parent, np.where(last >= first, last, NONE), time)
+
+    def pieces(self, thread: I64, start: I64, end: I64) -> Pieces:
+        """Cut the intervals ``[start, end)`` of the given threads wherever the innermost event changes."""
+        real = np.flatnonzero(end > start)
+        if len(real) < len(end):
+            thread, start, end = thread[real], start[real], end[real]
+        first, least = self.segments.last_before(self.time, thread, start)
+        count = self.segments.last_before(self.time, thread, end - 1)[0] - first + 1
+        opening = np.cumsum(count) - count  # where the pieces of each interval begin
+        segment = np.arange(int(count.sum()))
+        segment += np.repeat(first - opening, count)
+        begin, event = (self.time[segment], self.inner[segment].astype(np.int64)) if len(self.time) else _none(segment)
+        begin[opening] = start
+        event[opening[first < least]] = NONE
+        finish = np.empty_like(begin)
+        finish[:-1] = begin[1:]
+        finish[opening + count - 1] = end
+        return Pieces(np.repeat(real, count), begin, finish, event)
+
+    def nearest(self, event: I32 | I64, marked: Mask) -> I64:
+        """Return for each event the innermost marked event among itself and those around it, NONE if none."""
+        return _nearest(self.parent, event, marked)
+
+    def outermost(self, event: I64, marked: Mask) -> I64:
+        """Return for each event the outermost marked event among itself and those around it, NONE if none."""
+        found = np.full(len(event), NONE)
+        at = self.nearest(event, marked)
+        while (at >= 0).any():
+            found = np.where(at >= 0, at, found)
+            at = self.nearest(np.where(at >= 0, self.parent[at], NONE), marked)
+        return found
+
+    def without_inner(self, marked: Mask) -> Mask:
+        """Return the marked events that contain no other marked event."""
+        chosen = np.flatnonzero(marked)
+        around = self.nearest(self.parent[chosen], marked)
+        leaf = marked.copy()
+        leaf[around[around >= 0]] = False
+        return leaf
+
+
+def _none(segment: I64) -> tuple[I64, I64]:
+    """Return times that are to be filled in, and no events."""
+    return np.zeros(len(segment), np.int64), np.full(len(segment), NONE)
+
+
+def _nearest(parent: I32, event: I32 | I64, marked: Mask) -> I64:
+    if not marked.any():
+        return np.full(len(event), NONE)
+    at = event.astype(np.int64)
+    searching = np.flatnonzero(at >= 0)
+    while len(searching):
+        searching = searching[~marked[at[searching]]]
+        at[searching] = parent[at[searching]]
+        searching = searching[at[searching] >= 0]
+    return at
+
+
+def _causes(events: Spans, parent: I32, waits: Mask) -> U8:
+    """Return what each event is about by itself.
+
+    A range has something in it: an event of no known name that holds nothing is an operator of its own. Whatever a
+    profiler does is the profiler's. Where the runtime's waits are recorded, an operator that reads a value back and
+    holds none of them has not waited: its tensor was on the host.
+    """
+    codes = cause_codes(events.name)
+    measuring = codes == CODE["profiler"]
+    if measuring.any():
+        codes = np.where(_inside(parent, measuring), np.uint8(CODE["profiler"]), codes)
+    leaf = np.ones(len(codes), np.bool_)
+    leaf[parent[parent >= 0]] = False
+    own = leaf & (codes == CODE["range"])
+    if waits.any():
+        own |= _without(parent, events.name.flag([bool(READERS.search(n)) for n in events.name.names]), waits)
+    return np.where(own, np.uint8(CODE["torch_op"]), codes)
+
+
+def _blamed(causes: U8, parent: I32, waits: Mask) -> U8:
+    """Return what time in each event is blamed on: the innermost event around it that says what happens.
+
+    Inside of a compilation, a garbage collection or a runtime's wait everything is part of it; of several the first
+    named here. Else a call that says itself what it does is that. What says nothing of the kind (a frame, a torch
+    operator) is part of the data loading, the reading operator or the communication call that it runs in, if any.
+    """
+    own = np.where(causes == CODE["step"], np.uint8(CODE["unrecorded"]), causes)
+    vague = ~flag_causes(causes, DECIDED)
+    found = np.where(vague, _inherited(causes, parent, flag_causes(causes, SURROUNDING), own), own)
+    for covering in (waits, *(causes == CODE[name] for name in reversed(COVERING))):
+        found = _inherited(causes, parent, covering, found)
+    return np.where(causes == CODE["profiler"], causes, found).astype(np.uint8)
+
+
+def _inherited(causes: U8, parent: I32, marked: Mask, otherwise: U8) -> U8:
+    """Return the cause of the innermost marked event around each event (or of itself), where there is one."""
+    if not marked.any():
+        return otherwise
+    found = inherited(parent, np.where(marked, causes, np.uint8(NOTHING)))
+    return np.where(found == NOTHING, otherwise, found)
+
+
+def _inside(parent: I32, marked: Mask) -> Mask:
+    """Tell the events that are marked, or in one that is."""
+    return np.not_equal(inherited(parent, np.where(marked, np.uint8(0), np.uint8(NOTHING))), NOTHING)
+
+
+def _without(parent: I32, outer: Mask, inner: Mask) -> Mask:
+    """Return which of the ``outer`` events hold none of the ``inner`` ones."""
+    empty = outer.copy()
+    at = _nearest(parent, parent[inner], outer)
+    while (at := at[at >= 0]).size:
+        empty[at] = False
+        at = _nearest(parent, parent[distinct(at)], outer)
+    return empty

@@ -1,0 +1,324 @@
+"""Operators: kernels summed by type and core, in a form that adds up over devices."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+from zlib import crc32
+
+import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from npuperf.device.cores import blocks, occupancy
+from npuperf.device.counters import Counter, judge_counters
+from npuperf.model.chip import Cores
+from npuperf.model.device import DeviceProfile
+from npuperf.model.groups import Groups, group_sums, numbered, sums_of
+from npuperf.model.labels import F32, F64, I64, Labels, Operands
+from npuperf.model.result import Kernel, Operator, Range
+from npuperf.model.tasks import Tasks, Work
+from npuperf.model.thresholds import Thresholds
+
+if TYPE_CHECKING:
+    from npuperf.model.device import TorchOperators
+
+#: How many of an operator's longest kernels are asked for their code line.
+_CANDIDATES = 8
+#: A running number at the end of a name, but for one that belongs to it: MatMulV2_17 is MatMulV2.
+_NUMBER = re.compile(r"_[_\d]*\d$|(?<![V\d])\d+$")
+
+Key = tuple[str, str | None]
+
+
+class OperatorSum(Struct, frozen=True):
+    """One operator on one device or, after :func:`merge`, on several. Times in ns."""
+
+    count: int
+    total: int
+    shortest: int
+    longest: int
+    block: tuple[int, int] | None
+    mix_block: tuple[int, int] | None
+    cube: Counter
+    vector: Counter
+    first: int
+    last: int
+    torch_op: str | None
+    where: str | None
+    pmu: dict[str, Counter] = field(default_factory=dict)
+
+
+def type_labels(tasks: Tasks) -> Labels:
+    """Return operator types; where none is recorded (Level0), names without their running number."""
+    bare = tuple(_NUMBER.sub("", n) or n for n in tasks.name.names)
+    return tasks.type.fill(Labels.of(list(bare)).take(tasks.name.codes.astype(np.int64)))
+
+
+def core_labels(tasks: Tasks) -> Labels:
+    """Return core types under one name each; communication has several spellings, or none in timelines."""
+    comm = Labels(np.where(tasks.work == Work.COMMUNICATION, 0, -1).astype(np.int32), ("COMMUNICATION",))
+    return comm.fill(tasks.core)
+
+
+def sum_operators(
+    profile: DeviceProfile, tasks: Tasks, types: Labels, cores: Cores, origin: int
+) -> dict[Key, OperatorSum]:
+    """Sum the compute and communication tasks of a window by type and core; ``types``: of the tasks."""
+    rows = _kernels(tasks)
+    if not len(rows):
+        return {}
+    core, dur = core_labels(tasks), tasks.dur
+    groups = group_sums((types.codes.astype(np.int64), core.codes.astype(np.int64)), dur, rows)
+    weigh = _Weigh(groups, dur.take(groups.order).astype(np.float64))
+    used = blocks(tasks)
+    cube, vector = (weigh(occupancy(*side)) for side in ((used.cube, cores.cube), (used.vector, cores.vector)))
+    pmu = {name: weigh(values) for name, values in tasks.pmu.items()}
+    block, mix = _ranges(groups, tasks.block), _ranges(groups, tasks.mix_block)
+    first, last = (groups.min(tasks.start) - origin).tolist(), (groups.max(tasks.start) - origin).tolist()
+    count, total = groups.count.tolist(), groups.total.tolist()
+    shortest, longest = dur[groups.smallest].tolist(), dur[groups.largest].tolist()
+    keys = zip(types.take(groups.largest).texts(), core.take(groups.largest).texts(), strict=True)
+    sums: dict[Key, OperatorSum] = {}
+    for g, ((type_, core_), op) in enumerate(zip(keys, _origins(profile, groups, tasks.op), strict=True)):
+        sums[type_ or "N/A", core_] = OperatorSum(
+            count=count[g],
+            total=total[g],
+            shortest=shortest[g],
+            longest=longest[g],
+            block=block[g],
+            mix_block=mix[g],
+            cube=cube[g],
+            vector=vector[g],
+            first=first[g],
+            last=last[g],
+            torch_op=profile.host.torch_op(op),
+            where=profile.host.code_line(op),
+            pmu={name: counters[g] for name, counters in pmu.items() if counters[g].weight > 0},
+        )
+    return sums
+
+
+def _origins(profile: DeviceProfile, groups: Groups, ops: I64) -> Iterator[int]:
+    """Yield per group the launching operator to quote, -1 if none is known, asking its longest kernels first."""
+    ordered = ops[groups.order]
+    ends = (groups.first + groups.count).tolist()
+    for first, end in zip(groups.first.tolist(), ends, strict=True):
+        yield _origin(profile, ordered[max(first, end - _CANDIDATES) : end][::-1])
+
+
+def _origin(profile: DeviceProfile, ops: I64) -> int:
+    """Return the launching operator to quote: of the longest kernels the first whose code line is recorded."""
+    known = [op for op in ops.tolist() if op >= 0]
+    return next((op for op in known if profile.host.code_line(op)), known[0] if known else -1)
+
+
+def merge(devices: list[dict[Key, OperatorSum]]) -> dict[Key, OperatorSum]:
+    """Add the operators of several devices."""
+    merged: dict[Key, OperatorSum] = {}
+    for sums in devices:
+        for key, new in sums.items():
+            merged[key] = _add(merged[key], new) if key in merged else new
+    return merged
+
+
+def list_operators(sums: dict[Key, OperatorSum], thresholds: Thresholds) -> list[Operator]:
+    """Return all operators, the most expensive first. Shares add up to one."""
+    everything = sum(s.total for s in sums.values())
+    ranked = sorted(sums.items(), key=lambda item: (-item[1].total, item[0][0], item[0][1] or ""))
+    return [
+        Operator(
+            type=type_,
+            core=core,
+            count=s.count,
+            total_ns=s.total,
+            min_ns=s.shortest,
+            max_ns=s.longest,
+            share=s.total / everything if everything else 0.0,
+            block_dim=Range(min=s.block[0], max=s.block[1]) if s.block else None,
+            mix_block_dim=Range(min=s.mix_block[0], max=s.mix_block[1]) if s.mix_block else None,
+            occupancy_cube=_mean(s.cube),
+            occupancy_vector=_mean(s.vector),
+            first_ns=s.first,
+            last_ns=s.last,
+            torch_op=s.torch_op,
+            where=s.where,
+            pmu=judge_counters(s.pmu, thresholds, s.total),
+        )
+        for (type_, core), s in ranked
+    ]
+
+
+def longest_kernels(profile: DeviceProfile, tasks: Tasks, origin: int, top: int) -> list[Kernel]:
+    """Return the kernels that take longest on their own, with their place in time and code."""
+    rows = _kernels(tasks)
+    if len(rows) > top:
+        dur = tasks.dur[rows]
+        rows = rows[dur >= np.partition(dur, -max(top, 1))[-max(top, 1)]]
+    longest = tasks.take(rows)
+    longest = longest.take(np.lexsort((longest.start, -longest.dur))[:top])
+    columns = zip(
+        longest.name.texts(), longest.type.texts(), core_labels(longest).texts(), longest.op.tolist(), strict=True
+    )
+    return [
+        Kernel(
+            rank=profile.rank,
+            device=profile.device,
+            name=name,
+            type=type_,
+            core=core,
+            stream=_or_none(longest.stream[i]),
+            step=_or_none(longest.step[i]),
+            start_ns=int(longest.start[i]) - origin,
+            dur_ns=int(longest.dur[i]),
+            block_dim=_or_none(longest.block[i]),
+            mix_block_dim=_or_none(longest.mix_block[i]),
+            torch_op=profile.host.torch_op(op),
+            where=profile.host.code_line(op),
+        )
+        for i, (name, type_, core, op) in enumerate(columns)
+    ]
+
+
+def _kernels(tasks: Tasks) -> I64:
+    """Return the rows of compute and communication."""
+    return np.flatnonzero((tasks.work == Work.COMPUTE) | (tasks.work == Work.COMMUNICATION))
+
+
+def _or_none(value: np.int64) -> int | None:
+    return int(value) if value >= 0 else None
+
+
+class _Weigh(Struct, frozen=True):
+    """Sums of columns per group, weighted by ``dur``: how long each row took (ns), in the order of the groups."""
+
+    groups: Groups
+    dur: F64
+
+    def __call__(self, values: F32 | F64) -> list[Counter]:
+        """Weigh one column; NaN is not recorded."""
+        ordered = values.take(self.groups.order)
+        unknown = np.flatnonzero(np.isnan(ordered))
+        weighted, weight = ordered * self.dur, self.groups.total
+        if len(unknown):
+            weighted[unknown] = 0.0
+            group = np.searchsorted(self.groups.first, unknown, side="right") - 1
+            weight = weight - sums_of(group, self.dur.take(unknown).astype(np.int64), len(weight))
+        sums = np.add.reduceat(weighted, self.groups.first).tolist()
+        return [Counter(a, b) for a, b in zip(sums, weight.astype(np.float64).tolist(), strict=True)]
+
+
+def _ranges(groups: Groups, values: I64) -> list[tuple[int, int] | None]:
+    """Return smallest and largest known value per group; 0 and -1 mean unknown or unused."""
+    if not (values > 0).any():
+        return [None] * len(groups.first)
+    huge = np.int64(np.iinfo(np.int64).max)
+    low = groups.min(np.where(values > 0, values, huge))
+    high = groups.max(values)
+    return [(a, b) if b > 0 else None for a, b in zip(low.tolist(), high.tolist(), strict=True)]
+
+
+def _mean(counter: Counter) -> float | None:
+    return counter.weighted / counter.weight if counter.weight else None
+
+
+def _add(a: OperatorSum, b: OperatorSum) -> OperatorSum:
+    louder = a if a.longest >= b.longest else b
+    names = dict.fromkeys([*a.pmu, *b.pmu])
+    none = Counter(0.0, 0.0)
+    return replace(
+        louder,
+        count=a.count + b.count,
+        total=a.total + b.total,
+        shortest=min(a.shortest, b.shortest),
+        longest=max(a.longest, b.longest),
+        block=_hull(a.block, b.block),
+        mix_block=_hull(a.mix_block, b.mix_block),
+        cube=a.cube + b.cube,
+        vector=a.vector + b.vector,
+        first=min(a.first, b.first),
+        last=max(a.last, b.last),
+        pmu={n: a.pmu.get(n, none) + b.pmu.get(n, none) for n in names},
+    )
+
+
+def _hull(a: tuple[int, int] | None, b: tuple[int, int] | None) -> tuple[int, int] | None:
+    if a is None or b is None:
+        return a or b
+    return min(a[0], b[0]), max(a[1], b[1])
+
+
+# -- What tells operators apart: type, shapes and dtypes, in one spelling for comparisons, locks and gates.
+
+#: Optimizers take hundreds of tensors: of longer lists the beginning is shown, and a checksum tells them apart.
+_LONGEST: Final = 200
+
+
+def operator_keys(types: Labels, tasks: Tasks) -> Labels:
+    """Return what each task is: ``MatMulV2 [2,3;3,4] FLOAT16``, without what is not recorded.
+
+    ``types``: of the tasks. Only combinations that occur become texts; a task without a type has no key.
+    """
+    return _keyed((types, tasks.shapes, tasks.operands), _of_kernel)
+
+
+def torch_operator_keys(operators: TorchOperators) -> Labels:
+    """Return what each torch operator is: ``aten::mm [2,3;3,4] float``, as far as its inputs are recorded."""
+    return _keyed((operators.name, operators.shapes, operators.dtypes), _of_torch)
+
+
+def operator_key(type: str, shapes: Sequence[str], dtypes: Sequence[str], out_dtypes: Sequence[str] = ()) -> str:
+    """Spell one operator. Outputs are named where they have a dtype that no input has, as those of a cast.
+
+    A shape is as exported (``2,3``, empty for a scalar); shapes and dtypes that repeat are written once: ``8 x3``,
+    and one dtype stands for all.
+    """
+    parts = [type]
+    if any(shapes):
+        parts.append(f"[{_short(_runs(shapes))}]")
+    into = _dtypes(dtypes)
+    new = [dtype for dtype in dict.fromkeys(out_dtypes) if dtype and dtype not in dtypes]
+    if into or new:
+        parts.append(f"{into}->{','.join(new)}" if new else into)
+    return " ".join(parts)
+
+
+def _keyed(columns: tuple[Labels, ...], spell: Callable[[str, str | None, str | None], str]) -> Labels:
+    """Return a text for each row, made once for each combination that occurs; none where the first column has none."""
+    used, codes = numbered(columns[0].codes)
+    parts = [(code,) for code in used.tolist()]
+    for column in columns[1:]:
+        width = len(column.names) + 1
+        used, codes = numbered(codes * width + column.codes + 1) if column.names else (np.arange(len(parts)), codes)
+        parts = [(*parts[k // width], k % width - 1) for k in used.tolist()]
+    cells = [[c.names[code] if code >= 0 else None for c, code in zip(columns, part, strict=True)] for part in parts]
+    return Labels.of([spell(name, *rest) if name is not None else None for name, *rest in cells]).take(codes)
+
+
+def _of_kernel(type: str, shapes: str | None, operands: str | None) -> str:
+    known = Operands.parse(operands) if operands is not None else Operands((), (), (), ())
+    return operator_key(type, _cells(shapes), known.dtypes, known.out_dtypes)
+
+
+def _of_torch(name: str, shapes: str | None, dtypes: str | None) -> str:
+    return operator_key(name, _cells(shapes), _cells(dtypes))
+
+
+def _cells(text: str | None) -> tuple[str, ...]:
+    return tuple(cell.strip() for cell in text.replace('"', "").split(";")) if text else ()
+
+
+def _dtypes(dtypes: Sequence[str]) -> str:
+    distinct = {dtype for dtype in dtypes if dtype}
+    return next(iter(distinct)) if len(distinct) == 1 else _short(_runs(dtypes)) if distinct else ""
+
+
+def _runs(cells: Sequence[str]) -> str:
+    counted = [(cell, len(list(run))) for cell, run in groupby(cells)]
+    return ";".join(f"{cell} x{count}" if count > 1 and cell else ";" * (count - 1) + cell for cell, count in counted)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... {crc32(text.encode()):08x}"

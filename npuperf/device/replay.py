@@ -1,0 +1,410 @@
+"""The replay: the measured run as a program that can be run again with other host and device times.
+
+Launches follow each other on their threads, tasks on their streams; a task starts once it is launched, its
+stream is free, and what it waited for on another stream has ended. A thread that waits for the device goes on
+when the task it waited for has ended. Delays are those measured: launch latency and the gap between tasks where
+they decided the start, their calibrated values where they did not. Waits that nothing in the data explains are
+kept as they are and summed, so that a reader knows how much of the window the model does not understand.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeVar, cast
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from npuperf.base.messages import Message, say, share
+from npuperf.base.units import NS_PER_US
+from npuperf.device.blame import HostThreads
+from npuperf.device.host_events import NONE, Nesting
+from npuperf.device.maxplus import LONG_AGO, NEVER, Program, Times, run
+from npuperf.device.order import (
+    UNORDERED,
+    Chain,
+    DeviceArms,
+    Order,
+    Placed,
+    SyncArms,
+    device_arms,
+    drained_at,
+    give_registers,
+    host_chain,
+    merge,
+    ordered_after,
+    stream_order,
+    sync_arms,
+)
+from npuperf.device.partition import Launches
+from npuperf.device.syncs import Syncs
+from npuperf.model.groups import numbered
+from npuperf.model.intervals import SIGNED, Intervals, narrow
+from npuperf.model.labels import I32, I64, U8, Mask
+from npuperf.model.result import Elasticity
+from npuperf.model.tasks import Tasks, Work
+from npuperf.model.thresholds import Thresholds
+
+_Column = TypeVar("_Column", I32, I64)
+#: Columns that order the device.
+_DEVICE: Final = ("stream", "gap_ns", "other", "other_ns", "overlap_ns")
+
+
+class TaskTimes(Struct, frozen=True):
+    """When each active task starts and ends (device clock, ns)."""
+
+    start: I64
+    end: I64
+
+
+class Replay(Struct, frozen=True):
+    """The program, and where each measured thing is in it.
+
+    ``active`` are the replayed tasks (indices, by start) and ``awaited`` the one each waited for (index into
+    ``active``, NONE). ``task`` and ``sync`` give the instruction of each. Between ``since`` and ``until`` (device
+    clock, ns) the host did what instruction i's ``host_ns`` counts, on ``thread`` (the system's number, -1 none).
+    The program's own times count from ``origin``; ``base`` are those of its tasks, by their order, on the clock.
+    ``unexplained_ns``: idle time kept as measured; ``launched``: share of tasks with a known launch; ``error``:
+    relative difference of the replayed to the measured window, or to the steps, whichever is more; ``assumed_gap``:
+    active tasks for which the gap after the task before is assumed, because no two tasks of the profile follow each
+    other closely; ``loose``: active tasks without a launch that begin some time after everything before them, perhaps
+    only when the host launches them.
+    """
+
+    program: Program
+    base: TaskTimes
+    active: I64
+    awaited: I32
+    task: I64
+    sync: I64
+    thread: I64
+    since: I64
+    until: I64
+    origin: int
+    span: tuple[int, int]
+    unexplained_ns: int
+    launched: float
+    error: float
+    assumed_gap: Mask
+    loose: Mask
+
+    def held_against(self, tasks: Tasks, windows: Intervals) -> Replay:
+        """Return the replay with its error over each of these windows, too: errors must not cancel each other."""
+        length = windows.end - windows.start
+        off = int(np.abs(self.lengths(tasks, windows) - length).sum())
+        return replace(self, error=max(self.error, off / max(int(length.sum()), 1)))
+
+    def lengths(self, tasks: Tasks, windows: Intervals) -> I64:
+        """Return the replayed lengths, ns, of windows whose borders are starts or ends of tasks, as measured."""
+        if not len(windows):
+            return windows.start
+        start, end = tasks.start[self.active], tasks.end[self.active]
+        by_end = np.argsort(end, kind="stable")
+        border = np.concatenate([windows.start, windows.end])
+        i = np.minimum(np.searchsorted(start, border), len(start) - 1)
+        j = by_end[np.minimum(np.searchsorted(end[by_end], border), len(end) - 1)]
+        begin, stop = np.split(np.where(start[i] == border, self.base.start[i], self.base.end[j]), 2)
+        return np.asarray(stop - begin)
+
+    def fixed(self, program: Program) -> Program:
+        """Return a program in which loose tasks start when they did, whatever ends before them."""
+        at, row = self.task[self.loose], len(program.initial) - 2
+        other, delay = program.other.copy(), program.other_ns.astype(np.int64)
+        other[at], delay[at] = row, self.base.start[self.loose] - self.origin
+        return program.with_columns(other=other, other_ns=delay)
+
+    def ordered(self, program: Program) -> Program:
+        """Return a program in which the device keeps the order that waits of the host gave it, where they were removed.
+
+        The stream of the next task waits for what the host waited for: whether it needs that, only the wait told.
+        """
+        tasks = np.sort(self.task)
+        gone = self.sync[(self.program.waited_ns[self.sync] != NEVER) & (program.waited_ns[self.sync] == NEVER)]
+        gone = gone[gone < tasks[-1]]
+        following = tasks[np.searchsorted(tasks, gone, side="right")]
+        changed = {name: getattr(program, name).copy() for name in _DEVICE}
+        changed["stream"][gone] = program.stream[following]
+        changed["other"][gone], changed["other_ns"][gone] = program.waited[gone], 0
+        changed["overlap_ns"][gone] = 0
+        first = following[program.gap_ns[following] == NEVER]  # a stream's first task waits for nothing before it
+        changed["gap_ns"][first] = 0
+        return program.with_columns(**changed)
+
+    def times(self, program: Program) -> TaskTimes:
+        """Run a changed program; return start and end of the active tasks, by their order."""
+        return _on_clock(run(program, self.task), self.origin)
+
+    def length(self, program: Program, first: int, last: int) -> int:
+        """Run a changed program; return the length of one window as :func:`window_length` does, ns."""
+        if last <= first:
+            return 0
+        if last == len(self.task):
+            done = run(program, self.task)
+            return int(done.end.max() - done.start[first])
+        begin, end = run(program, self.task[[first, last]]).start
+        return int(end - begin)
+
+    def usable(self, thresholds: Thresholds) -> bool:
+        """Tell whether modelled figures may be given."""
+        return self.refusal(thresholds) is None
+
+    def refusal(self, thresholds: Thresholds, *, host: bool = True) -> Message | None:
+        """Say why no modelled figure may be given, if so; ``host``: figures that depend on the host's time, too."""
+        span = max(self.span[1] - self.span[0], 1)
+        if self.error > thresholds.replay_error:
+            return say("the replay differs from the measured window by {error}", error=share(self.error))
+        if host and self.launched < thresholds.replay_launched:
+            return say("the launches of {unknown} of the tasks are unknown", unknown=share(1 - self.launched))
+        if self.unexplained_ns > thresholds.replay_unexplained * span:
+            unexplained = share(self.unexplained_ns / span)
+            return say("{share} of the window is idle for reasons that the data does not show", share=unexplained)
+        return None
+
+
+def _on_clock(done: Times, origin: int) -> TaskTimes:
+    """Take the tasks' own times, which count from ``origin``, over onto the device's clock."""
+    for times in (done.start, done.end):
+        times += origin
+    return TaskTimes(done.start, done.end)
+
+
+def window_length(times: TaskTimes, first: I64, last: I64) -> I64:
+    """Return the lengths of windows that begin with task ``first`` and end where task ``last`` starts, ns.
+
+    One past the last task stands for the end of everything.
+    """
+    border = np.append(times.start, times.end.max())
+    return np.where(last > first, border[last] - border[first], 0)
+
+
+def build(
+    tasks: Tasks,
+    launches: Launches,
+    syncs: Syncs,
+    threads: HostThreads,
+    nesting: Nesting,
+    thresholds: Thresholds,
+    *,
+    anchor: bool = False,
+) -> Replay:
+    """Turn measured tasks and launches into a program whose own run is the measured one.
+
+    At least one task must occupy the device; ``anchor``: see :func:`npuperf.device.order.device_arms`.
+    """
+    active = narrow(np.flatnonzero((tasks.work != Work.CONTROL) & ~_parts_of_collectives(tasks)))
+    origin = int(tasks.start[active[0]])  # small numbers leave room for "never"
+    to_host = launches.skew + origin
+    start, end = tasks.start[active] - origin, tasks.end[active] - origin
+    known = launches.known[active]
+    launch = np.where(known, launches.end[active] - origin, UNORDERED)
+    streams, stream = numbered(tasks.stream[active])
+    stream = narrow(stream)
+    key = stream_order(launch, start, stream, len(streams))
+    launcher = tasks.launch_thread[active]
+    queued = known & (threads.op[active] >= 0) & (threads.op[active] != launcher)
+    drained = drained_at(syncs, np.where(queued, threads.op[active], NONE), key, to_host)
+    order = merge(key, launcher, known, syncs, drained, to_host)
+    del launch, launcher, queued  # much memory, here and below
+    task, sync = order.places(len(active), len(syncs))
+    chain = host_chain(order, nesting, to_host)
+    placed = Placed.of(start, end, stream, task)
+    device = device_arms(
+        placed, key, known, ordered_after(tasks, active, placed), launches.latency, thresholds, anchor=anchor
+    )
+    waits = sync_arms(syncs, drained, sync, end, stream, task, to_host)
+    registers = give_registers(device.awaited, placed)
+    rows = _Rows(chain.threads, len(streams), int(registers.max(initial=NONE)) + 1)
+    span, dur = (int(start.min()), int(end.max())), end - start
+    del start, end, key, drained, placed
+    program = _assemble(order, chain, device, waits, registers, stream, dur, rows)
+    since, until, thread = chain.since + origin, order.begin + origin, _once(order.thread)
+    awaited, assumed, loose, unexplained = device.awaited, device.assumed, device.loose, device.unexplained_ns
+    del stream, dur, order, chain, device, waits, registers
+    base = _on_clock(run(program, task), origin)
+    replayed = int(base.end.max() - base.start.min())
+    return Replay(
+        program=program,
+        base=base,
+        active=active,
+        awaited=awaited,
+        task=task,
+        sync=sync,
+        thread=thread,
+        since=since,
+        until=until,
+        origin=origin,
+        span=span,
+        unexplained_ns=unexplained,
+        launched=float(np.count_nonzero(known) / max(len(known), 1)),
+        error=abs(replayed - (span[1] - span[0])) / max(span[1] - span[0], 1),
+        assumed_gap=assumed,
+        loose=loose,
+    )
+
+
+def _assemble(
+    order: Order,
+    chain: Chain,
+    device: DeviceArms,
+    waits: SyncArms,
+    registers: I32,
+    stream: I64,
+    dur: I64,
+    rows: _Rows,
+) -> Program:
+    """Put all arms into one program, in the order of execution."""
+    count, launched, at_sync = len(order.task), order.thread >= 0, np.flatnonzero(order.sync >= 0)
+    of_sync = order.sync[at_sync]
+
+    def of_tasks(values: _Column, default: int) -> _Column:
+        """Lay values of tasks out by the order's numbers; where there is none it is the last, the default."""
+        return np.append(values, values.dtype.type(default)).take(order.task, mode="wrap")
+
+    def of_syncs(values: I64, default: int, kind: type = np.int64) -> I64:
+        """Lay values of the syncs out, which are few."""
+        column: I64 = np.full(count, default, kind)
+        column[at_sync] = values[of_sync]
+        return column
+
+    waiting = device.awaited >= 0
+    kept = np.where(waiting, registers[device.awaited], NONE)
+    other = np.where(kept >= 0, rows.register(0) + kept, rows.stream(0) + stream[device.awaited])
+    save = np.where(registers >= 0, rows.register(0) + registers, rows.trash)
+    initial = np.full(rows.total, LONG_AGO, np.int64)
+    initial[: rows.threads] = chain.begin
+    initial[rows.fixed] = 0
+    host_ns = chain.host_ns.copy()
+    host_ns[at_sync] += waits.own_ns[of_sync]
+    durations: I64 = of_tasks(dur, 0)
+    return Program(
+        pred=rows.column(np.where(launched, chain.pred, rows.trash)),
+        host_ns=narrow(host_ns, SIGNED),
+        waited=rows.column(of_syncs(rows.stream(0) + waits.stream, rows.trash, rows.kind)),
+        waited_ns=_once(narrow(of_syncs(waits.back_ns, NEVER), SIGNED)),
+        host=rows.column(np.where(launched, chain.own, rows.trash)),
+        launch_ns=of_tasks(device.launch_ns, NEVER),
+        stream=of_tasks(rows.column(rows.stream(0) + stream), rows.trash),
+        gap_ns=of_tasks(device.gap_ns, NEVER),
+        other=of_tasks(rows.column(np.where(waiting, other, rows.fixed)), rows.trash),
+        other_ns=_once(of_tasks(device.other_ns, NEVER)),
+        extra_ns=_once(of_tasks(device.extra_ns, 0)),
+        dur_ns=narrow(durations, SIGNED),
+        overlap_ns=_once(of_tasks(device.overlap_ns, NEVER)),
+        save=_once(of_tasks(rows.column(save), rows.trash)),
+        initial=initial,
+    )
+
+
+def _once(column: _Column) -> _Column:
+    """Return a column of one value only as that value, repeated; it takes no memory and cannot be written to."""
+    return np.broadcast_to(column[:1], column.shape) if bool((column == column[:1]).all()) else column
+
+
+class _Rows(Struct, frozen=True):
+    """Layout of the state: threads, streams, registers, a clock that stands at 0, a row that nobody reads."""
+
+    threads: int
+    streams: int
+    registers: int
+
+    def stream(self, i: int) -> int:
+        return self.threads + i
+
+    def register(self, i: int) -> int:
+        return self.threads + self.streams + i
+
+    @property
+    def kind(self) -> type:
+        """The type in which numbers of rows take little memory."""
+        return np.int16 if self.total <= 1 << 15 else np.int32
+
+    def column(self, numbers: I32 | I64) -> I32:
+        """Return numbers of rows in little memory, once if all are alike."""
+        return _once(cast(I32, numbers.astype(self.kind, copy=False)))
+
+    @property
+    def fixed(self) -> int:
+        return self.threads + self.streams + self.registers
+
+    @property
+    def trash(self) -> int:
+        return self.fixed + 1
+
+    @property
+    def total(self) -> int:
+        return self.fixed + 2
+
+
+def _parts_of_collectives(tasks: Tasks) -> Mask:
+    """True for copies that a collective is made of: it stands in the data as a whole, too.
+
+    Exporters cut and round the times of the two differently, hence the microsecond.
+    """
+    collective: Mask = np.equal(tasks.work, Work.COMMUNICATION)
+    if not collective.any():
+        return collective
+    whole = Intervals.union(tasks.start[collective] - NS_PER_US, tasks.end[collective] + NS_PER_US)
+    covered = whole.before(tasks.end) - whole.before(tasks.start)
+    inside: Mask = (tasks.work == Work.OTHER) & (covered == tasks.dur) & (tasks.dur > 0)
+    return inside
+
+
+# -- Elasticity: by how much a window shortens when one resource gets faster, from three replays.
+
+#: By how much each resource is made faster.
+STEP: Final = 0.1
+
+
+class Elasticities(Struct, frozen=True):
+    """Start and end of all replayed tasks, and by how much earlier they are with each resource ten percent faster, ns.
+
+    ``by_end``: the tasks ordered by their end.
+    """
+
+    by_end: I64
+    base: TaskTimes
+    earlier: dict[str, TaskTimes]
+
+    @classmethod
+    def of(cls, replay: Replay, work: U8) -> Elasticities:
+        """Replay three times; ``work`` is of the active tasks."""
+        program, base = replay.program, replay.base
+        host = np.rint(program.host_ns * (1 - STEP)).astype(np.int64)
+        earlier = {"host": _earlier(base, replay.times(program.with_columns(host_ns=host)))}
+        del host
+        for name, kind in (("compute", Work.COMPUTE), ("communication", Work.COMMUNICATION)):
+            dur = program.dur_ns.copy()
+            at = replay.task[work == kind]
+            dur[at] = np.rint(dur[at] * (1 - STEP)).astype(np.int64)
+            earlier[name] = _earlier(base, replay.times(program.with_columns(dur_ns=dur)) if len(at) else base)
+        return cls(narrow(np.argsort(base.end, kind="stable")), base, earlier)
+
+    def of_windows(self, windows: Intervals) -> list[Elasticity]:
+        """Return the elasticities of windows whose borders are starts or ends of tasks."""
+        borders = np.concatenate([windows.start, windows.end])
+        starts, ends = self.base.start, self.base.end[self.by_end]
+        i = np.minimum(np.searchsorted(starts, borders), len(starts) - 1)
+        j = self.by_end[np.minimum(np.searchsorted(ends, borders), len(ends) - 1)]
+
+        def between(times: TaskTimes) -> I64:
+            """Return for each window the time between its borders: of the tasks that start or end there."""
+            begin, end = np.split(np.where(starts[i] == borders, times.start[i], times.end[j]).astype(np.int64), 2)
+            return np.asarray(end - begin)
+
+        length = between(self.base)
+        sums = {}
+        for name, times in self.earlier.items():
+            shorter = between(times)
+            sums[name] = np.where(length > 0, shorter / np.maximum(length, 1) / STEP, 0.0).tolist()
+        return [
+            Elasticity(host=h, compute=c, communication=m)
+            for h, c, m in zip(sums["host"], sums["compute"], sums["communication"], strict=True)
+        ]
+
+
+def _earlier(base: TaskTimes, faster: TaskTimes) -> TaskTimes:
+    """Return by how much earlier everything starts and ends in a faster run, ns."""
+    if faster is base:
+        nothing = np.broadcast_to(np.int64(0), len(base.start))
+        return TaskTimes(nothing, nothing)
+    return TaskTimes(narrow(base.start - faster.start), narrow(base.end - faster.end))

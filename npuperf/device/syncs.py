@@ -1,0 +1,285 @@
+"""Where the host waits for the device: which calls, for which task, and from which line of code."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, get_args
+
+import numpy as np
+from msgspec import Struct
+
+from npuperf.device.host_events import NONE, READERS, READING, WAITING, Nesting
+from npuperf.model.device import HostSteps
+from npuperf.model.groups import distinct, rows_of_each
+from npuperf.model.host import HostOps, is_profiler_frame, is_user_frame, shorten, user_frame
+from npuperf.model.intervals import rows_of
+from npuperf.model.labels import I64, U8, Labels, Mask
+from npuperf.model.result import WaitKind, WaitPurpose
+from npuperf.model.tasks import Tasks
+from npuperf.model.thresholds import Thresholds
+
+# -- What a host thread waits for in the calls in which it waits for the device: a copy and its direction, or work.
+#
+# The direction of a copy is told by the copy that was recorded inside of the same torch operator, else by an operator
+# or a method that has only one direction (``.item()``, ``.cpu()``). Where neither is there it stays unknown.
+
+KINDS: Final[tuple[WaitKind, ...]] = get_args(WaitKind)
+#: Waits that the program asks for by themselves, and not as a part of a copy.
+EXPLICIT: Final[frozenset[WaitKind]] = frozenset({"stream", "event", "device", "unknown"})
+_CODE: Final = {kind: code for code, kind in enumerate(KINDS)}
+#: Calls that wait for all that was launched, and for one stream.
+WHOLE_DEVICE: Final = re.compile(r"(Device|Ctx|Context)Synchronize|Synchronize(Device|Ctx|Context)")
+ONE_STREAM: Final = re.compile(r"StreamSynchronize|SynchronizeStream")
+#: What the call itself waits for.
+_CALLS: Final[tuple[tuple[WaitKind, re.Pattern[str]], ...]] = (
+    ("dtoh", READERS),
+    ("device", WHOLE_DEVICE),
+    ("event", re.compile(r"EventSynchronize|SynchronizeEvent")),
+    ("stream", ONE_STREAM),
+    ("copy", re.compile(r"Memcpy$")),
+)
+#: Copies as they are recorded: torch_npu's queued copies, CANN's directions, Kineto's device tasks.
+_DIRECTIONS: Final[tuple[tuple[WaitKind, re.Pattern[str]], ...]] = (
+    ("htod", re.compile(r"^acl_memcpy_host_to_device$|^host to device\b|^Memcpy HtoD\b")),
+    ("dtoh", re.compile(r"^acl_memcpy_device_to_host$|^device to host\b|^Memcpy DtoH\b")),
+    ("dtod", re.compile(r"^acl_memcpy_device_to_device$|device to device$|^Memcpy (DtoD|PtoP)\b")),
+)
+#: Operators and methods that have one direction, and operators that copy in either.
+_METHODS: Final[tuple[tuple[WaitKind, re.Pattern[str]], ...]] = (
+    ("dtoh", re.compile(rf"{READERS.pattern}|^<built-in method (item|tolist|cpu|numpy) of Tensor ")),
+    ("htod", re.compile(r"^<built-in method (cuda|npu) of Tensor ")),
+)
+_COPYING: Final = re.compile(r"^aten::(to|_to_copy|copy_|_copy_from|_copy_from_and_resize)$|^npu::\w*copy\w*$")
+
+
+class WaitKinds(Struct, frozen=True):
+    """Per waiting call: its kind as an index into KINDS, and whether the copied host memory is pinned (-1 unknown)."""
+
+    kind: U8
+    pinned: I64
+
+    def one(self, call: int) -> WaitKind:
+        """Return the kind of a call."""
+        return KINDS[int(self.kind[call])]
+
+
+def wait_kinds(thread: I64, end: I64, event: I64, nesting: Nesting, host: HostOps, tasks: Tasks) -> WaitKinds:
+    """Tell what each call waits for: threads, ends and events of calls, those of ``nesting``."""
+    names = nesting.events.name
+    own = _first(_CALLS, names.take(event).names)[names.take(event).codes]
+    operator = names.flag(["::" in n and not n.startswith("autograd::") for n in names.names])
+    around = nesting.outermost(event, operator)
+    copies = Copies.recorded(nesting, host, tasks)
+    last = copies.last(thread, np.where(around >= 0, nesting.events.start[around], end), end)
+    open_ = np.isin(own, [_CODE["stream"], _CODE["copy"]])
+    by_copy = open_ & (around != NONE) & (last >= 0)
+    kind = np.where(by_copy, copies.kind[last] if len(copies.kind) else own, own)
+    kind = np.where(open_ & ~by_copy, _by_name(event, nesting, own), kind).astype(np.uint8)
+    return WaitKinds(kind, np.where(by_copy, copies.pinned[last] if len(copies.kind) else -1, -1))
+
+
+def _by_name(event: I64, nesting: Nesting, own: U8) -> U8:
+    """Return kinds by the innermost operator or method with one direction, else by an operator that copies."""
+    names = nesting.events.name
+    told = _first(_METHODS, names.names)
+    at = nesting.nearest(event, (told != _CODE["unknown"])[names.codes])
+    copying = nesting.nearest(event, names.flag([bool(_COPYING.match(n)) for n in names.names])) != NONE
+    kind = np.where(copying, np.uint8(_CODE["copy"]), own)
+    return np.where(at >= 0, told[names.codes[at]], kind).astype(np.uint8)
+
+
+def _first(patterns: tuple[tuple[WaitKind, re.Pattern[str]], ...], names: tuple[str, ...]) -> U8:
+    """Return the first kind whose pattern a name has, for each name, and ``unknown`` for missing ones."""
+    codes = np.full(len(names) + 1, _CODE["unknown"], np.uint8)
+    for kind, pattern in reversed(patterns):
+        codes[[i for i, found in enumerate(map(pattern.search, names)) if found]] = _CODE[kind]
+    return codes
+
+
+def copy_directions(names: tuple[str, ...]) -> list[WaitKind]:
+    """Return the direction that each name of a copy, or what is recorded of it, tells; ``unknown`` where none."""
+    return [KINDS[code] for code in _first(_DIRECTIONS, names)[:-1].tolist()]
+
+
+class Copies(Struct, frozen=True):
+    """Recorded copies by the thread and time of their submission, ordered by both; ``pinned`` -1 where unknown."""
+
+    thread: I64
+    time: I64
+    kind: U8
+    pinned: I64
+
+    @classmethod
+    def recorded(cls, nesting: Nesting, host: HostOps, tasks: Tasks) -> Copies:
+        """Collect copies with a recorded direction: host events that submit them, and device tasks."""
+        events = nesting.events
+        copied = tasks.copy.fill(tasks.name)
+        of_event, of_task = (_first(_DIRECTIONS, x.names)[x.codes] for x in (events.name, copied))
+        submit = np.flatnonzero(of_event != _CODE["unknown"])
+        moved = np.flatnonzero((of_task != _CODE["unknown"]) & (tasks.launched | (tasks.op >= 0)))
+        thread, time = tasks.launch_thread[moved], tasks.launch_start[moved]
+        op = tasks.op[moved]
+        if len(host.ops):  # a queue's consumer launches for the operator's thread, which is the one that waits
+            handed = (op >= 0) & ~(tasks.launched[moved] & (host.ops.thread[op] == thread))
+            thread = np.where(handed, host.ops.thread[op], thread)
+            time = np.where(handed, host.ops.start[op], time)
+        thread, time = np.append(events.thread[submit], thread), np.append(events.start[submit], time)
+        order = np.lexsort((time, thread))
+        pinned = np.append(np.full(len(submit), -1), _pinned(tasks)[moved])
+        kind = np.append(of_event[submit], of_task[moved])
+        return cls(thread[order], time[order], kind[order], pinned[order])
+
+    def last(self, thread: I64, start: I64, end: I64) -> I64:
+        """Return the last copy that each thread submitted between two times, -1 where there is none."""
+        found = np.full(len(thread), NONE)
+        for number in distinct(thread).tolist() if len(self.time) else ():
+            rows = rows_of(self.thread, number)
+            mine = np.flatnonzero(thread == number)
+            at = rows.start + np.searchsorted(self.time[rows], end[mine], side="right") - 1
+            inside = at >= rows.start
+            inside[inside] = self.time[at[inside]] >= start[mine][inside]
+            found[mine] = np.where(inside, at, NONE)
+        return found
+
+
+def _pinned(tasks: Tasks) -> I64:
+    """Return 1 for copies of pinned host memory, 0 for pageable, -1 where it is not recorded (Kineto records it)."""
+    table = [0 if "Pageable" in n else 1 if "Pinned" in n else -1 for n in tasks.name.names]
+    return np.array([*table, -1], np.int64)[tasks.name.codes]
+
+
+def ends_step(end: I64, nesting: Nesting, tasks: Tasks) -> Mask:
+    """True for calls after which nothing more is launched within their step: waits at the end of a step."""
+    events = nesting.events
+    steps = np.flatnonzero(events.name.flag([n.startswith("ProfilerStep#") for n in events.name.names]))
+    if not len(steps):
+        return np.zeros(len(end), np.bool_)
+    steps = steps[np.argsort(events.start[steps], kind="stable")]
+    step = steps[np.maximum(np.searchsorted(events.start[steps], end) - 1, 0)]  # the last that began before the end
+    inside = (end > events.start[step]) & (end <= events.end[step])
+    launches = np.sort(tasks.launch_start[tasks.launched])
+    first, mine, last = (np.searchsorted(launches, x) for x in (events.start[step], end, events.end[step]))
+    result: Mask = inside & (mine > first) & (mine == last)
+    return result
+
+
+class Syncs(Struct, frozen=True):
+    """Calls in which a host thread waits for the device, ordered by start. Host clock, ns; ``event`` per call."""
+
+    thread: I64
+    start: I64
+    end: I64
+    event: I64
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+class SyncPoint(Struct, frozen=True):
+    """Calls that wait for the same at the same place: the call, the torch operator around it, the code line.
+
+    ``pinned``: whether the copied host memory is, None where it is not recorded; ``purpose``: whose wait it is, or what
+    it is for, where that can be told.
+    """
+
+    name: str
+    op: str | None
+    where: str | None
+    calls: I64
+    kind: WaitKind = "unknown"
+    pinned: bool | None = None
+    purpose: WaitPurpose | None = None
+
+
+def find_syncs(nesting: Nesting) -> Syncs:
+    """Find the innermost waiting calls.
+
+    Torch operators that read a value back (``.item()``) count only where the runtime's own calls are not
+    recorded: of a tensor on the CPU they do not wait.
+    """
+    events = nesting.events
+    waiting = events.name.flag([bool(WAITING.search(n)) for n in events.name.names])
+    if not waiting.any():
+        waiting = events.name.flag([bool(READING.search(n)) for n in events.name.names])
+    found = np.flatnonzero(nesting.without_inner(waiting)) if waiting.any() else np.empty(0, np.int64)
+    found = found[np.argsort(events.start[found], kind="stable")]
+    return Syncs(events.thread[found], events.start[found], events.end[found], found)
+
+
+def in_steps(syncs: Syncs, steps: HostSteps, numbers: I64) -> Mask | None:
+    """True for waits of these steps as the host ran them, None where it recorded none of them.
+
+    A step's batch may have been copied before the step's first task begins on the device.
+    """
+    if not np.isin(steps.number, numbers).any():
+        return None
+    return np.isin(steps.at(syncs.start), numbers)
+
+
+def sync_points(syncs: Syncs, nesting: Nesting, host: HostOps, tasks: Tasks) -> list[SyncPoint]:
+    """Group the calls by place and kind: the call, the torch operator around it, the innermost frame of the user's."""
+    names = nesting.events.name
+    is_op = names.flag(["::" in n and not n.startswith("autograd::") for n in names.names])
+    is_frame = names.flag([is_user_frame(n) for n in names.names])
+    profiling = nesting.nearest(syncs.event, names.flag([is_profiler_frame(n) for n in names.names])) >= 0
+    op, frame = nesting.outermost(syncs.event, is_op), nesting.nearest(syncs.event, is_frame)
+    labels = [*(names.take(at) for at in (syncs.event, op, frame)), _recorded_lines(syncs, host)]
+    kinds = wait_kinds(syncs.thread, syncs.end, syncs.event, nesting, host, tasks)
+    closing = ends_step(syncs.end, nesting, tasks)
+    codes = np.stack([*(x.codes for x in labels), *(x.astype(np.int32) for x in (kinds.kind, kinds.pinned, profiling))])
+    _, which = np.unique(codes, axis=1, return_inverse=True)
+    points = []
+    for _, calls in rows_of_each(which.reshape(-1)):  # its shape differs between versions of numpy
+        first = int(calls[0])
+        kind, pinned = kinds.one(first), int(kinds.pinned[first])
+        ends = kind in EXPLICIT and bool(closing[calls].all())
+        purpose: WaitPurpose | None = "profiler" if profiling[first] else "step_end" if ends else None
+        name, around, where = _place(syncs, labels, first, host)
+        points.append(SyncPoint(name, around, where, calls, kind, None if pinned < 0 else bool(pinned), purpose))
+    return points
+
+
+def _place(syncs: Syncs, labels: list[Labels], call: int, host: HostOps) -> tuple[str, str | None, str | None]:
+    """Return the call's name, the operator around it and its code line."""
+    name, around, frame, _ = (x[call] for x in labels)
+    where = host.line_at(int(syncs.thread[call]), int(syncs.start[call]))
+    return name or "", around, where or (shorten(frame) if frame else None)
+
+
+def _recorded_lines(syncs: Syncs, host: HostOps) -> Labels:
+    """Return the line in the recorded stack of the innermost operator: within one function there are several."""
+    if not len(host.ops) or not len(host.stack):
+        return Labels.missing(len(syncs))
+    stacks = host.stack.take(host.ops.latest(syncs.thread, syncs.start)).compact()
+    lines = Labels.of([user_frame(stack) for stack in stacks.names])
+    return lines.take(stacks.codes.astype(np.int64))
+
+
+def places(point: SyncPoint) -> set[str]:
+    """Return every name that an expression may call a sync point by: code line, operator, call, what it waits for."""
+    named = {name for name in (point.where, point.op, point.name) if name}
+    return {place(point), _short(point), point.kind, *named}
+
+
+def place(point: SyncPoint) -> str:
+    """Return the name of a sync point in expressions: code line, else operator, else call, and what it waits for."""
+    return f"{_short(point)}:{point.kind}"
+
+
+def _short(point: SyncPoint) -> str:
+    return (point.where or point.op or point.name).split(" ")[0]
+
+
+# -- Reads of single values: which of them wait for the device.
+
+
+def only_waiting(syncs: Syncs, nesting: Nesting, thresholds: Thresholds) -> Syncs:
+    """Drop reads of a tensor that lies on the CPU: they wait for nothing.
+
+    Where runtime calls are not recorded, reads of a value stand for the waits inside them. One that returns sooner than
+    anything gets to a device and back cannot have been there.
+    """
+    names = nesting.events.name.take(syncs.event)
+    reads = names.flag([bool(READING.search(n)) for n in names.names])
+    kept = ~reads | (syncs.end - syncs.start >= thresholds.round_trip_ns)
+    return Syncs(syncs.thread[kept], syncs.start[kept], syncs.end[kept], syncs.event[kept])

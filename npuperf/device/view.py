@@ -1,0 +1,203 @@
+"""One device as rules and proposals see it, and what core limits are tried on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from npuperf.base.messages import Message, say
+from npuperf.device.blame import Blamed
+from npuperf.device.core_splits import NO_LAUNCHES, Bench, Split, Waits, find_waits, with_contention
+from npuperf.device.cores_over_time import Sweep, cores_over_time
+from npuperf.device.mode import Mode, Traits, is_graph
+from npuperf.device.partition import Launches
+from npuperf.device.study import Study
+from npuperf.device.whatif import Scene, predict
+from npuperf.model.chip import Cores
+from npuperf.model.device import DeviceProfile
+from npuperf.model.intervals import Intervals, narrow
+from npuperf.model.labels import I64, Labels, Mask
+from npuperf.model.result import CoresOverTime, Device, Partition, Verdict
+from npuperf.model.tasks import Tasks, Work
+from npuperf.model.thresholds import Thresholds
+
+#: Launching operators looked at for code lines.
+_OPS: Final = 50
+
+
+class DeviceView(Struct, frozen=True):
+    """The window of a device that is judged, and what is already known of it.
+
+    ``tasks``, ``types`` and ``launches`` are of the window; ``waits``: how long the idle device waited for the launch
+    of each task, ``held``: how long each waited for cores that other streams held, as far as that can be told (ns);
+    ``paused``: the wait for the host in which it paused, and no launch was prepared;
+    ``scene``: for what-ifs; ``bench``: for core limits, or why there is none.
+    """
+
+    study: Study
+    tasks: Tasks
+    types: Labels
+    launches: Launches
+    waits: I64
+    held: I64
+    paused: Blamed
+    cores: Cores
+    report: Device
+    scene: Scene | None
+    bench: Bench | Message
+    thresholds: Thresholds
+    _asked: dict[Callable[[DeviceView], float], float] = field(default_factory=dict)
+
+    def part(self, recorded: Callable[[DeviceView], float]) -> float:
+        """Return which part of some data is recorded; many rules ask, it is looked up once."""
+        if recorded not in self._asked:
+            self._asked[recorded] = recorded(self)
+        return self._asked[recorded]
+
+    @property
+    def profile(self) -> DeviceProfile:
+        """The whole profile."""
+        return self.study.profile
+
+    @property
+    def mode(self) -> Mode:
+        """How the program was executed."""
+        return self.study.traits.mode
+
+    @property
+    def traits(self) -> Traits:
+        """What kind of run it is."""
+        return self.study.traits
+
+    @property
+    def partition(self) -> Partition:
+        """The split of the window."""
+        return self.report.window
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict over the window."""
+        return self.report.verdict
+
+    @property
+    def steps(self) -> list[int]:
+        """The numbers of the window's steps."""
+        return [s.step for s in self.report.whole_steps]
+
+    @property
+    def host_bound_ns(self) -> int:
+        """How much of the window lies in host-bound phases."""
+        return sum(p.end_ns - p.start_ns for p in self.report.phases if p.bound == "host")
+
+    @property
+    def host_bound(self) -> bool:
+        """Whether the window, or a notable part of it, is host-bound."""
+        notable = self.thresholds.idle_share * self.partition.span_ns
+        return self.verdict.bound == "host" or self.host_bound_ns >= max(notable, 1)
+
+    def blamed(self, *causes: str) -> int:
+        """Return how long the device waited for the host while it was at one of these causes, ns."""
+        return sum(b.ns for b in self.report.blame if b.cause in causes)
+
+    def predict(self, expression: str) -> tuple[int, int] | None:
+        """Return what a change saves per step (ns, least and most), or None where the replay abstains."""
+        if self.scene is None:
+            return None
+        found = predict(self.scene, expression)
+        return (self.per_step(max(found.least, 0)), self.per_step(max(found.most, 0))) if found.matched else None
+
+    @property
+    def compute(self) -> Mask:
+        """True for compute tasks."""
+        return np.equal(self.tasks.work, Work.COMPUTE)
+
+    def per_step(self, ns: int) -> int:
+        """Spread a sum over the steps of the window."""
+        return ns // max(len(self.steps), 1)
+
+    def exposed(self, chosen: Mask) -> int:
+        """Return the device time, ns, that only ``chosen`` tasks cover: what their removal could save at most."""
+        active = self.tasks.work != Work.CONTROL
+        rest = active & ~chosen
+        everything = Intervals.union(self.tasks.start[active], self.tasks.end[active])
+        return everything.total() - Intervals.union(self.tasks.start[rest], self.tasks.end[rest]).total()
+
+    def code_lines(self, chosen: I64, count: int = 3) -> list[str]:
+        """Return where most of some tasks come from: code lines, or torch operators where no stack is recorded."""
+        ops, place = np.unique(self.tasks.op[chosen], return_inverse=True)
+        total = np.bincount(place, self.tasks.dur[chosen], minlength=len(ops))
+        host, lines = self.profile.host, dict[str, None]()
+        for i in np.argsort(-total, kind="stable")[:_OPS].tolist():
+            line = host.code_line(int(ops[i])) or host.torch_op(int(ops[i]))
+            if line:
+                lines.setdefault(line)
+        return list(lines)[:count]
+
+
+_FOREVER: Final = (np.iinfo(np.int64).min, np.iinfo(np.int64).max)
+
+
+def study_cores(
+    study: Study, cores: Cores, span: tuple[int, int], scene: Scene | None, thresholds: Thresholds, asked: Split
+) -> tuple[CoresOverTime | None, I64, Bench | Message]:
+    """Sweep over the profile, and over the window if that is less.
+
+    Returns the use of cores over time; how long each task of the profile waited for cores, ns; and what core limits are
+    tried on, or why there is nothing to try. ``asked``: the limits that the user asked for.
+    """
+    tasks = study.profile.tasks
+    held = np.zeros(len(tasks), np.int64)
+    sweep = Sweep.of(tasks, cores, _FOREVER)
+    if sweep is None:
+        return None, held, say("core counts or Block Dim are unknown")
+    graph = is_graph(study.traits.mode)
+    waits = None  # where nothing tells when kernels were ready
+    if not study.profile.excerpt and (graph or study.launches.known.any()):
+        waits = find_waits(tasks, study.launches, sweep, thresholds, graph=graph)
+    use = _over_time(study, sweep, waits, cores, span)
+    if waits is not None:
+        held[waits.task] = waits.short_ns
+    return use, narrow(held), _bench(study, sweep, waits, use, scene, span, thresholds, bool(asked))
+
+
+def _over_time(
+    study: Study, whole: Sweep, waits: Waits | None, cores: Cores, span: tuple[int, int]
+) -> CoresOverTime | None:
+    sweep = whole if whole.covers(span) else Sweep.of(study.profile.tasks, cores, span)
+    if sweep is None:
+        return None
+    use = cores_over_time(sweep)
+    if waits is None:
+        return replace(use, contention_reason=NO_LAUNCHES if use.pairs else None)
+    inside = (waits.until >= span[0]) & (waits.until < span[1])
+    return with_contention(use, study.profile.tasks, waits.filter(inside), whole)
+
+
+def _bench(
+    study: Study,
+    sweep: Sweep,
+    waits: Waits | None,
+    use: CoresOverTime | None,
+    scene: Scene | None,
+    span: tuple[int, int],
+    thresholds: Thresholds,
+    asked: bool,
+) -> Bench | Message:
+    if len(sweep.numbers) < 2:
+        return say("kernels run on one stream only, so there are no cores to divide between streams")
+    if waits is None:
+        return say("rows are missing from the kernel table") if study.profile.excerpt else NO_LAUNCHES
+    crowded = use is not None and any(pair.over_ns for pair in use.pairs)
+    if not (len(waits.task) or crowded or asked):
+        return say("no kernel waits for the cores of another stream, or shares them")
+    if scene is None:  # where the host cannot be modelled, the device alone may be
+        replay = study.device_replay(thresholds)
+        scene = None if replay is None else Scene.of(study, replay, span)
+    if scene is None:
+        return say("there is nothing to replay")
+    refused = scene.replay.refusal(thresholds, host=False)
+    return refused or Bench.of(scene, study.profile.tasks, sweep, waits, thresholds)

@@ -1,0 +1,512 @@
+"""What-if: a small language for changes, and the replay of the changed run.
+
+    expression = change {"," change}
+    change     = target "*" factor | "overlap"
+    target     = "host" [":" cause] | "latency" | "compute" | "comm" | "copies" | "op:" type
+               | "launches" [":" type] | "sync" [":" place]
+
+``factor`` scales the target's time (0 removes it); ``type`` and ``place`` may hold wildcards. A sync is there or
+not, so its factor is 0. ``launches*0.5`` means that two kernels become one launch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from fnmatch import fnmatchcase, translate
+from threading import Lock
+from typing import Final
+
+import numpy as np
+from msgspec import Struct, field, structs
+
+from npuperf.base.errors import UsageError
+from npuperf.base.messages import Message, say, series
+from npuperf.base.units import forms
+from npuperf.device.blame import blame, event_causes
+from npuperf.device.host_events import BETWEEN, CAUSES, CODE, LAUNCHING, NOT_LAUNCHING, Pieces
+from npuperf.device.maxplus import NEVER, Program
+from npuperf.device.replay import Replay, TaskTimes, window_length
+from npuperf.device.study import Study
+from npuperf.device.syncs import places
+from npuperf.model.groups import numbered
+from npuperf.model.intervals import Intervals, narrow
+from npuperf.model.labels import F64, I64, U8, Labels, Mask
+from npuperf.model.tasks import Work
+
+# -- What the host time between two launches is for: causes, calls that launch, pauses.
+
+#: Instructions whose host time is split by cause at a time: bounds the memory of the pieces.
+_CHUNK: Final = 20_000
+
+
+class HostTimes(Struct, frozen=True):
+    """For each of ``count`` instructions, how much of its host time was spent on what.
+
+    ``spent``: by cause (its place in CAUSES), instructions, and how much, ns; most have few causes.
+    ``pause_ns``: from when on host time without a call that launches is a pause.
+    """
+
+    count: int
+    pause_ns: int
+    spent: dict[int, list[tuple[I64 | slice, I64]]]
+
+    def on(self, *causes: str) -> I64:
+        """Return for each instruction how much of its host time was spent on some causes, ns."""
+        found = np.zeros(self.count, np.int64)
+        for cause in causes:
+            for instruction, ns in self.spent.get(CODE[cause], ()):
+                found[instruction] += ns
+        return found
+
+    def calls(self) -> I64:
+        """Return how much was spent in calls that launch, ns."""
+        return self.on(*LAUNCHING)
+
+    def pauses(self) -> I64:
+        """Return how much was spent in pauses, as npuperf.device.blame has them, ns."""
+        between = self.on(*BETWEEN)
+        between[between < self.pause_ns] = 0
+        return between
+
+    def kept(self) -> I64:
+        """Return how much was spent in pauses and on all else that launching has no part in, ns."""
+        return self.pauses() + self.on(*NOT_LAUNCHING)
+
+    @classmethod
+    def of(cls, study: Study, replay: Replay) -> HostTimes:
+        """Tell what the host time of each instruction is for."""
+        spent: dict[int, list[tuple[I64 | slice, I64]]] = {}
+        for part, pieces, cause in _pieces(study, replay):
+            for code, each in _by_cause(pieces, cause, part.stop - part.start).items():
+                spent.setdefault(code, []).append(_compact(part, each))
+        return cls(len(replay.since), study.pause_ns, spent)
+
+
+def _compact(part: slice, each: I64) -> tuple[I64 | slice, I64]:
+    """Return where numbers that stand in a part are not 0, and those; all of them, where that takes less memory."""
+    some = np.flatnonzero(each)
+    if 2 * len(some) > len(each):
+        return part, narrow(each)
+    return narrow(part.start + some), narrow(each[some])
+
+
+def _by_cause(pieces: Pieces, cause: U8, count: int) -> dict[int, I64]:
+    """Return how long the pieces of each of ``count`` owners are together, by the causes that there are, ns."""
+    codes, place = numbered(cause)
+    total = np.bincount(place * count + pieces.owner, weights=pieces.length, minlength=len(codes) * count)
+    return dict(zip(codes.tolist(), total.astype(np.int64).reshape(len(codes), count), strict=True))
+
+
+def _pieces(study: Study, replay: Replay) -> Iterator[tuple[slice, Pieces, U8]]:
+    """Cut the host time of instructions by what it is blamed on: which instructions, their pieces, and causes."""
+    threads, skew = study.threads, study.launches.skew
+    n = len(replay.since)
+    op = np.full(n, -1, threads.op.dtype)
+    op[replay.task] = threads.op[replay.active]
+    for first in range(0, n, _CHUNK):
+        part = slice(first, min(first + _CHUNK, n))
+        thread = replay.thread[part]
+        main = np.where(threads.main >= 0, threads.main, thread)
+        chain = (thread, op[part], main)
+        pieces = blame(chain, replay.since[part] + skew, replay.until[part] + skew, study.nesting)
+        yield part, pieces, event_causes(pieces.event, study.nesting)
+
+
+_ONCE: Final = Lock()
+#: Share of the window below which assumed gaps are not worth replaying.
+_NOTABLE: Final = 0.005
+_CHANGE: Final = re.compile(
+    r"^(?P<target>host|latency|compute|comm|copies|op|launches|sync)(?::(?P<name>.+))?\*(?P<factor>\d+\.?\d*|\.\d+)$"
+)
+#: Names longer than this are named by a part of them; signs that mean something in expressions are wildcards.
+_LONG: Final = 60
+_MEANING: Final = re.compile(r"[,*?\[]")
+_WORK: Final = {"compute": Work.COMPUTE, "comm": Work.COMMUNICATION, "copies": Work.OTHER}
+_NAMED: Final = ("host", "op", "launches", "sync")
+#: Host time by what it is for, beside its causes: pauses, and all that is neither a pause nor in NOT_LAUNCHING.
+_PAUSE: Final = "pause"
+_LAUNCHES: Final = "launching"
+_KINDS: Final = (*CAUSES[1:], _PAUSE, _LAUNCHES)
+GRAMMAR: Final = say(
+    "TARGET*FACTOR[,…] with host, host:CAUSE, latency, compute, comm, copies, op:TYPE, launches[:TYPE], sync[:PLACE] "
+    '(factor 0), or overlap; e.g. "host*0.5", "op:MatMul*0.5,comm*0.8", "sync*0"'
+)
+
+
+class Change(Struct, frozen=True):
+    """One change of an expression."""
+
+    target: str
+    name: str | None
+    factor: float
+
+
+def parse(expression: str) -> list[Change]:
+    """Read an expression. Raises UsageError with the grammar."""
+    changes = []
+    for part in expression.split(","):
+        text = part.strip()
+        if text == "overlap":
+            changes.append(Change("overlap", None, 0.0))
+            continue
+        found = _CHANGE.match(text)
+        if found is None:
+            raise UsageError(say("what-if: cannot read {text}", text=repr(text)), hint=GRAMMAR)
+        target, name, factor = found["target"], found["name"], float(found["factor"])
+        wrong, hint = _wrong(target, name, factor)
+        if wrong is not None:
+            raise UsageError(say("what-if: {wrong}, in {text}", wrong=wrong, text=repr(text)), hint=hint)
+        changes.append(Change(target, name, factor))
+    return changes
+
+
+def _wrong(target: str, name: str | None, factor: float) -> tuple[Message | None, Message]:
+    """Say what is wrong with a change that could be read, if anything, and what could be given instead."""
+    if name and target not in _NAMED:
+        return say("{target} takes no name", target=target), GRAMMAR
+    if target == "op" and not name:
+        return say("op needs an operator type"), say('e.g. "op:MatMul*0.5"')
+    if target == "sync" and factor:
+        return say("a sync can only be removed (sync*0)"), GRAMMAR
+    if target == "host" and name and name not in (*CAUSES, *_KINDS):
+        return say("there is no cause {name}", name=repr(name)), say("causes: {causes}", causes=series(_KINDS))
+    return None, GRAMMAR
+
+
+class Scene(Struct, frozen=True):
+    """What expressions are replayed on: a replay, and the window judged.
+
+    ``work`` and ``types`` are of the replay's active tasks. The window begins with active task ``first`` and ends with
+    the start of ``last`` (or the end of everything); where it ends with the end of a step instead, that is when the
+    tasks of ``ending`` have ended. ``measured``: its length; ``before``: that as the replay gives it; ``error``: by how
+    much the replay misses it, or the steps in it, ns. ``known``: what was replayed already; ``times`` and ``lengths``:
+    what host time is for, and the window's length without unexplained waits (ns), once they were asked for.
+    """
+
+    study: Study
+    replay: Replay
+    first: int
+    last: int
+    work: U8
+    types: Labels
+    ending: I64
+    measured: int
+    before: int
+    error: int
+    known: dict[str, Predicted] = field(default_factory=dict)
+    times: list[HostTimes] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+
+    @property
+    def host_times(self) -> HostTimes:
+        """What the host time of each instruction is for."""
+        with _ONCE:  # both rules and what-ifs ask
+            if not self.times:
+                self.times.append(HostTimes.of(self.study, self.replay))
+        return self.times[0]
+
+    @property
+    def explained(self) -> int:
+        """The length of the window, as the replay gives it, without waits that nothing in the data explains (ns)."""
+        if not self.lengths:
+            self.lengths.append(_explained(self, self.replay.program))
+        return self.lengths[0]
+
+    @classmethod
+    def of(cls, study: Study, replay: Replay, span: tuple[int, int]) -> Scene:
+        """Set the stage for a window whose borders are starts of tasks, the end of a step, or the end of everything."""
+        tasks, active = study.profile.tasks, replay.active
+        start, end, work = tasks.start[active], tasks.end[active], tasks.work[active]
+        first, last = np.searchsorted(start, span).tolist()
+        by_start = last < len(start) and int(start[last]) == span[1]
+        inside = np.arange(first, last) if not by_start and span[1] < int(end.max()) else np.empty(0, np.int64)
+        kernels = (work[inside] == Work.COMPUTE) | (work[inside] == Work.COMMUNICATION)
+        ending = inside[kernels & (end[inside] <= span[1])]
+        measured = span[1] - span[0]
+        scene = cls(study, replay, first, last, work, study.types.take(active), ending, measured, 0, 0)
+        scene = structs.replace(scene, before=_length(scene, replay.base))
+        return structs.replace(scene, error=_error(scene, span))
+
+
+def _error(scene: Scene, span: tuple[int, int]) -> int:
+    """Return by how much the replay misses the window, ns: of its steps each, so that errors do not cancel."""
+    steps, tasks = scene.study.steps, scene.study.profile.tasks
+    inside = (steps.start >= span[0]) & (steps.end <= span[1])
+    own = Intervals(steps.start[inside], steps.end[inside])
+    missed = int(np.abs(scene.replay.lengths(tasks, own) - (own.end - own.start)).sum())
+    return max(abs(scene.before - scene.measured), missed)
+
+
+class Predicted(Struct, frozen=True):
+    """A replayed change: the window's length now and then, and the gain as an interval (ns).
+
+    The gain is never more than the window; of one that only shortens things the lower end is sure: it is what the
+    replay saves less what the replay misses, and never below 0.
+    """
+
+    expr: str
+    before: int
+    after: int
+    least: int
+    most: int
+    matched: bool
+
+
+def predict(scene: Scene, expression: str) -> Predicted:
+    """Replay the run with a change.
+
+    The interval spans what the model leaves open: waits that it cannot explain are kept, or dropped; what is launched
+    after a wait of the host may need what the host waited for, or not; fewer launches save their recorded host time, or
+    everything between two launches; where no gap between tasks could be measured it is assumed, give or take its own
+    length.
+    """
+    if expression not in scene.known:
+        scene.known[expression] = _predict(scene, expression)
+    return scene.known[expression]
+
+
+def _predict(scene: Scene, expression: str) -> Predicted:
+    changes = parse(expression)
+    base, before = scene.replay.program, scene.before
+    changed, matched = _apply(scene, base, changes, generous=False)
+    gains = gains_of(scene, changed)
+    if any(c.target == "launches" for c in changes):
+        generous, _ = _apply(scene, base, changes, generous=True)
+        gains.append(saved(scene, generous))
+    if any(c.target == "sync" for c in changes):
+        gains.append(saved(scene, scene.replay.ordered(changed)))
+    return _sure(scene, Predicted(expression, before, before - gains[0], min(gains), max(gains), matched), changes)
+
+
+def _sure(scene: Scene, found: Predicted, changes: list[Change]) -> Predicted:
+    """Keep a gain within what can be: the window at most, and of savings only what exceeds the replay's own error."""
+    window = min(found.before, scene.measured)
+    shortens = all(c.factor <= 1 for c in changes)
+    least = max(found.least - scene.error, 0) if shortens else found.least - scene.error
+    most = min(max(found.most, 0) if shortens else found.most, window)
+    after = min(max(found.after, 0), found.before) if shortens else max(found.after, 0)
+    return structs.replace(found, after=after, least=min(least, most), most=most)
+
+
+def gains_of(scene: Scene, changed: Program) -> list[int]:
+    """Replay a changed program: what it saves of the window (ns), then what it saves where the model is open."""
+    gains, tight = _gain(scene, changed)
+    if scene.replay.unexplained_ns:
+        gains.append(scene.explained - _explained(scene, changed))
+    if tight:
+        wider = saved(scene, _with_wider_gaps(scene, changed))
+        gains += [wider, 2 * gains[0] - wider]
+    return gains
+
+
+def _gain(scene: Scene, changed: Program) -> tuple[list[int], bool]:
+    """Replay a changed program: what it saves, ns, and whether gaps that are assumed have a notable part in it."""
+    if not scene.replay.assumed_gap.any():
+        return [saved(scene, changed)], False
+    times = scene.replay.times(changed)
+    return [scene.before - _length(scene, times)], _tight_gaps(scene, times) > _NOTABLE * scene.before
+
+
+def saved(scene: Scene, changed: Program) -> int:
+    """Replay a changed program: what it saves of the window, ns."""
+    return scene.before - _replayed(scene, changed)
+
+
+def _explained(scene: Scene, program: Program) -> int:
+    """Replay a program without waits that nothing in the data explains; return the window's length, ns."""
+    return _replayed(scene, program.with_columns(extra_ns=np.zeros_like(program.extra_ns)))
+
+
+def _replayed(scene: Scene, program: Program) -> int:
+    """Replay a program; return the window's length, ns."""
+    if len(scene.ending):
+        return _length(scene, scene.replay.times(program))
+    return scene.replay.length(program, scene.first, scene.last)
+
+
+def _length(scene: Scene, times: TaskTimes) -> int:
+    if len(scene.ending):
+        return int(times.end[scene.ending].max() - times.start[scene.first])
+    return int(window_length(times, np.array([scene.first]), np.array([scene.last]))[0])
+
+
+def _tight_gaps(scene: Scene, times: TaskTimes) -> int:
+    """Return how much of the run, ns, lies in assumed gaps between tasks that follow each other at once."""
+    assumed = scene.replay.assumed_gap
+    gap = scene.replay.program.gap_ns.take(scene.replay.task[1:])
+    tight = assumed[1:] & (times.start[1:] - times.end[:-1] <= gap)
+    return int(gap.compress(tight).sum())
+
+
+def _with_wider_gaps(scene: Scene, program: Program) -> Program:
+    """Return the program with the assumed gaps between tasks doubled."""
+    gap = program.gap_ns.astype(np.int64)
+    gap[scene.replay.task.compress(scene.replay.assumed_gap)] *= 2
+    return program.with_columns(gap_ns=gap)
+
+
+def with_communication(scene: Scene, expression: str, part: float) -> str:
+    """Return an expression that changes only a ``part`` of the time of communication; the rest stays as it is."""
+    return ",".join(_in_part(scene, change, part) for change in parse(expression))
+
+
+def _in_part(scene: Scene, change: Change, part: float) -> str:
+    if change.target == "overlap":
+        return change.target
+    factor = change.factor
+    if change.target == "comm" or (change.target == "op" and _communicates(scene, change)):
+        factor = max(1 - (1 - factor) * part, 0.0)
+    return f"{change.target}{f':{change.name}' if change.name else ''}*{factor:.9g}"
+
+
+def _communicates(scene: Scene, change: Change) -> bool:
+    """Tell whether the operators that are meant communicate."""
+    return bool((_matching(scene, change.name or "*") & (scene.work == Work.COMMUNICATION)).any())
+
+
+def _apply(scene: Scene, program: Program, changes: list[Change], *, generous: bool) -> tuple[Program, bool]:
+    """Return the changed program and whether every change found something to change.
+
+    Shares of host time that several changes save add up; everything else multiplies.
+    """
+    found_all, saved = True, None
+    for change in changes:
+        if (change.target == "launches" and not generous) or (change.target == "host" and change.name):
+            share, found = _saved_share(scene, change)
+            saved = share if saved is None else np.add(saved, share, out=saved)
+        else:
+            program, found = _CHANGES[change.target](scene, program, change)
+        found_all &= found
+    if saved is not None:
+        left = np.subtract(1, np.minimum(saved, 1.0, out=saved), out=saved)
+        program = program.with_columns(host_ns=_scale(program.host_ns, left))
+    return program, found_all
+
+
+def _saved_share(scene: Scene, change: Change) -> tuple[F64, bool]:
+    """Return which share of each instruction's host time a change of named causes or of launches saves."""
+    whole: I64 = scene.replay.until - scene.replay.since
+    if change.target == "launches":
+        spent = np.where(_launching(scene, change), scene.host_times.calls(), 0)
+    elif change.name == _PAUSE:
+        spent = scene.host_times.pauses()
+    elif change.name == _LAUNCHES:
+        spent = whole - scene.host_times.kept()
+    else:
+        spent = scene.host_times.on(change.name or "")
+    share: F64 = spent / np.maximum(whole, 1, out=whole)
+    np.minimum(share, 1.0, out=share)  # here and elsewhere in place: these are as long as the recording
+    share *= 1 - change.factor
+    return share, bool(spent.any())
+
+
+def _scale(values: I64, factor: float | F64, chosen: Mask | None = None) -> I64:
+    product = values * factor
+    scaled = np.rint(product, out=product).astype(np.int64)
+    return scaled if chosen is None else np.where(chosen, scaled, values)
+
+
+def _host(scene: Scene, program: Program, change: Change) -> tuple[Program, bool]:
+    return program.with_columns(host_ns=_scale(program.host_ns, change.factor)), True
+
+
+def _latency(scene: Scene, program: Program, change: Change) -> tuple[Program, bool]:
+    launched = program.launch_ns != NEVER
+    return program.with_columns(launch_ns=_scale(program.launch_ns, change.factor, launched)), bool(launched.any())
+
+
+def _durations(scene: Scene, program: Program, chosen: Mask, factor: float) -> tuple[Program, bool]:
+    dur = program.dur_ns.astype(np.int64)
+    at = scene.replay.task[chosen]
+    dur[at] = _scale(dur[at], factor)
+    return program.with_columns(dur_ns=dur), bool(len(at))
+
+
+def _work(scene: Scene, program: Program, change: Change) -> tuple[Program, bool]:
+    return _durations(scene, program, scene.work == _WORK[change.target], change.factor)
+
+
+def _matching(scene: Scene, pattern: str) -> Mask:
+    match = re.compile(translate(pattern.lower())).match
+    return scene.types.flag([match(name.lower()) is not None for name in scene.types.names])
+
+
+def pattern(type_: str, types: Iterable[str] = ()) -> str:
+    """Return how to name one operator type in an expression: as shortly as no other of ``types`` is meant.
+
+    Signs that mean something in expressions are wildcards in it, and so is what is left out of a template.
+    """
+    if not _MEANING.search(type_) and len(type_) <= _LONG:
+        return type_
+    others = [name.lower() for name in dict.fromkeys(types) if name != type_]
+    whole = _MEANING.sub("?", type_)
+    for form in [*forms(type_)][:-1]:
+        words = [_MEANING.sub("?", word) for word in form.partition(" #")[0].split("…")]
+        short = f"*{'*'.join(filter(None, words)).rstrip('*>')}*{whole[-1]}"
+        if _means(short, type_.lower()) and not any(_means(short, name) for name in others):
+            return short
+    return whole
+
+
+def _means(short: str, name: str) -> bool:
+    return fnmatchcase(name, short.lower())
+
+
+def is_all_communication(scene: Scene, pattern: str) -> bool:
+    """Tell whether a pattern of operator types means exactly what ``comm`` means."""
+    return bool(np.array_equal(_matching(scene, pattern), scene.work == Work.COMMUNICATION))
+
+
+def _operator(scene: Scene, program: Program, change: Change) -> tuple[Program, bool]:
+    return _durations(scene, program, _matching(scene, change.name or "*"), change.factor)
+
+
+def _launches(scene: Scene, program: Program, change: Change) -> tuple[Program, bool]:
+    """Scale all host time since the launch before, but for what has nothing to do with launching."""
+    chosen = _launching(scene, change)
+    whole = np.maximum(scene.replay.until - scene.replay.since, 1)
+    factor = 1 - (1 - change.factor) * (1 - np.minimum(scene.host_times.kept() / whole, 1.0))
+    return program.with_columns(host_ns=_scale(program.host_ns, factor, chosen)), bool(chosen.any())
+
+
+def _launching(scene: Scene, change: Change) -> Mask:
+    """True for the instructions that launch kernels of the types meant."""
+    chosen = np.zeros(len(scene.replay.since), np.bool_)
+    chosen[scene.replay.task[_matching(scene, change.name or "*") & (scene.work == Work.COMPUTE)]] = True
+    return chosen
+
+
+def _sync(scene: Scene, program: Program, change: Change) -> tuple[Program, bool]:
+    """Let the host go on where it waited."""
+    waited = program.waited_ns.copy()
+    found = False
+    for point in scene.study.points:
+        if change.name is None or any(fnmatchcase(name, change.name) for name in places(point)):
+            waited[scene.replay.sync[point.calls]] = NEVER
+            found = True
+    return program.with_columns(waited_ns=waited), found
+
+
+def _overlap(scene: Scene, program: Program, change: Change) -> tuple[Program, bool]:
+    """Let communication and the rest run beside each other: neither waits for the other's end."""
+    replay = scene.replay
+    is_comm = scene.work == Work.COMMUNICATION
+    waiting = replay.awaited >= 0
+    across = waiting & (is_comm != is_comm[replay.awaited])
+    other = program.other_ns.copy()
+    other[replay.task[across]] = NEVER
+    return program.with_columns(other_ns=other), bool(across.any())
+
+
+_CHANGES: Final[dict[str, Callable[[Scene, Program, Change], tuple[Program, bool]]]] = {
+    "host": _host,
+    "latency": _latency,
+    "compute": _work,
+    "comm": _work,
+    "copies": _work,
+    "op": _operator,
+    "launches": _launches,
+    "sync": _sync,
+    "overlap": _overlap,
+}

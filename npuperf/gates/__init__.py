@@ -1,1 +1,0 @@
-"""Whether a pipeline is to stop: conditions, locks, and what they are held against."""

@@ -1,0 +1,1 @@
+"""Several ranks as one job: matched, aligned, replayed, blamed."""

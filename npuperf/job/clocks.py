@@ -1,0 +1,355 @@
+"""The clocks of the devices brought together: offsets by the ends of operations that nobody leaves early.
+
+Such an operation ends for all at about the same time (the point: medians of differences of ends), and nobody can leave
+it before the last has begun (the interval: provable by causality, shortest paths over all pairs of devices). Clocks of
+different machines drift apart; a slope is fitted where it explains half of what a constant leaves.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from npuperf.job.match import Matched
+from npuperf.job.summary import RankSummary
+from npuperf.model.groups import distinct
+from npuperf.model.labels import F64, I64, Mask
+
+#: Operations per group that the estimate rests on at most: more do not make it better.
+_MOST: Final = 400
+_ROUNDS: Final = 60
+#: Points that a slope is fitted to at most, and at least.
+_SLOPE_MOST, _SLOPE_LEAST = 200, 6
+#: A slope is used where it leaves at most this part of the residual.
+_SLOPE_GAIN: Final = 0.5
+#: By how much bounds may contradict each other: times in files are rounded.
+_ROUNDING: Final = 2_000
+
+
+class Clocks(Struct, frozen=True):
+    """Per rank (ns): corrected time = time + offset + drift · (time − origin). The first rank of a part is 0.
+
+    ``residual``: median distance of ends from the others' after correction; ``low`` and ``high`` bound the offset
+    (NaN: nothing does); ``used``: operations it rests on. ``part``: ranks that are not tied together by operations
+    have clocks that cannot be compared. ``wrong``: instances whose times contradict the others'.
+    """
+
+    offset: F64
+    drift: F64
+    residual: F64
+    low: F64
+    high: F64
+    used: I64
+    part: I64
+    origin: int
+    wrong: Mask
+
+    def corrected(self, rank: I64, time: I64) -> I64:
+        """Bring times to the first rank's clock."""
+        slope = np.rint(self.drift[rank] * (time - self.origin)).astype(np.int64)
+        return time + np.rint(self.offset[rank]).astype(np.int64) + slope
+
+
+def align(matched: Matched, ranks: int) -> Clocks:
+    """Estimate the clocks of all ranks."""
+    wrong = np.zeros(matched.instances, np.bool_)
+    chosen = _chosen(matched)
+    for _ in range(3):
+        clocks = _estimate(matched, ranks, chosen & ~wrong, wrong)
+        found = _contradictions(matched, clocks, chosen & ~wrong)
+        if not found.any():
+            break
+        wrong = wrong | found
+    return clocks
+
+
+def _chosen(matched: Matched) -> Mask:
+    """Choose operations in which everybody needs everybody, evenly over time where there are very many.
+
+    Ranks that were not loaded do not matter: those that were leave together all the same.
+    """
+    usable = matched.together.copy()
+    for group in distinct(matched.instance_group[usable]).tolist():
+        mine = np.flatnonzero(usable & (matched.instance_group == group))
+        if len(mine) > _MOST:
+            usable[mine] = False
+            usable[mine[np.linspace(0, len(mine) - 1, _MOST).astype(np.int64)]] = True
+    return usable
+
+
+class _Ends(Struct, frozen=True):
+    """Ends of the chosen operations, relative to the origin: rank, instance (renumbered), end, start."""
+
+    rank: I64
+    instance: I64
+    end: F64
+    start: F64
+    number: I64
+
+
+def _ends(matched: Matched, chosen: Mask) -> tuple[_Ends, int]:
+    rows = matched.members[chosen[matched.instance[matched.members]]]
+    origin = int(matched.end.min()) if len(matched.end) else 0
+    number, instance = np.unique(matched.instance[rows], return_inverse=True)
+    ends = _Ends(matched.rank[rows], instance, (matched.end[rows] - origin).astype(np.float64),
+                 (matched.start[rows] - origin).astype(np.float64), number)  # fmt: skip
+    return ends, origin
+
+
+def _estimate(matched: Matched, ranks: int, chosen: Mask, wrong: Mask) -> Clocks:
+    ends, origin = _ends(matched, chosen)
+    part = _parts(ends, ranks)
+    offset, drift = _fit(ends, ranks, part)
+    residual = _residual(ends, offset, drift, ranks)
+    low, high = _bounds(ends, drift, ranks, part)
+    with np.errstate(invalid="ignore"):
+        offset = np.where(np.isnan(low), offset, np.clip(offset, low, high))
+    return Clocks(offset, drift, residual, low, high, np.bincount(ends.rank, minlength=ranks), part, origin, wrong)
+
+
+def _parts(ends: _Ends, ranks: int) -> I64:
+    """Number the sets of ranks that operations tie together; the number is the first rank's place."""
+    lowest = np.full(len(ends.number), ranks)
+    np.minimum.at(lowest, ends.instance, ends.rank)
+    tied = np.unique(np.stack([ends.rank, lowest[ends.instance]]), axis=1)  # each rank to the first one it meets
+    part = np.arange(ranks)
+    while True:
+        least = part.copy()
+        for one, other in (tied, tied[::-1]):
+            np.minimum.at(least, one, part[other])
+        least = least[least]
+        if (least == part).all():
+            return part
+        part = least
+
+
+def _fit(ends: _Ends, ranks: int, part: I64) -> tuple[F64, F64]:
+    """Fit offsets and drifts along a tree of ranks, then the offsets of all together."""
+    guess, drift = _guess(ends, ranks)
+    return _offsets(ends, ranks, part, drift, guess), drift - drift[part]
+
+
+def _offsets(ends: _Ends, ranks: int, part: I64, drift: F64, begin: F64) -> F64:
+    """Improve offsets by alternating medians."""
+    end, offset = ends.end * (1 + drift[ends.rank]), begin
+    by_instance, by_rank = _Runs.of(ends.instance), _Runs.of(ends.rank)
+    for _ in range(_ROUNDS):
+        middle = by_instance.medians(end + offset[ends.rank])
+        moved = np.zeros(ranks)
+        moved[by_rank.keys] = by_rank.medians(middle[ends.instance] - end - offset[ends.rank])
+        offset = offset + moved
+        if np.abs(moved).max(initial=0.0) < 1.0:
+            break
+    return np.asarray(offset - offset[part])
+
+
+def _guess(ends: _Ends, ranks: int) -> tuple[F64, F64]:
+    """Walk over the ranks from the first: the ends of each new one must equal those of ranks that are known.
+
+    Returns offsets and drifts. A drift shows only in operations with ranks of another machine, which the walk comes
+    to one after the other.
+    """
+    offset, drift, seen = np.zeros(ranks), np.zeros(ranks), np.zeros(ranks, np.bool_)
+    of_rank, members = _Runs.of(ends.rank).parts(), _Runs.of(ends.instance).parts()
+    known = np.full(len(ends.number), np.nan)
+    none = np.empty(0, np.int64)
+    for root in range(ranks):
+        queue = deque([root] if not seen[root] else [])
+        seen[root] = True
+        while queue:
+            rank = queue.popleft()
+            rows = of_rank.get(rank, none)
+            fresh = rows[np.isnan(known[ends.instance[rows]])]
+            known[ends.instance[fresh]] = ends.end[fresh] * (1 + drift[rank]) + offset[rank]
+            met = [members[i] for i in ends.instance[fresh].tolist()]
+            others = distinct(ends.rank[np.concatenate([none, *met])])
+            for other in others[~seen[others]].tolist():
+                theirs = of_rank[other]
+                there = theirs[~np.isnan(known[ends.instance[theirs]])]
+                offset[other], drift[other] = _line(ends.end[there], known[ends.instance[there]])
+                seen[other] = True
+                queue.append(other)
+    return offset, drift
+
+
+def _line(own: F64, target: F64) -> tuple[float, float]:
+    """Return offset and drift that bring ``own`` times to ``target``; the drift only where it pays."""
+    apart = target - own
+    middle = float(np.median(apart))
+    chosen = distinct(np.linspace(0, len(own) - 1, min(len(own), _SLOPE_MOST)).astype(np.int64))
+    if len(own) < _SLOPE_LEAST or np.ptp(own[chosen]) <= 0:
+        return middle, 0.0
+    slope, intercept = _theil_sen(own[chosen], apart[chosen])
+    before = float(np.median(np.abs(apart - middle)))
+    after = float(np.median(np.abs(apart - slope * own - intercept)))
+    if after > _SLOPE_GAIN * before:
+        return middle, 0.0
+    return intercept, slope
+
+
+def _theil_sen(x: F64, y: F64) -> tuple[float, float]:
+    """Return the median of the slopes between all pairs of points, and the intercept to it (Sen 1968)."""
+    run, rise = x[:, np.newaxis] - x, y[:, np.newaxis] - y
+    slope = np.median(rise[run > 0] / run[run > 0])
+    return float(slope), float(np.median(y) - slope * np.median(x))
+
+
+def _distance(ends: _Ends, offset: F64, drift: F64) -> F64:
+    """Return how far each end lies from the median of the others' in its operation."""
+    end = ends.end * (1 + drift[ends.rank]) + offset[ends.rank]
+    return np.asarray(end - _Runs.of(ends.instance).medians(end)[ends.instance])
+
+
+def _residual(ends: _Ends, offset: F64, drift: F64, ranks: int) -> F64:
+    """Return per rank the median distance of its ends, NaN without any."""
+    found = np.full(ranks, np.nan)
+    runs = _Runs.of(ends.rank)
+    found[runs.keys] = runs.medians(np.abs(_distance(ends, offset, drift)))
+    return found
+
+
+class _Runs(Struct, frozen=True):
+    """Rows grouped by a key."""
+
+    order: I64
+    keys: I64
+    first: I64
+    last: I64
+
+    @classmethod
+    def of(cls, key: I64) -> _Runs:
+        order = np.argsort(key, kind="stable").astype(np.int64)
+        ordered = key[order]
+        first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])) if len(order) else order
+        return cls(order, ordered[first], first, np.append(first[1:], len(order)).astype(np.int64)[: len(first)])
+
+    def parts(self) -> dict[int, I64]:
+        """Return the rows of each key."""
+        return {int(k): self.order[a:b] for k, a, b in zip(self.keys, self.first, self.last, strict=True)}
+
+    def medians(self, values: F64) -> F64:
+        """Return the median of each group."""
+        if not len(self.order):
+            return np.empty(0)
+        group = np.repeat(np.arange(len(self.first)), self.last - self.first)
+        ordered = values[self.order][np.lexsort((values[self.order], group))]
+        size = self.last - self.first
+        return np.asarray((ordered[self.first + (size - 1) // 2] + ordered[self.first + size // 2]) / 2)
+
+
+def _bounds(ends: _Ends, drift: F64, ranks: int, part: I64) -> tuple[F64, F64]:
+    """Bound the offsets by causality: nobody leaves before the last has begun, so o_j − o_i ≤ end_i − start_j.
+
+    The tightest bounds are shortest paths to and from the first rank of each part; none where they contradict.
+    """
+    upper = np.full((ranks, ranks), np.inf)
+    end, start = ends.end * (1 + drift[ends.rank]), ends.start * (1 + drift[ends.rank])
+    runs = _Runs.of(ends.instance)
+    for first, last in zip(runs.first, runs.last, strict=True):
+        rows = runs.order[first:last]
+        rank = ends.rank[rows]
+        box = np.ix_(rank, rank)
+        upper[box] = np.minimum(upper[box], end[rows][:, None] - start[rows][None, :])
+    np.fill_diagonal(upper, 0.0)
+    low, high = np.full(ranks, np.nan), np.full(ranks, np.nan)
+    for root in distinct(part).tolist():
+        mine = np.flatnonzero(part == root)
+        if len(mine) < 2:
+            continue
+        inside = upper[np.ix_(mine, mine)]
+        at = int(np.flatnonzero(mine == root)[0])
+        most, least = _relax(inside, at), -_relax(inside.T, at)
+        if (least - most <= _ROUNDING).all():  # else some operation contradicts the others, and nothing is proved
+            high[mine], low[mine] = most, least
+    return low, high
+
+
+def _relax(upper: F64, root: int) -> F64:
+    """Return the least bound on every offset that follows from those on pairs (Bellman and Ford)."""
+    bound: F64 = upper[root].copy()
+    for _ in range(len(upper)):
+        better = np.minimum(bound, (bound[:, None] + upper).min(axis=0))
+        if np.array_equal(better, bound):
+            break
+        bound = np.asarray(better)
+        if bound[root] < 0:  # a circle that contradicts itself: further rounds only lower everything
+            break
+    return bound
+
+
+def _contradictions(matched: Matched, clocks: Clocks, chosen: Mask) -> Mask:
+    """Name the operations that contradict causality by more than rounding once the clocks are corrected.
+
+    Somebody left such an operation before another one began: the match is wrong, or a clock jumped.
+    """
+    wrong = np.zeros(matched.instances, np.bool_)
+    if not matched.instances:
+        return wrong
+    rows = matched.members
+    start, end = (clocks.corrected(matched.rank[rows], t[rows]) for t in (matched.start, matched.end))
+    latest = np.maximum.reduceat(start, matched.starts)
+    earliest = np.minimum.reduceat(end, matched.starts)
+    noise = np.nanmax(clocks.residual) if np.isfinite(clocks.residual).any() else 0.0
+    return np.asarray(chosen & (latest - earliest > _ROUNDING + 3 * noise))
+
+
+# -- Both ends of point-to-point operations in groups of more than two ranks, whose keys name no peer: by time.
+#
+# Both ends of such an operation end together. So of two neighbours in a group, operations belong together whose ends,
+# on the common clock, are each other's nearest, and that overlap. The first rank has one neighbour only; what its
+# operations leave over at the second belongs to the third, and so on.
+
+#: Ends of one operation may differ by this much beside the clocks' residuals, ns.
+_APART: Final = 30_000
+
+
+def pair_in_time(ranks: Sequence[RankSummary], matched: Matched, clocks: Clocks) -> list[RankSummary]:
+    """Name the peers of operations that tell none, where time does."""
+    peer = [r.operations.peer.copy() for r in ranks]
+    number = np.array([r.rank for r in ranks], np.int64)
+    noise = 3 * float(np.nanmax(clocks.residual)) if np.isfinite(clocks.residual).any() else 0.0
+    for code, group in enumerate(matched.groups):
+        if len(group.ranks) < 3:
+            continue
+        rows = np.flatnonzero((matched.group == code) & matched.p2p)
+        if not len(rows):
+            continue
+        chain = sorted(group.members, key=lambda m: group.ranks.index(ranks[m].rank))
+        for a, b in [*pairwise(chain), (chain[0], chain[-1])]:
+            if clocks.part[a] != clocks.part[b]:
+                continue
+            own, theirs = (rows[matched.rank[rows] == r] for r in (a, b))
+            own, theirs = own[peer[a][own - matched.first[a]] < 0], theirs[peer[b][theirs - matched.first[b]] < 0]
+            one, other = _nearest(matched, clocks, own, theirs, _APART + noise)
+            peer[a][one - matched.first[a]] = number[b]
+            peer[b][other - matched.first[b]] = number[a]
+    return [replace(r, operations=replace(r.operations, peer=p)) for r, p in zip(ranks, peer, strict=True)]
+
+
+def _nearest(matched: Matched, clocks: Clocks, own: I64, theirs: I64, apart: float) -> tuple[I64, I64]:
+    """Return the operations of both sides that belong together, in the same order."""
+    none = np.empty(0, np.int64)
+    if not len(own) or not len(theirs):
+        return none, none
+    end, other = (clocks.corrected(matched.rank[r], matched.end[r]) for r in (own, theirs))
+    begin, since = (clocks.corrected(matched.rank[r], matched.start[r]) for r in (own, theirs))
+    there, back = _closest(end, other), _closest(other, end)
+    mine = np.arange(len(own))
+    good = (back[there] == mine) & (np.abs(other[there] - end) <= apart)
+    good &= (begin <= other[there]) & (since[there] <= end)
+    return own[good], theirs[there[good]]
+
+
+def _closest(values: I64, among: I64) -> I64:
+    """Return for each value the place of the nearest one among others (in order of time)."""
+    order = np.argsort(among, kind="stable")
+    right = np.clip(np.searchsorted(among[order], values), 0, len(among) - 1)
+    left = np.maximum(right - 1, 0)
+    nearer = np.abs(among[order[left]] - values) <= np.abs(among[order[right]] - values)
+    return np.where(nearer, order[left], order[right])

@@ -1,0 +1,424 @@
+"""The whole job as a program that can be run again: local work between operations, and operations that wait.
+
+Every rank advances on its own track; an operation ends for all its ranks when the last has arrived and the transfer is
+done; a track that was blocked goes on when the operation ends. Operations are ordered into levels that depend on
+earlier levels only, so a level is a few numpy calls for all ranks, and several changes run side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from npuperf.job.clocks import Clocks
+from npuperf.job.match import JobWaits, Matched
+from npuperf.job.summary import LocalTime, RankSummary
+from npuperf.model.groups import distinct
+from npuperf.model.labels import F64, I64, Mask
+
+
+class Stretches(Struct, frozen=True):
+    """Local time of all ranks, flat: compute, waiting for the host, and the rest (ns); the rank of each."""
+
+    rank: I64
+    compute: F64
+    host: F64
+    other: F64
+
+    @property
+    def length(self) -> F64:
+        """The whole of each."""
+        return self.compute + self.host + self.other
+
+    def __len__(self) -> int:
+        return len(self.rank)
+
+
+class _Level(Struct, frozen=True):
+    """What is worked out together: operations by instance, and the blocks that they end.
+
+    ``head``: where each instance begins in ``operation``; ``owner``: the instance of each, counted within the level.
+    """
+
+    operation: I64
+    head: I64
+    owner: I64
+    release: I64
+
+
+class JobProgram(Struct, frozen=True):
+    """The program. Operations are those of ``matched``; blocks of all ranks are flat as well.
+
+    ``base``: the block an operation follows, ``-1 - rank`` for the window's begin; ``after``: the operation, -1.
+    ``previous``: the same for blocks. ``to_start``, ``to_block`` and ``tail`` are the local stretches.
+    ``transfer``: per operation, all that is no waiting. ``begin`` and ``end``: per rank, on the common clock, from
+    the first begin on. ``places``: where each global rank stands in the list of ranks.
+    """
+
+    matched: Matched
+    base: I64
+    after: I64
+    until: I64
+    previous: I64
+    last_block: I64
+    to_start: Stretches
+    to_block: Stretches
+    tail: Stretches
+    transfer: F64
+    begin: F64
+    end: F64
+    levels: tuple[_Level, ...]
+    looped: Mask
+    places: dict[int, int]
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks it has."""
+        return len(self.begin)
+
+    @property
+    def measured(self) -> float:
+        """The job's length as measured, ns."""
+        return float(self.end.max())
+
+
+class JobRun(Struct, frozen=True):
+    """What the job did with some changes, a column each (ns): its length, and what every operation waited."""
+
+    length: F64
+    wait: F64
+    arrival: F64
+
+
+class JobChange(Struct, frozen=True):
+    """Factors of local time (per stretch of ``to_start``, ``to_block`` and ``tail``) and of transfers.
+
+    None leaves things as they are.
+    """
+
+    to_start: F64 | None = None
+    to_block: F64 | None = None
+    tail: F64 | None = None
+    transfer: F64 | None = None
+
+
+def build(ranks: Sequence[RankSummary], matched: Matched, waits: JobWaits, clocks: Clocks) -> JobProgram:
+    """Build the program of a job."""
+    counts = np.array([len(r.until) for r in ranks], np.int64)
+    block_first = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    base = _flat(ranks, lambda r, i: np.where(r.base >= 0, r.base + block_first[i], -1 - i))
+    after = _flat(ranks, lambda r, i: np.where(r.after >= 0, r.after + matched.first[i], -1))
+    until = _flat(ranks, lambda r, i: r.until + matched.first[i])
+    place = np.repeat(np.arange(len(ranks)), counts)
+    number = np.arange(int(counts.sum()))
+    previous = np.where(number == block_first[place], -1 - place, number - 1)
+    every = np.arange(len(ranks))
+    begin = clocks.corrected(every, np.array([r.begin for r in ranks], np.int64))
+    end = clocks.corrected(every, np.array([r.end for r in ranks], np.int64))
+    origin = begin.min()  # an epoch has more digits than a float
+    levels, looped = _levels(matched, base, after, until, previous)
+    return JobProgram(
+        matched=matched,
+        base=base,
+        after=after,
+        until=until,
+        previous=previous,
+        last_block=np.where(counts > 0, block_first[1:] - 1, -1 - every),
+        to_start=_stretches(matched.rank, [r.to_start for r in ranks], clocks.drift),
+        to_block=_stretches(place, [r.to_block for r in ranks], clocks.drift),
+        tail=_stretches(every, [r.tail for r in ranks], clocks.drift),
+        transfer=(matched.stay - waits.wait).astype(np.float64),
+        begin=(begin - origin).astype(np.float64),
+        end=(end - origin).astype(np.float64),
+        levels=levels,
+        looped=looped,
+        places={r.rank: i for i, r in enumerate(ranks)},
+    )  # fmt: skip
+
+
+def _flat(ranks: Sequence[RankSummary], get: object) -> I64:
+    parts = [get(r, i) for i, r in enumerate(ranks)]  # type: ignore[operator]
+    return np.concatenate(parts).astype(np.int64) if parts else np.empty(0, np.int64)
+
+
+def _stretches(rank: I64, parts: Sequence[LocalTime], drift: F64) -> Stretches:
+    length, compute, host = (np.concatenate([getattr(p, n) for p in parts]).astype(np.float64)
+                             for n in ("length", "compute", "host"))  # fmt: skip
+    scale = 1 + drift[rank]
+    compute, host = np.maximum(compute, 0) * scale, np.maximum(host, 0) * scale
+    return Stretches(rank, compute, host, length * scale - compute - host)
+
+
+def _levels(matched: Matched, base: I64, after: I64, until: I64, previous: I64) -> tuple[tuple[_Level, ...], Mask]:
+    """Order the work into levels. Instances that depend on themselves are ``looped``: their match must be wrong.
+
+    Nodes are instances, then unmatched operations; every operation's node depends on the nodes of the operations that
+    its base, its predecessor, and the blocks that it ends hang on.
+    """
+    count = len(matched.start)
+    alone = np.flatnonzero(matched.instance < 0)
+    node = matched.instance.copy()
+    node[alone] = matched.instances + np.arange(len(alone))
+    nodes = matched.instances + len(alone)
+    of_base = np.where(base >= 0, until[np.maximum(base, 0)], -1) if len(until) else np.full(count, -1)
+    chained = previous >= 0
+    source = np.concatenate([of_base[of_base >= 0], after[after >= 0], until[previous[chained]]])
+    target = np.concatenate([np.flatnonzero(of_base >= 0), np.flatnonzero(after >= 0), until[chained]])
+    level, looped = _longest_paths(node[source], node[target], nodes)
+    blocks_of = np.argsort(until, kind="stable")
+    ending = until[blocks_of]
+    order = np.lexsort((node, level[node]))
+    cuts = np.flatnonzero(np.append(True, level[node[order]][1:] != level[node[order]][:-1])) if count else order
+    levels = []
+    for first, last in zip(cuts.tolist(), [*cuts[1:].tolist(), count], strict=True):
+        operation = order[first:last]
+        mine = node[operation]
+        fresh = np.append(True, mine[1:] != mine[:-1])
+        left, right = np.searchsorted(ending, operation, "left"), np.searchsorted(ending, operation, "right")
+        hit = operation[right > left]
+        release = blocks_of[np.searchsorted(ending, hit, "left")] if len(hit) else hit
+        levels.append(_Level(operation, np.flatnonzero(fresh), np.cumsum(fresh) - 1, release))
+    return tuple(levels), looped[: matched.instances]
+
+
+def _longest_paths(source: I64, target: I64, nodes: int) -> tuple[I64, Mask]:
+    """Return the level of each node: one more than the highest it depends on. Nodes in circles are told."""
+    apart = source != target
+    source, target = source[apart], target[apart]
+    order = np.argsort(source, kind="stable")
+    source, target = source[order], target[order]
+    first = np.searchsorted(source, np.arange(nodes + 1))
+    missing = np.bincount(target, minlength=nodes)
+    level = np.zeros(nodes, np.int64)
+    ready = np.flatnonzero(missing == 0)
+    depth, done = 0, np.zeros(nodes, np.bool_)
+    while len(ready):
+        level[ready] = depth
+        done[ready] = True
+        size = first[ready + 1] - first[ready]
+        at = np.arange(int(size.sum())) - np.repeat(np.cumsum(size) - size, size) + np.repeat(first[ready], size)
+        hit, times = np.unique(target[at], return_counts=True)
+        missing[hit] -= times
+        ready = hit[missing[hit] == 0]
+        depth += 1
+    return level, ~done
+
+
+def run(job: JobProgram, changes: Sequence[JobChange]) -> JobRun:
+    """Run the job with each of some changes; a change that changes nothing is the baseline."""
+    columns = len(changes)
+    to_start, to_block, tail = (_changed(getattr(job, n), [getattr(c, n) for c in changes])
+                                for n in ("to_start", "to_block", "tail"))  # fmt: skip
+    transfer = np.stack([job.transfer if c.transfer is None else c.transfer for c in changes], axis=1)
+    end = np.zeros((len(job.matched.start), columns))
+    wait = np.zeros_like(end)
+    arrival = np.zeros_like(end)
+    # Blocks first, then the windows' begins in reverse: index -1 - rank finds rank's.
+    release = np.zeros((len(job.until) + job.ranks, columns))
+    release[len(job.until) :] = job.begin[::-1, None]
+    for level in job.levels:
+        operation = level.operation
+        after = job.after[operation]
+        from_ = np.where((after >= 0)[:, None], end[after], release[job.base[operation]])
+        arrived = from_ + to_start[operation]
+        latest = np.maximum.reduceat(arrived, level.head)[level.owner]
+        arrival[operation] = arrived
+        wait[operation] = latest - arrived
+        end[operation] = latest + transfer[operation]
+        blocks = level.release
+        if len(blocks):
+            reached = release[job.previous[blocks]] + to_block[blocks]
+            release[blocks] = np.maximum(reached, end[job.until[blocks]])
+    finish = release[job.last_block] + tail
+    return JobRun(finish.max(axis=0), wait, arrival)
+
+
+def _changed(stretches: Stretches, lengths: list[F64 | None]) -> F64:
+    return np.stack([stretches.length if own is None else own for own in lengths], axis=1)
+
+
+# -- The job with something repaired: ranks that work like their peers, stages of equal length, links like others.
+
+_PARTS = ("to_block", "tail", "to_start")
+_CAUSES = ("compute", "host", "other")
+#: Differences below this part of all local time are none.
+_ALIKE = 0.001
+
+
+class Inside(Struct, frozen=True):
+    """Which stretches a change is about; never the tails."""
+
+    to_start: Mask
+    to_block: Mask
+
+
+def scaled(
+    job: JobProgram,
+    compute: F64 | None = None,
+    on: JobChange | None = None,
+    host: F64 | None = None,
+    other: F64 | None = None,
+    inside: Inside | None = None,
+) -> JobChange:
+    """Return a change that scales compute, waiting for the host and the rest by factors per rank, on top of another."""
+    parts = {}
+    for name in _PARTS:
+        stretches: Stretches = getattr(job, name)
+        before = getattr(on, name) if on is not None else None
+        length = stretches.length if before is None else before
+        share = np.divide(length, stretches.length, out=np.ones(len(stretches)), where=stretches.length > 0)
+        spared = np.zeros(len(stretches))
+        for factor, ns in ((compute, stretches.compute), (host, stretches.host), (other, stretches.other)):
+            if factor is not None:
+                spared += (1 - factor[stretches.rank]) * ns
+        if inside is not None:
+            spared = np.where(getattr(inside, name, False), spared, 0.0)
+        parts[name] = length - share * spared
+    return replace(on or JobChange(), **parts)
+
+
+def calmed(job: JobProgram, stage: I64, on: JobChange | None = None, ranks: I64 | None = None) -> JobChange:
+    """Return the job without delays of one stage beyond those of the others: waiting for the host, and the rest.
+
+    For stages with one rank, which has no peers; ``ranks``: only these.
+    """
+    totals = track_totals(job)
+    stages = [np.flatnonzero(stage == s) for s in distinct(stage)]
+    usual = np.sort([np.sort(totals[own], axis=0)[(len(own) - 1) // 2] for own in stages], axis=0)
+    pace = usual[(len(stages) - 1) // 2]
+    factors = np.minimum(np.divide(pace, totals, out=np.ones_like(totals), where=totals > pace), 1.0)
+    if ranks is not None:
+        kept = np.ones(job.ranks, np.bool_)
+        kept[ranks] = False
+        factors[kept] = 1.0
+    return scaled(job, None, on, host=factors[:, 1], other=factors[:, 2])
+
+
+def level_all(job: JobProgram, stage: I64) -> JobChange:
+    """Return the job with all ranks of a stage alike: every stretch as long as the lower median of theirs."""
+    return _levelled(job, [(np.flatnonzero(stage == s), np.flatnonzero(stage == s)) for s in distinct(stage)])
+
+
+def level_rank(job: JobProgram, rank: int, peers: I64) -> JobChange:
+    """Return the job with one rank that works like the median of its peers (itself not among them)."""
+    return _levelled(job, [(np.array([rank]), peers)])
+
+
+def level_ranks(job: JobProgram, tasks: Sequence[tuple[I64, I64]]) -> JobChange:
+    """Return the job with some ranks, each time those of one stage, that work like the median of their peers."""
+    return _levelled(job, tasks)
+
+
+def faster_link(
+    job: JobProgram, ends: tuple[int, int], factors: Mapping[str, float], on: JobChange | None = None
+) -> JobChange:
+    """Return the job with a link between two ranks (places) that takes these factors of its time, by type.
+
+    An operation is as slow as its slowest link, so all that both ranks take part in get faster.
+    """
+    matched = job.matched
+    there = np.zeros((2, matched.instances), np.bool_)
+    for end, rank in enumerate(ends):
+        mine = matched.instance[matched.rank == rank]
+        there[end, mine[mine >= 0]] = True
+    both = np.flatnonzero(matched.instance >= 0)
+    both = both[(there[0] & there[1])[matched.instance[both]]]
+    before = on.transfer if on is not None else None
+    transfer = (job.transfer if before is None else before).copy()
+    for name, factor in factors.items():
+        if name in matched.types:
+            transfer[both[matched.type[both] == matched.types.index(name)]] *= factor
+    return replace(on or JobChange(), transfer=transfer)
+
+
+def _levelled(job: JobProgram, tasks: Sequence[tuple[I64, I64]]) -> JobChange:
+    parts = {name: getattr(job, name).length.copy() for name in _PARTS}
+    rows = {name: _rows(getattr(job, name), job.ranks) for name in _PARTS}
+    for changed, peers in tasks:
+        if not len(peers):
+            continue
+        members = {*changed.tolist(), *peers.tolist()}
+        if _alike(job, members):
+            for name in _PARTS:
+                _level(job, name, parts, rows[name], changed, peers)
+        else:
+            _scale(job, parts, rows, changed, peers)
+    return JobChange(**parts)
+
+
+def _rows(stretches: Stretches, ranks: int) -> list[I64]:
+    first = np.searchsorted(stretches.rank, np.arange(ranks + 1))
+    return [np.arange(a, b) for a, b in pairwise(first)]
+
+
+def _alike(job: JobProgram, ranks: set[int]) -> bool:
+    """Tell whether ranks run the same program: as many operations, blocked by the same ones."""
+    matched = job.matched
+    shapes = set()
+    for rank in ranks:
+        until = job.until[job.to_block.rank == rank] - matched.first[rank]
+        shapes.add((int(matched.first[rank + 1] - matched.first[rank]), until.tobytes()))
+    return len(shapes) == 1
+
+
+def _level(job: JobProgram, name: str, parts: dict[str, F64], rows: list[I64], changed: I64, peers: I64) -> None:
+    """Give ranks the lower median of their peers' stretches that count from the same point.
+
+    An operation may have followed another one there, and the rank's own work here: then it comes as much earlier as
+    the block does that it leads to.
+    """
+    stretches: Stretches = getattr(job, name)
+    table = np.stack([stretches.length[rows[int(p)]] for p in peers])
+    since = [_since(job, rank, rows[rank]) if name == "to_start" else None for rank in range(job.ranks)]
+    for rank in changed.tolist():
+        own, usable = rows[rank], np.ones(table.shape, np.bool_)
+        if since[rank] is not None:
+            usable = np.stack([since[int(p)] == since[rank] for p in peers])
+        count = usable.sum(axis=0)
+        ordered = np.sort(np.where(usable, table, np.inf), axis=0)
+        middle = ordered[np.maximum(count - 1, 0) // 2, np.arange(len(own))]
+        if since[rank] is not None:
+            middle = np.where(count > 0, middle, stretches.length[own] * _pace(job, parts, rank, own))
+        parts[name][own] = middle
+
+
+def _pace(job: JobProgram, parts: dict[str, F64], rank: int, rows: I64) -> F64:
+    """Return for a rank's operations by what the stretch of its track changes in which they begin."""
+    held = np.flatnonzero(job.to_block.rank == rank)
+    before = np.append(job.to_block.length[held], job.tail.length[rank])
+    now = np.append(parts["to_block"][held], parts["tail"][rank])
+    at = np.where(job.base[rows] >= 0, job.base[rows] - (held[0] if len(held) else 0) + 1, 0)
+    pace: F64 = np.divide(now, before, out=np.ones(len(now)), where=before > 0)[at]
+    return pace
+
+
+def _since(job: JobProgram, rank: int, rows: I64) -> I64:
+    """Return for a rank's operations the point that their stretches count from, the same numbers for all ranks."""
+    first = int(job.matched.first[rank])
+    block = int(np.searchsorted(job.to_block.rank, rank))
+    return np.where(job.after[rows] >= 0, job.after[rows] - first, -2 - np.maximum(job.base[rows] - block, -1))
+
+
+def _scale(job: JobProgram, parts: dict[str, F64], rows: dict[str, list[I64]], changed: I64, peers: I64) -> None:
+    """Scale ranks' compute, waiting for the host and the rest to what their peers spend in all."""
+    totals = track_totals(job)
+    middle = np.sort(totals[peers], axis=0)[(len(peers) - 1) // 2]
+    for rank in changed.tolist():
+        factors = np.divide(middle, totals[rank], out=np.ones(3), where=totals[rank] > 0)
+        factors = np.where(np.abs(middle - totals[rank]) < _ALIKE * totals[rank].sum(), 1.0, factors)
+        for name, mine in rows.items():
+            stretches: Stretches = getattr(job, name)
+            own = [getattr(stretches, cause)[mine[rank]] for cause in _CAUSES]
+            parts[name][mine[rank]] = sum(v * f for v, f in zip(own, factors, strict=True))
+
+
+def track_totals(job: JobProgram) -> F64:
+    """Return what each rank's own track spends in all: compute, waiting for the host, the rest (ns)."""
+    return np.stack([
+        sum(np.bincount(s.rank, weights=getattr(s, cause), minlength=job.ranks) for s in (job.to_block, job.tail))
+        for cause in _CAUSES
+    ], axis=1)  # fmt: skip

@@ -1,0 +1,549 @@
+"""The job's part of the document, from what was worked out: ranks, groups, stages, links, collectives, roots."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+from msgspec import structs
+
+from npuperf.base.errors import UsageError
+from npuperf.base.messages import Message, Quantity, Series, ns, say, say_n, series
+from npuperf.base.messages import share as part
+from npuperf.job.job_study import JobStudy
+from npuperf.job.match import by_kind, kind_name, split_exposed
+from npuperf.job.root_causes import RootCause
+from npuperf.job.summarise import judge_experts
+from npuperf.job.summary import RankSummary
+from npuperf.model.job_result import (
+    ClockOffset,
+    Cluster,
+    ClusterGroup,
+    ClusterRank,
+    ClusterReplay,
+    Collective,
+    Pipeline,
+    RankCommunication,
+    Root,
+    Stage,
+)
+from npuperf.model.labels import I64
+from npuperf.model.result import Device
+from npuperf.model.thresholds import Thresholds
+
+# -- A root cause in words: what it is, what it costs, where to look, and what to do next.
+
+#: Operators that are named.
+_OPERATORS: Final = 3
+#: Ranks that are named.
+_RANKS: Final = 8
+#: What an operator takes beyond its peers must be this part of what the rank does.
+_NOTABLE: Final = 0.05
+
+
+def root(study: JobStudy, cause: RootCause, wait: int, share: float, gain: tuple[int, int] | None) -> Root:
+    """Return a cause as it stands in the document."""
+    operators = _operators(study, cause)
+    title, next_ = _WORDS[cause.kind](study, cause)
+    ranks = [study.ranks[p] for p in cause.places]
+    group = study.matched.groups[cause.group] if cause.group is not None else None
+    return Root(
+        kind=cause.kind,
+        ranks=[r.rank for r in ranks],
+        why=cause.why,
+        wait_ns=wait,
+        share=share,
+        gain_ns_per_step=gain,
+        where=next((o.where for r in ranks for o in r.operators if o.where and _label(o) in operators), None)
+        or next((r.where for r in ranks if r.where), None),
+        stage=cause.stage,
+        group=group.id if group else None,
+        operators=list(operators),
+        title=title,
+        next=next_,
+        evidence={"excess_ns_per_step": round(cause.excess / study.step_count), **_rounded(cause, study)},
+    )
+
+
+def _rounded(cause: RootCause, study: JobStudy) -> dict[str, int]:
+    return {f"{why}_excess_ns_per_step": round(value / study.step_count) for why, value in cause.parts.items()}
+
+
+def _label(operator: object) -> str:
+    shapes = getattr(operator, "shapes", None)
+    name = str(getattr(operator, "type", ""))
+    return f"{name} {shapes.strip(chr(34))}" if shapes else name
+
+
+def _operators(study: JobStudy, cause: RootCause) -> tuple[str, ...]:
+    """Return the operators that take longer on the cause's ranks than on the others, costliest first."""
+    if cause.kind not in ("rank", "stage") or cause.why != "compute":
+        return ()
+    mine = [study.ranks[p] for p in cause.places if study.ranks[p].operators]
+    others = _peers(study, cause)
+    if not mine or not others:
+        return ()
+    own, theirs = _times(mine, sum), _times(others, _middle)
+    more = {name: total / len(mine) - theirs.get(name, 0.0) for name, total in own.items()}
+    least = _NOTABLE * cause.excess
+    return tuple(sorted((n for n, v in more.items() if v > max(least, 0)), key=lambda n: -more[n])[:_OPERATORS])
+
+
+def _peers(study: JobStudy, cause: RootCause) -> list[RankSummary]:
+    stage = study.stages.of
+    own = set(cause.places)
+    if cause.kind == "stage":
+        return [r for i, r in enumerate(study.ranks) if i not in own and r.operators]
+    return [r for i, r in enumerate(study.ranks) if i not in own and stage[i] == stage[cause.places[0]] and r.operators]
+
+
+def _middle(values: list[float]) -> float:
+    return float(np.median(values))
+
+
+def _times(ranks: list[RankSummary], summed: Callable[[list[float]], float]) -> dict[str, float]:
+    totals: dict[str, list[float]] = defaultdict(list)
+    for rank in ranks:
+        for operator in rank.operators:
+            totals[_label(operator)].append(float(operator.total_ns))
+    return {name: float(summed(values)) for name, values in totals.items()}
+
+
+def _root_text_rank(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None]:
+    if len(cause.places) > 1:
+        return _ranks(study, cause)
+    summary = study.ranks[cause.places[0]]
+    more = ns(round(cause.excess / study.step_count))
+    what = {
+        "compute": say("rank {rank} computes {more} longer per step than its peers, and they wait for it",
+                       rank=summary.rank, more=more),
+        "host": say("rank {rank} waits {more} longer per step for its host than its peers, and they wait for it",
+                    rank=summary.rank, more=more),
+    }.get(cause.why, _elsewhere(summary, more))  # fmt: skip
+    next_ = {
+        "compute": _compare(summary),
+        "host": say("look at what its host does while the device waits: npuperf analyze PATH --rank {rank}",
+                    rank=summary.rank),
+    }.get(cause.why, _look_elsewhere(summary))  # fmt: skip
+    return what, next_
+
+
+def _ranks(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None]:
+    """Say by how much ranks that are slow alike are slow."""
+    summary = study.ranks[cause.places[0]]
+    ranks, more = _listed(study, cause), ns(round(cause.excess / study.step_count))
+    what = {
+        "compute": say("ranks {ranks} each compute about {more} longer per step than their peers, which wait for them",
+                       ranks=ranks, more=more),
+        "host": say("ranks {ranks} each wait about {more} longer per step for their hosts than their peers, which wait "
+                    "for them", ranks=ranks, more=more),
+    }.get(cause.why, say("ranks {ranks} each take about {more} longer per step than their peers, which wait for them; "
+                         "their compute is not longer", ranks=ranks, more=more))  # fmt: skip
+    return what, say("see what they share (machine, data), then look at one: npuperf analyze PATH --rank {rank}",
+                     rank=summary.rank)  # fmt: skip
+
+
+def _listed(study: JobStudy, cause: RootCause) -> Series:
+    """Return the numbers of a cause's ranks, of many only the first."""
+    numbers: list[str | int] = [study.ranks[p].rank for p in cause.places]
+    return series(numbers if len(numbers) <= _RANKS else [*numbers[:_RANKS], "…"])
+
+
+def _elsewhere(summary: RankSummary, more: Quantity) -> Message:
+    """Say that a rank is longer in neither compute nor, as far as launches tell, in waiting for its host."""
+    if summary.host_ns is None:
+        return say("rank {rank} takes {more} longer per step than its peers, and they wait for it; its compute is not "
+                   "longer, and launches that would tell more are not recorded",
+                   rank=summary.rank, more=more)  # fmt: skip
+    return say("rank {rank} takes {more} longer per step than its peers, and they wait for it: mostly neither in "
+               "compute nor waiting for its host, but in copies or waits between streams",
+               rank=summary.rank, more=more)  # fmt: skip
+
+
+def _look_elsewhere(summary: RankSummary) -> Message:
+    if summary.host_ns is not None:
+        return say("look at its copies and streams: npuperf analyze PATH --rank {rank}", rank=summary.rank)
+    if summary.kineto:
+        return say("record CPU activities, too: they hold the launches")
+    return say("record launches: npuperf profile --activities cpu,npu --level 1")
+
+
+def _compare(summary: RankSummary) -> Message:
+    """Say what to compare of a rank that computes longer; AI Cores are an NPU's."""
+    if summary.kineto:
+        return say("compare its data and its shapes with its peers': npuperf analyze PATH --rank {rank}",
+                   rank=summary.rank)  # fmt: skip
+    return say("compare its data, its shapes and its AI Core frequency with its peers': npuperf analyze PATH "
+               "--rank {rank}", rank=summary.rank)  # fmt: skip
+
+
+def _stage(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None]:
+    title = say_n("stage {stage} (rank {ranks}) computes {more} longer per step than the stages' usual pace",
+                  "stage {stage} (ranks {ranks}) computes {more} longer per step than the stages' usual pace",
+                  len(cause.places), stage=cause.stage, ranks=_listed(study, cause),
+                  more=ns(round(cause.excess / study.step_count)))  # fmt: skip
+    return title, say("move layers from stage {stage} to the others: look at the stage split, not at the network",
+                      stage=cause.stage)  # fmt: skip
+
+
+def _group(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None]:
+    group = study.matched.groups[cause.group or 0]
+    title = say("group {group} (ranks {ranks}) transfers {more} longer per step than groups of its kind",
+                group=kind_name(group.kind, group.id), ranks=series(group.ranks[:8]),
+                more=ns(round(cause.excess / study.step_count)))  # fmt: skip
+    return title, say("look at its links: npuperf analyze PATH --table links")
+
+
+def _link(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None]:
+    a, b = (study.ranks[p].rank for p in cause.places)
+    title = say("the link between ranks {a} and {b} is slower than its peers: both ways take {more} longer per step",
+                a=a, b=b,
+                more=ns(round(cause.excess / study.step_count)))  # fmt: skip
+    return title, say("check this link, then compare again: npuperf analyze PATH --table links")
+
+
+def _schedule(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None]:
+    micro = study.micro_batches
+    stages = study.stages.count
+    if micro is None:
+        return say("the pipeline's own bubble over {stages} stages: nobody's fault", stages=stages), None
+    title = say("the pipeline's own bubble ({micro} micro-batches on {stages} stages): nobody's fault",
+                micro=micro, stages=stages)  # fmt: skip
+    return title, say("more micro-batches per step make it smaller (now {part} of the pipeline's time)",
+                      part=part((stages - 1) / (micro + stages - 1)))  # fmt: skip
+
+
+def _jitter(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None]:
+    if cause.why == "compute":
+        return say("stages are not quite equal, but making them so saves little"), None
+    if study.step_count < 2:
+        return say("no rank stands out; one step cannot tell what lasts"), None
+    return say("now one rank is late, now another: no lasting cause"), None
+
+
+def _unknown(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None]:
+    if cause.places:
+        title = say_n("rank {ranks} waits for the others in every step: most ranks take longer than it does",
+                      "ranks {ranks} wait for the others in every step: most ranks take longer than these",
+                      len(cause.places), ranks=_listed(study, cause))  # fmt: skip
+        return title, say("compare their data and shapes with the others': npuperf analyze PATH --rank {rank}",
+                          rank=study.ranks[cause.places[0]].rank)  # fmt: skip
+    title = say("waits that nothing in these files explains")
+    if any(r.kineto for r in study.ranks):
+        return title, say("load all ranks of the job, with their launches")
+    return title, say("load all ranks of the job, with launches (npuperf profile --level 1)")
+
+
+_WORDS: Final[dict[str, Callable[[JobStudy, RootCause], tuple[Message, Message | None]]]] = {
+    "rank": _root_text_rank,
+    "stage": _stage,
+    "group": _group,
+    "link": _link,
+    "schedule": _schedule,
+    "jitter": _jitter,
+    "unknown": _unknown,
+}
+
+
+#: Operations that are listed: those with most waiting.
+_COLLECTIVES: Final = 200
+_NAMED: Final = 8
+
+
+def describe_job(study: JobStudy, devices: Sequence[Device], thresholds: Thresholds) -> Cluster:
+    """Return the job's part of the document. ``devices``: the reports of all of its ranks, in any order."""
+    reports = {(d.source, d.device): d for d in devices}
+    step = round(study.length / study.step_count)
+    return Cluster(
+        step_ns=step,
+        steps=study.step_count,
+        ranks=[_rank(study, i, reports) for i in range(len(study.ranks))],
+        groups=_groups(study),
+        stages=_stages(study),
+        links=list(study.links),
+        roots=_roots(study),
+        collectives=_collectives(study),
+        pipeline=_pipeline(study),
+        experts=judge_experts(study.ranks, thresholds),
+        replay=ClusterReplay(
+            usable=study.usable,
+            error=study.error,
+            measured_ns=round(study.length),
+            reason=None if study.usable else say("the replay over all ranks misses the measured time"),
+        ),
+        world_size=study.world,
+        absent=absent(study),
+        notes=_notes(study),
+    )
+
+
+def narrow(cluster: Cluster, group: str) -> Cluster:
+    """Return the same with the groups of one kind, or one group, alone, their operations and the links within them.
+
+    Raises UsageError where there is no such group.
+    """
+    chosen = [g for g in cluster.groups if group in (g.group, g.kind)]
+    if not chosen:
+        known = dict.fromkeys(g.kind or g.group for g in cluster.groups)
+        raise UsageError(say("--group {group}: no such process group", group=repr(group)),
+                         hint=say("there are {groups}", groups=series(known)))  # fmt: skip
+    ids, ranks = {g.group for g in chosen}, [set(g.ranks) for g in chosen]
+    return structs.replace(
+        cluster,
+        groups=chosen,
+        collectives=[c for c in cluster.collectives if c.group in ids],
+        links=[k for k in cluster.links if any(set(k.ranks) <= own for own in ranks)],
+    )
+
+
+def absent(study: JobStudy) -> list[int]:
+    """Return the ranks of the job that were not loaded."""
+    loaded = {r.rank for r in study.ranks}
+    return [r for r in range(study.world or 0) if r not in loaded]
+
+
+def _rank(study: JobStudy, place: int, reports: dict[tuple[str, int], Device]) -> ClusterRank:
+    summary = study.ranks[place]
+    report = reports.get((summary.source, summary.device))
+    stage = int(study.stages.of[place])
+    span = report.window.span_ns if report else summary.end - summary.begin
+    steps = max(len(summary.step_number), 1)
+    return ClusterRank(
+        rank=summary.rank,
+        device=summary.device,
+        stage=stage if stage >= 0 else None,
+        host=summary.host,
+        source=summary.source,
+        step_ns=span // steps,
+        compute_ns=summary.compute_ns,
+        host_wait_ns=summary.host_ns,
+        idle_ns=report.window.idle_ns if report else None,
+        comm=_communication(study, place),
+        clock=_clock(study, place),
+    )
+
+
+def _communication(study: JobStudy, place: int) -> RankCommunication:
+    matched, waits = study.matched, study.waits
+    rows = (matched.rank == place) & ~waits.alone
+    edge = np.array([study.ranks[place].begin], np.int64), np.array([study.ranks[place].end], np.int64)
+    exposed = split_exposed(study.ranks[place], matched, waits, place, *edge)
+    return RankCommunication(
+        total_ns=int(matched.stay[rows].sum()),
+        transfer_ns=int(waits.transfer[rows].sum()),
+        wait_ns=int(waits.wait[rows].sum()),
+        unknown_ns=int(waits.unknown[rows].sum()),
+        wait_by_kind=by_kind(matched, waits.wait, rows),
+        exposed_transfer_ns=int(exposed.transfer[0] - exposed.alone[0]),
+        exposed_wait_ns=int(exposed.wait[0]),
+        exposed_unknown_ns=int(exposed.unknown[0]),
+    )
+
+
+def _clock(study: JobStudy, place: int) -> ClockOffset | None:
+    clocks = study.clocks
+    if not clocks.used[place] or clocks.part[place] != 0:
+        return None
+    low, high = float(clocks.low[place]), float(clocks.high[place])
+    slope = float(clocks.drift[place])
+    return ClockOffset(
+        offset_ns=round(float(clocks.offset[place])),
+        low_ns=round(low) if np.isfinite(low) else None,
+        high_ns=round(high) if np.isfinite(high) else None,
+        residual_ns=round(float(np.nan_to_num(clocks.residual[place]))),
+        drift_ppm=slope * 1e6 if slope else None,
+        operations=int(clocks.used[place]),
+    )
+
+
+def _groups(study: JobStudy) -> list[ClusterGroup]:
+    matched, waits = study.matched, study.waits
+    there = matched.instance >= 0
+    size = len(matched.groups)
+    transfer, least = (np.bincount(matched.group[there], weights=v[there], minlength=size)
+                       for v in (waits.transfer, waits.wait))  # fmt: skip
+    count = np.bincount(matched.instance_group, minlength=size)
+    lost = np.bincount(matched.group[~there & ~waits.alone & (matched.group >= 0)], minlength=size)
+    loaded = {r.rank for r in study.ranks}
+    found = [
+        ClusterGroup(
+            group=g.id,
+            kind=g.kind,
+            ranks=list(g.ranks),
+            missing=[r for r in g.ranks if r not in loaded],
+            complete=g.complete,
+            inferred=g.inferred,
+            operations=int(count[i]),
+            unmatched=int(lost[i]),
+            transfer_ns=int(transfer[i]),
+            wait_ns=int(least[i]),
+        )
+        for i, g in enumerate(matched.groups)
+        if not g.single and (count[i] or lost[i])
+    ]
+    return sorted(found, key=lambda g: -g.wait_ns)
+
+
+def _stages(study: JobStudy) -> list[Stage]:
+    if not study.stages.real or study.bubble is None:
+        return []
+    found = []
+    for stage in range(study.stages.count):
+        places = study.stages.ranks(stage)
+        if not len(places):
+            continue
+        ranks = [study.ranks[int(p)] for p in places]
+        compute = [r.compute_ns for r in ranks if r.compute_ns is not None]
+        vendor = [r.vendor_bubble_ns for r in ranks if r.vendor_bubble_ns is not None]
+        found.append(
+            Stage(
+                stage=stage,
+                ranks=[r.rank for r in ranks],
+                compute_ns=round(sum(compute) / len(compute)) if compute else 0,
+                bubble_ns=round(float(study.bubble.wait[places].mean())),
+                window_ns=round(float(study.bubble.window[places].mean())),
+                vendor_bubble_ns=round(sum(vendor) / len(vendor)) if vendor else None,
+            )
+        )
+    return found
+
+
+def _pipeline(study: JobStudy) -> Pipeline | None:
+    stages = _stages(study)
+    if study.bubble is None or len(stages) < study.stages.count or not all(s.compute_ns for s in stages):
+        return None
+    compute = [s.compute_ns for s in stages]
+    micro = study.micro_batches
+    window = [w.window_ns for w in stages]
+    pipelines = min(len(s.ranks) for s in stages)
+    gain = next((c.gain for c in study.causes if c.kind == "stage"), None)
+    return Pipeline(
+        stages=len(stages),
+        micro_batches=micro,
+        interleaving=1 if micro is not None else None,
+        imbalance=max(compute) * len(compute) / sum(compute),
+        max_over_min=max(compute) / min(compute),
+        schedule_share=(len(stages) - 1) / (micro + len(stages) - 1) if micro is not None else None,
+        bubble_share=sum(s.bubble_ns for s in stages) / max(len(stages) * max(window), 1),
+        schedule_wait_ns=round(sum(c.wait for c in study.causes if c.kind == "schedule")),
+        imbalance_wait_ns=round(sum(c.wait for c in study.causes if c.kind == "stage" or c.uneven)),
+        pipelines=pipelines,
+        gain_ns_per_step=per_step(gain, study) if gain else None,
+    )
+
+
+def per_step(gain: tuple[float, float], study: JobStudy) -> tuple[int, int]:
+    """Return a gain of the job per step, never above the step."""
+    step = study.length / study.step_count
+    least, most = (min(g / study.step_count, step) for g in gain)
+    return int(least), int(most)
+
+
+def _roots(study: JobStudy) -> list[Root]:
+    """Return the roots; rounded, their waiting still adds up to all that was blamed."""
+    total = sum(c.wait for c in study.causes)
+    ends = np.rint(np.cumsum([c.wait for c in study.causes])).astype(np.int64)
+    waits = np.diff(np.concatenate([[0], ends])).tolist()
+    return [
+        root(study, cause, wait, wait / total if total else 0.0, per_step(cause.gain, study) if cause.gain else None)
+        for cause, wait in zip(study.causes, waits, strict=True)
+        if wait or _counts(cause)
+    ]
+
+
+def _counts(cause: RootCause) -> bool:
+    return cause.kind in ("group", "link") and cause.gain is not None
+
+
+def _collectives(study: JobStudy) -> list[Collective]:
+    """List the operations in which most was waited."""
+    matched, waits = study.matched, study.waits
+    if not matched.instances:
+        return []
+    least = np.add.reduceat(waits.wait[matched.members], matched.starts)
+    bounds = [*matched.starts.tolist(), len(matched.members)]
+    found = []
+    for i in np.argsort(-least, kind="stable")[:_COLLECTIVES].tolist():
+        rows = matched.members[bounds[i] : bounds[i + 1]]
+        rows = rows[np.argsort(matched.rank[rows], kind="stable")]
+        found.append(_collective(study, i, rows))
+    return found
+
+
+def _collective(study: JobStudy, instance: int, rows: I64) -> Collective:
+    matched, waits, clocks = study.matched, study.waits, study.clocks
+    group = matched.groups[int(matched.instance_group[instance])]
+    places = matched.rank[rows]
+    arrival = clocks.corrected(places, matched.start[rows])
+    order = np.sort(waits.wait[rows])
+    floor = 3 * float(np.nan_to_num(clocks.residual[places]).max())
+    separable = len(set(clocks.part[places].tolist())) == 1
+    last = int(waits.last[instance])
+    summary = study.ranks[int(matched.rank[last])]
+    name = summary.operations.name[last - int(matched.first[matched.rank[last]])]
+    step = int(matched.step[rows[0]])
+    return Collective(
+        step=step if step >= 0 else None,
+        name=name or "N/A",
+        group=group.id,
+        kind=kind_name(group.kind, group.id),
+        ranks=[study.ranks[int(p)].rank for p in places],
+        complete=bool(matched.complete[instance]),
+        transfer_ns=int((matched.stay[rows] - waits.wait[rows])[0]),
+        wait_ns=waits.wait[rows].tolist(),
+        arrival_ns=(arrival - arrival.min()).tolist() if separable else None,
+        last=summary.rank if len(order) > 1 and order[1] > floor else None,
+    )
+
+
+def _notes(study: JobStudy) -> list[Message]:
+    """Say what could not be told, and what would tell it."""
+    notes = []
+    missing = absent(study)
+    if missing:
+        notes.append(say_n("{n} rank of the job was not loaded ({ranks}): waits in its groups are lower bounds",
+                           "{n} ranks of the job were not loaded ({ranks}): waits in their groups are lower bounds",
+                           len(missing), ranks=series(_few(missing))))  # fmt: skip
+    wrong = int(np.count_nonzero(study.clocks.wrong))
+    if wrong:
+        notes.append(say_n("{n} operation was left out: its times contradict the others'",
+                           "{n} operations were left out: their times contradict the others'", wrong))  # fmt: skip
+    lost = int(np.count_nonzero((study.matched.instance < 0) & ~study.waits.alone))
+    if lost:
+        notes.append(say_n("{n} operation was found on one rank only, or could not be matched: it is neither waiting "
+                           "nor transfer",
+                           "{n} operations were found on one rank only, or could not be matched: they are neither "
+                           "waiting nor transfer", lost))  # fmt: skip
+    notes += _elsewhen(study)
+    if study.stages.guessed:
+        notes.append(say("no process group is called a pipeline (pp): groups whose ranks exchange point to point, and "
+                         "all but the first begin by waiting, are taken for one"))  # fmt: skip
+    untold = [r for r in study.ranks if r.host_ns is None]
+    if any(r.kineto for r in untold):
+        notes.append(say("launches are not recorded on every rank, so slow hosts cannot be told from other delays"))
+    elif untold:
+        notes.append(say("launches are not recorded on every rank, so slow hosts cannot be told from other delays "
+                         "(record with npuperf profile --level 1)"))  # fmt: skip
+    return notes
+
+
+def _elsewhen(study: JobStudy) -> list[Message]:
+    """Say which ranks' times are so far from the others' that their windows have nothing in common."""
+    begin = np.array([r.begin for r in study.ranks], np.int64)
+    apart = np.abs(begin - int(np.median(begin)))
+    far = [i for i, r in enumerate(study.ranks) if apart[i] > r.end - r.begin]
+    if not far:
+        return []
+    named, most = series(_few([study.ranks[i].rank for i in far])), ns(int(apart.max()))
+    return [say_n("times of rank {ranks} are up to {apart} from the others': its clock is wrong, or it was recorded at "
+                  "another time, and then nobody waited for it",
+                  "times of ranks {ranks} are up to {apart} from the others': their clocks are wrong, or they were "
+                  "recorded at another time, and then nobody waited for them",
+                  len(far), ranks=named, apart=most)]  # fmt: skip
+
+
+def _few(numbers: list[int]) -> list[str]:
+    shown = [str(n) for n in numbers[:_NAMED]]
+    return [*shown, "…"] if len(numbers) > _NAMED else shown

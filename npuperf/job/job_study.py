@@ -1,0 +1,239 @@
+"""The job over all its ranks: matched, aligned, replayed, blamed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from npuperf.job.clocks import Clocks, align, pair_in_time
+from npuperf.job.job_replay import JobChange, JobProgram, JobRun, build, run, scaled
+from npuperf.job.links import judge_links, links_beside, slow_links
+from npuperf.job.match import JobWaits, Matched, find_waits, match
+from npuperf.job.packets import PacketCost, packet_costs
+from npuperf.job.pipeline import (
+    Bubble,
+    PipelineStages,
+    StageSplit,
+    count_micro_batches,
+    find_bubble,
+    find_stages,
+    find_windows,
+    spans_stages,
+    split_waiting,
+)
+from npuperf.job.root_causes import GainBounds, RootCause, find_causes
+from npuperf.job.roots import WaitBlame, blame
+from npuperf.job.summarise import extend, filled_like
+from npuperf.job.summary import RankSummary
+from npuperf.model.job_result import Link
+from npuperf.model.labels import F64, I64, Mask
+from npuperf.model.result import Elasticity
+from npuperf.model.thresholds import Thresholds
+
+#: By how much everything is scaled to see what the job depends on.
+_NUDGE: Final = 0.9
+
+
+class JobStudy(Struct, frozen=True):
+    """Everything that is worked out once per job. ``steps``: the step of each operation, from 0.
+
+    ``places``: where each device stands in the list of ranks, by its folder and number; ``waited``: all that each rank
+    waited, ns; ``other``: the elasticity of local time that is neither compute nor waiting for the host.
+    """
+
+    ranks: tuple[RankSummary, ...]
+    places: dict[tuple[str, int], int]
+    matched: Matched
+    clocks: Clocks
+    waits: JobWaits
+    waited: I64
+    job: JobProgram
+    baseline: JobRun
+    error: float
+    usable: bool
+    stages: PipelineStages
+    wide: Mask
+    bubble: Bubble | None
+    micro_batches: int | None
+    split: StageSplit | None
+    blame: WaitBlame
+    links: tuple[Link, ...]
+    causes: tuple[RootCause, ...]
+    costs: tuple[PacketCost, ...]
+    elasticity: Elasticity | None
+    other: float
+    step_count: int
+    world: int | None
+
+    @property
+    def length(self) -> float:
+        """The job's length as measured, ns."""
+        return self.job.measured
+
+
+def world_size(ranks: Sequence[RankSummary]) -> int | None:
+    """Return how many ranks the job has: as recorded, else all from 0 on where these were loaded without a gap.
+
+    An operation with more links than there are other ranks says that some were not loaded.
+    """
+    told = [r.distributed["world_size"] for r in ranks if r.distributed.get("world_size")]
+    known = [m + 1 for r in ranks for g in r.groups for m in g.ranks]
+    if told or known:  # what is recorded counts: a group may name ranks that do not exist
+        return max([*(told or known), *(r.rank + 1 for r in ranks)])
+    numbers = sorted(r.rank for r in ranks)
+    partners = max((links_beside(r.links) for r in ranks), default=0)
+    return max(len(numbers), partners + 1) if numbers == list(range(len(numbers))) else None
+
+
+def study_job(ranks: Sequence[RankSummary], thresholds: Thresholds) -> JobStudy | None:
+    """Look at ranks of one job; None where fewer than two of them have operations in common."""
+    ranks = sorted(_numbered(ranks), key=lambda r: r.rank)
+    if len(ranks) < 2 or len({r.rank for r in ranks}) < len(ranks):
+        return None
+    ranks = _extended(_in_step(ranks))
+    world = world_size(ranks)
+    matched = match(ranks, world)
+    if any(len(g.ranks) > 2 for g in matched.groups) and (matched.p2p & (matched.instance < 0)).any():
+        ranks = pair_in_time(ranks, matched, align(matched, len(ranks)))
+        matched = match(ranks, world)
+    if not matched.instances:
+        return None
+    matched, clocks, waits, job = _program(ranks, matched)
+    if not matched.instances:
+        return None
+    baseline = run(job, [JobChange()])
+    error = abs(float(baseline.length[0]) - job.measured) / max(job.measured, 1.0)
+    usable = error <= thresholds.replay_error
+    stages = find_stages(ranks)
+    wide = spans_stages(matched, stages)
+    numbers, steps = np.unique(matched.step, return_inverse=True)
+    blamed = blame(ranks, job, waits, clocks, steps.ravel(), wide.astype(np.int64))
+    windows = find_windows(ranks, matched, waits, wide, stages) if stages.real else []
+    compute = stage_compute(ranks, stages) if usable and windows else None
+    split = None if compute is None else split_waiting(ranks, job, stages, windows, compute, wide)
+    counted = max(len(r.step_number) for r in ranks)
+    count = max(counted, int(np.count_nonzero(numbers >= 0)), 1)
+    links = judge_links(ranks, round(job.measured / count), count, thresholds)
+    bounds = GainBounds(thresholds.root_share, error, usable)
+    elasticity, other = _elasticity(job, baseline) if usable else (None, 0.0)
+    return JobStudy(
+        ranks=tuple(ranks),
+        places={(r.source, r.device): i for i, r in enumerate(ranks)},
+        matched=matched,
+        clocks=clocks,
+        waits=waits,
+        waited=np.array([waits.wait[a:b].sum() for a, b in pairwise(matched.first.tolist())], np.int64),
+        job=job,
+        baseline=baseline,
+        error=error,
+        usable=usable,
+        stages=stages,
+        wide=wide,
+        bubble=find_bubble(ranks, matched, waits, windows) if windows else None,
+        micro_batches=count_micro_batches(stages, ranks) if stages.real else None,
+        split=split,
+        blame=blamed,
+        links=tuple(links),
+        causes=tuple(
+            find_causes(
+                job, blamed, stages, split, slow_links(links, [frozenset(g.ranks) for g in matched.groups]), bounds
+            )
+        ),
+        costs=tuple(packet_costs(ranks, round(job.measured / count), count, thresholds, [r.slowed for r in ranks])),
+        elasticity=elasticity,
+        other=other,
+        step_count=count,
+        world=world,
+    )
+
+
+def _numbered(ranks: Sequence[RankSummary]) -> list[RankSummary]:
+    """Return devices with a rank; where no file names any, the devices of one machine are told apart by number."""
+    if any(r.rank >= 0 for r in ranks):
+        return [r for r in ranks if r.rank >= 0]
+    return [replace(r, rank=r.device) for r in ranks]
+
+
+def _in_step(ranks: list[RankSummary]) -> list[RankSummary]:
+    """Let ranks that have not one step number in common, but as many steps each, count them as the first one does."""
+    numbers = [r.step_number for r in ranks]
+    shared = set(numbers[0].tolist()).intersection(*(n.tolist() for n in numbers[1:]))
+    if shared or len({len(n) for n in numbers}) > 1 or not len(numbers[0]):
+        return ranks
+    found = []
+    for rank in ranks:
+        step = rank.operations.step.copy()
+        for old, new in zip(rank.step_number.tolist(), numbers[0].tolist(), strict=True):
+            step[rank.operations.step == old] = new
+        found.append(replace(rank, step_number=numbers[0], operations=replace(rank.operations, step=step)))
+    return found
+
+
+def _extended(ranks: list[RankSummary]) -> list[RankSummary]:
+    """Complete what devices without kernels do not tell by what their peers do."""
+    tails = sorted(int(r.tail.length[0]) for r in ranks if r.span_ns is None)
+    if not tails or len(tails) == len(ranks):
+        return ranks
+    stages = find_stages(ranks)
+    found = []
+    for place, rank in enumerate(ranks):
+        if rank.span_ns is not None:
+            rank = extend(rank, tails[len(tails) // 2])
+            peers = (r for r, s in zip(ranks, stages.of, strict=True) if s == stages.of[place] and r.span_ns is None)
+            peer = next(peers, None)
+            rank = filled_like(rank, peer) if peer else rank
+        found.append(rank)
+    return found
+
+
+def _program(ranks: Sequence[RankSummary], matched: Matched) -> tuple[Matched, Clocks, JobWaits, JobProgram]:
+    """Align the clocks and build the program, without operations that contradict the others."""
+    for _ in range(3):
+        clocks = align(matched, len(ranks))
+        if clocks.wrong.any():
+            matched = matched.drop(clocks.wrong)
+            continue
+        waits = find_waits(matched)
+        job = build(ranks, matched, waits, clocks)
+        if not job.looped.any():
+            break
+        matched = matched.drop(job.looped)
+    else:
+        clocks, waits = align(matched, len(ranks)), find_waits(matched)
+        job = build(ranks, matched, waits, clocks)
+    return matched, clocks, waits, job
+
+
+def stage_compute(ranks: Sequence[RankSummary], stages: PipelineStages) -> F64 | None:
+    """Return the compute time of each stage (ns): the lower median of its ranks, so that one slow rank is no stage.
+
+    A stage of which no rank was loaded counts as the usual one. None where fewer than two stages are known.
+    """
+    found: list[float | None] = []
+    for stage in range(stages.count):
+        known = sorted(c for r in stages.ranks(stage) if (c := ranks[int(r)].compute_ns) is not None)
+        found.append(float(known[(len(known) - 1) // 2]) if known else None)
+    known_stages = sorted(c for c in found if c is not None)
+    if len(known_stages) < 2:
+        return None
+    usual = known_stages[(len(known_stages) - 1) // 2]
+    return np.array([usual if c is None else c for c in found])
+
+
+def _elasticity(job: JobProgram, baseline: JobRun) -> tuple[Elasticity, float]:
+    """Return what the job's length depends on: relative change per relative change; the last: of other local time."""
+    less = np.full(job.ranks, _NUDGE)
+    changes = [
+        scaled(job, host=less),
+        scaled(job, less),
+        JobChange(transfer=job.transfer * _NUDGE),
+        scaled(job, other=less),
+    ]
+    length = run(job, changes).length
+    host, compute, transfer, other = ((baseline.length[0] - length) / baseline.length[0] / (1 - _NUDGE)).tolist()
+    return Elasticity(host=host, compute=compute, communication=transfer), other

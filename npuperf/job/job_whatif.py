@@ -1,0 +1,250 @@
+"""What-if over all ranks: the job run with changes, as :mod:`npuperf.job.job_whatif` names them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from npuperf.base.errors import UsageError
+from npuperf.base.messages import Message, say
+from npuperf.job.job_replay import JobChange, JobProgram, faster_link, level_rank, run, scaled
+from npuperf.job.job_study import JobStudy
+from npuperf.job.links import peer_factors
+from npuperf.model.job_result import Link
+from npuperf.model.labels import F64
+from npuperf.model.result import Device, Finding, WhatIf
+
+# -- What may be asked of a whole job: a small language for its changes.
+#
+#     expression = change {"," change}
+#     change     = "rank:" N "=median" | "rank:" N [":" part] "*" factor | "stage:" N "*" factor
+#                | "link:" A "-" B "=peers" | ("comm" | "host" | "compute") "*" factor
+#     part       = "host" | "compute"
+#
+# ``rank:3=median`` lets a rank work like the median of its peers (of its stage, if there are stages);
+# ``link:0-1=peers`` lets a link carry what the median of its peers does; ``comm`` scales transfers only, because
+# waiting for others is not sped up by a faster network.
+
+_NUMBER: Final = r"(?P<factor>\d+\.?\d*|\.\d+)"
+_RANK: Final = re.compile(rf"^rank:(?P<rank>\d{{1,9}})(?:=(?P<median>median)|(?::(?P<part>host|compute))?\*{_NUMBER})$")
+_STAGE: Final = re.compile(rf"^stage:(?P<stage>\d{{1,9}})\*{_NUMBER}$")
+_LINK: Final = re.compile(r"^link:(?P<a>\d{1,9})-(?P<b>\d{1,9})=peers$")
+_ALL: Final = re.compile(rf"^(?P<part>comm|host|compute)\*{_NUMBER}$")
+GRAMMAR: Final = say(
+    "over several ranks: rank:N=median, rank:N*FACTOR, rank:N:host*FACTOR, rank:N:compute*FACTOR, stage:N*FACTOR, "
+    "link:A-B=peers, comm*FACTOR, host*FACTOR, compute*FACTOR, joined by commas"
+)
+
+
+def names_ranks(expression: str) -> bool:
+    """Tell whether an expression speaks of ranks, stages or links: only a job can answer it."""
+    return any(part.strip().startswith(("rank:", "stage:", "link:")) for part in expression.split(","))
+
+
+def answers(expression: str) -> bool:
+    """Tell whether the job can run with all of an expression."""
+    return all(read(part.strip()) is not None for part in expression.split(","))
+
+
+def check(expression: str) -> None:
+    """Raise UsageError, with the grammar, where an expression that names ranks cannot be read."""
+    for part in expression.split(","):
+        if read(part.strip()) is None:
+            raise UsageError(say("what-if: cannot read {text}", text=repr(part.strip())), hint=GRAMMAR)
+
+
+def read(part: str) -> re.Match[str] | None:
+    """Return what one part of an expression says; None where it cannot be read."""
+    return next((m for pattern in (_RANK, _STAGE, _LINK, _ALL) if (m := pattern.match(part))), None)
+
+
+class Answer(Struct, frozen=True):
+    """What a change of the job saves (ns of its length), and between which limits; or why nothing can be told."""
+
+    saved: float = 0.0
+    least: float = 0.0
+    most: float = 0.0
+    reason: Message | None = None
+
+
+class _Plan(Struct):
+    """What an expression changes: factors of each rank's time by what fills it, and everything else.
+
+    ``host_least``: the same as ``host`` where a faster host gets ahead at once, and nothing waits for it any more.
+    """
+
+    compute: F64
+    host: F64
+    host_least: F64
+    other: F64
+    change: JobChange
+
+    @classmethod
+    def of(cls, ranks: int) -> _Plan:
+        compute, host, host_least, other = np.ones((4, ranks))
+        return cls(compute, host, host_least, other, JobChange())
+
+    @property
+    def sure(self) -> bool:
+        return bool((self.host == self.host_least).all())
+
+    def scale_host(self, places: Sequence[int], factor: float) -> None:
+        self.host[places] *= factor
+        self.host_least[places] *= 0.0 if factor < 1 else factor
+
+    def with_host(self, job: JobProgram, host: F64) -> JobChange:
+        """Return the whole change."""
+        return scaled(job, self.compute, self.change, host=host, other=self.other)
+
+
+def predict(study: JobStudy, links: Sequence[Link], expression: str) -> Answer:
+    """Run the job with a change. Where the replay abstains, or data is missing, the answer says so."""
+    if not study.usable:
+        return Answer(reason=say("the replay over all ranks misses the measured time, so it gives no figures"))
+    plan = _Plan.of(len(study.ranks))
+    for part in expression.split(","):
+        found = read(part.strip())
+        assert found is not None, "expressions are checked before"
+        reason = _add(study, links, found, plan)
+        if reason is not None:
+            return Answer(reason=reason)
+    changes = [JobChange(), plan.with_host(study.job, plan.host)]
+    if not plan.sure:
+        changes.append(plan.with_host(study.job, plan.host_least))
+    length = run(study.job, changes).length
+    saved = float(length[0] - length[1])
+    slack = study.error * study.length
+    return Answer(saved, saved - slack, max(saved, float(length[0] - length[-1])) + slack)
+
+
+def _add(study: JobStudy, links: Sequence[Link], found: re.Match[str], plan: _Plan) -> Message | None:
+    """Add one part of an expression to a plan; the reason where it cannot be told."""
+    words = found.groupdict()
+    if words.get("rank") is not None:
+        return _rank(study, words, plan)
+    if words.get("stage") is not None:
+        return _stage(study, words, plan)
+    if words.get("a") is not None:
+        return _link(study, links, int(words["a"]), int(words["b"]), plan)
+    factor, part = float(words["factor"]), words["part"]
+    if part == "comm":
+        transfer = study.job.transfer if plan.change.transfer is None else plan.change.transfer
+        faster = np.where(study.waits.known, transfer * factor, transfer)
+        plan.change = replace(plan.change, transfer=faster)
+        return None
+    if part == "host":
+        return _host(study, factor, plan, range(len(study.ranks)))
+    plan.compute *= factor
+    return None
+
+
+def _host(study: JobStudy, factor: float, plan: _Plan, places: Sequence[int]) -> Message | None:
+    if any(study.ranks[p].host_ns is None for p in places):
+        return say("launches are not recorded on every rank, so host time cannot be changed (record with npuperf "
+                   "profile --level 1)")  # fmt: skip
+    plan.scale_host(places, factor)
+    return None
+
+
+def _rank(study: JobStudy, words: dict[str, str | None], plan: _Plan) -> Message | None:
+    number = int(words["rank"] or 0)
+    place = next((i for i, r in enumerate(study.ranks) if r.rank == number), None)
+    if place is None:
+        return say("rank {rank} was not loaded", rank=number)
+    if words["median"]:
+        stage = study.stages.of
+        peers = np.flatnonzero((stage == stage[place]) & (np.arange(len(stage)) != place))
+        if not len(peers):
+            return say("rank {rank} has no peers of its stage", rank=number)
+        plan.change = _joined(study.job, plan.change, level_rank(study.job, place, peers))
+        return None
+    factor = float(words["factor"] or 1)
+    if words["part"] == "host":
+        return _host(study, factor, plan, [place])
+    plan.compute[place] *= factor
+    if words["part"] is None:
+        for factors in (plan.host, plan.host_least, plan.other):
+            factors[place] *= factor
+    return None
+
+
+def _joined(job: JobProgram, change: JobChange, other: JobChange) -> JobChange:
+    """Put a rank's own change on top of others: its stretches replace theirs."""
+    parts = {}
+    for name in ("to_start", "to_block", "tail"):
+        before, own, now = getattr(change, name), getattr(job, name).length, getattr(other, name)
+        parts[name] = now if before is None else np.where(now != own, now, before)
+    return replace(change, **parts)
+
+
+def _stage(study: JobStudy, words: dict[str, str | None], plan: _Plan) -> Message | None:
+    stage = int(words["stage"] or 0)
+    if stage not in study.stages.of.tolist():
+        return say("there is no stage {stage}: the groups of this job name {count}", stage=stage,
+                   count=study.stages.count)  # fmt: skip
+    plan.compute[study.stages.of == stage] *= float(words["factor"] or 1)
+    return None
+
+
+def _link(study: JobStudy, links: Sequence[Link], a: int, b: int, plan: _Plan) -> Message | None:
+    """Let a link take the time that its peers would."""
+    factors = peer_factors(links, (a, b), [frozenset(g.ranks) for g in study.matched.groups])
+    places = [i for i, r in enumerate(study.ranks) if r.rank in (a, b)]
+    if not factors or len(places) != 2:
+        return say("link {a}-{b} has no three peers to be like", a=a, b=b)
+    plan.change = faster_link(study.job, (places[0], places[1]), factors, plan.change)
+    return None
+
+
+# -- What-ifs and findings of ranks that wait for others: what such a rank saves alone it would only wait longer.
+
+
+def keep_pace(
+    reports: Sequence[Device], what_if: Sequence[list[WhatIf]], waited: Sequence[int], share: float
+) -> list[list[WhatIf]]:
+    """Correct the what-ifs (per rank) of ranks that waited for others, ns each.
+
+    All ranks advance with the one that waits least, so its gain is everybody's if all change alike; a rank's own
+    gain stays inside the interval. Ranks that wait less than ``share`` of their window are left alone.
+    """
+    first = min(range(len(waited)), key=waited.__getitem__)
+    pace = {w.expr: w for w in what_if[first] if w.span_ns is not None}
+    corrected = []
+    for report, mine, wait in zip(reports, what_if, waited, strict=True):
+        follows = wait >= share * report.window.span_ns
+        corrected.append([_follow(w, report, pace.get(w.expr), reports[first]) if follows else w for w in mine])
+    return corrected
+
+
+def _follow(own: WhatIf, report: Device, pace: WhatIf | None, pacing: Device) -> WhatIf:
+    """Return what a change brings a rank that advances with another one."""
+    if pace is None or pace.span_ns is None or own.gain_ns_per_step is None or pace.gain_ns_per_step is None:
+        return own
+    span, per = max(report.window.span_ns, 1), max(report.step_count, 1)
+    saved = min(pacing.window.span_ns - pace.span_ns, span)
+    least = min(own.gain_ns_per_step[0], pace.gain_ns_per_step[0])
+    most = min(max(own.gain_ns_per_step[1], pace.gain_ns_per_step[1]), span // per)
+    return replace(
+        own,
+        span_ns=span - saved,
+        gain_pct=100 * saved / span,
+        gain_ns_per_step=(least, most),
+        gain_pct_interval=(100 * least * per / span, 100 * most * per / span),
+    )
+
+
+def may_bring_nothing(findings: Sequence[Finding], report: Device, waited: int, share: float) -> list[Finding]:
+    """Let gains of a rank that waited for others, in all ``waited`` ns, begin at nothing."""
+    if waited < share * report.window.span_ns:
+        return [*findings]
+    return [
+        replace(f, gain_ns_per_step=(0, f.gain_ns_per_step[1]), gain_pct=(0.0, f.gain_pct[1]))
+        if f.gain_ns_per_step and f.gain_pct
+        else f
+        for f in findings
+    ]

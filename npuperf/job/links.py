@@ -1,0 +1,261 @@
+"""Links between ranks: what went over each, how fast, and which are slower than their peers.
+
+A row src→dst stands in the file of src, and of src alone: in the exporter's matrix of rank r (communication_matrix.json
+of four ranks of one host) every row is ``r-peer``, none is ``peer-r``. It is what r itself moved. Who moves is not who
+sends: there, pipeline stages report the bytes in operations that receive, so data ran from dst to src. Both rows of a
+pair are therefore different transfers of one link: they add up, and the direction is not told. A row in the other
+end's file counts only where src's own file is silent about it.
+
+A link is judged by its peers: pairs of ranks, of any group, with the same transport, kind of operation and size of
+operation. All links of one collective are held up by its slowest one, so pairs of one group may be slow together.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from msgspec import Struct
+
+from npuperf.job.summary import RankSummary, class_text, medians_of_others, size_class
+from npuperf.model.communication import LinkUse
+from npuperf.model.groups import alike
+from npuperf.model.job_result import Link
+from npuperf.model.labels import I64, Labels
+from npuperf.model.result import CommunicationBounds
+from npuperf.model.thresholds import Thresholds
+
+#: GB/s that the vendor's tools compare with (msprof's number_constant.py, first generation); shown, never decisive.
+_REFERENCE: Final = {"HCCS": 18.0, "HCCS_SW": 18.0, "PCIE": 20.0, "RDMA": 12.5}
+#: Types in which two ranks are by themselves.
+_PAIRWISE: Final = frozenset({"send", "receive", "batchSendRecv"})
+#: By how much single operations may miss their total and still be all of it: files round to 3–6 decimals.
+_ROUNDING: Final = 0.001
+
+
+def judge_links(
+    ranks: Sequence[RankSummary], step_ns: int, steps: int, thresholds: Thresholds, most: int = 1_000
+) -> list[Link]:
+    """Return the slow links between ranks, those that lose most first, then of the others the busiest.
+
+    ``lost_ns`` adds both directions, as time does. ``most``: links to return, unless more are slow; all are judged.
+    """
+    use = _each_transfer_once(ranks)
+    if not len(use):
+        return []
+    low, high = np.minimum(use.source, use.target), np.maximum(use.source, use.target)
+    single = use.name.known()
+    power = np.where(single, size_class(use.bytes), -1)
+    row = alike(use.transport.codes, use.type.codes, power, low, high)
+    first = np.unique(row, return_index=True)[1]
+    low, high, power = low[first], high[first], power[first]
+    moved, spent = _sum(row, use.bytes), _sum(row, use.ns)
+    rate = moved / spent
+    # Peers: totals mix operations of all sizes, so they are compared with totals that moved about as much.
+    amount = np.where(power < 0, size_class(moved), -1)
+    kind = alike(use.transport.codes[first], use.type.codes[first], power, amount)
+    usual, others = medians_of_others(kind, rate, int(kind.max()) + 1)
+    usual = np.where(others >= thresholds.peers_least, usual, np.nan)
+    lost = np.where(np.isnan(usual), 0.0, np.maximum(spent - moved / usual, 0)).astype(np.int64)
+    slow = (rate < thresholds.transfer_ratio * usual) & (lost > thresholds.lost_share * step_ns * steps)
+    count = np.where(single, 1, use.count)  # -1: a total without a count
+    counted = np.bincount(row, weights=count < 0) == 0
+    count = _sum(row, np.maximum(count, 0))
+    order = np.lexsort((high, low, -spent, -lost * slow))[: max(most, int(slow.sum()))]
+    return [
+        Link(
+            ranks=(int(low[i]), int(high[i])),
+            transport=use.transport[first[i]] or "",
+            kind=use.type[first[i]] or "",
+            size_class=class_text(int(power[i])),
+            count=int(count[i]) if counted[i] else None,
+            bytes=int(moved[i]),
+            time_ns=int(spent[i]),
+            gb_per_s=float(rate[i]),
+            peers_gb_per_s=None if np.isnan(usual[i]) else float(usual[i]),
+            reference_gb_per_s=_REFERENCE.get((use.transport[first[i]] or "").upper()),
+            slow=bool(slow[i]),
+            lost_ns=int(lost[i]),
+        )
+        for i in order.tolist()
+    ]
+
+
+def _each_transfer_once(ranks: Sequence[RankSummary]) -> LinkUse:
+    """Return what went over links in the analysed steps, without what has no time, no bytes or no two known ends.
+
+    What the other end says about transfers is dropped where their own rank reports them. Of totals and single
+    operations, those count if they are the whole total, else the total: files with totals name only the best, middle
+    and worst operations, one of them several times where there are few.
+    """
+    parts = []
+    for rank in ranks:
+        use = rank.links if len(rank.links) else _between_two(rank)
+        real = (use.bytes > 0) & (use.ns > 0) & (use.source >= 0) & (use.target >= 0) & (use.source != use.target)
+        real &= (use.step < 0) | np.isin(use.step, rank.step_number) | (len(rank.step_number) == 0)
+        parts.append(_take(use, np.flatnonzero(real)))
+    reporter = np.repeat(np.array([r.rank for r in ranks], np.int64), [len(part) for part in parts])
+    if not len(reporter):
+        return LinkUse.empty()
+    columns: dict[str, Any] = {}
+    for name in LinkUse.__struct_fields__:
+        pieces = [getattr(part, name) for part in parts]
+        columns[name] = Labels.concat(pieces) if isinstance(pieces[0], Labels) else np.concatenate(pieces)
+    use = LinkUse(**columns)
+    transfer = alike(use.type.codes, use.group.codes, use.transport.codes, use.source, use.target)
+    own = use.source == reporter
+    kept = np.flatnonzero(own | (np.bincount(transfer, weights=own) == 0)[transfer])
+    use, reporter = _take(use, kept), reporter[kept]
+    total = ~use.name.known()
+    link = alike(reporter, use.step, use.type.codes, use.group.codes, use.transport.codes, use.source, use.target)
+    first = np.zeros(len(use), np.bool_)
+    first[np.unique(alike(link, use.name.codes), return_index=True)[1]] = True
+    single = ~total & first
+    whole = np.bincount(link, weights=use.bytes * total)
+    by_parts = np.bincount(link, weights=use.bytes * single, minlength=len(whole)) >= (1 - _ROUNDING) * whole
+    return _take(use, np.flatnonzero(np.where(by_parts[link], single, total)))
+
+
+def _between_two(summary: RankSummary) -> LinkUse:
+    """Take a rank's operations with one single partner as uses of their link: no other link can have carried them."""
+    moved, operations = summary.bandwidth, summary.operations
+    if not len(moved):
+        return LinkUse.empty()
+    row = alike(moved.op, moved.transport.codes)
+    first = np.unique(row, return_index=True)[1]
+    op = moved.op[first]
+    partner = {g.id: sum(g.ranks) - summary.rank for g in summary.groups
+               if len({*g.ranks}) == len(g.ranks) == 2 and summary.rank in g.ranks}  # fmt: skip
+    names = operations.group.names
+    of_group = np.array([*(partner.get(name, -1) for name in names), -1], np.int64)[operations.group.codes]
+    return LinkUse(
+        step=operations.step[op],
+        type=operations.type.take(op),
+        group=operations.group.take(op),
+        transport=moved.transport.take(first),
+        source=np.full(len(op), summary.rank, np.int64),
+        target=np.where(operations.peer >= 0, operations.peer, of_group)[op],
+        bytes=_sum(row, moved.bytes),
+        ns=_sum(row, moved.ns),
+        count=np.ones(len(op), np.int64),
+        # The row's number stands for its name: names may be missing, or come twice.
+        name=Labels(np.arange(len(op), dtype=np.int32), tuple(f"{summary.rank}:{i}" for i in op.tolist())),
+    )
+
+
+def _sum(row: I64, values: I64) -> I64:
+    total = np.zeros(int(row.max()) + 1, np.int64)
+    np.add.at(total, row, values)
+    return total
+
+
+def _take(use: LinkUse, index: I64) -> LinkUse:
+    columns: dict[str, Any] = {}
+    for name in use.__struct_fields__:
+        column = getattr(use, name)
+        columns[name] = column.take(index) if isinstance(column, Labels) else column[index]
+    return LinkUse(**columns)
+
+
+# -- Links that are slower than their peers, by pair of ranks.
+
+
+class SlowLink(Struct, frozen=True):
+    """A pair of ranks whose link is slower than its peers: by type, the part of its time that they would take."""
+
+    ranks: tuple[int, int]
+    factors: dict[str, float]
+    lost_ns: int
+
+
+def slow_links(links: Sequence[Link], groups: Sequence[frozenset[int]]) -> list[SlowLink]:
+    """Sum up slow links by pair of ranks, the costliest first. ``groups``: the ranks of each process group."""
+    pairs: dict[tuple[int, int], int] = defaultdict(int)
+    for link in links:
+        if link.slow:
+            pairs[link.ranks] += link.lost_ns
+    found = [SlowLink(ranks, peer_factors(links, ranks, groups), lost) for ranks, lost in pairs.items()]
+    return sorted(found, key=lambda link: -link.lost_ns)
+
+
+def peer_factors(links: Sequence[Link], ranks: tuple[int, int], groups: Sequence[frozenset[int]]) -> dict[str, float]:
+    """Return by type which part of its time a pair's operations would take with the link at the pace of its peers.
+
+    A collective is as slow as its slowest link: the others of its group bound what is gained. Empty without peers.
+    """
+    pair = frozenset(ranks)
+    around = frozenset[int]().union(*(g for g in groups if pair <= g))
+    factors = {}
+    for kind in {k.kind for k in links if frozenset(k.ranks) == pair and k.peers_gb_per_s}:
+        own = [k for k in links if k.kind == kind and frozenset(k.ranks) == pair and k.peers_gb_per_s]
+        now = max(sum(k.time_ns for k in own), 1)
+        then = sum(k.bytes / k.peers_gb_per_s for k in own if k.peers_gb_per_s)
+        others: dict[tuple[int, int], int] = defaultdict(int)
+        for link in links:
+            if link.kind == kind and frozenset(link.ranks) != pair and frozenset(link.ranks) <= around:
+                others[link.ranks] += link.time_ns
+        slowest = max(others.values(), default=0) if kind not in _PAIRWISE else 0
+        factors[kind] = min(max(then, slowest) / now, 1.0)
+    return factors
+
+
+# -- The transfers of one rank alone: between which bounds they lie, when nobody knows who waited for whom.
+#
+# A stay is waiting and transfer. What an operation moved over one transport took at least as long as it did on one of
+# its links: the exporter sums links that run side by side, so the sum is divided by their number. Of transports whose
+# links cannot be counted, and of RDMA, whose times hold waiting for the other end, nothing is certain.
+
+#: Its times run from the first payload to the end of the closing task, and so hold waiting.
+_WAITS: Final = "RDMA"
+
+
+def bounds_alone(summary: RankSummary, exposed_ns: int) -> CommunicationBounds:
+    """Return the bounds of a rank's transfers. ``exposed_ns``: its communication that no compute hides."""
+    least, stay = least_transfer(summary), summary.operations.stay
+    exposed = summary.exposed_end - summary.exposed_start
+    own = np.bincount(summary.exposed_op, weights=exposed, minlength=len(stay)).astype(np.int64)
+    # Wherever in its stay a transfer lies, what does not fit into the hidden part is exposed.
+    certain = int(np.maximum(least - (stay - own), 0).sum()) if summary.exposed_known else 0
+    return CommunicationBounds(
+        transfer_least_ns=int(least.sum()),
+        transfer_most_ns=int(stay.sum()),
+        exposed_least_ns=min(certain, exposed_ns),
+        exposed_most_ns=exposed_ns,
+    )
+
+
+def least_transfer(summary: RankSummary) -> I64:
+    """Return how much of each operation's stay is transfer for certain, ns."""
+    moved, operations = summary.bandwidth, summary.operations
+    least = np.zeros(len(operations), np.int64)
+    if not len(moved):
+        return least
+    row = alike(moved.op, moved.transport.codes)
+    first = np.unique(row, return_index=True)[1]
+    op, transport = moved.op[first], moved.transport.take(first)
+    count = _side_by_side(summary.links)
+    type_, group = operations.type.take(op), operations.group.take(op)
+    beside = np.array([0 if (transport[i] or "").upper() == _WAITS else count.get((type_[i], group[i], transport[i]), 0)
+                       for i in range(len(op))], np.int64)  # fmt: skip
+    spent = np.bincount(row, weights=moved.ns).astype(np.int64)
+    np.maximum.at(least, op, np.where(beside > 0, spent // np.maximum(beside, 1), 0))
+    return np.minimum(least, operations.stay)
+
+
+def links_beside(links: LinkUse) -> int:
+    """Return how many links the rank's widest operation uses side by side: it has at least as many partners."""
+    return max(_side_by_side(links).values(), default=0)
+
+
+def _side_by_side(links: LinkUse) -> dict[tuple[str | None, str | None, str | None], int]:
+    """Return by type, group and transport how many links an operation uses side by side: a row is one link's."""
+    if not len(links):
+        return {}
+    kind = alike(links.type.codes, links.group.codes, links.transport.codes)
+    _, first, rows = np.unique(alike(kind, links.step, links.name.codes), return_index=True, return_counts=True)
+    widest = np.zeros(int(kind.max()) + 1, np.int64)
+    np.maximum.at(widest, kind[first], rows)
+    place = np.unique(kind, return_index=True)[1].tolist()
+    return {(links.type[i], links.group[i], links.transport[i]): int(n) for i, n in zip(place, widest, strict=True)}

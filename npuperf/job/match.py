@@ -1,0 +1,370 @@
+"""The same operation on all its ranks: collectives by step and key, point-to-point by pair and order.
+
+Nothing is matched by its place in a rank's sequence alone as long as files name groups: ranks of a pipeline, or of
+experts, run different sequences.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from npuperf.job.summary import RankSummary
+from npuperf.model.communication import ProcessGroup
+from npuperf.model.groups import distinct
+from npuperf.model.labels import I64, Labels, Mask
+
+#: Operations that nobody can leave before the last has begun.
+TOGETHER: Final = frozenset({"allReduce", "allGather", "reduceScatter", "alltoall", "barrier"})
+
+
+class JobGroup(Struct, frozen=True):
+    """A process group of the job. ``members``: places in the list of ranks, of those that were loaded.
+
+    ``inferred``: the files do not name its ranks.
+    """
+
+    id: str
+    kind: str | None
+    ranks: tuple[int, ...]
+    members: tuple[int, ...]
+    complete: bool
+    inferred: bool
+
+    @property
+    def single(self) -> bool:
+        """Tell whether it has one member only: its operations wait for nobody."""
+        return len(self.ranks) == 1 and (self.complete or not self.inferred)
+
+
+class Matched(Struct, frozen=True):
+    """All operations of all ranks, flat: rank by rank, each rank's by start (times in each device's own clock).
+
+    ``first[r]`` is where rank r's begin; ``type`` points into ``types``. ``instance``: which operations are one and the
+    same, -1 unmatched; ``instance_group``: its group; ``complete``: all members of the group take part. ``members``
+    lists operations by instance, those of instance i from ``starts[i]`` on.
+    """
+
+    rank: I64
+    start: I64
+    end: I64
+    step: I64
+    group: I64
+    type: I64
+    p2p: Mask
+    first: I64
+    instance: I64
+    members: I64
+    starts: I64
+    instance_group: I64
+    complete: Mask
+    together: Mask
+    groups: tuple[JobGroup, ...]
+    types: tuple[str, ...]
+
+    @property
+    def instances(self) -> int:
+        """How many different operations there are."""
+        return len(self.starts)
+
+    @property
+    def sizes(self) -> I64:
+        """Members of each instance."""
+        return np.diff(np.append(self.starts, len(self.members)))
+
+    @property
+    def stay(self) -> I64:
+        """How long each rank was in each operation, ns."""
+        return self.end - self.start
+
+    def drop(self, instances: Mask) -> Matched:
+        """Return the same operations, those of some instances unmatched."""
+        gone = (self.instance >= 0) & instances[self.instance]
+        number = np.where(instances, -1, np.cumsum(~instances) - 1)
+        instance = np.where(gone, -1, np.where(self.instance >= 0, number[self.instance], -1))
+        return _index(replace(self, instance=instance), self.instance_group[~instances], self.complete[~instances],
+                      self.together[~instances])  # fmt: skip
+
+
+def match(ranks: Sequence[RankSummary], world: int | None) -> Matched:
+    """Match the operations of ranks of one job. ``world``: how many ranks it has, if that is known."""
+    counts = np.array([len(r.operations) for r in ranks], np.int64)
+    rank = np.repeat(np.arange(len(ranks)), counts)
+    group, groups = _groups(ranks, world)
+    kinds: dict[str, int] = {}
+    key = np.concatenate([_keys(r, kinds) for r in ranks]) if len(ranks) else np.empty(0, np.int64)
+    p2p = np.concatenate([r.operations.p2p for r in ranks])
+    nameless = group == len(groups) - 1 if groups and not groups[-1].id else np.zeros(len(rank), np.bool_)
+    key[nameless] = _order_keys(ranks, kinds)[nameless]
+    step = np.concatenate([r.operations.step for r in ranks])
+    together = np.concatenate([_together(r) for r in ranks])
+    single = np.array([g.single for g in groups] + [False], np.bool_)[group]
+    wide = np.array([len(g.ranks) > 2 for g in groups] + [False], np.bool_)[group] & p2p
+    start = np.concatenate([r.operations.start for r in ranks])
+    end = np.concatenate([r.operations.end for r in ranks])
+    key = np.where(wide, _pair_keys(ranks, kinds), key)
+    usable = (key >= 0) & (group >= 0) & ~single
+    instance = _instances(rank, group, key, step, start, usable)
+    types = Labels.concat([r.operations.type for r in ranks])
+    flat = Matched(
+        rank=rank, start=start, end=end, step=step, group=group, type=types.codes.astype(np.int64), p2p=p2p,
+        first=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), instance=instance,
+        members=np.empty(0, np.int64), starts=np.empty(0, np.int64), instance_group=np.empty(0, np.int64),
+        complete=np.empty(0, np.bool_), together=np.empty(0, np.bool_), groups=tuple(groups), types=types.names,
+    )  # fmt: skip
+    chosen = np.flatnonzero(instance >= 0)
+    order = chosen[np.argsort(instance[chosen], kind="stable")]
+    heads = order[np.flatnonzero(np.append(True, instance[order][1:] != instance[order][:-1]))] if len(order) else order
+    size = np.bincount(instance[chosen], minlength=len(heads)) if len(chosen) else np.empty(0, np.int64)
+    wanted = np.array([len(g.ranks) for g in groups] + [0], np.int64)[group[heads]]
+    wanted = np.where(p2p[heads], 2, wanted)
+    sure = np.array([g.complete for g in groups] + [False], np.bool_)[group[heads]] | p2p[heads]
+    return _index(flat, group[heads], sure & (size == wanted), together[heads])
+
+
+def _index(flat: Matched, group: I64, complete: Mask, together: Mask) -> Matched:
+    chosen = np.flatnonzero(flat.instance >= 0)
+    order = chosen[np.argsort(flat.instance[chosen], kind="stable")]
+    starts = (
+        np.flatnonzero(np.append(True, flat.instance[order][1:] != flat.instance[order][:-1])) if len(order) else order
+    )
+    return replace(flat, members=order, starts=starts, instance_group=group, complete=complete, together=together)
+
+
+def _together(rank: RankSummary) -> Mask:
+    type_ = rank.operations.type
+    return type_.flag([name in TOGETHER for name in type_.names])
+
+
+def _keys(rank: RankSummary, seen: dict[str, int]) -> I64:
+    """Number the operations' keys: the exported name; of point-to-point the running number, as both ends differ in
+    the rest.
+    """
+    operations = rank.operations
+    named = np.array([seen.setdefault(name, len(seen)) for name in operations.name.names] + [-1], np.int64)
+    key = named[operations.name.codes]
+    numbered = operations.p2p & (operations.index >= 0)
+    for index in distinct(operations.index[numbered]).tolist():
+        key[numbered & (operations.index == index)] = seen.setdefault(f"point to point {index}", len(seen))
+    return key
+
+
+def _pair_keys(ranks: Sequence[RankSummary], seen: dict[str, int]) -> I64:
+    """Key point-to-point operations by the pair of ranks and their order among those; -1 where the peer is unknown."""
+    parts = []
+    for summary in ranks:
+        operations = summary.operations
+        key = np.full(len(operations), -1, np.int64)
+        counted: dict[tuple[str | None, int], int] = defaultdict(int)
+        for row in np.flatnonzero(operations.p2p & (operations.peer >= 0)).tolist():
+            peer, group = int(operations.peer[row]), operations.group[row]
+            nth = counted[group, peer]
+            counted[group, peer] += 1
+            low, high = sorted((peer, summary.rank))
+            key[row] = seen.setdefault(f"pair {low} {high} {nth}", len(seen))
+        parts.append(key)
+    return np.concatenate(parts)
+
+
+def _order_keys(ranks: Sequence[RankSummary], seen: dict[str, int]) -> I64:
+    """Key operations without a group by type and order: only where all ranks run the same sequence of them."""
+    own = [summary.operations.filter(~summary.operations.group.known()) for summary in ranks]
+    sequences = {tuple(o.type[i] for i in range(len(o))) for o in own}
+    same = len(sequences) == 1 and None not in next(iter(sequences))
+    parts = []
+    for summary, mine in zip(ranks, own, strict=True):
+        key = np.full(len(summary.operations), -1, np.int64)
+        if same:
+            numbered = [seen.setdefault(f"{n}th without a group", len(seen)) for n in range(len(mine))]
+            key[~summary.operations.group.known()] = numbered
+        parts.append(key)
+    return np.concatenate(parts)
+
+
+def _instances(rank: I64, group: I64, key: I64, step: I64, start: I64, usable: Mask) -> I64:
+    """Number operations that are one and the same; those of a single rank are unmatched.
+
+    Where a key comes up once on each rank it needs no step: ranks may count an operation to different steps. Else the
+    step tells them apart, then the order within the step.
+    """
+    instance = np.full(len(rank), -1, np.int64)
+    rows = np.flatnonzero(usable)
+    if not len(rows):
+        return instance
+    _, once = np.unique(group[rows] * (int(key.max()) + 1) + key[rows], return_inverse=True)
+    per_rank = np.bincount(
+        once * (int(rank.max()) + 1) + rank[rows], minlength=(int(once.max()) + 1) * (int(rank.max()) + 1)
+    )
+    repeats = per_rank.reshape(int(once.max()) + 1, -1).max(axis=1) > 1
+    at_step = np.where(repeats[once], step[rows], -2)
+    _, stepped = np.unique(np.stack([once, at_step]), axis=1, return_inverse=True)
+    stepped = stepped.ravel()
+    order = np.lexsort((start[rows], rank[rows], stepped))
+    fresh = np.append(
+        True, (stepped[order][1:] != stepped[order][:-1]) | (rank[rows][order][1:] != rank[rows][order][:-1])
+    )
+    run = np.flatnonzero(fresh)
+    nth = np.empty(len(rows), np.int64)
+    nth[order] = np.arange(len(rows)) - np.repeat(run, np.diff(np.append(run, len(rows))))
+    _, number = np.unique(np.stack([stepped, nth]), axis=1, return_inverse=True)
+    number = number.ravel()
+    alone = np.bincount(number) < 2
+    kept = np.cumsum(~alone) - 1
+    instance[rows] = np.where(alone[number], -1, kept[number])
+    return instance
+
+
+def _groups(ranks: Sequence[RankSummary], world: int | None) -> tuple[I64, list[JobGroup]]:
+    """Number the groups that operations name, and find their members."""
+    place = {summary.rank: i for i, summary in enumerate(ranks)}
+    told: dict[str, ProcessGroup] = {}
+    for summary in ranks:
+        for group in summary.groups:
+            known = told.get(group.id)
+            if known is None or (group.ranks and not known.ranks) or (group.kind and not known.kind):
+                told[group.id] = group
+    seen: dict[str, int] = {}
+    codes, holders, nameless = [], defaultdict(set), []
+    for i, summary in enumerate(ranks):
+        labels = summary.operations.group
+        named = np.array([seen.setdefault(name, len(seen)) for name in labels.names] + [-1], np.int64)
+        mine = named[labels.codes]
+        if (mine < 0).any():
+            nameless.append(i)
+        codes.append(mine)
+        for code in distinct(mine[mine >= 0]).tolist():
+            holders[code].add(i)
+    everybody = world is not None and len(ranks) >= world
+    groups = []
+    for name, code in seen.items():
+        found = told.get(name, ProcessGroup(name))
+        members = tuple(sorted(holders[code]))
+        if found.ranks:
+            loaded = tuple(place[r] for r in found.ranks if r in place)
+            groups.append(JobGroup(name, found.kind, found.ranks, loaded, len(loaded) == len(found.ranks), False))
+        else:
+            own = tuple(ranks[i].rank for i in members)
+            groups.append(JobGroup(name, found.kind, own, members, everybody, True))
+    code = np.concatenate(codes) if codes else np.empty(0, np.int64)
+    if nameless:
+        own = tuple(ranks[i].rank for i in nameless)
+        groups.append(JobGroup("", None, own, tuple(nameless), everybody, True))
+        code = np.where(code < 0, len(groups) - 1, code)
+    return code, groups
+
+
+# -- How long ranks waited for each other in each operation: stay = wait + transfer, exact, and without any clock.
+#
+# An operation in which everybody needs everybody ends for all at the same time. So the rank that stayed shortest came
+# last and waited for nobody: its stay is the transfer, and what the others stayed longer they waited.
+
+
+class JobWaits(Struct, frozen=True):
+    """Per operation (as in :class:`npuperf.job.match.Matched`), ns: stay = transfer + wait + unknown.
+
+    ``known``: all members of its group took part. Of an operation whose group is partial ``wait`` is what the rank
+    waited at least, for those that are there, and the rest is unknown. ``alone``: its group has one member, so nobody
+    is waited for. ``last``: per instance, the operation of the rank that arrived last.
+    """
+
+    transfer: I64
+    wait: I64
+    unknown: I64
+    known: Mask
+    alone: Mask
+    last: I64
+
+
+def find_waits(matched: Matched) -> JobWaits:
+    """Split every stay."""
+    stay = matched.stay
+    shortest = np.minimum.reduceat(stay[matched.members], matched.starts) if matched.instances else stay[:0]
+    there = matched.instance >= 0
+    own = np.where(there, shortest[matched.instance], stay) if matched.instances else stay
+    complete = there & matched.complete[matched.instance] if matched.instances else there
+    alone = np.array([g.single for g in matched.groups] + [False], np.bool_)[matched.group]
+    known = complete | alone
+    transfer = np.where(complete, own, np.where(alone, stay, 0))
+    wait = np.where(there, stay - own, 0)
+    order = np.lexsort((stay[matched.members], matched.instance[matched.members]))
+    return JobWaits(
+        transfer=transfer,
+        wait=wait,
+        unknown=np.where(known, 0, stay - wait),
+        known=known,
+        alone=alone,
+        last=matched.members[order][matched.starts] if matched.instances else matched.members,
+    )
+
+
+class ExposedSplit(Struct, frozen=True):
+    """Exposed communication of one rank in some windows, ns: a row per window, adding up to what is exposed.
+
+    ``alone``: operations of groups with one member, which is part of ``transfer``.
+    """
+
+    transfer: I64
+    wait: I64
+    unknown: I64
+    alone: I64
+
+
+def split_exposed(
+    summary: RankSummary, matched: Matched, waits: JobWaits, place: int, start: I64, end: I64
+) -> ExposedSplit:
+    """Split the exposed communication of the rank at ``place`` in each window ``[start, end)``.
+
+    Of overlapping operations the one that began first owns the time.
+    """
+    op = matched.first[place] + summary.exposed_op
+    known = waits.known[op]
+    begin, stop = summary.exposed_start, summary.exposed_end
+    middle = turns(summary, matched, waits, place)
+
+    def within(first: I64, last: I64, chosen: Mask) -> I64:
+        return _before(first[chosen], last[chosen], end) - _before(first[chosen], last[chosen], start)
+
+    return ExposedSplit(
+        transfer=within(middle, stop, known),
+        wait=within(begin, middle, np.ones(len(op), np.bool_)),
+        unknown=within(middle, stop, ~known),
+        alone=within(begin, stop, waits.alone[op]),
+    )
+
+
+def turns(summary: RankSummary, matched: Matched, waits: JobWaits, place: int) -> I64:
+    """Return for each piece of exposed communication when waiting ends in it: within a stay the wait comes first."""
+    op = matched.first[place] + summary.exposed_op
+    middle: I64 = np.clip(matched.start[op] + waits.wait[op], summary.exposed_start, summary.exposed_end)
+    return middle
+
+
+def _before(start: I64, end: I64, time: I64) -> I64:
+    """Return for each time how much of the pieces, disjoint and in order, lies before it."""
+    if not len(start):
+        return np.zeros(len(time), np.int64)
+    covered = np.concatenate([[0], np.cumsum(end - start)])
+    at = np.searchsorted(start, time, side="right") - 1
+    inside = np.clip(time - start[at], 0, (end - start)[at])
+    return np.where(at >= 0, covered[at] + inside, 0)
+
+
+def by_kind(matched: Matched, values: I64, rows: Mask) -> dict[str, int]:
+    """Sum values of operations by the kind of their group; groups of unknown kind by their id."""
+    totals = np.bincount(matched.group[rows], weights=values[rows], minlength=len(matched.groups))
+    found: dict[str, int] = {}
+    for group, total in zip(matched.groups, totals.tolist(), strict=True):
+        if total:
+            name = kind_name(group.kind, group.id)
+            found[name] = found.get(name, 0) + int(total)
+    return found
+
+
+def kind_name(kind: str | None, group: str) -> str:
+    """Return how waiting for a group is called: by its kind where that is recorded."""
+    return kind or (f"group {group}" if group else "all ranks")

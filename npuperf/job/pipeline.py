@@ -1,0 +1,294 @@
+"""Pipeline stages: who belongs to which, the bubble, and what of the waiting is the schedule's own."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from msgspec import Struct
+
+from npuperf.job.job_replay import Inside, JobChange, JobProgram, calmed, level_all, run, scaled
+from npuperf.job.match import JobWaits, Matched
+from npuperf.job.summary import RankSummary
+from npuperf.model.communication import ProcessGroup
+from npuperf.model.groups import distinct
+from npuperf.model.labels import F64, I64, Mask
+
+# -- Which groups of ranks are pipelines: as they are called, else as they behave.
+
+#: What programs call pipelines (Megatron pp, DeepSpeed pipe, mesh_pp of a device mesh), and what they call others.
+_PIPELINE: Final = frozenset({"pp", "pipe", "pipeline"})
+_OTHERS: Final = frozenset(
+    {"tp", "dp", "cp", "ep", "sp", "exp", "mp", "tensor", "data", "context", "expert", "sequence"}
+)
+#: Who computes at most this part of what the first rank does before its first exchange waits for it from the begin.
+_AT_ONCE: Final = 0.1
+
+
+def named_pipelines(ranks: Sequence[RankSummary]) -> list[tuple[int, ...]]:
+    """Return the ranks of the groups that are called pipelines, in their order."""
+    groups = {g.id: g for r in ranks for g in r.groups if _words(g.kind) & _PIPELINE and len(g.ranks) > 1}
+    return [g.ranks for g in groups.values()]
+
+
+def likely_pipelines(ranks: Sequence[RankSummary]) -> list[tuple[int, ...]]:
+    """Return the ranks of groups that exchange point to point, the first one of which computes while others wait.
+
+    In a ring (of context, for instance) all compute as long before they exchange. Groups must be of one size.
+    """
+    told = {g.id: g for r in reversed(ranks) for g in r.groups if g.ranks}
+    kinds = {g.id: g.kind for r in ranks for g in r.groups if g.kind}
+    holders: dict[str, list[int]] = defaultdict(list)
+    for summary in ranks:
+        operations = summary.operations.filter(summary.operations.p2p)
+        for name in sorted({g for i in range(len(operations)) if (g := operations.group[i]) is not None}):
+            holders[name].append(summary.rank)
+    by_rank = {r.rank: r for r in ranks}
+    found = []
+    for name, own in holders.items():
+        members = told.get(name, ProcessGroup(name, ranks=tuple(own))).ranks
+        if not _words(kinds.get(name)) & _OTHERS and set(members) == set(own) and _in_turn(by_rank, members, name):
+            found.append(members)
+    return found if len({len(members) for members in found}) == 1 else []
+
+
+def _words(kind: str | None) -> set[str]:
+    return set(re.findall("[a-z]+", (kind or "").lower()))
+
+
+def _in_turn(by_rank: dict[int, RankSummary], members: tuple[int, ...], name: str) -> bool:
+    """Tell whether all but the first member begin by waiting."""
+    if len(members) < 2:
+        return False
+    first, *others = (_before_first(by_rank[r], name) for r in members)
+    return first > 0 and all(other <= _AT_ONCE * first for other in others)
+
+
+def _before_first(summary: RankSummary, name: str) -> int:
+    """Return how long a rank computes before its first exchange in a group, ns."""
+    operations = summary.operations
+    of_group = operations.group.flag([label == name for label in operations.group.names])
+    rows = np.flatnonzero(operations.p2p & of_group)
+    return int(summary.compute_before[rows[0]])
+
+
+#: Part of a stretch from which on its host sets the pace: waiting for it; where that is not recorded, any gaps.
+_HOST_WAIT, _GAPS = 0.1, 0.5
+
+
+class PipelineStages(Struct, frozen=True):
+    """The stage of each rank (-1: none), and how many there are; ``guessed``: no group is called a pipeline."""
+
+    of: I64
+    count: int
+    guessed: bool = False
+
+    def ranks(self, stage: int) -> I64:
+        """Return the places of a stage's ranks."""
+        return np.flatnonzero(self.of == stage)
+
+    @property
+    def real(self) -> bool:
+        """Tell whether there is a pipeline."""
+        return self.count > 1
+
+
+def find_stages(ranks: Sequence[RankSummary]) -> PipelineStages:
+    """Take stages from the groups that are called pipelines, else from those that behave so: the place in the group."""
+    of = np.full(len(ranks), -1, np.int64)
+    named = named_pipelines(ranks)
+    pipelines = named or likely_pipelines(ranks)
+    for members in pipelines:
+        for i, summary in enumerate(ranks):
+            if summary.rank in members:
+                of[i] = members.index(summary.rank)
+    return PipelineStages(of, max((len(p) for p in pipelines), default=0), guessed=bool(pipelines) and not named)
+
+
+def spans_stages(matched: Matched, stages: PipelineStages) -> Mask:
+    """Tell of each group whether its ranks are of different stages."""
+    spans = np.zeros(len(matched.groups), np.bool_)
+    if stages.real:
+        for i, group in enumerate(matched.groups):
+            spans[i] = len({int(stages.of[m]) for m in group.members}) > 1
+    return spans
+
+
+class PipelineTime(Struct, frozen=True):
+    """The pipeline's time in one step of one rank: from its first forward to the end of its last backward.
+
+    ``p2p``: its exchanges with other stages (rows of all operations); ``drain``: the first operation after them with
+    other stages, -1 if there is none.
+    """
+
+    rank: int
+    begin: int
+    end: int
+    p2p: I64
+    drain: int
+
+
+def find_windows(
+    ranks: Sequence[RankSummary], matched: Matched, waits: JobWaits, wide: Mask, stages: PipelineStages
+) -> list[PipelineTime]:
+    """Find the pipeline's time: the last backward ends where a rank begins its first operation of another kind."""
+    closing = np.array([len(g.ranks) <= stages.count for g in matched.groups] + [False], np.bool_)
+    across = wide[matched.group] & ~waits.alone if len(matched.groups) else np.zeros(len(matched.rank), np.bool_)
+    found = []
+    for place, summary in enumerate(ranks):
+        mine = np.arange(matched.first[place], matched.first[place + 1])
+        for step in distinct(matched.step[mine]).tolist():
+            here = mine[matched.step[mine] == step]
+            p2p = here[across[here] & matched.p2p[here]]
+            if not len(p2p):
+                continue
+            later = here[here > p2p[-1]]
+            drain = later[across[later] & closing[matched.group[later]]]
+            at = np.flatnonzero(summary.step_number == step)
+            begin = int(summary.step_start[at[0]]) if len(at) else summary.begin
+            end = int(matched.start[later[0]]) if len(later) else int(matched.end[p2p[-1]])
+            found.append(PipelineTime(place, begin, end, p2p, int(drain[0]) if len(drain) else -1))
+    return found
+
+
+class Bubble(Struct, frozen=True):
+    """Per rank (ns): exposed waiting for other stages with the drain, and the pipeline's window; all steps."""
+
+    wait: I64
+    window: I64
+
+
+def find_bubble(
+    ranks: Sequence[RankSummary], matched: Matched, waits: JobWaits, windows: Sequence[PipelineTime]
+) -> Bubble:
+    """Measure the bubble: what ranks wait for other stages between first forward and last backward, and the drain."""
+    wait, window = np.zeros(len(ranks), np.int64), np.zeros(len(ranks), np.int64)
+    exposed = np.zeros(len(matched.start), np.int64)
+    for place, summary in enumerate(ranks):
+        owner = matched.first[place] + summary.exposed_op
+        turn = matched.start[owner] + waits.wait[owner]
+        part = np.clip(turn, summary.exposed_start, summary.exposed_end) - summary.exposed_start
+        np.add.at(exposed, owner, np.where(waits.known[owner], part, 0))
+    for own in windows:
+        wait[own.rank] += exposed[own.p2p].sum() + (exposed[own.drain] if own.drain >= 0 else 0)
+        window[own.rank] += own.end - own.begin
+    return Bubble(wait, window)
+
+
+def count_micro_batches(stages: PipelineStages, ranks: Sequence[RankSummary]) -> int | None:
+    """Count micro-batches from the operations of the last stage: one more than it has (1F1B, send with receive).
+
+    The first stage must agree: it has as many more as there are stages behind it. Else None.
+    """
+    first, last = stages.ranks(0), stages.ranks(stages.count - 1)
+    if not len(first) or not len(last):
+        return None
+    counts = []
+    for place, more in ((int(first[0]), stages.count - 1), (int(last[0]), 1)):
+        own = ranks[place].operations
+        both = own.p2p & own.type.flag([t == "batchSendRecv" for t in own.type.names])
+        steps = max(len(distinct(own.step)), 1)
+        if not both.any() or np.count_nonzero(both) % steps:
+            return None
+        counts.append(int(np.count_nonzero(both)) // steps - more)
+    return counts[0] if counts[0] == counts[1] and counts[0] > 0 else None
+
+
+class StageSplit(Struct, frozen=True):
+    """Waiting across stages (ns, all ranks) as replayed with equal ranks: with equal stages, too, and beyond that.
+
+    ``gain``: what moving work to the mean stage would save the job, ns, least and most over the ways in which the
+    moved work may spread; ``excess``: per stage, its compute beyond the pace of the lower median stage; ``above``: its
+    compute beyond the mean, which is the work to move.
+    """
+
+    schedule: float
+    imbalance: float
+    gain: tuple[float, float]
+    excess: F64
+    above: F64
+
+    def within(self, total: float) -> tuple[float, float]:
+        """Return schedule and imbalance of ``total`` ns of waiting: no more than was replayed."""
+        replayed = self.schedule + self.imbalance
+        scale = min(total / replayed, 1.0) if replayed > 0 else 0.0
+        return self.schedule * scale, self.imbalance * scale
+
+
+def split_waiting(
+    ranks: Sequence[RankSummary],
+    job: JobProgram,
+    stages: PipelineStages,
+    windows: Sequence[PipelineTime],
+    compute: F64,
+    wide: Mask,
+) -> StageSplit:
+    """Tell the schedule's own waiting from that of unequal stages, by running the job with equal ones.
+
+    Work is added to a stage, or taken from it, within the pipeline's time only: the optimizer stays where it is.
+    ``compute``: per stage, of its usual rank.
+    """
+    pace = float(np.sort(compute)[(len(compute) - 1) // 2])
+    inside = _inside(ranks, job, windows)
+    alike = calmed(job, stages.of, level_all(job, stages.of))
+    equal = scaled(job, _of_ranks(np.minimum(pace / np.maximum(compute, 1), 1.0), stages), alike, inside=inside)
+    even = _of_ranks(compute.mean() / np.maximum(compute, 1), stages)
+    moved = _of_ranks(_factors(compute, _movable(job, stages, inside)), stages)
+    slower, faster = np.maximum(even, 1.0), np.minimum(even, 1.0)
+    ways = [
+        scaled(job, even),
+        scaled(job, moved, inside=inside),
+        scaled(job, slower, scaled(job, faster), inside=inside),
+        scaled(job, slower, scaled(job, faster, inside=_computing(job)), inside=inside),
+    ]
+    found = run(job, [alike, equal, JobChange(), *ways])
+    rows = (job.matched.instance >= 0) & wide[job.matched.group]
+    waiting = found.wait[rows].sum(axis=0)
+    schedule = float(waiting[1])
+    imbalance = max(float(waiting[0]) - schedule, 0.0)
+    saved = np.maximum(found.length[2] - found.length[3:], 0.0)
+    gain = float(saved.min()), float(saved.max())
+    excess, above = (np.maximum(compute - usual, 0.0) for usual in (pace, compute.mean()))
+    return StageSplit(schedule, imbalance, gain, excess, above)
+
+
+def _of_ranks(of_stage: F64, stages: PipelineStages) -> F64:
+    """Spread a factor per stage over the ranks; those of no stage keep what they have."""
+    return np.asarray(np.where(stages.of >= 0, of_stage[np.maximum(stages.of, 0)], 1.0))
+
+
+def _factors(compute: F64, movable: F64) -> F64:
+    """Return by what each stage's movable compute changes so that its whole compute becomes the mean."""
+    return np.asarray(np.maximum(1 + (compute.mean() - compute) / np.maximum(movable, 1), 0.0))
+
+
+def _inside(ranks: Sequence[RankSummary], job: JobProgram, windows: Sequence[PipelineTime]) -> Inside:
+    """Tell which stretches lie within the pipeline's time: they end there."""
+    start, block = np.zeros(len(job.matched.start), np.bool_), np.zeros(len(job.until), np.bool_)
+    counts = np.concatenate([[0], np.cumsum([len(r.until) for r in ranks])]).astype(np.int64)
+    for own in windows:
+        mine = slice(int(job.matched.first[own.rank]), int(job.matched.first[own.rank + 1]))
+        begun = job.matched.start[mine]
+        start[mine] |= (begun > own.begin) & (begun <= own.end)
+        held = slice(int(counts[own.rank]), int(counts[own.rank + 1]))
+        blocked = ranks[own.rank].block_start
+        block[held] |= (blocked > own.begin) & (blocked <= own.end)
+    return Inside(start, block)
+
+
+def _computing(job: JobProgram) -> Inside:
+    """Tell which stretches are paced by compute: where a device waits for its host, less work saves nothing."""
+    parts = job.to_start, job.to_block
+    start, block = ((s.host <= _HOST_WAIT * s.length) & (s.other <= _GAPS * s.length) for s in parts)
+    return Inside(np.asarray(start), np.asarray(block))
+
+
+def _movable(job: JobProgram, stages: PipelineStages, inside: Inside) -> F64:
+    """Return per stage the compute time (ns) within the pipeline's time, of its usual rank."""
+    own = np.bincount(job.to_block.rank[inside.to_block], weights=job.to_block.compute[inside.to_block],
+                      minlength=job.ranks)  # fmt: skip
+    return np.array([float(np.median(own[stages.ranks(s)])) if len(stages.ranks(s)) else 0.0
+                     for s in range(stages.count)])  # fmt: skip

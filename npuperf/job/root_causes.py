@@ -1,0 +1,496 @@
+"""From blamed waiting to root causes: named where they cost the job something, and repaired in the replay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from npuperf.job.job_replay import (
+    JobChange,
+    JobProgram,
+    JobRun,
+    calmed,
+    faster_link,
+    level_all,
+    level_rank,
+    level_ranks,
+    run,
+    track_totals,
+)
+from npuperf.job.links import SlowLink
+from npuperf.job.pipeline import PipelineStages, StageSplit
+from npuperf.job.roots import WaitBlame
+from npuperf.model.groups import distinct
+from npuperf.model.job_result import RootKind, Why
+from npuperf.model.labels import F64, I64, Mask
+
+# -- Several ranks that are slow alike: each alone is none's delay, because the others are as late as it is.
+#
+# Whoever repairs one of them gains nothing, so they are sought by what they spend beyond the usual rank of their
+# stage, and repaired together.
+
+#: Ranks are slow alike that spend at least this part of what the slowest one spends beyond the usual.
+_ALIKE: Final = 0.5
+#: A rank is late lastingly if the mean over the steps is so many times its standard error.
+_SURE: Final = 3
+
+
+class SlowRanks(Struct, frozen=True):
+    """Ranks (places) that spend about the same beyond the usual, and for the same cause (0 compute, 1 host, 2 other).
+
+    ``excess``: mean of what they spend beyond it by cause, ns over all steps.
+    """
+
+    places: tuple[int, ...]
+    cause: int
+    excess: F64
+
+
+def slow_alike(job: JobProgram, stage: I64, least: float) -> list[SlowRanks]:
+    """Return ranks that are slow alike by at least ``least`` ns, and lastingly; only where there are several."""
+    excess = _together_beyond(track_totals(job), stage)
+    main = np.argmax(excess, axis=1)
+    lasts = lasting(job, stage)
+    found = []
+    for cause in range(3):
+        own = np.where((main == cause) & lasts, excess[:, cause], 0.0)
+        chosen = np.flatnonzero((own >= least) & (own >= _ALIKE * own.max(initial=0.0)))
+        if len(chosen) > 1:
+            mean = np.maximum(excess[chosen].mean(axis=0), 0.0)
+            found.append(SlowRanks(tuple(chosen.tolist()), cause, mean))
+    return found
+
+
+def delayed_stages(job: JobProgram, stage: I64, least: float) -> list[SlowRanks]:
+    """Return stages all ranks of which wait longer for their hosts, or for other things, than other stages do.
+
+    Their compute differs by design, and moving work makes it equal; their delays do not.
+    """
+    totals, numbers = track_totals(job), distinct(stage)
+    own = [np.flatnonzero(stage == number) for number in numbers]
+    if len(numbers) < 2:
+        return []
+    usual = np.stack([totals[members].min(axis=0) for members in own])
+    beyond = np.maximum(_together_beyond(usual, np.zeros(len(own), np.int64)), 0.0) * (0, 1, 1)
+    return [SlowRanks(tuple(members.tolist()), int(np.argmax(more)), more)
+            for members, more in zip(own, beyond, strict=True)
+            if len(members) > 1 and more.max() >= least]  # fmt: skip
+
+
+def peers_of(places: Sequence[int], stage: I64) -> tuple[tuple[I64, I64], ...]:
+    """Return for each stage that has some of the ranks these, and the other ranks of the stage; never without any."""
+    chosen = np.array(places, np.int64)
+    tasks = []
+    for number in distinct(stage[chosen]).tolist():
+        members = np.flatnonzero(stage == number)
+        tasks.append((np.intersect1d(members, chosen), np.setdiff1d(members, chosen)))
+    return tuple((own, peers) for own, peers in tasks if len(peers))
+
+
+def _together_beyond(totals: F64, stage: I64) -> F64:
+    """Return what each rank has beyond the lower median of its stage; ranks come first."""
+    excess = np.zeros_like(totals)
+    for number in distinct(stage).tolist():
+        own = np.flatnonzero(stage == number)
+        excess[own] = totals[own] - np.sort(totals[own], axis=0)[(len(own) - 1) // 2]
+    return excess
+
+
+def lasting(job: JobProgram, stage: I64) -> Mask:
+    """Tell of each rank whether it is late in all steps alike: it takes longer, or waits less, than its stage usually.
+
+    What is late at the end of a step others wait for in the next one; what never waits has all its time at the end.
+    Of one step nobody can tell.
+    """
+    wait = _waits(job)
+    if wait.shape[1] < 2:
+        return np.ones(job.ranks, np.bool_)
+    return _steady(_together_beyond(-wait, stage)) | _steady(_together_beyond(_local(job), stage))
+
+
+def always_waiting(job: JobProgram, stage: I64, least: float) -> tuple[I64, float]:
+    """Return the ranks that wait longer than is usual in their stage in all steps alike, and for how long (ns).
+
+    They are those that most others keep waiting.
+    """
+    wait = _waits(job)
+    more = _together_beyond(wait, stage)
+    if wait.shape[1] < 2:
+        return np.empty(0, np.int64), 0.0
+    found = np.flatnonzero(_steady(more) & (more.sum(axis=1) >= least))
+    return found, float(more[found].sum())
+
+
+def _steady(values: F64) -> Mask:
+    """Tell for which ranks a value per step is above zero for certain."""
+    error = values.std(axis=1, ddof=1) / np.sqrt(values.shape[1])
+    return np.asarray(values.mean(axis=1) > _SURE * error)
+
+
+def _local(job: JobProgram) -> F64:
+    """Return what each rank's own track took in each step until it was blocked, ns."""
+    numbers = distinct(job.matched.step)
+    step = np.searchsorted(numbers, job.matched.step[job.until])
+    place = job.to_block.rank * len(numbers) + step
+    spent = np.bincount(place, weights=job.to_block.length, minlength=job.ranks * len(numbers))
+    return spent.reshape(job.ranks, len(numbers)).astype(np.float64)
+
+
+def _waits(job: JobProgram) -> F64:
+    """Return what each rank waited in each step, ns."""
+    matched = job.matched
+    numbers, step = np.unique(matched.step, return_inverse=True)
+    place = matched.rank * len(numbers) + step.ravel()
+    wait = np.bincount(place, weights=matched.stay - job.transfer, minlength=job.ranks * len(numbers))
+    return wait.reshape(job.ranks, len(numbers)).astype(np.float64)
+
+
+#: Ranks and groups that are tried in the replay at most, and together.
+_TRIED, _AT_ONCE = 24, 8
+#: A cause that falls into one step of several is no pattern.
+_ONE_STEP: Final = 0.8
+_STEPS_LEAST: Final = 3
+#: Of a single step nobody knows what lasts: a rank is named from so many times the usual share on.
+_ONE_STEP_FACTOR: Final = 5
+#: Ranks hide each other's delays if repairing each alone saves less than this part of what all together do.
+_HIDING: Final = 2 / 3
+#: What a rank takes longer than its peers must be at least this part of what the others wait for it.
+_LASTING: Final = 0.5
+#: Stages are named whose work beyond the mean is at least this part of the worst one's.
+_BESIDE: Final = 0.25
+#: By how much a replayed gain is uncertain beyond the replay's own error.
+_UNSURE: Final = 0.03
+_WHY: Final[tuple[Why, ...]] = ("compute", "host", "unknown")
+
+
+class RootCause(Struct, frozen=True):
+    """A root cause, all in ns over all steps. ``places``: of its ranks; ``gain``: (least, most) of the job's length."""
+
+    kind: RootKind
+    places: tuple[int, ...]
+    why: Why
+    wait: float
+    gain: tuple[float, float] | None
+    stage: int | None = None
+    group: int | None = None
+    excess: float = 0.0
+    parts: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def uneven(self) -> bool:
+        """Tell whether it is waiting for unequal stages that is too little to blame a stage."""
+        return self.kind == "jitter" and self.why == "compute"
+
+
+class GainBounds(Struct, frozen=True):
+    """From which share of the job a cause is named, and how sure its gain is."""
+
+    least: float
+    error: float
+    usable: bool
+
+    def gain(self, saved: float, job: JobProgram) -> tuple[float, float] | None:
+        """Return the interval of a replayed gain, within the job's length."""
+        return self.within(saved, saved, job)
+
+    def within(self, least: float, most: float, job: JobProgram) -> tuple[float, float] | None:
+        """Return the interval of a gain that lies between two replayed ones."""
+        if not self.usable:
+            return None
+        slack = self.error * job.measured + _UNSURE * abs(most)
+        least = least if all(g.complete for g in job.matched.groups) else 0.0  # who was not loaded may be as slow
+        return max(least - slack, 0.0), min(max(most + slack, 0.0), job.measured)
+
+
+def find_causes(
+    job: JobProgram,
+    found: WaitBlame,
+    stages: PipelineStages,
+    split: StageSplit | None,
+    links: Sequence[SlowLink],
+    bounds: GainBounds,
+) -> list[RootCause]:
+    """Return the causes, largest gain first, a schedule's own waiting last; their waits add up to what is blamed."""
+    waits = found.waits.sum(axis=(1, 2))
+    slow = _slow_links(job, links, bounds)
+    ranks = _joined(job, found, stages, _slow_ranks(job, found, stages, waits, bounds), bounds)
+    named = [*ranks, *_slow_groups(job, found, waits, bounds, slow), *slow]
+    shares = _claimed(job, stages, named, _share_out(job, found, split, named), bounds)
+    causes = [replace(cause, wait=wait) for cause, wait in zip(named, shares.named, strict=True)]
+    unequal = _stage_causes(job, stages, split, shares.imbalance, bounds)
+    causes += unequal
+    if split is not None and shares.imbalance > 0 and not unequal:  # too little to be named as stages
+        most = bounds.within(0.0, min(split.gain[1], bounds.least * job.measured), job)
+        causes.append(RootCause("jitter", (), "compute", shares.imbalance, (0.0, most[1]) if most else None))
+    if shares.jitter > 0:
+        causes.append(_unnamed(job, stages, shares.jitter, causes, bounds))
+    if shares.unknown > 0:
+        causes.append(RootCause("unknown", (), "unknown", shares.unknown, None))
+    if shares.schedule > 0:
+        causes.append(RootCause("schedule", (), "unknown", shares.schedule, (0.0, 0.0)))
+    return sorted(causes, key=_order)
+
+
+def _unnamed(
+    job: JobProgram, stages: PipelineStages, rest: float, causes: Sequence[RootCause], bounds: GainBounds
+) -> RootCause:
+    """Return what has no name: no lasting cause, unless the same few ranks wait for most others in every step.
+
+    Where a rank is named it is known whom they wait for.
+    """
+    least = bounds.least * job.measured
+    few, waited = always_waiting(job, stages.of, least)
+    if rest >= least and waited >= _LASTING * rest and not any(c.kind == "rank" for c in causes):
+        return RootCause("unknown", tuple(few.tolist()), "unknown", rest, None)
+    return RootCause("jitter", (), "unknown", rest, _jitter_gain(job, stages, causes, bounds))
+
+
+def _jitter_gain(
+    job: JobProgram, stages: PipelineStages, causes: Sequence[RootCause], bounds: GainBounds
+) -> tuple[float, float] | None:
+    """Return what the job would save if all ranks always took the usual time, beyond what the causes save."""
+    length = run(job, [JobChange(), level_all(job, stages.of)]).length
+    most = bounds.gain(float(length[0] - length[1]) - sum(c.gain[0] for c in causes if c.gain), job)
+    return (0.0, most[1]) if most else None
+
+
+def _order(cause: RootCause) -> tuple[int, float, float]:
+    place = {"schedule": 3, "unknown": 2, "jitter": 1}.get(cause.kind, 0)
+    return place, -(cause.gain[1] if cause.gain else 0.0), -cause.wait
+
+
+class _Shares(Struct, frozen=True):
+    """Waiting (ns) of each named cause, and of what has no name. They add up."""
+
+    named: list[float]
+    jitter: float
+    unknown: float
+    schedule: float
+    imbalance: float
+
+
+def _owners(job: JobProgram, found: WaitBlame, causes: Sequence[RootCause]) -> dict[int, int]:
+    """Return which cause each axis of the blame belongs to."""
+    owners: dict[int, int] = {}
+    for i, cause in enumerate(causes):
+        if cause.kind == "rank":
+            owners.update({axis: i for place in cause.places for axis in found.of_rank(place)})
+        elif cause.group is not None:
+            owners[3 * found.ranks + cause.group] = i
+        else:  # who is late because of a slow link is so by the transfers of a group that has it
+            held = [g for g, group in enumerate(job.matched.groups) if set(cause.places) <= set(group.members)]
+            owners.update({3 * found.ranks + g: i for g in held})
+    return owners
+
+
+def _share_out(job: JobProgram, found: WaitBlame, split: StageSplit | None, causes: Sequence[RootCause]) -> _Shares:
+    """Give every cause its waiting.
+
+    Across stages, a rank that is named is to blame for what it takes beyond its peers; of the rest, the schedule and
+    unequal stages have what the replay gives them.
+    """
+    narrow, wide = found.waits[:, :, 0].sum(axis=1), found.waits[:, :, 1].sum(axis=1)
+    owners = _owners(job, found, causes)
+    schedule = imbalance = jitter = 0.0
+    if split is not None:
+        own = np.zeros_like(wide)
+        for axis, owner in owners.items():
+            own[axis] = wide[axis] * _beyond(axis, causes[owner], found, job)
+        left = float(wide.sum() - own.sum())
+        schedule, imbalance = split.within(left)
+        jitter = left - schedule - imbalance
+        wide = own
+    named = [0.0] * len(causes)
+    waits = narrow + wide
+    for axis, owner in owners.items():
+        named[owner] += float(waits[axis])
+    unknown = 0.0 if found.unknown in owners else float(waits[found.unknown])
+    jitter += float(waits.sum()) - sum(named) - unknown
+    return _Shares(named, jitter, unknown, schedule, imbalance)
+
+
+def _claimed(
+    job: JobProgram, stages: PipelineStages, causes: Sequence[RootCause], shares: _Shares, bounds: GainBounds
+) -> _Shares:
+    """Give slow ranks what nobody else has of the waiting that goes away when all of them are repaired.
+
+    A delay that travels over several groups is mixed with the usual work of the ranks on its way.
+    """
+    own = [i for i, cause in enumerate(causes) if cause.kind == "rank"]
+    known = sum(shares.named[i] for i in own)
+    if not (bounds.usable and known > 0 and shares.jitter > 0):
+        return shares
+    wait = run(job, [JobChange(), _mended(job, stages, [p for i in own for p in causes[i].places])]).wait.sum(axis=0)
+    more = min(max(float(wait[0] - wait[1]) - known, 0.0), shares.jitter)
+    named = [w + (more * w / known if i in own else 0.0) for i, w in enumerate(shares.named)]
+    return replace(shares, named=named, jitter=shares.jitter - more)
+
+
+def _mended(job: JobProgram, stages: PipelineStages, places: Sequence[int]) -> JobChange:
+    """Return the job with ranks that work like their peers; where a whole stage has none, without its delays."""
+    change = level_ranks(job, peers_of(places, stages.of))
+    alone = [p for p in places if set(stages.ranks(int(stages.of[p])).tolist()) <= set(places)]
+    return calmed(job, stages.of, change, np.array(alone)) if alone else change
+
+
+def _beyond(axis: int, cause: RootCause, found: WaitBlame, job: JobProgram) -> float:
+    """Return which part of what an axis stands for is beyond the usual, and so to blame: of groups, all."""
+    if axis >= 3 * found.ranks:
+        return 1.0
+    why = _WHY[axis // found.ranks]
+    spent = track_totals(job)[axis % found.ranks, axis // found.ranks]
+    return float(min(cause.parts.get(why, 0.0) / spent, 1.0)) if spent > 0 else 0.0
+
+
+def _slow_ranks(
+    job: JobProgram, found: WaitBlame, stages: PipelineStages, waits: F64, bounds: GainBounds
+) -> list[RootCause]:
+    """Return the ranks that cost the job something: each is tried in the replay with the pace of its peers.
+
+    Where the replay gives no figures, what others wait for a rank counts instead.
+    """
+    cost = np.array([found.worst[found.of_rank(r)].sum() for r in range(found.ranks)])
+    tried = [int(r) for r in np.argsort(-cost, kind="stable")[:_TRIED] if cost[r] > 0]
+    peers = {r: np.flatnonzero((stages.of == stages.of[r]) & (np.arange(found.ranks) != r)) for r in tried}
+    gains = _gains(job, [lambda r=r: _repaired(job, r, peers[r], stages) for r in tried])  # type: ignore[misc]
+    least, steady = _least(job, found, bounds), lasting(job, stages.of)
+    causes = []
+    for rank, saved in zip(tried, gains, strict=True):
+        excess = np.maximum(_excess(job, rank, peers[rank]), 0)
+        worth = saved if bounds.usable else cost[rank]
+        lasts = float(excess.sum()) >= _LASTING * cost[rank] and not _in_one_step(found, rank)
+        lasts &= not len(peers[rank]) or bool(steady[rank])
+        if worth >= least and lasts:
+            # Waiting for ranks that were not loaded is replayed as it was measured: it may go as well.
+            most = saved if job.matched.complete.all() else max(saved, min(cost[rank], float(excess.sum())))
+            wait = float(waits[found.of_rank(rank)].sum())
+            causes.append(_rank_cause((rank,), excess, wait, bounds.within(saved, most, job)))
+    return causes
+
+
+def _least(job: JobProgram, found: WaitBlame, bounds: GainBounds) -> float:
+    """Return from which gain on (ns of the job's length) ranks are named."""
+    return job.measured * bounds.least * (_ONE_STEP_FACTOR if found.waits.shape[1] < 2 else 1)
+
+
+def _joined(
+    job: JobProgram, found: WaitBlame, stages: PipelineStages, alone: list[RootCause], bounds: GainBounds
+) -> list[RootCause]:
+    """Put ranks that are slow alike in the place of what they are alone, where only together they gain something."""
+    least = _least(job, found, bounds)
+    if not bounds.usable:
+        return alone
+    tried = [*slow_alike(job, stages.of, least), *delayed_stages(job, stages.of, least)]
+    gains = _gains(job, [lambda s=s: _mended(job, stages, s.places) for s in tried])  # type: ignore[misc]
+    for slow, saved in zip(tried, gains, strict=True):
+        single = [c for c in alone if c.places[0] in slow.places]
+        apart = sum(c.gain[1] for c in single if c.gain)
+        if saved - apart >= least and apart < _HIDING * saved:
+            wait = float(found.waits[[axis for p in slow.places for axis in found.of_rank(p)]].sum())
+            cause = _rank_cause(slow.places, slow.excess, wait, bounds.gain(saved, job))
+            alone = [*(c for c in alone if c not in single), cause]
+    return alone
+
+
+def _rank_cause(places: tuple[int, ...], excess: F64, wait: float, gain: tuple[float, float] | None) -> RootCause:
+    main = int(np.argmax(excess))
+    parts = dict(zip(_WHY, excess.tolist(), strict=True))
+    return RootCause("rank", places, _WHY[main], wait, gain, excess=float(excess[main]), parts=parts)
+
+
+def _in_one_step(found: WaitBlame, rank: int) -> bool:
+    """Tell whether nearly all waiting for a rank falls into one of several steps: then it is no pattern."""
+    steps = found.waits[found.of_rank(rank)].sum(axis=(0, 2))
+    return len(steps) >= _STEPS_LEAST and bool(steps.max() > _ONE_STEP * steps.sum())
+
+
+def _excess(job: JobProgram, rank: int, peers: I64) -> F64:
+    """Return what a rank spends beyond the median of its peers: compute, host, other (ns).
+
+    The only rank of its stage has no peers for its compute; for the rest all others are.
+    """
+    totals = track_totals(job)
+    if len(peers):
+        return np.asarray(totals[rank] - np.median(totals[peers], axis=0))
+    excess = totals[rank] - np.median(np.delete(totals, rank, axis=0), axis=0)
+    return np.asarray(excess * (0, 1, 1))
+
+
+def _repaired(job: JobProgram, rank: int, peers: I64, stages: PipelineStages) -> JobChange:
+    return level_rank(job, rank, peers) if len(peers) else calmed(job, stages.of, ranks=np.array([rank]))
+
+
+def _slow_links(job: JobProgram, links: Sequence[SlowLink], bounds: GainBounds) -> list[RootCause]:
+    """Return the links that cost the job something: each is tried with the pace of its peers."""
+    tried = [link for link in links if {*link.ranks} <= job.places.keys()][:_TRIED]
+    ends = [(job.places[k.ranks[0]], job.places[k.ranks[1]]) for k in tried]
+    gains = _gains(job, [lambda e=e, k=k: faster_link(job, e, k.factors) for e, k in zip(ends, tried, strict=True)])  # type: ignore[misc]
+    return [
+        RootCause("link", pair, "communication", 0.0, bounds.gain(saved, job), excess=float(link.lost_ns))
+        for link, pair, saved in zip(tried, ends, gains, strict=True)
+        if saved >= bounds.least * job.measured
+    ]
+
+
+def _slow_groups(
+    job: JobProgram, found: WaitBlame, waits: F64, bounds: GainBounds, links: Sequence[RootCause]
+) -> list[RootCause]:
+    """Return groups whose transfers take longer than those of groups of their kind and size, and no link is why."""
+    matched = job.matched
+    totals = np.bincount(matched.group[matched.instance >= 0], weights=job.transfer[matched.instance >= 0],
+                         minlength=found.groups) / np.maximum([len(g.members) for g in matched.groups], 1)  # fmt: skip
+    tried, peers = [], {}
+    for i, group in enumerate(matched.groups):
+        alike = [j for j, g in enumerate(matched.groups) if g.kind == group.kind and len(g.ranks) == len(group.ranks)]
+        alike = [j for j in alike if j != i and not matched.groups[j].single and totals[j] > 0]
+        held = any(set(cause.places) <= set(group.members) for cause in links)
+        if group.single or group.kind is None or not alike or held:
+            continue
+        pace = float(np.median(totals[alike]))
+        if totals[i] - pace >= bounds.least * job.measured / 2:
+            tried.append(i)
+            peers[i] = pace
+    tried = sorted(tried, key=lambda i: peers[i] - totals[i])[:_TRIED]
+    gains = _gains(job, [lambda i=i: _at_pace(job, i, float(peers[i] / totals[i])) for i in tried])  # type: ignore[misc]
+    causes = []
+    for i, saved in zip(tried, gains, strict=True):
+        if saved >= bounds.least * job.measured:
+            wait = float(waits[3 * found.ranks + i])
+            causes.append(RootCause("group", tuple(matched.groups[i].members), "communication", wait,
+                                bounds.gain(saved, job), group=i, excess=float(totals[i] - peers[i])))  # fmt: skip
+    return causes
+
+
+def _at_pace(job: JobProgram, group: int, factor: float) -> JobChange:
+    return JobChange(transfer=np.where(job.matched.group == group, job.transfer * factor, job.transfer))
+
+
+def _stage_causes(
+    job: JobProgram, stages: PipelineStages, split: StageSplit | None, wait: float, bounds: GainBounds
+) -> list[RootCause]:
+    """Return the stages from which work must go, each with its part of the imbalance: those well above the mean."""
+    if split is None or wait <= 0 or split.gain[1] < bounds.least * job.measured or not split.above.any():
+        return []
+    named = split.above >= _BESIDE * split.above.max()
+    whole = float(split.above[named].sum())
+    causes = []
+    for stage in np.flatnonzero(named).tolist():
+        share = float(split.above[stage]) / whole
+        gain = bounds.within(split.gain[0] * share, split.gain[1] * share, job)
+        places = tuple(stages.ranks(stage).tolist())
+        causes.append(RootCause("stage", places, "compute", wait * share, gain, stage=stage,
+                            excess=float(split.excess[stage])))  # fmt: skip
+    return causes
+
+
+def _gains(job: JobProgram, changes: Sequence[Callable[[], JobChange]]) -> list[float]:
+    """Replay changes some at a time, and return what each saves of the job's length, ns."""
+    saved: list[float] = []
+    for first in range(0, len(changes), _AT_ONCE):
+        result: JobRun = run(job, [JobChange(), *(make() for make in changes[first : first + _AT_ONCE])])
+        saved += (result.length[0] - result.length[1:]).tolist()
+    return saved

@@ -1,0 +1,248 @@
+"""Who is to blame for waiting: each wait is followed to what made the last rank late.
+
+The last rank L and a rank r that waits for it were at one point in time when they last took part in an operation
+together. What L has spent since beyond what r has is why r waits: more compute, more waiting for the host, longer
+transfers in another group, or more waiting for others. That waiting has been blamed already, because it came before,
+so its own roots are taken over. Nothing of this needs a clock, and the parts of a wait add up to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+from msgspec import Struct
+
+from npuperf.job.clocks import Clocks
+from npuperf.job.job_replay import JobProgram
+from npuperf.job.match import JobWaits
+from npuperf.job.summary import RankSummary
+from npuperf.model.labels import F64, I64
+
+#: JobWaits shorter than this many residuals of the clocks are noise: nobody can be called the last.
+_SEPARABLE: Final = 3
+#: And those shorter than this, ns.
+_LEAST: Final = 500.0
+_COMPUTE, _HOST, _OTHER = 0, 1, 2
+
+
+class WaitBlame(Struct, frozen=True):
+    """Waiting by root (ns): ``waits[axis, step, place]``, where place is 1 for waits across pipeline stages, else 0.
+
+    Axes: compute of each rank, host of each rank, other local time of each rank, transfer of each group, no pattern
+    (too short to be separated), unknown. ``worst[axis]``: the most that a single
+    rank waited for it within its stage, or where nobody did, across stages.
+    """
+
+    waits: F64
+    worst: F64
+    ranks: int
+    groups: int
+
+    @property
+    def noise(self) -> int:
+        """The axis of waits too short to be separated."""
+        return 3 * self.ranks + self.groups
+
+    @property
+    def unknown(self) -> int:
+        """The axis of waits that nothing explains."""
+        return self.noise + 1
+
+    def of_rank(self, rank: int) -> list[int]:
+        """Return the axes of a rank: compute, host, other."""
+        return [rank + self.ranks * cause for cause in range(3)]
+
+
+class _Ledger(Struct):
+    """What a rank has spent so far: locally by cause, waiting by root, in transfers by kind of group.
+
+    ``until``: up to where its exposed communication has been entered.
+    """
+
+    local: F64
+    waited: F64
+    transfer: F64
+    piece: int = 0
+    until: int = 0
+
+
+class _Mark(Struct, frozen=True):
+    """The ledger of a rank when it came to an operation, as if it had waited there already.
+
+    Of ``waited`` only what is not zero is kept: ``axes`` and their ``waits``. ``turn`` numbers operations.
+    """
+
+    turn: int
+    local: F64
+    transfer: F64
+    axes: I64
+    waits: F64
+
+
+class _Spent(Struct, frozen=True):
+    """What the late rank has spent beyond the waiting one since both last met; ``start``: how much later it began."""
+
+    local: F64
+    transfer: F64
+    waited: F64
+    start: float = 0.0
+
+
+#: Who met: the group, and of point-to-point operations both ranks.
+_Meeting = tuple[int, ...]
+
+
+class _Blamer:
+    def __init__(
+        self, ranks: Sequence[RankSummary], job: JobProgram, waits: JobWaits, clocks: Clocks, steps: I64, wide: I64
+    ) -> None:
+        matched = job.matched
+        self.ranks, self.job, self.waits, self.matched = ranks, job, waits, matched
+        self.wide, self.steps = wide, steps
+        count, groups = len(ranks), len(matched.groups)
+        self.axes = 3 * count + groups + 2
+        kinds = {kind: i for i, kind in enumerate(dict.fromkeys(g.kind or g.id for g in matched.groups))}
+        self.kind = np.array([kinds[g.kind or g.id] for g in matched.groups] + [0], np.int64)
+        self.group_of: dict[tuple[int, int], int] = {}
+        self.ledgers = [_Ledger(np.zeros(3), np.zeros(self.axes), np.zeros(max(len(kinds), 1))) for _ in ranks]
+        self.marks: list[dict[_Meeting, _Mark]] = [{} for _ in ranks]
+        self.turn = 0
+        self.dist: dict[int, tuple[I64, F64]] = {}
+        self.out = np.zeros((self.axes, max(int(steps.max(initial=0)) + 1, 1), 2))
+        self.each = np.zeros((2, self.axes, count))
+        residual = np.where(np.isfinite(clocks.residual), clocks.residual, 0.0)
+        self.floor = np.maximum(_SEPARABLE * residual, _LEAST)
+        self.begin = job.begin
+
+    def run(self) -> WaitBlame:
+        """Blame all waits, in the order of the job."""
+        for level in self.job.levels:
+            bounds = [*level.head.tolist(), len(level.operation)]
+            for first, last in pairwise(bounds):
+                operations = level.operation[first:last]
+                instance = int(self.matched.instance[operations[0]])
+                if instance >= 0:
+                    self._instance(instance, operations.tolist())
+        count, groups = len(self.ranks), len(self.matched.groups)
+        within, across = self.each.max(axis=2, initial=0.0)
+        return WaitBlame(self.out, np.where(within > 0, within, across), count, groups)
+
+    def _instance(self, instance: int, operations: list[int]) -> None:
+        group = int(self.matched.instance_group[instance])
+        place = self.matched.rank
+        for op in operations:
+            self._advance(int(place[op]), op)
+        last = int(self.waits.last[instance])
+        for op in operations:
+            wait = float(self.waits.wait[op])
+            if wait > 0 and op != last:
+                self._blame(op, last, wait)
+        self.turn += 1
+        pair = sorted(int(place[op]) for op in operations) if self.matched.p2p[operations[0]] else []
+        for op in operations:
+            self._mark((group, *pair), int(place[op]), op)
+
+    def _mark(self, meeting: _Meeting, rank: int, op: int) -> None:
+        ledger = self.ledgers[rank]
+        waited = ledger.waited.copy()
+        self._enter_wait(waited, op, float(self.waits.wait[op]))
+        axes = np.flatnonzero(waited)
+        self.marks[rank][meeting] = _Mark(self.turn, ledger.local.copy(), ledger.transfer.copy(), axes, waited[axes])
+
+    def _advance(self, rank: int, op: int) -> None:
+        """Bring a rank's ledger to the start of an operation."""
+        summary, ledger = self.ranks[rank], self.ledgers[rank]
+        row = op - int(self.matched.first[rank])
+        start = int(summary.operations.start[row])
+        while ledger.piece < len(summary.exposed_op) and summary.exposed_start[ledger.piece] < start:
+            first = max(int(summary.exposed_start[ledger.piece]), ledger.until)
+            last = min(int(summary.exposed_end[ledger.piece]), start)
+            if last > first:
+                self._enter(rank, int(summary.exposed_op[ledger.piece]), first, last)
+                ledger.until = last
+            if last < summary.exposed_end[ledger.piece]:
+                break
+            ledger.piece += 1
+        compute, host = float(summary.compute_before[row]), float(summary.host_before[row])
+        spent = float(ledger.waited.sum() + ledger.transfer.sum())
+        ledger.local = np.array([compute, host, start - summary.begin - compute - host - spent])
+
+    def _enter(self, rank: int, row: int, first: int, last: int) -> None:
+        """Enter a stretch of exposed communication: first it waits, then it transfers."""
+        op, ledger = int(self.matched.first[rank]) + row, self.ledgers[rank]
+        turn = int(self.matched.start[op] + self.waits.wait[op])
+        middle = min(max(turn, first), last)
+        self._enter_wait(ledger.waited, op, middle - first)
+        if not self.waits.known[op]:  # the rest may be waiting for ranks that are not here
+            ledger.waited[-1] += last - middle
+            return
+        kind = int(self.kind[self.matched.group[op]])
+        ledger.transfer[kind] += last - middle
+        self.group_of[rank, kind] = int(self.matched.group[op])
+
+    def _enter_wait(self, waited: F64, op: int, ns: float) -> None:
+        if ns <= 0:
+            return
+        axes, weights = self.dist.get(op, (None, None))
+        if axes is None or weights is None:
+            waited[-1] += ns
+        else:
+            waited[axes] += ns * weights
+
+    def _blame(self, op: int, last: int, wait: float) -> None:
+        rank, late = int(self.matched.rank[op]), int(self.matched.rank[last])
+        if wait <= max(self.floor[rank], self.floor[late]):
+            axes, weights = np.array([self.axes - 2]), np.ones(1)
+        else:
+            axes, weights = self._why(rank, late)
+        self.dist[op] = axes, weights
+        instance = int(self.matched.instance[op])
+        place = int(self.wide[self.matched.instance_group[instance]])
+        self.out[axes, int(self.steps[op]), place] += wait * weights
+        self.each[place, axes, rank] += wait * weights
+
+    def _since_met(self, rank: int, late: int) -> _Spent:
+        """Compare what two ranks have spent since they last took part in the same operation, or since the begin."""
+        mine, theirs = self.ledgers[rank], self.ledgers[late]
+        local, transfer = theirs.local - mine.local, theirs.transfer - mine.transfer
+        waited = theirs.waited - mine.waited
+        own, other = self.marks[rank], self.marks[late]
+        met = [m for m in own.keys() & other.keys() if own[m].turn == other[m].turn]
+        if not met:
+            return _Spent(local, transfer, waited, max(float(self.begin[late] - self.begin[rank]), 0.0))
+        last = max(met, key=lambda m: own[m].turn)
+        a, b = own[last], other[last]
+        waited[a.axes] += a.waits
+        waited[b.axes] -= b.waits
+        return _Spent(local + a.local - b.local, transfer + a.transfer - b.transfer, waited)
+
+    def _why(self, rank: int, late: int) -> tuple[I64, F64]:
+        """Return the roots of a wait, with weights: what the late rank spent beyond the waiting one."""
+        spent, count = self._since_met(rank, late), len(self.ranks)
+        found = np.zeros(self.axes)
+        found[-1] = spent.start
+        for cause in (_COMPUTE, _HOST, _OTHER):
+            found[late + cause * count] += max(float(spent.local[cause]), 0.0)
+        for kind in np.flatnonzero(spent.transfer > 0).tolist():
+            found[3 * count + self.group_of.get((late, kind), 0)] += float(spent.transfer[kind])
+        more = float(spent.waited.sum())
+        if more > 0:
+            positive = np.maximum(spent.waited, 0.0)
+            found += positive * (more / positive.sum())
+        axes = np.flatnonzero(found > 0)
+        if not len(axes):
+            return np.array([self.axes - 1]), np.ones(1)
+        return axes, found[axes] / found[axes].sum()
+
+
+def blame(
+    ranks: Sequence[RankSummary], job: JobProgram, waits: JobWaits, clocks: Clocks, steps: I64, wide: I64
+) -> WaitBlame:
+    """Blame every wait of complete operations on its roots.
+
+    ``steps``: the number of each operation's step, from 0; ``wide``: per group, 1 if it spans pipeline stages.
+    """
+    return _Blamer(ranks, job, waits, clocks, steps, wide).run()

@@ -1,0 +1,210 @@
+"""Two measurements of one thing, side by side: what changed, by how much more than chance, and what that means."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final, Literal
+
+from npuperf.base.messages import Message, say, series
+from npuperf.model.parts import Model, Part
+
+Outcome = Literal["better", "same", "worse", "cannot_tell"]
+Change = Literal["added", "removed", "changed", "same"]
+Parity = Literal["same", "different", "unknown"]
+
+
+class Compared(Model, frozen=True, kw_only=True):
+    """One thing on both sides: mean times in ns, None where a side lacks it. ``count``: how often the new side has it.
+
+    Of operators these are of one kernel where a tuning is verified, and of all of a step where analyses are compared.
+
+    ``noise_ns``: by how much the difference may be off by chance, None where one side has a single value.
+    ``expected_ns``: what the change was predicted to save, least and most.
+    """
+
+    kind: Literal["step", "operator", "subgraph", "model", "scope"]
+    name: str
+    change: Change
+    verdict: Outcome
+    old_ns: int | None
+    new_ns: int | None
+    count: int | None = None
+    noise_ns: int | None = None
+    expected_ns: tuple[int, int] | None = None
+    strategy: str | None = None
+
+    @property
+    def saved_ns(self) -> int | None:
+        """By how much shorter the new side is, where both are there."""
+        return None if self.old_ns is None or self.new_ns is None else self.old_ns - self.new_ns
+
+
+class Difference(Model, frozen=True, kw_only=True):
+    """What differs between two set-ups. ``matters``: it may explain a difference in time.
+
+    ``mismatch``: with it the two are not of one workload, and nothing is compared unless that is allowed.
+    """
+
+    what: str
+    old: str | None
+    new: str | None
+    matters: bool
+    mismatch: bool = False
+    reason: Message | None = None
+
+
+class WaterfallPart(Model, frozen=True, kw_only=True):
+    """One part of the difference of the mean steps, ns: by count, and by speed, which add up to it.
+
+    ``old_ns``, ``new_ns``: of the mean step; ``old_count``, ``new_count``: per step. ``change``: whether both sides
+    have it; ``instead_of``: keys of the old side that this operator replaces (inferred), ``replaced_by``: those of
+    the new side that the row holds then: with the sides exchanged the two change places.
+    """
+
+    part: Part
+    key: str | None
+    delta_ns: int
+    count_ns: int
+    speed_ns: int
+    old_ns: int = 0
+    new_ns: int = 0
+    old_count: float = 0.0
+    new_count: float = 0.0
+    change: Change = "changed"
+    where: str | None = None
+    torch_op: str | None = None
+    instead_of: tuple[str, ...] = ()
+    replaced_by: tuple[str, ...] = ()
+
+
+class FindingChange(Model, frozen=True, kw_only=True):
+    """A finding that is new, gone, or says something else than before; null where a side has not got it."""
+
+    rule: str
+    rank: int | None
+    change: Change
+    old: Message | None
+    new: Message | None
+    old_severity: str | None = None
+    new_severity: str | None = None
+
+
+class Shift(Model, frozen=True, kw_only=True):
+    """Something measured on both sides: the middle of each side's samples, and the interval of their difference.
+
+    ``unit``: ns, percent, count, bytes, GB/s, cores or MHz. ``interval``: null where there are too few samples.
+    ``samples``: of both sides.
+    """
+
+    what: str
+    unit: str
+    old: float | None
+    new: float | None
+    verdict: Outcome
+    interval: tuple[float, float] | None = None
+    samples: tuple[int, int] = (0, 0)
+
+
+class Comparison(Model, frozen=True, kw_only=True):
+    """Everything that is known of a change. ``old`` and ``new`` name the sides; ``unchanged`` rows are not listed.
+
+    ``old_step_ns``, ``new_step_ns`` and ``delta_ns`` are of the mean step, which the ``waterfall`` explains to the ns;
+    ``old_median_ns`` and ``new_median_ns`` of the median one, which ``interval_ns`` is about: of the difference of the
+    steps, found by ``method``, at ``confidence``. ``samples``: steps of both sides; ``stepped``: whether each side has
+    steps recorded, without which all that it recorded counts as one. ``expected_ns``: what was predicted to be saved
+    per step. ``parity``: what differs between the set-ups, what may change most first.
+    ``workload``: whether both sides ran the same. ``steps``: steps that only one side has, and other alignment.
+    """
+
+    old: str
+    new: str
+    verdict: Outcome
+    reason: Message | None = None
+    old_step_ns: int | None = None
+    new_step_ns: int | None = None
+    delta_ns: int | None = None
+    interval_ns: tuple[int, int] | None = None
+    old_median_ns: int | None = None
+    new_median_ns: int | None = None
+    samples: tuple[int, int] = (0, 0)
+    stepped: tuple[bool, bool] = (True, True)
+    method: Message | None = None
+    confidence: float | None = None
+    expected_ns: tuple[int, int] | None = None
+    workload: Parity = "unknown"
+    parity: tuple[Difference, ...] = ()
+    waterfall: tuple[WaterfallPart, ...] = ()
+    rows: tuple[Compared, ...] = ()
+    shifts: tuple[Shift, ...] = ()
+    findings: tuple[FindingChange, ...] = ()
+    aligned: tuple[Message, ...] = ()
+    unchanged: int = 0
+    warnings: tuple[Message, ...] = ()
+
+    @property
+    def step(self) -> Compared | None:
+        """The whole step, where both sides have steps."""
+        return next((row for row in self.rows if row.kind == "step"), None)
+
+
+# -- What a comparison calls the things it compares: a machine reads these names as they are, people in their language.
+
+#: Names and values that are a few words.
+_KNOWN: Final = {
+    word.id: word
+    for word in (
+        # what may differ between two set-ups
+        say("AI Core frequency"), say("recording overhead"), say("world size"), say("operators of training"),
+        say("launches per step"), say("launches"), say("command"), say("process groups"), say("table of kernels"),
+        say("launches of kernels"), say("calls of the runtime"), say("cores"), say("devices"), say("recorded with"),
+        say("profiler level"), say("profiler options"), say("environment"), say("git commit"),
+        say("rows lost in reading"), say("operators told apart by"), say("steps"),
+        # values of these
+        say("yes"), say("none by their names"), say("whole"), say("rows are missing"), say("recorded"), say("none"),
+        say("shapes"), say("type"), say("core"),
+        # what is counted
+        say("synchronizations"), say("copies"), say("AI CPU operators"), say("compilations"), say("collectives"),
+        say("graph replays"), say("allocator calls"), say("host operators"),
+        # what caused waiting
+        say("rank"), say("stage"), say("link"), say("group"), say("schedule"), say("jitter"), say("host"),
+        say("compute"), say("communication"), say("cube"), say("vector"),
+    )
+}  # fmt: skip
+_COUNTS: Final = "|".join(
+    ("launches", "synchronizations", "copies", "AI CPU operators", "compilations", "collectives", "graph replays",
+     "allocator calls", "host operators")
+)  # fmt: skip
+#: Names with a number or a name in them; what was found in the parentheses is handed on.
+_FORMS: Final[tuple[tuple[str, Callable[..., Message]], ...]] = (
+    (r"step of rank (\d+)", lambda rank: say("step of rank {rank}", rank=rank)),
+    (r"waiting of rank (\d+)", lambda rank: say("waiting of rank {rank}", rank=rank)),
+    (r"transfer in (.+)", lambda group: say("transfer in {group}", group=group)),
+    (r"occupancy of (cube|vector) cores", lambda side: say("occupancy of {side} cores", side=_KNOWN[side])),
+    (rf"({_COUNTS}) per step", lambda name: say("{name} per step", name=_KNOWN[name])),
+    (rf"({_COUNTS}): (.+)", lambda name, key: say("{name}: {key}", name=_KNOWN[name], key=key)),
+    (r"waiting(?: of unknown cause| caused by (\w+))(?: ([\d,]+))?(?: \((\w+)\))?", lambda *of: _waiting(*of)),
+    (r"((?:\d+|none)(?: \+ (?:\d+|none))+)", lambda runs: say("{n}", n=series(map(worded, runs.split(" + ")), " + "))),
+)
+
+
+def worded(name: str) -> Message | str:
+    """Return a name or a value of a comparison for people; what is none of ours, such as a command, stays as it is."""
+    if name in _KNOWN:
+        return _KNOWN[name]
+    for form, made in _FORMS:
+        found = re.fullmatch(form, name, re.DOTALL)
+        if found is not None:
+            return made(*found.groups())
+    return name
+
+
+def _waiting(kind: str | None, about: str | None, why: str | None) -> Message:
+    """Say which waiting: ``about``: which ranks or which stage caused it; ``why``: by what."""
+    if kind is None:
+        by = say("waiting of unknown cause {about}", about=about) if about else say("waiting of unknown cause")
+    elif about:
+        by = say("waiting caused by {kind} {about}", kind=worded(kind), about=about)
+    else:
+        by = say("waiting caused by {kind}", kind=worded(kind))
+    return say("{waiting} ({why})", waiting=by, why=worded(why)) if why else by

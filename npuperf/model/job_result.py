@@ -1,0 +1,221 @@
+"""What several ranks of one job tell together: part of the document of ``npuperf analyze``.
+
+Sums are over the analysed steps; times are integer nanoseconds; missing is null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from npuperf.base.messages import Message
+from npuperf.model.parts import Model
+
+RootKind = Literal["rank", "stage", "link", "group", "schedule", "jitter", "unknown"]
+Why = Literal["compute", "host", "communication", "unknown"]
+
+
+class RankCommunication(Model, frozen=True, kw_only=True):
+    """Time of one rank in communication: total = transfer + wait + unknown, all and exposed (nothing hides it)."""
+
+    total_ns: int
+    transfer_ns: int
+    wait_ns: int
+    unknown_ns: int
+    wait_by_kind: dict[str, int]
+    exposed_transfer_ns: int
+    exposed_wait_ns: int
+    exposed_unknown_ns: int
+
+
+class ClockOffset(Model, frozen=True, kw_only=True):
+    """What is added to the device's times to reach the first rank's clock: estimate, provable bounds, residual.
+
+    ``operations``: collectives that it rests on. Null bounds: no collective bounds it.
+    """
+
+    offset_ns: int
+    low_ns: int | None
+    high_ns: int | None
+    residual_ns: int
+    drift_ppm: float | None
+    operations: int
+
+
+class ClusterRank(Model, frozen=True, kw_only=True):
+    """One rank of the job."""
+
+    rank: int
+    device: int
+    stage: int | None
+    host: str | None
+    source: str
+    step_ns: int
+    compute_ns: int | None
+    host_wait_ns: int | None
+    idle_ns: int | None
+    comm: RankCommunication
+    clock: ClockOffset | None
+
+
+class ClusterGroup(Model, frozen=True, kw_only=True):
+    """A process group. ``complete``: all its ranks were loaded; else waits are lower bounds.
+
+    ``inferred``: the files do not name its ranks; they are those that have operations of it.
+    ``transfer_ns`` and ``wait_ns``: of all its ranks together.
+    """
+
+    group: str
+    kind: str | None
+    ranks: list[int]
+    missing: list[int]
+    complete: bool
+    inferred: bool
+    operations: int
+    unmatched: int
+    transfer_ns: int
+    wait_ns: int
+
+
+class Collective(Model, frozen=True, kw_only=True):
+    """One communication operation on all its ranks (the costliest are listed). ``arrival_ns``: after the first
+    arrival, on the corrected clock; null where arrivals cannot be separated. ``last``: the rank that arrived last.
+    """
+
+    step: int | None
+    name: str
+    group: str
+    kind: str | None
+    ranks: list[int]
+    complete: bool
+    transfer_ns: int
+    wait_ns: list[int]
+    arrival_ns: list[int] | None
+    last: int | None
+
+
+class Stage(Model, frozen=True, kw_only=True):
+    """A pipeline stage: its ranks alike. ``compute_ns``: mean of its ranks; ``bubble_ns``: exposed waiting for other
+    stages of its ranks between first forward and last backward, the drain included, mean of its ranks.
+
+    ``vendor_bubble_ns``: the exporter's own Bubble.
+    """
+
+    stage: int
+    ranks: list[int]
+    compute_ns: int
+    bubble_ns: int
+    window_ns: int
+    vendor_bubble_ns: int | None
+
+
+class Pipeline(Model, frozen=True, kw_only=True):
+    """All stages together. ``imbalance``: longest over mean stage compute; ``schedule_share``: the schedule's own
+    bubble, (p-1)/(v·m+p-1), null where micro-batches cannot be counted. ``schedule_wait_ns``, ``imbalance_wait_ns``:
+    their parts of the waiting, of all ranks and of one pipeline (``per_pipeline``).
+    """
+
+    stages: int
+    micro_batches: int | None
+    interleaving: int | None
+    imbalance: float
+    max_over_min: float
+    schedule_share: float | None
+    bubble_share: float
+    schedule_wait_ns: int
+    imbalance_wait_ns: int
+    pipelines: int
+    gain_ns_per_step: tuple[int, int] | None
+
+
+class Link(Model, frozen=True, kw_only=True):
+    """What went between two ranks over one transport in operations of one kind and size class (bytes, log2).
+
+    ``peers_gb_per_s``: median of its peers, null for fewer than three; ``reference_gb_per_s``: the vendor's figure,
+    shown only. ``count``: null where the files have totals without counts. ``lost_ns``: against its peers.
+    """
+
+    ranks: tuple[int, int]
+    transport: str
+    kind: str
+    size_class: str | None
+    count: int | None
+    bytes: int
+    time_ns: int
+    gb_per_s: float
+    peers_gb_per_s: float | None
+    reference_gb_per_s: float | None
+    slow: bool
+    lost_ns: int
+
+
+class Root(Model, frozen=True, kw_only=True):
+    """A root cause of waiting. ``wait_ns``: the waiting of all ranks that it explains, ``share``: of all waiting.
+
+    ``gain_ns_per_step``: what repairing it alone saves the job, replayed; null where the replay abstains.
+    ``where``: phase or code line; ``operators``: what takes the time; ``title``: in words; ``next``: what to do.
+    """
+
+    kind: RootKind
+    ranks: list[int]
+    why: Why
+    wait_ns: int
+    share: float
+    gain_ns_per_step: tuple[int, int] | None
+    where: str | None
+    stage: int | None = None
+    group: str | None = None
+    operators: list[str] = []
+    title: Message
+    next: Message | None = None
+    evidence: dict[str, Any] = {}
+
+
+class ClusterReplay(Model, frozen=True, kw_only=True):
+    """How well the replay over all ranks reproduces the job's length; figures are given below 5 %."""
+
+    usable: bool
+    error: float
+    measured_ns: int
+    reason: Message | None
+
+
+class Experts(Model, frozen=True, kw_only=True):
+    """Imbalance of experts over one group, of one layer (n-th grouped matmul): longest over mean, and its cost."""
+
+    group: str
+    ranks: list[int]
+    layer: int
+    time_ns: list[int]
+    tokens: list[int | None]
+    imbalance: float
+    lost_ns: int
+
+
+class Cluster(Model, frozen=True, kw_only=True):
+    """The job: its step, its ranks, who waits for whom, and why.
+
+    ``absent``: ranks of the job that were not loaded; ``notes``: what could not be told, and what would tell.
+    """
+
+    step_ns: int
+    steps: int
+    ranks: list[ClusterRank]
+    groups: list[ClusterGroup]
+    stages: list[Stage]
+    links: list[Link]
+    roots: list[Root]
+    collectives: list[Collective] = []
+    pipeline: Pipeline | None = None
+    experts: list[Experts] = []
+    replay: ClusterReplay | None = None
+    world_size: int | None = None
+    absent: list[int] = []
+    notes: list[Message] = []
+
+    def time_of(self, ranks: Sequence[ClusterRank]) -> int:
+        """Return the time of some ranks together, ns: of the steps of each, whose parts add up to it.
+
+        The job's own step is longer than those of ranks that end sooner than others.
+        """
+        return sum(rank.step_ns for rank in ranks) * max(self.steps, 1)

@@ -1,1 +1,0 @@
-"""Operators: their sums, and what their hardware counters say."""

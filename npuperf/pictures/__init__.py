@@ -1,1 +1,0 @@
-"""What a page draws of one device, from its profile."""

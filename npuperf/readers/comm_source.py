@@ -1,0 +1,370 @@
+"""A source's communication: the files that tell of it, read once, and put together per device."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from npuperf.base.messages import say
+from npuperf.base.units import NS_PER_MS, NS_PER_US
+from npuperf.model.communication import Bandwidth, Communication, LinkUse, Operations, VendorTimes
+from npuperf.model.labels import I64, Labels, Mask
+from npuperf.model.tasks import Tasks, Work
+from npuperf.readers.comm_files import read_communication_json, read_matrix, world_links
+from npuperf.readers.comm_groups import GroupBook, by_digits, digits_of, operations, read_groups
+from npuperf.readers.find import Source
+from npuperf.readers.join import match, match_keys, pick
+from npuperf.readers.log import ReadLog
+from npuperf.readers.timeline import TraceTimeline
+
+if TYPE_CHECKING:
+    from npuperf.readers.comm_db import DbCommunication
+
+# -- One device's communication, put together: exact times from its tasks, the rest from what exporters summed.
+
+#: How far the exporter's start of an operation may lie from the device's, ns: it is that of the master plane.
+_NEAR: Final = NS_PER_MS
+#: Kernels that carry out an operation which has a row of its own.
+_INNER: Final = re.compile(r"ai(v|cpu)_?kernel$", re.IGNORECASE)
+R = TypeVar("R", Bandwidth, VendorTimes)
+T = TypeVar("T", Operations, Bandwidth, VendorTimes)
+
+
+def join(
+    tasks: Tasks,
+    parts: Sequence[Communication],
+    named: Operations,
+    book: GroupBook,
+    rank: int | None,
+    *,
+    alone: bool,
+) -> tuple[Communication, list[Mask]]:
+    """Return a device's communication, and of each part which of its operations had to be left out.
+
+    ``parts``: what files recorded, best first, with ranks inside of groups; ``named``: operations whose group the
+    timeline names; ``alone``: there is no other device, so what its tasks lack is its own as well.
+    """
+    ops = _of_tasks(tasks, parts)
+    bandwidth, vendor, left_out = Bandwidth.empty(), VendorTimes.empty(), []
+    for part in parts:
+        place = _places(ops, part.operations)
+        ops, place = _enriched(ops, part.operations, place, alone=alone)
+        left_out.append(place < 0)
+        bandwidth, vendor = _added(bandwidth, part.bandwidth, place), _added(vendor, part.vendor, place)
+    if len(named):
+        ops, _ = _enriched(ops, named, _places(ops, named), alone=False)
+    order = np.lexsort((ops.end, ops.start)).astype(np.int64)
+    at = np.empty(len(order) + 1, np.int64)
+    at[order], at[-1] = np.arange(len(order)), -1
+    links = _stepped(_best(parts), ops)
+    ops = _grouped(ops.take(order), parts, book)
+    seen = {id_ for labels in (ops.group, links.group) for id_ in labels.compact().names}
+    groups = book.of_rank(rank, seen)
+    links = world_links(links, book, ops)
+    ops = replace(ops, peer=_peers(ops, links, book, rank))
+    host = next((p.host for p in parts if p.host), None)
+    done = Communication(
+        ops, groups, replace(bandwidth, op=at[bandwidth.op]), links, replace(vendor, op=at[vendor.op]),
+        dict(book.distributed), host,
+    )  # fmt: skip
+    return done, left_out
+
+
+def _best(parts: Sequence[Communication]) -> LinkUse:
+    """Return the links of a source: of every operation, rather than sums and the best and worst operations."""
+    links = [part.links for part in parts if len(part.links)]
+    return next((use for use in links if use.name.known().all()), links[0] if links else LinkUse.empty())
+
+
+def _stepped(links: LinkUse, ops: Operations) -> LinkUse:
+    """Give links of single operations the operation's step, where only one has the name."""
+    if not len(links) or not len(ops):
+        return links
+    names = Labels.concat([ops.name, links.name]).codes.astype(np.int64)
+    ours, theirs = names[: len(ops)], names[len(ops) :]
+    known, first, count = np.unique(ours, return_index=True, return_counts=True)
+    at = pick(first[count == 1], match(theirs, known[count == 1]))
+    step = np.where(theirs >= 0, pick(ops.step, at), -1)
+    return replace(links, step=_first(links.step, step))
+
+
+def _of_tasks(tasks: Tasks, parts: Sequence[Communication]) -> Operations:
+    """Return the operations among a device's tasks, each once."""
+    mine = np.flatnonzero(tasks.work == Work.COMMUNICATION)
+    if not len(mine):
+        return Operations.empty()
+    name, type_ = tasks.name.take(mine), tasks.type.take(mine)
+    ops = operations(
+        name.fill(type_).compact(), tasks.start[mine], tasks.end[mine], type_=type_.compact(), step=tasks.step[mine]
+    )
+    return _once(_outer(ops), _ambiguous(parts))
+
+
+def _outer(ops: Operations) -> Operations:
+    """Leave out kernels that carry out operations which are listed themselves."""
+    inner = ops.name.flag([bool(_INNER.search(n)) for n in ops.name.names]) & (ops.index < 0)
+    numbered = np.flatnonzero(ops.index >= 0)
+    if not inner.any() or not len(numbered):
+        return ops
+    order = numbered[np.argsort(ops.start[numbered], kind="stable")]
+    until = np.maximum.accumulate(ops.end[order])
+    before = np.searchsorted(ops.start[order], ops.start + NS_PER_US, side="right") - 1
+    within = (before >= 0) & (ops.end <= until[before] + NS_PER_US)
+    return ops.filter(~(inner & within))
+
+
+def _ambiguous(parts: Sequence[Communication]) -> set[str]:
+    """Return the names that operations of several groups have: three digits are not many."""
+    groups: dict[str, set[int]] = {}
+    for part in parts:
+        ops = part.operations
+        pairs = np.unique(np.stack([ops.name.codes, ops.group.codes]), axis=1) if len(ops) else np.empty((2, 0))
+        twice = np.flatnonzero(np.diff(pairs[0]) == 0)
+        groups |= {ops.name.names[int(c)]: set() for c in pairs[0][twice].tolist() if c >= 0}
+    return set(groups)
+
+
+def _once(ops: Operations, ambiguous: set[str]) -> Operations:
+    """Count rows of the same operation once: several planes may each have one, within the whole.
+
+    Names with a running number are those of one operation at a time, others only where the times are equal.
+    """
+    unique = (ops.index >= 0) & ~ops.name.flag([n in ambiguous for n in ops.name.names])
+    while len(ops) > 1:
+        order = np.lexsort((-ops.end, ops.start, ops.name.codes))
+        name, start, end = ops.name.codes[order], ops.start[order], ops.end[order]
+        same = (name[1:] == name[:-1]) & (name[1:] >= 0)
+        within = unique[order][1:] & (end[1:] <= end[:-1]) & (start[1:] < end[:-1])
+        equal = (start[1:] == start[:-1]) & (end[1:] == end[:-1])
+        again = order[1:][same & (within | equal)]
+        if not len(again):
+            break
+        kept = np.ones(len(ops), np.bool_)
+        kept[again] = False
+        ops, unique = ops.filter(kept), unique[kept]
+    return ops
+
+
+def _places(ops: Operations, recorded: Operations) -> I64:
+    """Return the row of ``ops`` that each recorded operation is, -1 for none: by name, and by time of equal names."""
+    if not len(ops) or not len(recorded):
+        return np.full(len(recorded), -1, np.int64)
+    codes = Labels.concat([ops.name, recorded.name]).codes.astype(np.int64)
+    ours, theirs = codes[: len(ops)], codes[len(ops) :]
+    (nth, many), (their_nth, their_many) = _nth(ours, ops.start), _nth(theirs, recorded.start)
+    place = match_keys((theirs, their_nth), (ours, nth))
+    equal = (place >= 0) & (pick(many, place) == their_many)
+    only = equal & (their_many == 1) & ~_steps_differ(ops, recorded, place)
+    good = equal & (_near(ops, recorded, place) | only)
+    nearest = _nearest(ours, ops.start, theirs, recorded.start)
+    free = ~good & _near(ops, recorded, nearest) & ~np.isin(nearest, place[good])
+    return _each_once(np.where(good, place, np.where(free, nearest, -1)), ops, recorded)
+
+
+def _nth(name: I64, start: I64) -> tuple[I64, I64]:
+    """Return which of its name each row is, by start, and how many have that name."""
+    order = np.lexsort((start, name))
+    _, first, inverse, count = np.unique(name[order], return_index=True, return_inverse=True, return_counts=True)
+    nth, many = np.empty(len(name), np.int64), np.empty(len(name), np.int64)
+    nth[order] = np.arange(len(name)) - first[inverse]
+    many[order] = count[inverse]
+    return nth, many
+
+
+def _nearest(name: I64, start: I64, their_name: I64, their_start: I64) -> I64:
+    """Return the row with the same name whose start is nearest, -1 for none."""
+    order = np.lexsort((start, name))
+    every = np.lexsort((np.concatenate([start, their_start]), np.concatenate([name, their_name])))
+    before = np.cumsum(every < len(name))
+    at = np.empty(len(every), np.int64)
+    at[every] = before
+    right = np.minimum(at[len(name) :], len(name) - 1)
+    left = np.maximum(at[len(name) :] - 1, 0)
+    left, right = order[left], order[right]
+    far = np.iinfo(np.int64).max
+    distance = [np.where(name[side] == their_name, np.abs(start[side] - their_start), far) for side in (left, right)]
+    nearest = np.where(distance[0] <= distance[1], left, right)
+    return np.where(np.minimum(*distance) < far, nearest, -1)
+
+
+def _near(ops: Operations, recorded: Operations, place: I64) -> Mask:
+    start, end, theirs = pick(ops.start, place), pick(ops.end, place), recorded.start
+    near = (place >= 0) & (theirs >= start - _NEAR) & (theirs <= np.maximum(end, start + _NEAR))
+    return near.astype(np.bool_)
+
+
+def _steps_differ(ops: Operations, recorded: Operations, place: I64) -> Mask:
+    step = pick(ops.step, place)
+    return np.not_equal(step, recorded.step) & (step >= 0) & (recorded.step >= 0)
+
+
+def _each_once(place: I64, ops: Operations, recorded: Operations) -> I64:
+    """Give a row that several recorded operations claim to the nearest of them."""
+    distance = np.abs(pick(ops.start, place) - recorded.start)
+    order = np.lexsort((distance, place))
+    again = np.zeros(len(place), np.bool_)
+    again[order[1:]] = place[order][1:] == place[order][:-1]
+    return np.where(again, -1, place)
+
+
+def _enriched(ops: Operations, recorded: Operations, place: I64, *, alone: bool) -> tuple[Operations, I64]:
+    """Fill what ``ops`` lack from what was recorded, and add what they lack wholly.
+
+    Also return where each recorded operation is now; -1: it has no time, or is perhaps another device's.
+    """
+    back = np.full(len(ops), -1, np.int64)
+    back[place[place >= 0]] = np.flatnonzero(place >= 0)
+    numbers: dict[str, Any] = {
+        part: _first(getattr(ops, part), pick(getattr(recorded, part), back)) for part in _FILLED
+    }
+    filled = replace(
+        ops,
+        type=ops.type.fill(recorded.type.take(back)),
+        group=recorded.group.take(back).fill(ops.group),
+        p2p=ops.p2p | np.append(recorded.p2p, False)[back],
+        **numbers,
+    )
+    new = np.flatnonzero((place < 0) & (recorded.start > 0) & alone)
+    place = place.copy()
+    place[new] = len(ops) + np.arange(len(new))
+    return _concat(filled, recorded.take(new)), place
+
+
+_FILLED: Final = ("step", "index", "peer", "retry", "relay")
+
+
+def _first(values: I64, other: I64) -> I64:
+    return np.where(values >= 0, values, other)
+
+
+def _added(rows: R, more: R, place: I64) -> R:
+    """Add the rows of operations that have a place and no row yet; they point to the place."""
+    at = place[more.op] if len(more.op) else more.op
+    kept = np.flatnonzero((at >= 0) & ~np.isin(at, rows.op))
+    if not len(kept):
+        return rows
+    columns = {name: _taken(getattr(more, name), kept) for name in more.__struct_fields__}
+    return _concat(rows, type(rows)(**(columns | {"op": at[kept]})))
+
+
+def _taken(column: Any, index: I64) -> Any:
+    return column.take(index) if isinstance(column, Labels) else column[index]
+
+
+def _concat(one: T, other: T) -> T:
+    columns: dict[str, Any] = {}
+    for name in one.__struct_fields__:
+        pair = [getattr(one, name), getattr(other, name)]
+        columns[name] = Labels.concat(pair) if isinstance(pair[0], Labels) else np.concatenate(pair)
+    return type(one)(**columns)
+
+
+def _grouped(ops: Operations, parts: Sequence[Communication], book: GroupBook) -> Operations:
+    """Name the groups that only the last digits tell: by the hash that ends so, else by the digits."""
+    if ops.group.known().all():
+        return ops
+    digits = digits_of(ops.name)
+    hashes = by_digits({*book.groups, *(g for p in parts for g in p.operations.group.names)})
+    named = Labels.concat([Labels(digits.codes, tuple(hashes.get(d.zfill(3), d) for d in digits.names))])
+    return replace(ops, group=ops.group.fill(named))
+
+
+def _peers(ops: Operations, links: LinkUse, book: GroupBook, rank: int | None) -> I64:
+    """Return the other end of point-to-point operations: of a group of two the other one, else that of its links."""
+    peer = ops.peer.copy()
+    other = np.full(len(ops.group.names) + 1, -1, np.int64)
+    for code, id_ in enumerate(ops.group.names):
+        ranks = book.ranks(id_)
+        if len(ranks) == 2 and rank in ranks:
+            other[code] = ranks[1 - ranks.index(rank)]
+    peer = _first(peer, other[ops.group.codes])
+    return np.where(ops.p2p, _first(peer, _linked(ops, links, rank)), -1)
+
+
+def _linked(ops: Operations, links: LinkUse, rank: int | None) -> I64:
+    """Return the only other rank that an operation's links name.
+
+    A matrix has the best and worst operation of each link, so it may lack links of those that have several.
+    """
+    if rank is None or not len(links) or not len(ops):
+        return np.full(len(ops), -1, np.int64)
+    far = np.where(links.source == rank, links.target, np.where(links.target == rank, links.source, -1))
+    mine = np.flatnonzero((far >= 0) & links.name.known())
+    names = Labels.concat([ops.name, links.name.take(mine)]).codes.astype(np.int64)
+    ours, theirs = names[: len(ops)], names[len(ops) :]
+    pairs = np.unique(np.stack([theirs, far[mine]]), axis=1)
+    name, count = np.unique(pairs[0], return_counts=True)
+    single = pairs[:, np.isin(pairs[0], name[count == 1])]
+    found = pick(single[1], match(ours, single[0]))
+    several = ops.type.flag([t == "batchSendRecv" for t in ops.type.names])
+    return found if links.name.known().all() else np.where(several, -1, found)
+
+
+class CommunicationFiles(Struct):
+    """What was read: the exporter's ``sums``, best first; what a database has, by device; groups.
+
+    ``whole``: the sums of operations and of links were there, and nothing of them was lost. ``left_out``: the
+    operations of each of the sums that no device has so far.
+    """
+
+    sums: list[Communication] = field(default_factory=list)
+    recorded: dict[int, Communication] = field(default_factory=dict)
+    book: GroupBook = field(default_factory=GroupBook)
+    whole: bool = False
+    left_out: list[Mask] = field(default_factory=list)
+
+    def take(self, recorded: DbCommunication) -> None:
+        """Take over what a database has."""
+        self.recorded = recorded.devices
+        self.book.take(recorded.book)
+
+    def read(self, source: Source, log: ReadLog, attempt: Callable[[], AbstractContextManager[None]]) -> None:
+        """Read what the exporter summed of each operation and link, and which ranks the groups have."""
+        notes = len(log.lost) + len(log.warnings)
+        if source.communication:
+            with attempt():
+                self.sums.append(read_communication_json(source.communication, log))
+                log.use(source.communication)
+        if source.matrix:
+            with attempt():
+                self.sums.append(Communication(links=read_matrix(source.matrix, log)))
+                log.use(source.matrix)
+        self.whole = len(self.sums) == 2 and notes == len(log.lost) + len(log.warnings)
+        if source.db and not self.recorded and not source.communication:
+            from npuperf.readers.comm_db import read_communication_tables
+
+            with attempt():
+                self.take(read_communication_tables(source.db, log))
+                log.use(source.db)
+        self.book.take(read_groups(source.groups, log))
+
+    def any_operations(self) -> bool:
+        """Tell whether the exporter summed any operation."""
+        return any(len(part.operations) for part in self.sums)
+
+    def of_device(
+        self, number: int | None, rank: int | None, tasks: Tasks, timeline: TraceTimeline, *, alone: bool
+    ) -> Communication:
+        """Return one device's communication; ``alone``: the source has no other."""
+        own = [self.recorded[d] for d in (number, -1) if d is not None and d in self.recorded]
+        parts = [*self.sums, *(own or (list(self.recorded.values()) if alone else []))]
+        rank = rank if rank is not None else self.book.rank
+        self.book.take(timeline.book)
+        done, left_out = join(tasks, parts, timeline.named, self.book, rank, alone=alone)
+        here = left_out[: len(self.sums)]
+        self.left_out = [a & b for a, b in zip(self.left_out, here, strict=True)] if self.left_out else here
+        return done
+
+    def report(self, log: ReadLog) -> None:
+        """Tell of the operations that no device has."""
+        lost = sum(int(np.count_nonzero(mask)) for mask in self.left_out)
+        if lost:
+            file = next((f for f in log.files if Path(f).name == "communication.json"), log.files[-1])
+            log.lose(file, lost, say("recorded operations without a time, or perhaps of another device"))

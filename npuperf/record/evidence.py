@@ -1,0 +1,306 @@
+"""What a run leaves to analyze: exported, then read once to prove that it is there."""
+
+from __future__ import annotations
+
+import re
+import signal
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from npuperf.base.cann import set_env_script
+from npuperf.base.errors import ExitCode, InputError, NpuperfError
+from npuperf.base.escape import for_shell
+from npuperf.base.files import open_lines
+from npuperf.base.messages import Message, chain, say, say_n, series
+from npuperf.model.document import Problem
+from npuperf.model.recorded import Overhead, ProcessStatus, Proof, Recorded
+from npuperf.model.tasks import NO_TIME, Work
+from npuperf.readers.recording import Reading, Recording, open_recording
+from npuperf.record.export import Export, ExportJob, export
+from npuperf.record.folder import RunFolder, bytes_below
+from npuperf.record.manifest import BUSY, state_of
+from npuperf.record.request import ProfileRequest, flag
+
+Tell = Callable[[Message], None]
+
+_FORMATS: Final = {"text": ("text",), "db": ("db",), "both": ("text", "db")}
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingJob:
+    """What all steps of a run need to know."""
+
+    request: ProfileRequest
+    environment: Mapping[str, str]
+    tell: Tell
+    progress: Tell | None
+    keep_recording: bool
+
+
+def find_evidence(job: RecordingJob, folder: RunFolder, python: str) -> tuple[Recorded, Recording | None]:
+    """Export, then read everything once to prove that it is there; ``python`` is an interpreter with torch_npu.
+
+    Returns what was found, and what was read where it is to be kept and can be analyzed.
+    """
+    formats = _FORMATS[job.request.export] if job.request.source is None or "export" in job.request.given else None
+    progress = job.progress or (lambda _: None)
+    how = ExportJob(formats, python, job.environment, progress, job.tell, job.request.export_timeout)
+    recording: Recording | None = None
+    proofs: tuple[Proof, ...] = ()
+    problem: Problem | None = None
+    exported, again = Export(), f"npuperf profile --export {for_shell(folder.shown)}"
+    with terminable():
+        try:
+            exported = export(folder, how)
+            progress(say("reading the exported data"))
+            try:
+                opened = open_recording(Path(folder.shown), keep=job.keep_recording)
+            except InputError as error:
+                proofs = (Proof(path=str(folder.raw), problem=error.what),)
+            else:
+                recording, proofs = opened, prove(opened)
+        except KeyboardInterrupt:
+            what = say("interrupted while exporting; the raw data is kept")
+            problem = Problem(what=what, hint=say("{command}", command=again), exit_code=ExitCode.INTERRUPTED)
+            return Recorded(folder=folder.shown, exports=exported.folders, problem=problem), None
+        except NpuperfError as error:  # the program's own status is not lost for it
+            problem = Problem(what=error.what, hint=error.hint, exit_code=error.exit_code)
+            return Recorded(folder=folder.shown, exports=exported.folders, problem=problem), None
+    # What is wrong with an export: a folder without its files, or nothing to analyze in any.
+    failed, holds = [e for e in exported.folders if not e.done], any(p.holds for p in proofs)
+    if failed:
+        first, others = failed[0], len(failed) - 1
+        what = say("{folder}: {tool} made no {files}; it said:",
+                   folder=first.folder, tool=first.tool, files=series(first.missing))  # fmt: skip
+        hint = chain(
+            say("the raw data is kept"),
+            say_n("{n} more folder failed", "{n} more folders failed", others) if others else None,
+            say("what msprof exported by itself can be analyzed") if holds else None,
+            say("try again with: {command}", command=again),
+        )
+        problem = Problem(what=chain(what, *first.words, by="\n    "), hint=hint, exit_code=ExitCode.CHILD_FAILED)
+    elif proofs and not holds:
+        nothing = say("{path}: contains no kernels: the device ran none while it was recorded", path=proofs[0].path)
+        problem = Problem(what=proofs[0].problem or nothing)
+    doubts: list[Message] = []
+    if problem is None:  # what cannot be read beside what can
+        doubts += dict.fromkeys(doubt for p in proofs for doubt in p.doubts)
+        doubts += [
+            say("{path}: {problem}", path=p.path, problem=p.problem or say("contains no kernels"))
+            for p in proofs
+            if not p.holds
+        ]
+        doubts += [
+            say_n("{path}: {n} row or event cannot be read", "{path}: {n} rows or events cannot be read",
+                  p.lost, path=p.path)
+            for p in proofs
+            if p.lost
+        ]  # fmt: skip
+    found = Recorded(
+        folder=folder.shown,
+        raw_bytes=bytes_below(folder.raw),
+        data=(folder.shown,),
+        exports=exported.folders,
+        proofs=proofs,
+        warnings=(*([exported.note] if exported.note else []), *doubts),
+        problem=problem,
+    )
+    return found, recording if job.keep_recording and problem is None else None
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """Let SIGTERM end what npuperf does, exporters among it, the way Ctrl-C does."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def prove(recording: Recording) -> tuple[Proof, ...]:
+    """Read everything of a recording; what cannot be read is a proof that does not hold."""
+    return tuple(proof for proofs in recording.map(_proofs) for proof in proofs)
+
+
+def _proofs(reading: Reading) -> list[Proof]:
+    path, rank = str(reading.source.root.absolute()), reading.source.rank
+    if reading.error is not None:
+        return [Proof(path=path, rank=rank, problem=reading.error.what)]
+    lost = sum(loss.rows for loss in reading.log.lost)
+    if not reading.profiles:  # the events with a duration count, in traces of the CPU only
+        mark = re.compile(r'"ph":\s*"X"')
+        events = 0
+        for file in reading.source.timeline:
+            with open_lines(file) as lines:
+                events += sum(len(mark.findall(line)) for line in lines)
+        return [Proof(path=path, rank=rank, events=events, lost=lost)]
+    found = []
+    for profile in reading.profiles:
+        kernels = np.isin(profile.tasks.work, (Work.COMPUTE, Work.COMMUNICATION))
+        proof = Proof(
+            path=path,
+            rank=profile.rank,
+            device=profile.device,
+            kernels=int(kernels.sum()),
+            launched=int((kernels & (profile.tasks.launch_end != NO_TIME)).sum()),
+            steps=len(set(profile.host_steps.number.tolist())),
+            lost=lost,
+            doubts=tuple(reading.log.warnings),
+        )
+        found.append(proof)
+    return found
+
+
+# -- What the processes' own words mean: remarks on a recording, and why there is none.
+
+#: Options that have no meaning where only the CPU is recorded.
+_NPU_ONLY: Final = ("level", "aic_metrics", "export", "l2_cache", "mstx", "op_attr", "op_args", "host_sys", "sys_io")
+#: Exit statuses of programs that were told to end: 128 + SIGINT, SIGTERM, SIGHUP.
+_INTERRUPTED: Final = (130, 143, 129)
+#: States of a process that counts steps and records none.
+_IDLE: Final = ("waiting", "waiting for the NPU", "failed")
+#: Ranks named before "…".
+_RANKS_NAMED: Final = 8
+
+
+def overhead_of(processes: Sequence[ProcessStatus]) -> Overhead | None:
+    """Compare steps in the first process that has both kinds. Of the steps before the window the later half counts."""
+    for process in processes:
+        times = process.step_ns
+        outside = [*times.before[len(times.before) // 2 :], *times.after]
+        if times.inside and outside:
+            return Overhead(
+                inside_ns=int(statistics.median(times.inside)),
+                outside_ns=int(statistics.median(outside)),
+                inside=len(times.inside),
+                outside=len(outside),
+            )
+    return None
+
+
+def remarks(processes: Sequence[ProcessStatus], request: ProfileRequest) -> list[Message]:
+    """Return what the user should know about a recording."""
+    found: list[Message] = []
+    for p in processes:
+        found += [say("{process}: {warning}", process=p.name, warning=warning) for warning in p.warnings]
+        errors = [line.split("]")[-1].strip(" :") for line in p.said.splitlines() if "[ERROR]" in line]
+        found += [say("{process}: torch_npu says: {words}", process=p.name, words=words) for words in errors]
+        if p.early and p.stopped is None:
+            found.append(say("{process}: the program ended at step {step}, during recording: that step is incomplete",
+                             process=p.name, step=p.step))  # fmt: skip
+        if p.state in BUSY:  # killed, or crashed in C
+            found.append(say("{process}: the process died while {state}: its data is incomplete",
+                             process=p.name, state=state_of(p)))  # fmt: skip
+        if p.engine == "cpu" and request.engine != "cpu":  # said loudly: it was recorded in place of an NPU
+            found.append(say("{process}: NO NPU ({why}): only the CPU was recorded, which does not show how the "
+                             "program runs on an NPU", process=p.name, why=p.why_cpu))  # fmt: skip
+            ignored = [flag(name) for name in request.given if name in _NPU_ONLY]
+            if ignored:
+                found.append(say("without an NPU these options have no effect: {options}", options=series(ignored)))
+    if any(p.folders for p in processes):
+        idle = [p for p in processes if not p.folders and p.step and p.state in _IDLE]
+        found += [say("{process} recorded nothing: {why} at step {step}",
+                      process=p.name, why=p.problem or state_of(p), step=p.step) for p in idle]  # fmt: skip
+        # All ranks should have reported, unless some were chosen.
+        world, ranks = max(p.world_size or 0 for p in processes), {p.rank for p in processes}
+        if request.ranks is None and 0 < len(ranks) < world:
+            missing = [str(r) for r in range(world) if r not in ranks]
+            named = [*missing[:_RANKS_NAMED], *(["…"] if len(missing) > _RANKS_NAMED else [])]
+            hosts = series(sorted({p.host for p in processes}))
+            found.append(say("ranks {ranks} did not report; hosts that reported: {hosts}",
+                             ranks=series(named), hosts=hosts))  # fmt: skip
+    return list(dict.fromkeys(found))
+
+
+def why_nothing(
+    processes: Sequence[ProcessStatus], request: ProfileRequest, environment: Mapping[str, str], status: int
+) -> Problem:
+    """Explain a run that recorded nothing."""
+    refused = next((p for p in processes if p.problems), None)
+    if refused is not None:
+        version = say("torch_npu {version}", version=refused.torch_npu) if refused.torch_npu else None
+        return Problem(
+            what=chain(*refused.problems, version),
+            hint=say("the program was stopped when it imported torch_npu"),
+            exit_code=ExitCode.USAGE,
+        )
+    unimported = next((p.import_error for p in processes if p.import_error), None)
+    if unimported is not None:
+        hint = None
+        if re.search(r"lib\w+\.so", unimported):
+            hint = say("CANN is not set up in this shell: source {script}", script=set_env_script(environment))
+        return Problem(what=say("the program cannot import {error}", error=unimported), hint=hint)
+    if not processes and status in _INTERRUPTED:
+        return Problem(what=say("interrupted before the program imported torch, so nothing was recorded"))
+    if not processes and status:
+        hint = _misplaced(request) or say("--python chooses another interpreter")
+        return Problem(what=say("the program failed before it imported torch"), hint=hint)
+    if not processes:
+        return Problem(
+            what=say("no Python process of the program imported torch"),
+            hint=say(
+                "for anything but PyTorch use --engine msprof; npuperf cannot reach into python -I, -E or "
+                "-S, or into scripts that reset PYTHONPATH"
+            ),
+        )
+    return _without_window(max(processes, key=lambda p: p.step), processes, request, status)
+
+
+def _without_window(
+    p: ProcessStatus, processes: Sequence[ProcessStatus], request: ProfileRequest, status: int
+) -> Problem:
+    """Explain it by the process that came furthest."""
+    left_out = [q for q in processes if q.state == "left out"]
+    if p.problem:
+        what = say("{process}: {problem}", process=p.name, problem=p.problem)
+        return Problem(what=what, hint=say("--engine cpu tests everything else without an NPU"))
+    if left_out and all(q.state == "left out" for q in processes if q.step):
+        seen = series(q.rank or 0 for q in left_out)
+        what = say("no process has one of the requested ranks; there were: {ranks}", ranks=seen)
+        return Problem(what=what, hint=say("check --ranks"))
+    if p.state in BUSY:
+        what = say("{process}: the process died while {state}, and nothing was saved",
+                   process=p.name, state=state_of(p))  # fmt: skip
+        return Problem(what=what)
+    if p.state == "waiting for the NPU":
+        what = say("the program made {steps} steps and never used an NPU", steps=p.step)
+        return Problem(what=what, hint=say("--engine cpu records the CPU"))
+    if status and not p.step and status not in _INTERRUPTED:
+        what = say("the program failed before its first step, so nothing was recorded")
+        return Problem(what=what, hint=_misplaced(request))
+    if request.whole_run or (status and not p.step):
+        no_device = not list(Path("/dev").glob("davinci[0-9]*")) and request.engine != "cpu"
+        hint = say("no NPU is visible here (/dev/davinci*): is it mapped into the container?") if no_device else None
+        return Problem(what=say("the program ended before anything could be recorded"), hint=hint)
+    if p.step:
+        fitting = max(0, p.step - request.warmup - request.active)
+        return Problem(
+            what=say("the program made {steps} steps; recording begins at step {first}",
+                     steps=p.step, first=request.first_recorded),
+            hint=say("--wait {wait} records its last {active} steps", wait=fitting, active=request.active),
+        )  # fmt: skip
+    what = say("no step was seen: the program never called a module")
+    if request.step_on == "optimizer":
+        what = say("no step was seen: the program never called optimizer.step(), or only within compiled functions")
+    hint = say("--step-on forward counts module calls; --whole-run needs no steps; or call npuperf.step() in the loop")
+    return Problem(what=what, hint=hint)
+
+
+def _misplaced(request: ProfileRequest) -> Message | None:
+    """Name an option that a program got which does not know it, as it may be one of ours."""
+    ours = {flag(name) for name in ProfileRequest.__struct_fields__}
+    option = next((word for text in request.command[1:] if (word := text.partition("=")[0]) in ours), None)
+    if option is None:
+        return None
+    return say("{option} was given to the program; options of npuperf come before it", option=option)

@@ -1,0 +1,313 @@
+"""What can be asked of ``npuperf profile``, and how it is read from the words of a command line."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal, get_args
+
+import msgspec
+
+from npuperf.base.errors import UsageError
+from npuperf.base.messages import chain, say, series
+
+# -- Lists of ranks as users write them.
+
+
+def rank_list(text: str) -> tuple[int, ...]:
+    """Read ``--ranks``: ``0,8`` or ``0-3``."""
+    found: list[int] = []
+    for part in text.split(","):
+        ends = re.fullmatch(r"\s*([0-9]{1,6})(?:-([0-9]{1,6}))?\s*", part)
+        if not ends or int(ends[2] or ends[1]) < int(ends[1]):
+            what = say("--ranks {text}: {part} is not a rank", text=repr(text), part=repr(part))
+            raise UsageError(what, hint=say("give numbers: 0,8 or 0-3"))
+        found += range(int(ends[1]), int(ends[2] or ends[1]) + 1)
+    return tuple(found)
+
+
+Engine = Literal["auto", "torch", "e2e", "msprof", "cpu"]
+Level = Literal["0", "1", "2", "none"]
+Export = Literal["text", "db", "both"]
+OwnProfiler = Literal["aside", "replace"]
+
+#: Name of a metric set → number of ACL_AICORE_* that the legacy interface takes.
+METRICS: Final = {
+    "ArithmeticUtilization": 0,
+    "PipeUtilization": 1,
+    "Memory": 2,
+    "MemoryL0": 3,
+    "ResourceConflictRatio": 4,
+    "MemoryUB": 5,
+    "L2Cache": None,
+    "MemoryAccess": None,
+    "AiCoreNone": 0xFF,
+}
+HOST_SYSTEMS: Final = ("cpu", "mem", "disk", "network", "osrt", "numa")
+
+#: What is recorded to be compared, unless something else is given: more steps than one needs to look at, since noise
+#: is told by them, and no counters, which cost device time. Level 1 stays: it has shapes and communication.
+_TO_COMPARE: Final[dict[str, object]] = {"active": 10, "aic_metrics": "AiCoreNone"}
+
+
+class RecordingOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How to record. Steps are counted from 0; ``given`` names the options that the user gave.
+
+    ``step_on`` is ``optimizer``, ``forward`` or a number of seconds as text; ``max_size`` is in bytes,
+    ``gc_threshold`` in ms. ``for_compare`` is what chose the usual values of others (:data:`_TO_COMPARE`).
+    """
+
+    engine: Engine = "auto"
+    wait: int = 10
+    warmup: int = 1
+    active: int = 2
+    for_compare: bool = False
+    repeat: int = 1
+    step_on: str = "optimizer"
+    whole_run: bool = False
+    ranks: tuple[int, ...] | None = None
+    own_profiler: OwnProfiler = "aside"
+    max_size: int | None = None
+    level: Level = "1"
+    aic_metrics: str = "PipeUtilization"
+    export: Export = "text"
+    activities: tuple[str, ...] = ("CPU", "NPU")
+    shapes: bool = False
+    stack: bool = False
+    memory: bool = False
+    modules: bool = False
+    flops: bool = False
+    l2_cache: bool = False
+    mstx: bool = False
+    mstx_include: tuple[str, ...] = ()
+    mstx_exclude: tuple[str, ...] = ()
+    op_attr: bool = False
+    op_args: bool = False
+    gc_threshold: float | None = None
+    host_sys: tuple[str, ...] = ()
+    sys_io: bool = False
+    sys_interconnection: bool = False
+    simplify: bool = True
+    acl_api: bool = True
+    task_time: bool = True
+    aicpu: bool = True
+    communication: bool = True
+    training_trace: bool = False
+    msprof_arg: tuple[str, ...] = ()
+    stop_after: bool = False
+    export_early: bool = False
+    given: tuple[str, ...] = ()
+
+
+class ProfileRequest(RecordingOptions, frozen=True, kw_only=True):
+    """What to run or to export, where to, and how. Raises UsageError for options that exclude each other.
+
+    ``command`` are the words after the options, ``module`` what ``-m`` names. ``source`` is raw data to export in
+    place of running a program; its own formats are made unless ``given`` has "export". ``python`` is the interpreter
+    for scripts and exports; ``output`` is the run directory (None: the next free of result, result.1, …); ``force``
+    moves a run that is there aside; ``export_timeout`` is in minutes (None: by the size of the data).
+    """
+
+    command: tuple[str, ...] = ()
+    module: str | None = None
+    source: Path | None = None
+    output: Path | None = None
+    force: bool = False
+    python: str | None = None
+    export_timeout: float | None = None
+    dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be carried out."""
+        if self.source is not None and (self.command or self.module):
+            what = say("--export {folder} exports what is there; it runs no program", folder=str(self.source))
+            raise UsageError(what)
+        if self.source is not None and self.dry_run:
+            raise UsageError(say("--dry-run shows how a program would be recorded; --export FOLDER runs none"))
+        _check_engine(self)
+        _check_level(self)
+        if self.whole_run and (self.stop_after or self.export_early):
+            what = say("{option}: with --whole-run recording ends with the program",
+                       option="--stop-after" if self.stop_after else "--export-early")  # fmt: skip
+            raise UsageError(what)
+        if self.op_attr and self.export == "text":
+            raise UsageError(say("--op-attr is kept in databases only"), hint=say("add --export db or --export both"))
+        if self.mstx_include and self.mstx_exclude:
+            raise UsageError(say("--mstx-include and --mstx-exclude: only one of them can be used"))
+
+    @property
+    def first_recorded(self) -> int:
+        """The first step to record."""
+        return self.wait + self.warmup
+
+
+#: Which engines know an option. Options that are not here concern every engine.
+_ENGINES: Final[dict[str, tuple[str, ...]]] = {
+    **dict.fromkeys(("warmup", "activities", "own_profiler"), ("torch", "cpu")),
+    **dict.fromkeys(("shapes", "memory", "modules", "flops"), ("torch", "cpu")),
+    "stack": ("torch", "cpu", "e2e"),
+    **dict.fromkeys(("op_attr", "op_args", "gc_threshold", "simplify"), ("torch",)),
+    **dict.fromkeys(("level", "mstx", "mstx_include", "mstx_exclude"), ("torch", "msprof")),
+    **dict.fromkeys(("host_sys", "sys_io", "sys_interconnection", "export"), ("torch", "msprof")),
+    **dict.fromkeys(("aic_metrics", "l2_cache"), ("torch", "msprof", "e2e")),
+    **dict.fromkeys(("wait", "active", "for_compare", "repeat", "step_on"), ("torch", "cpu", "e2e")),
+    **dict.fromkeys(("whole_run", "ranks"), ("torch", "cpu", "e2e")),
+    **dict.fromkeys(("stop_after", "export_early"), ("torch", "cpu", "e2e")),
+    **dict.fromkeys(("acl_api", "task_time", "aicpu"), ("e2e", "msprof")),
+    "training_trace": ("e2e",),
+    "msprof_arg": ("msprof",),
+}
+
+
+def flag(name: str) -> str:
+    """Return the option as it is typed."""
+    return "--" + name.replace("_", "-")
+
+
+def read_request(values: Mapping[str, object], given: Iterable[str]) -> ProfileRequest:
+    """Make a request of values as a user writes them (text or numbers); names that are no option are passed over.
+
+    Raises UsageError for values that cannot be.
+    """
+    given = tuple(given)
+    known = {name: values[name] for name in ProfileRequest.__struct_fields__ if values.get(name) is not None}
+    if known.get("for_compare"):
+        known |= {name: value for name, value in _TO_COMPARE.items() if name not in given}
+    exports = known.get("export")
+    if isinstance(exports, list | tuple):
+        known["export"], known["source"] = export_words(exports)
+    for name, read in _READ.items():
+        text = known.get(name)
+        if isinstance(text, str):
+            known[name] = read(text)
+    known = {name: value for name, value in known.items() if value is not None}
+    known["given"] = tuple(name for name in given if name in known and name in RecordingOptions.__struct_fields__)
+    try:
+        return msgspec.convert(known, ProfileRequest)
+    except msgspec.ValidationError as error:
+        raise UsageError(say("options: {error}", error=str(error))) from error
+
+
+def _check_engine(request: ProfileRequest) -> None:
+    """Refuse options that the chosen engine does not know."""
+    for name in request.given:
+        engines = _ENGINES.get(name)
+        if engines is None or request.engine in engines or (request.engine == "auto" and "torch" in engines):
+            continue
+        if request.engine == "auto":
+            raise UsageError(say("{option}: needs --engine {names}", option=flag(name), names=series(engines, " | ")))
+        hint = say("it is for --engine {names}", names=series(engines, " | "))
+        what = say("{option}: not an option of the {engine} engine", option=flag(name), engine=request.engine)
+        raise UsageError(what, hint=hint)
+    if request.engine == "e2e" and METRICS[request.aic_metrics] is None:
+        names = series(name for name, number in METRICS.items() if number is not None)
+        raise UsageError(say("--aic-metrics {metrics}: the e2e engine has only {names}",
+                             metrics=request.aic_metrics, names=names))  # fmt: skip
+
+
+def _check_level(request: ProfileRequest) -> None:
+    """Refuse options that the chosen level does not record."""
+    low = request.level in ("0", "none")
+    if "communication" in request.given and request.engine in ("auto", "torch", "msprof"):
+        if not request.communication:
+            raise UsageError(
+                say("--no-communication: only the e2e engine can leave it out"),
+                hint=say("--level 0 also leaves it out"),
+            )
+        if low:
+            what = say("--communication: level {level} does not record it", level=request.level)
+            raise UsageError(what, hint=say("add --level 1"))
+    if low and "aic_metrics" in request.given and request.aic_metrics != "AiCoreNone":
+        what = say("--aic-metrics {metrics}: no counters are recorded at level {level}",
+                   metrics=request.aic_metrics, level=request.level)  # fmt: skip
+        raise UsageError(what, hint=say("use --level 1 or --level 2, or leave --aic-metrics out"))
+
+
+def export_words(words: Sequence[str]) -> tuple[str | None, Path | None]:
+    """Tell formats from a folder: ``--export`` takes both."""
+    known = get_args(Export)
+    formats = [w for w in words if w in known]
+    folders = [w for w in words if w not in known]
+    if len(formats) > 1 or len(folders) > 1:
+        what = say("--export {words}: one format and one folder at most", words=" ".join(words))
+        raise UsageError(what, hint=say("both means text and db"))
+    if folders and not Path(folders[0]).exists():
+        what = say("--export {word}: no such format or folder", word=folders[0])
+        raise UsageError(what, hint=say("give a format ({formats}) or a folder of raw data", formats=series(known)))
+    return formats[0] if formats else None, Path(folders[0]) if folders else None
+
+
+def step_source(text: str) -> str:
+    """Read ``--step-on``: ``optimizer``, ``forward``, or ``2-seconds``, which becomes ``2``."""
+    if text in ("optimizer", "forward"):
+        return text
+    seconds = re.fullmatch(r"(\d+(?:\.\d+)?)-?(?:s|seconds?)", text)
+    if not seconds or float(seconds[1]) <= 0:
+        hint = say("give optimizer, forward, or a time such as 2-seconds")
+        raise UsageError(say("--step-on {text}: unknown", text=repr(text)), hint=hint)
+    return seconds[1]
+
+
+def byte_size(text: str) -> int:
+    """Read ``--max-size``: ``500M``, ``2G``."""
+    size = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    if not size or float(size[1]) <= 0:
+        hint = say("give a number with K, M, G or T: 500M, 2G")
+        raise UsageError(say("--max-size {text}: not a size", text=repr(text)), hint=hint)
+    return int(float(size[1]) * 1024 ** " KMGT".index(size[2].upper() or " "))
+
+
+def _metrics(text: str) -> str:
+    """Return the name of a metric set, given by name or by its number (1, 0xFF)."""
+    try:
+        number = int(text, 0)
+    except ValueError:
+        name = "AiCoreNone" if text.lower() == "none" else text
+        return _known("--aic-metrics", name, tuple(METRICS))
+    for name, code in METRICS.items():
+        if code == number:
+            return name
+    codes = series(f"{code} {name}" for name, code in METRICS.items() if code is not None)
+    raise UsageError(say("--aic-metrics {text}: no such number", text=text), hint=say("valid: {names}", names=codes))
+
+
+def _known(option: str, value: str, values: tuple[str, ...]) -> str:
+    """Return the value in its exact spelling."""
+    exact = {v.lower(): v for v in values}
+    if value.lower() in exact:
+        return exact[value.lower()]
+    near = difflib.get_close_matches(value.lower(), exact, n=1)
+    did_you_mean = say("did you mean {name}?", name=exact[near[0]]) if near else None
+    hint = chain(did_you_mean, say("valid: {names}", names=series(values)), by=" ")
+    raise UsageError(say("{option} {value}: unknown", option=option, value=repr(value)), hint=hint)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _choice(option: str, choices: Any) -> Callable[[str], str]:
+    return lambda text: _known(option, text, get_args(choices))
+
+
+def _choices(option: str, choices: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
+    return lambda text: tuple(_known(option, name, choices) for name in _names(text))
+
+
+#: How options are read that a user writes as text.
+_READ: Final[dict[str, Callable[[str], object]]] = {
+    "engine": _choice("--engine", Engine),
+    "level": _choice("--level", Level),
+    "export": _choice("--export", Export),
+    "own_profiler": _choice("--own-profiler", OwnProfiler),
+    "aic_metrics": _metrics,
+    "step_on": step_source,
+    "ranks": rank_list,
+    "max_size": byte_size,
+    "activities": _choices("--activities", ("CPU", "NPU")),
+    "host_sys": _choices("--host-sys", HOST_SYSTEMS),
+    "mstx_include": _names,
+    "mstx_exclude": _names,
+}

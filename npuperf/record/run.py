@@ -1,0 +1,359 @@
+"""Record a run from beginning to end: start, watch, export, prove, and write it all down."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from msgspec.structs import replace
+
+from npuperf.base import trust
+from npuperf.base.errors import ExitCode, InputError, unreadable
+from npuperf.base.escape import for_shell
+from npuperf.base.files import is_file, read_input
+from npuperf.base.folders import refuse_ways_out
+from npuperf.base.messages import Message, say, say_n, size
+from npuperf.base.process import Beside, ending_with_us, run_attached
+from npuperf.model.document import Problem
+from npuperf.model.recorded import ProcessStatus, Recorded, RecordingPlan
+from npuperf.readers.recording import Recording
+from npuperf.record import manifest as manifests
+from npuperf.record.evidence import RecordingJob, Tell, find_evidence, overhead_of, remarks, terminable, why_nothing
+from npuperf.record.export import copy_raw, raw_folders
+from npuperf.record.folder import FIRST, RunFolder, bytes_below, check_free, create, next_run
+from npuperf.record.manifest import all_recorded, read_all, state_of
+from npuperf.record.plan import write_plan
+from npuperf.record.program import Command, Launch, find_python, prepare, preview, resolve
+from npuperf.record.request import ProfileRequest, RecordingOptions
+
+# -- What is done while the program runs: saying how far it is, and acting when its data is too large or complete.
+
+#: Seconds between two lines that only count steps, between two looks at size and processes, and between two lines
+#: that only say that something goes on.
+_PATIENCE: Final = 10.0
+_WEIGH: Final = 1.0
+_BEAT: Final = 30.0
+
+
+class Watch:
+    """Looks at the processes of a run.
+
+    Whoever watches gets a line whenever the first of them enters another phase. When everything has been recorded and
+    the program goes on, it is ended or exported beside, as was asked, or it is said what can be typed meanwhile.
+    """
+
+    def __init__(self, folder: RunFolder, job: RecordingJob) -> None:
+        self.folder, self.job, self.request = folder, job, job.request
+        self._said = ("", 0.0)
+        self._looked = 0.0
+        self._too_much: Message | None = None
+        self._recorded_at: float | None = None
+        self._spoken = 0.0
+        self._exporter: Beside | None = None
+
+    def tick(self) -> bool:
+        """Look once, and return whether the program is to end."""
+        now, folder, limit = time.monotonic(), self.folder, self.request.max_size
+        if self.job.progress is not None:
+            first = next((p for p in read_all(folder.status) if p.state != "left out"), None)
+            state, when = self._said
+            # In another state, or still waiting after some time.
+            if first and (first.state != state or (state.startswith("wait") and now - when > _PATIENCE)):
+                self._said = (first.state, now)
+                news = _progress(first, self.request)
+                self.job.progress(
+                    news if first.rank is None else say("{news} (rank {rank})", news=news, rank=first.rank)
+                )
+        if now - self._looked < _WEIGH:
+            return False
+        self._looked = now
+        if limit is not None and self._too_much is None and (grown := bytes_below(folder.raw)) > limit:
+            self._too_much = _too_much(grown, limit)
+            with suppress(OSError):  # a new name needs no space, unlike a new file
+                folder.go_on.rename(folder.stop)
+        if self._recorded_at is None:
+            if self.request.whole_run or not all_recorded(read_all(folder.status), self.request):
+                return False
+            self._recorded_at = now
+            if self.request.export_early and not self.request.stop_after:
+                self._export_beside()
+        return self._after(now - self._recorded_at)
+
+    def end(self) -> None:
+        """End the export beside the program, if it still works; what it exports is waited for by who needs it."""
+        if self._exporter is not None:
+            self._exporter.end()
+
+    def found(self, processes: Sequence[ProcessStatus]) -> list[Message]:
+        """Say where recording was stopped because of the data's size, or that it grew too large unseen.
+
+        torch_npu's writer thread sometimes ends as it begins; its data then reaches the disk only at the end.
+        """
+        limit = self.request.max_size
+        if limit is None:
+            return []
+        stopped = [p for p in processes if p.stopped is not None]
+        if stopped:
+            return [say("{process}: recording stopped at step {step}: {why}",
+                        process=p.name, step=p.stopped, why=self._too_much) for p in stopped]  # fmt: skip
+        grown = bytes_below(self.folder.raw)
+        if grown <= limit:
+            return []
+        return [say("{why}; recording had ended before this was noticed", why=_too_much(grown, limit))]
+
+    def _after(self, passed: float) -> bool:
+        """Everything was recorded ``passed`` seconds ago: return whether the program is to end."""
+        if self.request.stop_after:
+            if not self._spoken:
+                self._spoken = passed or 1.0
+                self.job.tell(say("everything has been recorded: ending the program, as --stop-after asks"))
+            elif passed - self._spoken >= _BEAT:
+                self._spoken = passed
+                self.job.tell(
+                    say("the program has been asked to end (SIGTERM) and goes on; Ctrl-C three times kills it")
+                )
+            return True
+        if self._exporter is not None:
+            if self._exporter.ended == 0 and not self._spoken:
+                self._spoken = passed
+                self.job.tell(say("exported; the program goes on. Meanwhile, elsewhere: npuperf analyze {folder}",
+                                  folder=for_shell(self.folder.shown)))  # fmt: skip
+        elif passed >= _PATIENCE and not self._spoken:
+            self._spoken = passed
+            self.job.tell(say("everything has been recorded; the program goes on. Meanwhile, elsewhere: "
+                              "npuperf profile --export {folder}; Ctrl-C here ends the program and keeps the data",
+                              folder=for_shell(self.folder.shown)))  # fmt: skip
+        return False
+
+    def _export_beside(self) -> None:
+        """Start what a user would type meanwhile."""
+        chosen = ["--python", self.request.python] if self.request.python else []
+        limit = self.request.export_timeout
+        chosen += [] if limit is None else ["--export-timeout", str(limit)]
+        call = [sys.executable, "-m", "npuperf", "profile", *chosen, "--export", str(self.folder.path)]
+        if "export" in self.request.given:
+            call += ["--export", self.request.export]
+        with suppress(OSError):
+            self._exporter = Beside(call, self.job.environment, self.folder.beside_log)
+            self.job.tell(say("everything has been recorded: exporting it beside the program"))
+
+
+def _progress(process: ProcessStatus, request: ProfileRequest) -> Message:
+    state, step, count = state_of(process), process.step, len(process.recorded)
+    if process.state == "waiting":
+        return say("step {step} of {wait} before recording", step=step, wait=request.wait)
+    if process.state == "recorded":
+        return say_n("recorded {n} step; the program goes on", "recorded {n} steps; the program goes on", count)
+    if process.state not in ("warming up", "recording"):
+        return state
+    if not count or request.whole_run:
+        return say("{state}: step {step}", state=state, step=step)
+    return say("{state}: step {step}, {number} of {active}",
+               state=state, step=step, number=(count - 1) % request.active + 1, active=request.active)  # fmt: skip
+
+
+def _too_much(grown: int, limit: int) -> Message:
+    return say("the data has grown to {grown}, more than --max-size {limit}", grown=size(grown), limit=size(limit))
+
+
+_REPLACE: Final = say("--own-profiler replace lets npuperf record in its place")
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """The document of a run and, where it was to be kept, what was read to prove that the data is there."""
+
+    document: Recorded | RecordingPlan
+    recording: Recording | None = None
+
+
+def run(
+    request: ProfileRequest, environment: Mapping[str, str], tell: Tell, progress: Tell | None = None
+) -> Recorded | RecordingPlan:
+    """Run a program under a profiler, or export raw data, and leave a run directory; or say what would be done.
+
+    ``tell`` gets lines that matter, ``progress`` those that only show that something happens. Raises UsageError or
+    InputError when it cannot begin; whatever goes wrong later is in the document.
+    """
+    return run_and_keep(request, environment, tell, progress, keep_recording=False).document
+
+
+def run_and_keep(
+    request: ProfileRequest,
+    environment: Mapping[str, str],
+    tell: Tell,
+    progress: Tell | None = None,
+    *,
+    keep_recording: bool = True,
+) -> Ran:
+    """The same, for who wants to go on with what was read at the end."""
+    job = RecordingJob(request, environment, tell, progress, keep_recording)
+    if request.source is not None:
+        return _export_only(job, request.source)
+    command = resolve(request.command, request.module, request.python)
+    likely = request.output or next_run()
+    if request.dry_run:
+        check_free(likely, request.force)
+    launch = prepare(command, request, RunFolder(likely.absolute()), environment)
+    if request.dry_run:
+        return Ran(preview(launch, request, RunFolder(likely.absolute()), environment))
+    with terminable(), _new_folder(job) as folder:
+        if folder.path != likely.absolute():  # another npuperf was quicker
+            launch = prepare(command, request, folder, environment)
+        return _record(job, command, folder, launch)
+
+
+def _record(job: RecordingJob, command: Command, folder: RunFolder, launch: Launch) -> Ran:
+    """Run a program, export and prove what it leaves, and write down how far it came."""
+    for caution in launch.cautions:
+        job.tell(say("warning: {warning}", warning=caution))
+    write_plan(job.request, folder)
+    manifest = replace(
+        manifests.begin(command, job.request, job.environment),
+        stages=manifests.Stages(run=manifests.RunStage(status="running")),
+    )
+    trust.remember(folder.path, "profile", manifest.command, manifest.cwd)  # else tune asks before it runs that
+    manifests.write(folder, manifest)
+    watch = Watch(folder, job)
+    try:
+        try:
+            ended = run_attached(launch.argv, launch.environment, watch.tick)
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise InputError(say("{program}: cannot be started: {why}", program=launch.argv[0], why=why)) from error
+        status = ended.status
+        with suppress(InputError, ValueError):  # msprof's own status says nothing about the program
+            kept = int(read_input(folder.exit_status))
+            status = kept if kept >= 0 else 128 - kept
+        processes = tuple(read_all(folder.status))
+        stage = manifests.RunStage(
+            status="failed" if status and not ended.asked else "done",
+            stopped=ended.asked,
+            exit_status=status,
+            seconds=round(ended.seconds, 3),
+        )
+        manifest = manifests.with_processes(manifest, processes, stage)
+        _keep(job, folder, manifest)  # readers take the chip from it
+        found, recording = _evidence_of(job, folder, processes, status)
+    finally:
+        watch.end()
+    document = replace(
+        found,
+        processes=processes,
+        program_status=status,
+        stopped=ended.asked,
+        warnings=(*remarks(processes, job.request), *watch.found(processes), *found.warnings),
+        cautions=launch.cautions,
+        overhead=overhead_of(processes),
+    )
+    _keep(job, folder, manifests.with_outcome(manifest, document))
+    return Ran(document, recording)
+
+
+def _export_only(job: RecordingJob, source: Path) -> Ran:
+    """Export raw data that was collected elsewhere into a run directory, or what a run directory still lacks."""
+    try:
+        any(source.iterdir() if source.is_dir() else ())
+    except PermissionError as error:
+        raise unreadable(source, error) from error
+    with terminable(), ExitStack() as stack:
+        if is_file(RunFolder(source).manifest):
+            folder = RunFolder(source.absolute())
+            refuse_ways_out(source, *(path.name for path in folder.written))
+            before = manifests.read(folder)
+            manifest = _to_export(folder, before)
+            stack.enter_context(ending_with_us(folder.export_lock.share()))
+        else:
+            found = raw_folders(source)
+            if not found:
+                hint = say("give a *_ascend_pt or PROF_* folder, or a folder of them")
+                raise InputError(say("{folder}: no raw profiling data found", folder=str(source)), hint=hint)
+            folder = stack.enter_context(_new_folder(job))
+            job.tell(say("copying {folder}: exporters rewrite what they read", folder=str(source)))
+            copy_raw(found, folder)
+            manifest = before = manifests.begin(Command(()), job.request, job.environment)
+            manifests.write(folder, manifest)
+        # A directory that this user did not make may be a stranger's: nothing that it names is run.
+        ours = trust.remembers(folder.path, "profile", manifest.command, manifest.cwd)
+        python = _recorded_by(manifest.processes) if ours and not job.request.python else None
+        document, recording = find_evidence(job, folder, python or find_python(job.request.python))
+        if manifests.read(folder) == before:  # else its program has ended meanwhile, and all was written down
+            _keep(job, folder, manifests.with_outcome(manifest, document))
+        return Ran(document, recording)
+
+
+def _to_export(folder: RunFolder, known: manifests.Manifest | None) -> manifests.Manifest:
+    """Return what is known about a run that is to be exported; its program may still run, or have been killed."""
+    if known is None:
+        raise InputError(say("{path}: not a manifest", path=str(folder.manifest)))
+    if not raw_folders(folder.raw):
+        raise InputError(say("{folder}: this run recorded nothing that could be exported", folder=folder.shown))
+    if known.stages.run is None or known.stages.run.status != "running":
+        return known
+    processes, goes_on = tuple(read_all(folder.status)), folder.lock.holder() is not None
+    if goes_on and not all_recorded(processes, known.options or RecordingOptions()):
+        what = say("{folder}: this run is still being recorded", folder=folder.shown)
+        raise InputError(what, hint=say("wait for its end, or end its program"))
+    stage = known.stages.run if goes_on else manifests.RunStage(status="interrupted")
+    return manifests.with_processes(known, processes, stage)
+
+
+def _recorded_by(processes: tuple[ProcessStatus, ...]) -> str | None:
+    """Return an interpreter that has torch_npu, as it recorded; None where none is known, or it is gone."""
+    found = (p.executable for p in processes if p.folders and p.executable)
+    return next((python for python in found if os.access(python, os.X_OK)), None)
+
+
+@contextmanager
+def _new_folder(job: RecordingJob) -> Iterator[RunFolder]:
+    """Make the run directory, and hold it until nothing of the run is left."""
+    folder, moved = create(job.request.output, job.request.force)
+    try:
+        if moved:
+            job.tell(say("the run that was here is kept as {path}", path=str(moved)))
+        if job.request.output is None and folder.path.name != FIRST.name:
+            job.tell(say("this run goes to {folder}", folder=folder.shown))
+        with ending_with_us((*folder.lock.share(), *folder.export_lock.share())):
+            yield folder
+    finally:
+        folder.lock.release()
+
+
+def _keep(job: RecordingJob, folder: RunFolder, manifest: manifests.Manifest) -> None:
+    """Write down how far a run has come; the program's status is not lost for a disk that is full."""
+    try:
+        manifests.write(folder, manifest)
+    except InputError as error:
+        job.tell(say("warning: the run's record is incomplete: {why}", why=error.what))
+
+
+def _evidence_of(
+    job: RecordingJob, folder: RunFolder, processes: tuple[ProcessStatus, ...], status: int
+) -> tuple[Recorded, Recording | None]:
+    """Export and prove what a program left, or say why it left nothing."""
+    own = tuple(path for p in processes for path in p.own_data)
+    if not any(folder.raw.iterdir()):
+        if own:
+            what = say("the program has its own profiler, so npuperf deferred to it; {advice}", advice=_REPLACE)
+            return Recorded(folder=folder.shown, data=own, warnings=(what,)), None
+        if job.request.engine == "msprof":
+            what = say("msprof left no data: did the program use the NPU?")
+            problem = Problem(what=what, exit_code=ExitCode.CHILD_FAILED)
+        elif any(p.state == "aside" for p in processes):
+            what = say("the program has its own profiler, so npuperf deferred to it, but that profiler recorded "
+                       "nothing")  # fmt: skip
+            problem = Problem(what=what, hint=_REPLACE)
+        else:
+            problem = why_nothing(processes, job.request, job.environment, status)
+        return Recorded(folder=folder.shown, problem=problem), None
+    python = _recorded_by(processes) or find_python(job.request.python)
+    found, recording = find_evidence(job, folder, python)
+    if own and found.data and not all(e.done for e in found.exports):  # recording ended as soon as it had begun
+        return replace(found, data=own, problem=None), None
+    return found, recording

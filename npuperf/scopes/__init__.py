@@ -1,1 +1,0 @@
-"""What streams make of a device's cores: contention, core limits, SuperKernels."""

@@ -1,0 +1,333 @@
+"""Screens of an analysis: of one device, of a job, of a comparison. One screen each, and everything with ``--full``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from msgspec.structs import replace
+from rich.console import RenderableType
+from rich.table import Table as RichTable
+
+from npuperf.base.messages import Message, chain, say
+from npuperf.base.units import NS_PER_US, grouped
+from npuperf.model.comparison import Comparison
+from npuperf.model.job_result import Cluster
+from npuperf.model.result import Device, Operator, Partition, Result
+from npuperf.show import analysis_page as parts
+from npuperf.show import comparison_text as compared
+from npuperf.show import device_text, terminal
+from npuperf.show.analysis_tables import DEVICES, LONG, OPERATORS, STEPS, TABLES, TOLD
+from npuperf.show.finding_text import finding_lines, footer, scope_sections, what_if_lines
+from npuperf.show.formats import View
+from npuperf.show.job_text import job_line
+from npuperf.show.language import text
+from npuperf.show.page import problem_lines, warnings
+from npuperf.show.tables import EXTRA, Cell, Column, Table, fill, filled, how_many
+from npuperf.show.terminal import Fitted, Text, indented, line, line_text, print_all, rows_of, section
+from npuperf.show.words import BOUND, any_of, outside_lines, spark, steps_line, sure, verdict_of
+
+#: There are no more lines on the screen of a job, whatever the number of ranks.
+_LINES: Final = 45
+_DEVICES, _OPERATORS, _STEPS = 16, 8, 5
+#: A bar beside numbers has no less room than this, and no more; sections stand so much to the right.
+_NARROWEST, _WIDEST, _INDENT = 16, 120, 2
+#: Fewer steps are no series; of more than so many signs nobody sees the one that matters.
+_SERIES, _MOST_SIGNS = 3, 100
+
+
+def render_text(result: Result, view: View) -> str:
+    """Return the report, or one table of it."""
+    if view.table is not None:
+        return terminal.render_text(result, view)
+    comparison = result.comparison
+    if comparison is not None and not view.full:
+        return print_all(_compared_screen(result, comparison, view), view)
+    report = _job(result, result.cluster, view) if result.cluster else print_all(_screen(result, view), view)
+    return report if comparison is None else f"{print_all(_compared(result, comparison, view), view)}\n{report}"
+
+
+def _screen(result: Result, view: View) -> Iterator[RenderableType]:
+    yield from _head(result, steps_line(result), view)
+    yield from _devices(result, view)
+    yield from finding_lines(result, view)
+    if view.full:
+        yield from _all_tables(result, view)
+    yield from footer(result, view)
+
+
+def _job(result: Result, cluster: Cluster, view: View) -> str:
+    """Return what the ranks tell together, as brief as one screen demands; with ``full`` what each of them does."""
+    from npuperf.show import job_screen  # which one device has no use for
+
+    def screen(room: job_screen.Room) -> Iterator[RenderableType]:
+        yield from _head(result, chain(job_line(cluster), *outside_lines(result.devices), by=" · "), view)
+        yield from job_screen.job_parts(cluster, view, room)
+        said = {root.title for root in job_screen.roots_shown(cluster, view, room)}
+        more = replace(result, findings=[f for f in result.findings if f.title not in said])
+        yield from finding_lines(more, view, room.findings, brief=room.brief and not view.full)
+        if view.full:
+            yield from _devices(result, view)
+            yield from _all_tables(result, view)
+        else:
+            yield from what_if_lines(result, view, room.changes)
+        yield from footer(result, view, room.notes)
+
+    shown = ""
+    for room in job_screen.ROOMS:
+        shown = print_all(screen(room), view)
+        if view.full or view.top is not None or shown.count("\n") <= _LINES:
+            break
+    return shown
+
+
+def _head(result: Result, steps: Message, view: View) -> Iterator[RenderableType]:
+    """Yield what every screen begins with: what was analyzed, how long its steps are, and the verdict."""
+    tool = f"{result.tool.name} {result.tool.version}"
+    yield Text.assemble((tool, "bold"), f"  {result.input.path}", (f"  {result.input.kind}", "dim"))
+    yield from _series(result, line(steps, "bold"), view)
+    yield _verdict(result)
+    if result.comparison is None:  # which says it before
+        yield from map(line_text, problem_lines(result))
+        yield from device_text.gate_parts(result, view)
+
+
+def _verdict(result: Result) -> Text:
+    bound = result.verdict.bound
+    return Text.assemble((text(BOUND[bound]), f"bold {terminal.BOUNDS[bound]}"), f"  {text(verdict_of(result))}")
+
+
+def _series(result: Result, said: Text, view: View) -> Iterator[RenderableType]:
+    """Draw how long the steps are, the longest of each on several devices: beside what is said if there is room."""
+    times: dict[int, int] = {}
+    for device in result.devices:
+        for step in device.whole_steps:
+            times[step.step] = max(times.get(step.step, 0), step.partition.span_ns)
+    if len(times) < _SERIES:
+        yield said
+        return
+    values = [ns for _, ns in sorted(times.items())]
+    drawn = spark(values, max(min(view.width - _INDENT, _MOST_SIGNS), 1), view.blocks)
+    odd = {step.step for device in result.devices if device.typical_step for step in device.typical_step.odd}
+    marks = "".join("^" if marked else " " for marked in any_of([step in odd for step in sorted(times)], drawn.each))
+    picture = Text()
+    for sign, mark in zip(drawn.signs, marks, strict=True):
+        picture.append(sign, "yellow" if mark == "^" else "cyan")
+    meaning = chain(
+        say("from 0") if view.blocks else say("from 0 to 8, the longest"),
+        say("each sign: the longest of {n} steps", n=drawn.each) if drawn.each > 1 else None,
+        say("the slowest device of each step") if len(result.devices) > 1 else None,
+    )
+    facts = Text(f"  {text(meaning)}", "dim")
+    beside = Text.assemble(said, "  ", picture, facts)
+    if "^" not in marks and beside.cell_len <= view.width:
+        yield beside
+        return
+    yield said
+    together = picture.cell_len + facts.cell_len <= view.width - _INDENT
+    yield indented(Text.assemble(picture, facts) if together else picture)
+    if "^" in marks:
+        yield indented(Text.assemble((marks.rstrip(), "yellow"), ("  " + text(say("unusual")), "dim")))
+    if not together:
+        yield indented(facts)
+
+
+def _devices(result: Result, view: View) -> Iterator[RenderableType]:
+    """Yield where the time of the devices goes."""
+    alone = len(result.devices) == 1
+    if alone:
+        yield _partition(result, view)
+    elif result.devices:
+        yield from _compact(_COMPACT_DEVICES, result, view, _DEVICES)
+    if result.devices:
+        waiting = max(result.devices, key=lambda d: d.window.host_wait_ns)
+        yield from device_text.phase_lines(waiting, not alone, view)
+        yield from device_text.blame_lines(waiting, not alone, view)
+        held = max(result.devices, key=lambda d: d.window.dependency_wait_ns)
+        yield from device_text.dependency_lines(held, not alone, view)
+    yield from what_if_lines(result, view)
+    if not view.full:  # where they are among the tables
+        if alone and not result.devices[0].typical_step:
+            yield from _compact(_COMPACT_STEPS, result, view, _STEPS)
+        yield from _compact(_COMPACT_OPERATORS, result, view, _OPERATORS)
+    yield from device_text.core_lines(result, view)
+    yield from scope_sections(result, view)
+
+
+def _partition(result: Result, view: View) -> RenderableType:
+    """Show which device it is, how it was recorded, and where its time goes: bars beside numbers if there is room."""
+    device = result.devices[0]
+    facts = [say("rank {rank}", rank=device.rank)] if device.rank is not None else []
+    facts.append(say("device {device}", device=device.device))
+    facts += [say("{soc}", soc=device.soc)] if device.soc else []
+    if result.input.kind != "kineto":
+        if device.cores_cube is None:
+            facts.append(say("core counts unknown"))
+        else:
+            facts.append(say("{cube} cube and {vector} vector cores",
+                             cube=device.cores_cube, vector=device.cores_vector))  # fmt: skip
+        facts += [say("{level}", level=device.level)] if device.level else []
+    body: list[RenderableType] = []
+    numbers = Fitted(filled(parts.PARTITION_TABLE.only("part", "ns", "share"), parts.partition_rows(device)))
+    room = view.width - _INDENT - numbers.width
+    if room < _NARROWEST:  # a bar above the numbers
+        letters = parts.partition_bar(device.window, view.width - _INDENT)
+        meant = {letter: parts.LETTERS[letter] for letter in dict.fromkeys(letters)}
+        body += [terminal.painted(letters, parts.COLOURS), terminal.legend_of(meant, parts.COLOURS)]
+    rows = parts.partition_rows(device, min(room, _WIDEST) if room >= _NARROWEST else 0)
+    styles = {i: ("bold", "", "dim")[row[0].depth] for i, row in enumerate(rows)}
+    body.append(Fitted(filled(parts.PARTITION_TABLE, rows), styles=styles, signs=parts.COLOURS))
+    notes = (parts.apart_line(device.window), parts.check_line(device) if view.full else None)
+    title = say("where the time goes: {facts}", facts=chain(*facts, by=" · "))
+    return section(title, *body, *(line(note, "dim") for note in notes if note))
+
+
+def _window(what: Any) -> Partition:
+    """Return the split of a step, or of what is judged of a device."""
+    split: Partition = what.window if isinstance(what, Device) else what.partition
+    return split
+
+
+def _share_of_span(part: str) -> Callable[..., Cell]:
+    def get(*row: Any) -> Cell:
+        partition = _window(row[-1])
+        return getattr(partition, part) / partition.span_ns if partition.span_ns else None
+
+    return get
+
+
+def _us(ns: int) -> str:
+    return grouped(ns / NS_PER_US, 3)
+
+
+def _used(operator: Operator) -> float | None:
+    return max((u for u in (operator.occupancy_cube, operator.occupancy_vector) if u is not None), default=None)
+
+
+def _blocks(operator: Operator) -> str | None:
+    blocks = operator.block_dim
+    return None if blocks is None else "–".join(dict.fromkeys((str(blocks.min), str(blocks.max))))
+
+
+# fmt: off
+#: The field's short names, to leave room for the code line.
+_CORES: Final = {"AI_CORE": "AIC", "AI_VECTOR_CORE": "AIV", "COMMUNICATION": "COMM"}
+_SHARES: Final = (
+    Column("span", say("ms"), "duration", lambda *row: _window(row[-1]).span_ns),
+    Column("compute", say("compute"), "share", _share_of_span("compute_ns")),
+    Column("comm", say("comm."), "share", _share_of_span("comm_exposed_ns")),
+    Column("other", say("other"), "share", _share_of_span("other_exposed_ns")),
+    Column("idle", say("idle"), "share", _share_of_span("idle_ns")),
+    Column("host", say("host wait"), "share", _share_of_span("host_wait_ns")),
+    Column("bound", say("verdict"), "word", lambda *row: sure(row[-1].verdict.bound, row[-1].verdict.basis)),
+)
+_COMPACT_DEVICES: Final = DEVICES.only("rank", "device", *_SHARES).titled(say("devices, in % of span"))
+_COMPACT_STEPS: Final = STEPS.only("step", *_SHARES).titled(say("steps, in % of span"))
+_COMPACT_OPERATORS: Final = OPERATORS.only(
+    Column("type", say("type"), "kernel", weight=0),
+    Column("core", say("core"), get=lambda o: _CORES.get(o.core, o.core)),
+    Column("count", say("n"), "id"),
+    Column("total", say("ms"), "duration", "total_ns"),
+    Column("share", say("%"), "share"),
+    Column("blocks", say("blocks"), get=_blocks),
+    Column("used", say("used %"), "share", _used),
+    Column("where", say("where"), get=lambda o: o.where or o.torch_op),
+    Column("spread", say("min–max us"), get=lambda o: f"{_us(o.min_ns)}–{_us(o.max_ns)}", weight=EXTRA),
+    Column("torch_op", say("torch operator"), weight=EXTRA),
+).titled(say("operators, in % of operator time"))
+# fmt: on
+
+
+def _compact(table: Table, result: Result, view: View, rows: int) -> Iterator[RenderableType]:
+    found = fill(table, result, rows_of(view, rows))
+    if found.rows:
+        yield section(found.title, Fitted(found, one_line=True))
+
+
+def _all_tables(result: Result, view: View) -> Iterator[RenderableType]:
+    """Yield every table that is not on the screen anyway."""
+    alone = len(result.devices) == 1 and result.devices[0].window == result.devices[0].partition
+    shown_before = {"findings", *LONG, *TOLD, *(("devices",) if alone else ())}
+    for table in TABLES:
+        found = fill(table, result, view.top)
+        if found.rows and table.name not in shown_before:
+            yield section(found.title, Fitted(found))
+
+
+# -- The screen of a comparison: the verdict first, then the set-ups, the gates, and what changed.
+
+_FINDINGS, _SHIFTS, _ALIGNED, _PROBLEMS, _WARNINGS = 5, 5, 3, 2, 2
+#: With less room a part of the waterfall and what it is about share a column.
+_ROOM = 60
+_NARROW_FALLS: Final = compared.FALLS.only(
+    Column("what", say("what"), get=lambda fall: f"{text(fall.part)} {fall.what}".rstrip(), weight=0),
+    *("delta_ns", "count_ns", "speed_ns"),
+)
+_FEW_SHIFTS: Final = compared.SHIFTS.only(
+    "what", "old", "new", Column("apart", say("differs by"), get=compared.interval), "verdict"
+)
+
+
+def _compared_screen(result: Result, comparison: Comparison, view: View) -> Iterator[RenderableType]:
+    """Show how a result compares, and, shortened, what limits it whatever the other one was like."""
+    yield from _compared(result, comparison, view)
+    job = result.cluster
+    steps = chain(job_line(job), *outside_lines(result.devices), by=" · ") if job else steps_line(result)
+    yield section(say("this run by itself (--full shows all of it)"), line(steps), _verdict(result))
+    yield from finding_lines(result, view, _PROBLEMS, brief=True)
+    yield from footer(result, view, 0)
+
+
+def _compared(result: Result, comparison: Comparison, view: View) -> Iterator[RenderableType]:
+    """Show all that there is on the difference of two sides."""
+    c = comparison
+    tool = f"{result.tool.name} {result.tool.version}"
+    against = say("{new} against {old}", new=c.new, old=c.old)
+    yield Text.assemble((tool, "bold"), f"  {text(against)}")
+    yield line_text(compared.verdict_line(c))
+    facts = RichTable.grid(padding=(0, 2, 0, 0))  # how long the steps are, and what differs between the set-ups
+    for said in compared.step_lines(c, 1 if result.digest is None else result.digest.devices):
+        facts.add_row(line(said.label or ""), line(said.content))
+    for place, said in enumerate(compared.parity_lines(c, None if view.full else compared.DIFFERENCES)):
+        style = terminal.LINE_STYLES.get(said.style, said.style)
+        facts.add_row(line("" if place else say("set-up")), line(said.content, style))
+    yield facts
+    minds = c.warnings[: rows_of(view, _WARNINGS)]
+    yield from (*map(line_text, warnings(minds)), *terminal.cut(len(minds), len(c.warnings), _all))
+    yield from map(line_text, problem_lines(result))
+    yield from device_text.gate_parts(result, view)
+
+    rows = compared.falls(c, rows_of(view, compared.PARTS))
+    if rows:
+        table = filled(compared.FALLS if view.width >= _ROOM else _NARROW_FALLS, rows)
+        last, signs = {len(rows) - 1: "bold"}, {"+": "red", "-": "green"}
+        yield section(compared.falls_title(c), Fitted(table, one_line=not view.full, styles=last, signs=signs))
+    elif c.waterfall:
+        yield line(compared.unchanged(c), "dim")
+
+    changes = [f for f in c.findings if f.change != "same"]
+    shown = changes[: rows_of(view, _FINDINGS)]
+    lines = RichTable.grid(padding=(0, 2, 0, 0))
+    for said in map(compared.finding_line, shown):
+        what = line(said.content)
+        style = terminal.LINE_STYLES.get(said.style, said.style)
+        lines.add_row(line(said.label or "", style), what if view.full else terminal.one_line(what))
+    if shown:
+        n = how_many(len(shown), len(changes))
+        yield section(say("findings that are new, gone or changed ({n})", n=n), lines)
+
+    if view.full:
+        measured = [fill(table, result, view.top) for table in (compared.SHIFTS, compared.COMPARED)]
+    else:  # what changed of what was measured on both sides
+        judged = sorted(c.shifts, key=lambda shift: shift.verdict == "cannot_tell")
+        changed = [(shift,) for shift in judged if shift.verdict != "same"]
+        measured = [filled(_FEW_SHIFTS.titled(say("what else changed")), changed, rows_of(view, _SHIFTS))]
+    yield from (section(found.title, Fitted(found, one_line=not view.full)) for found in measured if found.rows)
+    aligned = c.aligned[: rows_of(view, _ALIGNED)]
+    if aligned:
+        more = terminal.cut(len(aligned), len(c.aligned), _all)
+        yield section(say("steps and phases"), *map(line, aligned), *more)
+
+
+def _all(few: str) -> Message:
+    return say("{shown} shown; --full shows all", shown=few)

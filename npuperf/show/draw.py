@@ -1,0 +1,379 @@
+"""Pictures of devices for a page: a second pass over a recording, of which only a few devices are looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Final
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from npuperf.base.memory import give_back
+from npuperf.base.messages import Message, say
+from npuperf.base.parallel import Engine
+from npuperf.device.blame import NOTHING
+from npuperf.device.host_events import CAUSES, CODE
+from npuperf.device.operators import core_labels
+from npuperf.device.steps import numbers_repeat
+from npuperf.device.study import Study
+from npuperf.job.job_study import JobStudy, study_job
+from npuperf.job.match import split_exposed, turns
+from npuperf.job.summarise import summarise
+from npuperf.job.summary import RankSummary
+from npuperf.model.device import DeviceProfile
+from npuperf.model.groups import distinct, group_sums
+from npuperf.model.intervals import Intervals
+from npuperf.model.job_result import Cluster
+from npuperf.model.labels import I64, U8
+from npuperf.model.picture import Exact, Lane, LaneSlices, Picture, place_name
+from npuperf.model.result import Device, Result
+from npuperf.model.tasks import Work
+from npuperf.model.thresholds import Thresholds
+from npuperf.readers.log import Progress
+from npuperf.readers.recording import Reading, Recording
+from npuperf.show.drawing import COLOUR, Buckets, Drawing, Names, slices, stretches
+from npuperf.show.lanes import core_lanes, host_lanes, parts_lane, stream_lanes, waits_lane
+
+# -- Which devices of a job are drawn: those that others wait for, extremes, and one of each kind.
+
+_ROOT: Final = say("others wait for it")
+_SLOWEST: Final = say("it has the longest steps")
+_FASTEST: Final = say("it has the shortest steps")
+_FIRST: Final = say("it is the first")
+
+
+class Chosen(Struct, frozen=True):
+    """A device that is drawn, and why this one; None where all are."""
+
+    report: Device
+    why: Message | None = None
+
+
+def choose(result: Result, limit: int) -> list[Chosen]:
+    """Choose up to ``limit`` devices, the most telling first; all of them where they are not more."""
+    devices = [d for d in result.devices if d.clock.tasks]  # others have no kernels to draw
+    if len(devices) <= limit:
+        return [Chosen(device) for device in devices]
+    found: dict[int, Chosen] = {}
+    for device, why in _telling(devices, result.cluster):
+        found.setdefault(id(device), Chosen(device, why))
+    return [*found.values()][:limit]
+
+
+def _telling(devices: list[Device], cluster: Cluster | None) -> Iterator[tuple[Device, Message]]:
+    """Yield devices with what there is to see in each, maybe several times."""
+    of_rank = {d.rank: d for d in reversed(devices)}
+    if cluster is not None:
+        ranks = (rank for root in cluster.roots for rank in root.ranks)
+        yield from ((of_rank[rank], _ROOT) for rank in ranks if rank in of_rank)
+    by_step = sorted(devices, key=lambda d: d.window.span_ns // max(d.step_count, 1))
+    yield by_step[-1], _SLOWEST
+    yield by_step[0], _FASTEST
+    yield devices[0], _FIRST
+    if cluster is not None:
+        firsts = ((stage.stage, min(stage.ranks, default=None)) for stage in cluster.stages)
+        for stage, rank in firsts:
+            if rank in of_rank:
+                yield of_rank[rank], say("it is the first of stage {stage}", stage=stage)
+
+
+# -- Communication that nothing hides, told apart by what all ranks of a job tell together: on its way, or waiting.
+
+
+def told_apart(drawn: Sequence[tuple[Picture, RankSummary | None]], thresholds: Thresholds) -> list[Picture]:
+    """Split the communication of the device's time in pictures of all devices of a job, as their report does."""
+    study = study_job([summary for _, summary in drawn if summary is not None], thresholds)
+    pictures = [picture for picture, _ in drawn]
+    return pictures if study is None else [_split(picture, study) for picture in pictures]
+
+
+def _split(picture: Picture, study: JobStudy) -> Picture:
+    place = study.places.get((picture.source, picture.device), -1)
+    if place < 0 or not study.ranks[place].exposed_known:
+        return picture
+    lanes = (_lane(lane, picture, study, place) if lane.kind == "parts" else lane for lane in picture.lanes)
+    return replace(picture, lanes=tuple(lanes))
+
+
+def _lane(lane: Lane, picture: Picture, study: JobStudy, place: int) -> Lane:
+    shares = {**lane.shares, **_shares(lane, picture, study, place)}
+    return replace(
+        lane,
+        shares={name: share for name, share in shares.items() if share.any()},
+        slices=_slices(lane.slices, picture.origin_ns, study, place),
+    )
+
+
+def _shares(lane: Lane, picture: Picture, study: JobStudy, place: int) -> dict[str, U8]:
+    """Return shares of buckets; what operations do not cover, or where they tell more than tasks do, stays unknown."""
+    exposed = lane.shares.get("communication")
+    if exposed is None:
+        return {}
+    buckets = Buckets.of(picture.origin_ns, picture.origin_ns + picture.span_ns, len(exposed))
+    windows = buckets.windows
+    found = split_exposed(study.ranks[place], study.matched, study.waits, place, windows.start, windows.end)
+    told = buckets.shares({"transfer": found.transfer, "comm_wait": found.wait})
+    rest = exposed.astype(np.int64) - sum(share.astype(np.int64) for share in told.values())
+    usable = rest >= -1  # each is rounded
+    kept = {name: np.where(usable, share, 0).astype(np.uint8) for name, share in told.items()}
+    return {**kept, "communication": np.where(usable, np.maximum(rest, 0), exposed).astype(np.uint8)}
+
+
+def _slices(parts: LaneSlices, origin: int, study: JobStudy, place: int) -> LaneSlices:
+    """Cut slices of communication where waiting ends."""
+    rank = study.ranks[place]
+    middle = turns(rank, study.matched, study.waits, place)
+    known = study.waits.known[study.matched.first[place] + rank.exposed_op]
+    wait = Intervals.union(rank.exposed_start - origin, middle - origin)
+    transfer = Intervals.union(middle[known] - origin, rank.exposed_end[known] - origin)
+    inside = parts.colour == COLOUR["communication"]
+    start, end, colour = (column[~inside] for column in (parts.start, parts.end, parts.colour))
+    begin, finish, cut = _cut(Intervals(parts.start[inside], parts.end[inside]), wait, transfer)
+    start, end, colour = (np.concatenate(pair) for pair in ((start, begin), (end, finish), (colour, cut)))
+    order = np.argsort(start, kind="stable")
+    return slices(start[order], end[order], colour[order])
+
+
+def _cut(whole: Intervals, wait: Intervals, transfer: Intervals) -> tuple[I64, I64, U8]:
+    """Cut intervals at the borders of two sets; return pieces and their colours."""
+    borders = distinct(np.concatenate([t for one in (whole, wait, transfer) for t in (one.start, one.end)]))
+    owner = np.searchsorted(whole.start, borders, side="right") - 1
+    inside = (owner >= 0) & (borders < whole.end[owner]) if len(whole) else np.zeros(len(borders), np.bool_)
+    begin, owner = borders[inside], owner[inside]
+    finish = np.append(borders[1:], borders[-1:])[inside]
+    colour = np.full(len(begin), COLOUR["communication"])
+    for one, name in ((transfer, "transfer"), (wait, "comm_wait")):
+        colour[one.within(Intervals(begin, finish)) > 0] = COLOUR[name]
+    return begin, finish, colour
+
+
+# -- Where in a picture to look for what a report names: operators, waits, synchronisations, steps.
+#
+# What a report says of waiting is about what is judged: waits are looked for there first, and then everywhere.
+
+#: How many of a kind have a place: those that take most time.
+_OPERATORS: Final = 400
+_WAITS: Final = 200
+_SYNCS: Final = 200
+
+#: What is found: its kind, its name, and from when to when, epoch ns.
+Signpost = tuple[str, str, int, int]
+
+
+def signposts(drawing: Drawing) -> dict[tuple[str, str], tuple[int, int]]:
+    """Return places of a picture; of several things of one name the longest."""
+    origin = drawing.origin
+    found: dict[tuple[str, str], tuple[int, int]] = {}
+    for kind, name, start, end in (*_operators(drawing), *_waiting(drawing), *_steps(drawing)):
+        found.setdefault((kind, name), (start - origin, end - origin))
+    return found
+
+
+def _waiting(drawing: Drawing) -> Iterator[Signpost]:
+    """Yield what is judged before all that is drawn; of one step alone these are the same."""
+    window, study = drawing.window, drawing.study
+    for span in dict.fromkeys((study.judged if window == study.timeline.span else window, window)):
+        yield from _waits(drawing, span)
+        yield from _syncs(drawing, span)
+
+
+def _operators(drawing: Drawing) -> Iterator[Signpost]:
+    """Yield the longest kernel of each type, and of each type on each core."""
+    tasks, types, cores = drawing.study.profile.tasks, drawing.study.types, core_labels(drawing.study.profile.tasks)
+    start, end = drawing.window
+    kernels = (tasks.work == Work.COMPUTE) | (tasks.work == Work.COMMUNICATION)
+    rows = np.flatnonzero(kernels & (tasks.start < end) & (tasks.start >= start))
+    kinds = types.codes.astype(np.int64)
+    for keys, known in ((kinds, None), (kinds * (len(cores.names) + 1) + cores.codes, cores)):
+        for row in _longest(keys, tasks.dur, rows, _OPERATORS):
+            name = place_name(types[row] or "N/A", known[row] if known else None)
+            yield "operator", name, int(tasks.start[row]), int(tasks.end[row])
+
+
+def _waits(drawing: Drawing, span: tuple[int, int]) -> Iterator[Signpost]:
+    names, pieces = drawing.study.nesting.events.name, drawing.study.blamed.within(*span)
+    told = np.where(pieces.cause == CODE["unrecorded"], -1, pieces.event)
+    labels = names.take(told)
+    key = pieces.cause.astype(np.int64) * (len(names.names) + 1) + labels.codes + 1
+    for row in _longest(key, pieces.end - pieces.start, np.arange(len(key)), _WAITS):
+        cause = CAUSES[int(pieces.cause[row])]
+        yield "wait", f"{cause}: {labels[row] or NOTHING}", int(pieces.start[row]), int(pieces.end[row])
+
+
+def _syncs(drawing: Drawing, span: tuple[int, int]) -> Iterator[Signpost]:
+    """Yield waits for the device: by the call with all that tells it from others, by its name, by its code line."""
+    study = drawing.study
+    start, end = study.syncs.start - study.launches.skew, study.syncs.end - study.launches.skew
+    drawn = (end > drawing.window[0]) & (start < drawing.window[1])
+    inside = study.syncs_of(span) & drawn
+    found = []
+    for point in study.points:
+        calls = point.calls[inside[point.calls]]
+        if len(calls):
+            names = (place_name(point.name, point.op, point.where), point.name, point.where)
+            found.append((int(calls[np.argmax((end - start)[calls])]), dict.fromkeys(filter(None, names))))
+    found.sort(key=lambda one: int(start[one[0]] - end[one[0]]))
+    for call, called in found[:_SYNCS]:
+        yield from (("sync", name, int(start[call]), int(end[call])) for name in called)
+
+
+def _steps(drawing: Drawing) -> Iterator[Signpost]:
+    for step in drawing.report.steps:
+        start = drawing.report.origin_ns + step.start_ns
+        yield "step", str(step.step), start, start + step.partition.span_ns
+
+
+def _longest(keys: I64, length: I64, rows: I64, most: int) -> list[int]:
+    """Return the longest row of each key, for the keys that take most time."""
+    if not len(rows):
+        return []
+    groups = group_sums((keys,), length, rows)
+    rows_of_keys: list[int] = groups.largest[np.argsort(-groups.total, kind="stable")[:most]].tolist()
+    return rows_of_keys
+
+
+#: Buckets and slices of all pictures together, and the least that a picture has of each.
+BUCKETS: Final = 8192
+_FEWEST_BUCKETS: Final = 1024
+SLICES: Final = 24_000
+#: The part of a picture's slices that tasks may have.
+_OF_TASKS: Final = 2
+
+#: How the devices of different folders are told apart.
+_Key = tuple[str, int | None, int]
+
+
+class Size(Struct, frozen=True):
+    """How much a picture may have: buckets per lane, and slices."""
+
+    buckets: int = BUCKETS
+    slices: int = SLICES
+
+    def shared(self, pictures: int) -> Size:
+        """Return the size of each of several pictures."""
+        share = max(pictures, 1)
+        return Size(max(self.buckets // share, _FEWEST_BUCKETS), self.slices // share)
+
+
+def draw(
+    recording: Recording,
+    result: Result,
+    thresholds: Thresholds,
+    *,
+    limit: int = 8,
+    step: int | None = None,
+    engine: Engine | None = None,
+    progress: Progress | None = None,
+    finished: Callable[[], None] | None = None,
+) -> tuple[Picture, ...]:
+    """Draw the devices of a result, or of more than ``limit`` the most telling ones, in this order.
+
+    ``step``: the one that the result is about. Devices without kernels have no picture, nor have those that can no
+    longer be read. ``engine``, ``progress`` and ``finished``: as in :meth:`Recording.map`.
+    """
+    chosen = choose(result, limit)
+    if not chosen:
+        return ()
+    wanted = {_key(one.report): one.report for one in chosen}
+    ranks = {device.rank for device in wanted.values() if device.rank is not None}
+    if len(ranks) == len(wanted):
+        recording = recording.of_ranks(ranks)
+    size = Size().shared(len(chosen))
+    job = result.cluster is not None and len(chosen) == len(result.devices)  # of a part of it nobody's waits are known
+    work = partial(_draw, wanted=wanted, thresholds=thresholds, size=size, step=step, job=job)
+    found = [one for some in recording.map(work, progress, engine, finished) for one in some]
+    pictures = told_apart(found, thresholds) if job else [picture for picture, _ in found]
+    drawn = {_key(picture): picture for picture in pictures}
+    offsets = _offsets(result)
+    shown = ((one.why, drawn[_key(one.report)]) for one in chosen if _key(one.report) in drawn)
+    return tuple(replace(picture, why=why, offset_ns=offsets.get(picture.rank, 0)) for why, picture in shown)
+
+
+def _key(device: Device | DeviceProfile | Picture) -> _Key:
+    return device.source, device.rank, device.device
+
+
+def _offsets(result: Result) -> dict[int | None, int]:
+    """Return what is added to the times of each rank to reach the job's clock, ns."""
+    ranks = result.cluster.ranks if result.cluster else []
+    return {one.rank: one.clock.offset_ns for one in ranks if one.clock is not None}
+
+
+def _draw(
+    reading: Reading, wanted: dict[_Key, Device], thresholds: Thresholds, size: Size, step: int | None, job: bool
+) -> list[tuple[Picture, RankSummary | None]]:
+    """Draw the devices of one source that were chosen; with what a ``job`` needs of each."""
+    found = []
+    for profile in reading.profiles:
+        report = wanted.get(_key(profile))
+        if report is not None and (profile.tasks.work != Work.CONTROL).any():
+            study = study_of(profile, thresholds, step)
+            summary = _summary(study, report, thresholds, step) if job else None
+            found.append((draw_study(study, report, size=size, step=step), summary))
+            give_back()
+    return found
+
+
+def study_of(profile: DeviceProfile, thresholds: Thresholds, step: int | None) -> Study:
+    """Work out everything of a device as for its report."""
+    if step is None and numbers_repeat(profile.tasks, thresholds):
+        profile = profile.without_steps()
+    return Study.of(profile, thresholds)
+
+
+def _summary(study: Study, report: Device, thresholds: Thresholds, step: int | None) -> RankSummary | None:
+    """Reduce a device to what its job needs, as the analysis did."""
+    span = study.judged if step is None else study.step_span(step)
+    tasks = study.profile.tasks
+    inside = slice(0, len(tasks))
+    if span != study.timeline.span:
+        inside = slice(*np.searchsorted(tasks.start, span).tolist())
+    plain = tasks.without_counters().part(inside)
+    return summarise(study, plain, study.types.filter(inside), span, report, thresholds)
+
+
+def draw_study(study: Study, report: Device, *, size: Size, step: int | None = None) -> Picture:
+    """Draw a device that has kernels; ``report``: what the result says of it, ``step``: the one that it is about."""
+    profile, tasks = study.profile, study.profile.tasks
+    window = study.timeline.span if step is None else study.step_span(step)
+    buckets = Buckets.of(*window, size.buckets)
+    drawing = Drawing(
+        study=study,
+        report=report,
+        buckets=buckets,
+        stretches=stretches(report, window, tasks.start, size.slices // _OF_TASKS, step),
+        origin=window[0],
+        slices=size.slices,
+        names=Names(),
+    )
+    rows, cut = drawing.near(tasks.start, tasks.end, size.slices // _OF_TASKS)
+    waits = waits_lane(drawing)
+    lanes = (
+        parts_lane(drawing),
+        *([waits] if waits else []),
+        *stream_lanes(drawing, rows),
+        *host_lanes(drawing),
+        *core_lanes(drawing),
+    )
+    return Picture(
+        rank=profile.rank,
+        device=profile.device,
+        source=profile.source,
+        origin_ns=window[0],
+        span_ns=int(buckets.length.sum()),
+        lanes=lanes,
+        names=drawing.names.all(),
+        exact=_exact(drawing, cut),
+        places=signposts(drawing),
+        begin_ns=window[0] - report.origin_ns,
+    )
+
+
+def _exact(drawing: Drawing, cut: Sequence[int]) -> tuple[Exact, ...]:
+    origin = drawing.origin
+    return tuple(
+        Exact(s.start - origin, s.end - origin, s.step, s.why, count, s.typical)
+        for s, count in zip(drawing.stretches, cut, strict=True)
+    )

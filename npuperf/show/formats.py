@@ -1,0 +1,121 @@
+"""A document as text, JSON, CSV or Markdown. No analysis here: every number comes out as it went in.
+
+A format is a function from a document and a view to text, registered for a type of document; those of a type's bases
+serve where it has none of its own, so that one function is enough for a format of all documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from npuperf.base.errors import UsageError
+from npuperf.base.files import open_input
+from npuperf.base.messages import Message, chain, say, series
+from npuperf.show import language
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from npuperf.model.document import Document
+    from npuperf.model.picture import Picture
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """How a document is to be shown.
+
+    ``full``: everything, not one screen; ``top``: rows of every list, None for what suits the format; ``table``: this
+    table alone; ``width`` in columns and ``colour`` of a terminal, ``blocks``: whether it draws blocks as wide as
+    letters, ``links``: if it opens them, the folders in which code is looked for; ``language``: a code, None as the
+    environment says; ``page``: the address of a page of the same document, if one is written; ``pictures``: timelines
+    for a page, and ``old_pictures`` those of what the document is compared with.
+    """
+
+    full: bool = False
+    top: int | None = None
+    table: str | None = None
+    width: int = 120
+    colour: bool = False
+    blocks: bool = True
+    links: tuple[Path, ...] = ()
+    language: str | None = None
+    page: str = ""
+    pictures: tuple[Picture, ...] = ()
+    old_pictures: tuple[Picture, ...] = ()
+
+
+Renderer = Callable[[Any, View], str]
+
+#: The names of all formats, in the order of their registration.
+FORMATS: Final[list[str]] = []
+_RENDERERS: Final[dict[tuple[str, str], Renderer | str]] = {}
+
+
+def register(document: type[Document] | str, format_: str, renderer: Renderer | str) -> None:
+    """Make a format known for a type of document (or its name). A renderer as "module:function" is loaded when used."""
+    name = document if isinstance(document, str) else document.__name__
+    _RENDERERS[name, format_] = renderer
+    if format_ not in FORMATS:
+        FORMATS.append(format_)
+
+
+def render(document: Document, format_: str, view: View | None = None) -> str:
+    """Return a document in a format. Raises UsageError for a format or a table that does not exist."""
+    view = view or View()
+    renderer: Renderer = renderer_of(type(document), format_)
+    with language.speaking(view.language):
+        return renderer(document, view)
+
+
+def renderer_of(document: type[Document], format_: str) -> Any:
+    """Return the renderer of a type of document. Raises UsageError for a format that does not exist."""
+    found = nearest(document, {name: made for (name, form), made in _RENDERERS.items() if form == format_})
+    if found is None:
+        raise unknown(say("--format {name}: no such format", name=repr(format_)), format_, FORMATS)
+    return found
+
+
+def nearest(document: type[Document], known: Mapping[str, object]) -> Any:
+    """Return what is known under the name of a type or the nearest of its bases; "module:name" is loaded."""
+    found = next((known[base.__name__] for base in document.__mro__ if base.__name__ in known), None)
+    if not isinstance(found, str):
+        return found
+    module, attribute = found.split(":")
+    return getattr(import_module(module), attribute)
+
+
+def unknown(what: Message, name: str, known: list[str]) -> UsageError:
+    """Return the error for a name that is not among the known ones, with the nearest of them."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, known, n=1, cutoff=0.5)
+    meant = say("did you mean {name}?", name=near[0]) if near else None
+    return UsageError(what, hint=chain(meant, say("known: {names}", names=series(known)), by=" "))
+
+
+#: How much of a file is read to see whether it is a page of ours, and what such a page says of itself.
+_HEAD: Final = 1 << 10
+_OURS: Final = b'<meta name="generator" content="npuperf'
+
+
+def is_page(path: Path) -> bool:
+    """Tell whether a file is a page that npuperf wrote. Raises InputError where it is none, or cannot be read."""
+    with open_input(path) as file:
+        return _OURS in file.read(_HEAD)
+
+
+#: Lines to be said beside a table, or on stderr: a format that is not for ``--format``.
+_RENDERERS["Document", "notes"] = "npuperf.show.page:render_notes"
+_RENDERERS["Result", "notes"] = "npuperf.show.page:render_gates"
+
+register("Document", "text", "npuperf.show.terminal:render_text")
+register("Result", "text", "npuperf.show.analysis_text:render_text")
+register("Recorded", "text", "npuperf.show.page:render_notes")
+register("Document", "json", "npuperf.show.json:render_json")
+register("Document", "csv", "npuperf.show.tables:render_csv")
+register("Document", "markdown", "npuperf.show.page:render_markdown")
+register("Document", "html", "npuperf.show.whole_page:render_html")
+register("Document", "junit", "npuperf.show.junit:render_junit")

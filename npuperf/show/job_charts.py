@@ -1,0 +1,336 @@
+"""Charts of a job as rows: why its ranks wait, its stages, its groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from npuperf.base.messages import Message, chain, ns, say, say_n, share
+from npuperf.model.job_result import Cluster, ClusterGroup, Link, Root, Stage
+from npuperf.model.result import Device, Partition, Result
+from npuperf.show.job_text import (
+    links_line,
+    pipeline_lines,
+    ranges,
+    replay_line,
+    root_line,
+    roots_by_gain,
+    slow_link,
+    slow_links,
+    taking_line,
+    waiting_line,
+)
+from npuperf.show.matrix import MOST_CELLS, MOST_COLUMNS, MOST_ROWS, Grouping, Matrix, grouped, layer, mean_of_known
+from npuperf.show.sheet import Whereabouts
+from npuperf.show.svg import BarRow, Chart, Piece, bars, element, legend, plain, sentences
+from npuperf.show.words import device_name
+
+_ROOTS, _STAGES, _KINDS = 12, 32, 15
+_TRANSFER: Final = ("c-transfer", say("transfer"))
+_WAIT: Final = ("c-comm_wait", say("waiting"))
+
+
+def roots(result: Result, where: Whereabouts) -> Chart | None:
+    """Draw the root causes of waiting, by how much of all waiting each explains."""
+    cluster = result.cluster
+    if cluster is None or not cluster.roots:
+        return None
+    shown = roots_by_gain(cluster)[:_ROOTS]
+    rows = [
+        BarRow(plain(root_line(root, cluster)), plain(share(root.share)), (Piece(0, root.share, "c-comm_wait"),),
+               _note(root))
+        for root in shown
+    ]  # fmt: skip
+    some = len(shown) < len(cluster.roots)
+    caption = sentences(
+        waiting_line(cluster),
+        say("the whole width is all of it"),
+        replay_line(cluster) if any(root.gain_ns_per_step for root in shown) else None,
+        say("{shown} of {all} causes", shown=len(shown), all=len(cluster.roots)) if some else None,
+    )
+    body = bars(rows, 0, max(1.0, *(root.share for root in shown)))
+    return Chart("roots", say("why ranks wait for each other"), caption, body, wide=True)
+
+
+def _note(root: Root) -> str:
+    taking = taking_line(root)
+    return plain(taking) if taking else ""
+
+
+def stages(result: Result, where: Whereabouts) -> Chart | None:
+    """Draw what every stage of the pipeline computes in a step, and how long it waits for the others."""
+    cluster = result.cluster
+    if cluster is None or not cluster.stages:
+        return None
+    steps = max(cluster.steps, 1)
+    shown = cluster.stages[:_STAGES]
+    longest = max(stage.compute_ns + stage.bubble_ns for stage in shown)
+    if not longest:
+        return None
+    caption = sentences(
+        *pipeline_lines(cluster),
+        say("{shown} of {all} stages", shown=len(shown), all=len(cluster.stages))
+        if len(shown) < len(cluster.stages) else None,
+    )  # fmt: skip
+    words = (("c-compute", plain(say("compute"))), ("c-comm_wait", plain(say("bubble: waiting for other stages"))))
+    body = element("div", legend(words), bars([_stage(s, steps) for s in shown], 0, longest))
+    return Chart("stages", say("stages of the pipeline, per step"), caption, body)
+
+
+def _stage(stage: Stage, steps: int) -> BarRow:
+    ranks = say_n("rank {ranks}", "ranks {ranks}", len(stage.ranks), ranks=ranges(stage.ranks))
+    value = say("compute {compute}, bubble {bubble}", compute=ns(stage.compute_ns / steps),
+                bubble=ns(stage.bubble_ns / steps))  # fmt: skip
+    both = stage.compute_ns + stage.bubble_ns
+    pieces = (Piece(0, stage.compute_ns, "c-compute"), Piece(stage.compute_ns, both, "c-comm_wait", look="stripes"))
+    return BarRow(plain(say("stage {stage}", stage=stage.stage)), plain(value), pieces, plain(ranks))
+
+
+def groups(result: Result, where: Whereabouts) -> Chart | None:
+    """Draw transfer and waiting by the kind of process group."""
+    cluster = result.cluster
+    if cluster is None:
+        return None
+    kinds: dict[str | None, list[ClusterGroup]] = {}
+    for group in cluster.groups:
+        kinds.setdefault(group.kind, []).append(group)
+    ranked = sorted(kinds.items(), key=lambda item: -sum(g.transfer_ns + g.wait_ns for g in item[1]))[:_KINDS]
+    longest = sum(g.transfer_ns + g.wait_ns for g in ranked[0][1]) if ranked else 0
+    if not longest:
+        return None
+    steps = max(cluster.steps, 1)
+    caption = sentences(
+        say("of all ranks together, per step"),
+        _least(sum(not group.complete for group in cluster.groups)),
+    )
+    words = [(colour, plain(said)) for colour, said in (_TRANSFER, _WAIT)]
+    rows = [_kind(kind, found, steps) for kind, found in ranked]
+    body = element("div", legend(words), bars(rows, 0, longest))
+    return Chart("groups", say("communication by kind of group"), caption, body)
+
+
+def _least(incomplete: int) -> Message | None:
+    """Say that waits are lower bounds where ranks of groups are missing."""
+    if not incomplete:
+        return None
+    return say_n("{n} group lacks ranks that were not loaded: it may wait longer",
+                 "{n} groups lack ranks that were not loaded: they may wait longer", incomplete)  # fmt: skip
+
+
+def _kind(kind: str | None, found: Sequence[ClusterGroup], steps: int) -> BarRow:
+    transfer, wait = sum(g.transfer_ns for g in found), sum(g.wait_ns for g in found)
+    value = say("transfer {transfer}, waiting {wait}", transfer=ns(transfer / steps), wait=ns(wait / steps))
+    operations = say_n("{n} operation", "{n} operations", sum(g.operations for g in found))
+    note = chain(say_n("{n} group", "{n} groups", len(found)), operations, by=" · ")
+    pieces = (Piece(0, transfer, "c-transfer"), Piece(transfer, transfer + wait, "c-comm_wait", look="stripes"))
+    name = say("{kind}", kind=kind) if kind else say("kind not known")
+    return BarRow(plain(name), plain(value), pieces, plain(note))
+
+
+# -- Heat maps of a job: ranks over steps, links between ranks, and which rank waits for which.
+
+_SLOW: Final = 5
+#: Links between more ranks than this have the whole width of the page.
+_NARROW: Final = 200
+#: Of more ranks that wait, neighbours share a row.
+_WAITING: Final = 128
+#: Of so many cells at most it is told where in the timeline they are.
+_PLACES: Final = 1500
+
+
+def _waited(partition: Partition) -> int | None:
+    """Return how long a step waits for other ranks, at least; None where that is told of no communication in it."""
+    told = partition.comm_wait_ns + partition.comm_transfer_ns
+    return None if partition.comm_unknown_ns and not told else partition.comm_wait_ns
+
+
+#: What is shown of every rank in every step.
+_MEASURES: Final[tuple[tuple[Message, Callable[[Partition], int | None]], ...]] = (
+    (say("step time"), lambda p: p.span_ns),
+    (say("waiting for other ranks"), _waited),
+    (say("waiting for the host"), lambda p: p.host_wait_ns),
+    (say("compute"), lambda p: p.compute_ns),
+)
+
+
+def ranks_by_step(result: Result, where: Whereabouts) -> Chart | None:
+    """Show every rank's steps: how long they take, what they wait for, what they compute."""
+    devices = sorted((d for d in result.devices if d.whole_steps), key=lambda d: (d.rank is None, d.rank, d.device))
+    if len(devices) < 2:
+        return None
+    numbers = sorted({step.step for device in devices for step in device.whole_steps})
+    rows = grouped(len(devices), MOST_ROWS)
+    columns = grouped(len(numbers), min(MOST_COLUMNS, max(MOST_CELLS // len(rows.bounds), 1)))
+    single = len({device.rank for device in devices}) == len(devices) and devices[-1].rank is not None
+    names = [str(d.rank) if single else plain(device_name(d)) for d in devices]
+    row_labels, column_labels = rows.labels(names), columns.labels([str(n) for n in numbers])
+    row_word, column_word = say("rank") if single else say("device"), say("step")
+    said = ([plain(say("{what} {name}", what=word, name=label)) for label in labels]
+            for word, labels in ((row_word, row_labels), (column_word, column_labels)))  # fmt: skip
+    in_rows, in_columns = said
+    layers = [
+        layer(words, "ns", _measured(devices, numbers, rows, columns, get), in_rows, in_columns)
+        for words, get in _MEASURES
+    ]
+    found = tuple(one for one in layers if one is not None)
+    if not found:
+        return None
+    places = _places(devices, numbers, where) if rows.size == columns.size == 1 else ()
+    about = say("ranks and steps") if single else say("devices and steps")
+    matrix = Matrix(about, row_word, column_word, row_labels, column_labels, found, places=places)
+    caption = sentences(
+        say_n("{ranks} ranks over {n} step", "{ranks} ranks over {n} steps", len(numbers), ranks=len(devices))
+        if single
+        else say_n("{devices} devices over {n} step", "{devices} devices over {n} steps", len(numbers),
+                   devices=len(devices)),
+        found[0].said,
+        columns.note(),
+        say_n("each row is {n} rank", "each row is the slowest or longest waiting of {n} ranks", rows.size)
+        if rows.size > 1 else None,
+    )  # fmt: skip
+    title = say("every rank in every step") if single else say("every device in every step")
+    return Chart("ranks", title, caption, matrix=matrix, wide=True)
+
+
+def _measured(
+    devices: Sequence[Device],
+    numbers: Sequence[int],
+    rows: Grouping,
+    columns: Grouping,
+    get: Callable[[Partition], int | None],
+) -> list[list[float | None]]:
+    """Return what is measured: of groups of steps the mean, of groups of ranks the greatest."""
+    lines: list[list[float | None]] = []
+    for device in devices:
+        there = {step.step: get(step.partition) for step in device.whole_steps}
+        found = [there.get(n) for n in numbers]
+        lines.append([mean_of_known(found[low:high]) for low, high in columns.bounds])
+    return [[_greatest(line[c] for line in lines[low:high]) for c in range(len(columns.bounds))]
+            for low, high in rows.bounds]  # fmt: skip
+
+
+def _greatest(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _places(devices: Sequence[Device], numbers: Sequence[int], where: Whereabouts) -> tuple[tuple[int, str], ...]:
+    """Return where steps are in the timeline, of the devices that have one."""
+    column = {n: i for i, n in enumerate(numbers)}
+    found = (
+        (i * len(numbers) + column[step.step], where.row("steps", (device, step)))
+        for i, device in enumerate(devices)
+        for step in device.whole_steps
+    )
+    return tuple((cell, go) for cell, go in found if go)[:_PLACES]
+
+
+# --- links ------------------------------------------------------------------------------------------------------------
+
+
+def links(result: Result, where: Whereabouts) -> Chart | None:
+    """Show how fast data goes from rank to rank, by transport; slow links have a frame."""
+    cluster = result.cluster
+    if cluster is None:
+        return None
+    known = [link for link in cluster.links if link.time_ns > 0]
+    ends = sorted({rank for link in known for rank in link.ranks})
+    if len(ends) < 2 or len(ends) > MOST_ROWS:
+        return None
+    place = {rank: i for i, rank in enumerate(ends)}
+    labels = tuple(str(rank) for rank in ends)
+    said = [plain(say("rank {rank}", rank=rank)) for rank in ends]
+    transports = dict.fromkeys(link.transport for link in known)
+    layers = [
+        layer(
+            say("{transport}", transport=t), "gb_s", _rates([x for x in known if x.transport == t], place), said, said
+        )
+        for t in transports
+    ]
+    slow = slow_links(cluster)
+    marked = {place[one] * len(ends) + place[other] for x in slow for one, other in (x.ranks, x.ranks[::-1])
+              if one in place and other in place}  # fmt: skip
+    matrix = Matrix(
+        say("links between ranks"), say("rank"), say("rank"), labels, labels,
+        tuple(one for one in layers if one is not None), tuple(sorted(marked)), say("slow link") if marked else None,
+    )  # fmt: skip
+    if not matrix.layers:
+        return None
+    pairs = len({frozenset(x.ranks) for x in known})
+    caption = sentences(
+        say_n("{n} pair of ranks, mean speed of all that went between them",
+              "{n} pairs of ranks, mean speed of all that went between them", pairs),
+        *(slow_link(link, cluster.steps) for link in slow[:_SLOW]),
+        links_line(cluster),
+    )  # fmt: skip
+    title = say("links from rank to rank, in GB/s")
+    return Chart("links", title, caption, matrix=matrix, wide=len(ends) > _NARROW)
+
+
+def _rates(links: Sequence[Link], place: dict[int, int]) -> list[list[float | None]]:
+    """Return the mean speed of every pair: all bytes in all the time. A pair is the same in both directions."""
+    sums: dict[tuple[int, int], tuple[int, int]] = {}
+    for link in links:
+        one, other = sorted(place[rank] for rank in link.ranks)
+        size, time = sums.get((one, other), (0, 0))
+        sums[one, other] = size + link.bytes, time + link.time_ns
+    values: list[list[float | None]] = [[None] * len(place) for _ in place]
+    for (one, other), (size, time) in sums.items():
+        values[one][other] = values[other][one] = size / time
+    return values
+
+
+# --- who waits for whom -----------------------------------------------------------------------------------------------
+
+
+def who_waits(result: Result, where: Whereabouts) -> Chart | None:
+    """Show how long every rank waits for the one that comes last, in the costliest operations."""
+    cluster = result.cluster
+    if cluster is None:
+        return None
+    sums, unknown = _waits(cluster)
+    if not sums:
+        return None
+    waiting, last = (sorted({pair[i] for pair in sums}) for i in (0, 1))
+    lines = [[float(sums.get((one, other), 0)) for other in last] for one in waiting]
+    together = grouped(len(waiting), _WAITING)
+    labels = together.labels([str(rank) for rank in waiting])
+    values = [[mean_of_known(column) for column in zip(*lines[low:high], strict=True)] for low, high in together.bounds]
+    rows = [plain(say("rank {rank} waits", rank=label)) for label in labels]
+    columns = [plain(say("rank {rank} is last", rank=rank)) for rank in last]
+    found = layer(say("waiting"), "ns", values, rows, columns)
+    if found is None:
+        return None
+    matrix = Matrix(
+        say("who waits for whom"), say("waiting rank"), say("rank that comes last"), labels, tuple(map(str, last)),
+        (found,),
+    )  # fmt: skip
+    by_last = {other: sum(ns_ for (_, late), ns_ in sums.items() if late == other) for other in last}
+    worst = max(by_last, key=lambda rank: by_last[rank])
+    caption = sentences(
+        say_n("of the costliest operation that is listed", "of the {n} costliest operations, which are listed",
+              len(cluster.collectives) - unknown),
+        say_n(
+            "most is waited for rank {rank}: {time}, by {n} rank",
+            "most is waited for rank {rank}: {time}, by {n} ranks",
+            sum(late == worst for _, late in sums), rank=worst, time=ns(by_last[worst]),
+        ),
+        say_n("each row is {n} rank", "each row is the mean of {n} ranks", together.size)
+        if together.size > 1 else None,
+        say_n("of {n} more it cannot be told who comes last", "of {n} more it cannot be told who comes last", unknown)
+        if unknown else None,
+    )  # fmt: skip
+    return Chart("who-waits", say("who waits for whom"), caption, matrix=matrix)
+
+
+def _waits(cluster: Cluster) -> tuple[dict[tuple[int, int], int], int]:
+    """Return how long ranks wait for the last one, and of how many operations it is not known which that is."""
+    sums: dict[tuple[int, int], int] = {}
+    unknown = 0
+    for operation in cluster.collectives:
+        if operation.last is None:
+            unknown += 1
+            continue
+        for rank, wait in zip(operation.ranks, operation.wait_ns, strict=False):
+            if wait > 0 and rank != operation.last:
+                sums[rank, operation.last] = sums.get((rank, operation.last), 0) + wait
+    return sums, unknown

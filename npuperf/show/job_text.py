@@ -1,0 +1,360 @@
+"""A job of several ranks in words and tables, for every format: why they wait, pipeline, links, clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from statistics import median
+from typing import Any, Final
+
+from msgspec import Struct
+
+from npuperf.base.messages import Message, Quantity, chain, factor, ns, number, say, say_n, series, share
+from npuperf.model.job_result import Cluster, ClusterRank, Link, Pipeline, Root
+from npuperf.model.result import Result
+from npuperf.show.tables import Column, Row, Table, each
+
+#: Distances are compared by tenths of a percent of the step.
+_DIGITS: Final = 3
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Return numbers as ranges, e.g. ``0-3, 7``."""
+    runs: list[list[int]] = []
+    for n in sorted(numbers):
+        if runs and n == runs[-1][1] + 1:
+            runs[-1][1] = n
+        else:
+            runs.append([n, n])
+    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)
+
+
+def roots_by_gain(cluster: Cluster) -> list[Root]:
+    """Return the root causes, those first whose repair saves most; without a gain, those that explain most."""
+    return sorted(cluster.roots, key=lambda r: (-(r.gain_ns_per_step or (0, 0))[1], -r.wait_ns))
+
+
+def outliers_first(cluster: Cluster) -> list[ClusterRank]:
+    """Return the ranks, those first that are furthest from their peers; those as good as alike by number."""
+    apart = distances(cluster)
+    return sorted(cluster.ranks, key=lambda r: (-round(apart[r.rank], _DIGITS), r.rank))
+
+
+def distances(cluster: Cluster) -> dict[int, float]:
+    """Return how far each rank is from the median of its stage, in what it is furthest, as a share of the step.
+
+    Ranks of a stage do the same work; without stages, all do. Stages that differ are the pipeline's matter.
+    """
+
+    def measured(rank: ClusterRank) -> tuple[float, ...]:
+        parts = (rank.compute_ns or 0, rank.comm.exposed_wait_ns, rank.host_wait_ns or 0)
+        return rank.step_ns, *(part / max(cluster.steps, 1) for part in parts)
+
+    found = dict.fromkeys((r.rank for r in cluster.ranks), 0.0)
+    for stage in {r.stage for r in cluster.ranks}:
+        peers = [r for r in cluster.ranks if r.stage == stage]
+        for values in zip(*map(measured, peers), strict=True):
+            usual = median(values)
+            for r, value in zip(peers, values, strict=True):
+                found[r.rank] = max(found[r.rank], abs(value - usual) / max(cluster.step_ns, 1))
+    return found
+
+
+# -- Tables, one line per column.
+
+
+def _roots(result: Result) -> Iterator[Row]:
+    return ((root,) for root in (roots_by_gain(result.cluster) if result.cluster else ()))
+
+
+def _ranks(result: Result) -> Iterator[Row]:
+    return ((rank,) for rank in (outliers_first(result.cluster) if result.cluster else ()))
+
+
+class Arrival(Struct, frozen=True):
+    """One rank in a collective: how long it waited, and how long after the first it came."""
+
+    rank: int
+    wait_ns: int
+    arrival_ns: int | None
+
+
+def _arrivals(result: Result) -> Iterator[Row]:
+    for of in result.cluster.collectives if result.cluster else ():
+        arrivals: Sequence[int | None] = of.arrival_ns or [None for _ in of.ranks]
+        for rank, wait, after in zip(of.ranks, of.wait_ns, arrivals, strict=True):
+            yield of, Arrival(rank, wait, after)
+
+
+def _kinds(rank: ClusterRank) -> str | None:
+    return ", ".join(f"{kind} {wait}" for kind, wait in rank.comm.wait_by_kind.items()) or None
+
+
+def _of_ranks(*row: Any) -> str:
+    return ranges(row[-1].ranks)
+
+
+# fmt: off
+_RANK: Final = Column("rank", say("rank"), "id", weight=0)
+_RANKS: Final = Column("ranks", say("ranks"), get=_of_ranks, weight=0)
+_STAGE: Final = Column("stage", say("stage"), "id", weight=2)
+_MACHINE: Final = Column("host", say("machine"), weight=2, quiet=True)
+_GROUP: Final = Column("group", say("group"), weight=2)
+_KIND: Final = Column("kind", say("kind"))
+_COMPLETE: Final = Column("complete", say("all ranks loaded"), "word", weight=2)
+_LAST: Final = Column("last", say("came last"), "id")
+_SAVES: Final = (
+    Column("gain_low_ns", say("saves per step, min"), "ms", "gain_ns_per_step.0"),
+    Column("gain_high_ns", say("saves per step, max"), "ms", "gain_ns_per_step.1"),
+)
+
+ROOTS: Final = Table("roots", say("root causes of waiting, by what repairing one alone saves"), _roots, (
+    Column("kind", say("root"), "word", weight=0),
+    _RANKS, _STAGE, _GROUP,
+    Column("why", say("for its"), "word"),
+    Column("title", say("cause"), "message", weight=0),
+    Column("wait_ns", say("waiting"), "ms"),
+    Column("share", say("% of all waiting"), "share", weight=0),
+    *_SAVES,
+    Column("operators", say("operators"), weight=2),
+    Column("where", say("where"), weight=2),
+    Column("next", say("next"), "message"),
+))
+RANKS: Final = Table("ranks", say("ranks, the most unusual first"), _ranks, (
+    _RANK,
+    Column("device", say("device"), "id", weight=2),
+    Column("stage", say("stage"), "id"),
+    _MACHINE,
+    Column("step_ns", say("step"), "ms", weight=0),
+    Column("compute_ns", say("compute"), "ms"),
+    Column("comm_ns", say("comm."), "ms", "comm.total_ns"),
+    Column("transfer_ns", say("transfer"), "ms", "comm.transfer_ns"),
+    Column("wait_ns", say("waiting"), "ms", "comm.wait_ns"),
+    Column("unknown_ns", say("unknown"), "ms", "comm.unknown_ns"),
+    Column("exposed_transfer_ns", say("exposed transfer"), "ms", "comm.exposed_transfer_ns", 2),
+    Column("exposed_wait_ns", say("exposed waiting"), "ms", "comm.exposed_wait_ns", 2),
+    Column("exposed_unknown_ns", say("exposed, unknown"), "ms", "comm.exposed_unknown_ns", 2),
+    Column("host_wait_ns", say("host wait"), "ms"),
+    Column("idle_ns", say("idle"), "ms"),
+    Column("wait_by_kind", say("waiting by kind of group, ns"), get=_kinds, weight=2),
+    Column("source", say("source"), weight=3),
+))
+STAGES: Final = Table("stages", say("pipeline stages, mean of their ranks"), each("cluster.stages"), (
+    Column("stage", say("stage"), "id", weight=0),
+    _RANKS,
+    Column("compute_ns", say("compute"), "ms"),
+    Column("bubble_ns", say("bubble"), "ms"),
+    Column("window_ns", say("pipeline's window"), "ms"),
+    Column("vendor_bubble_ns", say("exporter's Bubble"), "ms"),
+))
+GROUPS: Final = Table("groups", say("process groups"), each("cluster.groups"), (
+    Column("group", say("group"), weight=0),
+    _KIND, _RANKS,
+    Column("missing", say("not loaded"), get=lambda group: ranges(group.missing) or None),
+    _COMPLETE,
+    Column("inferred", say("ranks inferred"), "word", weight=2),
+    Column("operations", say("operations"), "count"),
+    Column("unmatched", say("unmatched"), "count", weight=2),
+    Column("transfer_ns", say("transfer"), "ms", weight=0),
+    Column("wait_ns", say("waiting"), "ms", weight=0),
+))
+_COLLECTIVES: Final = Table("collectives", say("operations in which most is waited"), each("cluster.collectives"), (
+    Column("step", say("step"), "id", quiet=True),
+    Column("name", say("operation"), weight=0),
+    _GROUP, _KIND, _RANKS, _COMPLETE,
+    Column("transfer_ns", say("transfer"), "ms", weight=0),
+    Column("wait_ns", say("waiting, all ranks"), "ms", lambda of: sum(of.wait_ns), 0),
+    Column("wait_max_ns", say("waiting, max"), "ms", lambda of: max(of.wait_ns, default=None)),
+    _LAST,
+))
+_WAITS: Final = Table("waits", say("waiting of every rank in these operations"), _arrivals, (
+    Column("step", say("step"), "id", quiet=True),
+    Column("name", say("operation"), weight=0),
+    _GROUP, _KIND, _RANK,
+    Column("wait_ns", say("waiting"), "ms", weight=0),
+    Column("transfer_ns", say("transfer"), "ms"),
+    Column("arrival_ns", say("came after the first"), "ms"),
+    _LAST,
+    Column("complete", say("all ranks loaded"), "word", weight=2),
+))
+LINKS: Final = Table("links", say("links between ranks"), each("cluster.links"), (
+    Column("from", say("rank"), "id", "ranks.0", 0),
+    Column("to", say("with rank"), "id", "ranks.1", 0),
+    Column("transport", say("transport"), weight=0),
+    Column("kind", say("operation")),
+    Column("size_class", say("size")),
+    Column("count", say("count"), "count", weight=2),
+    Column("bytes", say("bytes"), "count", weight=3),
+    Column("time_ns", say("time"), "ms", weight=2),
+    Column("gb_per_s", say("GB/s"), "plain", weight=0),
+    Column("peers_gb_per_s", say("peers GB/s"), "plain"),
+    Column("reference_gb_per_s", say("vendor's GB/s"), "plain", weight=2),
+    Column("slow", say("slow"), "word"),
+    Column("lost_ns", say("lost"), "ms", weight=0),
+))
+CLOCKS: Final = Table("clocks", say("clocks against the first rank's"), each("cluster.ranks", "clock"), (
+    _RANK, _MACHINE,
+    Column("offset_ns", say("correction"), "us", weight=0),
+    Column("low_ns", say("provable, min"), "us"),
+    Column("high_ns", say("provable, max"), "us"),
+    Column("residual_ns", say("residual"), "us", weight=0),
+    Column("drift_ppm", say("drift, ppm"), "plain"),
+    Column("operations", say("operations"), "count"),
+))
+_EXPERTS: Final = Table("experts", say("uneven experts"), each("cluster.experts"), (
+    _GROUP, _RANKS,
+    Column("layer", say("layer"), "id", weight=0),
+    Column("imbalance", say("longest over mean"), "plain"),
+    Column("lost_ns", say("lost"), "ms"),
+))
+
+CLUSTER_TABLES: Final = (ROOTS, RANKS, STAGES, GROUPS, _COLLECTIVES, _WAITS, LINKS, CLOCKS, _EXPERTS)
+
+
+# -- What is said of a job: how long its step is, why its ranks wait, its pipeline, links and clocks.
+
+#: Clocks are worth a line where arrivals closer than this cannot be put in order: a share of the step.
+_CLOCKS: Final = 0.001
+#: Arrivals closer than so many residuals cannot be put in order.
+_RESIDUALS: Final = 3
+_STAGES: Final = 4
+#: Causes that are somewhere, so that they can be repaired there.
+REPAIRABLE: Final = ("rank", "stage", "link", "group")
+
+
+def job_line(cluster: Cluster) -> Message:
+    """Say how many ranks and steps there are, and how long a step is."""
+    n, world = len(cluster.ranks), cluster.world_size or 0
+    ranks = say_n("{n} rank", "{n} ranks", n)
+    if world > n:
+        ranks = say("{loaded} of {all} ranks loaded", loaded=Quantity(n, "count"), all=Quantity(world, "count"))
+    steps = say_n("{n} step", "{n} steps", cluster.steps)
+    return chain(ranks, steps, say("{length}/step", length=ns(cluster.step_ns)), by=" · ")
+
+
+def waiting_line(cluster: Cluster) -> Message:
+    """Say how long the ranks wait for each other."""
+    wait, part = waiting(cluster)
+    return say("ranks wait for each other: {wait} per step together, {part} of their time", wait=wait, part=part)
+
+
+def waiting(cluster: Cluster) -> tuple[Quantity, Quantity]:
+    """Return how long all ranks together wait for each other per step, and which part of their time that is."""
+    wait, whole = sum(r.comm.wait_ns for r in cluster.ranks), cluster.time_of(cluster.ranks)
+    return ns(wait / max(cluster.steps, 1)), share(wait / whole if whole else None)
+
+
+def root_line(root: Root, cluster: Cluster) -> Message:
+    """Say what makes ranks wait, and what repairing it alone saves."""
+    saved, step = root.gain_ns_per_step, max(cluster.step_ns, 1)
+    gain = None
+    if saved is not None and saved[1]:
+        part = share(saved[0] / step, saved[1] / step)
+        gain = say("saves {saved} per step ({share})", saved=ns(*saved), share=part)
+    elif saved is not None and root.kind in REPAIRABLE:
+        gain = say("saves nothing by itself")
+    return chain(root.title, gain)
+
+
+def taking_line(root: Root) -> Message | None:
+    """Say which operators and which line of code take the time of a root."""
+    names = [say("{name}", name=name) for name in root.operators]
+    where = say("{where}", where=root.where) if root.where else None
+    return chain(*names, where, by=" · ") if names or where else None
+
+
+def replay_line(cluster: Cluster) -> Message | None:
+    """Say how far the gains can be relied on."""
+    replay = cluster.replay
+    if replay is None:
+        return None
+    if replay.usable:
+        return say("saved if repaired alone: replayed over all ranks, {error} off the measured time",
+                   error=share(replay.error))  # fmt: skip
+    return say("no gains: {reason}", reason=replay.reason)
+
+
+def pipeline_title(pipeline: Pipeline) -> Message:
+    """Say how many stages and micro-batches there are."""
+    stages = say_n("{n} stage", "{n} stages", pipeline.stages)
+    micro = pipeline.micro_batches
+    batches = say("micro-batches unknown") if micro is None else say_n("{n} micro-batch", "{n} micro-batches", micro)
+    times = pipeline.pipelines
+    several = say_n("{n} pipeline alike", "{n} pipelines alike", times) if times > 1 else None
+    return say("pipeline: {facts}", facts=chain(stages, batches, several, by=" · "))
+
+
+def pipeline_lines(cluster: Cluster) -> Iterator[Message]:
+    """Say how even the stages are, how large the bubble is, and what of the waiting comes from which."""
+    found, steps = cluster.pipeline, max(cluster.steps, 1)
+    if found is None:
+        return
+    if cluster.stages:
+        times = [stage.compute_ns / steps for stage in cluster.stages]
+        each = series((ns(min(times)), ns(max(times))), " … ") if len(times) > _STAGES else series(map(ns, times))
+        yield say("compute per stage {times}: stage {stage} takes {ratio} times the mean", times=each,
+                  stage=cluster.stages[times.index(max(times))].stage, ratio=factor(found.imbalance))  # fmt: skip
+    bubble, own = share(found.bubble_share), found.schedule_share
+    if own is None:
+        yield say("bubble {bubble} of the pipeline's time", bubble=bubble)
+    else:
+        yield say("bubble {bubble} of the pipeline's time; the schedule alone makes {own}",
+                  bubble=bubble, own=share(own))  # fmt: skip
+    wait = sum(r.comm.wait_ns for r in cluster.ranks)
+    if wait:
+        schedule, uneven = found.schedule_wait_ns, found.imbalance_wait_ns
+        yield say("schedule's own waiting {schedule} ({part}), uneven stages' {uneven} ({rest})",
+                  schedule=ns(schedule / steps), part=share(schedule / wait),
+                  uneven=ns(uneven / steps), rest=share(uneven / wait))  # fmt: skip
+    said_before = any(root.kind == "stage" and root.gain_ns_per_step for root in cluster.roots)
+    if found.gain_ns_per_step and found.gain_ns_per_step[1] and not said_before:
+        yield say("even stages would save {saved} per step", saved=ns(*found.gain_ns_per_step))
+    if any(s.bubble_ns for s in cluster.stages) and {s.vendor_bubble_ns for s in cluster.stages} == {0}:
+        yield say("the exporter's own Bubble is 0: it counts only operations named hcom_receive")
+
+
+def slow_links(cluster: Cluster) -> list[Link]:
+    """Return the links that are slow, the costliest first."""
+    return sorted((link for link in cluster.links if link.slow), key=lambda link: -link.lost_ns)
+
+
+def slow_link(link: Link, steps: int) -> Message:
+    """Say how slow a link is beside its peers, and what that costs."""
+    what = series((part for part in (link.transport, link.kind, link.size_class) if part), " ")
+    lost, rate, peers = ns(link.lost_ns / max(steps, 1)), number(link.gb_per_s), link.peers_gb_per_s
+    one, other = link.ranks
+    if peers is None:
+        return say("slow link {one}-{other} ({what}): {rate} GB/s; {lost}/step lost",
+                   one=one, other=other, what=what, rate=rate, lost=lost)  # fmt: skip
+    return say("slow link {one}-{other} ({what}): {rate}, peers {peers} GB/s; {lost}/step lost",
+               one=one, other=other, what=what, rate=rate, peers=number(peers), lost=lost)  # fmt: skip
+
+
+def links_line(cluster: Cluster) -> Message | None:
+    """Say that no link is slow, or that none can be judged."""
+    compared = sum(link.peers_gb_per_s is not None for link in cluster.links)
+    if not cluster.links or slow_links(cluster):
+        return None
+    if not compared:
+        return say("links: too few peers to judge any of them")
+    return say_n("links: {n} compared with its peers and not slow", "links: {n} compared with their peers, none slow",
+                 compared)  # fmt: skip
+
+
+def clocks_line(cluster: Cluster, always: bool = False) -> Message | None:
+    """Say how well the devices' clocks agree after correction, where that limits what can be told."""
+    clocks = [r.clock for r in cluster.ranks if r.clock]
+    if not clocks:
+        return None
+    residual = max(c.residual_ns for c in clocks)
+    if not always and _RESIDUALS * residual < _CLOCKS * cluster.step_ns:
+        return None
+    offset = max(abs(c.offset_ns) for c in clocks)
+    return say("clocks corrected by up to {offset}; arrivals within {residual} cannot be ordered",
+               offset=ns(offset), residual=ns(_RESIDUALS * residual))  # fmt: skip
+
+
+def notes_of(cluster: Cluster) -> list[Message]:
+    """Return what could not be told, and which ranks are missing."""
+    if cluster.notes or not cluster.absent:
+        return [*cluster.notes]
+    return [say("not loaded: ranks {ranks}; waiting for them is not seen", ranks=ranges(cluster.absent))]

@@ -1,0 +1,360 @@
+"""Elements of HTML and SVG, built safely: every text and every attribute is escaped, and none carries a style.
+
+Colours come from classes (``charts.css``): the page's policy forbids ``style``, and classes follow light and dark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+from unicodedata import east_asian_width
+
+from markupsafe import Markup, escape
+
+from npuperf.base.escape import for_screen
+from npuperf.base.messages import Message, Parameter, chain, ns, say, share
+from npuperf.model.result import Device, Partition, Result
+from npuperf.show.job_text import outliers_first, roots_by_gain
+from npuperf.show.language import text
+from npuperf.show.matrix import Matrix
+from npuperf.show.words import named
+
+#: Pictures without text are drawn on so many units and stretched to the width that there is.
+WIDTH: Final = 1000
+#: How wide a letter is, in units of its height; of Chinese ones one.
+_LETTER: Final = 0.62
+
+Attribute = str | int | float | None
+
+
+def element(name: str, *children: Markup | str, **attributes: Attribute) -> Markup:
+    """Return an element. ``class_`` is written ``class``, ``data_go`` is ``data-go``; None leaves an attribute out."""
+    written = Markup("").join(
+        Markup(' {}="{}"').format(Markup(_attribute(key)), _value(value))
+        for key, value in attributes.items()
+        if value is not None
+    )
+    inside = Markup("").join(child if isinstance(child, Markup) else escaped(child) for child in children)
+    return Markup("<{0}{1}>{2}</{0}>").format(Markup(name), written, inside)
+
+
+def escaped(said: str) -> Markup:
+    """Return a text of whoever wrote it as text of the page: what cannot be seen is spelled out."""
+    return escape(for_screen(said))
+
+
+def _attribute(key: str) -> str:
+    return key.removesuffix("_").replace("_", "-")
+
+
+def _value(value: str | int | float) -> Markup:
+    return Markup(rounded(value)) if isinstance(value, int | float) else escaped(value)
+
+
+def rounded(value: float) -> str:
+    """Return a coordinate with two decimals at most."""
+    return f"{round(value, 2):.2f}".rstrip("0").rstrip(".")
+
+
+def title(said: str) -> Markup:
+    """Return what is shown when the pointer rests on an element."""
+    return element("title", said)
+
+
+def rect(x: float, y: float, width: float, height: float, class_: str, *inside: Markup, go: str = "") -> Markup:
+    """Return a rectangle; ``go``: where in the timeline it leads."""
+    return element("rect", *inside, x=x, y=y, width=width, height=height, class_=class_, data_go=go or None)
+
+
+def stretched(height: int, *children: Markup, class_: str, said: str | None = None) -> Markup:
+    """Return a picture without text, 1,000 units wide, that fills the room there is.
+
+    ``said``: what it shows, for those who do not see it; without it the text beside it says that.
+    """
+    return element(
+        "svg",
+        *([title(said)] if said else []),
+        *children,
+        viewBox=f"0 0 {WIDTH} {height}",
+        preserveAspectRatio="none",
+        class_=class_,
+        role="img" if said else None,
+        aria_label=said,
+        aria_hidden=None if said else "true",
+        focusable="false",
+    )
+
+
+def swatch(colour: str) -> Markup:
+    """Return a little square of a colour, for legends."""
+    square = rect(0, 0, 10, 10, f"fill {colour}")
+    return element("svg", square, viewBox="0 0 10 10", class_="swatch", aria_hidden="true", focusable="false")
+
+
+def legend(entries: Iterable[tuple[str, str]]) -> Markup:
+    """Return what colours mean; each a class and words."""
+    return element("ul", *(element("li", swatch(c), said) for c, said in entries), class_="legend")
+
+
+def width_of(said: str, size: float) -> float:
+    """Return about how wide a text is drawn in letters so high."""
+    return size * sum(1.0 if east_asian_width(letter) in "WF" else _LETTER for letter in said)
+
+
+def fitting(said: str, room: float, size: float) -> str:
+    """Return as much of a text as fits, or nothing where that would be less than four letters of it."""
+    if width_of(said, size) <= room:
+        return said
+    kept = said[: max(int(room / size / _LETTER), 0)]
+    while kept and width_of(f"{kept}…", size) > room:
+        kept = kept[:-1]
+    return f"{kept}…" if len(kept) >= _LEAST else ""
+
+
+_LEAST: Final = 4
+
+
+def edges(parts: Sequence[int], whole: int, length: int) -> list[int]:
+    """Return where parts of a whole begin and end on a line so long, without gaps: n + 1 rounded places."""
+    found, at = [0], 0
+    for part in parts:
+        at += part
+        found.append(round(at * length / whole) if whole else 0)
+    return found
+
+
+# -- One chart of a page, and the words that charts share.
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """``caption``: what is read off it, with numbers. ``svg``: the whole picture, with its texts and what says it to
+    those who do not see it; else ``matrix``, for a canvas.
+    """
+
+    id: str
+    title: Message
+    caption: Message | None
+    svg: Markup | None = None
+    matrix: Matrix | None = None
+    wide: bool = False
+
+
+#: Parts of a step that add up to it: the field, its words, the class of its colour.
+STEP_PARTS: Final = (
+    ("compute_ns", say("compute"), "c-compute"),
+    ("comm_transfer_ns", say("exposed transfer"), "c-transfer"),
+    ("comm_wait_ns", say("waiting for other ranks"), "c-comm_wait"),
+    ("comm_unknown_ns", say("exposed communication"), "c-communication"),
+    ("other_exposed_ns", say("exposed copies and other work"), "c-other"),
+    ("host_wait_ns", say("waiting for the host"), "c-host_wait"),
+    ("launch_latency_ns", say("launch latency"), "c-launch_latency"),
+    ("dependency_wait_ns", say("waiting for a dependency"), "c-dependency_wait"),
+    ("unattributed_ns", say("unattributed (no launch recorded)"), "c-unattributed"),
+)
+#: What waiting for the host is called where the launch latency cannot be told from it.
+WITH_LAUNCHES: Final = say("waiting for the host and launches")
+
+
+def parts_of_step(partition: Partition) -> list[int]:
+    """Return the parts of a window in the order of STEP_PARTS; they add up to its span."""
+    return [getattr(partition, field) for field, _, _ in STEP_PARTS]
+
+
+def words_of_part(device: Device, field: str, words: Message) -> Message:
+    """Return what a part is called on this device: without a calibrated latency, launches count to the host."""
+    if field == "host_wait_ns" and device.clock.latency_reason:
+        return WITH_LAUNCHES
+    return words
+
+
+def chosen(result: Result) -> Device | None:
+    """Return the device to be drawn: the only one, or the one to look at first: of the first cause of waiting."""
+    cluster, devices = result.cluster, result.devices
+    if not devices:
+        return None
+    if cluster is None or not cluster.ranks:
+        return devices[0]
+    causes = (r.ranks[0] for r in roots_by_gain(cluster) if r.kind in ("rank", "stage", "link", "group") and r.ranks)
+    rank = next(causes, outliers_first(cluster)[0].rank)
+    return next((d for d in devices if d.rank == rank), devices[0])
+
+
+def of_device(result: Result, device: Device, title: Message) -> Message:
+    """Put the device before a chart's title, where there are several."""
+    return named(device, title, len(result.devices) > 1)
+
+
+def plain(message: Parameter) -> str:
+    """Return a message as a line of the page, in the current language."""
+    return for_screen(text(message))
+
+
+def sentences(*parts: Message | None) -> Message:
+    """Return what is said below a chart, one after the other."""
+    return chain(*parts)
+
+
+def mean(values: Iterable[float]) -> float:
+    """Return the mean, 0 of nothing."""
+    found = list(values)
+    return sum(found) / len(found) if found else 0.0
+
+
+# -- Rows of a name, a value and a bar: charts that are read at any width, and by those who see no bars.
+
+#: How a piece is drawn: filled; with stripes; as a thin line with ends, which is an interval.
+Look = Literal["fill", "stripes", "whisker"]
+#: Which part of a bar's height a piece takes.
+Part = Literal["all", "upper", "lower"]
+
+_HEIGHT: Final = 20
+_SPANS: Final[dict[Part, tuple[int, int]]] = {"all": (2, 16), "upper": (1, 9), "lower": (10, 9)}
+_STRIPE: Final = 9
+#: Narrower pieces have an edge of their own colour, so that they are seen.
+_THIN: Final = 6
+#: Longer names may be cut by the page, and are shown whole where the pointer rests on them.
+_LONG: Final = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """From where to where a bar is drawn, in the unit of its scale; ``colour``: a class of charts.css."""
+
+    low: float
+    high: float
+    colour: str
+    said: str = ""
+    look: Look = "fill"
+    part: Part = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class BarRow:
+    """``note``: what else is known, below; ``go``: where it is in the timeline, as "picture:start:end"."""
+
+    name: str
+    value: str
+    pieces: tuple[Piece, ...]
+    note: str = ""
+    go: str = ""
+    strong: bool = False
+
+
+def bars(rows: Sequence[BarRow], low: float, high: float, *, many: bool = False) -> Markup:
+    """Return rows on one scale; between a ``low`` below nothing and ``high`` there is a line at nothing.
+
+    ``many``: in columns, where there is room for several.
+    """
+    return element("ul", *(_row(row, low, high) for row in rows), class_="bars many" if many else "bars")
+
+
+def _row(row: BarRow, low: float, high: float) -> Markup:
+    said = element("button", row.name, type="button", class_="bar-go", data_go=row.go) if row.go else row.name
+    name = element("span", said, class_="bar-name", title=row.name if len(row.name) > _LONG else None)
+    note = [" ", element("span", row.note, class_="bar-note")] if row.note else []
+    return element(
+        "li",
+        name,
+        " ",  # seen where styles are taken away, and in what is copied
+        element("span", row.value, class_="bar-value"),
+        stretched(_HEIGHT, *_drawn(row.pieces, low, high), class_="bar"),
+        *note,
+        class_="strong" if row.strong else None,
+    )
+
+
+def _drawn(pieces: Iterable[Piece], low: float, high: float) -> Iterable[Markup]:
+    whole = high - low
+    if whole <= 0:
+        return
+    for piece in pieces:
+        left, right = sorted(WIDTH * (min(max(end, low), high) - low) / whole for end in (piece.low, piece.high))
+        yield from _piece(piece, left, right)
+    if low < 0 < high:
+        yield _line("M {0} 0 V {1}", WIDTH * -low / whole, class_="zero")
+
+
+def _piece(piece: Piece, left: float, right: float) -> Iterable[Markup]:
+    top, height = _SPANS[piece.part]
+    inside = [title(piece.said)] if piece.said else []
+    if piece.look == "whisker":
+        middle = top + height / 2
+        ends = " ".join(f"M {at:.2f} {top} V {top + height}" for at in (left, right))
+        yield element("path", *inside, d=f"M {left:.2f} {middle:g} H {right:.2f} {ends}", class_="whisker")
+        return
+    if right <= left:
+        return
+    look = piece.look if right - left >= _THIN else "thin"
+    yield rect(left, top, right - left, height, f"{look} {piece.colour}", *inside)
+    if piece.look == "stripes":
+        lines = " ".join(f"M {x} {top} V {top + height}" for x in range(int(left) + 4, int(right), _STRIPE))
+        if lines:
+            yield element("path", d=lines, class_="stripe")
+
+
+def _line(path: str, at: float, class_: str) -> Markup:
+    return element("path", d=path.format(f"{at:.2f}", _HEIGHT), class_=class_)
+
+
+# -- A time split into parts, and these into theirs, one level below the other: every block as wide as it takes long.
+
+#: Widths that it is drawn for: text in it is not stretched, so that there is one for each kind of screen.
+_DRAWN: Final = (("wide-only", 1040), ("narrow-only", 360))
+_ROW, _SIZE, _PAD = 30, 13, 5
+#: Blocks narrower than this, in the units of its width, are in the table alone.
+_NARROWEST: Final = 1.5
+#: So many tints of the colour tell neighbours apart.
+_TINTS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Slab:
+    """A part: its name, its time, the parts that it has, and where it is in the timeline."""
+
+    name: str
+    ns: int
+    inside: tuple[Slab, ...] = ()
+    go: str = ""
+
+
+def icicle(root: Slab, said: str) -> Markup:
+    """Return the picture of a time split in parts; ``said``: what it shows, for those who do not see it."""
+    return element("div", *(_icicle_drawn(root, said, class_, width) for class_, width in _DRAWN))
+
+
+def _icicle_drawn(root: Slab, said: str, class_: str, width: int) -> Markup:
+    blocks = list(_blocks(root, root.ns, 0.0, float(width), 0, 0))
+    height = _ROW * _depth(root)
+    return element("svg", title(said), *blocks, viewBox=f"0 0 {width} {height}", class_=f"icicle {class_}",
+                   role="img", aria_label=said, focusable="false")  # fmt: skip
+
+
+def _depth(slab: Slab) -> int:
+    return 1 + max(map(_depth, slab.inside), default=0)
+
+
+def _blocks(slab: Slab, total: int, left: float, width: float, depth: int, tint: int) -> Iterator[Markup]:
+    """Yield a block and those below it; what is too narrow to be seen is left out, and its room left empty."""
+    if width < _NARROWEST:
+        return
+    yield _block(slab, total, left, width, depth, tint)
+    at = left
+    for i, part in enumerate(slab.inside):
+        room = width * part.ns / slab.ns if slab.ns else 0.0
+        yield from _blocks(part, total, at, room, depth + 1, i % _TINTS)
+        at += room
+
+
+def _block(slab: Slab, total: int, left: float, width: float, depth: int, tint: int) -> Markup:
+    part = share(slab.ns / total)
+    said = text(say("{name}: {time} ({share})", name=slab.name, time=ns(slab.ns), share=part))
+    shape = rect(left, depth * _ROW, width, _ROW, f"slab tint-{tint if depth else _TINTS}")
+    inside = [title(said), shape]
+    room = width - 2 * _PAD
+    whole = slab.name if depth == 0 else f"{slab.name} {part}"
+    label = whole if width_of(whole, _SIZE) <= room else fitting(slab.name, room, _SIZE)
+    if label:
+        inside.append(element("text", label, x=left + _PAD, y=depth * _ROW + _ROW / 2 + _SIZE / 3, class_="slab-text"))
+    return element("g", *inside, data_go=slab.go or None)

@@ -1,0 +1,254 @@
+"""The pages of the documents of ``tune``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from npuperf.base.files import shown
+from npuperf.base.messages import NOTHING, Message, chain, ns, number, say, say_n, series, share
+from npuperf.base.units import NS_PER_US
+from npuperf.model import tuning as documents
+from npuperf.model.comparison import Compared
+from npuperf.show import comparison_text as compared
+from npuperf.show.formats import View
+from npuperf.show.page import Page, Section, common, gate_line, problem_lines, warnings
+from npuperf.show.tables import Column, Row, Table, each, fill, filled
+from npuperf.show.words import OUTCOME, Line
+
+# -- The tables of the documents of ``tune``, one line per column.
+
+
+def _entries(tuning: documents.Tuning) -> Iterator[Row]:
+    """Yield the entries, those that save the most time first."""
+    for entry in sorted(tuning.entries, key=lambda e: (e.before_us or 0) - (e.after_us or 0), reverse=True):
+        yield (entry,)
+
+
+def _us(nanoseconds: int | None) -> float | None:
+    return None if nanoseconds is None else nanoseconds / NS_PER_US
+
+
+def _speedup(row: Compared) -> float | None:
+    return row.old_ns / row.new_ns if row.old_ns and row.new_ns else None
+
+
+def _moved(change: Any) -> str | None:
+    return ", ".join(f"{f.field} {f.before or '–'} → {f.after or '–'}" for f in change.fields) or None
+
+
+# fmt: off
+_NAME: Final = Column("name", say("name"), weight=0)
+#: AOE's own figure is before/after − 1, which reads as a share of time and is none.
+ENTRIES: Final = Table("entries", say("what was tuned"), _entries, (
+    _NAME,
+    Column("change", say("change"), "word", weight=0),
+    Column("before_us", say("before µs"), "plain"),
+    Column("after_us", say("after µs"), "plain"),
+    Column("speedup", say("speed-up"), "plain"),
+    Column("time_saved_pct", say("saved %"), "plain"),
+    Column("strategy", say("strategy")),
+    Column("types", say("types")),
+    Column("reported_improvement_pct", say("AOE's figure %"), "plain", weight=2),
+    Column("kind", say("kind"), "word", weight=2),
+    Column("task", say("task"), weight=2),
+    Column("repo_key", say("repo key"), weight=2),
+), usual=True)
+TASKS: Final = Table("tasks", say("what AOE was given"), each("tasks"), (
+    _NAME,
+    Column("status", say("status"), "word", weight=0),
+    Column("tuning_time_s", say("seconds"), "plain"),
+))
+SAVINGS: Final = Table("savings", say("savings per step of the profile"), each("savings"), (
+    _NAME,
+    Column("calls_per_step", say("calls per step"), "plain"),
+    Column("felt_per_step", say("calls in device-bound time"), "plain"),
+    Column("least_ns", say("saves, min"), "us"),
+    Column("most_ns", say("saves, max"), "us"),
+    Column("reason", say("note"), "message"),
+))
+VERIFIED: Final = Table("verified", say("without and with the tuned knowledge base"), each("verification.rows"), (
+    Column("name", say("operator"), "word", lambda c: "step" if c.kind == "step" else c.name, 0),
+    Column("verdict", say("verdict"), "word", weight=0),
+    Column("count", say("calls"), "count"),
+    Column("before_ns", say("before"), "us", "old_ns"),
+    Column("after_ns", say("after"), "us", "new_ns"),
+    Column("noise_ns", say("noise"), "us"),
+    Column("predicted_least_ns", say("predicted per step, min"), "us", "expected_ns.0"),
+    Column("predicted_most_ns", say("predicted per step, max"), "us", "expected_ns.1"),
+))
+EXPLAINED: Final = replace(compared.WATERFALL, rows=each("verification.waterfall"))
+SET_UP: Final = replace(compared.PARITY, rows=each("verification.parity"))
+CHECKS: Final = Table("checks", say("conditions for tuning"), each("checks"), (
+    _NAME,
+    Column("status", say("status"), "word", weight=0),
+    Column("found", say("found"), "message"),
+    Column("required", say("required"), "message"),
+))
+RESULTS: Final = Table("results", say("what the runs tuned differently"), each("comparison.rows"), (
+    _NAME,
+    Column("strategy", say("strategy")),
+    Column("change", say("change"), "word"),
+    Column("before_us", say("first µs"), "plain", lambda c: _us(c.old_ns)),
+    Column("after_us", say("second µs"), "plain", lambda c: _us(c.new_ns)),
+    Column("speedup", say("speed-up"), "plain", _speedup),
+), usual=True)
+BANK: Final = Table("bank", say("what changed in the knowledge base"), each("bank.changes"), (
+    Column("op", say("operator"), weight=0),
+    Column("change", say("change"), "word", weight=0),
+    Column("soc", say("SoC")),
+    Column("cores", say("cores"), "id"),
+    Column("info", say("case")),
+    Column("fields", say("changed fields"), get=_moved),
+))
+
+TUNING: Final = (VERIFIED, ENTRIES, TASKS, SAVINGS, BANK, CHECKS, EXPLAINED, SET_UP)
+BANK_CHANGES: Final = (BANK,)
+RESULT_CHANGES: Final = (RESULTS,)
+PLAN: Final = (CHECKS,)
+
+
+_STATUS: Final[dict[documents.Status, tuple[Message, str]]] = {
+    "successful": (say("SUCCESSFUL"), "good"),
+    "failed": (say("FAILED"), "bad"),
+    "incomplete": (say("INCOMPLETE"), "warning"),
+    "nothing_to_tune": (say("NOTHING TO TUNE"), "bold"),
+}
+_MODES: Final[dict[documents.Mode, Message]] = {
+    "op": say("operator tuning"),
+    "subgraph": say("subgraph tuning"),
+    "mixed": say("subgraph and operator tuning"),
+}
+
+
+def tuning(document: documents.Tuning, view: View) -> Page:
+    """Say how a tuning ended, what was tuned, what it is worth, and what to mind."""
+    word, style = _STATUS[document.status]
+    lines = [Line(_summary(document), style, word)]
+    if document.saved_ns:
+        saved, step = ns(*document.saved_ns), document.step_ns
+        worth = say("predicted saving: {saved} per step, in device-bound time only", saved=saved)
+        if step:
+            part = share(*(end / step for end in document.saved_ns))
+            worth = say("predicted saving: {saved} per step ({share} of {step}), in device-bound time only",
+                        saved=saved, share=part, step=ns(step))  # fmt: skip
+        lines.append(Line(worth))
+    lines += map(gate_line, document.gates)
+    found, bank, use = document.verification, document.bank, document.use
+    if found:
+        lines += [compared.verdict_line(found), *compared.step_lines(found)]
+    if bank:
+        lines.append(Line(_bank_summary(bank), label=say("knowledge base {path}", path=shown(bank.after))))
+    if use:  # how programs find the bank, and what they must build anew once
+        place = shown(use.place)
+        finds = say("{export}, for every program that is to find it; it lies in {place}",
+                    export=use.export, place=place)  # fmt: skip
+        if use.export is None:
+            finds = say("programs of this user find it in {place} by themselves, others with {variable}",
+                        place=place, variable="TUNE_BANK_PATH")  # fmt: skip
+        lines += [Line(finds, label=say("to use it")), Line(use.refresh, label=say("once"))]
+    if document.failed_operators:
+        lines.append(Line(say("failed: {operators}", operators=series(document.failed_operators)), "bad"))
+    several = (TASKS,) if len(document.tasks) > 1 else ()
+    tables = [fill(table, document, view.top) for table in (VERIFIED, *several, ENTRIES, SAVINGS, BANK)]
+    sections = []
+    if found:
+        if rows := compared.falls(found, compared.PARTS if view.top is None else view.top):
+            keys = ("part", "what", "delta_ns", "count_ns", "speed_ns", "calls", "old_ns", "new_ns")
+            waterfall = compared.FALLS.only(*keys).titled(compared.falls_title(found))
+            tables.insert(1, filled(waterfall, rows))
+        if found.samples != (0, 0):
+            set_ups = compared.parity_lines(found, None if view.full else compared.DIFFERENCES)
+            sections.append(Section(say("set-up"), list(set_ups)))
+    minds = (part.warnings for part in (document, bank, found) if part)
+    notes = warnings([warning for several in minds for warning in several])
+    title = shown(document.folder) if document.folder else ", ".join(map(shown, document.files))
+    return Page(say("{title}", title=title), lines, tables, sections, [*notes, *problem_lines(document)])
+
+
+def _summary(document: documents.Tuning) -> Message:
+    count, failed = document.summary, document.failed_operators
+    counts = None if count is None else say(
+        "{added} added, {updated} updated, {reserved} reserved, {unsatisfied} unsatisfied of {total}",
+        added=count.added, updated=count.updated, reserved=count.reserved, unsatisfied=count.unsatisfied,
+        total=count.total,
+    )  # fmt: skip
+    return chain(
+        _MODES[document.mode] if document.mode else None,
+        say("{seconds} s", seconds=number(document.tuning_time_s)) if document.tuning_time_s is not None else None,
+        say("recovered from a damaged file") if document.recovered else None,
+        counts,
+        say_n("{n} operator failed", "{n} operators failed", len(failed)) if failed else None,
+        *(say("task {name}", name=task.name) for task in document.tasks[:1] if task.name and len(document.tasks) == 1),
+    )
+
+
+def _bank_summary(bank: documents.BankDiff) -> Message:
+    kinds = Counter(change.change for change in bank.changes)
+    return say(
+        "{before} → {after} records: {added} added, {changed} changed, {removed} removed, {unchanged} unchanged",
+        before=bank.records_before, after=bank.records_after, added=kinds["added"], changed=kinds["changed"],
+        removed=kinds["removed"], unchanged=bank.unchanged,
+    )  # fmt: skip
+
+
+def bank_changes(document: documents.BankChanges, view: View) -> Page:
+    """Say what differs between two banks."""
+    bank = document.bank
+    title = say("{before} → {after}", before=bank.before, after=bank.after)
+    lines = [Line(_bank_summary(bank)), *common(document)]
+    return Page(title, lines, [fill(BANK, document, view.top)], notes=warnings(bank.warnings))
+
+
+def result_changes(document: documents.ResultChanges, view: View) -> Page:
+    """Say what differs between the results of two runs."""
+    found = document.comparison
+    title = say("{before} → {after}", before=found.old, after=found.new)
+    kinds = Counter(row.change for row in found.rows)
+    counts = say(
+        "{added} added, {changed} changed, {removed} removed, {unchanged} tuned to the same time",
+        added=kinds["added"], changed=kinds["changed"], removed=kinds["removed"], unchanged=found.unchanged,
+    )  # fmt: skip
+    tables = [fill(RESULTS, document, view.top)]
+    verdict = Line(found.reason or NOTHING, "bold", OUTCOME[found.verdict])
+    return Page(title, [Line(counts), verdict, *common(document)], tables, notes=warnings(found.warnings))
+
+
+def plan(document: documents.TunePlan, view: View) -> Page:
+    """Show what would be run, as a script whose comments say the rest."""
+    comments = [
+        say("# results and logs: {folder}", folder=document.folder),
+        say("# knowledge base: {place}", place=document.place),
+    ]
+    if document.ops:
+        operators = " ".join(document.ops.split())
+        comments.append(say("# {file}: {operators}", file=f"{document.folder}/tune_ops.cfg", operators=operators))
+    checks = [say("# {check}", check=check.sentence) for check in document.checks]
+    lines = [Line(comment, "code") for comment in (*checks, *comments)]
+    for program in document.programs:
+        lines += [Line(say("# {title}", title=program.title), "code"), Line(program.shell, "code")]
+    return Page(NOTHING, [*lines, *common(document)])
+
+
+def merged(document: documents.Merged, view: View) -> Page:
+    """Say where the records of a merged bank come from."""
+    taken = (say("{n} from {source}", n=t.records, source=t.source) for t in document.taken)
+    records = say_n("{n} record ({taken})", "{n} records ({taken})", document.records, taken=series(taken))
+    conflicts = say_n(
+        "{n} conflict, where the first one won", "{n} conflicts, where the first one won", document.conflicts
+    )
+    lines = [Line(say("{into}: {records}", into=document.into, records=chain(records, conflicts)))]
+    return Page(NOTHING, [*lines, *_backup(document.backup), *common(document)], notes=warnings(document.warnings))
+
+
+def rolled_back(document: documents.RolledBack, view: View) -> Page:
+    """Say that a bank is as it was."""
+    lines = [Line(say("{place}: restored to what it was before the last tuning run", place=document.place))]
+    return Page(NOTHING, [*lines, *_backup(document.backup), *common(document)])
+
+
+def _backup(place: str | None) -> Sequence[Line]:
+    return [Line(say("the previous content is kept as {place}", place=place))] if place else []

@@ -1,1 +1,0 @@
-"""A device's time: windows that are split exactly, launches, steps, phases, and the verdict on each."""

@@ -1,0 +1,314 @@
+"""What tuning is worth: what tuned operators save per step of a profile, and the same program profiled with and without
+the bank, compared operator by operator and per step.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from msgspec.structs import replace
+
+from npuperf.base.errors import InputError
+from npuperf.base.files import shown
+from npuperf.base.folders import refuse_ways_out
+from npuperf.base.messages import Message, chain, say, series
+from npuperf.base.units import NS_PER_US
+from npuperf.device.cores import on_cores
+from npuperf.device.operators import type_labels
+from npuperf.model.comparison import Compared, Comparison
+from npuperf.model.labels import F64, I64, Labels, Mask
+from npuperf.model.tasks import Work
+from npuperf.model.tuning import Basis, Entry, Saving, Tuning
+from npuperf.readers.recording import Recording, open_recording
+from npuperf.record.evidence import Tell
+from npuperf.record.request import read_request
+from npuperf.record.run import run_and_keep
+
+if TYPE_CHECKING:
+    from npuperf.model.result import Result
+
+#: Operators that a sentence names.
+_NAMED: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """The compute kernels of one device of a profile. ``felt``: outside of host-bound phases.
+
+    ``tunable``: kernels on AI cores; ``dynamic``: the share of those of dynamic shape, where that is known.
+    ``lengths``: of the steps (ns), none where none is recorded; ``step_ns``: their mean, as calls are counted per step
+    on average, else the whole window; ``step``: of every kernel the step that it begins in, counted from 0.
+    """
+
+    soc: str | None
+    cores: int | None
+    lengths: I64
+    step_ns: int
+    names: Labels
+    types: Labels
+    dur: I64
+    step: I64
+    felt: Mask
+    tunable: Mask
+    dynamic: float | None
+    most_blocks: int | None
+
+    @property
+    def steps(self) -> int:
+        """How many steps to spread calls over."""
+        return max(len(self.lengths), 1)
+
+    def busiest(self, count: int | None = None, *, felt: bool = True) -> list[str]:
+        """Return the operator types with most time (that is ``felt`` and can be tuned, or any), the most first."""
+        time = np.where(self.felt & self.tunable, self.dur, 0) if felt else self.dur
+        total = np.bincount(self.types.codes + 1, time, minlength=1)[1:]
+        order = [int(i) for i in np.argsort(-total, kind="stable") if total[i] > 0]
+        return [self.types.names[i] for i in order[:count]]
+
+
+@dataclass(frozen=True, slots=True)
+class Profiled:
+    """One profile: its analysis, and the calls of the operators of its first device that ran any."""
+
+    path: Path
+    result: Result
+    usage: Usage
+
+
+def read_profiled(path: Path, recording: Recording | None = None) -> Profiled | None:
+    """Read a profile, each file once; None where it has no kernel. ``recording``: of it, if it was read before."""
+    from npuperf.against.run import run
+    from npuperf.analyze.request import AnalyzeRequest  # most of what is asked of tune needs no analysis
+
+    recording = recording or open_recording(path, keep=True)
+    result = run(AnalyzeRequest(path=path), recording)
+    devices = {(d.rank, d.device): d for d in result.devices}
+    for profile in recording.profiles:
+        device = devices.get((profile.rank, profile.device))
+        kernels = profile.tasks.only(Work.COMPUTE).without_counters()
+        if device is None or not len(kernels):
+            continue
+        felt = np.ones(len(kernels), np.bool_)
+        at = kernels.start - device.origin_ns
+        for phase in device.phases:
+            if phase.bound == "host":
+                felt &= ~((at >= phase.start_ns) & (at < phase.end_ns))
+        steps = device.whole_steps
+        if steps:
+            inside = (at >= steps[0].start_ns) & (at < steps[-1].start_ns + steps[-1].partition.span_ns)
+            kernels, felt, at = kernels.filter(inside), felt[inside], at[inside]
+        known = kernels.state.known()
+        on_cube = kernels.core.flag([c in ("AI_CORE", "MIX_AIC") for c in kernels.core.names])
+        blocks = kernels.block[on_cube & (kernels.block > 0)]
+        lengths = np.array([s.partition.span_ns for s in steps], np.int64)
+        usage = Usage(
+            soc=device.soc,
+            cores=device.cores_cube,
+            lengths=lengths,
+            step_ns=round(float(lengths.mean())) if len(lengths) else device.partition.span_ns,
+            names=kernels.name,
+            types=type_labels(kernels),
+            dur=kernels.dur,
+            step=np.maximum(np.searchsorted([s.start_ns for s in steps], at, side="right") - 1, 0),
+            felt=felt,
+            dynamic=float(kernels.dynamic[known].mean()) if known.any() else None,
+            tunable=on_cores(kernels),
+            most_blocks=int(blocks.max()) if len(blocks) else None,
+        )
+        return Profiled(path, result, usage)
+    return None
+
+
+def add_savings(tuning: Tuning, usage: Usage | None) -> Tuning:
+    """Return a tuning with what its operators are worth in a profile, if there is one."""
+    if usage is None:
+        return tuning
+    rows, total = savings(tuning.entries, usage)
+    nothing = tuning.mode == "op" and tuning.status in ("successful", "nothing_to_tune")  # and not: not known
+    return replace(tuning, savings=rows, saved_ns=total if rows or nothing else None, step_ns=usage.step_ns)
+
+
+def savings(entries: Sequence[Entry], usage: Usage) -> tuple[tuple[Saving, ...], tuple[int, int]]:
+    """Say what every operator that was tuned saves per step, the most first, and what all of them save (ns).
+
+    Calls with an operator's name are its own; the others may be calls of any operator of their type, and count in the
+    sum for the one that would save most. No call saves more than it takes.
+    """
+    tuned: dict[str, list[Entry]] = {}
+    for entry in entries:
+        if entry.kind == "operator" and entry.before_us and entry.after_us:
+            tuned.setdefault(entry.name, []).append(entry)
+    types = {name: tuple(dict.fromkeys(t.lower() for e in of_name for t in e.types)) for name, of_name in tuned.items()}
+    everything = np.ones(len(usage.dur), np.bool_)
+    by_name = _calls(usage.names, tuned.keys(), everything)
+    unnamed = everything.copy()
+    for calls in by_name.values():
+        unnamed[calls] = False
+    by_type = _calls(usage.types.lower(), {t for of_name in types.values() for t in of_name}, unnamed)
+    worth, none = np.zeros(len(usage.dur), np.int64), np.empty(0, np.int64)
+    rows = []
+    for name, of_name in tuned.items():
+        # What is saved per call, ns: least and most, where strategies compete or add up. An operator that has one of
+        # them several times says nothing certain about a call.
+        saved: dict[str | None, set[int]] = {}
+        for entry in of_name:
+            each = round(((entry.before_us or 0) - (entry.after_us or 0)) * NS_PER_US)
+            saved.setdefault(entry.strategy, set()).add(max(each, 0))
+        best = [max(times) for times in saved.values()]
+        certain = all(len(times) == 1 for times in saved.values())
+        named = name in by_name
+        of_type = [by_type[t] for t in types[name] if t in by_type]
+        calls = by_name[name] if named else np.concatenate([none, *of_type])
+        felt = calls[usage.felt[calls]]
+        most = np.minimum(sum(best), usage.dur[felt])
+        worth[felt] = np.maximum(worth[felt], most)
+        least = np.minimum(max(best) if certain else 0, usage.dur[felt]) if named else none
+        rows.append(_saving(name, "name" if named else "type", len(calls), least, most, usage.steps))
+    total = sum(row.least_ns for row in rows), int(worth.sum()) // usage.steps
+    return tuple(sorted(rows, key=lambda row: -row.most_ns)), total
+
+
+def _calls(labels: Labels, wanted: Set[str], among: Mask) -> dict[str, I64]:
+    """Return the rows ``among`` these that have each of the wanted texts; texts without a row are left out."""
+    rows = np.flatnonzero(among)
+    rows = rows[np.argsort(labels.codes[rows], kind="stable")]
+    first = np.searchsorted(labels.codes[rows], np.arange(len(labels.names) + 1))
+    found = {n: rows[first[i] : first[i + 1]] for i, n in enumerate(labels.names) if n in wanted}
+    return {name: calls for name, calls in found.items() if len(calls)}
+
+
+def _saving(name: str, basis: Basis, calls: int, least: I64, most: I64, steps: int) -> Saving:
+    reason: Message | None = None
+    if not calls:
+        reason = say("no such operator in the profile: another step, or compiled under another name")
+    elif not len(most):
+        reason = say("every call is in host-bound time: saving there does not shorten the step")
+    elif len(most) < calls or basis == "type":
+        reason = chain(
+            say("{some} of {all} calls are in host-bound time", some=calls - len(most), all=calls)
+            if len(most) < calls
+            else None,
+            say("found by type: it is unknown which of its calls are this case") if basis == "type" else None,
+        )
+    return Saving(
+        name=name,
+        calls_per_step=calls / steps,
+        felt_per_step=len(most) / steps,
+        least_ns=int(least.sum()) // steps,
+        most_ns=int(most.sum()) // steps,
+        basis=basis if calls else "none",
+        reason=reason,
+    )
+
+
+def verify(
+    command: Sequence[str],
+    folder: Path,
+    banks: tuple[Path, Path],
+    tuning: Tuning,
+    environment: Mapping[str, str],
+    tell: Tell,
+) -> Comparison:
+    """Profile a program with each of two banks (before, after) into ``folder`` and compare.
+
+    Each run gets a compiler cache of its own, so that kernels are built anew: those built with one bank hide the
+    other. Raises InputError when a profile has no kernel.
+    """
+    refuse_ways_out(folder)
+    found = []
+    for name, bank in zip(("baseline", "tuned"), banks, strict=True):
+        tell(say("{name}: profiling with the knowledge base {bank} and an empty compiler cache (a program "
+                 "that sets its own cache needs op_compiler_cache_mode=force)", name=name, bank=str(bank)))  # fmt: skip
+        cache, output = folder / f"cache-{name}", folder / name
+        shutil.rmtree(cache, ignore_errors=True)
+        try:
+            cache.mkdir(parents=True)
+        except OSError as error:
+            what = say("{path}: cannot be created: {why}", path=str(cache), why=error.strerror or str(error))
+            raise InputError(what) from error
+        with_bank = {**environment, "TUNE_BANK_PATH": str(bank), "ASCEND_CACHE_PATH": str(cache)}
+        how = {"command": tuple(command), "output": output, "force": True, "for_compare": True}
+        ran = run_and_keep(read_request(how, given=("for_compare",)), with_bank, tell)
+        ended = ran.document
+        if ended.problem is not None or ended.exit_code:
+            why = ended.problem.what if ended.problem else say("exit status {status}", status=ended.exit_code)
+            raise InputError(say("{folder}: nothing to compare: {why}", folder=str(output), why=why))
+        profiled = read_profiled(output, ran.recording)
+        if profiled is None:
+            raise InputError(say("{path}: no kernel of a device in this profile, so there is nothing to compare",
+                                 path=str(output)))  # fmt: skip
+        found.append(profiled)
+    return compare(found[0], found[1], tuning)
+
+
+def compare(before: Profiled, after: Profiled, tuning: Tuning | None) -> Comparison:
+    """Compare two profiles as analyses are compared, and every operator type that both have by what one call takes.
+
+    Tuned operators come first, with what was predicted. One program was profiled twice: that a bank made other work of
+    it is said, and no reason not to compare.
+    """
+    from npuperf.advise import load_thresholds
+    from npuperf.against.compare import compare_results
+
+    thresholds = load_thresholds({})
+    found = compare_results([before.result], [after.result], thresholds, allow_mismatch=True)
+    both = set(after.usage.busiest(felt=False))
+    names = [name for name in before.usage.busiest(felt=False) if name in both]
+    operators = [_operator(name, before.usage, after.usage, thresholds.compare_ratio, tuning) for name in names]
+    operators.sort(key=lambda row: row.expected_ns is None)
+    # Which operators became faster, and that the step does not feel it; where that is open, how to decide it.
+    faster, slower = ([o.name for o in operators if o.verdict == verdict] for verdict in ("better", "worse"))
+    listed = [series(names[:_NAMED]) if names else say("none") for names in (faster, slower)]
+    told = (
+        say("operators became faster, the step did not") if faster and found.verdict in ("same", "worse") else None,
+        None if faster else say("no operator was shown to become faster"),
+        say("faster: {faster}; slower: {slower}", faster=listed[0], slower=listed[1]) if faster or slower else None,
+        say("two profiles, each with its own TUNE_BANK_PATH, are compared by npuperf analyze NEW --baseline OLD")
+        if found.verdict == "cannot_tell"
+        else None,
+    )
+    step = found.step
+    return replace(
+        found,
+        old=shown(before.path),
+        new=shown(after.path),
+        reason=chain(found.reason, *told),
+        expected_ns=tuning.saved_ns if tuning else None,
+        rows=(*([replace(step, name="step")] if step else []), *operators),
+        unchanged=0,
+    )
+
+
+def _operator(name: str, before: Usage, after: Usage, ratio: float, tuning: Tuning | None) -> Compared:
+    """Compare the mean call of an operator type. What chance does is judged by its mean in every step (ns)."""
+    from npuperf.model.noise import judge_shift
+
+    means: list[int] = []
+    in_steps: list[F64] = []
+    for usage in (before, after):
+        rows = usage.types.flag([n == name for n in usage.types.names])
+        time, count = np.bincount(usage.step[rows], usage.dur[rows]), np.bincount(usage.step[rows])
+        in_steps.append(time[count > 0] / count[count > 0])
+        means.append(round(float(usage.dur[rows].mean())))
+    judged = judge_shift(in_steps[:1], in_steps[1:], ratio=ratio)
+    # What tuned operators of the type were expected to save per step, None where none was tuned.
+    tuned = {e.name for e in (tuning.entries if tuning else ()) if name.lower() in map(str.lower, e.types)}
+    saved = [s for s in (tuning.savings if tuning else ()) if s.name in tuned]
+    most = sum(s.most_ns for s in saved if s.basis == "name")  # others may all be the same calls
+    most += max((s.most_ns for s in saved if s.basis == "type"), default=0)
+    return Compared(
+        kind="operator",
+        name=name,
+        change="same" if means[0] == means[1] else "changed",
+        verdict=judged.verdict,
+        old_ns=means[0],
+        new_ns=means[1],
+        count=int(count.sum()),
+        noise_ns=None if judged.margin is None else round(judged.margin),
+        expected_ns=(sum(s.least_ns for s in saved), most) if tuned else None,
+    )

@@ -1,1 +1,0 @@
-"""A document as one offline HTML page, and its main parts for notebooks."""

@@ -1,0 +1,64 @@
+"""Code lines of many events against those that are found one by one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from build import H, K, ascend_pt
+
+from npuperf.model.device import DeviceProfile
+from npuperf.readers.recording import open_recording
+from npuperf.show.drawing import Lines
+
+ROOT = Path(__file__).resolve().parents[2]
+REAL = (
+    ROOT / "samples" / "transformer_ascend_pt",
+    *(ROOT.parent / "shared" / "data" / name for name in ("msinsight/text/level1", "hta/simple_add_gpu.json.gz")),
+)
+
+
+def one_by_one(profile: DeviceProfile) -> list[str | None]:
+    events = profile.host.events
+    return [profile.host.line_at(*place) for place in zip(events.thread.tolist(), events.start.tolist(), strict=True)]
+
+
+def all_lines(profile: DeviceProfile) -> list[str | None]:
+    events = profile.host.events
+    return Lines.of(profile.host).at(events.thread, events.start).texts()
+
+
+@pytest.mark.parametrize("path", REAL, ids=lambda path: path.name)
+def test_lines_are_those_found_one_by_one(path: Path) -> None:
+    if not path.exists():
+        pytest.skip(f"{path} is not here")
+    profile = open_recording(path).profiles[0]
+    lines = one_by_one(profile)
+    assert len(lines) > 300
+    assert all_lines(profile) == lines
+    ops = np.arange(len(profile.host.ops))
+    assert Lines.of(profile.host).of_ops(ops).texts() == [profile.host.code_line(op) for op in ops.tolist()]
+    assert path != REAL[0] or sum(line is not None for line in lines) > 300
+
+
+def test_an_event_has_the_line_of_the_frame_around_it(tmp_path: Path) -> None:
+    host = [
+        H("train.py(7): main", 0, 1_000, python=True),
+        H("train.py(9): step", 100, 300, python=True),
+        H("aten::mm", 150, 50, python=True),
+        H("aten::add", 400, 50, python=True),  # begins when the function returns, and so still counts to it
+        H("aten::mul", 500, 50, python=True),
+        H("aten::sub", 2_000, 50, python=True),
+    ]
+    profile = open_recording(ascend_pt(tmp_path, [K(0, 100, launch=20)], host=host)).profiles[0]
+    found = dict(zip(profile.host.events.name.texts(), all_lines(profile), strict=True))
+    assert all_lines(profile) == one_by_one(profile)
+    assert found["aten::mm"] == "train.py:9 step"
+    assert found["aten::mul"] == "train.py:7 main"
+    assert found["aten::sub"] is None
+
+
+def test_of_no_operator_there_is_no_line() -> None:
+    profile = open_recording(REAL[0]).profiles[0]
+    assert Lines.of(profile.host).of_ops(np.array([-1, -1])).texts() == [None, None]

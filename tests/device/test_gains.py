@@ -1,0 +1,183 @@
+"""Gains: of a step and never more, sure at their lower end, and only lines that mean something."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+from build import H, K, analyze_path, ascend_pt
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import structs
+from msgspec.structs import replace
+from test_replay import hosts, kernels
+
+from npuperf.advise import load_thresholds
+from npuperf.device.replay import TaskTimes
+from npuperf.device.study import Study
+from npuperf.device.whatif import Scene, predict
+from npuperf.model.result import Result
+from npuperf.readers.recording import open_recording
+from npuperf.show.words import verdict_of
+
+US = 1_000
+LIMITS = load_thresholds()
+CHANGES = ("host*0", "host*0,latency*0", "compute*0", "comm*0", "host*0,latency*0,compute*0,comm*0,copies*0", "sync*0",
+           "launches*0", "overlap", "op:Add*0", "host:torch_op*0", "host*3")  # fmt: skip
+
+
+def within_the_step(result: Result) -> None:
+    """Every gain of every device, in ns per step and in percent."""
+    by_device = {(d.rank, d.device): d for d in result.devices}
+    for answer in (*result.findings, *result.what_if):
+        gain, percent = answer.gain_ns_per_step, getattr(answer, "gain_pct_interval", None) or answer.gain_pct
+        if gain is None or (answer.rank, answer.device) not in by_device:
+            continue
+        device = by_device[answer.rank, answer.device]
+        step = device.window.span_ns // max(device.step_count, 1)
+        if not step:
+            assert gain == (0, 0), answer
+            continue
+        assert gain[0] <= gain[1] <= step, answer
+        assert isinstance(percent, tuple) and percent[0] <= percent[1] <= 100, answer
+        if getattr(answer, "expr", "") != "host*3":
+            assert gain[0] >= 0 and percent[0] >= 0, answer
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(kernels(), min_size=1, max_size=40), st.lists(hosts, max_size=30))
+def test_no_gain_exceeds_the_step(made: list[K], host: list[H]) -> None:
+    with TemporaryDirectory() as folder:
+        within_the_step(analyze_path(ascend_pt(Path(folder), made, host=host), what_if=CHANGES))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(5, 90), st.integers(1, 60), st.booleans()), min_size=4, max_size=60),
+    st.integers(1, 4),
+    st.integers(0, 600),
+)
+def test_nor_where_much_lies_outside(drawn: list[tuple[int, int, bool]], per: int, outside: int) -> None:
+    """Steps of random kernels that the replay reproduces, with copies of any length before and after them."""
+    made, at = [], 0
+    for i, (gap, dur, comm) in enumerate(drawn):
+        at += gap * US
+        kernel = K(at, dur * US, f"k{i}", step=11 + i // (len(drawn) // per or 1), launch=at - 9 * US, launch_dur=US)
+        name = f"hcom_allReduce__{i}_1"
+        made.append(replace(kernel, name=name, core="COMMUNICATION", stream="N/A") if comm else kernel)
+        at += dur * US
+    if outside:
+        copy = K(-2 * outside * US, outside * US, "MEMCPY_ASYNC", core="PCIE_DMA_SQE", launch=-3 * outside * US)
+        made = [copy, *made, replace(copy, start=at + outside * US, launch=at)]
+    with TemporaryDirectory() as folder:
+        within_the_step(analyze_path(ascend_pt(Path(folder), made), what_if=CHANGES))
+
+
+def test_the_lower_end_is_less_what_the_replay_misses(tmp_path: Path) -> None:
+    """A replay made wrong by hand: it takes every task of the second step 3 µs late, so it misses that step by 3 µs.
+
+    20 kernels of 10 µs every 50 µs in two steps; ``op:Add*0.5`` saves half of the last kernel alone: the host sets the
+    pace of all others.
+    """
+    made = [K(i * 50 * US, 10 * US, f"k{i}", step=11 + i // 10, launch=i * 50 * US - 9 * US, launch_dur=US)
+            for i in range(20)]  # fmt: skip
+    (reading,) = open_recording(ascend_pt(tmp_path, made)).map(lambda reading: reading)
+    study = Study.of(reading.profiles[0], LIMITS)
+    assert study.replay is not None and study.replay.error == 0
+    exact = Scene.of(study, study.replay, study.judged)
+    assert exact.error == 0 and (predict(exact, "op:Add*0.5").least, predict(exact, "op:Add*0.5").most) == (
+        5_000,
+        5_000,
+    )
+    late = np.where(np.arange(20) >= 11, 3 * US, 0)
+    base = TaskTimes(study.replay.base.start + late, study.replay.base.end + late)
+    wrong = structs.replace(study.replay, base=base)
+    held = wrong.held_against(study.profile.tasks, study.steps)
+    assert held.error == pytest.approx(3 * US / study.steps.total())
+    scene = Scene.of(study, held, study.judged)
+    assert scene.error == 3 * US
+    found = predict(scene, "op:Add*0.5")
+    assert found.least == found.before - found.after - 3 * US
+
+
+def test_errors_of_steps_do_not_cancel(tmp_path: Path) -> None:
+    """One step 4 µs too long, the next one 4 µs too short: the run as a whole is exact, the replay is not."""
+    made = [K(i * 50 * US, 10 * US, f"k{i}", step=11 + i // 10, launch=i * 50 * US - 9 * US, launch_dur=US)
+            for i in range(30)]  # fmt: skip
+    (reading,) = open_recording(ascend_pt(tmp_path, made)).map(lambda reading: reading)
+    study = Study.of(reading.profiles[0], LIMITS)
+    assert study.replay is not None
+    late = np.where(np.arange(30) == 10, 4 * US, 0)
+    wrong = structs.replace(study.replay, base=TaskTimes(study.replay.base.start + late, study.replay.base.end + late))
+    span = study.judged
+    assert wrong.held_against(study.profile.tasks, study.steps).error == pytest.approx(8 * US / (span[1] - span[0]))
+    assert Scene.of(study, wrong, span).error == 8 * US
+
+
+# --- lines that mean something ---------------------------------------------------------------------------------------
+
+
+def lines(path: Path) -> list[str]:
+    return [w.expr for w in analyze_path(path).what_if if not w.asked]
+
+
+def paced_by_host(comm: int = 0) -> list[K]:
+    """Kernels of 5 µs, one every 40 µs as the host launches them; after each, communication of so many ns."""
+    made, at = [], 0
+    for i in range(60):
+        made.append(K(at, 5 * US, f"k{i}", step=11, launch=at - 9 * US, launch_dur=US))
+        if comm:
+            collective = K(at + 5 * US, comm, f"hcom_allReduce__{i}_1", "hcom_allReduce_", "COMMUNICATION", step=11)
+            made.append(replace(collective, stream="N/A", block=0, launch=at - 5 * US, launch_dur=US))
+        at += 40 * US + comm
+    return made
+
+
+def test_fused_pairs_where_the_device_waits_for_launches(tmp_path: Path) -> None:
+    assert "launches*0.5" in lines(ascend_pt(tmp_path / "host", paced_by_host()))
+    busy = [K(i * 50 * US, 50 * US, f"k{i}", step=11, launch=i * US - 500 * US, launch_dur=500) for i in range(60)]
+    assert "launches*0.5" not in lines(ascend_pt(tmp_path / "device", busy))
+
+
+def test_communication_twice_as_fast_is_one_line(tmp_path: Path) -> None:
+    """All communication is of one type, and the longest: its own line would say what ``comm*0.5`` says."""
+    found = lines(ascend_pt(tmp_path, paced_by_host(comm=300 * US)))
+    assert "comm*0.5" in found and not [expr for expr in found if expr.startswith("op:hcom")]
+    others = lines(ascend_pt(tmp_path / "compute", paced_by_host(comm=US)))
+    assert "op:Add*0.5" in others
+
+
+# --- verdict and findings --------------------------------------------------------------------------------------------
+
+
+def test_a_lever_of_another_kind_is_explained(tmp_path: Path) -> None:
+    """Compute sets the pace for 6 ms, the host for 4: a tenth less of the first saves more than of the second.
+
+    But all waiting together, 3.5 ms, is more than any finding about compute could spare.
+    """
+    ahead = [K(i * 100 * US, 100 * US, f"a{i}", step=11, launch=i * US - 2_000 * US, launch_dur=500) for i in range(60)]
+    begin = 6_000 * US
+    waits = [
+        K(begin + 70 * US + i * 80 * US, 10 * US, f"w{i}", step=11, launch=begin + 60 * US + i * 80 * US, launch_dur=US)
+        for i in range(50)
+    ]
+    drained = H("AscendCL@aclrtSynchronizeDevice", -1_900 * US, 7_910 * US)
+    result = analyze_path(ascend_pt(tmp_path, [*ahead, *waits], host=[drained]))
+    assert result.verdict.bound == "compute"
+    problems = [f for f in result.findings if f.status == "problem" and f.gain_pct]
+    best = max(problems, key=lambda f: f.gain_pct[1] if f.gain_pct else 0)
+    assert best.relieves == "host"
+    said = str(verdict_of(result))
+    assert f"largest lever: {best.title!s}" in said and "a tenth less of each limit" in said
+    assert "waiting for the others" not in said  # there is no communication in which it could wait
+
+
+def test_no_change_is_tried_of_kernels_that_have_no_name(tmp_path: Path) -> None:
+    """Most time is theirs, and they have no name that a change could be about."""
+    made = [K(i * 20_000, 9_000, "N/A", "N/A", launch=i * 20_000 - 9_000, launch_dur=1_000) for i in range(8)]
+    made += [K(i * 20_000, 3_000, f"k{i}", "Add", launch=i * 20_000 - 9_000, launch_dur=1_000) for i in range(8, 12)]
+    result = analyze_path(ascend_pt(tmp_path, made, {11: (-20_000, 240_000)}))
+    assert {(o.type, o.total_ns) for o in result.operators} == {("N/A", 72_000), ("Add", 12_000)}
+    assert [w.expr for w in result.what_if if w.expr.startswith("op:")] == ["op:Add*0.5"]

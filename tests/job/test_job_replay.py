@@ -1,0 +1,186 @@
+"""The job run again: against an event loop (ranks.play) on random programs, with and without changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+
+import numpy as np
+import pytest
+from msgspec import Struct
+from msgspec.structs import replace
+from ranks import US, Begin, Item, Join, Played, Work, begun, flat, group, play, told
+
+from npuperf.job.clocks import align
+from npuperf.job.job_replay import JobChange, JobProgram, build, level_rank, run, scaled
+from npuperf.job.match import find_waits, match
+from npuperf.model.communication import ProcessGroup
+
+Programs = dict[int, list[Item]]
+
+
+class Made(Struct, frozen=True):
+    """Programs of ranks, how long each operation transfers (µs), groups, and when each rank begins."""
+
+    programs: Programs
+    transfer: dict[str, int]
+    groups: list[ProcessGroup]
+    begin: dict[int, int]
+
+    def play(self) -> Played:
+        return play(self.programs, self.transfer, self.begin)
+
+    def build(self) -> JobProgram:
+        ranks = told(self.programs, self.transfer, self.groups, self.begin, {r: 1_000 * r for r in self.programs})
+        matched = match(ranks, len(ranks))
+        return build(ranks, matched, find_waits(matched), align(matched, len(ranks)))
+
+
+def some_work(random: Random) -> Work:
+    return Work(*(random.choice([0, random.randint(1, 200)]) for _ in range(3)))
+
+
+def made(seed: int) -> Made:
+    """4 ranks, in pairs by rows and columns; operations block, or run beside the work, some queued behind others."""
+    random = Random(seed)
+    groups = [group([0, 1, 2, 3], "all", "all"), group([0, 1], "tp", "t0"), group([2, 3], "tp", "t1"),
+              group([0, 2], "dp", "d0"), group([1, 3], "dp", "d1")]  # fmt: skip
+    programs: Programs = {r: [] for r in range(4)}
+    transfer = {}
+    beside: dict[int, str] = {}  # by rank: what it began and has not joined, of which new ones queue up behind
+    for n in range(random.randint(3, 14)):
+        for p in programs.values():
+            p.append(some_work(random))
+        g = random.choice(groups)
+        op = f"{g.id}/{n}"
+        transfer[op] = random.randint(1, 300)
+        asynchronous = random.random() < 0.4
+        for r in g.ranks:
+            if not asynchronous:
+                programs[r].append(op)
+            elif r in beside and random.random() < 0.5:
+                programs[r].append(Begin(op, beside[r], random.randint(0, 3)))
+            else:
+                programs[r].append(Begin(op))
+            if asynchronous:
+                beside[r] = op
+        for r in list(beside):
+            if random.random() < 0.4:
+                programs[r] += [some_work(random), Join(beside.pop(r))]
+    transfer["all/99"] = 5
+    for r, p in programs.items():
+        p += [*([Join(beside[r])] if r in beside else []), "all/99", some_work(random)]
+    job = Made(programs, transfer, groups, {r: random.choice([0, random.randint(0, 500)]) for r in range(4)})
+    # Where nothing was waited for, files do not show that something would have been.
+    idle = job.play().idle
+    seen = {r: [i for i in flat(p) if not (isinstance(i, Join) and (r, i.op) in idle)] for r, p in programs.items()}
+    return replace(job, programs=seen)
+
+
+def scaled_by(programs: Programs, factors: Mapping[int, tuple[int, int]]) -> Programs:
+    """The same programs, compute and waiting for the host of some ranks so many times as long."""
+    return {
+        r: [Work(i.compute * factors[r][0], i.host * factors[r][1], i.other) if isinstance(i, Work) else i for i in p]
+        if r in factors
+        else p
+        for r, p in programs.items()
+    }
+
+
+def lengths(made: Made) -> float:
+    played = made.play()
+    return (max(played.finish.values()) - min(made.begin.values(), default=0)) * US
+
+
+def test_a_program_worked_out_by_hand() -> None:
+    """Rank 0 works 10 and comes to dp at 10; rank 1 at 30; transfer 5; then 20 and 1 µs: 55. Rank 0 waits 20."""
+    programs: Programs = {0: [Work(10), "dp/1", Work(20)], 1: [Work(25, 5), "dp/1", Work(1)]}
+    job = Made(programs, {"dp/1": 5}, [group([0, 1], "dp", "dp")], {}).build()
+    found = run(job, [JobChange(), scaled(job, np.array([1.0, 0.0])), scaled(job, host=np.array([1.0, 0.0]))])
+    assert found.wait[:, 0].tolist() == [20 * US, 0]
+    assert found.length.tolist() == [
+        55 * US,
+        35 * US,
+        50 * US,
+    ]  # without rank 1's 25 µs rank 0 is last; without 5 at 25
+
+
+def test_where_waiting_is_gone_more_work_costs_nothing() -> None:
+    """Rank 0 waits 20 µs for rank 1: twice its compute of 10 only shortens that."""
+    programs: Programs = {0: [Work(10), "dp/1"], 1: [Work(30), "dp/1"]}
+    job = Made(programs, {"dp/1": 5}, [group([0, 1], "dp", "dp")], {}).build()
+    found = run(job, [scaled(job, np.array([2.0, 1.0])), scaled(job, np.array([4.0, 1.0]))])
+    assert found.length.tolist() == [35 * US, 45 * US]
+    assert found.wait[:, 0].tolist() == [10 * US, 0] and found.wait[:, 1].tolist() == [0, 10 * US]
+
+
+def test_an_operation_beside_the_work_is_waited_for_only_where_it_is_needed() -> None:
+    """It runs from 0 to 100 µs; the rank works 60, waits 40. With 0.5 of the transfer it does not wait."""
+    programs: Programs = {r: [Begin("dp/1"), Work(60), Join("dp/1"), Work(10)] for r in (0, 1)}
+    job = Made(programs, {"dp/1": 100}, [group([0, 1], "dp", "dp")], {}).build()
+    assert run(job, [JobChange(), JobChange(transfer=job.transfer / 2)]).length.tolist() == [110 * US, 70 * US]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_nothing_changed_gives_what_was_measured(seed: int) -> None:
+    job = made(seed)
+    played, program = job.play(), job.build()
+    found = run(program, [JobChange()])
+    assert found.length[0] == program.measured == lengths(job)
+    first = min(job.begin.values())
+    for i, arrival in enumerate(found.arrival[:, 0].tolist()):
+        assert arrival / US + first == played.arrival[named(job, program, i)]
+    assert not program.looped.any()
+
+
+def named(job: Made, program: JobProgram, row: int) -> tuple[int, str]:
+    """The rank and name of an operation of the program: a rank's are in the order of their arrival."""
+    rank = int(program.matched.rank[row])
+    arrival = job.play().arrival
+    ops = sorted(begun([*flat(job.programs[rank])]), key=lambda op: arrival[rank, op])
+    return rank, ops[row - int(program.matched.first[rank])]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_changes_give_what_the_event_loop_does(seed: int) -> None:
+    """Compute of rank 1 three times as long, waiting of rank 2's host gone, transfers four times as long, all of it."""
+    job = made(seed)
+    program = job.build()
+    slow, quick, both = (
+        replace(job, programs=scaled_by(job.programs, f)) for f in ({1: (3, 1)}, {2: (1, 0)}, {1: (3, 1), 2: (1, 0)})
+    )
+    compute, host = np.array([1.0, 3.0, 1.0, 1.0]), np.array([1.0, 1.0, 0.0, 1.0])
+    stretched = replace(job, transfer={op: 4 * t for op, t in job.transfer.items()})
+    longer = JobChange(transfer=program.transfer * 4)
+    found = run(program, [
+        scaled(program, compute), scaled(program, host=host), scaled(program, compute, host=host), longer,
+        scaled(program, compute, longer),
+    ])  # fmt: skip
+    expected = [slow, quick, both, stretched, replace(slow, transfer=stretched.transfer)]
+    assert found.length.tolist() == [lengths(e) for e in expected]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_rank_like_its_peers(seed: int) -> None:
+    """All ranks run one program; rank 2's compute is three times as long: levelled, it is like the others'."""
+    random = Random(seed)
+    common = [item for n in range(6) for item in (Work(random.randint(1, 200)), f"all/{n}")] + [Work(30)]
+    job = Made(
+        {r: list(common) for r in range(4)}, {f"all/{n}": 10 for n in range(6)}, [group(range(4), None, "all")], {}
+    )
+    slow = replace(job, programs=scaled_by(job.programs, {2: (3, 1)}))
+    program = slow.build()
+    found = run(program, [JobChange(), level_rank(program, 2, np.array([0, 1, 3]))])
+    assert found.length.tolist() == [lengths(slow), lengths(job)]
+
+
+def test_operations_that_wait_for_each_other_in_a_circle_are_told() -> None:
+    """Rank 0 does a then b, rank 1 b then a: no such job can run, so the match must be wrong."""
+    ranks = told({0: ["dp/1", "dp/2"], 1: ["dp/1", "dp/2"]}, {"dp/1": 5, "dp/2": 5}, [group([0, 1], None, "dp")])
+    names = ranks[1].operations.name
+    crossed = replace(
+        ranks[1], operations=replace(ranks[1].operations, name=replace(names, codes=names.codes[::-1].copy()))
+    )
+    matched = match([ranks[0], crossed], 2)
+    job = build([ranks[0], crossed], matched, find_waits(matched), align(matched, 2))
+    assert job.looped.tolist() == [True, True]

@@ -1,0 +1,221 @@
+"""Who is to blame for waiting, in jobs small enough to see it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from random import Random
+
+import numpy as np
+import pytest
+from ranks import US, Item, Work, group, told
+
+from npuperf.advise import load_thresholds
+from npuperf.job.clocks import align
+from npuperf.job.job_replay import build
+from npuperf.job.job_study import JobStudy, study_job
+from npuperf.job.match import find_waits, match
+from npuperf.job.root_causes import RootCause
+from npuperf.job.roots import WaitBlame, blame
+from npuperf.model.communication import ProcessGroup
+
+DP2 = [group([0, 1], "dp", "dp")]
+#: Two pairs of shards (tp) with a copy each: ranks 0 and 2, and 1 and 3, have the same shard (dp).
+SQUARE = [group([0, 1], "tp", "t0"), group([2, 3], "tp", "t1"), group([0, 2], "dp", "d0"), group([1, 3], "dp", "d1")]
+
+
+def blamed(
+    programs: Mapping[int, Sequence[Item]],
+    transfer: Mapping[str, int],
+    groups: list[ProcessGroup],
+    begin: Mapping[int, int] | None = None,
+) -> tuple[WaitBlame, dict[str, float]]:
+    """What was waited for whom, µs: "3 compute", "3 host", "3 other", "group dp", "noise", "unknown"."""
+    ranks = told(programs, transfer, groups, begin)
+    matched = match(ranks, len(ranks))
+    waits, clocks = find_waits(matched), align(matched, len(ranks))
+    job = build(ranks, matched, waits, clocks)
+    none = np.zeros(len(matched.start), np.int64), np.zeros(len(matched.groups), np.int64)
+    found = blame(ranks, job, waits, clocks, *none)
+    names = [f"{r} {why}" for why in ("compute", "host", "other") for r in range(len(ranks))]
+    names += [*(f"group {g.id}" for g in matched.groups), "noise", "unknown"]
+    totals = found.waits.sum(axis=(1, 2)) / US
+    assert totals.sum() * US == pytest.approx(waits.wait.sum())
+    return found, {n: round(v, 6) for n, v in zip(names, totals.tolist(), strict=True) if v}
+
+
+def test_the_late_rank_is_blamed_for_what_it_did_longer() -> None:
+    """Both work 100; rank 1 computes 30 more and waits 20 more for its host: 30 and 20 of the 50 that rank 0 waits."""
+    programs = {0: ["dp/0", Work(100), "dp/1"], 1: ["dp/0", Work(130, 20), "dp/1"]}
+    assert blamed(programs, {"dp/0": 5, "dp/1": 5}, DP2)[1] == {"1 compute": 30, "1 host": 20}
+
+
+def test_what_it_did_shorter_does_not_count() -> None:
+    """Rank 1 waits 60 for its host and computes 10 less: it is 50 late, because of its host."""
+    programs = {0: ["dp/0", Work(100), "dp/1"], 1: ["dp/0", Work(90, 60), "dp/1"]}
+    assert blamed(programs, {"dp/0": 5, "dp/1": 5}, DP2)[1] == {"1 host": 50}
+
+
+def test_neither_compute_nor_host_is_other() -> None:
+    programs = {0: ["dp/0", Work(100), "dp/1"], 1: ["dp/0", Work(100, other=40), "dp/1"]}
+    assert blamed(programs, {"dp/0": 5, "dp/1": 5}, DP2)[1] == {"1 other": 40}
+
+
+def test_not_who_came_last_but_who_made_it_late() -> None:
+    """Rank 1 computes 100 longer; its shard mate 0 waits for it and so comes late to rank 2, 3 waits for 1 itself."""
+    programs: dict[int, list[Item]] = {
+        r: [f"t{r // 2}/0", f"d{r % 2}/0", Work(300 if r == 1 else 200), f"t{r // 2}/1", f"d{r % 2}/1"]
+        for r in range(4)
+    }
+    transfer = {f"{g}/{i}": 10 for g in ("t0", "t1", "d0", "d1") for i in (0, 1)}
+    assert blamed(programs, transfer, SQUARE)[1] == {"1 compute": 300}
+
+
+def test_blame_is_handed_on_over_several_groups() -> None:
+    """All meet, then 0 meets 1, 1 meets 2, 2 meets 3. Rank 0 computes 90 longer, transfers are 10.
+
+    Rank 1 waits 90; rank 2 these 90 and the first transfer; rank 3 these 100 and the second.
+    """
+    groups = [group(range(4), "all", "all"), *(group([a, a + 1], f"g{a}", f"g{a}") for a in range(3))]
+    programs: dict[int, list[Item]] = {
+        0: ["all/0", Work(100), "g0/1"],
+        1: ["all/0", Work(10), "g0/1", "g1/1"],
+        2: ["all/0", Work(10), "g1/1", "g2/1"],
+        3: ["all/0", Work(10), "g2/1"],
+    }
+    found = blamed(programs, {"all/0": 5, "g0/1": 10, "g1/1": 10, "g2/1": 10}, groups)[1]
+    assert found == {"0 compute": 270, "group g0": 20, "group g1": 10}
+
+
+def test_a_slow_transfer_elsewhere_is_blamed_on_its_group() -> None:
+    """Shards 0 and 1 take 70 longer over their tp operation than 2 and 3: those wait in dp, for group t0."""
+    programs: dict[int, list[Item]] = {r: [f"d{r % 2}/0", Work(50), f"t{r // 2}/1", f"d{r % 2}/1"] for r in range(4)}
+    transfer = {"d0/0": 5, "d1/0": 5, "t0/1": 80, "t1/1": 10, "d0/1": 5, "d1/1": 5}
+    assert blamed(programs, transfer, SQUARE)[1] == {"group t0": 140}
+
+
+def test_each_step_counts_from_the_last_time_together() -> None:
+    """Rank 1 is 40 late, then rank 0 is 25 late: each is blamed for its own."""
+    programs = {
+        0: ["dp/0", Work(100), "dp/1", Work(125), "dp/2"],
+        1: ["dp/0", Work(140), "dp/1", Work(100), "dp/2"],
+    }
+    assert blamed(programs, {f"dp/{i}": 5 for i in range(3)}, DP2)[1] == {"1 compute": 40, "0 compute": 25}
+
+
+def test_a_late_beginning_is_nobodys_known_fault() -> None:
+    """Rank 1's window begins 80 µs later: what it did before was not recorded."""
+    programs: dict[int, list[Item]] = {0: [Work(100), "dp/1"], 1: [Work(100), "dp/1"]}
+    assert blamed(programs, {"dp/1": 5}, DP2, {1: 80})[1] == {"unknown": 80}
+
+
+def test_what_is_shorter_than_clocks_can_tell_is_noise() -> None:
+    """Waits below half a microsecond name nobody."""
+    ranks = told({0: ["dp/0", Work(100), "dp/1"], 1: ["dp/0", Work(100), "dp/1"]}, {"dp/0": 5, "dp/1": 5}, DP2)
+    ranks[0].operations.start[1] -= 400  # ns
+    matched = match(ranks, 2)
+    waits, clocks = find_waits(matched), align(matched, 2)
+    none = np.zeros(4, np.int64), np.zeros(1, np.int64)
+    found = blame(ranks, build(ranks, matched, waits, clocks), waits, clocks, *none)
+    assert found.waits[found.noise].sum() == waits.wait.sum() == 400
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_all_waiting_is_blamed_and_none_on_who_was_as_quick_as_all(seed: int) -> None:
+    """Random work on four ranks; ranks 0 and 2 do the least of all everywhere: they delay nobody."""
+    random = Random(seed)
+    programs: dict[int, list[Item]] = {r: [f"t{r // 2}/0", f"d{r % 2}/0"] for r in range(4)}
+    transfer = {f"{g}/0": 7 for g in ("t0", "t1", "d0", "d1")}
+    for n in range(1, 8):
+        kind, least = random.choice("td"), random.randint(1, 100)
+        for r in range(4):
+            more = Work(random.randint(0, 50), random.randint(0, 50), random.randint(0, 50)) if r % 2 else Work()
+            op = f"{kind}{r // 2 if kind == 't' else r % 2}/{n}"
+            programs[r] += [Work(least + more.compute, more.host, more.other), op]
+            transfer[op] = 9
+    _, found = blamed(programs, transfer, SQUARE)  # checks the sum
+    assert not {name for name in found if name.startswith(("0 ", "2 "))}
+    assert "unknown" not in found
+
+
+# --- roots, named and repaired ---------------------------------------------------------------------------------------
+
+
+def study(
+    programs: Mapping[int, Sequence[Item]], transfer: Mapping[str, int], groups: list[ProcessGroup], **more: object
+) -> JobStudy:
+    found = study_job(told(programs, transfer, groups, **more), load_thresholds())  # type: ignore[arg-type]
+    assert found is not None
+    return found
+
+
+def dp4(*work: Work, times: int = 5) -> JobStudy:
+    """Ranks of one group that do the same work some times, each followed by a collective of 10 µs."""
+    programs: dict[int, list[Item]] = {
+        r: ["dp/0", *(item for n in range(1, times + 1) for item in (w, f"dp/{n}"))] for r, w in enumerate(work)
+    }
+    transfer = {f"dp/{n}": 10 for n in range(times + 1)}
+    return study(programs, transfer, [group(range(len(work)), "dp", "dp")])
+
+
+def only(job: JobStudy) -> RootCause:
+    (found,) = job.causes
+    return found
+
+
+def test_a_slow_rank_costs_the_job_what_it_is_longer() -> None:
+    """Five times 100 µs against 60: the others wait 3 · 5 · 40, and the job of 5 · 110 + 10 gains 5 · 40."""
+    job = dp4(Work(60), Work(60), Work(100), Work(60))
+    root = only(job)
+    assert (job.length, job.error) == (560 * US, 0)
+    assert (root.kind, root.places, root.why, root.wait) == ("rank", (2,), "compute", 600 * US)
+    assert root.gain is not None and root.gain[0] <= 200 * US <= root.gain[1] and root.gain[1] < 210 * US
+    assert root.excess == 200 * US
+
+
+def test_a_slow_host_is_told_from_slow_compute() -> None:
+    root = only(dp4(Work(60), Work(60, 40), Work(60), Work(60)))
+    assert (root.places, root.why) == ((1,), "host")
+    assert root.parts == {"compute": 0, "host": 200 * US, "unknown": 0}
+
+
+def test_two_slow_ranks_hide_each_other() -> None:
+    """100 and 90 against 60: mending the slower one gains 10 only, the other one nothing, both 40 of 5 steps."""
+    job = dp4(Work(60), Work(100), Work(90), Work(60), Work(60))
+    named = [c for c in job.causes if c.kind == "rank"]
+    assert [c.places for c in named] == [(1, 2)]
+    assert named[0].gain is not None and named[0].gain[0] <= 200 * US <= named[0].gain[1]
+
+
+def test_equal_ranks_have_no_root() -> None:
+    assert dp4(Work(60), Work(60), Work(60), Work(60)).causes == ()
+
+
+def test_now_one_now_another_is_no_lasting_cause() -> None:
+    """Each of four ranks is 40 late once: nobody takes longer than the others in all."""
+    programs: dict[int, list[Item]] = {
+        r: ["dp/0", *(item for n in range(4) for item in (Work(100 if n == r else 60), f"dp/{n + 1}"))]
+        for r in range(4)
+    }
+    job = study(programs, {f"dp/{n}": 10 for n in range(5)}, [group(range(4), "dp", "dp")])
+    root = only(job)
+    assert (root.kind, root.places, root.wait) == ("jitter", (), 4 * 3 * 40 * US)
+    # All at the usual pace: 4 · 40 µs less.
+    assert root.gain is not None and root.gain[0] == 0 and root.gain[1] == pytest.approx(160 * US, rel=0.05)
+
+
+def test_waits_of_causes_add_up() -> None:
+    job = dp4(Work(60), Work(60, 25, 3), Work(100), Work(61), Work(58))
+    assert sum(c.wait for c in job.causes) == pytest.approx(job.waits.wait.sum())
+
+
+def test_without_a_common_operation_there_is_no_job() -> None:
+    ranks = told({0: ["a/0"], 1: ["b/0"]}, {"a/0": 5, "b/0": 5}, [group([0], None, "a"), group([1], None, "b")])
+    assert study_job(ranks, load_thresholds()) is None
+    assert study_job(ranks[:1], load_thresholds()) is None
+
+
+def test_a_missing_slow_rank_leaves_nobody_else_blamed() -> None:
+    """Rank 3 of four was not loaded; the others come together and stay 50 µs: nobody waited for one of them."""
+    programs: dict[int, list[Item]] = {r: ["dp/0", Work(100), "dp/1"] for r in range(3)}
+    job = study(programs, {"dp/0": 10, "dp/1": 50}, [group(range(4), "dp", "dp")])
+    assert job.causes == () and job.waits.unknown.sum() == 3 * 60 * US

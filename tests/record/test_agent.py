@@ -1,0 +1,195 @@
+"""The agent of ``npuperf profile``, without torch."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npuperf.base.messages import recall
+from npuperf.record.manifest import read_all
+from npuperf.record.plan import torch_arguments
+from npuperf.record.request import read_request
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_window_by_brute_force() -> None:
+    """Against a list of what every step of every cycle does."""
+    sys.path.insert(0, str(ROOT))
+    from npuperf.record.agent.sources import Window
+
+    for wait, warmup, active, repeat, delay in itertools.product((1, 3), (0, 2), (1, 2), (1, 2), (0, 4)):
+        schedule = {"wait": wait, "warmup": warmup, "active": active, "repeat": repeat}
+        window = Window({"whole_run": False, "schedule": schedule})
+        window.delay = delay
+        cycle = ["wait"] * wait + ["warm up"] * warmup + ["record"] * active
+        expected = ["wait"] * delay + cycle * repeat + ["over"] * 5
+        assert [window.phase(step) for step in range(len(expected))] == expected
+        begins = [delay + wait + n * len(cycle) for n in range(repeat)]
+        assert [step for step in range(len(expected)) if window.begins(step)] == begins
+
+
+@pytest.mark.parametrize(
+    ("events", "steps"),
+    [
+        ("AAAA", [0, 1, 2, 3]),  # one optimizer
+        ("ABABAB", [0, 2, 4]),  # two that take turns
+        ("DDDGDDDG", [0, 1, 2, 4, 5, 6]),  # one that steps several times a round
+        ("AABBB", [0, 1, 3, 4]),  # A is given up for B
+        ("ABCABC", [0, 3]),  # one per layer
+    ],
+)
+def test_a_step_ends_when_an_optimizer_comes_round_again(events: str, steps: list[int]) -> None:
+    from npuperf.record.agent.sources import once_per_round
+
+    objects = {name: object() for name in set(events)}
+    ended: list[int] = []
+    now = [0]
+    event = once_per_round(lambda: ended.append(now[0]))
+    for now[0], name in enumerate(events):
+        event(objects[name])
+    assert ended == steps
+
+
+def test_nested_steps_count_once() -> None:
+    """Subclasses call their parents' step; wrappers call the optimizer they wrap."""
+    from types import SimpleNamespace
+
+    from npuperf.record.agent.sources import optimizers
+
+    class Optimizer:
+        def __init__(self) -> None:
+            self.calls = 0
+
+        def step(self) -> str:
+            self.calls += 1
+            return "done"
+
+    class Derived(Optimizer):
+        def step(self) -> str:
+            return super().step()
+
+    seen: list[object] = []
+    undo = optimizers(SimpleNamespace(optim=SimpleNamespace(Optimizer=Optimizer)), seen.append)
+    plain, derived = Optimizer(), Derived()
+    assert (plain.step(), derived.step(), derived.step()) == ("done", "done", "done")
+    assert seen == [plain, derived, derived]
+    undo()
+    Derived().step()
+    assert len(seen) == 3 and Optimizer.step.__qualname__.endswith("Optimizer.step")
+    assert Derived.step.__code__.co_name == "step"
+
+
+def start(tmp_path: Path, code: str, *flags: str, **extra: str) -> subprocess.CompletedProcess[str]:
+    """Run code in an interpreter that carries the agent, with a package called torch that does nothing."""
+    package = tmp_path / "modules" / "torch"
+    package.mkdir(parents=True, exist_ok=True)
+    (package / "__init__.py").write_text(extra.pop("TORCH", "class optim:\n    class Optimizer: pass\n"))
+    plan = tmp_path / "plan.json"
+    (tmp_path / "status").mkdir(exist_ok=True)
+    document = {"engine": "auto", "status": str(tmp_path / "status"), "whole_run": False, "step_on": "optimizer"}
+    schedule = {"wait": 1, "warmup": 0, "active": 1, "repeat": 1}
+    plan.write_text(json.dumps({**document, "schedule": schedule, "ranks": None}))
+    inject = ROOT / "npuperf" / "record" / "agent" / "inject"
+    search = os.pathsep.join(map(str, [inject, tmp_path / "modules"]))
+    environment = {**os.environ, "PYTHONPATH": search, "NPUPERF_PLAN": str(plan), **extra}
+    return subprocess.run(
+        [sys.executable, *flags, "-c", code], env=environment, capture_output=True, text=True, timeout=60
+    )
+
+
+def test_the_agent_gives_way_to_the_sitecustomize_it_hides(tmp_path: Path) -> None:
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules" / "sitecustomize.py").write_text("print('mine')")
+    done = start(tmp_path, "import sys; print(sys.modules['sitecustomize'].__file__, '_npuperf_agent' in sys.modules)")
+    assert done.stdout == f"mine\n{tmp_path / 'modules' / 'sitecustomize.py'} True\n", done.stderr
+
+
+def test_imports_are_left_alone(tmp_path: Path) -> None:
+    """Modules and their loaders are what they would be, and errors are the import's own."""
+    code = "import torch; print(torch.__spec__.loader.exec_module.__qualname__, torch.__file__)"
+    plain = start(tmp_path, code, NPUPERF_PLAN="")
+    mine = start(tmp_path, code)
+    assert plain.stdout == mine.stdout and plain.stdout.startswith("_LoaderBasics.exec_module ")
+    (tmp_path / "modules" / "torch_npu.py").write_text("raise KeyError('its own')")
+    assert "KeyError: 'its own'" in start(tmp_path, "import torch, torch_npu").stderr
+
+
+def test_a_broken_import_is_told_and_raised(tmp_path: Path) -> None:
+    torch = "raise ImportError('libhccl.so: cannot open shared object file')"
+    done = start(tmp_path, "import torch", TORCH=torch)
+    assert done.returncode == 1 and "libhccl.so" in done.stderr
+    (status,) = read_all(tmp_path / "status")
+    assert status.import_error == "torch: ImportError: libhccl.so: cannot open shared object file"
+
+
+def test_an_error_of_the_agent_never_stops_the_program(tmp_path: Path) -> None:
+    done = start(tmp_path, "import torch; print('goes on')", TORCH="pass")
+    assert done.returncode == 0 and done.stdout == "goes on\n"
+    assert "npuperf: not profiling this process: AttributeError" in done.stderr
+
+
+class Version:
+    """A torch_npu.profiler as an older release had it."""
+
+    class ProfilerLevel:
+        Level0 = 0
+        Level1 = 1
+
+    class AiCMetrics:
+        PipeUtilization = 1
+
+    @staticmethod
+    def _ExperimentalConfig(profiler_level: int = 0, aic_metrics: int = 1, l2_cache: bool = False) -> None: ...
+
+    @staticmethod
+    def profile(activities: Any = None, schedule: Any = None, with_stack: bool = False) -> None: ...
+
+
+def test_what_an_older_version_lacks() -> None:
+    """Only what was asked for is a problem; defaults it does not know are left out."""
+    from types import SimpleNamespace
+
+    from npuperf.record.agent.engines import TorchNpu
+
+    def problems(**values: Any) -> list[str]:
+        plan = {"raw": "", "activities": ["CPU"], **torch_arguments(read_request(values, values))}
+        return [str(recall(problem)) for problem in TorchNpu(plan, SimpleNamespace(profiler=Version)).problems()]
+
+    assert problems() == [] and problems(l2_cache=True, stack=True) == []
+    assert problems(level="2") == ["--level: this version has no Level2, only Level0, Level1"]
+    assert problems(aic_metrics="L2Cache") == ["--aic-metrics: this version has no L2Cache, only PipeUtilization"]
+    assert problems(mstx=True, export="db") == [
+        "--export: this version has no export_type",
+        "--mstx: this version has no mstx",
+    ]
+    assert problems(flops=True, host_sys="cpu") == [
+        "--host-sys: this version has no host_sys",
+        "--flops: this version has no with_flops",
+    ]
+
+
+def test_the_agent_runs_under_old_pythons() -> None:
+    """Syntax of 3.7 and nothing but the standard library: the program's interpreter may be older than npuperf's."""
+    import ast
+
+    standard = {*sys.stdlib_module_names, "torch_npu", "sitecustomize"}
+    for path in sorted((ROOT / "npuperf" / "record" / "agent").rglob("*.py")):
+        tree = ast.parse(path.read_text("utf-8"), feature_version=(3, 7))
+        names = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+        names |= {n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and not n.level}
+        assert {n.split(".")[0] for n in names} <= standard, path
+        assert any(isinstance(n, ast.ImportFrom) and n.module == "__future__" for n in tree.body), path
+
+
+def test_step_does_nothing_where_nobody_profiles() -> None:
+    import npuperf as package
+
+    package.step()

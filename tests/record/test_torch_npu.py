@@ -1,0 +1,206 @@
+"""What the real torch_npu writes, over the CANN stand-in: the simulated device tells the truth to compare with."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from npu_runs import TORCH, WITH_OPTIMIZERS
+
+from npuperf.against.run import run
+from npuperf.analyze.request import AnalyzeRequest
+from npuperf.model.result import Device, Result
+
+LAUNCH_US = 11
+SCRIPT = f"""
+import sys
+{TORCH}
+import torch_npu
+from torch_npu.profiler import (ExportType, ProfilerLevel, AiCMetrics, _ExperimentalConfig, profile, schedule,
+                                tensorboard_trace_handler)
+
+def forward(model, x):
+    return model(x).sum()
+
+model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64)).npu()
+level = getattr(ProfilerLevel, sys.argv[2])
+metrics = AiCMetrics.PipeUtilization if sys.argv[2] == "Level1" else AiCMetrics.AiCoreNone
+config = _ExperimentalConfig(profiler_level=level, aic_metrics=metrics)
+if __name__ == "__main__":
+    with profile(schedule=schedule(wait=10, warmup=1, active=2, repeat=1), with_stack=True,
+                 on_trace_ready=tensorboard_trace_handler(sys.argv[1]), experimental_config=config) as p:
+        for step in range(14):
+            for _ in range(4):
+                forward(model, torch.randn(16, 64).npu()).backward()
+            p.step()
+"""
+
+
+@pytest.fixture(scope="module")
+def environment(npu: dict[str, str]) -> dict[str, str]:
+    return {**npu, "FAKE_CANN_LAUNCH_US": str(LAUNCH_US)}
+
+
+def record(
+    environment: dict[str, str], folder: Path, level: str, cube_us: float, vector_us: float, source: str = SCRIPT
+) -> Path:
+    """Profile the script on a device whose kernels take this long."""
+    script = folder / "train.py"
+    script.write_text(source)
+    durations = {"FAKE_CANN_CUBE_US": str(cube_us), "FAKE_CANN_VECTOR_US": str(vector_us)}
+    command = [sys.executable, str(script), str(folder / "out"), level]
+    subprocess.run(command, check=True, capture_output=True, env={**environment, **durations}, timeout=300)
+    (found,) = (folder / "out").iterdir()
+    return found
+
+
+@pytest.fixture(scope="module")
+def small(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return record(environment, tmp_path_factory.mktemp("small"), "Level1", 3, 2)
+
+
+@pytest.fixture(scope="module")
+def large(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return record(environment, tmp_path_factory.mktemp("large"), "Level1", 8000, 4000)
+
+
+def analyze_path(path: Path) -> Result:
+    return run(AnalyzeRequest(path=path))
+
+
+def only_device(result: Result) -> Device:
+    (device,) = result.devices
+    return device
+
+
+def rows_of(folder: Path) -> list[dict[str, str]]:
+    with (folder / "ASCEND_PROFILER_OUTPUT" / "kernel_details.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_small_kernels_are_host_bound(small: Path) -> None:
+    result = analyze_path(small)
+    assert (result.verdict.bound, result.verdict.basis) == ("host", "measured")
+    assert result.input.lost == []
+
+
+def test_large_kernels_are_compute_bound(large: Path) -> None:
+    result = analyze_path(large)
+    assert (result.verdict.bound, result.verdict.basis) == ("compute", "measured")
+    assert [f.rule for f in result.findings if f.status == "problem"] == []
+
+
+def test_launch_latency_is_the_device_s_own(small: Path) -> None:
+    clock = only_device(analyze_path(small)).clock
+    assert abs(clock.launch_latency_ns - LAUNCH_US * 1000) <= 50
+    assert clock.skew_ns == 0
+    assert clock.launches == clock.tasks
+
+
+def test_every_kernel_is_read(small: Path) -> None:
+    result = analyze_path(small)
+    rows = rows_of(small)
+    assert sum(o.count for o in result.operators) == len(rows) > 100
+    total = sum(round(float(row["Duration(us)"]) * 1000) for row in rows)
+    assert sum(o.total_ns for o in result.operators) == total
+
+
+def test_steps_and_cores_come_from_the_profile(small: Path) -> None:
+    device = only_device(analyze_path(small))
+    # On a busy machine a kernel may run between two steps: torch_npu gives it none.
+    assert [s.step for s in device.steps] == sorted({int(s) for row in rows_of(small) if (s := row["Step Id"])})
+    assert (device.cores_cube, device.cores_vector, str(device.cores.source)) == (20, 40, "info.json.0")
+
+
+def test_kernels_lead_to_the_code_line(small: Path) -> None:
+    lines = {o.where for o in analyze_path(small).operators}
+    assert any(line and "train.py:" in line for line in lines)
+
+
+def test_level0_still_gives_a_measured_verdict(
+    environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = record(environment, tmp_path_factory.mktemp("level0"), "Level0", 3, 2)
+    result = analyze_path(folder)
+    assert (result.verdict.bound, result.verdict.basis) == ("host", "measured")
+
+
+READING = f"""
+import sys
+{WITH_OPTIMIZERS}
+import torch_npu
+from torch_npu.profiler import (AiCMetrics, ProfilerLevel, _ExperimentalConfig, profile, schedule,
+                                tensorboard_trace_handler)
+
+model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64)).npu()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+config = _ExperimentalConfig(profiler_level=ProfilerLevel.Level1, aic_metrics=AiCMetrics.PipeUtilization)
+
+def train(passes, x):
+    for _ in range(passes):
+        loss = model(x).sum()
+        loss.backward()
+    optimizer.step()
+    return loss.item()
+
+if __name__ == "__main__":
+    with profile(schedule=schedule(wait=10, warmup=1, active=3, repeat=1), with_stack=True,
+                 on_trace_ready=tensorboard_trace_handler(sys.argv[1]), experimental_config=config) as p:
+        for step in range(15):
+            train(6 if step > 8 else 1, torch.randn(16, 64).npu())
+            p.step()
+"""
+
+
+@pytest.fixture(scope="module")
+def reading(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Result:
+    """Every step ends with .item(); kernels of 1 and 1.5 ms keep the device busy, however slow the host is."""
+    folder = tmp_path_factory.mktemp("reading")
+    return analyze_path(record(environment, folder, "Level1", 1500, 1000, READING))
+
+
+def test_item_every_step_is_blamed_with_its_line(reading: Result) -> None:
+    device = only_device(reading)
+    line = 1 + READING.split("return loss.item()")[0].count("\n")
+    (site,) = device.syncs
+    assert (site.torch_op, site.count, len(device.steps)) == ("aten::item", 3, 3)
+    assert site.where is not None and site.where.endswith(f"train.py:{line} train")
+    assert site.idle_ns > 0 and site.gain_ns_per_step is not None and site.gain_ns_per_step[1] > 0
+
+
+def test_the_replay_holds_for_the_real_task_queue(reading: Result) -> None:
+    """The device is busy all the time but between a step's .item() and the next step's first kernel."""
+    device = only_device(reading)
+    assert device.replay is not None and device.replay.usable and device.replay.error <= 0.001
+    assert (reading.verdict.bound, reading.verdict.basis) == ("compute", "measured")
+    assert reading.verdict.elasticity is not None
+    busy = device.partition.compute_ns / device.partition.span_ns
+    assert reading.verdict.elasticity.compute == pytest.approx(busy, abs=0.05)
+    assert sum(b.ns for b in device.blame) == device.partition.host_wait_ns
+
+
+def test_phases_name_forward_backward_and_optimizer(reading: Result) -> None:
+    labels = {str(p.label) for p in only_device(reading).phases}
+    assert any("forward" in label and "backward" in label for label in labels), labels
+
+
+def test_every_launch_leads_to_its_operator(reading: Result) -> None:
+    """torch_npu's own arrows leave some out; the task queue's lead there as well."""
+    assert all(o.torch_op for o in reading.operators)
+
+
+def test_raw_data_names_the_export(small: Path, tmp_path: Path) -> None:
+    from npuperf.base.errors import InputError
+
+    raw = tmp_path / small.name
+    shutil.copytree(small, raw)
+    shutil.rmtree(raw / "ASCEND_PROFILER_OUTPUT")
+    for exported in raw.glob("PROF_*/mindstudio_profiler_output"):
+        shutil.rmtree(exported)
+    with pytest.raises(InputError, match="never exported") as caught:
+        analyze_path(raw)
+    assert f"npuperf profile --export {raw}" in str(caught.value)

@@ -1,0 +1,22 @@
+"""What the screen says of the host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from npuperf.against.run import run
+from npuperf.analyze.request import AnalyzeRequest
+from npuperf.show.formats import View, render
+
+SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "transformer_ascend_pt"
+
+
+def test_a_copy_that_the_host_waits_for_has_no_recorded_direction() -> None:
+    """The word is one of another list, too: what a device waits for, where it is a copy of any kind."""
+    result = run(AnalyzeRequest(path=SAMPLE))
+    device = result.devices[0]
+    syncs = [replace(site, kind="copy") for site in device.syncs]
+    said = str(render(replace(result, devices=[replace(device, syncs=syncs)]), "text", View(width=200)))
+    assert "sync (copy, direction not recorded)" in said
