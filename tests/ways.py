@@ -10,7 +10,7 @@ import pytest
 
 from npuperf.base.errors import InputError
 from npuperf.model.labels import Labels
-from npuperf.readers import pieces, plain_cells, plain_events, sqlite
+from npuperf.readers import pieces, plain_events, sqlite
 from npuperf.readers.log import ReadLog
 from npuperf.readers.trace import SLICE_INTS, SLICE_TEXTS, read_trace
 
@@ -32,11 +32,6 @@ def decoded_only(patch: pytest.MonkeyPatch) -> None:
 def read_databases(patch: pytest.MonkeyPatch, way: str) -> None:
     """Read databases, however small, in one of DATABASE_WAYS."""
     patch.setattr(sqlite, "_LARGE_BYTES", 0 if way == "by the driver" else 1 << 40)
-
-
-def tables_by_arrow(patch: pytest.MonkeyPatch) -> None:
-    """Read tables as where npuperf was installed without a compiler."""
-    patch.setattr(plain_cells, "_library", lambda: None)
 
 
 def told(path: Path) -> list[Any]:

@@ -19,7 +19,7 @@ from msgspec import Struct
 from npuperf.base.messages import Message, say, say_n
 from npuperf.base.units import NS_PER_S, NS_PER_US
 from npuperf.model.columns import NULLS, UNSET_INTS
-from npuperf.model.labels import F32, I32, I64, Labels, Mask
+from npuperf.model.labels import F32, I64, Labels, Mask
 from npuperf.model.tasks import NO_TIME, UNKNOWN
 from npuperf.readers.log import ReadLog
 
@@ -60,7 +60,9 @@ class Cells(Struct, frozen=True):
 
 
 def _cast(text: pa.ChunkedArray, kind: pa.DataType, cells: Cells) -> pa.ChunkedArray:
-    """Convert text cell by cell: what does not fit becomes null and is reported."""
+    """Convert text cell by cell: what does not fit becomes null and is reported. Of its type already, it stays."""
+    if text.type == kind:
+        return text
     clean = pc.utf8_trim_whitespace(pc.replace_substring(text, '"', ""))
     clean = pc.if_else(pc.is_in(clean, pa.array(NULLS)), None, clean)
     exact = pa.types.is_decimal(kind)
@@ -74,7 +76,7 @@ def _cast(text: pa.ChunkedArray, kind: pa.DataType, cells: Cells) -> pa.ChunkedA
 
 
 def as_times(text: pa.ChunkedArray, scale: int | None, cells: Cells) -> I64:
-    """Convert text to whole nanoseconds; a header without unit is told by magnitude."""
+    """Convert times to whole nanoseconds; a header without unit is told by magnitude."""
     column = _cast(text, TIME_TYPE, cells)
     return exact_times(column, scale_of(column) if scale is None else scale)
 
@@ -105,7 +107,10 @@ def exact_times(column: pa.ChunkedArray | pa.Array, scale: int) -> I64:
 
 
 def as_integers(text: pa.ChunkedArray, cells: Cells) -> I64:
-    """Convert text to integers; unset-marker values count as not recorded."""
+    """Convert to integers; unset-marker values count as not recorded."""
+    if pa.types.is_integer(text.type):
+        values = _numpy(text, UNKNOWN)
+        return np.where(values == UNSET_INTS[0], UNKNOWN, values)
     column = pc.round(_cast(text, TIME_TYPE, cells))
     column = pc.if_else(pc.is_in(column, pa.array(map(decimal.Decimal, UNSET_INTS), column.type)), None, column)
     sane = pc.fill_null(pc.less(pc.abs(column), pa.scalar(_ENDLESS)), True)
@@ -142,12 +147,7 @@ def labels(column: pa.ChunkedArray | pa.Array) -> Labels:
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     codes = np.asarray(pc.fill_null(column.indices, -1).to_numpy(zero_copy_only=False), np.int32)
-    return tidy_labels(codes, column.dictionary.to_pylist())
-
-
-def tidy_labels(codes: I32, values: list[str | None]) -> Labels:
-    """Return a text column; cells lose outer space and quotes, null words become "not recorded"."""
-    stripped = [None if v is None else v.strip().strip('"').strip() for v in values]
+    stripped = [None if v is None else v.strip().strip('"').strip() for v in column.dictionary.to_pylist()]
     tidy = Labels.of([None if v in NULLS else v for v in stripped])
     moved = np.append(tidy.codes, np.int32(-1))
     return Labels(moved[codes].astype(np.int32), tidy.names)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import codecs
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TextIO, TypeVar
 
@@ -25,9 +25,18 @@ from npuperf.base.messages import Message, say, say_n, series, size
 from npuperf.model.columns import ColumnNames, Kind, Place, locate, pmu_name
 from npuperf.model.labels import F32, I64, Labels, Mask
 from npuperf.model.tasks import NO_TIME, UNKNOWN
-from npuperf.readers.cells import NOTHING, Cells, as_floats, as_integers, as_times, coalesce, first_text, labels
+from npuperf.readers.cells import (
+    NOTHING,
+    TIME_TYPE,
+    Cells,
+    as_floats,
+    as_integers,
+    as_times,
+    coalesce,
+    first_text,
+    labels,
+)
 from npuperf.readers.log import ReadLog
-from npuperf.readers.plain_cells import read_plain
 from npuperf.readers.unpack import HEAD_BYTES, sniff
 
 # -- Tables with broken rows, line by line: every whole row is kept.
@@ -156,8 +165,15 @@ def plain(line: str) -> str:
 Column = I64 | F32 | Labels
 A = TypeVar("A", I64, F32)
 
-_BLOCK_BYTES: Final = 8 << 20
-_ROWS_EXPECTED: Final = 1 << 21
+#: How Arrow reads the cells of healthy tables, and of others; which fits a processor's cache, and any row.
+_TYPES: Final = {
+    Kind.TIME: TIME_TYPE,
+    Kind.INT: pa.int64(),
+    Kind.FLOAT: pa.float32(),
+    Kind.TEXT: pa.dictionary(pa.int32(), pa.string()),
+}
+_TEXTS: Final = dict.fromkeys(Kind, pa.string())
+_BLOCK_BYTES, _LARGE_BLOCK_BYTES = 1 << 20, 8 << 20
 #: Headers named in the message that one is missing.
 _HEADERS_NAMED: Final = 8
 
@@ -214,26 +230,28 @@ def read_table(
         layout = _layout(path, head, columns, pmu)
         _check(path, layout, [c.headers[0] for c in columns if c.name in required and not layout.places[c.name]])
         _warn_duplicates(path, layout, log)
-        file.seek(0)
-        found = None
-        if layout.form.encoding == "utf-8":
-            rows = min(path.stat().st_size * (head.count(b"\n") + 1) * 9 // (len(head) * 8), _ROWS_EXPECTED)
-            found = read_plain(file.read, layout.wanted(), layout.form.width, layout.form.delimiter, rows)
-    text = None
-    if found is None:  # something is not plain
-        with open_input(path) as file:
-            text = _read_text(_Stream(file), layout)
-        if text is None:
-            text = read_lines(path, layout.form, list(layout.wanted()), log)
+    table = _read_arrow(path, layout, _TYPES, _BLOCK_BYTES)
+    if table is None:
+        table = _read_arrow(path, layout, _TEXTS, _LARGE_BLOCK_BYTES)
+    if table is None:
+        table = read_lines(path, layout.form, list(layout.wanted()), log)
     if not _ends_with_newline(path):
         log.warn(
             say("{path}: the last row has no line end; it was kept, but the file may be cut short", path=str(path))
         )
-    if text is not None:
-        found = _judged(path, text, layout, log)
-    del text
+    found: dict[int, Column] = {}
+    for i, (kind, scale) in layout.wanted().items():
+        cells = Cells(path, layout.headers[i], log)
+        column, table = table.column(f"c{i}"), table.drop_columns(f"c{i}")  # Arrow's goes when ours is there
+        if kind is Kind.TEXT:
+            found[i] = labels(column)
+        elif kind is Kind.TIME:
+            found[i] = as_times(column, scale, cells)
+        else:
+            found[i] = (as_integers if kind is Kind.INT else as_floats)(column, cells)
+        del column
     pa.default_memory_pool().release_unused()
-    return _to_table(found or {}, layout, path, log)
+    return _to_table(found, layout, path, log)
 
 
 def sniff_headers(path: Path) -> list[str]:
@@ -317,32 +335,31 @@ class _Stream:
         return block
 
 
-def _options(layout: _Layout, types: dict[str, pa.DataType], block: int, *, newlines: bool) -> dict[str, Any]:
-    names = [f"c{i}" for i in range(len(layout.headers))]
-    return {
-        "parse_options": pv.ParseOptions(newlines_in_values=newlines, delimiter=layout.form.delimiter),
-        "convert_options": pv.ConvertOptions(
-            column_types=types,
-            include_columns=list(types),
-            null_values=[*NOTHING],
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=True,
-        ),
-        "read_options": pv.ReadOptions(column_names=names, skip_rows=1, block_size=block),
-    }
-
-
-def _read_text(stream: _Stream, layout: _Layout) -> pa.Table | None:
-    """Read as text in one go; None where a row does not fit, or rows hide in one another's cells."""
+def _read_arrow(path: Path, layout: _Layout, types: Mapping[Kind, pa.DataType], block: int) -> pa.Table | None:
+    """Read in blocks; None where a cell is not of its type, a row does not fit, or rows hide in one another's cells."""
     if layout.form.encoding != "utf-8":
         return None
-    types = {f"c{i}": pa.string() for i in layout.wanted()}
+    wanted = {f"c{i}": types[kind] for i, (kind, _) in layout.wanted().items()}
+    names = [f"c{i}" for i in range(layout.form.width)]
     try:
-        table = pv.read_csv(stream, **_options(layout, types, _BLOCK_BYTES, newlines=True))
+        with open_input(path) as file:
+            stream = _Stream(file)
+            table = pv.read_csv(
+                stream,
+                parse_options=pv.ParseOptions(newlines_in_values=True, delimiter=layout.form.delimiter),
+                convert_options=pv.ConvertOptions(
+                    column_types=wanted,
+                    include_columns=list(wanted),
+                    null_values=[*NOTHING],
+                    strings_can_be_null=True,
+                    quoted_strings_can_be_null=True,
+                ),
+                read_options=pv.ReadOptions(column_names=names, skip_rows=1, block_size=block, use_threads=False),
+            )
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError) as error:
         if "Could not skip initial" not in str(error):
             return None
-        table = pa.table({name: pa.array([], type_) for name, type_ in types.items()})  # a header without a line end
+        table = pa.table({name: pa.array([], type_) for name, type_ in wanted.items()})  # a header without a line end
     return table if stream.newlines <= table.num_rows + 1 else None
 
 
@@ -352,21 +369,6 @@ def _ends_with_newline(path: Path) -> bool:
             return True
         file.seek(-1, io.SEEK_END)
         return file.read(1) in (b"\n", b"\r", b"\x00")
-
-
-def _judged(path: Path, text: pa.Table, layout: _Layout, log: ReadLog) -> dict[int, Column]:
-    """Convert columns of text cell by cell."""
-    columns: dict[int, Column] = {}
-    for i, (kind, scale) in layout.wanted().items():
-        cells = Cells(path, layout.headers[i], log)
-        column = text.column(f"c{i}")
-        if kind is Kind.TEXT:
-            columns[i] = labels(column)
-        elif kind is Kind.TIME:
-            columns[i] = as_times(column, scale, cells)
-        else:
-            columns[i] = (as_integers if kind is Kind.INT else as_floats)(column, cells)
-    return columns
 
 
 def _to_table(columns: dict[int, Any], layout: _Layout, path: Path, log: ReadLog) -> RowTable:

@@ -304,7 +304,7 @@ def lines_of(path: Path) -> Path:
 
 @pytest.mark.parametrize("make", [table_of, trace_of, lines_of])
 def test_a_disk_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], Path]) -> None:
-    """At the first byte, or after some."""
+    """At the first byte, or after some, however often the file is opened."""
     path = make(tmp_path)
     opened = files._opened
 
@@ -312,8 +312,8 @@ def test_a_disk_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make
         left = 0
 
         def _fail(self) -> None:
-            self.left -= 1
-            if self.left < 0:
+            Failing.left -= 1
+            if Failing.left < 0:
                 raise OSError(errno.EIO, os.strerror(errno.EIO))
 
         def read(self, size: int | None = -1, /) -> bytes:
@@ -324,7 +324,7 @@ def test_a_disk_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make
             self._fail()
             return super().readinto(buffer)  # type: ignore[arg-type,return-value]
 
-    for after in range(3):
+    for after in range(4):
         Failing.left = after
         monkeypatch.setattr(files, "_opened", lambda p: Failing(p) if Path(p) == path else opened(p))
         try:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from decimal import ROUND_HALF_EVEN, Decimal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 from npuperf.base.errors import InputError
 from npuperf.model.columns import KERNEL_COLUMNS, KERNEL_REQUIRED
 from npuperf.model.tasks import NO_TIME
+from npuperf.readers import table as table_module
 from npuperf.readers.log import ReadLog
 from npuperf.readers.recording import open_recording
 from npuperf.readers.table import RowTable, read_table
@@ -177,8 +180,7 @@ def test_the_path_of_clean_tables_and_that_of_others_give_what_stands_there(
 
 def test_columns_that_come_in_many_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundred bytes at a time: names of one batch are found again in another, the last row lacks what others have."""
-    monkeypatch.setattr("npuperf.readers.plain_cells._BLOCK_BYTES", 100)
-    monkeypatch.setattr("npuperf.readers.table._ROWS_EXPECTED", 1)
+    monkeypatch.setattr("npuperf.readers.table._BLOCK_BYTES", 100)
     rows = "".join(f"{i}.250,{i % 7}.5,{i % 3},{'ABC'[i % 3]},{i}.5\n" for i in range(100)) + "100.250,1,N/A,N/A,\n"
     table, log = read(tmp_path / "k.csv", f"Start Time(us),Duration(us),Block Dim,Name,aic_mac_ratio\n{rows}")
     assert table.times["start"].tolist() == [1000 * i + 250 for i in range(101)]
@@ -239,3 +241,105 @@ def test_a_duration_that_overflows_costs_its_cell_and_nothing_is_printed(tmp_pat
     table, log = read(tmp_path / "k.csv", f"Start Time(us),Duration(us)\n1,1\n2,{cell}\n3,1\n")
     assert table.times["dur"].tolist() == [1000, NO_TIME, 1000]
     assert ["column 'Duration(us)': 1 unreadable cell" in str(told) for told in log.warnings] == [True]
+
+
+# -- What is read with types is what the same cells are as text, judged one by one.
+
+HEADERS = ("Name", "Start Time(us)", "Duration(us)", "Block Dim", "aic_mac_ratio", "Model ID", "Input Shapes")
+ROW = ("k", "1736413971558972.912\t", "12.5", "20", "0.31", "4294967295", '"""8,4;4,2"""')
+
+
+def csv(*rows: tuple[str, ...], end: str = "\n") -> bytes:
+    return "".join(",".join(row) + end for row in (HEADERS, *rows)).encode()
+
+
+def with_cell(header: str, *cells: str) -> bytes:
+    """A row per cell, which stands under ``header``."""
+    at = HEADERS.index(header)
+    return csv(ROW, *((*ROW[:at], cell, *ROW[at + 1 :]) for cell in cells), ROW)
+
+
+def told(path: Path) -> list[Any]:
+    """All that reading a table tells, to be compared."""
+    log = ReadLog()
+    try:
+        found = read_table(path, KERNEL_COLUMNS, KERNEL_REQUIRED, log, pmu=True)
+    except InputError as error:
+        return [str(error)]
+    numbers = {**found.times, **found.ints, **{name: column.view(np.int32) for name, column in found.pmu.items()}}
+    texts = {name: (column.texts(), column.names) for name, column in found.texts.items()}
+    return [{name: column.tolist() for name, column in numbers.items()}, texts, log]
+
+
+def has_types(path: Path, data: bytes) -> bool:
+    """Assert that both ways tell the same of some bytes; return whether they could be read with types."""
+    path.write_bytes(data)
+    typed, refused = told(path), []
+    with pytest.MonkeyPatch.context() as patch:
+        read_arrow = table_module._read_arrow
+
+        def texts_only(path: Path, layout: Any, types: Any, block: int) -> Any:
+            if types is table_module._TEXTS:
+                return read_arrow(path, layout, types, block)
+            refused.append(len(typed) == 1 or read_arrow(path, layout, types, block) is None)
+            return None
+
+        patch.setattr(table_module, "_read_arrow", texts_only)
+        assert told(path) == typed
+    return refused == [False]
+
+
+@pytest.mark.parametrize(
+    ("header", "cells", "typed"),
+    [
+        ("Duration(us)", ["0", "1.5", "999.999", "7\t", "N/A", "", "\t", "NaN", "-", "0001.25", '"1.5\t"'], True),
+        ("Duration(us)", ["1.2345", "1.23450", "1.2335", "20.310000", "0.0005", "1736413971558972.912345"], True),
+        ("Duration(us)", ["3999999999999999.999", "4000000000000000.000", "-3.5", "1e3", "1.", ".5"], True),
+        ("Duration(us)", ["1.2345678"], False),
+        ("Duration(us)", ["9" * 60], False),
+        ("Duration(us)", ['"1.5'], False),
+        ("Block Dim", ["0", "4294967295", "9223372036854775807", "null", "007", "-1", "-7", "20 ", '"20"'], True),
+        ("Block Dim", ["9223372036854775808"], False),
+        ("Block Dim", ["2.0"], False),
+        ("Block Dim", ["many"], False),
+        ("aic_mac_ratio", ["0", "66.1", "9007199254740992", "0.1234567890123456", "N/A", "nan", "1e-05", "inf"], True),
+        ("aic_mac_ratio", ["16777217", "16777217.0000000001", "16777216.9999999", "0." + "1" * 30], True),
+        ("aic_mac_ratio", ["few"], False),
+        ("Name", ['"a"', '"a,b"', '"say ""a"""', "a b", " a ", "None", '"N/A"', "漢字", ""], True),
+        ("Name", ['"a\nb"'], False),
+        ("Name", ["a,b"], False),
+        ("Model ID", ["anything", '"at, all"', ""], True),
+    ],
+)
+def test_cells_with_types_and_as_text(tmp_path: Path, header: str, cells: list[str], typed: bool) -> None:
+    assert has_types(tmp_path / "kernel_details.csv", with_cell(header, *cells)) is typed
+
+
+@pytest.mark.parametrize(
+    ("data", "typed"),
+    [
+        (csv(ROW, ROW, end="\r\n"), True),
+        (csv(ROW, ROW)[:-1], True),
+        (csv(ROW, ROW) + b"\n", False),
+        (csv(ROW, ROW).replace(b"\nk,", b"\n\xff,"), False),
+        (csv(ROW, ROW[:-1]), False),
+        (csv(ROW).replace(b",", b";").replace(b"8;4;4;2", b"8,4"), True),
+        (b"\xef\xbb\xbf" + csv(ROW), True),
+        (csv(ROW).replace(b"Start Time(us)", b"Start Time"), True),
+        (csv(ROW).decode().encode("utf-16"), False),
+    ],
+)
+def test_lines_with_types_and_as_text(tmp_path: Path, data: bytes, typed: bool) -> None:
+    assert has_types(tmp_path / "kernel_details.csv", data) is typed
+
+
+def test_bytes_changed_at_random(tmp_path: Path) -> None:
+    data = csv(*((*ROW[:3], str(i), f"0.{i}", *ROW[5:]) for i in range(6)))
+    chance, typed = random.Random(5), 0
+    for _ in range(400):
+        changed = bytearray(data)
+        for _ in range(chance.choice((1, 1, 3))):
+            at = chance.randrange(len(changed))
+            changed[at : at + chance.choice((1, 1, 1, 0))] = bytes([chance.choice(b'0159.,"\n\r\t -ekN/A\x00\xff')])
+        typed += has_types(tmp_path / "kernel_details.csv", bytes(changed))
+    assert 50 < typed < 350
