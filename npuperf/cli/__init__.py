@@ -111,7 +111,15 @@ for verb in (profile, analyze, tune):
 
 def _version(wanted: bool) -> None:
     if wanted:
+        from npuperf.base.compiled import library_of, load_library
+
+        source = Path(__file__).parent.parent / "readers" / "plain_events.c"  # whose module would load numpy
         print(f"npuperf {__version__}")
+        if load_library(library_of(source), ()) is None:
+            print(text(say("compiled reader: missing; reading takes two to three times as long "
+                           "(install npuperf where there is a C compiler)")))  # fmt: skip
+        else:
+            print(text(say("compiled reader: there")))
         raise typer.Exit
 
 

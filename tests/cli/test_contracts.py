@@ -167,7 +167,7 @@ def test_top_limits_the_kernels(sample: Path) -> None:
 
 
 def test_version_and_help() -> None:
-    assert re.fullmatch(r"npuperf \d+\.\d+\.\d+\n", npuperf("--version").stdout)
+    assert re.fullmatch(r"npuperf \d+\.\d+\.\d+\ncompiled reader: (there|missing; .*)\n", npuperf("--version").stdout)
     for flag in ("-h", "--help"):
         shown = npuperf(flag).stdout
         assert all(command in shown for command in ("profile", "analyze", "tune", "--install-completion"))
