@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npuperf.device.blame import HostThreads, blame, blame_waits, event_causes
-from npuperf.device.host_events import BUSY, CAUSES, NONE, Nesting, cause_of
+from npuperf.device.host_events import BUSY, CAUSES, NONE, NOTHING, Nesting, cause_of, inherited
 from npuperf.device.partition import Gaps
 from npuperf.model.host import Spans
 from npuperf.model.labels import Labels
@@ -44,6 +44,33 @@ def test_the_innermost_event_at_any_time(events: list[Event]) -> None:
     for thread in (0, 1, 2, 9):
         found = built.at(np.full(len(times), thread), times).tolist()
         assert found == [slow_inner(events, thread, t) for t in times.tolist()]
+
+
+@given(events_strategy)
+def test_segments_begin_wherever_an_event_of_their_thread_begins_or_ends(events: list[Event]) -> None:
+    built = nesting(events)
+    for thread, own in built.segments:
+        times = built.time[own].tolist()
+        assert times == sorted({time for t, *borders, _ in events for time in borders if t == thread})
+        assert built.inner[own].tolist() == [slow_inner(events, thread, time) for time in times]
+    assert [thread for thread, _ in built.segments] == sorted({thread for thread, *_ in events})
+
+
+def test_many_open_events_end_in_the_order_of_their_ends() -> None:
+    count = 1000  # each begins before the one before it ends, and ends after it: all are open at once
+    ends = np.random.default_rng(5).permutation(count) + 2 * count
+    built = nesting([(0, i, int(end), "aten::add") for i, end in enumerate(ends)])
+    assert built.time.tolist() == [*range(count), *range(2 * count, 3 * count)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 8), st.sampled_from((0, 3, NOTHING))), max_size=30))
+def test_what_an_event_says_holds_for_all_in_it_that_say_nothing(rows: list[tuple[int, int]]) -> None:
+    parent = [max(NONE, i - 1 - back) for i, (back, _) in enumerate(rows)]
+    expected: list[int] = []
+    for at, (_, own) in zip(parent, rows, strict=True):
+        expected.append(own if own != NOTHING or at == NONE else expected[at])
+    own = np.array([said for _, said in rows], np.uint8)
+    assert inherited(np.array(parent, np.int32), own).tolist() == expected
 
 
 @given(events_strategy, st.lists(st.tuples(st.integers(0, 3), st.integers(-5, 100), st.integers(0, 60)), max_size=6))
