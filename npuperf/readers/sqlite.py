@@ -380,7 +380,11 @@ def _bulk_integers(column: Any) -> I64:
 def numbers(rows: list[tuple[Any, ...]]) -> tuple[I64, I64, F32]:
     """Return two columns of integers, and one of numbers: NaN for NULL, infinite for what is no number of a counter."""
     first, second, values = zip(*rows, strict=True)
-    return _integers(first), _integers(second), _single(np.array([_number(v) for v in values], np.float64))
+    if {int, float, type(None)}.issuperset(map(type, values)):
+        number = np.array(values, np.float64)
+    else:
+        number = np.array([_number(v) for v in values], np.float64)
+    return _integers(first), _integers(second), _single(number)
 
 
 def _single(values: F64) -> F32:
@@ -401,8 +405,12 @@ def _number(value: Any) -> float:
 
 def _integers(cells: tuple[Any, ...]) -> I64:
     """Return a column of integers, the least of which stands for what is none."""
-    if set(map(type, cells)) == {int}:
+    types = set(map(type, cells))
+    if types == {int}:
         return np.array(cells, np.int64)
+    if types == {str}:
+        with suppress(NotInBulkError):
+            return _bulk_integers(pa.array(cells, pa.string()))
     return np.array([integer(cell) for cell in cells], np.int64)
 
 
