@@ -1,4 +1,4 @@
-"""Make what a build makes: languages, JSON Schemas and the libraries of our own C (npuperf/base/compiled.py).
+"""Make what a build makes: languages, JSON Schemas and the libraries of our own C (npuperf/base/loading.py).
 
 Languages read as they are written take ten times as long. Without a C compiler there are no libraries, and npuperf does
 everything by its other ways: the wheel then fits every platform.

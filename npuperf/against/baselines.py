@@ -17,8 +17,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from npuperf.base.errors import InputError, UsageError
-from npuperf.base.files import MANIFEST, is_file, shown, write_atomically
-from npuperf.base.folders import refuse_ways_out
+from npuperf.base.files import MANIFEST, is_file, refuse_ways_out, shown, write_atomically
 from npuperf.base.messages import NOTHING, Message, chain, say, say_n, series
 from npuperf.base.notes import read_json
 from npuperf.model.job_result import Cluster

@@ -28,8 +28,7 @@ from msgspec import Struct
 from npuperf.base import __version__
 from npuperf.base.codec import pack, unpack
 from npuperf.base.errors import InputError
-from npuperf.base.files import MANIFEST, open_input, total_bytes
-from npuperf.base.folders import Walk, few
+from npuperf.base.files import MANIFEST, Walk, few, open_input, total_bytes
 from npuperf.base.messages import Message
 from npuperf.base.trust import own_folder, secret
 

@@ -1,18 +1,21 @@
-"""Files: the one door for reading what others wrote, how files are called, and writing them whole or not at all."""
+"""Files and folders: the one door for reading what others wrote, walks, and writing files whole or not at all."""
 
 from __future__ import annotations
 
+import fnmatch
 import io
 import os
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Final, TextIO, cast
+from typing import BinaryIO, Final, NamedTuple, TextIO, cast
 
 from npuperf.base.errors import InputError, unreadable
-from npuperf.base.messages import Message, say
+from npuperf.base.messages import Message, say, say_n
 
 #: What ``npuperf profile`` writes about a run, in its run directory.
 MANIFEST: Final = "npuperf.json"
@@ -159,3 +162,207 @@ def writing_atomically(path: Path) -> Iterator[BinaryIO]:
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
+
+
+# -- Walking folders: each is entered once, also behind links, and those that are not are told.
+
+#: Far more than any job has: whoever walks further is lost, or in a whole file system.
+_MOST_FOLDERS: Final = 200_000
+_MOST_DEEP: Final = 100
+#: Of what is told of many folders alike, the first so many are named.
+_NAMED: Final = 3
+
+#: Device and number: what a folder is, whatever it is called.
+_Identity = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """What a folder has, by name: ``folders``, some of them behind ``links``, and ``files``, or whatever else is there.
+
+    Links that lead nowhere are neither. ``has_any``: there is anything at all, also what is passed over.
+    """
+
+    path: Path
+    folders: list[str] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+    links: set[str] = field(default_factory=set)
+    has_any: bool = False
+
+
+class _Place(NamedTuple):
+    """A folder that is still to be entered. ``link``: it lies behind one."""
+
+    path: Path
+    deep: int = 0
+    link: bool = False
+
+
+@dataclass(slots=True)
+class Walk:
+    """The folders at and below a path. In the end ``told`` has why some below it were not entered.
+
+    ``refused``: those that the system would not let us enter.
+
+    What ``passed_over`` names (a folder, and a name in it) is left out without a word. Folders behind links come last,
+    so that what lies below the path is called by its own name; without ``links`` they are left out.
+    """
+
+    path: Path
+    passed_over: Callable[[Path, str], bool] = lambda _folder, _name: False
+    links: bool = True
+    told: list[Message] = field(default_factory=list)
+    refused: list[Path] = field(default_factory=list)
+    _entered: set[_Identity] = field(default_factory=set)
+    _above: set[_Identity] = field(default_factory=set)
+    _behind: deque[_Place] = field(default_factory=deque)
+
+    def __iter__(self) -> Iterator[Folder]:
+        """Yield every folder before those in it. Raises InputError where the path itself cannot be entered."""
+        waiting = [_Place(self.path)]
+        while waiting or self._behind:
+            place = waiting.pop() if waiting else self._behind.popleft()
+            if len(self._entered) == _MOST_FOLDERS:
+                self.told.append(say("{path}: there are more than {n} folders; this one and the rest were not entered, "
+                                     "so name one further down", path=str(place.path), n=_MOST_FOLDERS))  # fmt: skip
+                return
+            try:
+                folder = self._enter(place) if self._is_new(place) else None
+            except OSError as error:
+                self._refuse(place, error)
+                continue
+            if folder is not None:
+                yield folder
+                below = (name for name in folder.folders if name not in folder.links)
+                waiting += reversed([_Place(place.path / name, place.deep + 1) for name in below])
+
+    def _enter(self, place: _Place) -> Folder:
+        """Return what a folder has, and remember the links in it for later."""
+        with os.scandir(place.path) as entries:
+            listed = sorted(entries, key=lambda entry: entry.name)
+        folder = Folder(place.path, has_any=bool(listed))
+        for entry in listed:
+            if entry.is_symlink():
+                self._note_link(entry, folder, place.deep + 1)
+            elif not entry.is_dir(follow_symlinks=False):
+                folder.files.append(entry.name)
+            elif not self.passed_over(place.path, entry.name):
+                folder.folders.append(entry.name)
+        return folder
+
+    def _note_link(self, entry: os.DirEntry[str], folder: Folder, deep: int) -> None:
+        """Put a link where it belongs; one that leads nowhere is told."""
+        place = _Place(folder.path / entry.name, deep, link=True)
+        try:
+            is_folder = stat.S_ISDIR(entry.stat().st_mode)
+        except OSError as error:
+            if not self.passed_over(folder.path, entry.name):
+                self._refuse(place, error)
+            return
+        if not is_folder:
+            folder.files.append(entry.name)
+        elif not self.passed_over(folder.path, entry.name):
+            folder.folders.append(entry.name)
+            folder.links.add(entry.name)
+            if self.links:
+                self._behind.append(place)
+
+    def _is_new(self, place: _Place) -> bool:
+        """Tell whether a folder is still to be entered, and say why where it is not."""
+        if place.deep > _MOST_DEEP:
+            what = say("{path}: more than {n} folders deep; it was not entered", path=str(place.path), n=_MOST_DEEP)
+            self.told.append(what)
+            return False
+        found = place.path.stat()
+        identity = found.st_dev, found.st_ino
+        if place.link and self._known(place, identity):
+            return False
+        new = identity not in self._entered
+        self._entered.add(identity)
+        return new
+
+    def _known(self, place: _Place, identity: _Identity) -> bool:
+        """Tell whether a link leads to what was entered by another name, or to where the walk came from."""
+        if not self._above:
+            real = Path(os.path.realpath(self.path))
+            self._above = {(found.st_dev, found.st_ino) for found in map(os.stat, real.parents)}
+        if identity in self._above:
+            self.told.append(
+                say("{path}: a link to a folder that it lies in; it was not followed", path=str(place.path))
+            )
+        elif identity in self._entered:
+            self.told.append(say("{path}: a link to a folder that was entered already; it was not entered twice",
+                                 path=str(place.path)))  # fmt: skip
+        else:
+            return False
+        return True
+
+    def _refuse(self, place: _Place, error: OSError) -> None:
+        if place.path == self.path:
+            raise unreadable(self.path, error) from error
+        name, why = str(place.path), error.strerror or str(error)
+        if place.link and isinstance(error, FileNotFoundError):
+            self.told.append(say("{path}: a link that leads nowhere", path=name))
+            return
+        self.refused.append(place.path)
+        if place.link:
+            self.told.append(say("{path}: a link that cannot be followed: {why}", path=name, why=why))
+        else:
+            self.told.append(say("{path}: cannot be entered: {why}", path=name, why=why))
+
+
+def files_below(path: Path, pattern: str, told: list[Message]) -> list[Path]:
+    """Return the files below a folder with names like ``pattern`` (``plog-*.log``), sorted.
+
+    ``told`` gets why folders were not entered. Raises InputError where the folder itself cannot be.
+    """
+    walk = Walk(path)
+    found = [folder.path / name for folder in walk for name in fnmatch.filter(folder.files, pattern)]
+    told += few(walk.told)
+    return sorted(found)
+
+
+def refuse_ways_out(folder: Path, *names: str, copied: bool = False) -> None:
+    """Raise InputError where what is written into a folder would arrive elsewhere, or be waited for.
+
+    That is so behind links that lead out of it, and with pipes, sockets and devices. ``names``: what in the folder is
+    looked at, with all below it; without names it is everything. The folder itself may lie behind a link: it was named.
+    ``copied``: a copy of it is written to, out of which links by whole paths lead, too.
+    """
+    root = os.path.realpath(folder)
+    for top in (Path(root, name) for name in names or ("",)):
+        below = (Path(base, name) for base, folders, files in os.walk(top) for name in (*folders, *files))
+        for path in (*top.parents, top, *below):
+            if path.is_relative_to(root) and not _stays(path, root, copied=copied):
+                shown = folder / path.relative_to(root)
+                what = say("{path}: leads out of {folder}, or is neither a file nor a folder; nothing is written there",
+                           path=str(shown), folder=str(folder))  # fmt: skip
+                raise InputError(what, hint=say("remove it; where it is a link, put there what it leads to"))
+
+
+def _stays(path: Path, root: str, *, copied: bool) -> bool:
+    """Tell whether what is written there arrives in the folder ``root``; what cannot be seen gets nothing written."""
+    try:
+        mode = path.lstat().st_mode
+        if stat.S_ISLNK(mode):
+            leads_elsewhere = copied and path.readlink().is_absolute()
+            return not leads_elsewhere and Path(os.path.realpath(path)).is_relative_to(root)
+    except OSError:
+        return True
+    return stat.S_ISDIR(mode) or stat.S_ISREG(mode)
+
+
+def few(told: Iterable[Message]) -> list[Message]:
+    """Return the first messages of each kind, and after them how many more there are."""
+    kinds: dict[str, list[Message]] = {}
+    for message in told:
+        kinds.setdefault(message.id, []).append(message)
+    return [message for alike in kinds.values() for message in _first(alike)]
+
+
+def _first(alike: list[Message]) -> list[Message]:
+    more = len(alike) - _NAMED
+    if more <= 0:
+        return alike
+    last = alike[_NAMED - 1]
+    return [*alike[: _NAMED - 1], say_n("{last}; and so for {n} more", "{last}; and so for {n} more", more, last=last)]

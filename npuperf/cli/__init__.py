@@ -111,7 +111,7 @@ for verb in (profile, analyze, tune):
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from npuperf.base.compiled import library_of, load_library
+        from npuperf.base.loading import library_of, load_library
 
         source = Path(__file__).parent.parent / "readers" / "plain_events.c"  # whose module would load numpy
         print(f"npuperf {__version__}")

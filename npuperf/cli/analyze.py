@@ -453,8 +453,7 @@ def _keep(request: AnalyzeRequest, result: Result) -> None:
     """
     from msgspec import structs
 
-    from npuperf.base.files import MANIFEST, is_file, write_atomically
-    from npuperf.base.folders import refuse_ways_out
+    from npuperf.base.files import MANIFEST, is_file, refuse_ways_out, write_atomically
     from npuperf.cli.progress import tell
     from npuperf.show.formats import render
 
@@ -500,7 +499,7 @@ def _request(
         from npuperf.analyze.request import AnalyzeRequest
         from npuperf.record.request import rank_list
 
-    from npuperf.base.folders import files_below
+    from npuperf.base.files import files_below
 
     used = chosen(ctx)
     if plog is None and ctx.params["before"] is not None:

@@ -19,7 +19,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from npuperf.base.compiled import library_of, load_library
+from npuperf.base.loading import library_of, load_library
 from npuperf.model.labels import I32, I64
 
 #: A delay that is none: what it would follow does not count. It fits into columns of 32 bits.

@@ -38,13 +38,7 @@ T = TypeVar("T", Operations, Bandwidth, VendorTimes)
 
 
 def join(
-    tasks: Tasks,
-    parts: Sequence[Communication],
-    named: Operations,
-    book: GroupBook,
-    rank: int | None,
-    *,
-    alone: bool,
+    tasks: Tasks, parts: Sequence[Communication], named: Operations, book: GroupBook, rank: int | None, *, alone: bool
 ) -> tuple[Communication, list[Mask]]:
     """Return a device's communication, and of each part which of its operations had to be left out.
 

@@ -13,8 +13,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from npuperf.base.errors import InputError
-from npuperf.base.files import open_lines
-from npuperf.base.folders import few, files_below
+from npuperf.base.files import few, files_below, open_lines
 from npuperf.base.messages import Message, say
 from npuperf.base.notes import part_of, read_note
 from npuperf.base.units import NS_PER_S, NS_PER_US

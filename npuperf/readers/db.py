@@ -27,15 +27,7 @@ from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, UNKNOWN, Tasks, Work, wo
 from npuperf.readers.comm_db import DbCommunication, amount, notes, read_communication_db, read_sums
 from npuperf.readers.join import behind_launches, carrying, match, pick
 from npuperf.readers.log import ReadLog
-from npuperf.readers.sqlite import (
-    Database,
-    NotInBulkError,
-    Spelled,
-    integer,
-    numbers,
-    open_database,
-    query_of,
-)
+from npuperf.readers.sqlite import Database, NotInBulkError, Spelled, integer, numbers, open_database, query_of
 from npuperf.readers.timeline import VAGUE, ClockRates, TraceTimeline
 from npuperf.readers.torch_db import TorchEvents, host_spans, joined, read_torch
 

@@ -20,8 +20,7 @@ from msgspec.structs import replace
 
 from npuperf.base.errors import InputError, unreadable
 from npuperf.base.escape import for_shell
-from npuperf.base.files import MANIFEST, is_file, open_input
-from npuperf.base.folders import Walk, few
+from npuperf.base.files import MANIFEST, Walk, few, is_file, open_input
 from npuperf.base.messages import Message, chain, say
 from npuperf.model.columns import STEP_COLUMNS, STEP_REQUIRED, locate
 from npuperf.model.result import InputKind

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 from msgspec import Struct
 
-from npuperf.base.compiled import library_of, load_library
+from npuperf.base.loading import library_of, load_library
 from npuperf.model.labels import I32, I64
 from npuperf.readers.trace_columns import Column, Words, nothing
 

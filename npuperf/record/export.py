@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from npuperf.base.errors import InputError
-from npuperf.base.files import open_lines
-from npuperf.base.folders import refuse_ways_out
+from npuperf.base.files import open_lines, refuse_ways_out
 from npuperf.base.messages import Message, chain, recall, say, say_n, size
 from npuperf.base.notes import part_of, read_object
 from npuperf.base.process import Printed, run_quietly

@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from npuperf.base import trust
 from npuperf.base.errors import ExitCode, InputError, unreadable
 from npuperf.base.escape import for_shell
-from npuperf.base.files import is_file, read_input
-from npuperf.base.folders import refuse_ways_out
+from npuperf.base.files import is_file, read_input, refuse_ways_out
 from npuperf.base.messages import Message, say, say_n, size
 from npuperf.base.process import Beside, ending_with_us, run_attached
 from npuperf.model.document import Problem

@@ -24,8 +24,7 @@ from rich.text import Text as RichText
 from npuperf.base import __version__
 from npuperf.base.errors import InputError
 from npuperf.base.escape import for_screen, visible
-from npuperf.base.files import read_input
-from npuperf.base.folders import Walk
+from npuperf.base.files import Walk, read_input
 from npuperf.base.messages import Message, Parameter, say_n
 from npuperf.model.document import Document
 from npuperf.show.formats import View

@@ -19,8 +19,7 @@ from typing import Any, Final
 
 from npuperf.base.errors import InputError, UsageError
 from npuperf.base.escape import for_shell
-from npuperf.base.files import read_input, write_atomically
-from npuperf.base.folders import files_below
+from npuperf.base.files import files_below, read_input, write_atomically
 from npuperf.base.messages import Message, Parameter, say, say_n, series
 from npuperf.base.notes import read_object
 from npuperf.model.tuning import (  # fmt: skip

@@ -17,8 +17,7 @@ from msgspec.structs import replace
 
 from npuperf.base.cann import cann_version
 from npuperf.base.errors import ExitCode, InputError, UsageError
-from npuperf.base.files import write_atomically
-from npuperf.base.folders import refuse_ways_out
+from npuperf.base.files import refuse_ways_out, write_atomically
 from npuperf.base.messages import Message, chain, say, say_n
 from npuperf.base.process import Detached, end_all
 from npuperf.model.document import Document, Problem

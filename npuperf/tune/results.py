@@ -18,8 +18,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from npuperf.base.errors import InputError
-from npuperf.base.files import read_input
-from npuperf.base.folders import files_below
+from npuperf.base.files import files_below, read_input
 from npuperf.base.messages import Message, chain, number, say, say_n
 from npuperf.base.units import NS_PER_US
 from npuperf.model.comparison import Compared, Comparison

@@ -14,8 +14,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from npuperf.base.errors import InputError
-from npuperf.base.files import shown
-from npuperf.base.folders import refuse_ways_out
+from npuperf.base.files import refuse_ways_out, shown
 from npuperf.base.messages import Message, chain, say, series
 from npuperf.base.units import NS_PER_US
 from npuperf.device.cores import on_cores

@@ -76,11 +76,7 @@ def exporting_killed(place: Pretended, chance: random.Random, seen: Counter[str]
 
 
 def killed(
-    place: Pretended,
-    child: subprocess.Popen[str],
-    chance: random.Random,
-    seen: Counter[str],
-    begun: Path | None = None,
+    place: Pretended, child: subprocess.Popen[str], chance: random.Random, seen: Counter[str], begun: Path | None = None
 ) -> Iterator[str]:
     """Send a signal at a random moment, and look at what goes on afterwards."""
     number = chance.choice(_SIGNALS)

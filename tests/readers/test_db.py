@@ -19,8 +19,7 @@ from npuperf.base.errors import InputError
 from npuperf.model.device import DeviceProfile
 from npuperf.readers.log import ReadLog
 from npuperf.readers.recording import open_recording
-from npuperf.readers.sqlite import Database, open_database
-from npuperf.readers.sqlite_open import OpenFile
+from npuperf.readers.sqlite import Database, OpenFile, open_database
 
 STEPS = {11: (-10_000, 30_000), 12: (30_000, 90_000)}
 

@@ -25,7 +25,7 @@ from ways import DATABASE_WAYS, read_databases
 
 from npuperf.base.errors import InputError
 from npuperf.model.tasks import Work
-from npuperf.readers import sqlite_open
+from npuperf.readers import sqlite
 from npuperf.readers.db import read_analysis_db
 from npuperf.readers.log import ReadLog
 from npuperf.readers.recording import open_recording
@@ -512,7 +512,7 @@ def test_a_view_that_never_ends_is_not_read(path: Path) -> None:
 
 
 def test_statements_that_take_longer_than_the_file_explains_end(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_open, "_STEPS_ALWAYS", 1_000_000)
+    monkeypatch.setattr(sqlite, "_STEPS_ALWAYS", 1_000_000)
     log = ReadLog()
     query = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x FROM c WHERE x < 0"
     with open_database(path, log) as db:
@@ -527,7 +527,7 @@ def test_statements_that_take_longer_than_the_file_explains_end(path: Path, monk
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="SQLite's limits cannot be set")
 def test_a_text_of_many_megabytes_costs_its_row(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_open, "_LONGEST", 100_000)
+    monkeypatch.setattr(sqlite, "_LONGEST", 100_000)
     whole = either_way(path)
     run(path, "UPDATE STRING_IDS SET value = hex(zeroblob(60000)) WHERE rowid IN (3, 30)")
     found = either_way(path)

@@ -20,11 +20,10 @@ from build import K, ascend_pt, kernel_details
 from conftest import no_privileges
 from inputs import KERNELS, database, op_summary
 
-from npuperf.base import files, folders
+from npuperf.base import files
 from npuperf.base.cache import clear
 from npuperf.base.errors import InputError
-from npuperf.base.files import MANIFEST
-from npuperf.base.folders import Walk, few
+from npuperf.base.files import MANIFEST, Walk, few
 from npuperf.base.messages import Message, say, text
 from npuperf.readers.context import plog_files, read_plog
 from npuperf.readers.find import find
@@ -241,13 +240,13 @@ def test_paths_that_are_not_utf8(tmp_path: Path) -> None:
 
 def test_walking_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However deep, and however many folders there are; what is left out is told."""
-    monkeypatch.setattr(folders, "_MOST_DEEP", 3)
+    monkeypatch.setattr(files, "_MOST_DEEP", 3)
     deep = tmp_path / "deep"
     (deep / "1" / "2" / "3" / "4" / "5").mkdir(parents=True)
     walk = Walk(deep)
     assert [str(f.path.relative_to(deep)) for f in walk] == [".", "1", "1/2", "1/2/3"]
     assert list(map(text, walk.told)) == [f"{deep}/1/2/3/4: more than 3 folders deep; it was not entered"]
-    monkeypatch.setattr(folders, "_MOST_FOLDERS", 4)
+    monkeypatch.setattr(files, "_MOST_FOLDERS", 4)
     for i in range(5):
         (tmp_path / "many" / f"r{i}").mkdir(parents=True)
     walk = Walk(tmp_path / "many")

@@ -161,10 +161,7 @@ DIGITS = st.integers(0, 10**9).flatmap(
     st.booleans(),
 )
 def test_the_path_of_clean_tables_and_that_of_others_give_what_stands_there(
-    tmp_path_factory: pytest.TempPathFactory,
-    rows: list[tuple[int, bool, str]],
-    unit: tuple[str, int],
-    bad: bool,
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[int, bool, str]], unit: tuple[str, int], bad: bool
 ) -> None:
     """An unreadable cell in another column sends the whole table down the other path."""
     starts = [us(EPOCH + s).rstrip("0").rstrip(".") if short else us(EPOCH + s) for s, short, _ in rows]
