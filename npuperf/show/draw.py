@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from npuperf.base.memory import give_back
-from npuperf.base.messages import Message, say
+from npuperf.base.messages import Message, chain, say
 from npuperf.base.parallel import Engine
 from npuperf.device.blame import NOTHING
 from npuperf.device.host_events import CAUSES, CODE
@@ -28,13 +28,23 @@ from npuperf.model.intervals import Intervals
 from npuperf.model.job_result import Cluster
 from npuperf.model.labels import I64, U8
 from npuperf.model.picture import Exact, Lane, LaneSlices, Picture, place_name
-from npuperf.model.result import Device, Result
+from npuperf.model.result import Device, Result, Step
 from npuperf.model.tasks import Work
 from npuperf.model.thresholds import Thresholds
 from npuperf.readers.log import Progress
 from npuperf.readers.recording import Reading, Recording
-from npuperf.show.drawing import COLOUR, Buckets, Drawing, Names, slices, stretches
-from npuperf.show.lanes import core_lanes, host_lanes, parts_lane, stream_lanes, waits_lane
+from npuperf.show.lanes import (
+    COLOUR,
+    Buckets,
+    Drawing,
+    Names,
+    core_lanes,
+    host_lanes,
+    parts_lane,
+    slices,
+    stream_lanes,
+    waits_lane,
+)
 
 # -- Which devices of a job are drawn: those that others wait for, extremes, and one of each kind.
 
@@ -234,6 +244,82 @@ def _longest(keys: I64, length: I64, rows: I64, most: int) -> list[int]:
     return rows_of_keys
 
 
+# -- Which stretches of a device's time are shown with every task: the typical step, extremes, odd ones.
+
+#: Two steps are the longest and the shortest one, and neither is typical.
+_EXTREMES: Final = 2
+#: Odd steps that are shown.
+_ODD: Final = 2
+_TYPICAL: Final = say("a typical step")
+_FIRST_OF_EQUALS: Final = say("the first of two steps that take the same time")
+_LONGEST: Final = say("the longest step")
+_SHORTEST: Final = say("the shortest step")
+_HOST: Final = say("the step that waits longest for the host")
+_ONLY: Final = say("the only step")
+_ONLY_WHOLE: Final = say("the only whole step")
+_ASKED: Final = say("the step that was asked for")
+_ALL: Final = say("all that was recorded")
+_PHASE: Final = say("the beginning of a phase of usual length")
+_BEGINNING: Final = say("the beginning of the recording")
+
+
+def stretches(report: Device, window: tuple[int, int], starts: I64, most: int, asked: int | None) -> list[Exact]:
+    """Return up to a handful of stretches that do not overlap, in order.
+
+    ``window``: what is drawn; ``starts``: of all tasks of the device, in order; ``most``: about so many tasks can be
+    shown; ``asked``: the step that a report of one step is about.
+    """
+    if asked is not None:
+        return [Exact(*window, asked, _ASKED, typical=True)]
+    return _of_steps(report) if report.steps else [_beginning(report, window, starts, most)]
+
+
+def _of_steps(report: Device) -> list[Exact]:
+    steps = report.whole_steps
+    if len(steps) == 1:
+        return [_stretch(report, steps[0], _ONLY if len(report.steps) == 1 else _ONLY_WHOLE)]
+    odd = {o.step: o.why for o in report.typical_step.odd} if report.typical_step else {}
+    usual = [s for s in steps if s.step not in odd] or steps
+    found: dict[int, list[Message]] = {}
+    typical = sorted(usual, key=lambda s: (s.partition.span_ns, s.step))[(len(usual) - 1) // 2]
+    found.setdefault(typical.step, []).extend([_TYPICAL] if len(steps) > _EXTREMES else [])
+    shortest, longest = (one(steps, key=lambda s: s.partition.span_ns) for one in (min, max))
+    if shortest.partition.span_ns < longest.partition.span_ns:
+        found.setdefault(longest.step, []).append(_LONGEST)
+        found.setdefault(shortest.step, []).append(_SHORTEST)
+    elif len(steps) == _EXTREMES:
+        found[typical.step].append(_FIRST_OF_EQUALS)
+    waits = max(steps, key=lambda s: s.partition.host_wait_ns)
+    if waits.partition.host_wait_ns > min(s.partition.host_wait_ns for s in steps):
+        found.setdefault(waits.step, []).append(_HOST)
+    for number in [*odd][:_ODD]:
+        found.setdefault(number, []).append(say("unlike the others: {why}", why=odd[number]))
+    return [_stretch(report, s, chain(*found[s.step], by=", "), s is typical) for s in report.steps if s.step in found]
+
+
+def _stretch(report: Device, step: Step, why: Message, typical: bool = True) -> Exact:
+    start = report.origin_ns + step.start_ns
+    return Exact(start, start + step.partition.span_ns, step.step, why, typical=typical)
+
+
+def _beginning(report: Device, window: tuple[int, int], starts: I64, most: int) -> Exact:
+    """Return everything if it is not too much, else as much of a usual phase, or of the recording, as can be shown."""
+    first, last = np.searchsorted(starts, window).tolist()
+    if last - first <= most:
+        return Exact(*window, None, _ALL)
+    begin, end, why = *window, _BEGINNING
+    if report.phases:
+        phases = sorted(report.phases, key=lambda p: (p.end_ns - p.start_ns, p.start_ns))
+        usual = phases[(len(phases) - 1) // 2]
+        begin, end, why = report.origin_ns + usual.start_ns, report.origin_ns + usual.end_ns, _PHASE
+    first, last = np.searchsorted(starts, [begin, end]).tolist()
+    if last - first > most:
+        end = max(int(starts[first + most]), begin + 1)
+    return Exact(begin, end, None, why)
+
+
+# -- The pictures themselves.
+
 #: Buckets and slices of all pictures together, and the least that a picture has of each.
 BUCKETS: Final = 8192
 _FEWEST_BUCKETS: Final = 1024
@@ -344,7 +430,6 @@ def draw_study(study: Study, report: Device, *, size: Size, step: int | None = N
         report=report,
         buckets=buckets,
         stretches=stretches(report, window, tasks.start, size.slices // _OF_TASKS, step),
-        origin=window[0],
         slices=size.slices,
         names=Names(),
     )
@@ -365,15 +450,10 @@ def draw_study(study: Study, report: Device, *, size: Size, step: int | None = N
         span_ns=int(buckets.length.sum()),
         lanes=lanes,
         names=drawing.names.all(),
-        exact=_exact(drawing, cut),
+        exact=tuple(
+            Exact(s.start - window[0], s.end - window[0], s.step, s.why, count, s.typical)
+            for s, count in zip(drawing.stretches, cut, strict=True)
+        ),
         places=signposts(drawing),
         begin_ns=window[0] - report.origin_ns,
-    )
-
-
-def _exact(drawing: Drawing, cut: Sequence[int]) -> tuple[Exact, ...]:
-    origin = drawing.origin
-    return tuple(
-        Exact(s.start - origin, s.end - origin, s.step, s.why, count, s.typical)
-        for s, count in zip(drawing.stretches, cut, strict=True)
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from itertools import count, repeat
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -12,8 +13,7 @@ from msgspec import Struct, field
 
 from npuperf.base.messages import Message, chain, say, say_n
 from npuperf.model.device import DeviceProfile
-from npuperf.model.host import HostOps
-from npuperf.model.intervals import rows_of
+from npuperf.model.host import Enclosing, HostOps, Spans
 from npuperf.model.labels import I64, Mask
 from npuperf.model.result import Device, Result
 from npuperf.model.tasks import UNKNOWN, Tasks, Work
@@ -59,55 +59,28 @@ class TraceClock(Struct, frozen=True):
         return found
 
 
-class Track(Struct, frozen=True):
+class Track(Struct, frozen=True, dict=True):
     """Slices that are in the trace: where an arrow may begin or end.
 
-    ``pid`` and ``tid``: their numbers in the trace; ``thread``: the host's thread, or the stream. Those of a host are
-    ordered by thread and start.
+    ``pid`` and ``tid``: their numbers in the trace; the threads of ``slices`` are the host's, or streams.
     """
 
     clock: TraceClock
     pid: int
     tid: I64
-    thread: I64
-    start: I64
-    end: I64
+    slices: Spans
+
+    @cached_property
+    def _enclosing(self) -> Enclosing:
+        return Enclosing.of(self.slices)
 
     def around(self, thread: I64, time: I64) -> I64:
         """Return the slice that begins latest of those around each time on a thread, -1 where there is none.
 
-        What begins at a time is around it, what ends at it is not; what has no length is around nothing.
+        What begins at a time is around it, what ends at it is not; what has no length is around nothing. Of a host
+        alone, whose slices are ordered by thread.
         """
-        found = np.full(len(time), -1, np.int64)
-        rows = np.flatnonzero(self.end > self.start)
-        for one in np.unique(thread).tolist():
-            asked = np.flatnonzero(thread == one)
-            mine = rows[rows_of(self.thread[rows], one)]
-            at = np.searchsorted(self.start[mine], time[asked], side="right") - 1
-            found[asked] = _still_there(mine, at, self.end, time[asked])
-        return found
-
-
-def _still_there(mine: I64, at: I64, end: I64, time: I64) -> I64:
-    """Return the latest of the rows ``mine``, from ``at`` back, that ends after each time; -1 where there is none."""
-    searching = np.flatnonzero(at >= 0)
-    before = _outlasting(end[mine])
-    while len(searching):
-        searching = searching[end[mine[at[searching]]] <= time[searching]]
-        at[searching] = before[at[searching]]
-        searching = searching[at[searching] >= 0]
-    return np.where(at >= 0, mine[np.maximum(at, 0)], -1) if len(mine) else np.full(len(at), -1, np.int64)
-
-
-def _outlasting(end: I64) -> I64:
-    """Return for each row the latest earlier one that ends after it: what is between them ended before both."""
-    before = np.arange(-1, len(end) - 1)
-    searching = np.flatnonzero(before >= 0)
-    while len(searching):
-        searching = searching[end[before[searching]] <= end[searching]]
-        before[searching] = before[before[searching]]
-        searching = searching[before[searching] >= 0]
-    return before
+        return self._enclosing.innermost(thread, time, time + 1)
 
 
 class _Ends(NamedTuple):
@@ -135,35 +108,35 @@ class TrackWriter(Struct):
 
     def host(self, host: HostOps, pid: int, clock: TraceClock) -> Track:
         """Write what the threads of a host did, and the arrows from forward to backward operators."""
-        events = host.events
-        names = {thread: f"Thread {thread}" for thread in np.unique(events.thread).tolist()}
-        tid = self._threads(pid, events.thread, sub_tracks(events.thread, events.start, events.end), names)
-        track = Track(clock, pid, tid, events.thread, events.start, events.end)
-        self._slices(track, names_of(events.name, _UNNAMED), repeat(None))
+        names = {thread: f"Thread {thread}" for thread in np.unique(host.events.thread).tolist()}
+        track = self._track(clock, pid, host.events, names, repeat(None))
         arrows = host.arrows
         begin = track.around(arrows.forward_thread, arrows.forward_time)
         finish = track.around(arrows.thread, arrows.time)
         both = (begin >= 0) & (finish >= 0)
         ends = ((begin, arrows.forward_time), (finish, arrows.time))
-        self._flows("fwdbwd", *(_Ends(clock, pid, tid[at[both]], time[both]) for at, time in ends))
+        self._flows("fwdbwd", *(_Ends(clock, pid, track.tid[at[both]], time[both]) for at, time in ends))
         return track
 
     def device(self, profile: DeviceProfile, device: Device, host: Track, pid: int, clock: TraceClock) -> None:
         """Write the tasks of a device, its cores in use, and the arrows from their launches and torch operators.
 
-        Of a device of which no task is recorded, its communication operations.
+        Of a device of which no task is recorded, its communication operations, which their own files tell of.
         """
         if not len(profile.tasks):
-            self._operations(profile, pid, clock)
+            done = profile.communication.operations
+            done = done.take(np.lexsort((-done.end, done.start)))
+            slices = Spans(done.start, done.end, np.zeros(len(done), np.int64), done.name)
+            steps = (TaskArgs("COMMUNICATION", step=step) for step in done.step.tolist())
+            self._track(clock, pid, slices, {0: "Communication"}, steps)
             return
         tasks = profile.tasks.without_counters()
         tasks = tasks.take(np.lexsort((-tasks.end, tasks.start)))
         stream = np.where((tasks.stream < 0) & (tasks.work == Work.COMMUNICATION), _OPERATIONS, tasks.stream)
         names = {number: f"Stream {number}" for number in np.unique(stream).tolist()}
         names |= {UNKNOWN: "Stream unknown", _OPERATIONS: "Communication"}
-        tid = self._threads(pid, stream, sub_tracks(stream, tasks.start, tasks.end), names)
-        track = Track(clock, pid, tid, stream, tasks.start, tasks.end)
-        self._slices(track, names_of(tasks.name.fill(tasks.type), _UNNAMED), _args(tasks))
+        slices = Spans(tasks.start, tasks.end, stream, tasks.name.fill(tasks.type))
+        track = self._track(clock, pid, slices, names, _args(tasks))
         self.writer.write(core_counters(tasks, device, pid, clock.moments))
         launched = tasks.launched
         drawn = self._from_host("HostToDevice", host, track, launched, tasks.launch_thread, tasks.launch_start)
@@ -174,15 +147,6 @@ class TrackWriter(Struct):
         if len(ops):
             self._from_host("async_npu", host, track, tasks.op >= 0, ops.thread[op], ops.start[op])
 
-    def _operations(self, profile: DeviceProfile, pid: int, clock: TraceClock) -> None:
-        """Write communication operations, which their own files tell of."""
-        done = profile.communication.operations
-        done = done.take(np.lexsort((-done.end, done.start)))
-        key = np.zeros(len(done), np.int64)
-        tid = self._threads(pid, key, sub_tracks(key, done.start, done.end), {0: "Communication"})
-        steps = (TaskArgs("COMMUNICATION", step=step) for step in done.step.tolist())
-        self._slices(Track(clock, pid, tid, key, done.start, done.end), names_of(done.name, _UNNAMED), steps)
-
     def _from_host(self, kind: str, host: Track, tasks: Track, known: Mask, thread: I64, time: I64) -> int:
         """Write arrows from times of host threads to tasks, where both ends have a slice; return how many.
 
@@ -190,34 +154,38 @@ class TrackWriter(Struct):
         arrow that ends before it begins.
         """
         arrival = _arrival(host, tasks, time)
-        asked = np.flatnonzero(known & (arrival < tasks.end))
+        asked = np.flatnonzero(known & (arrival < tasks.slices.end))
         at = host.around(thread[asked], time[asked])
         asked, at = asked[at >= 0], at[at >= 0]
         begin = _Ends(host.clock, host.pid, host.tid[at], time[asked])
         self._flows(kind, begin, _Ends(tasks.clock, tasks.pid, tasks.tid[asked], arrival[asked]))
         return len(asked)
 
-    def _threads(self, pid: int, key: I64, lane: I64, names: dict[int, str]) -> I64:
-        """Name a thread for each lane of each key, those of one key one below the other; return each row's thread."""
-        if not len(key):
-            return key
-        lanes = int(lane.max()) + 1
-        places, which = np.unique(key * lanes + lane, return_inverse=True)
-        tids = []
-        for one, number in zip(*(part.tolist() for part in np.divmod(places, lanes)), strict=True):
-            tids.append(self.writer.thread(pid, f"{names[one]} ({number + 1})" if number else names[one]))
-        return np.array(tids, np.int64)[which]
+    def _track(
+        self, clock: TraceClock, pid: int, slices: Spans, names: dict[int, str], args: Iterable[TaskArgs | None]
+    ) -> Track:
+        """Write slices; of those with one start on a thread the longer stands before the shorter.
 
-    def _slices(self, track: Track, names: list[str], args: Iterable[TaskArgs | None]) -> None:
-        """Write slices; of those with one start on a thread the longer stands before the shorter."""
-        self.slices += len(track.start)
-        known = iter(args)
-        for first in range(0, len(track.start), _ROWS):
+        For each thread of ``slices``, which has its name in ``names``, there are as many of the trace's, one below the
+        other, as its slices need.
+        """
+        lane = sub_tracks(slices.thread, slices.start, slices.end)
+        lanes = int(lane.max(initial=0)) + 1
+        places, which = np.unique(slices.thread * lanes + lane, return_inverse=True)
+        tids = [
+            self.writer.thread(pid, f"{names[one]} ({number + 1})" if number else names[one])
+            for one, number in zip(*(part.tolist() for part in np.divmod(places, lanes)), strict=True)
+        ]
+        track = Track(clock, pid, np.array(tids, np.int64)[which], slices)
+        self.slices += len(slices)
+        called, known = names_of(slices.name, _UNNAMED), iter(args)
+        for first in range(0, len(slices), _ROWS):
             rows = slice(first, first + _ROWS)
-            start = track.start[rows]
-            lengths = microseconds(track.end[rows] - start).tolist()
-            columns = (names[rows], repeat(track.pid), track.tid[rows].tolist(), track.clock.moments(start), lengths)
+            start = slices.start[rows]
+            lengths = microseconds(slices.end[rows] - start).tolist()
+            columns = (called[rows], repeat(pid), track.tid[rows].tolist(), clock.moments(start), lengths)
             self.writer.write([SliceEvent(*cells) for cells in zip(*columns, known)])  # noqa: B905 - some never end
+        return track
 
     def _flows(self, kind: str, begin: _Ends, end: _Ends) -> None:
         """Write arrows of a kind."""
@@ -237,12 +205,7 @@ class TrackWriter(Struct):
 
 def _arrival(host: Track, tasks: Track, time: I64) -> I64:
     """Return when arrows end that begin at these times of the host, on the clock of the tasks."""
-    return np.maximum(tasks.start, time + (host.clock.offset - tasks.clock.offset))
-
-
-def starts_of(profile: DeviceProfile) -> I64:
-    """Return when what is written of a device begins, epoch ns."""
-    return profile.tasks.start if len(profile.tasks) else profile.communication.operations.start
+    return np.maximum(tasks.slices.start, time + (host.clock.offset - tasks.clock.offset))
 
 
 def _args(tasks: Tasks) -> Iterator[TaskArgs]:
@@ -292,7 +255,9 @@ class _Job(Struct):
         if chosen:
             first, device = chosen[0]
             times = [(first.host.events.start, self._offset(device))]
-            times += [(starts_of(profile), self._offset(device)) for profile, device in chosen]
+            for profile, device in chosen:
+                begun = profile.tasks.start if len(profile.tasks) else profile.communication.operations.start
+                times.append((begun, self._offset(device)))
             if not self._begin(times):
                 return
             host = self._write_host(first.host, first.rank, self._offset(device))

@@ -1,11 +1,13 @@
-"""Lanes of a device: its time split into parts, its waits for the host, its streams, its cores."""
+"""Lanes of a device's picture: its time split into parts, its waits for the host, its streams, cores and threads."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from npuperf.base.messages import Message, say, say_n
 from npuperf.device.blame import NOTHING
@@ -13,12 +15,192 @@ from npuperf.device.cores import blocks
 from npuperf.device.cores_over_time import Sweep
 from npuperf.device.host_events import CAUSES, CODE, NONE
 from npuperf.device.partition import lay_out
-from npuperf.model.groups import distinct, numbered, tally
+from npuperf.device.study import Study
+from npuperf.model.chip import Cores
+from npuperf.model.groups import distinct, largest, numbered, tally
+from npuperf.model.host import Lines
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I64, U8, Labels, Mask
-from npuperf.model.picture import Lane, LaneSlices
+from npuperf.model.picture import COLOURS, NOTHING_KNOWN, Exact, Lane, LaneSlices
+from npuperf.model.result import Device
 from npuperf.model.tasks import NO_TIME, Tasks, Work
-from npuperf.show.drawing import COLOUR, Drawing, no_slices, slices, sub_tracks
+
+# -- Equal stretches of a picture's time, and what share of each of them something takes.
+
+#: The share that is all of a bucket.
+FULL: Final = 255
+
+
+class Buckets(Struct, frozen=True):
+    """Neighbouring windows of a device's time, ns, of one length (but for rounding by one)."""
+
+    windows: Intervals
+
+    @classmethod
+    def of(cls, start: int, end: int, count: int) -> Buckets:
+        """Cut ``[start, end)`` into ``count`` buckets, or fewer: each has a nanosecond at least."""
+        length = max(end - start, 1)
+        count = max(min(count, length), 1)
+        # A product of the length and the number of a bucket may not fit into 64 bits; these parts of it do.
+        whole, rest = divmod(length, count)
+        number = np.arange(count + 1)
+        edges = start + whole * number + rest * number // count
+        return cls(Intervals(edges[:-1], edges[1:]))
+
+    def __len__(self) -> int:
+        return len(self.windows)
+
+    @property
+    def edges(self) -> I64:
+        """All borders in order, one more than there are buckets."""
+        return np.append(self.windows.start, self.windows.end[-1])
+
+    @property
+    def length(self) -> I64:
+        """How long each bucket is, ns."""
+        return self.windows.end - self.windows.start
+
+    def shares(self, times: Mapping[str, I64], capacity: int = 1) -> dict[str, U8]:
+        """Return what share of each bucket each of the times (ns) is, without those that are nothing anywhere.
+
+        ``capacity``: by how much a bucket holds more than its length, as of cores.
+        """
+        whole = self.length * capacity
+        return {
+            name: ((2 * FULL * time + whole) // (2 * whole)).astype(np.uint8)
+            for name, time in times.items()
+            if time.any()
+        }
+
+
+# -- Slices and their names, made column by column.
+
+COLOUR: Final = {name: np.uint8(code) for code, name in enumerate(COLOURS)}
+
+
+class Names:
+    """The names of a picture, each once."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, int] = {}
+
+    def place(self, name: str | None) -> int:
+        """Return the number of a name; -1 for none."""
+        return NOTHING_KNOWN if name is None else self._places.setdefault(name, len(self._places))
+
+    def places(self, labels: Labels) -> I64:
+        """Return the number of each text, -1 where nothing was recorded."""
+        small = labels.compact()
+        table = np.array([*map(self.place, small.names), NOTHING_KNOWN], np.int64)
+        return table[small.codes]
+
+    def of_each(self, keys: I64, name: Callable[[int], str | None]) -> I64:
+        """Return the number of the name that each key has; ``name`` is asked once for each, and never for -1."""
+        found, which = np.unique(keys, return_inverse=True)
+        table = [NOTHING_KNOWN if key < 0 else self.place(name(key)) for key in found.tolist()]
+        return np.array(table, np.int64)[which.reshape(-1)]
+
+    def all(self) -> tuple[str, ...]:
+        """Return the names in the order of their numbers."""
+        return tuple(self._places)
+
+
+def slices(start: I64, end: I64, colour: U8, **known: I64) -> LaneSlices:
+    """Fill columns that are not given with "unknown", and depths with the outermost."""
+    unknown = np.broadcast_to(np.int64(NOTHING_KNOWN), len(start))
+    columns = dict.fromkeys(("name", "where", "cause", "launch", "cube", "vector"), unknown)
+    columns["depth"] = np.zeros(len(start), np.int64)
+    return LaneSlices(start=start, end=end, colour=colour, **{**columns, **known})
+
+
+def sub_tracks(start: I64, end: I64, at_least: I64 | None = None) -> I64:
+    """Return for each of some things, ordered by start, the first track that is free: no two of one track overlap.
+
+    ``at_least``: the first track that each may have.
+    """
+    if at_least is None and (start[1:] >= np.maximum.accumulate(end)[:-1]).all():
+        return np.zeros(len(start), np.int64)
+    tracks: list[int] = []
+    until: list[int] = []
+    lowest = [0] * len(start) if at_least is None else at_least.tolist()
+    for begin, stop, track in zip(start.tolist(), end.tolist(), lowest, strict=True):
+        while track < len(until) and until[track] > begin:
+            track += 1
+        until += [begin] * (track + 1 - len(until))
+        until[track] = stop
+        tracks.append(track)
+    return np.array(tracks, np.int64)
+
+
+# -- A picture on its way, and what of a device is in it.
+
+
+class Drawing(Struct, frozen=True, dict=True):
+    """One picture on its way. ``stretches``: those that are exact, epoch ns; ``slices``: about so many it may have.
+
+    ``names``: those that its slices use, collected by the lanes.
+    """
+
+    study: Study
+    report: Device
+    buckets: Buckets
+    stretches: Sequence[Exact]
+    slices: int
+    names: Names
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """What is drawn, epoch ns."""
+        edges = self.buckets.edges
+        return int(edges[0]), int(edges[-1])
+
+    @property
+    def origin(self) -> int:
+        """What the picture's times count from, epoch ns."""
+        return self.window[0]
+
+    @property
+    def cores(self) -> Cores:
+        """The device's cores, as the report has them."""
+        return Cores(self.report.cores_cube, self.report.cores_vector)
+
+    @cached_property
+    def exact(self) -> Intervals:
+        """The stretches as windows, epoch ns."""
+        start, end = (np.array([getattr(s, side) for s in self.stretches], np.int64) for side in ("start", "end"))
+        return Intervals(start, end)
+
+    @cached_property
+    def lines(self) -> Lines:
+        """What tells lines of code."""
+        return Lines.of(self.study.profile.host)
+
+    def near(self, start: I64, end: I64, most: int) -> tuple[I64, list[int]]:
+        """Return which of some things lie in the stretches, at least in part: the longest of each, up to ``most``.
+
+        In order, and how many of each stretch are left out. What lies in several counts for each.
+        """
+        windows = zip(self.exact.start.tolist(), self.exact.end.tolist(), strict=True)
+        there = [np.flatnonzero((start < b) & ((end > a) | (start >= a))) for a, b in windows]
+        kept = [
+            rows if count == len(rows) else rows[largest((end - start)[rows], count)] if count else rows[:0]
+            for rows, count in zip(there, allot([len(rows) for rows in there], most), strict=True)
+        ]
+        cut = [len(rows) - len(some) for rows, some in zip(there, kept, strict=True)]
+        return distinct(np.concatenate([np.empty(0, np.int64), *kept])), cut
+
+
+def allot(wanted: list[int], most: int) -> list[int]:
+    """Share ``most`` among those who want something, evenly: what one does not need the others get."""
+    given = [0] * len(wanted)
+    left, waiting = most, sorted(range(len(wanted)), key=wanted.__getitem__)
+    for turn, i in enumerate(waiting):
+        given[i] = min(wanted[i], left // (len(waiting) - turn))
+        left -= given[i]
+    return given
+
+
+# -- Lanes of the device.
 
 #: Streams that have a lane of their own.
 _STREAMS: Final = 16
@@ -28,7 +210,7 @@ _IDLE: Final = ("host_wait", "launch_latency", "dependency_wait", "unattributed"
 #: The colour of a task by its work.
 _OF_WORK: Final = np.array([COLOUR[name] for name in ("compute", "communication", "other", "control")], np.uint8)
 #: Parts of the slices that the lanes of parts and of waits may have.
-_A_SHARE: Final = 8
+_OF_PARTS: Final = 8
 
 
 def parts_lane(drawing: Drawing) -> Lane:
@@ -48,44 +230,28 @@ def _parts(drawing: Drawing) -> tuple[LaneSlices, tuple[int, ...]]:
         (timeline.active, "other"),
         *((getattr(idle, name), name) for name in _IDLE),
     )
-    rows = [_pieces(sets, start, end) for start, end in zip(*_ends(drawing.exact), strict=True)]
+    rows = [_pieces(sets, stretch.start, stretch.end) for stretch in drawing.stretches]
     start, end, colour = (np.concatenate([row[i] for row in rows]) if rows else np.empty(0, np.int64) for i in range(3))
-    kept, cut = drawing.near(start, end, drawing.slices // _A_SHARE)
+    kept, cut = drawing.near(start, end, drawing.slices // _OF_PARTS)
     found = slices(start[kept] - drawing.origin, end[kept] - drawing.origin, colour[kept].astype(np.uint8))
     return found, tuple(cut)
 
 
 def _pieces(sets: tuple[tuple[Intervals, str], ...], start: int, end: int) -> tuple[I64, I64, I64]:
     """Cut ``[start, end)`` where the first of the sets that covers it changes; return pieces and their colours."""
-    sets = tuple((_between(one, start, end), name) for one, name in sets)
+    sets = tuple((one.near(start, end), name) for one, name in sets)
     inside = [np.clip(times, start, end) for one, _ in sets for times in (one.start, one.end)]
     borders = distinct(np.concatenate([np.array([start, end]), *inside]))
     begin = borders[:-1]
     colour = np.full(len(begin), -1, np.int64)
     for one, name in reversed(sets):
-        colour[_covered(one, begin)] = COLOUR[name]
+        if len(one):
+            at = np.searchsorted(one.start, begin, side="right") - 1
+            colour[(at >= 0) & (begin < one.end[at])] = COLOUR[name]
     fresh = np.flatnonzero(np.append(True, colour[1:] != colour[:-1])[: len(colour)])
     finish = np.append(begin[fresh[1:]], borders[-1:])[: len(fresh)]
     told = colour[fresh] >= 0
     return begin[fresh][told], finish[told], colour[fresh][told]
-
-
-def _between(one: Intervals, start: int, end: int) -> Intervals:
-    """Return those of a set's intervals that lie in ``[start, end)``, at least in part."""
-    there = slice(int(np.searchsorted(one.end, start, side="right")), int(np.searchsorted(one.start, end)))
-    return Intervals(one.start[there], one.end[there])
-
-
-def _covered(one: Intervals, time: I64) -> I64:
-    """Return which of the times a set covers."""
-    if not len(one):
-        return np.empty(0, np.int64)
-    at = np.searchsorted(one.start, time, side="right") - 1
-    return np.flatnonzero((at >= 0) & (time < one.end[at]))
-
-
-def _ends(windows: Intervals) -> tuple[list[int], list[int]]:
-    return windows.start.tolist(), windows.end.tolist()
 
 
 def waits_lane(drawing: Drawing) -> Lane | None:
@@ -95,7 +261,7 @@ def waits_lane(drawing: Drawing) -> Lane | None:
     if not len(pieces.start):
         return None
     times = {"host_wait": study.timeline.idle.host_wait.within(drawing.buckets.windows)}
-    rows, cut = drawing.near(pieces.start, pieces.end, drawing.slices // _A_SHARE)
+    rows, cut = drawing.near(pieces.start, pieces.end, drawing.slices // _OF_PARTS)
     event, cause = pieces.event[rows], pieces.cause[rows].astype(np.int64)
     told = np.where(cause == CODE["unrecorded"], -1, event)
     names = Labels.of([NOTHING]).take(np.where(told < 0, 0, -1))
@@ -182,14 +348,9 @@ def _tasks(drawing: Drawing, rows: I64) -> LaneSlices:
         name=_titles(drawing, tasks, rows),
         where=drawing.names.places(drawing.lines.of_ops(tasks.op[rows])),
         launch=np.where(submitted == NO_TIME, -1, submitted - origin),
-        cube=_at_once(used.cube, cores.cube),
-        vector=_at_once(used.vector, cores.vector),
+        cube=np.minimum(used.cube, cores.cube) if cores.cube else used.cube,  # at a time
+        vector=np.minimum(used.vector, cores.vector) if cores.vector else used.vector,
     )
-
-
-def _at_once(used: I64, cores: int | None) -> I64:
-    """Return how many cores kernels with so many blocks keep busy at a time."""
-    return np.minimum(used, cores) if cores else used
 
 
 def _titles(drawing: Drawing, tasks: Tasks, rows: I64) -> I64:
@@ -213,11 +374,14 @@ def core_lanes(drawing: Drawing) -> Iterator[Lane]:
     sweep = Sweep.of(drawing.study.profile.tasks, drawing.cores, drawing.window)
     if sweep is None:
         return
+    none = np.empty(0, np.int64)
     titles = ("cube", say("cube cores in use")), ("vector", say("vector cores in use"))
     for (name, title), used, (cores, wanted) in zip(titles, (sweep.cube, sweep.vector), sweep.sides, strict=True):
         if cores and used.any():
             busy = _sums(sweep.border, np.minimum(wanted, cores).astype(np.int64), drawing.buckets.edges)
-            yield Lane("cores", title, drawing.buckets.shares({name: busy}, cores), no_slices())
+            yield Lane(
+                "cores", title, drawing.buckets.shares({name: busy}, cores), slices(none, none, none.astype(np.uint8))
+            )
 
 
 def _sums(border: I64, rate: I64, edges: I64) -> I64:
@@ -233,7 +397,7 @@ def _sums(border: I64, rate: I64, edges: I64) -> I64:
 #: Threads that are drawn.
 _THREADS: Final = 4
 #: The part of a picture's slices that host events may have.
-_HOST_LANES_A_SHARE: Final = 4
+_OF_HOST: Final = 4
 
 
 def host_lanes(drawing: Drawing) -> Iterator[Lane]:
@@ -242,18 +406,16 @@ def host_lanes(drawing: Drawing) -> Iterator[Lane]:
     there = {thread: (rows, segments) for (thread, rows), (_, segments) in zip(
         nesting.threads, nesting.segments, strict=True)}  # fmt: skip
     drawn = [thread for thread in _launching(drawing) if thread in there][:_THREADS]
-    waits = _waits(drawing)
+    waits = np.zeros(len(nesting.events), np.bool_)
+    waits[drawing.study.syncs.event] = True  # in which the host waits for the device
     for thread in drawn:
         rows, segments = there[thread]
         times = _times(drawing, thread, segments)
-        found = _events(drawing, rows, waits, drawing.slices // (_HOST_LANES_A_SHARE * len(drawn)))
-        yield Lane("host", _title(thread, drawing), drawing.buckets.shares(times), found, thread=thread)
-
-
-def _title(thread: int, drawing: Drawing) -> Message:
-    if thread == drawing.study.threads.main:
-        return say("main thread {thread}", thread=thread)
-    return say("host thread {thread}", thread=thread)
+        found = _events(drawing, rows, waits, drawing.slices // (_OF_HOST * len(drawn)))
+        title = say("host thread {thread}", thread=thread)
+        if thread == drawing.study.threads.main:
+            title = say("main thread {thread}", thread=thread)
+        yield Lane("host", title, drawing.buckets.shares(times), found, thread=thread)
 
 
 def _launching(drawing: Drawing) -> list[int]:
@@ -262,13 +424,6 @@ def _launching(drawing: Drawing) -> list[int]:
     numbers, count, _ = tally(both := np.concatenate([threads.launch, threads.op]), np.ones_like(both))
     ordered = numbers[np.argsort(-count, kind="stable")].tolist()
     return list(dict.fromkeys(thread for thread in (threads.main, *ordered) if thread != -1))
-
-
-def _waits(drawing: Drawing) -> Mask:
-    """True for events in which the host waits for the device."""
-    found = np.zeros(len(drawing.study.nesting.events), np.bool_)
-    found[drawing.study.syncs.event] = True
-    return found
 
 
 def _times(drawing: Drawing, thread: int, segments: slice) -> dict[str, I64]:

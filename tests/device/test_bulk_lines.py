@@ -9,8 +9,8 @@ import pytest
 from build import H, K, ascend_pt
 
 from npuperf.model.device import DeviceProfile
+from npuperf.model.host import Lines
 from npuperf.readers.recording import open_recording
-from npuperf.show.drawing import Lines
 
 ROOT = Path(__file__).resolve().parents[2]
 REAL = (

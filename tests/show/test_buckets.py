@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from npuperf.model.intervals import Intervals
-from npuperf.show.drawing import Buckets
+from npuperf.show.lanes import Buckets
 
 
 def shares_by_hand(spans: list[tuple[int, int]], edges: list[int]) -> list[int]:

@@ -10,7 +10,8 @@ from msgspec import structs
 
 from npuperf.base.messages import say
 from npuperf.model.result import Device, OddStep, Spread, TypicalStep
-from npuperf.show.drawing import allot, stretches
+from npuperf.show.draw import stretches
+from npuperf.show.lanes import allot
 
 
 def device(tmp_path: Path, lengths: list[int]) -> Device:
