@@ -190,5 +190,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "tune"), str(ROOT / "tests" / "traces")]
+    sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "tune"), str(ROOT / "tests" / "show")]
     sys.exit(main())

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "profile")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "record")]
 
 from moments import try_moments  # noqa: E402
 from pretended import ROWS, Pretended, until  # noqa: E402 - they lie beside this file's folder

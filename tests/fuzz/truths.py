@@ -9,8 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from hostile import INVALID_TEXT, Raw
-from mutators import Db, columns, json_bytes, parse_table, table_bytes, tables, write_cell
+from mutators import INVALID_TEXT, Db, Raw, columns, json_bytes, parse_table, table_bytes, tables, write_cell
 
 
 @dataclass(frozen=True)
