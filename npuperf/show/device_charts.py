@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from npuperf.base.messages import Message, chain, ns, say, say_n, series, share
 from npuperf.base.units import short_names
-from npuperf.model.result import Blame, CoreTime, Device, Operator, Result, Step, TypicalPhase, WhatIf
+from npuperf.model.result import Blame, CoreTime, Device, Result, Step
 from npuperf.show.matrix import grouped
 from npuperf.show.sheet import Whereabouts
 from npuperf.show.svg import (
@@ -25,13 +25,11 @@ from npuperf.show.svg import (
     element,
     icicle,
     legend,
-    mean,
     of_device,
     parts_of_step,
     plain,
     rect,
     rounded,
-    sentences,
     stretched,
     title,
     words_of_part,
@@ -68,15 +66,13 @@ def partition(result: Result, where: Whereabouts) -> Chart | None:
     if device is None or not device.window.span_ns:
         return None
     window = device.window
-    found = zip(STEP_PARTS, parts_of_step(window), strict=True)
     rows, at = [], 0
-    for (field, words, colour), time in found:
+    for (field, words, colour), time in zip(STEP_PARTS, parts_of_step(window), strict=True):
         if time:
-            name = plain(words_of_part(device, field, words))
-            value = plain(say("{time} ({share})", time=ns(time), share=share(time / window.span_ns)))
-            rows.append(BarRow(name, value, (Piece(at, at + time, colour),)))
+            value = say("{time} ({share})", time=ns(time), share=share(time / window.span_ns))
+            rows.append(BarRow(words_of_part(device, field, words), value, [Piece(at, at + time, colour)]))
         at += time
-    caption = sentences(
+    caption = chain(
         say_n("{n} step, {span} in all", "{n} steps, {span} in all", device.step_count, span=ns(window.span_ns))
         if device.step_count
         else say("{span} in all", span=ns(window.span_ns)),
@@ -107,9 +103,9 @@ def steps(result: Result, where: Whereabouts) -> Chart | None:
         for i, (group, parts) in enumerate(zip(groups, means, strict=True))
     ]
     spans = [step.partition.span_ns for step in found]
-    caption = sentences(
+    caption = chain(
         say_n("{n} step: {least} to {most}, mean {mean}", "{n} steps: {least} to {most}, mean {mean}", len(found),
-              least=ns(min(spans)), most=ns(max(spans)), mean=ns(mean(spans))),
+              least=ns(min(spans)), most=ns(max(spans)), mean=ns(sum(spans) / len(spans))),
         say_n("each column is {n} step", "each column is the mean of {n} steps", len(groups[0]))
         if len(groups[0]) > 1 else None,
         say("marked below: unusual steps ({steps})", steps=series(str(s.step) for s in found if s.step in odd))
@@ -117,10 +113,10 @@ def steps(result: Result, where: Whereabouts) -> Chart | None:
     )  # fmt: skip
     said = plain(chain(say("columns of steps, each split into its parts"), caption))
     picture = stretched(_HEIGHT + _MARK, *columns, class_="columns", said=said)
-    used = [(colour, plain(words_of_part(device, field, words)))
+    used = [(colour, words_of_part(device, field, words))
             for i, (field, words, colour) in enumerate(STEP_PARTS) if any(parts[i] for parts in means)]  # fmt: skip
-    axis = _axes(picture, plain(ns(highest)), _step_name(groups[0]), _step_name(groups[-1]))
-    body = element("div", legend(used), axis, class_="steps-chart")
+    axes = _axes(picture, plain(ns(highest)), "0", _step_name(groups[0]), _step_name(groups[-1]))
+    body = element("div", legend(used), axes, class_="steps-chart")
     return Chart("steps", of_device(result, device, say("steps and their parts")), caption, body, wide=True)
 
 
@@ -159,9 +155,9 @@ def _column(
                    class_="step", data_go=go or None)  # fmt: skip
 
 
-def _axes(picture: Markup, most: str, first: str, last: str) -> Markup:
+def _axes(picture: Markup, most: str, least: str, first: str, last: str) -> Markup:
     """Put the scale beside a picture: text that is not stretched with it."""
-    up = element("div", element("span", most), element("span", "0"), class_="axis-y", aria_hidden="true")
+    up = element("div", element("span", most), element("span", least), class_="axis-y", aria_hidden="true")
     along = element("div", element("span", first), element("span", last), class_="axis-x", aria_hidden="true")
     return element("div", up, picture, along, class_="axes")
 
@@ -172,35 +168,33 @@ def _axes(picture: Markup, most: str, first: str, last: str) -> Markup:
 def what_if(result: Result, where: Whereabouts) -> Chart | None:
     """Draw what changes would save: from nothing to the least, and as an interval to the most."""
     alone = len(result.devices) == 1
-    found = [w for w in result.what_if if w.gain_ns_per_step and w.gain_pct_interval and (alone or w.device is None)]
-    told = [w for w in found if w.asked or (w.gain_pct or 0) > 0]
-    shown = sorted(told, key=lambda w: (not w.asked, -(w.gain_pct_interval or (0, 0))[1]))[:_CHANGES]
+    found = [
+        (w, w.gain_ns_per_step, w.gain_pct_interval)
+        for w in result.what_if
+        if w.gain_ns_per_step and w.gain_pct_interval and (alone or w.device is None)
+    ]
+    gaining = [one for one in found if one[0].asked or (one[0].gain_pct or 0) > 0]
+    shown = sorted(gaining, key=lambda one: (not one[0].asked, -one[2][1]))[:_CHANGES]
     if not shown:
         return None
-    most = max((w.gain_pct_interval or (0.0, 0.0))[1] for w in shown)
-    least = min(0.0, *((w.gain_pct_interval or (0.0, 0.0))[0] for w in shown))
-    span = say("a step") if shown[0].gain_per == "step" else say("the window")
-    caption = sentences(
+    most, least = max(pct[1] for _, _, pct in shown), min(0.0, *(pct[0] for _, _, pct in shown))
+    without = len(found) - len(gaining)
+    span = say("a step") if shown[0][0].gain_per == "step" else say("the window")
+    caption = chain(
         say("saved, in % of {span}: what is filled is saved at least, the line ends at the most", span=span),
         say("the longest ends at {share}", share=share(most / 100)),
-        _without_gain(len(found) - len(told)),
+        say_n("{n} other change saves nothing", "{n} other changes save nothing", without) if without else None,
     )
-    rows = [_change_row(w) for w in shown]
+    rows = []
+    for w, gain_ns, (low, high) in shown:
+        change, saved = say("{change}", change=w.expr), say("saves {saved}", saved=ns(*gain_ns))
+        pieces = [Piece(0, low, "c-gain")]
+        if high > low:
+            pieces.append(Piece(low, high, "c-gain", look="whisker"))
+        note = saved if w.title is None else chain(change, saved, by=" · ")
+        rows.append(BarRow(w.title or change, share(low / 100, high / 100), pieces, note))
     # What comes to nothing on every line has no scale: any does.
     return Chart("what-if", say("what if (replayed)"), caption, bars(rows, least, most or 1.0))
-
-
-def _without_gain(n: int) -> Message | None:
-    return say_n("{n} other change saves nothing", "{n} other changes save nothing", n) if n else None
-
-
-def _change_row(w: WhatIf) -> BarRow:
-    low, high = w.gain_pct_interval or (0.0, 0.0)
-    saved = say("saves {saved}", saved=ns(*(w.gain_ns_per_step or (0, 0))))
-    name = w.title if w.title is not None else say("{change}", change=w.expr)
-    note = chain(say("{change}", change=w.expr) if w.title is not None else None, saved, by=" · ")
-    pieces = (Piece(0, low, "c-gain"), Piece(low, high, "c-gain", look="whisker"))
-    return BarRow(plain(name), plain(share(low / 100, high / 100)), pieces if high > low else pieces[:1], plain(note))
 
 
 def elasticity(result: Result, where: Whereabouts) -> Chart | None:
@@ -214,7 +208,7 @@ def elasticity(result: Result, where: Whereabouts) -> Chart | None:
         (say("10 % less communication time"), found.communication, "c-communication"),
     )
     rows = [
-        BarRow(plain(name), plain(say("saves {share}", share=share(_TENTH * value))), (Piece(0, value, colour),))
+        BarRow(name, say("saves {share}", share=share(_TENTH * value)), [Piece(0, value, colour)])
         for name, value, colour in values
     ]
     low, high = min(0.0, *(v for _, v, _ in values)), max(1.0, *(v for _, v, _ in values))
@@ -239,7 +233,7 @@ def blame_icicle(result: Result, where: Whereabouts) -> Chart | None:
     root = Slab(plain(say("waiting for the host, {time}", time=ns(total))), total, _causes(device, total, where))
     slowest = root.inside[0]
     part = share(slowest.ns / total)
-    caption = sentences(
+    caption = chain(
         say("top to bottom: cause, what the host did, line of code; as wide as it takes time"),
         say("most of it: {cause} ({share})", cause=slowest.name, share=part),
     )
@@ -277,7 +271,14 @@ def operators(result: Result, where: Whereabouts) -> Chart | None:
     ranked = sorted(result.operators, key=lambda operator: -operator.total_ns)
     shown = ranked[:_OPERATORS]
     names = short_names(o.type for o in shown)
-    rows = [_operator_row(o, names[o.type], where) for o in shown]
+    rows = []
+    for o in shown:
+        code = o.where or o.torch_op
+        note = chain(say("{core}", core=o.core) if o.core else None, say_n("{n} kernel", "{n} kernels", o.count),
+                     say("{code}", code=code) if code else None, by=" · ")  # fmt: skip
+        value = say("{time} ({share})", time=ns(o.total_ns), share=share(o.share))
+        piece = Piece(0, o.total_ns, _core_colour(o.core))
+        rows.append(BarRow(names[o.type], value, [piece], note, where.row("operators", (o,))))
     part = share(sum(o.total_ns for o in shown) / total)
     caption = say_n(
         "{shown} of {n} operator: {part} of all operators' time, {time}",
@@ -288,9 +289,7 @@ def operators(result: Result, where: Whereabouts) -> Chart | None:
         caption = say_n("{n} operator, {time}", "all {n} operators, together {time}", len(ranked), time=ns(total))
     title_ = say("operators, in % of all operators' time")
     colours = dict.fromkeys(_core_colour(o.core) for o in shown)
-    body = element(
-        "div", legend((c, plain(_CORE_WORDS[c])) for c in colours), bars(rows, 0, shown[0].total_ns, many=True)
-    )
+    body = element("div", legend((c, _CORE_WORDS[c]) for c in colours), bars(rows, 0, shown[0].total_ns, many=True))
     return Chart("operators", title_, caption, body, wide=True)
 
 
@@ -308,16 +307,6 @@ def _core_colour(core: str | None) -> str:
     return _CORE_COLOUR.get(core or "", "c-unattributed")
 
 
-def _operator_row(operator: Operator, name: str, where: Whereabouts) -> BarRow:
-    value = say("{time} ({share})", time=ns(operator.total_ns), share=share(operator.share))
-    count = say_n("{n} kernel", "{n} kernels", operator.count)
-    core = say("{core}", core=operator.core) if operator.core else None
-    code = operator.where or operator.torch_op
-    note = chain(core, count, say("{code}", code=code) if code else None, by=" · ")
-    piece = Piece(0, operator.total_ns, _core_colour(operator.core))
-    return BarRow(name, plain(value), (piece,), plain(note), where.row("operators", (operator,)))
-
-
 # --- the typical step -------------------------------------------------------------------------------------------------
 
 
@@ -332,31 +321,28 @@ def typical_step(result: Result, where: Whereabouts) -> Chart | None:
     basis = "inferred" if any(p.verdict.basis == "inferred" for p in device.phases) else "measured"
     end = max(typical.length.median_ns, *(p.end.max_ns for p in shown))
     length = typical.length
-    caption = sentences(
+    caption = chain(
         say("{alike} of {steps} steps are alike: {median}, {least} to {most}", alike=typical.steps,
             steps=device.step_count, median=ns(length.median_ns), least=ns(length.min_ns), most=ns(length.max_ns)),
         say("a bar lies where its phase lies in the step; its line: where it ends in the fastest and the slowest one"),
         say("the longest {shown} of {all} phases", shown=len(shown), all=len(typical.phases))
         if len(shown) < len(typical.phases) else None,
     )  # fmt: skip
-    rows = [_phase_row(p, basis, length.median_ns) for p in shown]
+    rows = []
+    for p in shown:
+        bound, lasts = sure(plain(WORDS[p.bound]), basis), p.length
+        name = say("{bound}", bound=bound)
+        if p.label is not None:
+            name = say("{label}: {text}", label=bound, text=p.label)
+        part = share(lasts.median_ns / length.median_ns if length.median_ns else None)
+        pieces = [Piece(p.start.median_ns, p.end.median_ns, _BOUND_COLOUR[p.bound])]
+        if p.end.max_ns > p.end.min_ns:
+            pieces.append(Piece(p.end.min_ns, p.end.max_ns, "", look="whisker"))
+        note = say("{least} to {most}", least=ns(lasts.min_ns), most=ns(lasts.max_ns))
+        value = say("{time} ({share})", time=ns(lasts.median_ns), share=part)
+        rows.append(BarRow(name, value, pieces, note if lasts.max_ns > lasts.min_ns else None))
     title_ = of_device(result, device, say("the typical step, phase by phase"))
     return Chart("typical", title_, caption, bars(rows, 0, end))
-
-
-def _phase_row(phase: TypicalPhase, basis: str, span: int) -> BarRow:
-    bound = sure(plain(WORDS[phase.bound]), basis)
-    name = say("{bound}", bound=bound)
-    if phase.label is not None:
-        name = say("{label}: {text}", label=bound, text=phase.label)
-    part = share(phase.length.median_ns / span if span else None)
-    value = say("{time} ({share})", time=ns(phase.length.median_ns), share=part)
-    spread = phase.length
-    note = say("{least} to {most}", least=ns(spread.min_ns), most=ns(spread.max_ns))
-    pieces = [Piece(phase.start.median_ns, phase.end.median_ns, _BOUND_COLOUR[phase.bound])]
-    if phase.end.max_ns > phase.end.min_ns:
-        pieces.append(Piece(phase.end.min_ns, phase.end.max_ns, "", look="whisker"))
-    return BarRow(plain(name), plain(value), tuple(pieces), plain(note) if spread.max_ns > spread.min_ns else "")
 
 
 # -- How many of the cores are in use over time, one panel for each kind of them.
@@ -379,7 +365,7 @@ def cores_over_time(result: Result, where: Whereabouts) -> Chart | None:
     if not sides:
         return None
     slices = len(sides[0][2].slices)
-    caption = sentences(
+    caption = chain(
         say_n("mean share of cores in use, in {n} slice of the time", "mean share of cores in use, in {n} equal "
               "slices of the time", slices),
         *(say("{side}: {used} of the window", side=words, used=share(sums.occupancy_span if sums else None))
@@ -396,12 +382,8 @@ def _panel(device: Device, name: str, words: Message, side: CoreTime) -> Markup:
                      most=share(most)))  # fmt: skip
     picture = stretched(_CORES_CHART_HEIGHT, *_steps(side.slices, name), class_="curve", said=said)
     heading = say_n("{side} ({n} core)", "{side} ({n} cores)", side.cores, side=words)
-    up = element("div", element("span", "100 %"), element("span", "0 %"), class_="axis-y", aria_hidden="true")
-    ends = element("span", "0"), element("span", plain(ns(device.window.span_ns)))
-    along = element("div", *ends, class_="axis-x", aria_hidden="true")
-    return element(
-        "div", element("p", plain(heading), class_="panel-name"), element("div", up, picture, along, class_="axes")
-    )
+    axes = _axes(picture, "100 %", "0 %", "0", plain(ns(device.window.span_ns)))
+    return element("div", element("p", plain(heading), class_="panel-name"), axes)
 
 
 def _steps(slices: Sequence[float], name: str) -> list[Markup]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from npuperf.base.messages import Message, chain, ns, say, say_n, share
-from npuperf.model.job_result import Cluster, ClusterGroup, Link, Root, Stage
+from npuperf.model.job_result import Cluster, ClusterGroup, Link
 from npuperf.model.result import Device, Partition, Result
 from npuperf.show.job_text import (
     links_line,
@@ -22,12 +22,10 @@ from npuperf.show.job_text import (
 )
 from npuperf.show.matrix import MOST_CELLS, MOST_COLUMNS, MOST_ROWS, Grouping, Matrix, grouped, layer, mean_of_known
 from npuperf.show.sheet import Whereabouts
-from npuperf.show.svg import BarRow, Chart, Piece, bars, element, legend, plain, sentences
+from npuperf.show.svg import BarRow, Chart, Piece, bars, element, legend, plain
 from npuperf.show.words import device_name
 
 _ROOTS, _STAGES, _KINDS = 12, 32, 15
-_TRANSFER: Final = ("c-transfer", say("transfer"))
-_WAIT: Final = ("c-comm_wait", say("waiting"))
 
 
 def roots(result: Result, where: Whereabouts) -> Chart | None:
@@ -37,12 +35,11 @@ def roots(result: Result, where: Whereabouts) -> Chart | None:
         return None
     shown = roots_by_gain(cluster)[:_ROOTS]
     rows = [
-        BarRow(plain(root_line(root, cluster)), plain(share(root.share)), (Piece(0, root.share, "c-comm_wait"),),
-               _note(root))
+        BarRow(root_line(root, cluster), share(root.share), [Piece(0, root.share, "c-comm_wait")], taking_line(root))
         for root in shown
-    ]  # fmt: skip
+    ]
     some = len(shown) < len(cluster.roots)
-    caption = sentences(
+    caption = chain(
         waiting_line(cluster),
         say("the whole width is all of it"),
         replay_line(cluster) if any(root.gain_ns_per_step for root in shown) else None,
@@ -50,11 +47,6 @@ def roots(result: Result, where: Whereabouts) -> Chart | None:
     )
     body = bars(rows, 0, max(1.0, *(root.share for root in shown)))
     return Chart("roots", say("why ranks wait for each other"), caption, body, wide=True)
-
-
-def _note(root: Root) -> str:
-    taking = taking_line(root)
-    return plain(taking) if taking else ""
 
 
 def stages(result: Result, where: Whereabouts) -> Chart | None:
@@ -67,23 +59,22 @@ def stages(result: Result, where: Whereabouts) -> Chart | None:
     longest = max(stage.compute_ns + stage.bubble_ns for stage in shown)
     if not longest:
         return None
-    caption = sentences(
+    caption = chain(
         *pipeline_lines(cluster),
         say("{shown} of {all} stages", shown=len(shown), all=len(cluster.stages))
         if len(shown) < len(cluster.stages) else None,
     )  # fmt: skip
-    words = (("c-compute", plain(say("compute"))), ("c-comm_wait", plain(say("bubble: waiting for other stages"))))
-    body = element("div", legend(words), bars([_stage(s, steps) for s in shown], 0, longest))
+    rows = []
+    for stage in shown:
+        compute, both = stage.compute_ns, stage.compute_ns + stage.bubble_ns
+        value = say("compute {compute}, bubble {bubble}", compute=ns(compute / steps),
+                    bubble=ns(stage.bubble_ns / steps))  # fmt: skip
+        pieces = [Piece(0, compute, "c-compute"), Piece(compute, both, "c-comm_wait", look="stripes")]
+        ranks = say_n("rank {ranks}", "ranks {ranks}", len(stage.ranks), ranks=ranges(stage.ranks))
+        rows.append(BarRow(say("stage {stage}", stage=stage.stage), value, pieces, ranks))
+    words = (("c-compute", say("compute")), ("c-comm_wait", say("bubble: waiting for other stages")))
+    body = element("div", legend(words), bars(rows, 0, longest))
     return Chart("stages", say("stages of the pipeline, per step"), caption, body)
-
-
-def _stage(stage: Stage, steps: int) -> BarRow:
-    ranks = say_n("rank {ranks}", "ranks {ranks}", len(stage.ranks), ranks=ranges(stage.ranks))
-    value = say("compute {compute}, bubble {bubble}", compute=ns(stage.compute_ns / steps),
-                bubble=ns(stage.bubble_ns / steps))  # fmt: skip
-    both = stage.compute_ns + stage.bubble_ns
-    pieces = (Piece(0, stage.compute_ns, "c-compute"), Piece(stage.compute_ns, both, "c-comm_wait", look="stripes"))
-    return BarRow(plain(say("stage {stage}", stage=stage.stage)), plain(value), pieces, plain(ranks))
 
 
 def groups(result: Result, where: Whereabouts) -> Chart | None:
@@ -99,32 +90,26 @@ def groups(result: Result, where: Whereabouts) -> Chart | None:
     if not longest:
         return None
     steps = max(cluster.steps, 1)
-    caption = sentences(
+    incomplete = sum(not group.complete for group in cluster.groups)
+    caption = chain(
         say("of all ranks together, per step"),
-        _least(sum(not group.complete for group in cluster.groups)),
-    )
-    words = [(colour, plain(said)) for colour, said in (_TRANSFER, _WAIT)]
-    rows = [_kind(kind, found, steps) for kind, found in ranked]
+        say_n("{n} group lacks ranks that were not loaded: it may wait longer",
+              "{n} groups lack ranks that were not loaded: they may wait longer", incomplete) if incomplete else None,
+    )  # fmt: skip
+    rows = []
+    for kind, found in ranked:
+        transfer, wait = sum(g.transfer_ns for g in found), sum(g.wait_ns for g in found)
+        value = say("transfer {transfer}, waiting {wait}", transfer=ns(transfer / steps), wait=ns(wait / steps))
+        pieces = [
+            Piece(0, transfer, "c-transfer"),
+            Piece(transfer, transfer + wait, "c-comm_wait", look="stripes"),
+        ]
+        operations = say_n("{n} operation", "{n} operations", sum(g.operations for g in found))
+        note = chain(say_n("{n} group", "{n} groups", len(found)), operations, by=" · ")
+        rows.append(BarRow(say("{kind}", kind=kind) if kind else say("kind not known"), value, pieces, note))
+    words = (("c-transfer", say("transfer")), ("c-comm_wait", say("waiting")))
     body = element("div", legend(words), bars(rows, 0, longest))
     return Chart("groups", say("communication by kind of group"), caption, body)
-
-
-def _least(incomplete: int) -> Message | None:
-    """Say that waits are lower bounds where ranks of groups are missing."""
-    if not incomplete:
-        return None
-    return say_n("{n} group lacks ranks that were not loaded: it may wait longer",
-                 "{n} groups lack ranks that were not loaded: they may wait longer", incomplete)  # fmt: skip
-
-
-def _kind(kind: str | None, found: Sequence[ClusterGroup], steps: int) -> BarRow:
-    transfer, wait = sum(g.transfer_ns for g in found), sum(g.wait_ns for g in found)
-    value = say("transfer {transfer}, waiting {wait}", transfer=ns(transfer / steps), wait=ns(wait / steps))
-    operations = say_n("{n} operation", "{n} operations", sum(g.operations for g in found))
-    note = chain(say_n("{n} group", "{n} groups", len(found)), operations, by=" · ")
-    pieces = (Piece(0, transfer, "c-transfer"), Piece(transfer, transfer + wait, "c-comm_wait", look="stripes"))
-    name = say("{kind}", kind=kind) if kind else say("kind not known")
-    return BarRow(plain(name), plain(value), pieces, plain(note))
 
 
 # -- Heat maps of a job: ranks over steps, links between ranks, and which rank waits for which.
@@ -165,20 +150,29 @@ def ranks_by_step(result: Result, where: Whereabouts) -> Chart | None:
     names = [str(d.rank) if single else plain(device_name(d)) for d in devices]
     row_labels, column_labels = rows.labels(names), columns.labels([str(n) for n in numbers])
     row_word, column_word = say("rank") if single else say("device"), say("step")
-    said = ([plain(say("{what} {name}", what=word, name=label)) for label in labels]
-            for word, labels in ((row_word, row_labels), (column_word, column_labels)))  # fmt: skip
-    in_rows, in_columns = said
-    layers = [
+    in_rows, in_columns = (
+        [plain(say("{what} {name}", what=word, name=label)) for label in labels]
+        for word, labels in ((row_word, row_labels), (column_word, column_labels))
+    )
+    layers = (
         layer(words, "ns", _measured(devices, numbers, rows, columns, get), in_rows, in_columns)
         for words, get in _MEASURES
-    ]
+    )
     found = tuple(one for one in layers if one is not None)
     if not found:
         return None
-    places = _places(devices, numbers, where) if rows.size == columns.size == 1 else ()
+    places: list[tuple[int, str]] = []
+    if rows.size == columns.size == 1:
+        at = {n: i for i, n in enumerate(numbers)}
+        every = (
+            (i * len(numbers) + at[step.step], where.row("steps", (device, step)))
+            for i, device in enumerate(devices)
+            for step in device.whole_steps
+        )
+        places = [(cell, go) for cell, go in every if go][:_PLACES]
     about = say("ranks and steps") if single else say("devices and steps")
-    matrix = Matrix(about, row_word, column_word, row_labels, column_labels, found, places=places)
-    caption = sentences(
+    matrix = Matrix(about, row_word, column_word, row_labels, column_labels, found, places=tuple(places))
+    caption = chain(
         say_n("{ranks} ranks over {n} step", "{ranks} ranks over {n} steps", len(numbers), ranks=len(devices))
         if single
         else say_n("{devices} devices over {n} step", "{devices} devices over {n} steps", len(numbers),
@@ -205,23 +199,8 @@ def _measured(
         there = {step.step: get(step.partition) for step in device.whole_steps}
         found = [there.get(n) for n in numbers]
         lines.append([mean_of_known(found[low:high]) for low, high in columns.bounds])
-    return [[_greatest(line[c] for line in lines[low:high]) for c in range(len(columns.bounds))]
-            for low, high in rows.bounds]  # fmt: skip
-
-
-def _greatest(values: Iterable[float | None]) -> float | None:
-    return max((value for value in values if value is not None), default=None)
-
-
-def _places(devices: Sequence[Device], numbers: Sequence[int], where: Whereabouts) -> tuple[tuple[int, str], ...]:
-    """Return where steps are in the timeline, of the devices that have one."""
-    column = {n: i for i, n in enumerate(numbers)}
-    found = (
-        (i * len(numbers) + column[step.step], where.row("steps", (device, step)))
-        for i, device in enumerate(devices)
-        for step in device.whole_steps
-    )
-    return tuple((cell, go) for cell, go in found if go)[:_PLACES]
+    groups = (zip(*lines[low:high], strict=True) for low, high in rows.bounds)
+    return [[max((one for one in column if one is not None), default=None) for column in group] for group in groups]
 
 
 # --- links ------------------------------------------------------------------------------------------------------------
@@ -256,7 +235,7 @@ def links(result: Result, where: Whereabouts) -> Chart | None:
     if not matrix.layers:
         return None
     pairs = len({frozenset(x.ranks) for x in known})
-    caption = sentences(
+    caption = chain(
         say_n("{n} pair of ranks, mean speed of all that went between them",
               "{n} pairs of ranks, mean speed of all that went between them", pairs),
         *(slow_link(link, cluster.steps) for link in slow[:_SLOW]),
@@ -306,7 +285,7 @@ def who_waits(result: Result, where: Whereabouts) -> Chart | None:
     )  # fmt: skip
     by_last = {other: sum(ns_ for (_, late), ns_ in sums.items() if late == other) for other in last}
     worst = max(by_last, key=lambda rank: by_last[rank])
-    caption = sentences(
+    caption = chain(
         say_n("of the costliest operation that is listed", "of the {n} costliest operations, which are listed",
               len(cluster.collectives) - unknown),
         say_n(

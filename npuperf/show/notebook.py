@@ -303,8 +303,8 @@ def _strip(strip: Strip) -> Markup:
     """Return the parts of a time one below the other, each beginning where the one above it ends."""
     rows = [
         BarRow(
-            plain(part.title),
-            plain(say("{time} ({share})", time=part.time, share=part.share)),
+            part.title,
+            say("{time} ({share})", time=part.time, share=part.share),
             (Piece(part.start, part.start + part.width, part.colour),),
         )
         for part in strip.parts

@@ -13,7 +13,7 @@ from unicodedata import east_asian_width
 from markupsafe import Markup, escape
 
 from npuperf.base.escape import for_screen
-from npuperf.base.messages import Message, Parameter, chain, ns, say, share
+from npuperf.base.messages import Message, Parameter, ns, say, share
 from npuperf.model.result import Device, Partition, Result
 from npuperf.show.job_text import outliers_first, roots_by_gain
 from npuperf.show.language import text
@@ -24,6 +24,8 @@ from npuperf.show.words import named
 WIDTH: Final = 1000
 #: How wide a letter is, in units of its height; of Chinese ones one.
 _LETTER: Final = 0.62
+#: Of a text that is cut, fewer letters than this say nothing.
+_FEWEST_LETTERS: Final = 4
 
 Attribute = str | int | float | None
 
@@ -31,7 +33,10 @@ Attribute = str | int | float | None
 def element(name: str, *children: Markup | str, **attributes: Attribute) -> Markup:
     """Return an element. ``class_`` is written ``class``, ``data_go`` is ``data-go``; None leaves an attribute out."""
     written = Markup("").join(
-        Markup(' {}="{}"').format(Markup(_attribute(key)), _value(value))
+        Markup(' {}="{}"').format(
+            Markup(key.removesuffix("_").replace("_", "-")),
+            Markup(rounded(value)) if isinstance(value, int | float) else escaped(value),
+        )
         for key, value in attributes.items()
         if value is not None
     )
@@ -42,14 +47,6 @@ def element(name: str, *children: Markup | str, **attributes: Attribute) -> Mark
 def escaped(said: str) -> Markup:
     """Return a text of whoever wrote it as text of the page: what cannot be seen is spelled out."""
     return escape(for_screen(said))
-
-
-def _attribute(key: str) -> str:
-    return key.removesuffix("_").replace("_", "-")
-
-
-def _value(value: str | int | float) -> Markup:
-    return Markup(rounded(value)) if isinstance(value, int | float) else escaped(value)
 
 
 def rounded(value: float) -> str:
@@ -86,15 +83,14 @@ def stretched(height: int, *children: Markup, class_: str, said: str | None = No
     )
 
 
-def swatch(colour: str) -> Markup:
-    """Return a little square of a colour, for legends."""
-    square = rect(0, 0, 10, 10, f"fill {colour}")
-    return element("svg", square, viewBox="0 0 10 10", class_="swatch", aria_hidden="true", focusable="false")
-
-
-def legend(entries: Iterable[tuple[str, str]]) -> Markup:
+def legend(entries: Iterable[tuple[str, Message]]) -> Markup:
     """Return what colours mean; each a class and words."""
-    return element("ul", *(element("li", swatch(c), said) for c, said in entries), class_="legend")
+    items = []
+    for colour, said in entries:
+        square = rect(0, 0, 10, 10, f"fill {colour}")
+        swatch = element("svg", square, viewBox="0 0 10 10", class_="swatch", aria_hidden="true", focusable="false")
+        items.append(element("li", swatch, plain(said)))
+    return element("ul", *items, class_="legend")
 
 
 def width_of(said: str, size: float) -> float:
@@ -109,10 +105,7 @@ def fitting(said: str, room: float, size: float) -> str:
     kept = said[: max(int(room / size / _LETTER), 0)]
     while kept and width_of(f"{kept}…", size) > room:
         kept = kept[:-1]
-    return f"{kept}…" if len(kept) >= _LEAST else ""
-
-
-_LEAST: Final = 4
+    return f"{kept}…" if len(kept) >= _FEWEST_LETTERS else ""
 
 
 def edges(parts: Sequence[int], whole: int, length: int) -> list[int]:
@@ -191,17 +184,6 @@ def plain(message: Parameter) -> str:
     return for_screen(text(message))
 
 
-def sentences(*parts: Message | None) -> Message:
-    """Return what is said below a chart, one after the other."""
-    return chain(*parts)
-
-
-def mean(values: Iterable[float]) -> float:
-    """Return the mean, 0 of nothing."""
-    found = list(values)
-    return sum(found) / len(found) if found else 0.0
-
-
 # -- Rows of a name, a value and a bar: charts that are read at any width, and by those who see no bars.
 
 #: How a piece is drawn: filled; with stripes; as a thin line with ends, which is an interval.
@@ -225,7 +207,7 @@ class Piece:
     low: float
     high: float
     colour: str
-    said: str = ""
+    said: Parameter = None
     look: Look = "fill"
     part: Part = "all"
 
@@ -234,10 +216,10 @@ class Piece:
 class BarRow:
     """``note``: what else is known, below; ``go``: where it is in the timeline, as "picture:start:end"."""
 
-    name: str
-    value: str
-    pieces: tuple[Piece, ...]
-    note: str = ""
+    name: Parameter
+    value: Parameter
+    pieces: Sequence[Piece]
+    note: Parameter = None
     go: str = ""
     strong: bool = False
 
@@ -251,34 +233,27 @@ def bars(rows: Sequence[BarRow], low: float, high: float, *, many: bool = False)
 
 
 def _row(row: BarRow, low: float, high: float) -> Markup:
-    said = element("button", row.name, type="button", class_="bar-go", data_go=row.go) if row.go else row.name
-    name = element("span", said, class_="bar-name", title=row.name if len(row.name) > _LONG else None)
-    note = [" ", element("span", row.note, class_="bar-note")] if row.note else []
+    called = plain(row.name)
+    said = element("button", called, type="button", class_="bar-go", data_go=row.go) if row.go else called
+    drawn = [part for piece in row.pieces for part in _piece(piece, low, high)] if high > low else []
+    if low < 0 < high:
+        drawn.append(element("path", d=f"M {WIDTH * -low / (high - low):.2f} 0 V {_HEIGHT}", class_="zero"))
+    note = plain(row.note) if row.note else ""
     return element(
         "li",
-        name,
+        element("span", said, class_="bar-name", title=called if len(called) > _LONG else None),
         " ",  # seen where styles are taken away, and in what is copied
-        element("span", row.value, class_="bar-value"),
-        stretched(_HEIGHT, *_drawn(row.pieces, low, high), class_="bar"),
-        *note,
+        element("span", plain(row.value), class_="bar-value"),
+        stretched(_HEIGHT, *drawn, class_="bar"),
+        *([" ", element("span", note, class_="bar-note")] if note else []),
         class_="strong" if row.strong else None,
     )
 
 
-def _drawn(pieces: Iterable[Piece], low: float, high: float) -> Iterable[Markup]:
-    whole = high - low
-    if whole <= 0:
-        return
-    for piece in pieces:
-        left, right = sorted(WIDTH * (min(max(end, low), high) - low) / whole for end in (piece.low, piece.high))
-        yield from _piece(piece, left, right)
-    if low < 0 < high:
-        yield _line("M {0} 0 V {1}", WIDTH * -low / whole, class_="zero")
-
-
-def _piece(piece: Piece, left: float, right: float) -> Iterable[Markup]:
+def _piece(piece: Piece, low: float, high: float) -> Iterator[Markup]:
+    left, right = sorted(WIDTH * (min(max(end, low), high) - low) / (high - low) for end in (piece.low, piece.high))
     top, height = _SPANS[piece.part]
-    inside = [title(piece.said)] if piece.said else []
+    inside = [title(plain(piece.said))] if piece.said else []
     if piece.look == "whisker":
         middle = top + height / 2
         ends = " ".join(f"M {at:.2f} {top} V {top + height}" for at in (left, right))
@@ -292,10 +267,6 @@ def _piece(piece: Piece, left: float, right: float) -> Iterable[Markup]:
         lines = " ".join(f"M {x} {top} V {top + height}" for x in range(int(left) + 4, int(right), _STRIPE))
         if lines:
             yield element("path", d=lines, class_="stripe")
-
-
-def _line(path: str, at: float, class_: str) -> Markup:
-    return element("path", d=path.format(f"{at:.2f}", _HEIGHT), class_=class_)
 
 
 # -- A time split into parts, and these into theirs, one level below the other: every block as wide as it takes long.
@@ -321,14 +292,15 @@ class Slab:
 
 def icicle(root: Slab, said: str) -> Markup:
     """Return the picture of a time split in parts; ``said``: what it shows, for those who do not see it."""
-    return element("div", *(_icicle_drawn(root, said, class_, width) for class_, width in _DRAWN))
-
-
-def _icicle_drawn(root: Slab, said: str, class_: str, width: int) -> Markup:
-    blocks = list(_blocks(root, root.ns, 0.0, float(width), 0, 0))
     height = _ROW * _depth(root)
-    return element("svg", title(said), *blocks, viewBox=f"0 0 {width} {height}", class_=f"icicle {class_}",
-                   role="img", aria_label=said, focusable="false")  # fmt: skip
+    drawn = [
+        element(
+            "svg", title(said), *_blocks(root, root.ns, 0.0, float(width), 0, 0), viewBox=f"0 0 {width} {height}",
+            class_=f"icicle {class_}", role="img", aria_label=said, focusable="false",
+        )
+        for class_, width in _DRAWN
+    ]  # fmt: skip
+    return element("div", *drawn)
 
 
 def _depth(slab: Slab) -> int:
@@ -339,22 +311,16 @@ def _blocks(slab: Slab, total: int, left: float, width: float, depth: int, tint:
     """Yield a block and those below it; what is too narrow to be seen is left out, and its room left empty."""
     if width < _NARROWEST:
         return
-    yield _block(slab, total, left, width, depth, tint)
-    at = left
-    for i, part in enumerate(slab.inside):
-        room = width * part.ns / slab.ns if slab.ns else 0.0
-        yield from _blocks(part, total, at, room, depth + 1, i % _TINTS)
-        at += room
-
-
-def _block(slab: Slab, total: int, left: float, width: float, depth: int, tint: int) -> Markup:
-    part = share(slab.ns / total)
+    part, room = share(slab.ns / total), width - 2 * _PAD
     said = text(say("{name}: {time} ({share})", name=slab.name, time=ns(slab.ns), share=part))
-    shape = rect(left, depth * _ROW, width, _ROW, f"slab tint-{tint if depth else _TINTS}")
-    inside = [title(said), shape]
-    room = width - 2 * _PAD
+    inside = [title(said), rect(left, depth * _ROW, width, _ROW, f"slab tint-{tint if depth else _TINTS}")]
     whole = slab.name if depth == 0 else f"{slab.name} {part}"
-    label = whole if width_of(whole, _SIZE) <= room else fitting(slab.name, room, _SIZE)
-    if label:
-        inside.append(element("text", label, x=left + _PAD, y=depth * _ROW + _ROW / 2 + _SIZE / 3, class_="slab-text"))
-    return element("g", *inside, data_go=slab.go or None)
+    if label := whole if width_of(whole, _SIZE) <= room else fitting(slab.name, room, _SIZE):
+        base = depth * _ROW + _ROW / 2 + _SIZE / 3
+        inside.append(element("text", label, x=left + _PAD, y=base, class_="slab-text"))
+    yield element("g", *inside, data_go=slab.go or None)
+    at = left
+    for i, below in enumerate(slab.inside):
+        wide = width * below.ns / slab.ns if slab.ns else 0.0
+        yield from _blocks(below, total, at, wide, depth + 1, i % _TINTS)
+        at += wide
