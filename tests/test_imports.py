@@ -20,15 +20,15 @@ ROOT = Path(__file__).resolve().parent.parent
 SAMPLES = ROOT / "samples"
 #: Modules that the analysis of one device takes. Ten of them sum up and count what each step is made of, and say what
 #: was run: every result has that, since nobody knows at the time whether it will be compared with.
-MOST = 250
+MOST = 135
 #: What only a comparison, a gate or a lock needs.
 HELD = {"against"}
 #: What typer, whichever release, and the interpreter's own packages bring along.
 TYPER = {"typer", "click", "annotated_doc", "shellingham", "typing_extensions", "colorama"}
 #: And Arrow: cloudpickle and dateutil it looks for, and takes where they are.
 READING = {"msgspec", "numpy", "pyarrow", "yaml", "cloudpickle", "cython_runtime", "dateutil", "six"}
-#: Modules of ours that only a job of several ranks has a use for.
-JOB = {"npuperf.show.job_screen"}
+#: Modules of ours that only a job of several ranks has a use for, beside the room `job`.
+JOB = {"npuperf.show.job_screen", "npuperf.analyze.whole_job"}
 #: Of the standard library, what takes long and is not needed for it.
 SLOW = {"email", "importlib.metadata", "zipfile", "multiprocessing.context", "unittest", "xml", "http", "asyncio"}
 #: A twentieth of a small analysis: np.unique without any flag loads it (npuperf.model.groups has another way).
@@ -72,14 +72,14 @@ def test_help_loads_declarations_only(arguments: list[str]) -> None:
     modules = loaded(*arguments)
     assert others(modules) <= TYPER
     assert rooms(modules) <= {"__main__", "base", "cli", "show"}
-    assert len(ours(modules)) <= 21
+    assert len(ours(modules)) <= 20
     assert not modules & SLOW
 
 
 def test_the_tables_are_listed_without_reading_anything() -> None:
     modules = loaded("analyze", "--table", "help")
     assert others(modules) <= TYPER | {"msgspec"}
-    assert len(ours(modules)) <= 42
+    assert len(ours(modules)) <= 36
 
 
 @pytest.mark.parametrize("asked", [[], ["--step", "12", "--top", "3"], ["--format", "json"]])
@@ -87,7 +87,7 @@ def test_one_device_loads_nothing_for_others(asked: list[str]) -> None:
     modules = loaded("analyze", str(SAMPLES / "transformer_ascend_pt"), "--no-cache", *asked)
     assert others(modules) <= TYPER | READING | (set() if "json" in asked else {"rich"})
     assert not modules & (JOB | SLOW | {"hashlib", MASKED, "pyarrow.parquet", "pyarrow.dataset"})
-    assert not rooms(modules) & {"tune", *HELD}
+    assert not rooms(modules) & {"tune", "job", *HELD}
     assert not modules & {"npuperf.cli.api", "npuperf.base.process", "npuperf.show.whole_page", "npuperf.show.draw"}
     assert len(ours(modules)) <= MOST
 
@@ -104,7 +104,7 @@ def test_a_database_loads_no_more(tmp_path: Path) -> None:
     modules = loaded("analyze", str(folder), "--no-cache")
     assert "sqlite3" in modules
     assert others(modules) <= TYPER | READING | {"rich"}
-    assert not modules & (JOB | SLOW)
+    assert not modules & (JOB | SLOW) and "job" not in rooms(modules)
     assert len(ours(modules)) <= MOST
 
 
@@ -138,6 +138,6 @@ def test_workers_load_neither_pandas_nor_what_shows(tmp_path: Path) -> None:
     assert done.returncode == 0
     times = Counter(re.findall(r"^import time: .*\| +([\w.]+)$", done.stderr, re.MULTILINE))
     assert times["npuperf.readers.recording"] == 3  # in two workers and their parent
-    for name in ("npuperf.cli", "npuperf.show.formats", "typer", "rich.console", *JOB):
+    for name in ("npuperf.cli", "npuperf.show.formats", "typer", "rich.console", "npuperf.job.job_study", *JOB):
         assert times[name] == 1, name
     assert not any(name.startswith(("pandas.", "scipy.", "dask.", "torch.")) for name in times)

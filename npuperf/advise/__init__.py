@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from npuperf.advise import core_use, fused_operators, host_waits, launches, moves, pauses, ranks, settings, transfers
 from npuperf.advise.rule import JobView, Rule, load_shipped
+from npuperf.device.rank_summary import RankSummary
 from npuperf.device.view import DeviceView
-from npuperf.job.summary import RankSummary
 from npuperf.model.job_result import Cluster
 from npuperf.model.result import Device, Finding
 from npuperf.model.thresholds import Thresholds

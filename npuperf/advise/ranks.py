@@ -10,9 +10,8 @@ import numpy as np
 
 from npuperf.advise.rule import MATCHED, Answer, Detected, JobView, Rule, at_most, severity
 from npuperf.base.messages import Message, chain, ns, number, say, say_n, series, share
+from npuperf.device.rank_summary import RankSummary, bounds_alone
 from npuperf.device.view import DeviceView
-from npuperf.job.links import bounds_alone
-from npuperf.job.summary import RankSummary
 from npuperf.model.job_result import Cluster, ClusterRank, Link
 from npuperf.model.labels import I64
 from npuperf.model.result import Finding
@@ -151,7 +150,7 @@ SLOW_LINK = Rule(
 
 
 def judge_uneven_experts(rule: Rule, job: JobView) -> list[Finding]:
-    """Name the fullest rank of the group that loses most; see :func:`npuperf.job.summarise.judge_experts`."""
+    """Name the fullest rank of the group that loses most; see :func:`npuperf.job.job_report.judge_experts`."""
     lost = Counter[str]()
     for layer in job.cluster.experts:
         lost[layer.group] += layer.lost_ns

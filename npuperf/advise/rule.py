@@ -13,8 +13,8 @@ from msgspec import Struct, field
 from npuperf.advise.needs import OPERATIONS, WHOLE_TABLE, Choice, Need, Option, Requirement, choose
 from npuperf.base.messages import Message, Quantity, Series, chain, factor, ns, say, series, share
 from npuperf.base.units import short_names
+from npuperf.device.rank_summary import RankSummary
 from npuperf.device.view import DeviceView
-from npuperf.job.summary import RankSummary
 from npuperf.model.job_result import Cluster
 from npuperf.model.labels import Mask
 from npuperf.model.result import Bound, Finding, Precondition, Severity

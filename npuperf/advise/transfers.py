@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from npuperf.advise.needs import SHAPES
 from npuperf.advise.rule import Answer, Detected, JobView, Rule, Untold
 from npuperf.base.messages import Message, Series, chain, factor, number, say, say_n, series, size
+from npuperf.device.rank_summary import RankSummary
+from npuperf.device.slowed import SlowedType, costliest
 from npuperf.device.view import DeviceView
-from npuperf.job.packets import PacketCost, What, slowed_cost
-from npuperf.job.summary import RankSummary
 from npuperf.model.result import Finding
 from npuperf.model.thresholds import Thresholds
+
+if TYPE_CHECKING:
+    from npuperf.job.packets import PacketCost, What  # loaded where there is a job
 
 
 def _costs(
@@ -180,9 +183,8 @@ _OTHER_NEIGHBOURS: Final = say(
 _SHOWN: Final = 3
 
 
-def _types(cost: PacketCost) -> Series:
-    rows = cost.evidence["types"][:_SHOWN]
-    return series(say("{type} ×{ratio}", type=row["type"], ratio=factor(row["ratio"])) for row in rows)
+def _types(rows: Sequence[SlowedType]) -> Series:
+    return series(say("{type} ×{ratio}", type=row["type"], ratio=factor(row["ratio"])) for row in rows[:_SHOWN])
 
 
 def judge_slowed_compute(view: DeviceView, summary: RankSummary) -> Answer:
@@ -191,13 +193,13 @@ def judge_slowed_compute(view: DeviceView, summary: RankSummary) -> Answer:
         return Untold(missing)
     if not summary.slowed:
         return None
-    cost = slowed_cost(summary.rank, summary.slowed)
-    lost, span = cost.lost_ns or 0, view.partition.span_ns
+    lost, span = sum(row.lost_ns for row in summary.slowed), view.partition.span_ns
     if lost <= view.thresholds.lost_share * span:
         return None
+    types = costliest(summary.slowed)
     return Detected(
-        title=say("kernels take longer beside communication than equal ones without it: {types}", types=_types(cost)),
-        evidence={"lost_ns": lost, **cost.evidence},
+        title=say("kernels take longer beside communication than equal ones without it: {types}", types=_types(types)),
+        evidence={"lost_ns": lost, "types": types},
         gain=(0, view.per_step(min(lost, span))),
         refute=_AS_SLOW,
         next=_OTHER_NEIGHBOURS,
@@ -214,7 +216,7 @@ SLOWED_COMPUTE = Rule(
         lambda cost, _: say(
             "kernels of rank {rank} take longer beside communication than equal ones without it: {types}",
             rank=cost.ranks[0],
-            types=_types(cost),
+            types=_types(cost.evidence["types"]),
         ),
         _AS_SLOW,
         lambda *_: _OTHER_NEIGHBOURS,

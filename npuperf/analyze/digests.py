@@ -14,8 +14,8 @@ from npuperf.device.blame import NOTHING, OTHERS, Blamed, line_of
 from npuperf.device.host_events import CAUSES, CODE, RUNTIME_CALL
 from npuperf.device.operators import core_labels, operator_keys
 from npuperf.device.partition import owned, uncovered
+from npuperf.device.rank_summary import RankSummary
 from npuperf.device.study import Study
-from npuperf.job.summary import RankSummary
 from npuperf.model.device import DeviceProfile
 from npuperf.model.groups import distinct, group_sums, largest, numbered, sums_of
 from npuperf.model.host import is_frame, shorten

@@ -23,15 +23,21 @@ from npuperf.device.expect import Checked, check
 from npuperf.device.mode import is_graph, no_launches
 from npuperf.device.operators import Key, OperatorSum, longest_kernels, sum_operators, type_labels
 from npuperf.device.partition import add, span_of
+from npuperf.device.rank_summary import RankSummary, bounds_alone, summarise, summarise_without_kernels
 from npuperf.device.steps import numbers_repeat, step_windows
 from npuperf.device.study import Study
 from npuperf.device.verdict import NO_PACE, Pace, judge, partition_of
 from npuperf.device.view import DeviceView, study_cores
-from npuperf.device.whatif import Predicted, Scene, is_all_communication, parse, pattern, predict, with_communication
-from npuperf.job.job_whatif import names_ranks
-from npuperf.job.links import bounds_alone
-from npuperf.job.summarise import summarise, summarise_without_kernels
-from npuperf.job.summary import RankSummary
+from npuperf.device.whatif import (
+    Predicted,
+    Scene,
+    is_all_communication,
+    names_ranks,
+    parse,
+    pattern,
+    predict,
+    with_communication,
+)
 from npuperf.model.chip import Cores
 from npuperf.model.device import DeviceProfile
 from npuperf.model.intervals import SIGNED, narrow

@@ -13,10 +13,10 @@ from msgspec import Struct, field, structs
 
 from npuperf.advise import load_thresholds, sort_findings
 from npuperf.analyze.describe import with_costliest
+from npuperf.analyze.devices import AllDevices, each_for_itself
 from npuperf.analyze.digests import merge_digests
 from npuperf.analyze.examine import Earlier, Examined, examine
 from npuperf.analyze.request import AnalyzeRequest
-from npuperf.analyze.whole_job import Across, look_across, overall_verdict, own_findings
 from npuperf.base import __version__
 from npuperf.base.errors import InputError, UsageError
 from npuperf.base.messages import Message, Series, chain, say, say_n, series
@@ -24,8 +24,7 @@ from npuperf.base.parallel import Engine
 from npuperf.device.expect import judge_cores
 from npuperf.device.operators import list_operators, merge
 from npuperf.device.steps import step_windows
-from npuperf.device.whatif import parse
-from npuperf.job.job_whatif import check, names_ranks
+from npuperf.device.whatif import names_ranks, parse
 from npuperf.model.device import Context, DeviceProfile, is_kept
 from npuperf.model.parts import GroupSize, Tool, Workload
 from npuperf.model.result import Input, InputKind, Result, Verdict
@@ -244,7 +243,12 @@ def run(
     step asked for is not there, or an expression or engine cannot be.
     """
     for expression in request.what_if:
-        (check if names_ranks(expression) else parse)(expression)
+        if names_ranks(expression):
+            from npuperf.job.job_whatif import check  # loaded where it is asked about
+
+            check(expression)
+        else:
+            parse(expression)
     engine = Engine.asked(request.engine, request.workers, request.scheduler)
     thresholds = load_thresholds(request.thresholds)
     recording = recording or open_recording(request.path)
@@ -364,23 +368,27 @@ def _result(
 ) -> Result:
     examined = [e for s in sources for e in s.examined]
     twice = _found_twice(sources)
-    across = Across.apart(examined) if twice else look_across(examined, request, thresholds)
-    findings = across.findings + own_findings(examined, across, thresholds)
-    verdict = overall_verdict(examined, across, thresholds, different_runs=bool(twice))
-    verdict = with_costliest(verdict, across.devices, thresholds)
+    together: AllDevices | None = None
+    if not twice and sum(e.summary is not None for e in examined) > 1:
+        from npuperf.analyze.whole_job import as_one_job  # one device has no use for all that this loads
+
+        together = as_one_job(examined, request, thresholds)
+    if together is None:
+        together = each_for_itself(examined, request, thresholds, different_runs=bool(twice))
+    verdict = with_costliest(together.verdict, together.devices, thresholds)
     result = Result(
         tool=Tool(name="npuperf", version=__version__),
         input=_input(request, recording, sources, context, twice),
         verdict=with_losses(verdict, [s.log for s in sources], sum(s.tasks for s in sources)),
-        devices=across.devices,
+        devices=together.devices,
         operators=list_operators(merge([e.operators for e in examined]), thresholds),
         kernels=sorted((k for e in examined for k in e.kernels), key=lambda k: -k.dur_ns)[: request.top],
-        findings=sort_findings(findings),
-        what_if=across.what_if,
-        cluster=across.cluster,
+        findings=sort_findings(together.findings),
+        what_if=together.what_if,
+        cluster=together.cluster,
         thresholds=thresholds.as_dict(),
         workload=shared_workload([setup for s in sources for setup in s.setups]),
-        digest=merge_digests([e.digest for e in examined], across.exposed) or _digest_of_hosts(sources),
+        digest=merge_digests([e.digest for e in examined], together.exposed) or _digest_of_hosts(sources),
     )
     return structs.replace(result, **merged_exports([s.log for s in sources if s.examined]))
 

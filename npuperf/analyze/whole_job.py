@@ -6,72 +6,26 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-from msgspec import Struct, field, structs
+from msgspec import structs
 from msgspec.structs import replace
 
 from npuperf.advise import advise_job, without_alone
+from npuperf.analyze.devices import AllDevices, verdict_of_sum
 from npuperf.analyze.digests import group_kind, judged_windows, places_of
 from npuperf.analyze.examine import Examined, unanswered
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.base.messages import Message, Quantity, chain, ns, say, say_n, series, share
-from npuperf.device.partition import add
-from npuperf.device.verdict import NO_PACE, judge
+from npuperf.device.rank_summary import RankSummary
 from npuperf.job.job_report import describe_job, narrow, per_step
 from npuperf.job.job_study import JobStudy, study_job
-from npuperf.job.job_whatif import answers, keep_pace, may_bring_nothing, names_ranks, predict
+from npuperf.job.job_whatif import answers, keep_pace, may_bring_nothing, predict
 from npuperf.job.match import ExposedSplit, split_exposed
-from npuperf.job.summary import RankSummary
 from npuperf.model.intervals import Intervals
 from npuperf.model.job_result import Cluster, Root
 from npuperf.model.labels import I64, Labels, Mask
 from npuperf.model.parts import Part, PartSum
-from npuperf.model.result import Bound, Device, Elasticity, Finding, Partition, Verdict, WhatIf
+from npuperf.model.result import Bound, Device, Elasticity, Partition, Verdict, WhatIf
 from npuperf.model.thresholds import Thresholds
-
-# -- Several devices: each for itself, or one job if they wait for each other.
-
-_NO_JOB: Final = say("this asks about several ranks of one job: analyze the folder that holds them all")
-
-
-class Across(Struct, frozen=True):
-    """What several devices tell together; without a ``study`` each stands for itself.
-
-    ``exposed``: of each device in its order the exposed communication of its steps, where the job tells more of it.
-    """
-
-    devices: list[Device]
-    what_if: list[WhatIf]
-    findings: list[Finding] = field(default_factory=list)
-    cluster: Cluster | None = None
-    study: JobStudy | None = None
-    exposed: list[tuple[PartSum, ...] | None] = field(default_factory=list)
-
-    @classmethod
-    def apart(cls, examined: Sequence[Examined]) -> Across:
-        """Return devices that are of no common job."""
-        return cls([e.report for e in examined], [w for e in examined for w in e.what_if])
-
-
-def look_across(examined: Sequence[Examined], request: AnalyzeRequest, thresholds: Thresholds) -> Across:
-    """Study the devices as one job, if they have operations in common."""
-    if sum(e.summary is not None for e in examined) > 1:
-        together = as_one_job(examined, request, thresholds)
-        if together is not None:
-            return together
-    alone = Across.apart(examined)
-    asked = [unanswered(e, _NO_JOB) for e in request.what_if if names_ranks(e)]
-    return replace(alone, what_if=[*asked, *alone.what_if]) if asked else alone
-
-
-def own_findings(examined: Sequence[Examined], across: Across, thresholds: Thresholds) -> list[Finding]:
-    """Return what is found on each device by itself, as it stands within the job."""
-    found = []
-    for e in examined:
-        mine = without_alone(e.findings, e.report, across.study)
-        if across.study is not None:
-            mine = may_bring_nothing(mine, e.report, waited(across.study, e.report), thresholds.cause_share)
-        found += mine
-    return found
 
 
 def waited(study: JobStudy, device: Device) -> int:
@@ -153,7 +107,7 @@ _STANDARD: Final[tuple[tuple[str, Message], ...]] = (
 )
 
 
-def as_one_job(examined: Sequence[Examined], request: AnalyzeRequest, thresholds: Thresholds) -> Across | None:
+def as_one_job(examined: Sequence[Examined], request: AnalyzeRequest, thresholds: Thresholds) -> AllDevices | None:
     """Study the devices as one job; None where they have no operations in common."""
     study = study_job([e.summary for e in examined if e.summary is not None], thresholds)
     if study is None:
@@ -161,15 +115,20 @@ def as_one_job(examined: Sequence[Examined], request: AnalyzeRequest, thresholds
     devices = [_with_exposed(study, e.report) for e in examined]
     cluster = describe_job(study, devices, thresholds)
     findings = advise_job(study, cluster, thresholds, request.rules)
-    own = keep_pace(devices, [e.what_if for e in examined], [waited(study, d) for d in devices], thresholds.cause_share)
+    waits = [waited(study, d) for d in devices]
+    for e, wait in zip(examined, waits, strict=True):
+        own = without_alone(e.findings, e.report, study)
+        findings += may_bring_nothing(own, e.report, wait, thresholds.cause_share)
+    what_if = keep_pace(devices, [e.what_if for e in examined], waits, thresholds.cause_share)
+    verdict = None if study.elasticity is None else _verdict(study, cluster, study.elasticity)
     if request.group is not None:
         cluster = narrow(cluster, request.group)
-    return Across(
+    return AllDevices(
         devices=devices,
-        what_if=[*_job_what_if(study, cluster, request.what_if), *(w for mine in own for w in mine)],
         findings=findings,
+        what_if=[*_job_what_if(study, cluster, request.what_if), *(w for mine in what_if for w in mine)],
+        verdict=verdict or verdict_of_sum(examined, devices, thresholds),
         cluster=cluster,
-        study=study,
         exposed=[_exposed(study, d) for d in devices],
     )
 
@@ -258,55 +217,10 @@ def _answer(study: JobStudy, expression: str, title: Message | None) -> WhatIf:
     )
 
 
-# -- The verdict over everything that was analyzed: what would shorten the job's step.
-
-
-def overall_verdict(
-    examined: Sequence[Examined], across: Across, thresholds: Thresholds, *, different_runs: bool
-) -> Verdict:
-    """Give the verdict over all devices: of a job by what its step depends on, else over what they do together."""
-    if not examined:
-        reason = say("no device tasks: the data has host events only, as from a run on the CPU alone")
-        return Verdict(bound="unknown", basis="measured", reason=reason)
-    if len(examined) == 1:
-        return _with_waits(examined[0].report.verdict, examined[0].report.window)
-    if different_runs:
-        reason = say(
-            "these are several runs (see warnings), so each device has its own verdict; analyze one "
-            "run for a single verdict"
-        )
-        return Verdict(bound="unknown", basis="measured", reason=reason)
-    if across.study is not None and across.cluster is not None and across.study.elasticity is not None:
-        return _of_job(across.study, across.cluster, across.study.elasticity)
-    verdict = judge(
-        add([d.window for d in across.devices]),
-        sum((e.pace for e in examined), NO_PACE),
-        thresholds,
-        elasticity=_mean_elasticity(examined),
-        excerpt=any(e.excerpt for e in examined),
-        latency_known=all(d.clock.latency_reason is None for d in across.devices),
-    )
-    verdict = _with_waits(verdict, add([d.window for d in across.devices]))
-    reason = say("{everyone}: {reason}", everyone=_everyone(examined), reason=verdict.reason)
-    return structs.replace(verdict, reason=reason)
-
-
-def _with_waits(verdict: Verdict, whole: Partition) -> Verdict:
-    """Say of ranks that were not matched with others what their communication may be."""
-    if verdict.bound != "communication" or whole.comm_transfer_ns or whole.comm_wait_ns:
-        return verdict
-    waits = say("this holds waiting for other ranks, which one rank alone cannot tell from transfer")
-    return structs.replace(verdict, reason=chain(verdict.reason, waits))
-
+# -- The verdict over all ranks: what would shorten the job's step.
 
 #: Ranks that are named.
 _RANKS: Final = 8
-_BOUND: Final[dict[Bound, Message]] = {
-    "host": say("host"),
-    "compute": say("compute"),
-    "communication": say("communication"),
-    "unknown": say("unknown"),
-}
 _TIME: Final[dict[Bound, Message]] = {
     "host": say("host time"),
     "compute": say("compute time"),
@@ -324,7 +238,7 @@ def _is_untold(cluster: Cluster) -> bool:
     return unknown > sum(r.comm.exposed_transfer_ns for r in cluster.ranks)
 
 
-def _of_job(study: JobStudy, cluster: Cluster, e: Elasticity) -> Verdict:
+def _verdict(study: JobStudy, cluster: Cluster, e: Elasticity) -> Verdict:
     """Name the resource that the job's step depends on most, over all ranks, and the root that costs most."""
     values: dict[Bound, float] = {"host": e.host, "compute": e.compute, "communication": e.communication}
     bound = max(values, key=lambda b: values[b])
@@ -379,23 +293,3 @@ def _paced(root: Root, gain: Quantity) -> Message:
 def _tenth(elasticity: float) -> Quantity:
     """Return the effect of a tenth less."""
     return share(max(elasticity, 0.0) / 10)
-
-
-def _everyone(examined: Sequence[Examined]) -> Message:
-    bounds = [e.report.verdict.bound for e in examined]
-    counts = (say("{count} {bound}", count=bounds.count(b), bound=_BOUND[b]) for b in dict.fromkeys(bounds))
-    return say_n("over {n} device ({counts})", "over all {n} devices ({counts})", len(examined), counts=series(counts))
-
-
-def _mean_elasticity(examined: Sequence[Examined]) -> Elasticity | None:
-    """Weigh the devices' elasticities by their spans; None if one of them has none."""
-    found = [(e.report.verdict.elasticity, e.report.window.span_ns) for e in examined]
-    whole = sum(span for _, span in found)
-    known = [(e, span / whole) for e, span in found if e is not None] if whole else []
-    if not known or len(known) < len(found):
-        return None
-    return Elasticity(
-        host=sum(e.host * share for e, share in known),
-        compute=sum(e.compute * share for e, share in known),
-        communication=sum(e.communication * share for e, share in known),
-    )

@@ -142,6 +142,11 @@ class Change(Struct, frozen=True):
     factor: float
 
 
+def names_ranks(expression: str) -> bool:
+    """Tell whether an expression speaks of ranks, stages or links: only a job can answer it."""
+    return any(part.strip().startswith(("rank:", "stage:", "link:")) for part in expression.split(","))
+
+
 def parse(expression: str) -> list[Change]:
     """Read an expression. Raises UsageError with the grammar."""
     changes = []

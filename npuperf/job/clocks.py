@@ -16,8 +16,8 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from npuperf.device.rank_summary import RankSummary
 from npuperf.job.match import Matched
-from npuperf.job.summary import RankSummary
 from npuperf.model.groups import distinct
 from npuperf.model.labels import F64, I64, Mask
 

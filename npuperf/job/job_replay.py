@@ -14,9 +14,9 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from npuperf.device.rank_summary import LocalTime, RankSummary
 from npuperf.job.clocks import Clocks
 from npuperf.job.match import JobWaits, Matched
-from npuperf.job.summary import LocalTime, RankSummary
 from npuperf.model.groups import distinct
 from npuperf.model.labels import F64, I64, Mask
 

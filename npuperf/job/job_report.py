@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -12,11 +12,12 @@ from msgspec import structs
 from npuperf.base.errors import UsageError
 from npuperf.base.messages import Message, Quantity, Series, ns, say, say_n, series
 from npuperf.base.messages import share as part
+from npuperf.device.rank_summary import ExpertTimes, RankSummary
 from npuperf.job.job_study import JobStudy
 from npuperf.job.match import by_kind, kind_name, split_exposed
 from npuperf.job.root_causes import RootCause
-from npuperf.job.summarise import judge_experts
-from npuperf.job.summary import RankSummary
+from npuperf.model.communication import ProcessGroup
+from npuperf.model.groups import distinct
 from npuperf.model.job_result import (
     ClockOffset,
     Cluster,
@@ -24,6 +25,7 @@ from npuperf.model.job_result import (
     ClusterRank,
     ClusterReplay,
     Collective,
+    Experts,
     Pipeline,
     RankCommunication,
     Root,
@@ -547,3 +549,69 @@ def _elsewhen(study: JobStudy) -> list[Message]:
 def _few(numbers: list[int]) -> list[str]:
     shown = [str(n) for n in numbers[:_NAMED]]
     return [*shown, "…"] if len(numbers) > _NAMED else shown
+
+
+# -- Experts: grouped matmuls whose ranks have different loads, so that all wait for the fullest one.
+
+#: What programs call the groups over which experts are spread: Megatron exp or ep, MindSpeed exp, vLLM ep.
+_KINDS: Final = frozenset({"ep", "exp", "expert", "experts", "expert_parallel", "expert_model_parallel", "moe_ep"})
+
+
+def judge_experts(ranks: Sequence[RankSummary], thresholds: Thresholds) -> list[Experts]:
+    """Return the layers of each group of experts whose imbalance costs a notable part of the ranks' time.
+
+    A layer is the n-th grouped matmul of a step. The ranks wait for the longest in every step, whichever it is.
+    """
+    by_rank = {s.rank: s for s in ranks}
+    found: list[Experts] = []
+    groups = (g for s in ranks for g in s.groups if (g.kind or "").lower() in _KINDS and len(g.ranks) > 1)
+    for group in {tuple(sorted(g.ranks)): g for g in groups}.values():
+        layers = _layers(group, [by_rank[r] for r in group.ranks if r in by_rank])
+        window = np.mean([by_rank[r].end - by_rank[r].begin for r in layers[0].ranks]) if layers else 0
+        if sum(layer.lost_ns for layer in layers) > thresholds.lost_share * window:
+            found += layers
+    return sorted(found, key=lambda e: (-e.lost_ns, e.group, e.layer))
+
+
+def _layers(group: ProcessGroup, ranks: Sequence[RankSummary]) -> list[Experts]:
+    """Compare the ranks of a group matmul by matmul; those with another number of matmuls are left out."""
+    placed = [(s, s.experts, _place(s, s.experts)) for s in ranks if s.experts is not None and len(s.experts.ns)]
+    forms = [place.tobytes() for _, _, place in placed]
+    usual = max(forms, key=Counter(forms).__getitem__, default=b"")
+    same = [row for row, form in zip(placed, forms, strict=True) if form == usual]
+    if len(same) < 2:
+        return []
+    layer = same[0][2][:, 1]
+    inside = layer >= 0
+    times = np.stack([e.ns[inside] for _, e, _ in same])
+    tokens = np.stack([e.tokens[inside] for _, e, _ in same])
+    where = layer[inside]
+    return [
+        _layer(group, [s.rank for s, _, _ in same], n, times[:, where == n], tokens[:, where == n])
+        for n in distinct(where).tolist()
+    ]
+
+
+def _place(rank: RankSummary, experts: ExpertTimes) -> I64:
+    """Return for each grouped matmul its step (from 0) and its number in it; -1 outside of steps."""
+    n = len(experts.start)
+    if not len(rank.step_start):
+        return np.stack([np.zeros(n, np.int64), np.arange(n)], axis=1)
+    step = np.searchsorted(rank.step_start, experts.start, side="right") - 1
+    inside = (step >= 0) & (experts.start < rank.step_end[step])
+    first = np.searchsorted(step, step, side="left")
+    return np.where(inside[:, None], np.stack([step, np.arange(n) - first], axis=1), -1)
+
+
+def _layer(group: ProcessGroup, ranks: list[int], layer: int, times: I64, tokens: I64) -> Experts:
+    """Sum a layer over steps; ``times`` and ``tokens`` are [rank, step]."""
+    longest, mean = int(times.max(axis=0).sum()), float(times.mean(axis=0).sum())
+    return Experts(
+        group=group.id,
+        ranks=ranks,
+        layer=layer,
+        time_ns=times.sum(axis=1).tolist(),
+        tokens=[None if (mine < 0).any() else int(mine.sum()) for mine in tokens],
+        imbalance=longest / mean if mean else 1.0,
+        lost_ns=int(longest - mean),
+    )

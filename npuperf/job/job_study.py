@@ -10,9 +10,10 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from npuperf.device.rank_summary import RankSummary, extend, filled_like, links_beside
 from npuperf.job.clocks import Clocks, align, pair_in_time
 from npuperf.job.job_replay import JobChange, JobProgram, JobRun, build, run, scaled
-from npuperf.job.links import judge_links, links_beside, slow_links
+from npuperf.job.links import judge_links, slow_links
 from npuperf.job.match import JobWaits, Matched, find_waits, match
 from npuperf.job.packets import PacketCost, packet_costs
 from npuperf.job.pipeline import (
@@ -28,8 +29,6 @@ from npuperf.job.pipeline import (
 )
 from npuperf.job.root_causes import GainBounds, RootCause, find_causes
 from npuperf.job.roots import WaitBlame, blame
-from npuperf.job.summarise import extend, filled_like
-from npuperf.job.summary import RankSummary
 from npuperf.model.job_result import Link
 from npuperf.model.labels import F64, I64, Mask
 from npuperf.model.result import Elasticity

@@ -41,11 +41,6 @@ GRAMMAR: Final = say(
 )
 
 
-def names_ranks(expression: str) -> bool:
-    """Tell whether an expression speaks of ranks, stages or links: only a job can answer it."""
-    return any(part.strip().startswith(("rank:", "stage:", "link:")) for part in expression.split(","))
-
-
 def answers(expression: str) -> bool:
     """Tell whether the job can run with all of an expression."""
     return all(read(part.strip()) is not None for part in expression.split(","))

@@ -19,12 +19,11 @@ from typing import Any, Final
 import numpy as np
 from msgspec import Struct
 
-from npuperf.job.summary import RankSummary, class_text, medians_of_others, size_class
+from npuperf.device.rank_summary import RankSummary
 from npuperf.model.communication import LinkUse
-from npuperf.model.groups import alike
+from npuperf.model.groups import alike, medians_of_others
 from npuperf.model.job_result import Link
 from npuperf.model.labels import I64, Labels
-from npuperf.model.result import CommunicationBounds
 from npuperf.model.thresholds import Thresholds
 
 #: GB/s that the vendor's tools compare with (msprof's number_constant.py, first generation); shown, never decisive.
@@ -145,6 +144,20 @@ def _between_two(summary: RankSummary) -> LinkUse:
     )
 
 
+def size_class(size: I64) -> I64:
+    """Return k where 2^k ≤ size < 2^(k+1), -1 for sizes below one (not recorded)."""
+    return np.where(size > 0, np.frexp(np.maximum(size, 1).astype(np.float64))[1] - 1, -1).astype(np.int64)
+
+
+def class_text(power: int) -> str | None:
+    """Render a size class, e.g. ``8–16 MiB``; None where sizes are not recorded."""
+    if power < 0:
+        return None
+    unit, small = divmod(power, 10)
+    name = ("B", "KiB", "MiB", "GiB", "TiB")[min(unit, 4)]
+    return f"{2**small}–{2 ** (small + 1)} {name}"
+
+
 def _sum(row: I64, values: I64) -> I64:
     total = np.zeros(int(row.max()) + 1, np.int64)
     np.add.at(total, row, values)
@@ -199,63 +212,3 @@ def peer_factors(links: Sequence[Link], ranks: tuple[int, int], groups: Sequence
         slowest = max(others.values(), default=0) if kind not in _PAIRWISE else 0
         factors[kind] = min(max(then, slowest) / now, 1.0)
     return factors
-
-
-# -- The transfers of one rank alone: between which bounds they lie, when nobody knows who waited for whom.
-#
-# A stay is waiting and transfer. What an operation moved over one transport took at least as long as it did on one of
-# its links: the exporter sums links that run side by side, so the sum is divided by their number. Of transports whose
-# links cannot be counted, and of RDMA, whose times hold waiting for the other end, nothing is certain.
-
-#: Its times run from the first payload to the end of the closing task, and so hold waiting.
-_WAITS: Final = "RDMA"
-
-
-def bounds_alone(summary: RankSummary, exposed_ns: int) -> CommunicationBounds:
-    """Return the bounds of a rank's transfers. ``exposed_ns``: its communication that no compute hides."""
-    least, stay = least_transfer(summary), summary.operations.stay
-    exposed = summary.exposed_end - summary.exposed_start
-    own = np.bincount(summary.exposed_op, weights=exposed, minlength=len(stay)).astype(np.int64)
-    # Wherever in its stay a transfer lies, what does not fit into the hidden part is exposed.
-    certain = int(np.maximum(least - (stay - own), 0).sum()) if summary.exposed_known else 0
-    return CommunicationBounds(
-        transfer_least_ns=int(least.sum()),
-        transfer_most_ns=int(stay.sum()),
-        exposed_least_ns=min(certain, exposed_ns),
-        exposed_most_ns=exposed_ns,
-    )
-
-
-def least_transfer(summary: RankSummary) -> I64:
-    """Return how much of each operation's stay is transfer for certain, ns."""
-    moved, operations = summary.bandwidth, summary.operations
-    least = np.zeros(len(operations), np.int64)
-    if not len(moved):
-        return least
-    row = alike(moved.op, moved.transport.codes)
-    first = np.unique(row, return_index=True)[1]
-    op, transport = moved.op[first], moved.transport.take(first)
-    count = _side_by_side(summary.links)
-    type_, group = operations.type.take(op), operations.group.take(op)
-    beside = np.array([0 if (transport[i] or "").upper() == _WAITS else count.get((type_[i], group[i], transport[i]), 0)
-                       for i in range(len(op))], np.int64)  # fmt: skip
-    spent = np.bincount(row, weights=moved.ns).astype(np.int64)
-    np.maximum.at(least, op, np.where(beside > 0, spent // np.maximum(beside, 1), 0))
-    return np.minimum(least, operations.stay)
-
-
-def links_beside(links: LinkUse) -> int:
-    """Return how many links the rank's widest operation uses side by side: it has at least as many partners."""
-    return max(_side_by_side(links).values(), default=0)
-
-
-def _side_by_side(links: LinkUse) -> dict[tuple[str | None, str | None, str | None], int]:
-    """Return by type, group and transport how many links an operation uses side by side: a row is one link's."""
-    if not len(links):
-        return {}
-    kind = alike(links.type.codes, links.group.codes, links.transport.codes)
-    _, first, rows = np.unique(alike(kind, links.step, links.name.codes), return_index=True, return_counts=True)
-    widest = np.zeros(int(kind.max()) + 1, np.int64)
-    np.maximum.at(widest, kind[first], rows)
-    place = np.unique(kind, return_index=True)[1].tolist()
-    return {(links.type[i], links.group[i], links.transport[i]): int(n) for i, n in zip(place, widest, strict=True)}

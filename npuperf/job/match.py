@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from npuperf.job.summary import RankSummary
+from npuperf.device.rank_summary import RankSummary
 from npuperf.model.communication import ProcessGroup
 from npuperf.model.groups import distinct
 from npuperf.model.labels import I64, Labels, Mask

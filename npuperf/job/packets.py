@@ -13,8 +13,10 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from npuperf.job.summary import RankSummary, Slowed, class_text, medians, size_class
-from npuperf.model.groups import alike, distinct
+from npuperf.device.rank_summary import RankSummary
+from npuperf.device.slowed import Slowed, costliest
+from npuperf.job.links import class_text, size_class
+from npuperf.model.groups import alike, distinct, medians
 from npuperf.model.labels import F64, I64, Labels, Mask
 from npuperf.model.thresholds import Thresholds
 
@@ -88,7 +90,7 @@ def packet_costs(
 ) -> list[PacketCost]:
     """Return what costs more than a notable part of a step, and every retry and relay; the costliest first.
 
-    ``beside``: for each rank what :func:`npuperf.job.summary.slowed` found.
+    ``beside``: for each rank what :func:`npuperf.device.slowed.slowed` found.
     """
     own: list[PacketCost] = []
     for rank in ranks:
@@ -260,16 +262,5 @@ def slowed_cost(rank: int, rows: Sequence[Slowed]) -> PacketCost:
         bytes=0,
         time_ns=sum(row.total_ns for row in rows),
         lost_ns=sum(row.lost_ns for row in rows),
-        evidence={
-            "types": [
-                {
-                    "type": row.type,
-                    "shapes": row.shapes,
-                    "count": row.beside,
-                    "ratio": row.ratio,
-                    "lost_ns": row.lost_ns,
-                }
-                for row in rows[:_SHOWN]
-            ]
-        },
+        evidence={"types": costliest(rows)},
     )

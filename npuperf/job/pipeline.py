@@ -10,9 +10,9 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
+from npuperf.device.rank_summary import RankSummary
 from npuperf.job.job_replay import Inside, JobChange, JobProgram, calmed, level_all, run, scaled
 from npuperf.job.match import JobWaits, Matched
-from npuperf.job.summary import RankSummary
 from npuperf.model.communication import ProcessGroup
 from npuperf.model.groups import distinct
 from npuperf.model.labels import F64, I64, Mask

@@ -15,10 +15,10 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
+from npuperf.device.rank_summary import RankSummary
 from npuperf.job.clocks import Clocks
 from npuperf.job.job_replay import JobProgram
 from npuperf.job.match import JobWaits
-from npuperf.job.summary import RankSummary
 from npuperf.model.labels import F64, I64
 
 #: JobWaits shorter than this many residuals of the clocks are noise: nobody can be called the last.

@@ -16,12 +16,11 @@ from npuperf.base.parallel import Engine
 from npuperf.device.blame import NOTHING
 from npuperf.device.host_events import CAUSES, CODE
 from npuperf.device.operators import core_labels
+from npuperf.device.rank_summary import RankSummary, summarise
 from npuperf.device.steps import numbers_repeat
 from npuperf.device.study import Study
 from npuperf.job.job_study import JobStudy, study_job
 from npuperf.job.match import split_exposed, turns
-from npuperf.job.summarise import summarise
-from npuperf.job.summary import RankSummary
 from npuperf.model.device import DeviceProfile
 from npuperf.model.groups import distinct, group_sums
 from npuperf.model.intervals import Intervals

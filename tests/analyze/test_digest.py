@@ -20,7 +20,7 @@ from npuperf.analyze.counting import DeviceCounts
 from npuperf.analyze.digests import DeviceDigest, OperatorTimes, fold_waits, merge_digests
 from npuperf.analyze.examine import Earlier, Examined, examine
 from npuperf.analyze.request import AnalyzeRequest
-from npuperf.analyze.whole_job import look_across
+from npuperf.analyze.whole_job import as_one_job
 from npuperf.model.chip import Cores
 from npuperf.model.communication import Communication, Operations, ProcessGroup
 from npuperf.model.device import DeviceProfile
@@ -467,14 +467,15 @@ def slow_split(profiles: list[DeviceProfile], devices: list[Device], keys: tuple
 def test_a_job_tells_whose_group_waited(drawn: Drawn, named: bool) -> None:
     profiles = [rank_of(rank, drawn, named=named) for rank in (0, 1)]
     alone = [one for p in profiles if (one := examined(p)) is not None]
-    across = look_across(alone, AnalyzeRequest(path=Path("here")), LIMITS)
-    assume(across.study is not None)
-    found = merge_digests([one.digest for one in alone], across.exposed)
+    job = as_one_job(alone, AnalyzeRequest(path=Path("here")), LIMITS)
+    assume(job is not None)
+    assert job is not None
+    found = merge_digests([one.digest for one in alone], job.exposed)
     assert found is not None
-    assert +by_part(found.parts) == +of_partitions(across.devices)
+    assert +by_part(found.parts) == +of_partitions(job.devices)
     keys = ("dp", "2 ranks") if named else ("allReduce", "allReduce")
     split = {(p.part, p.key): p.ns for p in found.parts if p.part in ("wait", "transfer") and p.ns}
-    assert split == slow_split(profiles, across.devices, keys)
+    assert split == slow_split(profiles, job.devices, keys)
     begun = {p.key: p.count for p in found.parts if p.part == "wait"}
     assert sum(begun.values()) == 2 * len(drawn)
 

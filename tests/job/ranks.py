@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from npuperf.job.summary import ExpertTimes, LocalTime, RankSummary
+from npuperf.device.rank_summary import ExpertTimes, LocalTime, RankSummary
 from npuperf.model.communication import Bandwidth, LinkUse, Operations, ProcessGroup
 from npuperf.model.labels import I64, Labels
 

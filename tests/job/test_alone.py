@@ -13,9 +13,8 @@ from ranks import MS, bandwidth, ints, link_use, operations, summary
 from npuperf.against.run import run
 from npuperf.analyze import whole_job
 from npuperf.analyze.request import AnalyzeRequest
+from npuperf.device.rank_summary import RankSummary, bounds_alone, least_transfer, links_beside
 from npuperf.job.job_study import JobStudy, study_job
-from npuperf.job.links import bounds_alone, least_transfer, links_beside
-from npuperf.job.summary import RankSummary
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "msinsight"
 

@@ -8,9 +8,10 @@ from ranks import US, Item, Work, group, told
 
 from npuperf.advise import load_thresholds
 from npuperf.base.errors import UsageError
+from npuperf.device.rank_summary import LocalTime
+from npuperf.device.whatif import names_ranks
 from npuperf.job.job_study import JobStudy, study_job
-from npuperf.job.job_whatif import Answer, answers, check, names_ranks, predict
-from npuperf.job.summary import LocalTime
+from npuperf.job.job_whatif import Answer, answers, check, predict
 from npuperf.model.job_result import Link
 
 #: Four ranks of one group do this, then a collective of 10 µs, five times over; before it all come together.

@@ -12,9 +12,9 @@ import pytest
 from msgspec.structs import replace
 from ranks import MS, US, group, operations, summary
 
+from npuperf.device.rank_summary import RankSummary
 from npuperf.job.clocks import Clocks, _Ends, _line, _parts, _theil_sen, align
 from npuperf.job.match import Matched, match
-from npuperf.job.summary import RankSummary
 
 #: What a device's clock shows at a true time (ns).
 Dial = Callable[[int], int]

@@ -9,8 +9,8 @@ import pytest
 from ranks import MS, experts, group, ints, summary
 
 from npuperf.advise import load_thresholds
-from npuperf.job.summarise import expert_times, judge_experts
-from npuperf.job.summary import RankSummary
+from npuperf.device.rank_summary import RankSummary, expert_times
+from npuperf.job.job_report import judge_experts
 from npuperf.model.job_result import Experts
 from npuperf.model.labels import Labels
 from npuperf.model.tasks import Tasks, Work

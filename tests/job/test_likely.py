@@ -20,8 +20,8 @@ from cluster_job import Fault, Job
 
 from npuperf.against.run import run
 from npuperf.analyze.request import AnalyzeRequest
+from npuperf.device.rank_summary import RankSummary
 from npuperf.job.pipeline import likely_pipelines, named_pipelines
-from npuperf.job.summary import RankSummary
 
 JOB = Job(pp=2, dp=2, micro_batches=4, steps=2, layers=1, faults=(Fault("stage", stage=1, factor=1.7),))
 

@@ -9,9 +9,9 @@ import pytest
 from ranks import MS, bandwidth, group, link_use, operations, summary
 
 from npuperf.advise import load_thresholds
-from npuperf.job.links import judge_links
-from npuperf.job.summary import RankSummary, class_text, medians, medians_of_others, size_class
-from npuperf.model.groups import alike
+from npuperf.device.rank_summary import RankSummary
+from npuperf.job.links import class_text, judge_links, size_class
+from npuperf.model.groups import alike, medians, medians_of_others
 from npuperf.model.job_result import Link
 
 STEP = 100 * MS

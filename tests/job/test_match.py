@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import replace
 from ranks import MS, group, operations, summary
 
+from npuperf.device.rank_summary import RankSummary
 from npuperf.job.match import Matched, match
-from npuperf.job.summary import RankSummary
 
 
 def rank(number: int, rows: Sequence[dict[str, Any]], *ranks_of_group: int, **groups: Sequence[int]) -> RankSummary:

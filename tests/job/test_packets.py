@@ -6,8 +6,9 @@ import pytest
 from ranks import MS, bandwidth, operations, summary
 
 from npuperf.advise import load_thresholds
+from npuperf.device.rank_summary import RankSummary
+from npuperf.device.slowed import Slowed
 from npuperf.job.packets import PacketCost, packet_costs
-from npuperf.job.summary import RankSummary, Slowed
 
 STEP = 100 * MS
 #: A packet of 8 MiB in 0.4 ms: 20.97 GB/s.

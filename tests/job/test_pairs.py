@@ -10,9 +10,9 @@ import pytest
 from msgspec.structs import replace
 from ranks import US, group, operations, summary
 
+from npuperf.device.rank_summary import RankSummary
 from npuperf.job.clocks import align, pair_in_time
 from npuperf.job.match import match
-from npuperf.job.summary import RankSummary
 
 #: One exchange: the two ranks' arrivals and the end of both (µs).
 Exchange = tuple[Mapping[int, int], int]

@@ -9,9 +9,9 @@ import pytest
 from msgspec.structs import replace
 from ranks import US, Work, group, ints, operations, summary, told
 
-from npuperf.job import summarise
+from npuperf.device import rank_summary
+from npuperf.device.rank_summary import RankSummary
 from npuperf.job.match import JobWaits, Matched, by_kind, find_waits, kind_name, match, split_exposed
-from npuperf.job.summary import RankSummary
 from npuperf.model.intervals import Intervals
 
 #: Two ranks, three collectives (start, end; µs): rank 1 is late for a, rank 0 for b, c is in time.
@@ -166,7 +166,7 @@ def test_of_operations_at_once_the_one_that_began_first_owns_the_time(seed: int)
     running = [[i for i in range(12) if start[i] <= t < end[i]] for t in range(300)]
     owner = [min(now) if now and not hidden[t] else -1 for t, now in enumerate(running)]
     free = np.flatnonzero(np.array(owner) >= 0).astype(np.int64)
-    found, pieces = summarise._owners(rows, Intervals.union(free, free + 1))
+    found, pieces = rank_summary._owners(rows, Intervals.union(free, free + 1))
     told_ = np.full(300, -1)
     for i, first, last in zip(found.tolist(), pieces.start.tolist(), pieces.end.tolist(), strict=True):
         told_[first:last] = i

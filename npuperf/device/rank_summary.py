@@ -3,33 +3,124 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 from msgspec.structs import replace
 
 from npuperf.device.partition import Gaps
+from npuperf.device.slowed import Slowed, slowed
 from npuperf.device.study import Study
-from npuperf.job.summary import ExpertTimes, LocalTime, OperatorTime, RankSummary, slowed
-from npuperf.model.communication import Communication, Operations, ProcessGroup
+from npuperf.model.communication import Bandwidth, Communication, LinkUse, Operations, ProcessGroup
 from npuperf.model.device import DeviceProfile, VendorStep
 from npuperf.model.groups import alike, distinct, last_largest, sums_of
 from npuperf.model.intervals import Intervals
-from npuperf.model.job_result import Experts
 from npuperf.model.labels import F64, I64, Labels, Mask
-from npuperf.model.result import Device, Phase
+from npuperf.model.result import CommunicationBounds, Device, Phase
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
+
+
+class LocalTime(Struct, frozen=True):
+    """Stretches of a rank's own time between communication, and what fills them (ns, a row each).
+
+    ``length`` = compute + host + other, host being waits for the host and launches under way.
+    """
+
+    length: I64
+    compute: I64
+    host: I64
+
+    @classmethod
+    def spread(cls, length: I64, share: float) -> LocalTime:
+        """Return stretches of which the same share is compute, and no wait is known."""
+        return cls(length, np.rint(length * share).astype(np.int64), np.zeros(len(length), np.int64))
+
+    def __len__(self) -> int:
+        return len(self.length)
+
+
+class OperatorTime(Struct, frozen=True):
+    """Kernels of one type and shape on a rank, all steps together."""
+
+    type: str
+    shapes: str | None
+    count: int
+    total_ns: int
+    where: str | None = None
+
+
+class ExpertTimes(Struct, frozen=True):
+    """Grouped matmuls of a rank in order of time: ns, and tokens from the input shapes (-1 not recorded)."""
+
+    start: I64
+    ns: I64
+    tokens: I64
+
+
+class RankSummary(Struct, frozen=True):
+    """What one device of one rank tells the job. Times are epoch ns of the device's own clock.
+
+    The rank's own track of work is blocked in ``blocks``: stretches of exposed communication after which work went
+    on; block j ends (``release``) with the end of operation ``until[j]``. Between blocks, the track advances by
+    itself: ``to_block[j]`` is the local time from release j-1 (or ``begin``) to block j, ``tail`` the one from the
+    last release to ``end``.
+    Operation k arrives ``to_start[k]`` after release ``base[k]`` (-1: after ``begin``) or, where ``after[k]`` ≥ 0,
+    ``to_start[k].length`` after the end of operation ``after[k]``.
+
+    ``compute_before`` and ``host_before``: per operation, what the track spent so between ``begin`` and its start.
+
+    ``exposed_*``: stretches of exposed communication, disjoint and in order; ``exposed_op`` is the operation that
+    began first, which owns them.
+    ``step_start``/``step_end``: the steps that ``step_number`` names.
+    ``span_ns``: the exporter's length of the window, where there are no kernels and ``begin`` and ``end`` are those of
+    the operations alone; else None. ``compute_ns``, ``host_ns``: totals of the window, None where files do not tell.
+    """
+
+    rank: int
+    device: int
+    source: str
+    host: str | None
+    begin: int
+    end: int
+    step_number: I64
+    step_start: I64
+    step_end: I64
+    operations: Operations
+    groups: tuple[ProcessGroup, ...]
+    distributed: dict[str, int]
+    exposed_op: I64
+    exposed_start: I64
+    exposed_end: I64
+    until: I64
+    block_start: I64
+    to_block: LocalTime
+    base: I64
+    after: I64
+    to_start: LocalTime
+    compute_before: I64
+    host_before: I64
+    tail: LocalTime
+    bandwidth: Bandwidth
+    links: LinkUse
+    compute_ns: int | None
+    host_ns: int | None
+    exposed_known: bool = True
+    span_ns: int | None = None
+    vendor_bubble_ns: int | None = None
+    operators: tuple[OperatorTime, ...] = ()
+    experts: ExpertTimes | None = None
+    slowed: tuple[Slowed, ...] = ()
+    where: str | None = None
+    kineto: bool = False
+
 
 # -- Experts: grouped matmuls whose ranks have different loads, so that all wait for the fullest one.
 
 #: No dimension has more.
 _DIGITS: Final = 18
 _GROUPED: Final = re.compile(r"(aclnn)?groupedmatmul", re.IGNORECASE)
-#: What programs call the groups over which experts are spread: Megatron exp or ep, MindSpeed exp, vLLM ep.
-_KINDS: Final = frozenset({"ep", "exp", "expert", "experts", "expert_parallel", "expert_model_parallel", "moe_ep"})
 
 
 def expert_times(tasks: Tasks, types: Labels) -> ExpertTimes:
@@ -50,71 +141,6 @@ def _tokens(shapes: str) -> int:
     inputs = [text.strip() for text in shapes.replace('"', "").split(";") if text.strip()]
     first = [text.split(",")[0].strip() for text in inputs[:-2]]
     return sum(map(int, first)) if first and all(f.isdecimal() and len(f) <= _DIGITS for f in first) else -1
-
-
-def judge_experts(ranks: Sequence[RankSummary], thresholds: Thresholds) -> list[Experts]:
-    """Return the layers of each group of experts whose imbalance costs a notable part of the ranks' time.
-
-    A layer is the n-th grouped matmul of a step. The ranks wait for the longest in every step, whichever it is.
-    """
-    by_rank = {s.rank: s for s in ranks}
-    found: list[Experts] = []
-    for group in _groups(ranks):
-        layers = _layers(group, [by_rank[r] for r in group.ranks if r in by_rank])
-        window = np.mean([by_rank[r].end - by_rank[r].begin for r in layers[0].ranks]) if layers else 0
-        if sum(layer.lost_ns for layer in layers) > thresholds.lost_share * window:
-            found += layers
-    return sorted(found, key=lambda e: (-e.lost_ns, e.group, e.layer))
-
-
-def _groups(ranks: Sequence[RankSummary]) -> list[ProcessGroup]:
-    """Return the groups of experts, each once."""
-    groups = (g for s in ranks for g in s.groups if (g.kind or "").lower() in _KINDS and len(g.ranks) > 1)
-    return list({tuple(sorted(g.ranks)): g for g in groups}.values())
-
-
-def _layers(group: ProcessGroup, ranks: Sequence[RankSummary]) -> list[Experts]:
-    """Compare the ranks of a group matmul by matmul; those with another number of matmuls are left out."""
-    placed = [(s, s.experts, _place(s, s.experts)) for s in ranks if s.experts is not None and len(s.experts.ns)]
-    forms = [place.tobytes() for _, _, place in placed]
-    usual = max(forms, key=Counter(forms).__getitem__, default=b"")
-    same = [row for row, form in zip(placed, forms, strict=True) if form == usual]
-    if len(same) < 2:
-        return []
-    layer = same[0][2][:, 1]
-    inside = layer >= 0
-    times = np.stack([e.ns[inside] for _, e, _ in same])
-    tokens = np.stack([e.tokens[inside] for _, e, _ in same])
-    where = layer[inside]
-    return [
-        _layer(group, [s.rank for s, _, _ in same], n, times[:, where == n], tokens[:, where == n])
-        for n in distinct(where).tolist()
-    ]
-
-
-def _place(rank: RankSummary, experts: ExpertTimes) -> I64:
-    """Return for each grouped matmul its step (from 0) and its number in it; -1 outside of steps."""
-    n = len(experts.start)
-    if not len(rank.step_start):
-        return np.stack([np.zeros(n, np.int64), np.arange(n)], axis=1)
-    step = np.searchsorted(rank.step_start, experts.start, side="right") - 1
-    inside = (step >= 0) & (experts.start < rank.step_end[step])
-    first = np.searchsorted(step, step, side="left")
-    return np.where(inside[:, None], np.stack([step, np.arange(n) - first], axis=1), -1)
-
-
-def _layer(group: ProcessGroup, ranks: list[int], layer: int, times: I64, tokens: I64) -> Experts:
-    """Sum a layer over steps; ``times`` and ``tokens`` are [rank, step]."""
-    longest, mean = int(times.max(axis=0).sum()), float(times.mean(axis=0).sum())
-    return Experts(
-        group=group.id,
-        ranks=ranks,
-        layer=layer,
-        time_ns=times.sum(axis=1).tolist(),
-        tokens=[None if (mine < 0).any() else int(mine.sum()) for mine in tokens],
-        imbalance=longest / mean if mean else 1.0,
-        lost_ns=int(longest - mean),
-    )
 
 
 #: An operation that begins so soon after another one of its group was queued behind it (ns).
@@ -498,3 +524,63 @@ def _operators(study: Study, tasks: Tasks) -> tuple[OperatorTime, ...]:
                      study.profile.host.code_line(int(tasks.op[int(row)])))
         for row, count, total in zip(longest.tolist(), count[order].tolist(), total[order].tolist(), strict=True)
     )  # fmt: skip
+
+
+# -- The transfers of one rank alone: between which bounds they lie, when nobody knows who waited for whom.
+#
+# A stay is waiting and transfer. What an operation moved over one transport took at least as long as it did on one of
+# its links: the exporter sums links that run side by side, so the sum is divided by their number. Of transports whose
+# links cannot be counted, and of RDMA, whose times hold waiting for the other end, nothing is certain.
+
+#: Its times run from the first payload to the end of the closing task, and so hold waiting.
+_WAITS: Final = "RDMA"
+
+
+def bounds_alone(summary: RankSummary, exposed_ns: int) -> CommunicationBounds:
+    """Return the bounds of a rank's transfers. ``exposed_ns``: its communication that no compute hides."""
+    least, stay = least_transfer(summary), summary.operations.stay
+    exposed = summary.exposed_end - summary.exposed_start
+    own = np.bincount(summary.exposed_op, weights=exposed, minlength=len(stay)).astype(np.int64)
+    # Wherever in its stay a transfer lies, what does not fit into the hidden part is exposed.
+    certain = int(np.maximum(least - (stay - own), 0).sum()) if summary.exposed_known else 0
+    return CommunicationBounds(
+        transfer_least_ns=int(least.sum()),
+        transfer_most_ns=int(stay.sum()),
+        exposed_least_ns=min(certain, exposed_ns),
+        exposed_most_ns=exposed_ns,
+    )
+
+
+def least_transfer(summary: RankSummary) -> I64:
+    """Return how much of each operation's stay is transfer for certain, ns."""
+    moved, operations = summary.bandwidth, summary.operations
+    least = np.zeros(len(operations), np.int64)
+    if not len(moved):
+        return least
+    row = alike(moved.op, moved.transport.codes)
+    first = np.unique(row, return_index=True)[1]
+    op, transport = moved.op[first], moved.transport.take(first)
+    count = _side_by_side(summary.links)
+    type_, group = operations.type.take(op), operations.group.take(op)
+    beside = np.array([0 if (transport[i] or "").upper() == _WAITS else count.get((type_[i], group[i], transport[i]), 0)
+                       for i in range(len(op))], np.int64)  # fmt: skip
+    spent = np.bincount(row, weights=moved.ns).astype(np.int64)
+    np.maximum.at(least, op, np.where(beside > 0, spent // np.maximum(beside, 1), 0))
+    return np.minimum(least, operations.stay)
+
+
+def links_beside(links: LinkUse) -> int:
+    """Return how many links the rank's widest operation uses side by side: it has at least as many partners."""
+    return max(_side_by_side(links).values(), default=0)
+
+
+def _side_by_side(links: LinkUse) -> dict[tuple[str | None, str | None, str | None], int]:
+    """Return by type, group and transport how many links an operation uses side by side: a row is one link's."""
+    if not len(links):
+        return {}
+    kind = alike(links.type.codes, links.group.codes, links.transport.codes)
+    _, first, rows = np.unique(alike(kind, links.step, links.name.codes), return_index=True, return_counts=True)
+    widest = np.zeros(int(kind.max()) + 1, np.int64)
+    np.maximum.at(widest, kind[first], rows)
+    place = np.unique(kind, return_index=True)[1].tolist()
+    return {(links.type[i], links.group[i], links.transport[i]): int(n) for i, n in zip(place, widest, strict=True)}

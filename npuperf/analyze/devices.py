@@ -1,0 +1,110 @@
+"""What all devices say together where they are of no common job, and one verdict over them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import Struct, field, structs
+
+from npuperf.analyze.examine import Examined, unanswered
+from npuperf.analyze.request import AnalyzeRequest
+from npuperf.base.messages import Message, chain, say, say_n, series
+from npuperf.device.partition import add
+from npuperf.device.verdict import NO_PACE, judge
+from npuperf.device.whatif import names_ranks
+from npuperf.model.job_result import Cluster
+from npuperf.model.parts import PartSum
+from npuperf.model.result import Bound, Device, Elasticity, Finding, Partition, Verdict, WhatIf
+from npuperf.model.thresholds import Thresholds
+
+_BOUND: Final[dict[Bound, Message]] = {
+    "host": say("host"),
+    "compute": say("compute"),
+    "communication": say("communication"),
+    "unknown": say("unknown"),
+}
+
+
+class AllDevices(Struct, frozen=True, kw_only=True):
+    """What several devices tell together; without a ``cluster`` each stands for itself.
+
+    ``exposed``: of each device in its order the exposed communication of its steps, where the job tells more of it.
+    """
+
+    devices: list[Device]
+    findings: list[Finding]
+    what_if: list[WhatIf]
+    verdict: Verdict
+    cluster: Cluster | None = None
+    exposed: list[tuple[PartSum, ...] | None] = field(default_factory=list)
+
+
+def each_for_itself(
+    examined: Sequence[Examined], request: AnalyzeRequest, thresholds: Thresholds, *, different_runs: bool
+) -> AllDevices:
+    """Put together what devices say that are of no common job."""
+    no_job = say("this asks about several ranks of one job: analyze the folder that holds them all")
+    asked = [] if different_runs else [unanswered(e, no_job) for e in request.what_if if names_ranks(e)]
+    return AllDevices(
+        devices=[e.report for e in examined],
+        findings=[f for e in examined for f in e.findings],
+        what_if=[*asked, *(w for e in examined for w in e.what_if)],
+        verdict=_verdict(examined, thresholds, different_runs=different_runs),
+    )
+
+
+def _verdict(examined: Sequence[Examined], thresholds: Thresholds, *, different_runs: bool) -> Verdict:
+    if not examined:
+        reason = say("no device tasks: the data has host events only, as from a run on the CPU alone")
+        return Verdict(bound="unknown", basis="measured", reason=reason)
+    if len(examined) == 1:
+        return _with_waits(examined[0].report.verdict, examined[0].report.window)
+    if different_runs:
+        reason = say(
+            "these are several runs (see warnings), so each device has its own verdict; analyze one "
+            "run for a single verdict"
+        )
+        return Verdict(bound="unknown", basis="measured", reason=reason)
+    return verdict_of_sum(examined, [e.report for e in examined], thresholds)
+
+
+def verdict_of_sum(examined: Sequence[Examined], devices: Sequence[Device], thresholds: Thresholds) -> Verdict:
+    """Judge what all devices do together. ``devices``: their reports, which a job tells more about."""
+    whole = add([d.window for d in devices])
+    verdict = judge(
+        whole,
+        sum((e.pace for e in examined), NO_PACE),
+        thresholds,
+        elasticity=_mean_elasticity(devices),
+        excerpt=any(e.excerpt for e in examined),
+        latency_known=all(d.clock.latency_reason is None for d in devices),
+    )
+    bounds = [d.verdict.bound for d in devices]
+    counts = (say("{count} {bound}", count=bounds.count(b), bound=_BOUND[b]) for b in dict.fromkeys(bounds))
+    everyone = say_n("over {n} device ({counts})", "over all {n} devices ({counts})", len(devices),
+                     counts=series(counts))  # fmt: skip
+    reason = say("{everyone}: {reason}", everyone=everyone, reason=_with_waits(verdict, whole).reason)
+    return structs.replace(verdict, reason=reason)
+
+
+def _with_waits(verdict: Verdict, whole: Partition) -> Verdict:
+    """Say of ranks that were not matched with others what their communication may be."""
+    if verdict.bound != "communication" or whole.comm_transfer_ns or whole.comm_wait_ns:
+        return verdict
+    waits = say("this holds waiting for other ranks, which one rank alone cannot tell from transfer")
+    return structs.replace(verdict, reason=chain(verdict.reason, waits))
+
+
+def _mean_elasticity(devices: Sequence[Device]) -> Elasticity | None:
+    """Weigh the devices' elasticities by their spans; None if one of them has none."""
+    found = [(d.verdict.elasticity, d.window.span_ns) for d in devices]
+    whole = sum(span for _, span in found)
+    known = [(e, span / whole) for e, span in found if e is not None] if whole else []
+    if not known or len(known) < len(found):
+        return None
+    return Elasticity(
+        host=sum(e.host * share for e, share in known),
+        compute=sum(e.compute * share for e, share in known),
+        communication=sum(e.communication * share for e, share in known),
+    )
