@@ -49,6 +49,7 @@ from npuperf.show.sheet import (
     Block,
     Card,
     EvidenceTable,
+    Grid,
     Headline,
     NamedValue,
     Sheet,
@@ -60,7 +61,7 @@ from npuperf.show.sheet import (
     said,
 )
 from npuperf.show.svg import STEP_PARTS, words_of_part
-from npuperf.show.tables import filled
+from npuperf.show.tables import EXTRA, filled
 from npuperf.show.words import (
     BOUND,
     OUTCOME,
@@ -259,13 +260,17 @@ def _doubts(result: Result) -> Iterator[Line]:
         yield Line(say_n("{n} more warning, with the input", "{n} more warnings, with the input", more), "dim")
 
 
+def comparison_headline(comparison: Comparison, devices: int, about: Message | None = None) -> Headline:
+    """Return the verdict of a comparison, whose new side has so many devices."""
+    lines = [Line(verdict_line(comparison).content), *step_lines(comparison, devices)]
+    return Headline(OUTCOME[comparison.verdict], comparison.verdict, about, said(lines))
+
+
 def _verdicts(result: Result) -> Iterator[Headline]:
     comparison, verdict = result.comparison, result.verdict
     if comparison is not None:
-        line = verdict_line(comparison)
         devices = 1 if result.digest is None else result.digest.devices
-        lines = said([Line(line.content), *step_lines(comparison, devices)])
-        yield Headline(OUTCOME[comparison.verdict], comparison.verdict, say("against the baseline"), lines)
+        yield comparison_headline(comparison, devices, say("against the baseline"))
     job = result.cluster
     steps = chain(job_line(job), *outside_lines(result.devices), by=" · ") if job else steps_line(result)
     facts = tuple(NamedValue(name, share(value)) for name, value in verdict.evidence.items())
@@ -299,17 +304,25 @@ def _blocks(result: Result, view: View, charts: tuple[Chart, ...], places: Where
     yield Block("input", say("input"), lines=said(input_lines(result, full=result.cluster is None)))
 
 
+def waterfall_grid(comparison: Comparison, rows: int, weight: int = EXTRA) -> Grid | None:
+    """Return where the difference of two runs comes from, in columns of less than a weight; None where in nothing."""
+    keys = (column.key for column in FALLS.columns if column.unit != "bar" and column.weight < weight)
+    return grid_of_filled(filled(FALLS.only(*keys).titled(falls_title(comparison)), falls(comparison, rows)))
+
+
+def changed_findings(comparison: Comparison) -> Iterator[Line]:
+    """Yield the findings that are new, gone or changed."""
+    return map(finding_line, (change for change in comparison.findings if change.change != "same"))
+
+
 def _comparison(result: Result, comparison: Comparison, places: Whereabouts) -> Block:
     """Return what changed: the set-ups, findings that are new or gone, the waterfall, and all that was measured."""
-    rows = falls(comparison, MOST_ROWS)
-    keys = (column.key for column in FALLS.columns if column.unit != "bar")
-    waterfall = grid_of_filled(filled(FALLS.only(*keys).titled(falls_title(comparison)), rows))
+    waterfall = waterfall_grid(comparison, MOST_ROWS)
     known = {table.name: table for table in TABLES}
     others = (grid_of(known[name], result, places.row) for name in ("parity", "compared", "shifts"))
-    lines = [*([] if rows or not comparison.waterfall else [Line(unchanged(comparison), "dim")])]
+    lines = [*([] if waterfall or not comparison.waterfall else [Line(unchanged(comparison), "dim")])]
     lines += [] if comparison.parity else parity_lines(comparison, None)
-    lines += map(finding_line, (change for change in comparison.findings if change.change != "same"))
-    lines += [*map(Line, comparison.aligned), *warnings(comparison.warnings)]
+    lines += [*changed_findings(comparison), *map(Line, comparison.aligned), *warnings(comparison.warnings)]
     grids = tuple(grid for grid in (waterfall, *others) if grid is not None)
     return Block("comparison", say("what changed"), lines=said(lines), grids=grids)
 

@@ -308,7 +308,7 @@ _MOST_COLUMNS: Final = 48
 
 def render_html(document: Document, view: View) -> str:
     """Return a document as a page, with the timelines of the view, in the language that is spoken."""
-    template = _environment().get_template("template.html")
+    template = environment().get_template("template.html")
     charts = tuple(charts_of(document, view.pictures))
     drawn = [chart for chart in charts if chart.matrix is not None]
     devices = document.devices if isinstance(document, Result) else ()
@@ -350,11 +350,12 @@ def _sheet(document: Document, view: View, charts: tuple[Chart, ...]) -> Sheet:
 
 
 @cache
-def _environment() -> Environment:
+def environment() -> Environment:
+    """Return what reads templates: it escapes all that they are given, and says messages in the current language."""
     loader = FileSystemLoader(_HERE)
-    environment = Environment(loader=loader, autoescape=True, finalize=_shown, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["visible"] = visible
-    return environment
+    made = Environment(loader=loader, autoescape=True, finalize=_shown, trim_blocks=True, lstrip_blocks=True)
+    made.filters["visible"] = visible
+    return made
 
 
 def _shown(value: Any) -> Any:
