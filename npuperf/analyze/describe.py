@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -10,24 +10,26 @@ from msgspec import Struct, structs
 
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.base.messages import Message, chain, factor, say
+from npuperf.device import core_limits, superkernel
 from npuperf.device.blame import IdleAfter, sum_blame
 from npuperf.device.cores import core_use
-from npuperf.device.dependencies import with_dependencies
+from npuperf.device.dependencies import sum_dependencies
 from npuperf.device.mode import Traits, is_slowed
 from npuperf.device.partition import Launches, lay_out, window
+from npuperf.device.rank_summary import RankSummary, bounds_alone
 from npuperf.device.replay import Elasticities
 from npuperf.device.steps import join_alike, segment, shortest_phase, typical_step
 from npuperf.device.study import Study
 from npuperf.device.syncs import place
 from npuperf.device.verdict import WINDOW, Pace, PaceSums, compare, judge
-from npuperf.device.whatif import Scene, predict
-from npuperf.model.chip import Cores
-from npuperf.model.device import Environment
+from npuperf.device.view import DeviceWindow
+from npuperf.device.whatif import predict
 from npuperf.model.groups import largest, rows_of_each, tally
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I64, Labels
 from npuperf.model.result import (
     Clock,
+    Dependency,
     Device,
     JudgedSteps,
     Partition,
@@ -36,11 +38,12 @@ from npuperf.model.result import (
     ReplayCheck,
     Step,
     Stream,
+    SuperKernelCheck,
     SyncSite,
     TypeTime,
     Verdict,
 )
-from npuperf.model.tasks import Tasks, Work
+from npuperf.model.tasks import Work
 from npuperf.model.thresholds import Thresholds
 
 # -- What recording itself did to the steps that were judged, said where it matters, and the run's environment.
@@ -78,11 +81,6 @@ def at_own_pace(rows: list[tuple[str, Message]], traits: Traits, thresholds: Thr
     return [row for row in rows if not row[0].startswith(_HOSTS)]
 
 
-def variables(environment: Environment) -> list[RecordedVariable]:
-    """List the recorded environment."""
-    return [RecordedVariable(name=name, value=value, recorded_by=by) for name, value, by in environment.recorded()]
-
-
 #: Names of a blame list beyond this one are summed by cause.
 _NAMES: Final = 12
 #: Sync places for which the gain is replayed.
@@ -92,67 +90,117 @@ _STEP: Final = say("the step")
 _PHASE: Final = say("the phase")
 
 
-def describe(
-    study: Study,
-    tasks: Tasks,
-    span: tuple[int, int],
-    request: AnalyzeRequest,
-    scene: Scene | None,
-    thresholds: Thresholds,
-) -> tuple[Pace, Device]:
-    """Describe the window that is judged: all but the use of its cores, and what rules and proposals say."""
-    profile, launches, origin = study.profile, study.launches, study.timeline.span[0]
+class JudgedWindow(Struct, frozen=True):
+    """What is judged of a device: a window as a whole, and by steps and phases.
+
+    ``partition`` is of the window, ``whole`` of all that was recorded, or of the step that was asked for; ``shortest``:
+    the length of a phase that is worth telling, ns.
+    """
+
+    partition: Partition
+    whole: Partition
+    pace: Pace
+    verdict: Verdict
+    steps: list[Step]
+    phases: list[Phase]
+    dependencies: list[Dependency]
+    shortest: int
+
+    @property
+    def whole_steps(self) -> list[Step]:
+        """The steps that are judged: the whole ones, or all where none is."""
+        return [s for s in self.steps if s.whole] or self.steps
+
+
+def judge_window(study: Study, span: tuple[int, int], step: int | None, thresholds: Thresholds) -> JudgedWindow:
+    """Split and judge the window ``span``; ``step``: the one that it is, if one was asked for."""
+    origin, profile = study.timeline.span[0], study.profile
     shortest = shortest_phase(study.timeline.span[1] - origin, study.steps, thresholds)
-    cuts = _cuts(study, span, shortest, thresholds)  # before there are more columns
-    judging = _Judging.of(study, thresholds)
-    mine, pace, verdict = judging.windows(window(*span), _STEP if len(study.steps) else WINDOW)[0]
-    steps = [s for s in _steps(study, judging) if request.step in (None, s.step)]
-    whole = mine if request.step is not None else study.timeline.whole()
-    judged = _judged(study, steps, span, mine, whole)
-    phases = _phases(study, judging, cuts, shortest)
-    del judging  # much memory
-    report = Device(
+    cuts = None  # where rows are missing there are no phases to be told
+    if not profile.excerpt:  # before there are more columns
+        cuts = segment(profile.tasks, study.launches, study.timeline, span, shortest, thresholds)
+    judge_all = _judge_of(study, thresholds)
+    partition, pace, verdict = judge_all(window(*span), _STEP if len(study.steps) else WINDOW)[0]
+    steps = [s for s in _steps(study, judge_all) if step in (None, s.step)]
+    phases: list[tuple[int, int, Partition, Verdict]] = []
+    if cuts is not None:
+        cuts = join_alike(cuts, [found.bound for _, _, found in judge_all(cuts, _PHASE)], shortest)
+        borders = zip(cuts.start.tolist(), cuts.end.tolist(), strict=True)
+        phases = [(*at, own, found) for at, (own, _, found) in zip(borders, judge_all(cuts, _PHASE), strict=True)]
+    del judge_all  # much memory
+    needed, *by_phase = sum_dependencies(study, [span, *((start, end) for start, end, *_ in phases)], thresholds)
+    weight = np.where(profile.tasks.work != Work.CONTROL, profile.tasks.dur, 0)
+    return JudgedWindow(
+        partition=partition,
+        whole=study.timeline.whole() if step is None else partition,
+        pace=pace,
+        verdict=with_recording_cost(verdict, profile.context.overhead, thresholds),
+        steps=steps,
+        phases=[_phase(study, weight, *phase, own) for phase, own in zip(phases, by_phase, strict=True)],
+        dependencies=needed,
+        shortest=shortest,
+    )
+
+
+def describe(
+    window: DeviceWindow,
+    judged: JudgedWindow,
+    request: AnalyzeRequest,
+    summary: RankSummary | None,
+    super_kernel_checks: list[SuperKernelCheck],
+) -> Device:
+    """Put together what is said of a device."""
+    study, span, thresholds = window.study, window.span, window.thresholds
+    profile, environment = study.profile, study.profile.context.environment
+    # SuperKernels depend on core limits, proposed and asked for.
+    splits = core_limits.splits(window, request.cores_of)
+    return Device(
         rank=profile.rank,
         device=profile.device,
         source=profile.source,
         level=profile.context.level,
-        soc=request.soc or profile.soc,
-        cores_cube=(request.cores or profile.cores).cube,
-        cores_vector=(request.cores or profile.cores).vector,
-        origin_ns=origin,
-        partition=whole,
-        verdict=with_recording_cost(verdict, profile.context.overhead, thresholds),
-        clock=_clock(launches, len(profile.tasks)),
-        steps=steps,
-        streams=_streams(tasks, launches, profile.tasks.without_counters(), span),
-        cores=core_use(Tasks.empty(), Cores(), 0),
-        vendor=compare(profile.vendor_steps, steps, whole, thresholds) if request.step is None or steps else [],
-        phases=phases,
+        soc=window.soc,
+        cores_cube=window.cores.cube,
+        cores_vector=window.cores.vector,
+        origin_ns=study.timeline.span[0],
+        partition=judged.whole,
+        verdict=judged.verdict,
+        clock=_clock(study.launches, len(profile.tasks)),
+        steps=judged.steps,
+        streams=_streams(window),
+        cores=core_use(window.tasks, window.cores, span[1] - span[0], window.over_time),
+        vendor=compare(profile.vendor_steps, judged.steps, judged.whole, thresholds)
+        if request.step is None or judged.steps
+        else [],
+        phases=judged.phases,
         blame=sum_blame(study.blamed.within(*span), profile.host, study.nesting, _NAMES),
-        typical_step=typical_step([s for s in steps if s.whole], phases, shortest, thresholds),
-        syncs=_syncs(study, scene, span, max(judged.steps if judged else 0, 1), thresholds),
+        dependencies=judged.dependencies,
+        typical_step=typical_step([s for s in judged.steps if s.whole], judged.phases, judged.shortest, thresholds),
+        syncs=_syncs(window),
         replay=_check(study, thresholds),
-        judged=judged,
+        communication=None if summary is None else bounds_alone(summary, judged.partition.comm_exposed_ns),
+        core_splits=splits,
+        super_kernels=superkernel.scopes(window, splits, [e.where for e in request.expect]),
+        super_kernel_checks=super_kernel_checks,
+        judged=_judged_steps(study, span, judged),
         recording_overhead=profile.context.overhead,
-        environment=variables(profile.context.environment),
+        environment=[RecordedVariable(name=n, value=v, recorded_by=by) for n, v, by in environment.recorded()],
     )
-    return pace, with_dependencies(report, study, span, thresholds)
 
 
-def _judged(
-    study: Study, steps: list[Step], span: tuple[int, int], mine: Partition, whole: Partition
-) -> JudgedSteps | None:
-    """Say how many steps ``span`` holds, and what of the ``whole`` lies outside of them."""
-    if not steps:
+def _judged_steps(study: Study, span: tuple[int, int], judged: JudgedWindow) -> JudgedSteps | None:
+    """Say how many steps ``span`` holds, and what of the whole lies outside of them."""
+    if not judged.steps:
         return None
-    origin = study.timeline.span[0]
-    before = span[0] - origin if whole.span_ns > mine.span_ns else 0
+    start = span[0] - study.timeline.span[0]
+    outside = judged.whole.span_ns - judged.partition.span_ns
+    before = start if outside > 0 else 0
     return JudgedSteps(
-        steps=sum(s.whole for s in steps) or len(steps),
-        start_ns=span[0] - origin,
-        partition=mine,
+        steps=len(judged.whole_steps),
+        start_ns=start,
+        partition=judged.partition,
         before_ns=before,
-        after_ns=whole.span_ns - mine.span_ns - before,
+        after_ns=outside - before,
     )
 
 
@@ -172,40 +220,35 @@ def _clock(launches: Launches, tasks: int) -> Clock:
     )
 
 
-class _Judging(Struct, frozen=True):
-    """What windows are judged by; ``elasticities`` are None where the replay abstains."""
+#: Splits and judges each of some windows, which are called as the message says.
+_JudgeAll = Callable[[Intervals, Message], list[tuple[Partition, Pace, Verdict]]]
 
-    study: Study
-    sums: PaceSums
-    elasticities: Elasticities | None
-    thresholds: Thresholds
 
-    @classmethod
-    def of(cls, study: Study, thresholds: Thresholds) -> _Judging:
-        """Make sums over the whole profile."""
-        tasks, replay = study.profile.tasks, study.replay
-        elasticities = None
-        if replay is not None and study.usable:
-            elasticities = Elasticities.of(replay, tasks.work[replay.active])
-        return cls(study, PaceSums.of(tasks, study.launches, thresholds), elasticities, thresholds)
+def _judge_of(study: Study, thresholds: Thresholds) -> _JudgeAll:
+    """Make sums over the whole profile, by which any windows are judged."""
+    tasks, replay, launches = study.profile.tasks, study.replay, study.launches
+    elasticities = None  # where the replay abstains
+    if replay is not None and study.usable:
+        elasticities = Elasticities.of(replay, tasks.work[replay.active])
+    sums = PaceSums.of(tasks, launches, thresholds)
+    excerpt, known = study.profile.excerpt, launches.untold is None or not launches.known.any()
 
-    def windows(self, windows: Intervals, what: Message) -> list[tuple[Partition, Pace, Verdict]]:
-        """Split and judge each window; ``what``: how to call one."""
-        study, launches = self.study, self.study.launches
-        excerpt, known = study.profile.excerpt, launches.untold is None or not launches.known.any()
-        elasticity = self.elasticities.of_windows(windows) if self.elasticities else [None] * len(windows)
-        rows = zip(study.timeline.partition(windows), self.sums.of_windows(windows), elasticity, strict=True)
+    def judge_all(windows: Intervals, what: Message) -> list[tuple[Partition, Pace, Verdict]]:
+        elasticity = elasticities.of_windows(windows) if elasticities else [None] * len(windows)
+        rows = zip(study.timeline.partition(windows), sums.of_windows(windows), elasticity, strict=True)
         return [
-            (p, pace, judge(p, pace, self.thresholds, elasticity=e, excerpt=excerpt, what=what, latency_known=known))
+            (p, pace, judge(p, pace, thresholds, elasticity=e, excerpt=excerpt, what=what, latency_known=known))
             for p, pace, e in rows
         ]
 
+    return judge_all
 
-def _steps(study: Study, judging: _Judging) -> list[Step]:
-    judged = judging.windows(study.steps, _STEP)
+
+def _steps(study: Study, judge_all: _JudgeAll) -> list[Step]:
     starts = (study.steps.start - study.timeline.span[0]).tolist()
     host = study.profile.host_steps
     lengths = dict(zip(host.number.tolist(), (host.end - host.start).tolist(), strict=True))
+    rows = zip(study.step_numbers.tolist(), starts, judge_all(study.steps, _STEP), study.whole.tolist(), strict=True)
     return [
         Step(
             step=number,
@@ -215,37 +258,19 @@ def _steps(study: Study, judging: _Judging) -> list[Step]:
             whole=whole,
             host_ns=lengths.get(number),
         )
-        for number, start, (partition, _, verdict), whole in zip(
-            study.step_numbers.tolist(), starts, judged, study.whole.tolist(), strict=True
-        )
+        for number, start, (partition, _, verdict), whole in rows
     ]
 
 
-def _cuts(study: Study, span: tuple[int, int], shortest: int, thresholds: Thresholds) -> Intervals | None:
-    """Cut the window into phases; where rows are missing there are none to be told."""
-    if study.profile.excerpt:
-        return None
-    return segment(study.profile.tasks, study.launches, study.timeline, span, shortest, thresholds)
-
-
-def _phases(study: Study, judging: _Judging, cuts: Intervals | None, shortest: int) -> list[Phase]:
-    """Judge each phase, and join neighbours of one verdict."""
-    if cuts is None:
-        return []
-    bounds = [verdict.bound for _, _, verdict in judging.windows(cuts, _PHASE)]
-    windows = join_alike(cuts, bounds, shortest)
-    judged = judging.windows(windows, _PHASE)
-    tasks = study.profile.tasks
-    weight = np.where(tasks.work != Work.CONTROL, tasks.dur, 0)
-    return [
-        _phase(study, weight, start, end, partition, verdict)
-        for start, end, (partition, _, verdict) in zip(
-            windows.start.tolist(), windows.end.tolist(), judged, strict=True
-        )
-    ]
-
-
-def _phase(study: Study, weight: I64, start: int, end: int, partition: Partition, verdict: Verdict) -> Phase:
+def _phase(
+    study: Study,
+    weight: I64,
+    start: int,
+    end: int,
+    partition: Partition,
+    verdict: Verdict,
+    dependencies: list[Dependency],
+) -> Phase:
     """Describe one phase; ``weight``: the time of each task of the profile that counts, ns."""
     tasks, host = study.profile.tasks, study.profile.host
     origin = study.timeline.span[0]
@@ -269,6 +294,7 @@ def _phase(study: Study, weight: I64, start: int, end: int, partition: Partition
         verdict=verdict,
         where=where,
         kernels=_top_types(study.types, weight, first, last),
+        dependencies=dependencies,
     )
 
 
@@ -298,15 +324,14 @@ def _check(study: Study, thresholds: Thresholds) -> ReplayCheck | None:
     )
 
 
-def _syncs(
-    study: Study, scene: Scene | None, span: tuple[int, int], steps: int, thresholds: Thresholds
-) -> list[SyncSite]:
+def _syncs(window: DeviceWindow) -> list[SyncSite]:
     """List the places where the host waits for the device, the costliest first."""
-    sites = []
+    study, span, scene, sites = window.study, window.span, window.scene, []
     begin, end = (times - study.launches.skew for times in (study.syncs.start, study.syncs.end))
     chosen = study.syncs_of(span)
     before, length = np.maximum(np.minimum(end, span[0]) - begin, 0), end - begin
-    idle = IdleAfter.of(study.syncs, study.timeline.idle, study.blamed, study.launches.skew, thresholds.pause_ns, span)
+    pause_ns = window.thresholds.pause_ns
+    idle = IdleAfter.of(study.syncs, study.timeline.idle, study.blamed, study.launches.skew, pause_ns, span)
     for point in study.points:
         calls = point.calls[chosen[point.calls]]
         if len(calls):
@@ -318,7 +343,7 @@ def _syncs(
         name = place(point)
         if scene and name not in gains:
             found = predict(scene, f"sync:{name}*0" if several else "sync*0")  # the latter is asked for anyway
-            gains[name] = (found.least // steps, found.most // steps)
+            gains[name] = (window.per_step(found.least), window.per_step(found.most))
     return [
         SyncSite(
             name=point.name,
@@ -337,15 +362,15 @@ def _syncs(
     ]
 
 
-def _streams(tasks: Tasks, launches: Launches, everything: Tasks, span: tuple[int, int]) -> list[Stream]:
+def _streams(judged: DeviceWindow) -> list[Stream]:
     """Split the window once more for each stream alone; collectives without a stream come last."""
-    streams = []
-    own = tally(tasks.stream, (tasks.work != Work.CONTROL).astype(np.int64))
+    everything, streams = judged.profile.tasks, []
+    own = tally(judged.tasks.stream, (judged.tasks.work != Work.CONTROL).astype(np.int64))
     counts = dict(zip(own[0].tolist(), own[1].tolist(), strict=True))
     for number, rows in rows_of_each(everything.stream):
         count = counts.get(number, 0)
         if count:
-            timeline = lay_out(everything, launches, span, rows)
-            partition = timeline.partition(window(*span))[0]
+            timeline = lay_out(everything, judged.study.launches, judged.span, rows)
+            partition = timeline.partition(window(*judged.span))[0]
             streams.append(Stream(stream=number if number >= 0 else None, tasks=count, partition=partition))
     return sorted(streams, key=lambda s: (s.stream is None, -s.partition.compute_ns, s.stream or 0))

@@ -10,24 +10,23 @@ from msgspec.structs import replace
 
 from npuperf.advise import advise
 from npuperf.advise.launches import NO_LAUNCHING, launch_wait, may_capture
-from npuperf.analyze.describe import at_own_pace, describe
+from npuperf.analyze.describe import at_own_pace, describe, judge_window
 from npuperf.analyze.digests import DeviceDigest, digest_device, digest_vendor
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.base.memory import give_back
 from npuperf.base.messages import Message, chain, say, say_n, series
 from npuperf.base.units import short_names
-from npuperf.device import core_limits, superkernel
 from npuperf.device.blame import paused
 from npuperf.device.cores import core_use
 from npuperf.device.expect import Checked, check
 from npuperf.device.mode import is_graph, no_launches
 from npuperf.device.operators import Key, OperatorSum, longest_kernels, sum_operators, type_labels
-from npuperf.device.partition import add, span_of
+from npuperf.device.partition import add, span_of, within
 from npuperf.device.rank_summary import RankSummary, bounds_alone, summarise, summarise_without_kernels
 from npuperf.device.steps import numbers_repeat, step_windows
 from npuperf.device.study import Study
 from npuperf.device.verdict import NO_PACE, Pace, judge, partition_of
-from npuperf.device.view import DeviceView, study_cores
+from npuperf.device.view import DeviceView, DeviceWindow
 from npuperf.device.whatif import (
     Predicted,
     Scene,
@@ -40,7 +39,6 @@ from npuperf.device.whatif import (
 )
 from npuperf.model.chip import Cores
 from npuperf.model.device import DeviceProfile
-from npuperf.model.intervals import SIGNED, narrow
 from npuperf.model.result import Clock, Device, Finding, Kernel, Partition, Step, SuperKernelCheck, WhatIf
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
@@ -108,17 +106,12 @@ def _listed(profile: DeviceProfile, request: AnalyzeRequest) -> _Listed:
     if request.step is not None:
         numbers, steps = step_windows(tasks)
         at = int(np.flatnonzero(numbers == request.step)[0])
-        inside = _inside(tasks, (int(steps.start[at]), int(steps.end[at])))
+        inside = within(tasks, (int(steps.start[at]), int(steps.end[at])))
         tasks, types = tasks.part(inside), types.filter(inside)
     return _Listed(
         sum_operators(profile, tasks, types, request.cores or profile.cores, origin),
         longest_kernels(profile, tasks, origin, request.top),
     )
-
-
-def _inside(tasks: Tasks, span: tuple[int, int]) -> slice:
-    """Return which tasks a window is about: those that begin in it, or all where it is all of the device's time."""
-    return slice(0, len(tasks)) if span == span_of(tasks) else slice(*np.searchsorted(tasks.start, span).tolist())
 
 
 def _warn(study: Study, cores: Cores | None, log: ReadLog) -> None:
@@ -154,73 +147,40 @@ def _examined(
     earlier: Earlier,
 ) -> Examined:
     """Put together what is said about the window ``span`` of one device."""
-    profile, timeline = study.profile, study.timeline
-    inside = _inside(profile.tasks, span)
-    plain = profile.tasks.part(inside)
-    cores = request.cores or profile.cores
-    scene = None
-    if study.replay is not None and study.usable:
-        scene = Scene.of(study, study.replay, span)
-    pace, report = describe(study, plain, span, request, scene, thresholds)
-    types = study.types.filter(inside)
-    summary = summarise(study, plain, types, span, report, thresholds)
-    if summary is not None:
-        report = structs.replace(report, communication=bounds_alone(summary, report.window.comm_exposed_ns))
-    digest = digest_device(study, report, summary)
-    over_time, held, bench = study_cores(study, cores, span, scene, thresholds, request.cores_of)
-    report = structs.replace(report, cores=core_use(plain, cores, span[1] - span[0], over_time))
-    view = DeviceView(
-        study=study,
-        tasks=plain,
-        types=types,
-        launches=study.launches.take(inside),
-        waits=narrow(timeline.host_waits(len(profile.tasks))[inside], SIGNED),
-        held=held[inside],
-        paused=paused(study.blamed, timeline.idle, thresholds.pause_ns).within(*span),
-        cores=cores,
-        report=report,
-        scene=scene,
-        bench=bench,
-        thresholds=thresholds,
-    )
-    view = _with_scopes(view, request, earlier)
-    recorded = profile if request.step is None else replace(profile, tasks=plain)
-    asked = tuple(e for e in request.what_if if not names_ranks(e))
-    findings, what_if = advise(view, request.rules, summary), _replay_changes(view, asked)
+    profile, cores = study.profile, request.cores or study.profile.cores
+    judged = judge_window(study, span, request.step, thresholds)
+    steps = [step.step for step in judged.whole_steps]
+    window = DeviceWindow.of(study, span, steps, request.soc or profile.soc, cores, request.cores_of, thresholds)
+    bound = judged.verdict.bound
+    summary = summarise(study, window.tasks, window.types, span, judged.partition, judged.phases, bound, thresholds)
+    report = describe(window, judged, request, summary, _check_super_kernels(window, earlier))
+    waited = paused(study.blamed, study.timeline.idle, thresholds.pause_ns).within(*span)
+    view = DeviceView(**structs.asdict(window), paused=waited, report=report)
+    recorded = profile if request.step is None else replace(profile, tasks=window.tasks)
     return Examined(
-        report=view.report,
-        pace=pace,
-        digest=digest,
+        report=report,
+        pace=judged.pace,
+        digest=digest_device(study, report, summary),
         excerpt=profile.excerpt,
         summary=summary,
         operators=listed.operators,
         kernels=listed.kernels,
-        findings=findings,
-        what_if=what_if,
+        findings=advise(view, request.rules, summary),
+        what_if=_replay_changes(view, tuple(e for e in request.what_if if not names_ranks(e))),
         checked=[check(recorded, expectation, cores) for expectation in request.expect],
     )
 
 
-def _with_scopes(view: DeviceView, request: AnalyzeRequest, earlier: Earlier) -> DeviceView:
-    """Add core limits, proposed and asked for, then SuperKernels, which depend on them, and their verification."""
-    report = structs.replace(view.report, core_splits=core_limits.splits(view, request.cores_of))
-    view = replace(view, report=report)
-    checks = _check_super_kernels(view, earlier)
-    proposed = superkernel.scopes(view, [e.where for e in request.expect])
-    report = structs.replace(report, super_kernels=proposed, super_kernel_checks=checks)
-    return replace(view, report=report)
-
-
-def _check_super_kernels(view: DeviceView, earlier: Earlier) -> list[SuperKernelCheck]:
+def _check_super_kernels(window: DeviceWindow, earlier: Earlier) -> list[SuperKernelCheck]:
     """Hold the SuperKernels of a profile against the same device's earlier profile without them."""
     if not (earlier.profiles or earlier.plog):
         return []
     from npuperf.device.fused import check_super_kernels
 
-    who = (view.profile.rank, view.profile.device)
+    who = (window.profile.rank, window.profile.device)
     same = [p for p in earlier.profiles if (p.rank, p.device) == who] or [*earlier.profiles]
     return check_super_kernels(
-        same[0].tasks if same else Tasks.empty(), view.tasks, earlier.plog, view.thresholds.compare_ratio
+        same[0].tasks if same else Tasks.empty(), window.tasks, earlier.plog, window.thresholds.compare_ratio
     )
 
 
@@ -234,6 +194,7 @@ def _vendor_only(profile: DeviceProfile, request: AnalyzeRequest, thresholds: Th
         for v, p in zip(chosen, partitions, strict=True)
         if v.step is not None
     ]
+    summary = summarise_without_kernels(profile, request.step)
     report = Device(
         rank=profile.rank,
         device=profile.device,
@@ -251,15 +212,13 @@ def _vendor_only(profile: DeviceProfile, request: AnalyzeRequest, thresholds: Th
         cores=core_use(Tasks.empty(), Cores(), 0),
         vendor=[],
         phases=[],
+        communication=None if summary is None else bounds_alone(summary, whole.comm_exposed_ns),
     )
     reason = say("there are no kernels in the data, only the exporter's own breakdown")
-    summary = summarise_without_kernels(profile, request.step)
     return Examined(
-        report
-        if summary is None
-        else structs.replace(report, communication=bounds_alone(summary, whole.comm_exposed_ns)),
-        NO_PACE,
-        digest_vendor(report),
+        report=report,
+        pace=NO_PACE,
+        digest=digest_vendor(report),
         summary=summary,
         what_if=[unanswered(expr, reason, device=report) for expr in request.what_if if not names_ranks(expr)],
     )
@@ -310,26 +269,29 @@ def _answered(expression: str, title: Message | None, scene: Scene, report: Devi
     found = predict(scene, expression)
     if not found.matched:
         return unanswered(expression, _unmatched(expression, scene), title, report)
-    found = _certain(found, scene, report)
+    least = min(found.least, _certain(found, scene, report))
     before, per = max(scene.measured, 1), max(report.step_count, 1)
-    return structs.replace(
-        unanswered(expression, None, title, report),
+    return WhatIf(
+        expr=expression,
         span_ns=found.after,
         gain_pct=min(100 * (found.before - found.after) / before, 100.0),
-        gain_ns_per_step=(found.least // per, found.most // per),
-        gain_pct_interval=(100 * found.least / before, 100 * found.most / before),
+        gain_ns_per_step=(least // per, found.most // per),
+        gain_pct_interval=(100 * least / before, 100 * found.most / before),
+        gain_per="step" if report.steps else "window",
+        title=title,
+        asked=title is None,
+        reason=None,
+        rank=report.rank,
+        device=report.device,
     )
 
 
-def _certain(found: Predicted, scene: Scene, report: Device) -> Predicted:
-    """Lower the least gain to what is certain: of communication only transfers become faster, waiting stays."""
+def _certain(found: Predicted, scene: Scene, report: Device) -> int:
+    """Return the least gain that is certain, ns: of communication only transfers become faster, waiting stays."""
     known = report.communication
     part = known.transfer_least_ns / known.transfer_most_ns if known and known.transfer_most_ns else 0.0
     sure = with_communication(scene, found.expr, part)
-    if sure == found.expr:
-        return found
-    least = predict(scene, sure).least if any(c.factor != 1 for c in parse(sure)) else 0
-    return replace(found, least=min(found.least, least))
+    return predict(scene, sure).least if any(c.factor != 1 for c in parse(sure)) else 0
 
 
 def _unmatched(expression: str, scene: Scene) -> Message:

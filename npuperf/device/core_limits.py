@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
-from msgspec.structs import replace
 
 from npuperf.base.errors import UsageError
 from npuperf.base.escape import for_code
@@ -16,6 +15,7 @@ from npuperf.device.core_splits import (
     MOST_STREAMS,
     Bench,
     Limit,
+    Search,
     Split,
     best_split,
     complete,
@@ -25,7 +25,7 @@ from npuperf.device.core_splits import (
 )
 from npuperf.device.expect import refuse_beyond
 from npuperf.device.mode import DESCRIBED, Way, limits_operators, way_of
-from npuperf.device.view import DeviceView
+from npuperf.device.view import DeviceWindow
 from npuperf.model.chip import product_of_soc
 from npuperf.model.groups import distinct
 from npuperf.model.result import CoreLimit, CoreSplit, Held, RuleCheck
@@ -96,18 +96,18 @@ def few(types: Sequence[str]) -> str:
     return ", ".join(types[:_NAMES]) + more if types else "no kernels in this window"
 
 
-def splits(view: DeviceView, asked: Split) -> list[CoreSplit]:
+def splits(view: DeviceWindow, asked: Split) -> list[CoreSplit]:
     """Return the user's split and the proposal, replayed; the latter only if it saves time in its worst case."""
     found = [_asked(view, asked)] if asked else []
     proposal = _proposal(view)
     return [*found, proposal] if proposal else found
 
 
-def _proposal(view: DeviceView) -> CoreSplit | None:
-    bench, soc = view.bench, view.report.soc
+def _proposal(view: DeviceWindow) -> CoreSplit | None:
+    bench = view.bench
     if isinstance(bench, Message) or not 2 <= len(bench.streams) <= MOST_STREAMS:
         return None
-    if soc and product_of_soc(soc) is None:
+    if view.soc and product_of_soc(view.soc) is None:
         return None
     noise = bench.scene.replay.error * bench.scene.before
     if most_possible(bench) <= max(noise, view.thresholds.cause_share * bench.scene.before):
@@ -115,18 +115,11 @@ def _proposal(view: DeviceView) -> CoreSplit | None:
     search = best_split(bench)
     if search.split is None:
         return None
-    least, most = gain_interval(bench, search.split)
-    if least <= max(noise, 0):
-        return None
-    return replace(
-        _report(view, bench, search.split, (least, most), asked=False),
-        tried=search.tried,
-        searched_kernels=search.kernels,
-        bound_ns_per_step=None if search.most_ns is None else view.per_step(max(most, search.most_ns)),
-    )
+    gain = gain_interval(bench, search.split)
+    return _replayed(view, bench, search.split, gain, search) if gain[0] > max(noise, 0) else None
 
 
-def _asked(view: DeviceView, asked: Split) -> CoreSplit:
+def _asked(view: DeviceWindow, asked: Split) -> CoreSplit:
     """Evaluate a split that the user asked for; streams that it leaves out get what it leaves over."""
     bench = view.bench
     if isinstance(bench, Message):
@@ -137,7 +130,7 @@ def _asked(view: DeviceView, asked: Split) -> CoreSplit:
     split = complete(bench, asked)
     if any(value < min(1, most) for limit in split.values() for value, most in zip(limit, bench.chip, strict=True)):
         return _unanswered(view, asked, say("no cores are left for the other streams: give their limits, too"))
-    return _report(view, bench, split, gain_interval(bench, split), asked=True)
+    return _replayed(view, bench, split, gain_interval(bench, split))
 
 
 def _check(stream: int, limit: Limit, streams: Sequence[int], chip: Limit) -> None:
@@ -148,10 +141,10 @@ def _check(stream: int, limit: Limit, streams: Sequence[int], chip: Limit) -> No
     refuse_beyond("--cores-of", f"{stream}={limit[0]},{limit[1]}", limit, chip)
 
 
-def _unanswered(view: DeviceView, split: Split, reason: Message | None, *, asked: bool = True) -> CoreSplit:
+def _unanswered(view: DeviceWindow, split: Split, reason: Message) -> CoreSplit:
     return CoreSplit(
         limits=[_limit(view, stream, limit) for stream, limit in split.items()],
-        asked=asked,
+        asked=True,
         mode=DESCRIBED[way_of(view.mode)],
         span_ns=None,
         gain_ns_per_step=None,
@@ -163,20 +156,32 @@ def _unanswered(view: DeviceView, split: Split, reason: Message | None, *, asked
     )
 
 
-def _report(view: DeviceView, bench: Bench, split: Split, gain: tuple[int, int], *, asked: bool) -> CoreSplit:
-    before, plain = bench.scene.before, _unanswered(view, split, None, asked=asked)
-    return replace(
-        plain,
+def _replayed(
+    view: DeviceWindow, bench: Bench, split: Split, gain: tuple[int, int], search: Search | None = None
+) -> CoreSplit:
+    """Describe a split; ``gain``: least and most, ns; ``search``: what found it, None where the user asked for it."""
+    limits = [_limit(view, stream, limit) for stream, limit in split.items()]
+    before, way, bound = bench.scene.before, way_of(view.mode), None
+    if search is not None and search.most_ns is not None:
+        bound = view.per_step(max(gain[1], search.most_ns))
+    return CoreSplit(
+        limits=limits,
+        asked=search is None,
+        mode=DESCRIBED[way],
         span_ns=(before - gain[1], before - gain[0]),
         gain_ns_per_step=(view.per_step(gain[0]), view.per_step(gain[1])),
         gain_pct=(100 * gain[0] / max(before, 1), 100 * gain[1] / max(before, 1)),
         slower=slower_kernels(bench, split),
         rules=list(_rules(view, bench, split)),
-        code=code_of(way_of(view.mode), plain.limits),
+        code=code_of(way, limits),
+        reason=None,
+        tried=search.tried if search else 0,
+        searched_kernels=search.kernels if search else 0,
+        bound_ns_per_step=bound,
     )
 
 
-def _limit(view: DeviceView, stream: int, limit: tuple[int, int]) -> CoreLimit:
+def _limit(view: DeviceWindow, stream: int, limit: tuple[int, int]) -> CoreLimit:
     mine = np.flatnonzero((view.tasks.stream == stream) & (view.tasks.work == Work.COMPUTE))
     total = np.bincount(view.types.codes[mine] + 1, view.tasks.dur[mine], minlength=1)[1:]
     order = [int(i) for i in np.argsort(-total, kind="stable") if total[i] > 0]
@@ -190,9 +195,9 @@ def _limit(view: DeviceView, stream: int, limit: tuple[int, int]) -> CoreLimit:
     )
 
 
-def _rules(view: DeviceView, bench: Bench, split: Split) -> Iterator[RuleCheck]:
+def _rules(view: DeviceWindow, bench: Bench, split: Split) -> Iterator[RuleCheck]:
     """Hold a split against everything that is documented about core limits."""
-    yield _product_rule(view.report.soc)
+    yield _product_rule(view.soc)
     yield _sum_rule(bench, split)
     detail = say(
         "every value is between 1 and {cube} cube or {vector} vector cores (0 where the chip has none)",
@@ -241,7 +246,7 @@ def _sum_rule(bench: Bench, split: Split) -> RuleCheck:
     return RuleCheck(rule=say("sum"), status="ok" if fits else "violated", detail=text)
 
 
-def _operator_rules(view: DeviceView, split: Split) -> Iterator[RuleCheck]:
+def _operator_rules(view: DeviceWindow, split: Split) -> Iterator[RuleCheck]:
     """Check which operators on the limited streams take a limit at all."""
     tasks = view.tasks
     limited = np.isin(tasks.stream, list(split))
@@ -267,7 +272,7 @@ def _operator_rules(view: DeviceView, split: Split) -> Iterator[RuleCheck]:
     yield RuleCheck(rule=say("effect"), status="unknown", detail=detail)
 
 
-def _stream_level_rules(view: DeviceView, split: Split) -> Iterator[RuleCheck]:
+def _stream_level_rules(view: DeviceWindow, split: Split) -> Iterator[RuleCheck]:
     """Check what is documented for limits of streams only: in GE graphs a limit is an attribute of each operator."""
     way = way_of(view.mode)
     if limits_operators(way):
@@ -284,7 +289,7 @@ def _stream_level_rules(view: DeviceView, split: Split) -> Iterator[RuleCheck]:
     yield RuleCheck(rule=say("one thread"), status="unknown", detail=detail)
 
 
-def _static_rule(view: DeviceView) -> RuleCheck:
+def _static_rule(view: DeviceWindow) -> RuleCheck:
     """Static kernels and limits of streams exclude each other, depending on the version of CANN."""
     rule, version = say("static kernel"), view.profile.context.cann
     if way_of(view.mode) == "eager":
@@ -307,7 +312,7 @@ def _static_rule(view: DeviceView) -> RuleCheck:
     return RuleCheck(rule=rule, status="unknown", detail=detail)
 
 
-def _launch_threads(view: DeviceView, split: Split) -> int:
+def _launch_threads(view: DeviceWindow, split: Split) -> int:
     """Return how many threads launch on the busiest of the limited streams, 0 unknown."""
     tasks = view.tasks
     known = tasks.launched & (tasks.launch_thread >= 0)

@@ -17,7 +17,7 @@ from msgspec.structs import astuple, replace
 
 from npuperf.base.messages import say
 from npuperf.device.cores import blocks
-from npuperf.device.cores_over_time import Sweep
+from npuperf.device.cores_over_time import Contended, Sweep
 from npuperf.device.host_events import NONE
 from npuperf.device.maxplus import NEVER, Program
 from npuperf.device.order import is_event_wait, previous_same, records_events
@@ -27,7 +27,7 @@ from npuperf.device.whatif import Scene, gains_of, saved
 from npuperf.model.groups import numbered
 from npuperf.model.intervals import SMALL, Intervals, narrow
 from npuperf.model.labels import F64, I64, Mask
-from npuperf.model.result import Contention, CoresOverTime, SlowerKernel
+from npuperf.model.result import Contention, SlowerKernel
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
 
@@ -37,10 +37,7 @@ from npuperf.model.thresholds import Thresholds
 # a recorded event wait in front of it tells the two apart, so a wait counts as certain only where the profile
 # records events and no wait stands there.
 
-NO_LAUNCHES: Final = say(
-    "launches are not recorded, so it is unknown when a kernel was ready: record with npuperf profile --level 1"
-)
-NO_EVENTS: Final = say("no events are recorded, so any of these waits may be for another stream's result")
+_NO_EVENTS: Final = say("no events are recorded, so any of these waits may be for another stream's result")
 #: Pieces of waits looked at together.
 _PORTION: Final = 1 << 20
 
@@ -141,8 +138,8 @@ def _holders(sweep: Sweep, until: I64) -> I64:
     return sweep.streams[last[np.clip(piece, 0, len(last) - 1)]]
 
 
-def with_contention(use: CoresOverTime, tasks: Tasks, waits: Waits, sweep: Sweep) -> CoresOverTime:
-    """Return the use of cores with the waits for them, summed by stream and holders."""
+def find_contention(tasks: Tasks, waits: Waits, sweep: Sweep) -> Contended:
+    """Sum waits for cores by stream and holders."""
     stream = tasks.stream[waits.task]
     rows = []
     for bits, number in sorted(set(zip(waits.holders.tolist(), stream.tolist(), strict=True))):
@@ -157,12 +154,8 @@ def with_contention(use: CoresOverTime, tasks: Tasks, waits: Waits, sweep: Sweep
                 full_ns=int(waits.full_ns[mine].sum()),
             )
         )
-    return replace(
-        use,
-        contention=sorted(rows, key=lambda r: -r.most_ns),
-        contended_ns=_contended(waits, sweep),
-        contention_reason=NO_EVENTS if rows and not records_events(tasks).any() else None,
-    )
+    rows.sort(key=lambda row: -row.most_ns)
+    return Contended(rows, _contended(waits, sweep), _NO_EVENTS if rows and not records_events(tasks).any() else None)
 
 
 def _contended(waits: Waits, sweep: Sweep) -> tuple[int, int]:

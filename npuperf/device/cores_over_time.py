@@ -13,14 +13,18 @@ from typing import Final, cast
 import numpy as np
 from msgspec import Struct
 
+from npuperf.base.messages import Message, say
 from npuperf.device.cores import Blocks, blocks
 from npuperf.model.chip import Cores
 from npuperf.model.groups import distinct, first_rows, numbered, sums_of
 from npuperf.model.intervals import Intervals, narrow, passed
 from npuperf.model.labels import F64, I32, I64, Mask
-from npuperf.model.result import CoresOverTime, CoreTime, IdleType, StreamPair, StreamSet
+from npuperf.model.result import Contention, CoresOverTime, CoreTime, IdleType, StreamPair, StreamSet
 from npuperf.model.tasks import Tasks, Work
 
+NO_LAUNCHES: Final = say(
+    "launches are not recorded, so it is unknown when a kernel was ready: record with npuperf profile --level 1"
+)
 #: Streams told apart: one bit each. The last bit stands for all others.
 _BITS: Final = 62
 _OTHERS: Final = -2
@@ -189,8 +193,19 @@ def _streams_of(stream: I64, first: I32, last: I32, pieces: int) -> tuple[tuple[
     return tuple(numbers.tolist()), cast(I64, bits.astype(few, copy=False))
 
 
-def cores_over_time(sweep: Sweep) -> CoresOverTime:
-    """Sum the sweep up: per side, by kernel type, by the set of streams running, by pair of streams."""
+class Contended(Struct, frozen=True):
+    """Waits for cores by stream and holders, when any kernel waited, least and most (ns), and what is not certain."""
+
+    waits: list[Contention]
+    ns: tuple[int, int]
+    reason: Message | None
+
+
+def cores_over_time(sweep: Sweep, contended: Contended | None = None) -> CoresOverTime:
+    """Sum the sweep up: per side, by kernel type, by the set of streams running, by pair of streams.
+
+    ``contended``: None where nothing tells when kernels were ready.
+    """
     length = sweep.length
     together, pairs = _together(sweep, length)
     by_type = _by_type(sweep, length)
@@ -200,9 +215,9 @@ def cores_over_time(sweep: Sweep) -> CoresOverTime:
         by_type=by_type,
         together=together,
         pairs=pairs,
-        contention=[],
-        contended_ns=None,
-        contention_reason=None,
+        contention=contended.waits if contended else [],
+        contended_ns=contended.ns if contended else None,
+        contention_reason=contended.reason if contended else NO_LAUNCHES if pairs else None,
     )
 
 

@@ -13,11 +13,12 @@ The most direct evidence comes first, and every nanosecond has one answer:
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, Final, get_args
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct, structs
+from msgspec import Struct
 from msgspec.structs import replace
 
 from npuperf.base.messages import Message, say
@@ -31,7 +32,7 @@ from npuperf.model.device import DeviceProfile
 from npuperf.model.groups import distinct, sorted_rows
 from npuperf.model.host import HostOps
 from npuperf.model.labels import I64, U8, Labels, Mask
-from npuperf.model.result import Dependency, DependencyKind, Device
+from npuperf.model.result import Dependency, DependencyKind
 from npuperf.model.tasks import NO_TIME, Tasks, Work
 from npuperf.model.thresholds import Thresholds
 
@@ -410,12 +411,13 @@ _EVENT = KINDS.index("event")
 
 
 class Namer(Struct, frozen=True):
-    """Names what a device waited for; ``types`` of all ``tasks``."""
+    """Names what a device waited for; ``types`` of all ``tasks``, ``needs``: what might tell what is not recorded."""
 
     tasks: Tasks
     types: Labels
     host: HostOps
     nesting: Nesting
+    needs: Message | None = None
 
     def sums(self, waits: Dependencies, top: int) -> list[Dependency]:
         """Sum pieces by kind and name, the largest first; beyond ``top`` names each kind's rest is one line.
@@ -447,9 +449,20 @@ class Namer(Struct, frozen=True):
                     certain=certain,
                     stream=int(waits.stream[i]) if waits.stream[i] >= 0 else None,
                     meanwhile=meanwhile[i],
+                    needs=self.needs if kind == "unrecorded" else None,
                 )
             )
-        others = [Dependency(kind=k, name=OTHERS, ns=ns, count=n, certain=c) for k, (ns, n, c) in rest.items()]
+        others = [
+            Dependency(
+                kind=kind,
+                name=OTHERS,
+                ns=ns,
+                count=n,
+                certain=certain,
+                needs=self.needs if kind == "unrecorded" else None,
+            )
+            for kind, (ns, n, certain) in rest.items()
+        ]
         return sorted([*rows, *others], key=lambda d: -d.ns)
 
     def _names(self, waits: Dependencies) -> tuple[Labels, Labels]:
@@ -485,25 +498,18 @@ def _packed(*columns: npt.NDArray[Any]) -> I64:
     return key
 
 
-# -- What the device waited for once its next task was launched: added to a device's report, whole and by phase.
-
 #: Names of a list beyond this one are summed by kind.
 _NAMES: Final = 12
 
 
-def with_dependencies(report: Device, study: Study, span: tuple[int, int], thresholds: Thresholds) -> Device:
-    """Add what the device waited for within ``span``, and within each phase."""
-    profile, nesting, origin = study.profile, study.nesting, study.timeline.span[0]
+def sum_dependencies(
+    study: Study, windows: Sequence[tuple[int, int]], thresholds: Thresholds
+) -> list[list[Dependency]]:
+    """Sum what a device waited for once its next task was launched, within each of some windows."""
+    profile, nesting = study.profile, study.nesting
     waits = find_dependencies(profile.tasks, study.launches, study.timeline.idle, study.threads, nesting, thresholds)
-    namer = Namer(profile.tasks, study.types, profile.host, nesting)
-    needs = _needs(profile)
-
-    def summed(start: int, end: int) -> list[Dependency]:
-        lines = namer.sums(waits.within(start, end), _NAMES)
-        return [structs.replace(d, needs=needs) if d.kind == "unrecorded" else d for d in lines]
-
-    phases = [structs.replace(p, dependencies=summed(p.start_ns + origin, p.end_ns + origin)) for p in report.phases]
-    return structs.replace(report, dependencies=summed(*span), phases=phases)
+    namer = Namer(profile.tasks, study.types, profile.host, nesting, _needs(profile))
+    return [namer.sums(waits.within(*window), _NAMES) for window in windows]
 
 
 def _needs(profile: DeviceProfile) -> Message:

@@ -278,6 +278,11 @@ def span_of(tasks: Tasks) -> tuple[int, int]:
     return int(tasks.start[active].min()), int(tasks.end[active].max())
 
 
+def within(tasks: Tasks, span: tuple[int, int]) -> slice:
+    """Return which tasks a window is about: those that begin in it, or all where it is all of the device's time."""
+    return slice(0, len(tasks)) if span == span_of(tasks) else slice(*np.searchsorted(tasks.start, span).tolist())
+
+
 def lay_out(tasks: Tasks, launches: Launches, span: tuple[int, int] | None = None, rows: I64 | None = None) -> Timeline:
     """Lay out the time of a device, or within the device's ``span`` that of some ``rows``, one stream's, say."""
     starts, ends, work = tasks.start, tasks.end, tasks.work

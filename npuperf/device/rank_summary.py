@@ -17,7 +17,7 @@ from npuperf.model.device import DeviceProfile, VendorStep
 from npuperf.model.groups import alike, distinct, last_largest, sums_of
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import F64, I64, Labels, Mask
-from npuperf.model.result import CommunicationBounds, Device, Phase
+from npuperf.model.result import Bound, CommunicationBounds, Partition, Phase
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
 
@@ -154,11 +154,18 @@ _HIDDEN: Final = 0.001
 
 
 def summarise(
-    study: Study, tasks: Tasks, types: Labels, span: tuple[int, int], report: Device, thresholds: Thresholds
+    study: Study,
+    tasks: Tasks,
+    types: Labels,
+    span: tuple[int, int],
+    window: Partition,
+    phases: list[Phase],
+    bound: Bound,
+    thresholds: Thresholds,
 ) -> RankSummary | None:
     """Reduce the window ``span`` of a device that has kernels; None where it has no communication.
 
-    ``tasks`` and ``types`` are of the window.
+    ``tasks``, ``types``, ``phases`` and ``bound`` are of the ``window``.
     """
     profile = study.profile
     inside = _inside(profile.communication.operations, span)
@@ -169,17 +176,17 @@ def summarise(
     synced = (study.syncs.start - study.launches.skew, study.syncs.end - study.launches.skew)
     exposed = _minus(Intervals.union(operations.start, operations.end), compute)
     summary = _track(profile, operations, exposed, span, compute, _host(idle), _unblocked(exposed, idle, *synced))
-    host_ns = report.window.host_wait_ns + report.window.launch_latency_ns
-    known = bool(idle.known.any()) or not report.window.idle_ns
+    host_ns = window.host_wait_ns + window.launch_latency_ns
+    known = bool(idle.known.any()) or not window.idle_ns
     shown = (study.steps.start < span[1]) & (study.steps.end > span[0])
-    longest = max((p for p in report.phases if p.bound == report.verdict.bound), key=_length, default=None)
+    longest = max((p for p in phases if p.bound == bound), key=_length, default=None)
     return replace(
         summary,
         step_number=study.step_numbers[shown],
         step_start=study.steps.start[shown],
         step_end=study.steps.end[shown],
         bandwidth=profile.communication.bandwidth.of(inside),
-        compute_ns=report.window.compute_ns,
+        compute_ns=window.compute_ns,
         host_ns=host_ns if known else None,
         operators=_operators(study, tasks),
         experts=expert_times(tasks, types),

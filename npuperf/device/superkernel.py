@@ -23,10 +23,10 @@ from npuperf.device.sequences import (
     streams_within,
     without_blocks,
 )
-from npuperf.device.view import DeviceView
+from npuperf.device.view import DeviceWindow
 from npuperf.model.chip import product_of_soc
 from npuperf.model.labels import I64
-from npuperf.model.result import RuleCheck, ScopeOption, Segment, SuperKernelScope
+from npuperf.model.result import CoreSplit, RuleCheck, ScopeOption, Segment, SuperKernelScope
 from npuperf.model.tasks import Work
 
 # -- Whether streams own their cores: limits that are proposed, stated by the user, set by a call, or seen in the
@@ -42,47 +42,61 @@ _AT_LEAST: Final = 2
 
 
 class Owned(Struct, frozen=True):
-    """``free``: the profile shows that no stream has cores of its own; ``reason``: what speaks for it or is missing."""
+    """``free``: the profile shows that no stream has cores of its own; ``reason``: what speaks for it or is missing.
+
+    ``limited``: whether core limits of the sequence's own stream are proposed, or asked for.
+    """
 
     free: bool
-    reason: Message | None = None
+    reason: Message | None
+    limited: bool
 
 
-def cores_owned(view: DeviceView, sequence: KernelSequence, limited: Collection[str]) -> Owned:
-    """Tell whether the streams that run beside a sequence own their cores. ``limited``: where the user states them."""
+def cores_owned(
+    view: DeviceWindow, sequence: KernelSequence, splits: list[CoreSplit], stated: Collection[str]
+) -> Owned:
+    """Tell whether the streams that run beside a sequence own their cores. ``stated``: where the user says so."""
+    limited = any(limit.stream == sequence.stream for split in splits for limit in split.limits)
     streams = streams_within(view.tasks, sequence)
     if len(streams) <= MOST_UNFUSED:
-        return Owned(True)
-    if limited:
-        return Owned(False, say("--expect-cores states core limits of {where}", where=series(limited)))
-    for split in sorted(view.report.core_splits, key=lambda s: not s.asked):
+        return Owned(True, None, limited)
+    reason = _limits_known(view, splits, stated)
+    if reason is not None:
+        return Owned(False, reason, limited)
+    free, reason = _limits_seen(view, streams)
+    return Owned(free, reason, limited)
+
+
+def _limits_known(view: DeviceWindow, splits: list[CoreSplit], stated: Collection[str]) -> Message | None:
+    """Say who limits the cores of streams: the user, what is proposed, or a call."""
+    if stated:
+        return say("--expect-cores states core limits of {where}", where=series(stated))
+    for split in sorted(splits, key=lambda s: not s.asked):
         own = series(x.stream for x in split.limits)
         if split.asked:
-            return Owned(False, say("--cores-of states core limits of streams {streams}", streams=own))
-        return Owned(False, say("core limits of streams {streams} are proposed above", streams=own))
+            return say("--cores-of states core limits of streams {streams}", streams=own)
+        return say("core limits of streams {streams} are proposed above", streams=own)
     call = next((n for n in view.profile.host.events.name.names if _SET.search(n)), None)
-    if call:
-        return Owned(False, say("{call} sets core limits", call=call))
-    return _seen(view, streams)
+    return say("{call} sets core limits", call=call) if call else None
 
 
-def _seen(view: DeviceView, streams: list[int]) -> Owned:
+def _limits_seen(view: DeviceWindow, streams: list[int]) -> tuple[bool, Message | None]:
     """Look for limits in the blocks: several streams, each of which stays below the chip, and all of which fit it."""
     cube, vector = view.cores.cube, view.cores.vector
     if cube is None or vector is None:
-        return Owned(False, say("core counts are unknown, so streams may have cores of their own"))
+        return False, say("core counts are unknown, so streams may have cores of their own")
     used = blocks(view.tasks)
     kernels = on_cores(view.tasks) & np.equal(view.tasks.work, Work.COMPUTE)
     if (kernels & ((used.cube < 0) | (used.vector < 0) | ((used.cube == 0) & (used.vector == 0)))).any():
-        return Owned(False, say("Block Dim is missing for some kernels, so streams may have cores of their own"))
+        return False, say("Block Dim is missing for some kernels, so streams may have cores of their own")
     mine = {stream: kernels & np.equal(view.tasks.stream, stream) for stream in streams}
     most = {stream: (_kept_to(used.cube[m], cube), _kept_to(used.vector[m], vector)) for stream, m in mine.items()}
     kept = {stream: (c, v) for stream, (c, v) in most.items() if c is not None and v is not None}
     fits = sum(c for c, _ in kept.values()) <= cube and sum(v for _, v in kept.values()) <= vector
     if len(kept) < max(len(most), 2) or not fits:
-        return Owned(True)
+        return True, None
     caps = (say("stream {stream}: {cube},{vector}", stream=s, cube=c, vector=v) for s, (c, v) in kept.items())
-    return Owned(
+    return (
         False,
         say(
             "their kernels never use more cores than fit the chip together, as under core limits ({limits})",
@@ -112,16 +126,16 @@ AIV_ONLY: Final = "AIV"
 
 
 def scope_rules(
-    view: DeviceView, sequence: KernelSequence, kernels: I64, launch: tuple[int, int] | None, owned: Owned
+    view: DeviceWindow, sequence: KernelSequence, kernels: I64, launch: tuple[int, int] | None, owned: Owned
 ) -> Iterator[RuleCheck]:
     """Hold a scope over ``kernels``, one run of a sequence, against everything that is documented about scopes."""
-    product = product_of_soc(view.report.soc or "")
+    product = product_of_soc(view.soc or "")
     chip = product or say("the profile does not name the chip")
     detail = say("Atlas A3 (newer CANN: A2, too): {product}", product=chip)
     yield RuleCheck(rule=say("product"), status="ok" if product == "Atlas A3" else "unknown", detail=detail)
     yield RuleCheck(rule=say("mode"), status="ok", detail=say("max-autotune only: GE executes the graph"))
     yield _static_rule(view, sequence)
-    yield from _core_rules(view, sequence, kernels, launch, owned)
+    yield from _core_rules(view, kernels, launch, owned)
     if _may_wait_for_cores(view, sequence):
         detail = say("{unknown}: part of the gaps may be such waits, which fusion does not save", unknown=UNKNOWN_WAITS)
         yield RuleCheck(rule=GAPS, status="unknown", detail=detail)
@@ -136,7 +150,7 @@ def scope_rules(
     yield RuleCheck(rule=say("operators"), status="unknown", detail=detail)
 
 
-def _static_rule(view: DeviceView, sequence: KernelSequence) -> RuleCheck:
+def _static_rule(view: DeviceWindow, sequence: KernelSequence) -> RuleCheck:
     rule = say("static graph")
     if bool(view.tasks.state.known()[sequence.runs[0]].all()):
         return RuleCheck(rule=rule, status="ok", detail=say("OP State shows a static graph"))
@@ -144,9 +158,7 @@ def _static_rule(view: DeviceView, sequence: KernelSequence) -> RuleCheck:
     return RuleCheck(rule=rule, status="unknown", detail=detail)
 
 
-def _core_rules(
-    view: DeviceView, sequence: KernelSequence, kernels: I64, launch: tuple[int, int] | None, owned: Owned
-) -> Iterator[RuleCheck]:
+def _core_rules(view: DeviceWindow, kernels: I64, launch: tuple[int, int] | None, owned: Owned) -> Iterator[RuleCheck]:
     """Check what depends on how many cores the kernels start, and whose these are."""
     if launch is None:
         detail = say(
@@ -159,13 +171,12 @@ def _core_rules(
     if owned.reason:
         detail = say("left at 0, because streams with cores of their own must not share them: {why}", why=owned.reason)
         yield RuleCheck(rule=say("stream-fusion"), status="unknown", detail=detail)
-    limited = {x.stream for split in view.report.core_splits for x in split.limits}
-    if sequence.stream in limited:
+    if owned.limited:
         detail = say("judged without the core limits above: with them, its kernels launch with fewer cores")
         yield RuleCheck(rule=say("core limits"), status="unknown", detail=detail)
 
 
-def _communication_rule(view: DeviceView, kernels: I64) -> Iterator[RuleCheck]:
+def _communication_rule(view: DeviceWindow, kernels: I64) -> Iterator[RuleCheck]:
     """Say under which condition communication within the scope is fused."""
     inside = kernels[view.tasks.work[kernels] == Work.COMMUNICATION]
     if not len(inside):
@@ -185,9 +196,9 @@ def _communication_rule(view: DeviceView, kernels: I64) -> Iterator[RuleCheck]:
     yield RuleCheck(rule=say("communication"), status="unknown", detail=detail)
 
 
-def _may_wait_for_cores(view: DeviceView, sequence: KernelSequence) -> bool:
+def _may_wait_for_cores(view: DeviceWindow, sequence: KernelSequence) -> bool:
     """Tell whether kernels of other streams run meanwhile, and nothing tells when they hold the cores."""
-    use = view.report.cores.over_time
+    use = view.over_time
     return (use is None or use.contended_ns is None) and len(streams_within(view.tasks, sequence)) > 1
 
 
@@ -203,45 +214,46 @@ _NO_STATES: Final = say(
 )
 
 
-def scopes(view: DeviceView, limited: Collection[str] = ()) -> list[SuperKernelScope]:
+def scopes(view: DeviceWindow, splits: list[CoreSplit], stated: Collection[str]) -> list[SuperKernelScope]:
     """Return the sequences that would save most; none outside of static graphs of GE and of Atlas A2 and A3.
 
-    ``limited``: where the user says that kernels have core limits.
+    ``splits``: core limits, proposed or asked for; ``stated``: where the user says that kernels have some.
     """
     if _impossible(view) or untold_graph(view):
         return []
-    reports = []
-    for number, sequence in enumerate(_found(view)[:_SCOPES], 1):
-        reports.append(_scope(view, sequence, number, cores_owned(view, sequence, limited)))
-    return [r for r in reports if r.gain_ns_per_step[1] > 0]
+    found = [
+        _scope(view, sequence, number, cores_owned(view, sequence, splits, stated))
+        for number, sequence in enumerate(_found(view)[:_SCOPES], 1)
+    ]
+    return [scope for scope in found if scope.gain_ns_per_step[1] > 0]
 
 
-def untold_graph(view: DeviceView) -> Message | None:
+def untold_graph(view: DeviceWindow) -> Message | None:
     """Say what is missing to know that there is a static graph of GE; None where it is known whether there is."""
     if way_of(view.mode) == "unknown":
         return _NO_MODE
     return None if is_static_graph(view.mode) or (view.tasks.state.known() & view.compute).any() else _NO_STATES
 
 
-def possible_gaps(view: DeviceView) -> int:
+def possible_gaps(view: DeviceWindow) -> int:
     """Return the gaps per step (ns) that scopes could save if the kernels belong to static graphs of GE."""
     if _impossible(view):
         return 0
     return view.per_step(sum(sum(sequence.gaps) for sequence in _found(view)[:_SCOPES]))
 
 
-def _impossible(view: DeviceView) -> bool:
+def _impossible(view: DeviceWindow) -> bool:
     """Tell whether the profile shows that there can be no SuperKernel."""
-    soc, way = view.report.soc, way_of(view.mode)
+    soc, way = view.soc, way_of(view.mode)
     return way not in ("ge", "unknown") or is_dynamic_graph(view.mode) or bool(soc and product_of_soc(soc) is None)
 
 
-def _found(view: DeviceView) -> list[KernelSequence]:
+def _found(view: DeviceWindow) -> list[KernelSequence]:
     fused = view.traits.environment.get(EXPANSION) in (None, "", AIV_ONLY)
     return find_sequences(view.tasks, view.waits, view.held, view.thresholds, communication=fused)
 
 
-def _scope(view: DeviceView, sequence: KernelSequence, number: int, owned: Owned) -> SuperKernelScope:
+def _scope(view: DeviceWindow, sequence: KernelSequence, number: int, owned: Owned) -> SuperKernelScope:
     tasks, runs = view.tasks, sequence.runs
     kernels = runs[:, sequence.fused()]
     gaps = sequence.gaps
@@ -279,7 +291,7 @@ def _scope(view: DeviceView, sequence: KernelSequence, number: int, owned: Owned
     )
 
 
-def _stopper(view: DeviceView, task: int) -> Message:
+def _stopper(view: DeviceWindow, task: int) -> Message:
     """Say which kernel ends a segment and why."""
     name = view.types[task] or view.tasks.name[task] or say("a kernel")
     if view.tasks.work[task] == Work.COMMUNICATION:
@@ -292,7 +304,7 @@ def _stopper(view: DeviceView, task: int) -> Message:
 
 
 def _options(
-    view: DeviceView, sequence: KernelSequence, kernels: np.ndarray, launch: tuple[int, int] | None, owned: Owned
+    view: DeviceWindow, sequence: KernelSequence, kernels: np.ndarray, launch: tuple[int, int] | None, owned: Owned
 ) -> Iterator[ScopeOption]:
     """Decide the options; what is not said stays at its default."""
     fewer = fewer_cores(view.tasks, kernels, launch) if launch else kernels[:0]

@@ -7,19 +7,18 @@ from typing import Final
 
 import numpy as np
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from npuperf.base.messages import Message, say
 from npuperf.device.blame import Blamed
-from npuperf.device.core_splits import NO_LAUNCHES, Bench, Split, Waits, find_waits, with_contention
-from npuperf.device.cores_over_time import Sweep, cores_over_time
+from npuperf.device.core_splits import Bench, Split, Waits, find_contention, find_waits
+from npuperf.device.cores_over_time import NO_LAUNCHES, Sweep, cores_over_time
 from npuperf.device.mode import Mode, Traits, is_graph
-from npuperf.device.partition import Launches
+from npuperf.device.partition import Launches, within
 from npuperf.device.study import Study
 from npuperf.device.whatif import Scene, predict
 from npuperf.model.chip import Cores
 from npuperf.model.device import DeviceProfile
-from npuperf.model.intervals import Intervals, narrow
+from npuperf.model.intervals import SIGNED, Intervals, narrow
 from npuperf.model.labels import I64, Labels, Mask
 from npuperf.model.result import CoresOverTime, Device, Partition, Verdict
 from npuperf.model.tasks import Tasks, Work
@@ -29,34 +28,62 @@ from npuperf.model.thresholds import Thresholds
 _OPS: Final = 50
 
 
-class DeviceView(Struct, frozen=True):
-    """The window of a device that is judged, and what is already known of it.
+class DeviceWindow(Struct, frozen=True):
+    """The window of a device that is judged, as proposals see it.
 
-    ``tasks``, ``types`` and ``launches`` are of the window; ``waits``: how long the idle device waited for the launch
-    of each task, ``held``: how long each waited for cores that other streams held, as far as that can be told (ns);
-    ``paused``: the wait for the host in which it paused, and no launch was prepared;
-    ``scene``: for what-ifs; ``bench``: for core limits, or why there is none.
+    ``steps``: their numbers; ``tasks``, ``types`` and ``launches`` are of the window; ``waits``: how long the idle
+    device waited for the launch of each task, ``held``: how long each waited for cores that other streams held, as far
+    as that can be told (ns); ``over_time``: the use of its cores; ``scene``: for what-ifs, None where the replay
+    abstains; ``bench``: for core limits, or why there is none.
     """
 
     study: Study
+    span: tuple[int, int]
+    steps: list[int]
     tasks: Tasks
     types: Labels
     launches: Launches
     waits: I64
     held: I64
-    paused: Blamed
+    soc: str | None
     cores: Cores
-    report: Device
+    over_time: CoresOverTime | None
     scene: Scene | None
     bench: Bench | Message
     thresholds: Thresholds
-    _asked: dict[Callable[[DeviceView], float], float] = field(default_factory=dict)
 
-    def part(self, recorded: Callable[[DeviceView], float]) -> float:
-        """Return which part of some data is recorded; many rules ask, it is looked up once."""
-        if recorded not in self._asked:
-            self._asked[recorded] = recorded(self)
-        return self._asked[recorded]
+    @classmethod
+    def of(
+        cls,
+        study: Study,
+        span: tuple[int, int],
+        steps: list[int],
+        soc: str | None,
+        cores: Cores,
+        limits: Split,
+        thresholds: Thresholds,
+    ) -> DeviceWindow:
+        """Gather what is known of a window; ``limits``: of cores, by stream, that the user asked for."""
+        tasks = study.profile.tasks
+        inside = within(tasks, span)
+        scene = Scene.of(study, study.replay, span) if study.replay is not None and study.usable else None
+        over_time, held, bench = _study_cores(study, cores, span, scene, thresholds, asked=bool(limits))
+        return cls(
+            study=study,
+            span=span,
+            steps=steps,
+            tasks=tasks.part(inside),
+            types=study.types.filter(inside),
+            launches=study.launches.take(inside),
+            waits=narrow(study.timeline.host_waits(len(tasks))[inside], SIGNED),
+            held=held[inside],
+            soc=soc,
+            cores=cores,
+            over_time=over_time,
+            scene=scene,
+            bench=bench,
+            thresholds=thresholds,
+        )
 
     @property
     def profile(self) -> DeviceProfile:
@@ -74,6 +101,43 @@ class DeviceView(Struct, frozen=True):
         return self.study.traits
 
     @property
+    def compute(self) -> Mask:
+        """True for compute tasks."""
+        return np.equal(self.tasks.work, Work.COMPUTE)
+
+    def per_step(self, ns: int) -> int:
+        """Spread a sum over the steps of the window."""
+        return ns // max(len(self.steps), 1)
+
+    def code_lines(self, chosen: I64, count: int = 3) -> list[str]:
+        """Return where most of some tasks come from: code lines, or torch operators where no stack is recorded."""
+        ops, place = np.unique(self.tasks.op[chosen], return_inverse=True)
+        total = np.bincount(place, self.tasks.dur[chosen], minlength=len(ops))
+        host, lines = self.profile.host, dict[str, None]()
+        for i in np.argsort(-total, kind="stable")[:_OPS].tolist():
+            line = host.code_line(int(ops[i])) or host.torch_op(int(ops[i]))
+            if line:
+                lines.setdefault(line)
+        return list(lines)[:count]
+
+
+class DeviceView(DeviceWindow, frozen=True):
+    """A window as rules see it, with what the report says of it.
+
+    ``paused``: the wait for the host in which it paused, and no launch was prepared.
+    """
+
+    paused: Blamed
+    report: Device
+    _asked: dict[Callable[[DeviceView], float], float] = field(default_factory=dict)
+
+    def part(self, recorded: Callable[[DeviceView], float]) -> float:
+        """Return which part of some data is recorded; many rules ask, it is looked up once."""
+        if recorded not in self._asked:
+            self._asked[recorded] = recorded(self)
+        return self._asked[recorded]
+
+    @property
     def partition(self) -> Partition:
         """The split of the window."""
         return self.report.window
@@ -82,11 +146,6 @@ class DeviceView(Struct, frozen=True):
     def verdict(self) -> Verdict:
         """The verdict over the window."""
         return self.report.verdict
-
-    @property
-    def steps(self) -> list[int]:
-        """The numbers of the window's steps."""
-        return [s.step for s in self.report.whole_steps]
 
     @property
     def host_bound_ns(self) -> int:
@@ -110,15 +169,6 @@ class DeviceView(Struct, frozen=True):
         found = predict(self.scene, expression)
         return (self.per_step(max(found.least, 0)), self.per_step(max(found.most, 0))) if found.matched else None
 
-    @property
-    def compute(self) -> Mask:
-        """True for compute tasks."""
-        return np.equal(self.tasks.work, Work.COMPUTE)
-
-    def per_step(self, ns: int) -> int:
-        """Spread a sum over the steps of the window."""
-        return ns // max(len(self.steps), 1)
-
     def exposed(self, chosen: Mask) -> int:
         """Return the device time, ns, that only ``chosen`` tasks cover: what their removal could save at most."""
         active = self.tasks.work != Work.CONTROL
@@ -126,55 +176,33 @@ class DeviceView(Struct, frozen=True):
         everything = Intervals.union(self.tasks.start[active], self.tasks.end[active])
         return everything.total() - Intervals.union(self.tasks.start[rest], self.tasks.end[rest]).total()
 
-    def code_lines(self, chosen: I64, count: int = 3) -> list[str]:
-        """Return where most of some tasks come from: code lines, or torch operators where no stack is recorded."""
-        ops, place = np.unique(self.tasks.op[chosen], return_inverse=True)
-        total = np.bincount(place, self.tasks.dur[chosen], minlength=len(ops))
-        host, lines = self.profile.host, dict[str, None]()
-        for i in np.argsort(-total, kind="stable")[:_OPS].tolist():
-            line = host.code_line(int(ops[i])) or host.torch_op(int(ops[i]))
-            if line:
-                lines.setdefault(line)
-        return list(lines)[:count]
-
 
 _FOREVER: Final = (np.iinfo(np.int64).min, np.iinfo(np.int64).max)
 
 
-def study_cores(
-    study: Study, cores: Cores, span: tuple[int, int], scene: Scene | None, thresholds: Thresholds, asked: Split
+def _study_cores(
+    study: Study, cores: Cores, span: tuple[int, int], scene: Scene | None, thresholds: Thresholds, *, asked: bool
 ) -> tuple[CoresOverTime | None, I64, Bench | Message]:
     """Sweep over the profile, and over the window if that is less.
 
     Returns the use of cores over time; how long each task of the profile waited for cores, ns; and what core limits are
-    tried on, or why there is nothing to try. ``asked``: the limits that the user asked for.
+    tried on, or why there is nothing to try. ``asked``: whether the user asked for limits.
     """
     tasks = study.profile.tasks
     held = np.zeros(len(tasks), np.int64)
-    sweep = Sweep.of(tasks, cores, _FOREVER)
-    if sweep is None:
+    whole = Sweep.of(tasks, cores, _FOREVER)
+    if whole is None:
         return None, held, say("core counts or Block Dim are unknown")
     graph = is_graph(study.traits.mode)
-    waits = None  # where nothing tells when kernels were ready
+    waits = contention = None  # where nothing tells when kernels were ready
     if not study.profile.excerpt and (graph or study.launches.known.any()):
-        waits = find_waits(tasks, study.launches, sweep, thresholds, graph=graph)
-    use = _over_time(study, sweep, waits, cores, span)
-    if waits is not None:
+        waits = find_waits(tasks, study.launches, whole, thresholds, graph=graph)
         held[waits.task] = waits.short_ns
-    return use, narrow(held), _bench(study, sweep, waits, use, scene, span, thresholds, bool(asked))
-
-
-def _over_time(
-    study: Study, whole: Sweep, waits: Waits | None, cores: Cores, span: tuple[int, int]
-) -> CoresOverTime | None:
-    sweep = whole if whole.covers(span) else Sweep.of(study.profile.tasks, cores, span)
-    if sweep is None:
-        return None
-    use = cores_over_time(sweep)
-    if waits is None:
-        return replace(use, contention_reason=NO_LAUNCHES if use.pairs else None)
-    inside = (waits.until >= span[0]) & (waits.until < span[1])
-    return with_contention(use, study.profile.tasks, waits.filter(inside), whole)
+        inside = (waits.until >= span[0]) & (waits.until < span[1])
+        contention = find_contention(tasks, waits.filter(inside), whole)
+    sweep = whole if whole.covers(span) else Sweep.of(tasks, cores, span)
+    use = None if sweep is None else cores_over_time(sweep, contention)
+    return use, narrow(held), _bench(study, whole, waits, use, scene, span, thresholds, asked)
 
 
 def _bench(

@@ -18,7 +18,7 @@ from threading import Lock
 from typing import Final
 
 import numpy as np
-from msgspec import Struct, field, structs
+from msgspec import Struct, field
 
 from npuperf.base.errors import UsageError
 from npuperf.base.messages import Message, say, series
@@ -229,18 +229,13 @@ class Scene(Struct, frozen=True):
         kernels = (work[inside] == Work.COMPUTE) | (work[inside] == Work.COMMUNICATION)
         ending = inside[kernels & (end[inside] <= span[1])]
         measured = span[1] - span[0]
-        scene = cls(study, replay, first, last, work, study.types.take(active), ending, measured, 0, 0)
-        scene = structs.replace(scene, before=_length(scene, replay.base))
-        return structs.replace(scene, error=_error(scene, span))
-
-
-def _error(scene: Scene, span: tuple[int, int]) -> int:
-    """Return by how much the replay misses the window, ns: of its steps each, so that errors do not cancel."""
-    steps, tasks = scene.study.steps, scene.study.profile.tasks
-    inside = (steps.start >= span[0]) & (steps.end <= span[1])
-    own = Intervals(steps.start[inside], steps.end[inside])
-    missed = int(np.abs(scene.replay.lengths(tasks, own) - (own.end - own.start)).sum())
-    return max(abs(scene.before - scene.measured), missed)
+        before = _length(replay.base, first, last, ending)
+        steps = study.steps  # each by itself, so that errors do not cancel
+        within = (steps.start >= span[0]) & (steps.end <= span[1])
+        own = Intervals(steps.start[within], steps.end[within])
+        missed = int(np.abs(replay.lengths(tasks, own) - (own.end - own.start)).sum())
+        error = max(abs(before - measured), missed)
+        return cls(study, replay, first, last, work, study.types.take(active), ending, measured, before, error)
 
 
 class Predicted(Struct, frozen=True):
@@ -281,17 +276,13 @@ def _predict(scene: Scene, expression: str) -> Predicted:
         gains.append(saved(scene, generous))
     if any(c.target == "sync" for c in changes):
         gains.append(saved(scene, scene.replay.ordered(changed)))
-    return _sure(scene, Predicted(expression, before, before - gains[0], min(gains), max(gains), matched), changes)
-
-
-def _sure(scene: Scene, found: Predicted, changes: list[Change]) -> Predicted:
-    """Keep a gain within what can be: the window at most, and of savings only what exceeds the replay's own error."""
-    window = min(found.before, scene.measured)
-    shortens = all(c.factor <= 1 for c in changes)
-    least = max(found.least - scene.error, 0) if shortens else found.least - scene.error
-    most = min(max(found.most, 0) if shortens else found.most, window)
-    after = min(max(found.after, 0), found.before) if shortens else max(found.after, 0)
-    return structs.replace(found, after=after, least=min(least, most), most=most)
+    # A gain is what can be: the window at most, and of savings only what exceeds the replay's own error.
+    most, least = max(gains), min(gains) - scene.error
+    after = max(before - gains[0], 0)
+    if all(change.factor <= 1 for change in changes):
+        most, least, after = max(most, 0), max(least, 0), min(after, before)
+    most = min(most, before, scene.measured)
+    return Predicted(expression, before, after, min(least, most), most, matched)
 
 
 def gains_of(scene: Scene, changed: Program) -> list[int]:
@@ -310,7 +301,8 @@ def _gain(scene: Scene, changed: Program) -> tuple[list[int], bool]:
     if not scene.replay.assumed_gap.any():
         return [saved(scene, changed)], False
     times = scene.replay.times(changed)
-    return [scene.before - _length(scene, times)], _tight_gaps(scene, times) > _NOTABLE * scene.before
+    length = _length(times, scene.first, scene.last, scene.ending)
+    return [scene.before - length], _tight_gaps(scene, times) > _NOTABLE * scene.before
 
 
 def saved(scene: Scene, changed: Program) -> int:
@@ -326,14 +318,15 @@ def _explained(scene: Scene, program: Program) -> int:
 def _replayed(scene: Scene, program: Program) -> int:
     """Replay a program; return the window's length, ns."""
     if len(scene.ending):
-        return _length(scene, scene.replay.times(program))
+        return _length(scene.replay.times(program), scene.first, scene.last, scene.ending)
     return scene.replay.length(program, scene.first, scene.last)
 
 
-def _length(scene: Scene, times: TaskTimes) -> int:
-    if len(scene.ending):
-        return int(times.end[scene.ending].max() - times.start[scene.first])
-    return int(window_length(times, np.array([scene.first]), np.array([scene.last]))[0])
+def _length(times: TaskTimes, first: int, last: int, ending: I64) -> int:
+    """Return the length of the window of a scene, ns."""
+    if len(ending):
+        return int(times.end[ending].max() - times.start[first])
+    return int(window_length(times, np.array([first]), np.array([last]))[0])
 
 
 def _tight_gaps(scene: Scene, times: TaskTimes) -> int:

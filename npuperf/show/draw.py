@@ -16,6 +16,7 @@ from npuperf.base.parallel import Engine
 from npuperf.device.blame import NOTHING
 from npuperf.device.host_events import CAUSES, CODE
 from npuperf.device.operators import core_labels
+from npuperf.device.partition import within
 from npuperf.device.rank_summary import RankSummary, summarise
 from npuperf.device.steps import numbers_repeat
 from npuperf.device.study import Study
@@ -412,11 +413,10 @@ def _summary(study: Study, report: Device, thresholds: Thresholds, step: int | N
     """Reduce a device to what its job needs, as the analysis did."""
     span = study.judged if step is None else study.step_span(step)
     tasks = study.profile.tasks
-    inside = slice(0, len(tasks))
-    if span != study.timeline.span:
-        inside = slice(*np.searchsorted(tasks.start, span).tolist())
+    inside = within(tasks, span)
     plain = tasks.without_counters().part(inside)
-    return summarise(study, plain, study.types.filter(inside), span, report, thresholds)
+    bound = report.verdict.bound
+    return summarise(study, plain, study.types.filter(inside), span, report.window, report.phases, bound, thresholds)
 
 
 def draw_study(study: Study, report: Device, *, size: Size, step: int | None = None) -> Picture:

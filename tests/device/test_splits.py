@@ -311,7 +311,7 @@ def test_a_run_s_manifest_tells_chip_cores_and_version(tmp_path: Path) -> None:
 
 def as_mode(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
     """Let scopes see another way of executing."""
-    monkeypatch.setattr("npuperf.device.view.DeviceView.mode", property(lambda _: mode))
+    monkeypatch.setattr("npuperf.device.view.DeviceWindow.mode", property(lambda _: mode))
 
 
 def rules_of(split: CoreSplit) -> dict[str, str]:
