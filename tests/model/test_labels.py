@@ -1,4 +1,4 @@
-"""Text columns: names that no cell uses are left out, and answers per name are spread over the cells."""
+"""Text columns: names and codes, and what goes into a kernel and comes out of it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from npuperf.model.labels import Labels
+from npuperf.model.labels import Labels, Operands, operand_labels
 
 
 def cells(labels: Labels) -> list[str | None]:
@@ -49,3 +49,68 @@ def test_one_answer_per_name_is_spread_over_the_cells(chosen: int, default: bool
     yes = set(names[:chosen])
     expected = [default if text is None else text in yes for text in labels.texts()]
     assert labels.flag([name in yes for name in names], default).tolist() == expected
+
+
+# -- Four columns of an export as one, and back.
+
+
+ROWS = [
+    ("FLOAT", "ND", "DT_BF16", "ND"),
+    (None, None, None, None),
+    ("DT_BF16;INT64", None, "DT_BF16", "FRACTAL_NZ"),
+    ("FLOAT", "ND", "DT_BF16", "ND"),
+    ("FLOAT", "NCHW", "DT_BF16", "ND"),
+    (None, "ND", None, None),
+]
+
+
+def joined(rows: list[tuple[str | None, ...]]) -> Labels:
+    return operand_labels(*(Labels.of([row[i] for row in rows]) for i in range(4)))
+
+
+def test_each_row_keeps_its_cells_and_equal_rows_one_name() -> None:
+    labels = joined(ROWS)
+    assert [None if t is None else t.split("|") for t in (labels[i] for i in range(len(ROWS)))] == [
+        None if row == (None,) * 4 else [cell or "" for cell in row] for row in ROWS
+    ]
+    assert labels.codes[0] == labels.codes[3] != labels.codes[4]
+    assert len(labels.names) == 4
+
+
+def test_any_columns_come_back() -> None:
+    """Also where there are too many combinations to keep a place for each."""
+    rng = np.random.default_rng(3)
+    many: list[tuple[str | None, ...]] = [
+        tuple(None if v % 7 == 0 else f"t{v}" for v in row) for row in rng.integers(0, 3_000, (4_000, 4)).tolist()
+    ]
+    labels = joined(many)
+    for i, row in enumerate(many):
+        text = labels[i]
+        assert (text is None) == (set(row) == {None})
+        assert text is None or tuple(cell or None for cell in text.split("|")) == row
+
+
+def test_no_rows_and_nothing_recorded() -> None:
+    assert len(joined([])) == 0
+    assert not joined([(None,) * 4] * 3).known().any()
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("FLOAT|FORMAT_ND|DT_BF16|ND", Operands(("FLOAT32",), ("ND",), ("BF16",), ("ND",))),
+        (
+            '"FLOAT16;INT64"|NCHW;ND|FLOAT16|NC1HWC0:1',
+            Operands(("FLOAT16", "INT64"), ("NCHW", "ND"), ("FLOAT16",), ("NC1HWC0",))),
+        ("|||", Operands((), (), (), ())),
+    ],
+)  # fmt: skip
+def test_one_spelling_for_each_dtype_and_format(text: str, read: Operands) -> None:
+    assert Operands.parse(text) == read
+
+
+def test_what_holds_the_columns_apart_is_part_of_no_cell() -> None:
+    columns = [Labels.of([cell]) for cell in ("DT_BF16|x", "ND", "|", "NZ")]
+    text = operand_labels(*columns)[0]
+    assert text is not None
+    assert Operands.parse(text) == Operands(("BF16 X",), ("ND",), ("",), ("NZ",))
