@@ -88,13 +88,13 @@ def test_one_device_loads_nothing_for_others(asked: list[str]) -> None:
     assert others(modules) <= TYPER | READING | (set() if "json" in asked else {"rich"})
     assert not modules & (JOB | SLOW | {"hashlib", MASKED, "pyarrow.parquet", "pyarrow.dataset"})
     assert not rooms(modules) & {"tune", "job", *HELD}
-    assert not modules & {"npuperf.cli.api", "npuperf.base.process", "npuperf.show.whole_page", "npuperf.show.draw"}
+    assert not modules & {"npuperf.cli.api", "npuperf.base.process", "npuperf.show.html", "npuperf.show.draw"}
     assert len(ours(modules)) <= MOST
 
 
 def test_a_page_loads_what_draws_it_and_no_more(tmp_path: Path) -> None:
     modules = loaded("analyze", str(SAMPLES / "transformer_ascend_pt"), "--html", str(tmp_path / "page.html"))
-    assert modules >= {"npuperf.show.whole_page", "npuperf.show.draw"}
+    assert modules >= {"npuperf.show.html", "npuperf.show.draw"}
     assert others(modules) <= TYPER | READING | {"rich", "jinja2", "markupsafe"}
     assert not rooms(modules) & {"tune", *HELD} and not modules & {"npuperf.cli.api", "npuperf.show.overlay"}
 

@@ -85,7 +85,7 @@ def _laid_out(paragraph: str, room: int) -> str:
     """Return a paragraph that the framework lays out as it should: it takes every letter for one column wide."""
     if paragraph.startswith("\b") or max(paragraph) < _WIDE:
         return paragraph
-    from npuperf.show.wide_text import WIDE, is_wide, line_starts
+    from npuperf.show.language import WIDE, is_wide, line_starts
 
     if not is_wide(paragraph):
         return paragraph

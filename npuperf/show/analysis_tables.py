@@ -373,6 +373,19 @@ TABLES: Final = (
     SUPER_KERNEL_CHECKS, _COUNTERS, _VENDOR, GATES, _FINDINGS,
     _HOST_SUMS, _SUGGESTIONS, *COMPARISON_TABLES,
 )
+#: Tables by what they are about, in the order of the page.
+TOPICS: Final = (
+    ("job", say("the job: ranks, groups, links"),
+     ("roots", "ranks", "stages", "groups", "collectives", "links", "clocks", "experts")),
+    ("time", say("time: phases and steps"),
+     ("devices", "phases", "typical", "steps", "streams", "what_if")),
+    ("host", say("waiting: what for"), ("blame", "dependencies", "syncs")),
+    ("operators", say("operators and kernels"), ("operators", "kernels", "counters")),
+    ("cores", say("cores"),
+     ("cores", "core_time", "idle_kernels", "idle_types", "together", "pairs", "contention", "core_limits",
+      "super_kernels", "super_kernel_checks")),
+    ("exporter", say("what the exporter says itself"), ("vendor", "suggestions")),
+)
 #: Tables that are shown only when asked for: a row of each would be one per operation and rank, or repeats a file.
 LONG: Final = ("waits", "host_sums")
 #: Tables that are told in other words where a comparison is shown.

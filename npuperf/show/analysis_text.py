@@ -14,7 +14,7 @@ from npuperf.base.units import NS_PER_US, grouped
 from npuperf.model.comparison import Comparison
 from npuperf.model.job_result import Cluster
 from npuperf.model.result import Device, Operator, Partition, Result
-from npuperf.show import analysis_page as parts
+from npuperf.show import analysis_report as parts
 from npuperf.show import comparison_text as compared
 from npuperf.show import device_text, terminal
 from npuperf.show.analysis_tables import DEVICES, LONG, OPERATORS, STEPS, TABLES, TOLD
@@ -22,7 +22,7 @@ from npuperf.show.finding_text import finding_lines, footer, scope_sections, wha
 from npuperf.show.formats import View
 from npuperf.show.job_text import job_line
 from npuperf.show.language import text
-from npuperf.show.page import problem_lines, warnings
+from npuperf.show.report import problem_lines, warnings
 from npuperf.show.tables import EXTRA, Cell, Column, Table, fill, filled, how_many
 from npuperf.show.terminal import Fitted, Text, indented, line, line_text, print_all, rows_of, section
 from npuperf.show.words import BOUND, any_of, outside_lines, spark, steps_line, sure, verdict_of

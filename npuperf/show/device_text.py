@@ -16,7 +16,7 @@ from npuperf.show import terminal
 from npuperf.show.analysis_tables import BLAME, DEPENDENCIES, GATES, PHASES
 from npuperf.show.formats import View
 from npuperf.show.language import text
-from npuperf.show.page import gate_line
+from npuperf.show.report import gate_line
 from npuperf.show.tables import EXTRA, Column, filled, how_many
 from npuperf.show.terminal import Fitted, Text, cut, indented, line, line_text, rows_of, section
 from npuperf.show.words import CAUSE, WAITED_FOR, WORDS, device_name, heights, in_letters, named, sure, thinned

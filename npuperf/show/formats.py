@@ -108,14 +108,14 @@ def is_page(path: Path) -> bool:
 
 
 #: Lines to be said beside a table, or on stderr: a format that is not for ``--format``.
-_RENDERERS["Document", "notes"] = "npuperf.show.page:render_notes"
-_RENDERERS["Result", "notes"] = "npuperf.show.page:render_gates"
+_RENDERERS["Document", "notes"] = "npuperf.show.report:render_notes"
+_RENDERERS["Result", "notes"] = "npuperf.show.report:render_gates"
 
 register("Document", "text", "npuperf.show.terminal:render_text")
 register("Result", "text", "npuperf.show.analysis_text:render_text")
-register("Recorded", "text", "npuperf.show.page:render_notes")
+register("Recorded", "text", "npuperf.show.report:render_notes")
 register("Document", "json", "npuperf.show.json:render_json")
 register("Document", "csv", "npuperf.show.tables:render_csv")
-register("Document", "markdown", "npuperf.show.page:render_markdown")
-register("Document", "html", "npuperf.show.whole_page:render_html")
-register("Document", "junit", "npuperf.show.junit:render_junit")
+register("Document", "markdown", "npuperf.show.report:render_markdown")
+register("Document", "html", "npuperf.show.html:render_html")
+register("Document", "junit", "npuperf.show.report:render_junit")

@@ -25,13 +25,13 @@ from npuperf.model.result import Result
 from npuperf.show.charts import apart_chart, charts_of, falls_chart
 from npuperf.show.comparison_text import PARTS, parity_lines, unchanged
 from npuperf.show.formats import View
+from npuperf.show.html import environment
 from npuperf.show.language import spoken
 from npuperf.show.matrix import FIRST, LAST, Layer, grouped, shown
-from npuperf.show.page import warnings
+from npuperf.show.report import warnings
 from npuperf.show.result_sheet import changed_findings, comparison_headline, result_sheet, waterfall_grid
 from npuperf.show.sheet import MINOR, Strip, more_lines, said
 from npuperf.show.svg import BarRow, Chart, Piece, bars, escaped, plain
-from npuperf.show.whole_page import environment
 from npuperf.show.words import Line
 
 # -- The style of what a notebook shows: the page's own, and nothing outside of one class changes its looks.

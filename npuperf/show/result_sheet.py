@@ -15,8 +15,8 @@ from npuperf.base.units import NS_PER_S
 from npuperf.model.comparison import Comparison
 from npuperf.model.job_result import Cluster, Root
 from npuperf.model.result import Device, Finding, Result
-from npuperf.show.analysis_page import apart_line, input_lines
-from npuperf.show.analysis_tables import TABLES
+from npuperf.show.analysis_report import apart_line, input_lines
+from npuperf.show.analysis_tables import TABLES, TOPICS
 from npuperf.show.comparison_text import (
     FALLS,
     falls,
@@ -42,7 +42,7 @@ from npuperf.show.job_text import (
     waiting_line,
 )
 from npuperf.show.language import text
-from npuperf.show.page import common, warnings
+from npuperf.show.report import common, warnings
 from npuperf.show.sheet import (
     CHARTS,
     MOST_ROWS,
@@ -199,19 +199,6 @@ def _tables(evidence: dict[str, Any]) -> Iterator[EvidenceTable]:
             yield EvidenceTable(name, used, rows, len(value) - len(rows))
 
 
-#: Tables by what they are about, in the order of the page.
-TOPICS: Final = (
-    ("job", say("the job: ranks, groups, links"),
-     ("roots", "ranks", "stages", "groups", "collectives", "links", "clocks", "experts")),
-    ("time", say("time: phases and steps"),
-     ("devices", "phases", "typical", "steps", "streams", "what_if")),
-    ("host", say("waiting: what for"), ("blame", "dependencies", "syncs")),
-    ("operators", say("operators and kernels"), ("operators", "kernels", "counters")),
-    ("cores", say("cores"),
-     ("cores", "core_time", "idle_kernels", "idle_types", "together", "pairs", "contention", "core_limits",
-      "super_kernels", "super_kernel_checks")),
-    ("exporter", say("what the exporter says itself"), ("vendor", "suggestions")),
-)  # fmt: skip
 #: Warnings that stand at the top.
 _DOUBTS: Final = 3
 #: Charts that the strip at the top and the cards of roots make needless.

@@ -17,7 +17,7 @@ from npuperf.model.picture import Picture, place_name
 from npuperf.model.result import Device, Finding, texts_in
 from npuperf.show.formats import View
 from npuperf.show.language import lines_of, text
-from npuperf.show.page import Page, page_of
+from npuperf.show.report import TextReport, report_of
 from npuperf.show.tables import BLANK, Cell, Column, Filled, Row, Table, counted, filled
 from npuperf.show.words import Line
 
@@ -294,26 +294,26 @@ def more_lines(n: int) -> Message:
 
 def plain_sheet(document: Document, view: View, charts: tuple[Chart, ...]) -> Sheet:
     """Return the page of any document as other formats have it, with its charts, and more rows of its tables."""
-    page = page_of(document, replace(view, full=True, top=view.top or MOST_ROWS))
+    report = report_of(document, replace(view, full=True, top=view.top or MOST_ROWS))
     kind = say("{kind}", kind=type(document).__name__)
-    title = page.title if text(page.title) else kind
-    first, *others = page.lines or [Line(NOTHING)]
+    title = report.title if text(report.title) else kind
+    first, *others = report.lines or [Line(NOTHING)]
     if first.label is None or first.style not in _MARKS:
-        return Sheet(title, lines=said(page.lines), blocks=tuple(_blocks(page, charts)))
+        return Sheet(title, lines=said(report.lines), blocks=tuple(_blocks(report, charts)))
     verdict = Headline(first.label, _MARKS[first.style], None, said([Line(first.content), *others]))
-    return Sheet(title, verdicts=(verdict,), blocks=tuple(_blocks(page, charts)))
+    return Sheet(title, verdicts=(verdict,), blocks=tuple(_blocks(report, charts)))
 
 
-def _blocks(page: Page, charts: tuple[Chart, ...]) -> Iterator[Block]:
+def _blocks(report: TextReport, charts: tuple[Chart, ...]) -> Iterator[Block]:
     if charts:
         yield Block("charts", CHARTS, charts=charts)
-    grids = tuple(grid for table in page.tables if (grid := grid_of_filled(table)))
+    grids = tuple(grid for table in report.tables if (grid := grid_of_filled(table)))
     if grids:
         yield Block("tables", say("tables"), grids=grids)
-    for number, section in enumerate(page.sections, 1):
+    for number, section in enumerate(report.sections, 1):
         yield Block(f"section-{number}", section.title, lines=said(section.lines))
-    if page.notes:
-        yield Block("notes", say("notes"), lines=said(page.notes))
+    if report.notes:
+        yield Block("notes", say("notes"), lines=said(report.notes))
 
 
 # -- Where in the timeline lies what the page names: ``picture:start:end``, which a click goes to.

@@ -217,10 +217,10 @@ def how_many(shown: int, total: int) -> str:
 #: Where a document's tables are declared, by the name of its type.
 _TABLES: Final[dict[str, str]] = {
     "Result": "npuperf.show.analysis_tables:TABLES",
-    "Tuning": "npuperf.show.tuning_pages:TUNING",
-    "BankChanges": "npuperf.show.tuning_pages:BANK_CHANGES",
-    "ResultChanges": "npuperf.show.tuning_pages:RESULT_CHANGES",
-    "TunePlan": "npuperf.show.tuning_pages:PLAN",
+    "Tuning": "npuperf.show.verb_reports:TUNING",
+    "BankChanges": "npuperf.show.verb_reports:BANK_CHANGES",
+    "ResultChanges": "npuperf.show.verb_reports:RESULT_CHANGES",
+    "TunePlan": "npuperf.show.verb_reports:PLAN",
     "Document": "npuperf.show.tables:derived_tables",
 }
 

@@ -28,10 +28,9 @@ from npuperf.base.files import Walk, read_input
 from npuperf.base.messages import Message, Parameter, say_n
 from npuperf.model.document import Document
 from npuperf.show.formats import View
-from npuperf.show.language import lines_of, text
-from npuperf.show.page import Page, page_of
+from npuperf.show.language import line_starts, lines_of, text
+from npuperf.show.report import TextReport, report_of
 from npuperf.show.tables import BLANK, EXTRA, Cell, Column, Filled, how_many
-from npuperf.show.wide_text import line_starts
 from npuperf.show.words import Line, runs
 
 # -- Links from code lines on a screen to the files that they name, for terminals that open them (OSC 8).
@@ -191,24 +190,24 @@ class _Screen(Console):
 
 
 def render_text(document: Document, view: View) -> str:
-    """Return a document's page as text."""
-    page = page_of(document, view)
-    return print_all(map(Fitted, page.tables) if view.table is not None else _parts(page), view)
+    """Return a document's report as text."""
+    report = report_of(document, view)
+    return print_all(map(Fitted, report.tables) if view.table is not None else _parts(report), view)
 
 
-def _parts(page: Page) -> Iterator[RenderableType]:
-    title = text(page.title)
+def _parts(report: TextReport) -> Iterator[RenderableType]:
+    title = text(report.title)
     if title:
         yield Text(f"npuperf {__version__}  {title}", "bold")
-    yield from map(line_text, page.lines)
-    yield from (section(filled.title, Fitted(filled)) for filled in page.tables if filled.rows)
-    for part in page.sections:
+    yield from map(line_text, report.lines)
+    yield from (section(filled.title, Fitted(filled)) for filled in report.tables if filled.rows)
+    for part in report.sections:
         yield section(part.title, *map(line_text, part.lines))
-    yield from map(line_text, page.notes)
+    yield from map(line_text, report.notes)
 
 
 def line_text(of: Line) -> RenderableType:
-    """Return a page's line in its style."""
+    """Return a report's line in its style."""
     if of.style == "code":
         return _code_line(text(of.content))
     style = LINE_STYLES.get(of.style, of.style)

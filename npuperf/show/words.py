@@ -15,7 +15,7 @@ from npuperf.model.result import Device, Finding, Result
 
 
 class Line(Struct, frozen=True):
-    """One line of a page. ``label`` stands before it, in its style; without one the whole line has it.
+    """One line of a report. ``label`` stands before it, in its style; without one the whole line has it.
 
     Styles: bold, dim, good, bad, warning, or code, which is to be pasted and never wrapped nor shortened.
     """

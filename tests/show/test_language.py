@@ -14,9 +14,19 @@ from rich.console import Console
 from languages import compile_language
 from npuperf.base.messages import chain, ns, say, series, share
 from npuperf.show import language
-from npuperf.show.language import asked_for, choose, codes, is_known, speaking, text, translations
+from npuperf.show.language import (
+    asked_for,
+    choose,
+    codes,
+    columns,
+    is_known,
+    is_wide,
+    line_starts,
+    speaking,
+    text,
+    translations,
+)
 from npuperf.show.terminal import Text
-from npuperf.show.wide_text import columns, is_wide, line_starts
 
 PO = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=utf-8\\nLanguage: xx\\n"\n\nmsgid "step"\nmsgstr "{}"\n'
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from npuperf.base.messages import say
+from npuperf.show.html import CHART_WORDS
 from npuperf.show.language import speaking, text
 from npuperf.show.matrix import Matrix, layer
-from npuperf.show.whole_page import CHART_WORDS
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")

@@ -14,7 +14,7 @@ from pictures import HOSTILE, MS, US, random_picture, small
 
 from npuperf.base.messages import say
 from npuperf.model.picture import COLOURS, LaneSlices, Picture
-from npuperf.show.whole_page import LONGEST_NAME, pack_pictures, packed
+from npuperf.show.html import LONGEST_NAME, pack_pictures, packed
 
 #: Of base64, for 24,000 slices and 20 lanes of 8,192 buckets that hardly compress.
 BUDGET = 1_200_000

@@ -14,7 +14,7 @@ from sample_documents import result
 from npuperf.base.messages import say
 from npuperf.model.document import Document
 from npuperf.model.result import OddStep, Partition, Result, Spread, TypicalStep
-from npuperf.show.analysis_page import COLOURS, LETTERS, SIGNS, partition_bar, partition_rows, shares_line
+from npuperf.show.analysis_report import COLOURS, LETTERS, SIGNS, partition_bar, partition_rows, shares_line
 from npuperf.show.formats import View, render
 from npuperf.show.language import text
 from npuperf.show.tables import EXTRA, Column, Table, each, filled

@@ -14,8 +14,8 @@ from pictures import STEP, STEPS, US, random_picture, small
 
 from npuperf.model.picture import COLOURS, Picture
 from npuperf.show.formats import View, render
+from npuperf.show.html import TIMELINE_WORDS
 from npuperf.show.language import codes, speaking, text
-from npuperf.show.whole_page import TIMELINE_WORDS
 
 ROOT = Path(__file__).resolve().parents[2]
 WEBPAGE = ROOT / "npuperf" / "show" / "assets"

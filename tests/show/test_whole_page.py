@@ -31,8 +31,8 @@ from npuperf.model.tuning import Tuning
 from npuperf.show import language
 from npuperf.show.analysis_tables import LONG, TABLES
 from npuperf.show.formats import View, render
+from npuperf.show.html import PAGE_WORDS, SCRIPT_WORDS
 from npuperf.show.result_sheet import TOPICS
-from npuperf.show.whole_page import PAGE_WORDS, SCRIPT_WORDS
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 #: Elements that have no end, and those whose ends may be left out.

@@ -1,16 +1,17 @@
-"""A document as a page: a title, lines, tables, and what to mind. Text and Markdown lay it out in their own ways."""
+"""A document as a report: a title, lines, tables, and what to mind. Text and Markdown lay it out in their own ways."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
-from typing import Final
+from typing import Final, Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from npuperf.base.escape import for_markdown, for_markdown_line, for_screen, visible
+from npuperf.base.escape import for_markdown, for_markdown_line, for_screen, for_xml, visible
 from npuperf.base.messages import (
     NOTHING,
     Message,
@@ -24,8 +25,9 @@ from npuperf.base.messages import (
     share_change,
 )
 from npuperf.model.document import Document, Gate, quantity
+from npuperf.model.result import Result
 from npuperf.show.formats import View, nearest
-from npuperf.show.language import lines_of, text
+from npuperf.show.language import lines_of, speaking, text
 from npuperf.show.tables import Filled, fill, table_named, tables_of
 from npuperf.show.words import GATE, WARNS, Line
 
@@ -37,7 +39,7 @@ class Section(Struct, frozen=True):
     lines: list[Line]
 
 
-class Page(Struct, frozen=True):
+class TextReport(Struct, frozen=True):
     """What a document says to people, in the order in which it is shown."""
 
     title: Message = NOTHING
@@ -47,30 +49,30 @@ class Page(Struct, frozen=True):
     notes: list[Line] = field(default_factory=list)
 
 
-_PAGES: Final[dict[str, str]] = {
-    "Result": "npuperf.show.analysis_page:page",
-    "Tuning": "npuperf.show.tuning_pages:tuning",
-    "BankChanges": "npuperf.show.tuning_pages:bank_changes",
-    "ResultChanges": "npuperf.show.tuning_pages:result_changes",
-    "TunePlan": "npuperf.show.tuning_pages:plan",
-    "Merged": "npuperf.show.tuning_pages:merged",
-    "RolledBack": "npuperf.show.tuning_pages:rolled_back",
-    "Recorded": "npuperf.show.recording_pages:recorded",
-    "RecordingPlan": "npuperf.show.recording_pages:plan",
-    "Document": "npuperf.show.page:plain_page",
+_REPORTS: Final[dict[str, str]] = {
+    "Result": "npuperf.show.analysis_report:report",
+    "Tuning": "npuperf.show.verb_reports:tuning",
+    "BankChanges": "npuperf.show.verb_reports:bank_changes",
+    "ResultChanges": "npuperf.show.verb_reports:result_changes",
+    "TunePlan": "npuperf.show.verb_reports:tune_plan",
+    "Merged": "npuperf.show.verb_reports:merged",
+    "RolledBack": "npuperf.show.verb_reports:rolled_back",
+    "Recorded": "npuperf.show.verb_reports:recorded",
+    "RecordingPlan": "npuperf.show.verb_reports:recording_plan",
+    "Document": "npuperf.show.report:plain_report",
 }
 
 
-def page_of(document: Document, view: View) -> Page:
-    """Return a document's page; with ``view.table`` it has nothing but this table."""
+def report_of(document: Document, view: View) -> TextReport:
+    """Return a document's report; with ``view.table`` it has nothing but this table."""
     if view.table is not None:
-        return Page(tables=[fill(table_named(type(document), view.table), document, view.top)])
-    make: Callable[[Document, View], Page] = nearest(type(document), _PAGES)
+        return TextReport(tables=[fill(table_named(type(document), view.table), document, view.top)])
+    make: Callable[[Document, View], TextReport] = nearest(type(document), _REPORTS)
     return make(document, view)
 
 
-def plain_page(document: Document, view: View) -> Page:
-    """Return the page of a document of which nothing special is known: its fields and its lists."""
+def plain_report(document: Document, view: View) -> TextReport:
+    """Return the report of a document of which nothing special is known: its fields and its lists."""
     whole, *lists = tables_of(type(document))
     facts = [
         Line(column.shown(cell), label=column.header)
@@ -78,7 +80,7 @@ def plain_page(document: Document, view: View) -> Page:
         if (cell := column.cell((document,))) not in (None, "")
     ]
     tables = [fill(table, document, view.top) for table in lists]
-    return Page(say("{kind}", kind=type(document).__name__), [*facts, *common(document)], tables)
+    return TextReport(say("{kind}", kind=type(document).__name__), [*facts, *common(document)], tables)
 
 
 def common(document: Document) -> list[Line]:
@@ -139,9 +141,9 @@ def warnings(messages: Iterable[Message]) -> list[Line]:
 
 
 def render_notes(document: Document, view: View) -> str:
-    """Return what is said beside a table: the lines of a document's page, plain, one to a line."""
-    page = page_of(document, View(full=view.full, top=view.top))
-    return _joined([*page.lines, *page.notes])
+    """Return what is said beside a table: the lines of a document's report, plain, one to a line."""
+    report = report_of(document, View(full=view.full, top=view.top))
+    return _joined([*report.lines, *report.notes])
 
 
 def render_gates(document: Document, view: View) -> str:
@@ -154,30 +156,30 @@ def _joined(lines: list[Line]) -> str:
     return "".join(f"{for_screen(line)}\n" for line in said)
 
 
-# -- Markdown: any document's page, for merge requests and issue trackers.
+# -- Markdown: any document's report, for merge requests and issue trackers.
 
 _ROWS = 10
 _PAGE: Final = say("the whole report, with a timeline")
 
 
 def render_markdown(document: Document, view: View) -> str:
-    """Return a document's page; long tables are cut and say so."""
+    """Return a document's report; long tables are cut and say so."""
     top = view.top or (None if view.full or view.table else _ROWS)
-    page = page_of(document, View(full=view.full, top=top, table=view.table))
-    blocks = [f"# npuperf: {for_markdown(text(page.title))}"] if text(page.title) else []
+    report = report_of(document, View(full=view.full, top=top, table=view.table))
+    blocks = [f"# npuperf: {for_markdown(text(report.title))}"] if text(report.title) else []
     blocks += [f"[{for_markdown(text(_PAGE))}]({view.page})"] if view.page else []
-    for is_code, group in groupby(page.lines, lambda line: line.style == "code"):
+    for is_code, group in groupby(report.lines, lambda line: line.style == "code"):
         if is_code:  # in a fence that nothing in it ends
             content = "\n".join(visible(text(line.content)) for line in group)
             fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", content))])
             blocks.append(f"{fence}sh\n{content}\n{fence}")
         else:
             blocks += map(_line, group)
-    blocks += [table_markdown(filled) for filled in page.tables if filled.rows]
-    for section in page.sections:
+    blocks += [table_markdown(filled) for filled in report.tables if filled.rows]
+    for section in report.sections:
         blocks += [f"## {for_markdown(text(section.title))}", "\n".join(f"- {_line(line)}" for line in section.lines)]
-    if page.notes:
-        blocks.append("\n".join(f"- {_line(line)}" for line in page.notes))
+    if report.notes:
+        blocks.append("\n".join(f"- {_line(line)}" for line in report.notes))
     return "\n\n".join(blocks) + "\n"
 
 
@@ -200,3 +202,71 @@ def table_markdown(filled: Filled) -> str:
     lines.append("|" + "|".join("---" if column.written else "---:" for column in columns) + "|")
     lines += (row(column.shown(cell) for column, cell in zip(columns, cells, strict=True)) for cells in filled.rows)
     return "\n".join(lines)
+
+
+# -- JUnit's XML, which dashboards of pipelines read: a test case for every gate.
+
+_Element = Literal["failure", "error", "system-out"]
+_ELEMENTS: Final[dict[str, _Element]] = {"pass": "system-out", "fail": "failure", "cannot_tell": "error"}
+
+
+class _Case(Struct, frozen=True):
+    """One test case: what it says, and in which element."""
+
+    name: str
+    element: _Element
+    lines: list[str]
+
+
+def render_junit(document: Document, view: View) -> str:
+    """Return one suite with a case for what went wrong, for the comparison, and for each gate.
+
+    A gate that cannot be judged is an error, one that only warns passes and says so in its output. The comparison's
+    verdict alone fails nothing: gates do. It is English in any language: who reads it knows cases by their names.
+    """
+    seen: Counter[str] = Counter()
+    cases = []
+    with speaking("en"):
+        for case in _cases(document):  # under different names: dashboards take those of one name for one
+            seen[case.name] += 1
+            again = "" if seen[case.name] == 1 else f" ({seen[case.name]})"
+            cases.append(_Case(f"{case.name}{again}", case.element, case.lines))
+    found = Counter(case.element for case in cases)
+    counts = f'tests="{len(cases)}" failures="{found["failure"]}" errors="{found["error"]}" skipped="0"'
+    return "\n".join(
+        (
+            '<?xml version="1.0" encoding="UTF-8"?>',
+            f"<testsuites {counts}>",
+            f'<testsuite name="npuperf" {counts}>',
+            *map(_xml, cases),
+            "</testsuite>",
+            "</testsuites>\n",
+        )
+    )
+
+
+def _cases(document: Document) -> Iterator[_Case]:
+    problem = document.problem
+    if problem is not None:
+        yield _Case(text(say("problem")), "error", lines_of(problem.message))
+    comparison = document.comparison if isinstance(document, Result) else None
+    if comparison is not None:
+        from npuperf.show.comparison_text import step_lines, verdict_line  # of no use without a comparison
+
+        told = (verdict_line(comparison), *step_lines(comparison))
+        lines = [line for of in told for line in lines_of(say("{label}: {text}", label=of.label, text=of.content))]
+        yield _Case(text(say("comparison with {baseline}", baseline=comparison.old)), "system-out", lines)
+    for gate in document.gates:
+        element = _ELEMENTS[gate.status] if gate.level == "fail" else "system-out"
+        yield _Case(gate.expr, element, lines_of(gate_line(gate).content))
+    if problem is None and comparison is None and not document.gates:  # an empty suite counts as none
+        yield _Case(text(say("no gates")), "system-out", lines_of(say("nothing was asked of this run")))
+
+
+def _xml(case: _Case) -> str:
+    said = "\n".join(map(for_xml, case.lines))
+    message = "" if case.element == "system-out" else f' message="{for_xml(case.lines[0])}"'
+    return (
+        f'<testcase classname="npuperf" name="{for_xml(case.name)}">'
+        f"<{case.element}{message}>{said}</{case.element}></testcase>"
+    )

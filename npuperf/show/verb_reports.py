@@ -1,4 +1,4 @@
-"""The pages of the documents of ``tune``."""
+"""The reports of the documents of ``tune`` and ``profile``."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from npuperf.base.escape import for_shell
 from npuperf.base.files import shown
-from npuperf.base.messages import NOTHING, Message, chain, ns, number, say, say_n, series, share
+from npuperf.base.messages import NOTHING, Message, chain, ns, number, say, say_n, series, share, size
 from npuperf.base.units import NS_PER_US
 from npuperf.model import tuning as documents
 from npuperf.model.comparison import Compared
+from npuperf.model.recorded import ProcessStatus, Proof, Recorded, RecordingPlan, Window
 from npuperf.show import comparison_text as compared
 from npuperf.show.formats import View
-from npuperf.show.page import Page, Section, common, gate_line, problem_lines, warnings
+from npuperf.show.report import TextReport, Section, common, gate_line, problem_lines, warnings
 from npuperf.show.tables import Column, Row, Table, each, fill, filled
 from npuperf.show.words import OUTCOME, Line
 
@@ -124,7 +126,7 @@ _MODES: Final[dict[documents.Mode, Message]] = {
 }
 
 
-def tuning(document: documents.Tuning, view: View) -> Page:
+def tuning(document: documents.Tuning, view: View) -> TextReport:
     """Say how a tuning ended, what was tuned, what it is worth, and what to mind."""
     word, style = _STATUS[document.status]
     lines = [Line(_summary(document), style, word)]
@@ -166,7 +168,7 @@ def tuning(document: documents.Tuning, view: View) -> Page:
     minds = (part.warnings for part in (document, bank, found) if part)
     notes = warnings([warning for several in minds for warning in several])
     title = shown(document.folder) if document.folder else ", ".join(map(shown, document.files))
-    return Page(say("{title}", title=title), lines, tables, sections, [*notes, *problem_lines(document)])
+    return TextReport(say("{title}", title=title), lines, tables, sections, [*notes, *problem_lines(document)])
 
 
 def _summary(document: documents.Tuning) -> Message:
@@ -195,15 +197,15 @@ def _bank_summary(bank: documents.BankDiff) -> Message:
     )  # fmt: skip
 
 
-def bank_changes(document: documents.BankChanges, view: View) -> Page:
+def bank_changes(document: documents.BankChanges, view: View) -> TextReport:
     """Say what differs between two banks."""
     bank = document.bank
     title = say("{before} → {after}", before=bank.before, after=bank.after)
     lines = [Line(_bank_summary(bank)), *common(document)]
-    return Page(title, lines, [fill(BANK, document, view.top)], notes=warnings(bank.warnings))
+    return TextReport(title, lines, [fill(BANK, document, view.top)], notes=warnings(bank.warnings))
 
 
-def result_changes(document: documents.ResultChanges, view: View) -> Page:
+def result_changes(document: documents.ResultChanges, view: View) -> TextReport:
     """Say what differs between the results of two runs."""
     found = document.comparison
     title = say("{before} → {after}", before=found.old, after=found.new)
@@ -214,10 +216,10 @@ def result_changes(document: documents.ResultChanges, view: View) -> Page:
     )  # fmt: skip
     tables = [fill(RESULTS, document, view.top)]
     verdict = Line(found.reason or NOTHING, "bold", OUTCOME[found.verdict])
-    return Page(title, [Line(counts), verdict, *common(document)], tables, notes=warnings(found.warnings))
+    return TextReport(title, [Line(counts), verdict, *common(document)], tables, notes=warnings(found.warnings))
 
 
-def plan(document: documents.TunePlan, view: View) -> Page:
+def tune_plan(document: documents.TunePlan, view: View) -> TextReport:
     """Show what would be run, as a script whose comments say the rest."""
     comments = [
         say("# results and logs: {folder}", folder=document.folder),
@@ -230,10 +232,10 @@ def plan(document: documents.TunePlan, view: View) -> Page:
     lines = [Line(comment, "code") for comment in (*checks, *comments)]
     for program in document.programs:
         lines += [Line(say("# {title}", title=program.title), "code"), Line(program.shell, "code")]
-    return Page(NOTHING, [*lines, *common(document)])
+    return TextReport(NOTHING, [*lines, *common(document)])
 
 
-def merged(document: documents.Merged, view: View) -> Page:
+def merged(document: documents.Merged, view: View) -> TextReport:
     """Say where the records of a merged bank come from."""
     taken = (say("{n} from {source}", n=t.records, source=t.source) for t in document.taken)
     records = say_n("{n} record ({taken})", "{n} records ({taken})", document.records, taken=series(taken))
@@ -241,14 +243,107 @@ def merged(document: documents.Merged, view: View) -> Page:
         "{n} conflict, where the first one won", "{n} conflicts, where the first one won", document.conflicts
     )
     lines = [Line(say("{into}: {records}", into=document.into, records=chain(records, conflicts)))]
-    return Page(NOTHING, [*lines, *_backup(document.backup), *common(document)], notes=warnings(document.warnings))
+    return TextReport(NOTHING, [*lines, *_backup(document.backup), *common(document)], notes=warnings(document.warnings))
 
 
-def rolled_back(document: documents.RolledBack, view: View) -> Page:
+def rolled_back(document: documents.RolledBack, view: View) -> TextReport:
     """Say that a bank is as it was."""
     lines = [Line(say("{place}: restored to what it was before the last tuning run", place=document.place))]
-    return Page(NOTHING, [*lines, *_backup(document.backup), *common(document)])
+    return TextReport(NOTHING, [*lines, *_backup(document.backup), *common(document)])
 
 
 def _backup(place: str | None) -> Sequence[Line]:
     return [Line(say("the previous content is kept as {place}", place=place))] if place else []
+
+
+# -- What ``profile`` recorded, or would.
+
+#: Devices of which it is said what was recorded.
+_SHOWN: Final = 8
+
+
+def recorded(document: Recorded, view: View) -> TextReport:
+    """Say what was recorded, what it cost, what to mind, what is next."""
+    lines = [Line(line) for line in _recorded(document, view)]
+    lines += [*warnings(document.warnings), *problem_lines(document)]
+    if document.stopped:
+        lines.append(Line(say("the program was ended after the recorded steps, as --stop-after asks")))
+    elif document.program_status and not document.refused:
+        failed = say("the program failed with exit status {status}", status=document.program_status)
+        lines.append(Line(failed, "bad"))
+    return TextReport(lines=lines)
+
+
+def _recorded(document: Recorded, view: View) -> Iterator[Message]:
+    """Say what is there, per device, and what recording cost."""
+    if not document.proofs:
+        return
+    names = {
+        "torch": say("with torch_npu.profiler"),
+        "e2e": say("with the E2E profiler"),
+        "cpu": say("the CPU, with torch.profiler"),
+    }
+    engine = next((p.engine for p in document.processes if p.folders), None)
+    whole = all(export.done for export in document.exports)
+    how = names.get(engine or "", say("and exported") if whole else say("but not fully exported"))
+    amount, folder = size(document.raw_bytes), shown(document.folder)
+    yield say("recorded {how}: {size} in {folder}", how=how, size=amount, folder=folder)
+    good = [proof for proof in document.proofs if proof.holds]
+    shown_ = good[: view.top or (None if view.full else _SHOWN)]
+    for proof in shown_:
+        yield say("  {proof}", proof=_proof(proof, document.processes))
+    if len(shown_) < len(good):
+        yield say_n("  … and {n} more device", "  … and {n} more devices", len(good) - len(shown_))
+    cost = document.overhead
+    if cost:
+        yield say(
+            "  a step took {inside} while recorded (median of {n}) and {outside} otherwise (median of {m}): {change}",
+            inside=ns(cost.inside_ns), outside=ns(cost.outside_ns), n=cost.inside, m=cost.outside,
+            change=f"{100 * cost.share:+.1f} %",
+        )  # fmt: skip
+
+
+def _proof(proof: Proof, processes: tuple[ProcessStatus, ...]) -> Message:
+    process = next((p for p in processes if p.rank == proof.rank and p.folders), None)
+    who = say("host") if proof.device is None else say("device {device}", device=proof.device)
+    if proof.rank is not None:
+        who = say("rank {rank} · device {device}", rank=proof.rank, device=proof.device)
+    recorded = process.recorded if process else ()
+    steps = None
+    if len(recorded) == 1:
+        steps = say("step {step}", step=recorded[0])
+    elif recorded and recorded[-1] - recorded[0] == len(recorded) - 1:
+        steps = say("steps {first}–{last}", first=recorded[0], last=recorded[-1])
+    elif recorded:
+        steps = say("{count} steps from {first} to {last}", count=len(recorded), first=recorded[0], last=recorded[-1])
+    if not proof.kernels:
+        found = say_n("{n} host event", "{n} host events", proof.events)
+    else:
+        kernels = say_n("{n} kernel", "{n} kernels", proof.kernels)
+        found = chain(kernels, say("{share} with their launch", share=share(proof.launched / proof.kernels)), by=", ")
+    return say("{who}: {found}", who=who, found=chain(found, steps, by=", "))
+
+
+def recording_plan(document: RecordingPlan, view: View) -> TextReport:
+    """Show what would be started, and how it would be recorded."""
+    command = " ".join([*(f"{name}={for_shell(value)}" for name, value in document.added.items()),
+                        for_shell(*document.argv)])  # fmt: skip
+    lines = [Line(command, "code"), Line(say("folder: {folder}", folder=document.folder), "code")]
+    if document.engine != "msprof":
+        lines.append(Line(say("records: {window}", window=_window(document.window))))
+        if document.ranks is not None:
+            lines.append(Line(say("ranks: {ranks}", ranks=series(document.ranks)), "code"))
+    lines += [Line(f"{s.of}: {s.name}={s.value!r}", "code") for s in document.settings]
+    return TextReport(lines=[*lines, *problem_lines(document)], notes=warnings(document.cautions))
+
+
+def _window(window: Window | None) -> Message:
+    if window is None:
+        return say("the whole run")
+    names = {"optimizer": say("optimizer steps"), "forward": say("outermost module calls")}
+    seconds = say("{seconds} seconds", seconds=window.step_on)
+    steps = say(
+        "steps {first}–{last} (counted from 0, by {step_on})",
+        first=window.first, last=window.last, step_on=names.get(window.step_on, seconds),
+    )  # fmt: skip
+    return chain(steps, say("{n} times", n=window.repeat) if window.repeat > 1 else None, by=", ")

@@ -1,4 +1,4 @@
-"""The page of an analysis, for Markdown, and where its time goes, for all."""
+"""The report of an analysis, for Markdown, and where its time goes, for all."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from npuperf.show import job_text, words
 from npuperf.show.analysis_tables import GATES, LONG, TABLES, TOLD
 from npuperf.show.formats import View
 from npuperf.show.language import text
-from npuperf.show.page import Page, Section, common, gate_line, problem_lines, warnings
+from npuperf.show.report import TextReport, Section, common, gate_line, problem_lines, warnings
 from npuperf.show.tables import Column, Filled, Row, Table, each, fill, filled
 from npuperf.show.words import Line, meter
 
-#: Of a list, so much at most on the page that a pipeline asked for: the whole is to be read at a glance.
+#: Of a list, so much at most on the report that a pipeline asked for: the whole is to be read at a glance.
 _GATES, _FEW, _WARNINGS = 8, 3, 1
 _KERNELS: Final = 10
 _OVER_LIMIT: Final = GATES.only("expr", "stream", "type", "core", "count", "cube", "vector", "likely").titled(
@@ -39,14 +39,14 @@ _METERS: Final = {
 _ELSEWHERE: Final = ("findings", "devices", *LONG, *TOLD)
 
 
-def page(result: Result, view: View) -> Page:
+def report(result: Result, view: View) -> TextReport:
     """Return everything that an analysis says; unless all is wanted, what a pipeline asked of it alone."""
     comparison = result.comparison
     if comparison is None and not result.gates:
-        return whole_page(result, view)
+        return whole_report(result, view)
     if not view.full:
         return summary(result, view)
-    whole = whole_page(result, view)
+    whole = whole_report(result, view)
     if comparison is None:
         return whole
     rows = compared.falls(comparison, view.top)
@@ -61,7 +61,7 @@ def page(result: Result, view: View) -> Page:
     )
 
 
-def summary(result: Result, view: View) -> Page:
+def summary(result: Result, view: View) -> TextReport:
     """Return what a pipeline asked for: how the run compares, and what its gates say. Sixty lines at most."""
     itself = [Line(words.steps_line(result)), _bound(result)]
     shares = shares_line(result)
@@ -75,10 +75,10 @@ def summary(result: Result, view: View) -> Page:
     alone = Section(say("this run by itself"), itself)
     if comparison is None:
         over = filled(_OVER_LIMIT, [(gate, kernel) for gate in result.gates for kernel in gate.over], _KERNELS)
-        return Page(_title(result), problem_lines(result), [over], [*gates, alone])
+        return TextReport(_title(result), problem_lines(result), [over], [*gates, alone])
     rows = compared.falls(comparison, compared.PARTS if view.top is None else view.top)
     table = compared.FALLS.only("part", "what", "delta_ns", "count_ns", "speed_ns", "old_ns", "new_ns")
-    return Page(
+    return TextReport(
         say("{new} against {old}", new=comparison.new, old=comparison.old),
         [*_verdict(result, comparison), *problem_lines(result)],
         [filled(table.titled(compared.falls_title(comparison)), rows)] if rows else [],
@@ -117,7 +117,7 @@ def _bound(result: Result) -> Line:
     return Line(words.verdict_of(result), "bold", words.BOUND[result.verdict.bound])
 
 
-def whole_page(result: Result, view: View) -> Page:
+def whole_report(result: Result, view: View) -> TextReport:
     """Return everything that an analysis says, whatever it is held against."""
     cluster, devices = result.cluster, result.devices
     steps = words.steps_line(result)
@@ -139,7 +139,7 @@ def whole_page(result: Result, view: View) -> Page:
     wider = any(device.window != device.partition for device in devices)  # than what the partitions show
     elsewhere = [name for name in _ELSEWHERE if not (wider and name == "devices")]
     tables: list[Filled] = []
-    if cluster is None or view.full:  # a table for each of a thousand ranks is no page
+    if cluster is None or view.full:  # a table for each of a thousand ranks is no report
         ratio = PARTITION_TABLE.columns[2]
         # Markdown drops common blanks.
         deeper = Column("part", say("part"), get=lambda part: "\u00a0\u00a0" * part.depth + text(part.title), weight=0)
@@ -169,7 +169,7 @@ def whole_page(result: Result, view: View) -> Page:
     fine = dict.fromkeys(f.title for f in rest if f.status == "ok")
     found.append(Line(say("no problem: {checks}", checks=series(fine)) if fine else say("no problem: none")))
     read = list(input_lines(result, full=cluster is None or view.full))
-    return Page(_title(result), lines, tables, [Section(say("findings"), found), Section(say("input"), read)])
+    return TextReport(_title(result), lines, tables, [Section(say("findings"), found), Section(say("input"), read)])
 
 
 def _meter(column: Column, whole: float = 1.0) -> Column:
