@@ -17,7 +17,7 @@ from npuperf.show import job_text, words
 from npuperf.show.analysis_tables import GATES, LONG, TABLES, TOLD
 from npuperf.show.formats import View
 from npuperf.show.language import text
-from npuperf.show.report import TextReport, Section, common, gate_line, problem_lines, warnings
+from npuperf.show.report import Section, TextReport, common, gate_line, problem_lines, warnings
 from npuperf.show.tables import Column, Filled, Row, Table, each, fill, filled
 from npuperf.show.words import Line, meter
 

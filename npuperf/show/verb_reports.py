@@ -17,7 +17,7 @@ from npuperf.model.comparison import Compared
 from npuperf.model.recorded import ProcessStatus, Proof, Recorded, RecordingPlan, Window
 from npuperf.show import comparison_text as compared
 from npuperf.show.formats import View
-from npuperf.show.report import TextReport, Section, common, gate_line, problem_lines, warnings
+from npuperf.show.report import Section, TextReport, common, gate_line, problem_lines, warnings
 from npuperf.show.tables import Column, Row, Table, each, fill, filled
 from npuperf.show.words import OUTCOME, Line
 
@@ -242,8 +242,9 @@ def merged(document: documents.Merged, view: View) -> TextReport:
     conflicts = say_n(
         "{n} conflict, where the first one won", "{n} conflicts, where the first one won", document.conflicts
     )
-    lines = [Line(say("{into}: {records}", into=document.into, records=chain(records, conflicts)))]
-    return TextReport(NOTHING, [*lines, *_backup(document.backup), *common(document)], notes=warnings(document.warnings))
+    line = Line(say("{into}: {records}", into=document.into, records=chain(records, conflicts)))
+    lines = [line, *_backup(document.backup), *common(document)]
+    return TextReport(NOTHING, lines, notes=warnings(document.warnings))
 
 
 def rolled_back(document: documents.RolledBack, view: View) -> TextReport:
