@@ -52,11 +52,11 @@ def add_format() -> None:
 
 
 def add_rule() -> None:
-    def judge(view: DeviceView) -> Detected:
+    def steps(view: DeviceView) -> Detected:
         title = say("rank {rank} has {steps} steps", rank=view.profile.rank, steps=len(view.steps))
         return Detected(title=title, refute=say("it has none"), next=say("count again"), evidence={})
 
-    rule = Rule("made_up", say("counting"), say("fingers"), (), judge, any_device=True)
+    rule = Rule("made_up", say("counting"), say("fingers"), (), steps, any_device=True)
     advise.register(rule)
 
 

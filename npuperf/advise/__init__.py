@@ -18,44 +18,44 @@ if TYPE_CHECKING:
 
 #: Every rule, on one device or across ranks, in the order of asking. A new one is added to its topic, and a line here.
 RULES: Final[list[Rule]] = [
-    settings.RECORDING_COST,
-    host_waits.LAUNCH_BLOCKING,
-    settings.ENV_SETTINGS,
-    host_waits.SYNC_POINTS,
-    host_waits.VALUE_DEPENDENT,
-    host_waits.BLOCKING_COPIES,
-    pauses.DATA_LOADING,
-    pauses.COMPILATION,
-    pauses.ONLINE_COMPILE,
-    pauses.GARBAGE_COLLECTION,
-    pauses.HOST_PAUSES,
-    launches.GRAPH_CAPTURE,
-    launches.SMALL_KERNELS,
-    fused_operators.FUSED_OPERATORS,
-    launches.DYNAMIC_SHAPE,
-    launches.RUNTIME_THREADS,
-    launches.TILING_CACHE,
-    launches.HOST_OPERATORS,
-    launches.TASK_QUEUE,
-    launches.UNEVEN_HOST,
-    core_use.AI_CPU,
-    moves.LAYOUT,
-    moves.CASTS,
-    moves.COPIES,
-    core_use.IDLE_CORES,
-    core_use.CORE_LIMIT,
-    core_use.SUPER_KERNEL,
-    pauses.EARLY_STEPS,
-    pauses.START_UP,
-    ranks.SLOW_RANK,
-    ranks.SLOW_LINK,
-    ranks.UNEVEN_EXPERTS,
-    ranks.EXPOSED_COMMUNICATION,
-    transfers.SLOWED_COMPUTE,
-    transfers.RETRIED_TRANSFERS,
-    transfers.RELAYED_TRANSFERS,
-    transfers.SMALL_PACKETS,
-    transfers.ODD_PACKETS,
+    settings.recording_cost,
+    host_waits.launch_blocking,
+    settings.env_settings,
+    host_waits.sync_points,
+    host_waits.value_dependent,
+    host_waits.blocking_copies,
+    pauses.data_loading,
+    pauses.compilation,
+    pauses.online_compile,
+    pauses.garbage_collection,
+    pauses.host_pauses,
+    launches.graph_capture,
+    launches.small_kernels,
+    fused_operators.fused_operators,
+    launches.dynamic_shape,
+    launches.runtime_threads,
+    launches.tiling_cache,
+    launches.host_operators,
+    launches.task_queue,
+    launches.uneven_host,
+    core_use.ai_cpu,
+    moves.layout,
+    moves.casts,
+    moves.copies,
+    core_use.idle_cores,
+    core_use.core_limit,
+    core_use.super_kernel,
+    pauses.early_steps,
+    pauses.start_up,
+    ranks.slow_rank,
+    ranks.slow_link,
+    ranks.uneven_experts,
+    ranks.exposed_communication,
+    transfers.slowed_compute,
+    transfers.retried_transfers,
+    transfers.relayed_transfers,
+    transfers.small_packets,
+    transfers.odd_packets,
 ]
 
 _ORDER: Final = {"problem": 0, "cannot_tell": 1, "ok": 2}
@@ -80,7 +80,7 @@ def advise(view: DeviceView, names: Sequence[str] = (), summary: RankSummary | N
     ``summary``: the device's communication, if it has any.
     """
     rules = [r for r in RULES if (not names or r.name in names) and (r.any_device or not view.profile.kineto)]
-    return sort_findings([r.ask(view, summary) for r in rules if r.judge or r.judge_rank])
+    return sort_findings([r.ask(view, summary) for r in rules if r.on_device or r.on_rank])
 
 
 def advise_job(study: JobStudy, cluster: Cluster, thresholds: Thresholds, names: Sequence[str] = ()) -> list[Finding]:
@@ -88,14 +88,14 @@ def advise_job(study: JobStudy, cluster: Cluster, thresholds: Thresholds, names:
     job = JobView(study, cluster, thresholds)
     kineto = any(r.kineto for r in study.ranks)
     rules = [r for r in RULES if (not names or r.name in names) and (r.any_device or not kineto)]
-    return sort_findings([f for rule in rules if rule.judge_job for f in rule.judge_job(rule, job)])
+    return sort_findings([f for rule in rules for f in rule.ask_job(job)])
 
 
 def without_alone(findings: Sequence[Finding], report: Device, study: JobStudy | None) -> list[Finding]:
     """Drop what a rank of a job answered by itself to questions that the job has answered."""
     if study is None or (report.source, report.device) not in study.places:
         return [*findings]
-    answered = {r.name for r in RULES if r.judge_job}
+    answered = {r.name for r in RULES if r.on_job}
     return [f for f in findings if f.rule not in answered]
 
 

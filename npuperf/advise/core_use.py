@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from npuperf.advise.needs import ALL_ROWS, BLOCKS, CORE_COUNTS, CORE_TYPES, Need, Option, Requirement
-from npuperf.advise.rule import Answer, Detected, Rule, Untold, notable_wait, quote, top_types
+from npuperf.advise.rule import Answer, Detected, Untold, notable_wait, quote, rule, top_types
 from npuperf.base.messages import Message, Series, ns, say, say_n, series, share
 from npuperf.device.core_splits import Bench, searched_in_part
 from npuperf.device.cores import blocks, occupancy
@@ -32,7 +32,12 @@ def _busiest(view: DeviceView) -> F64:
     return filled
 
 
-def judge_idle_cores(view: DeviceView) -> Answer:
+@rule(
+    say("idle cores"),
+    say("Block Dim and Mix Block Dim against the core counts"),
+    (CORE_COUNTS, BLOCKS, _VECTOR_CORES, ALL_ROWS),
+)
+def idle_cores(view: DeviceView) -> Answer:
     """Compare the core time that kernels occupy with what they could while they run."""
     busiest = _busiest(view)
     chosen = view.compute & (busiest > 0)
@@ -57,15 +62,6 @@ def judge_idle_cores(view: DeviceView) -> Answer:
     )
 
 
-IDLE_CORES = Rule(
-    "idle_cores",
-    say("idle cores"),
-    say("Block Dim and Mix Block Dim against the core counts"),
-    (CORE_COUNTS, BLOCKS, _VECTOR_CORES, ALL_ROWS),
-    judge_idle_cores,
-)
-
-
 # -- Operators that run on the device's few AI CPUs instead of its cores.
 
 _TASK_TYPE: Final = say("msprof op_summary: Task Type AI_CPU")
@@ -75,7 +71,12 @@ _NARROWER: Final = {"INT64": "int32", "FLOAT64": "float"}
 _ON_AI_CORE: Final = say("msprof-analyze, advisor, aicpu_rules: the dtypes that operators have on AI Core")
 
 
-def judge_ai_cpu(view: DeviceView) -> Answer:
+@rule(
+    say("operators on AI CPU"),
+    _TASK_TYPE,
+    (CORE_TYPES, ALL_ROWS),
+)
+def ai_cpu(view: DeviceView) -> Answer:
     """Find AI CPU operators that cover device time nothing else covers."""
     chosen = view.compute & view.tasks.core.flag([c == "AI_CPU" for c in view.tasks.core.names])
     exposed = view.exposed(chosen)
@@ -100,9 +101,6 @@ def judge_ai_cpu(view: DeviceView) -> Answer:
     )
 
 
-AI_CPU = Rule("ai_cpu", say("operators on AI CPU"), _TASK_TYPE, (CORE_TYPES, ALL_ROWS), judge_ai_cpu)
-
-
 # -- Streams that wait for each other's cores: core limits per stream.
 
 _NO_BLOCKS = say("no kernel in this window has both a core type and a Block Dim: record with npuperf profile --level 1")
@@ -117,7 +115,18 @@ def _no_model(view: DeviceView) -> Message | None:
     return view.bench if use.pairs and untold and isinstance(view.bench, Message) else None
 
 
-def judge_core_limit(view: DeviceView) -> Answer:
+_MODEL: Final = Need(say("core model"), lambda v: float(_no_model(v) is None), lambda v: _no_model(v) or _NO_BLOCKS)
+
+
+@rule(
+    say("streams competing for cores"),
+    say(
+        "TorchAir: limit_core_num of torchair.scope (GE graphs) and of torch.npu.npugraph_ex.scope (captured graphs), "
+        "torch.npu.set_stream_limit in eager mode"
+    ),
+    (CORE_TYPES, _MODEL),
+)
+def core_limit(view: DeviceView) -> Answer:
     """Propose a split where one saves time for certain; say what is missing where waits cannot be told apart."""
     use = view.report.cores.over_time
     assert use is not None  # or _no_model had said so
@@ -205,23 +214,18 @@ def _evidence(view: DeviceView, use: CoresOverTime) -> dict[str, Any]:
     }
 
 
-_MODEL: Final = Need(say("core model"), lambda v: float(_no_model(v) is None), lambda v: _no_model(v) or _NO_BLOCKS)
-CORE_LIMIT = Rule(
-    "core_limit",
-    say("streams competing for cores"),
-    say(
-        "TorchAir: limit_core_num of torchair.scope (GE graphs) and of torch.npu.npugraph_ex.scope (captured graphs), "
-        "torch.npu.set_stream_limit in eager mode"
-    ),
-    (CORE_TYPES, _MODEL),
-    judge_core_limit,
-)
-
-
 # -- Sequences of kernels worth one SuperKernel.
 
 
-def judge_super_kernel(view: DeviceView) -> Answer:
+@rule(
+    say("gaps between kernels of static graphs"),
+    say(
+        "TorchAir: torchair.scope.super_kernel in max-autotune static graphs; gaps between consecutive kernels, "
+        "measured"
+    ),
+    (CORE_TYPES,),
+)
+def super_kernel(view: DeviceView) -> Answer:
     """Report the scopes together if their gaps are a notable part of the window."""
     scopes = view.report.super_kernels
     notable = view.thresholds.cause_share * view.per_step(view.partition.span_ns)
@@ -274,13 +278,3 @@ def judge_super_kernel(view: DeviceView) -> Answer:
         ),
         code=first.code,
     )
-
-
-SUPER_KERNEL = Rule(
-    "super_kernel",
-    say("gaps between kernels of static graphs"),
-    say("TorchAir: torchair.scope.super_kernel in max-autotune static graphs; gaps between consecutive kernels, "
-        "measured"),
-    (CORE_TYPES,),
-    judge_super_kernel,
-)  # fmt: skip

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 
 from npuperf.advise.needs import EAGER, INFERENCE, TRAINING, Option, Requirement, see_where
-from npuperf.advise.rule import Answer, Detected, Rule, Untold, load_shipped
+from npuperf.advise.rule import Answer, Detected, Untold, load_shipped, rule
 from npuperf.base.messages import Message, chain, say, series, share
 from npuperf.device.mode import is_graph
 from npuperf.device.view import DeviceView
@@ -343,7 +343,12 @@ class ReplacedRow(TypedDict):
     where: list[str]
 
 
-def judge_fused_operators(view: DeviceView) -> Answer:
+@rule(
+    say("sequences that have a fused operator"),
+    say("the order of outermost torch operators on a thread, or of operator types on a stream"),
+    (),
+)
+def fused_operators(view: DeviceView) -> Answer:
     """Find complete sequences that take a notable part of the window, in time or in waiting for their launches."""
     with_operators = bool((view.tasks.op[view.compute] >= 0).any())
     replaced: list[tuple[ReplacedRow, Option]] = []
@@ -424,12 +429,3 @@ def _row(view: DeviceView, api: str, count: int, tasks: Mask) -> ReplacedRow:
         "host_wait_ns": int(view.waits[tasks].sum()),
         "where": view.code_lines(np.flatnonzero(tasks)),
     }
-
-
-FUSED_OPERATORS = Rule(
-    "fused_operators",
-    say("sequences that have a fused operator"),
-    say("the order of outermost torch operators on a thread, or of operator types on a stream"),
-    (),
-    judge_fused_operators,
-)

@@ -20,7 +20,7 @@ from npuperf.advise.needs import (
     variable,
     where_host_bound,
 )
-from npuperf.advise.rule import Answer, Detected, Rule
+from npuperf.advise.rule import Answer, Detected, rule
 from npuperf.base.messages import Message, chain, ns, say, say_n, series
 from npuperf.device.mode import is_compiled, is_graph_run
 from npuperf.device.view import DeviceView
@@ -98,7 +98,14 @@ def detected(sites: list[Costly], title: Message, refute: Message, next: Message
     )
 
 
-def judge_sync_points(view: DeviceView) -> Answer:
+@rule(
+    say("synchronisations"),
+    say("replay without the wait; synchronising calls of the runtime in the timeline"),
+    (*HOST_DOINGS, *where_host_bound(*_CALLS)),
+    any_device=True,
+    relieves="host",
+)
+def sync_points(view: DeviceView) -> Answer:
     """Name the place whose waits cost most; blocking copies to the device are a question of their own."""
     sites = costly(view, lambda site: site.kind not in ("htod", "copy") and not reads_values(site))
     if not sites:
@@ -153,21 +160,16 @@ def _instead_of_waiting(site: SyncSite) -> Message:
     return say("remove the wait from the step, or let streams wait for each other on the device")
 
 
-SYNC_POINTS = Rule(
-    "sync_points",
-    say("synchronisations"),
-    say("replay without the wait; synchronising calls of the runtime in the timeline"),
-    (*HOST_DOINGS, *where_host_bound(*_CALLS)),
-    judge_sync_points,
-    any_device=True,
-    relieves="host",
-)
-
-
 # -- ASCEND_LAUNCH_BLOCKING=1: every launch waits for its kernel, which makes any program host-bound.
 
 
-def judge_launch_blocking(view: DeviceView) -> Answer:
+@rule(
+    say("blocking launches"),
+    say("environment in profiler_metadata.json (ENV_VARIABLES) or npuperf.json"),
+    (variable("ASCEND_LAUNCH_BLOCKING"),),
+    relieves="host",
+)
+def launch_blocking(view: DeviceView) -> Answer:
     """Look at the recorded environment."""
     value = view.traits.environment.get("ASCEND_LAUNCH_BLOCKING")
     if not value or not view.traits.blocking:
@@ -184,16 +186,6 @@ def judge_launch_blocking(view: DeviceView) -> Answer:
         next=say("unset {name} and profile again", name="ASCEND_LAUNCH_BLOCKING"),
         severity="high",
     )
-
-
-LAUNCH_BLOCKING = Rule(
-    "launch_blocking",
-    say("blocking launches"),
-    say("environment in profiler_metadata.json (ENV_VARIABLES) or npuperf.json"),
-    (variable("ASCEND_LAUNCH_BLOCKING"),),
-    judge_launch_blocking,
-    relieves="host",
-)
 
 
 # -- Operators whose shapes depend on values: the host reads these from the device before it can launch what follows.
@@ -225,7 +217,14 @@ _SHAPES_ON_HOST: Final = Option(
 _OTHERWISE: Final = say("an operator of fixed output size, or the values on the host before the step begins")
 
 
-def judge_value_dependent(view: DeviceView) -> Answer:
+@rule(
+    say("shapes that depend on values"),
+    say("waits in the timeline, replay without them; PyTorch on operators whose output size depends on values"),
+    CALLS_AND_OPERATORS,
+    any_device=True,
+    relieves="host",
+)
+def value_dependent(view: DeviceView) -> Answer:
     """Name the costliest place; in a graph also the kernels that were launched once the values were there."""
     in_graph = _waits_in_graphs(view)
 
@@ -290,17 +289,6 @@ def _launched_next(view: DeviceView, calls: I64 | None) -> list[str]:
     return [view.study.types.names[c] for c in names[np.argsort(-counts, kind="stable")][:_NAMED].tolist()]
 
 
-VALUE_DEPENDENT = Rule(
-    "value_dependent",
-    say("shapes that depend on values"),
-    say("waits in the timeline, replay without them; PyTorch on operators whose output size depends on values"),
-    CALLS_AND_OPERATORS,
-    judge_value_dependent,
-    any_device=True,
-    relieves="host",
-)
-
-
 # -- Copies between host and device in which the host waits: pageable memory, or a copy that is asked to block.
 
 
@@ -314,7 +302,17 @@ def _calls_where_waited(view: DeviceView) -> float:
 HOST_CALLS: Final = (*HOST_DOINGS, Need(RUNTIME_CALLS.what, _calls_where_waited, RUNTIME_CALLS.supply))
 
 
-def judge_blocking_copies(view: DeviceView) -> Answer:
+@rule(
+    say("blocking copies"),
+    say(
+        "copies and waits in the timeline, replay without the wait; a copy to the device lets the host go on only from "
+        "pinned memory and with non_blocking=True (PyTorch)"
+    ),
+    HOST_CALLS,
+    any_device=True,
+    relieves="host",
+)
+def blocking_copies(view: DeviceView) -> Answer:
     """Name the place whose copies cost most."""
     sites = costly(view, lambda site: site.kind in ("htod", "copy"))
     if not sites:
@@ -353,17 +351,3 @@ def judge_blocking_copies(view: DeviceView) -> Answer:
             "non_blocking=True: one of the two is missing, which one is not recorded"
         )
     return detected(sites, title, say("the step takes just as long with the batch already on the device"), advice)
-
-
-BLOCKING_COPIES = Rule(
-    "blocking_copies",
-    say("blocking copies"),
-    say(
-        "copies and waits in the timeline, replay without the wait; a copy to the device lets the host go on only from "
-        "pinned memory and with non_blocking=True (PyTorch)"
-    ),
-    HOST_CALLS,
-    judge_blocking_copies,
-    any_device=True,
-    relieves="host",
-)

@@ -37,7 +37,7 @@ from npuperf.advise.needs import (
     still_unset,
     where_host_bound,
 )
-from npuperf.advise.rule import Answer, Detected, Rule, TypeRow, Untold, at_most, quote, top_types
+from npuperf.advise.rule import Answer, Detected, TypeRow, Untold, at_most, quote, rule, top_types
 from npuperf.base.messages import Message, ns, say, share
 from npuperf.device.host_events import NOT_LAUNCHING
 from npuperf.device.mode import ACLOP_CALL, is_compiled, is_graph
@@ -204,7 +204,14 @@ def launch_wait(view: DeviceView) -> tuple[int, int]:
 # -- Kernels of dynamic shape: the host infers shapes and tiles before each launch.
 
 
-def judge_dynamic_shape(view: DeviceView) -> Answer:
+@rule(
+    say("dynamic shapes"),
+    say("OP State column; CANN on dynamic-shape scheduling: InferShape, Tiling and AllocMem precede every launch"),
+    (*HOST_DOINGS, *where_host_bound(STATES)),
+    relieves="host",
+    requires=(DYNAMIC_SHAPES,),
+)
+def dynamic_shape(view: DeviceView) -> Answer:
     """Dynamic shape costs host time, so it matters only where the device waits for shapes and tiling."""
     part, rows = dynamic_share(view)
     waited = view.blamed("tiling")
@@ -228,21 +235,17 @@ def dynamic_share(view: DeviceView) -> tuple[float, list[TypeRow]]:
     return (int(view.tasks.dur[chosen].sum()) / total if total else 0.0), top_types(view, chosen)
 
 
-DYNAMIC_SHAPE = Rule(
-    "dynamic_shape",
-    say("dynamic shapes"),
-    say("OP State column; CANN on dynamic-shape scheduling: InferShape, Tiling and AllocMem precede every launch"),
-    (*HOST_DOINGS, *where_host_bound(STATES)),
-    judge_dynamic_shape,
-    relieves="host",
-    requires=(DYNAMIC_SHAPES,),
-)
-
-
 # -- Steps that the host launches operator by operator, and what of graphs, queues and fused optimizers fits them.
 
 
-def judge_graph_capture(view: DeviceView) -> Answer:
+@rule(
+    say("kernels launched one by one"),
+    say("the partition of time: waiting for the host and launch latency, without what else the host was doing"),
+    HOST_WAITS,
+    relieves="host",
+    requires=(EAGER,),
+)
+def graph_capture(view: DeviceView) -> Answer:
     """Fewer launches help where the device waits for them rather than for data, compilation or synchronisation."""
     wait, launching = launch_wait(view)
     if not view.host_bound or launching < max(view.thresholds.idle_share * view.partition.span_ns, wait / 2):
@@ -270,21 +273,17 @@ def judge_graph_capture(view: DeviceView) -> Answer:
     )
 
 
-GRAPH_CAPTURE = Rule(
-    "graph_capture",
-    say("kernels launched one by one"),
-    say("the partition of time: waiting for the host and launch latency, without what else the host was doing"),
-    HOST_WAITS,
-    judge_graph_capture,
-    relieves="host",
-    requires=(EAGER,),
-)
-
-
 # -- Many kernels so short that launching them costs more than running them.
 
 
-def judge_small_kernels(view: DeviceView) -> Answer:
+@rule(
+    say("very small kernels"),
+    say("kernel durations and the waits for their launches"),
+    HOST_WAITS,
+    any_device=True,
+    relieves="host",
+)
+def small_kernels(view: DeviceView) -> Answer:
     """Small kernels matter only where the device waits for their launches."""
     thresholds = view.thresholds
     chosen = view.compute & (view.tasks.dur < thresholds.small_kernel_ns)
@@ -313,17 +312,6 @@ def judge_small_kernels(view: DeviceView) -> Answer:
     )  # fmt: skip
 
 
-SMALL_KERNELS = Rule(
-    "small_kernels",
-    say("very small kernels"),
-    say("kernel durations and the waits for their launches"),
-    HOST_WAITS,
-    judge_small_kernels,
-    any_device=True,
-    relieves="host",
-)
-
-
 # -- GE graphs of dynamic shape scheduled by a single host thread (MAX_RUNTIME_CORE_NUMBER).
 
 _SCHEDULING: Final = say("GE: MAX_RUNTIME_CORE_NUMBER, unset = 1 thread, 3 = memory, launch and the rest in parallel")
@@ -346,7 +334,14 @@ _MORE_THREADS: Final = Option(
 )
 
 
-def judge_runtime_threads(view: DeviceView) -> Answer:
+@rule(
+    say("scheduling threads of dynamic graphs"),
+    _SCHEDULING,
+    (*HOST_DOINGS, *where_host_bound(STATES)),
+    relieves="host",
+    requires=(DYNAMIC_SHAPES, DYNAMIC_GRAPH),
+)
+def runtime_threads(view: DeviceView) -> Answer:
     """Only graphs of dynamic shape are scheduled so, and only where the device waits for the scheduling."""
     part, _ = dynamic_share(view)
     moved = view.blamed("launch", "memory")
@@ -376,17 +371,6 @@ def judge_runtime_threads(view: DeviceView) -> Answer:
     )
 
 
-RUNTIME_THREADS = Rule(
-    "runtime_threads",
-    say("scheduling threads of dynamic graphs"),
-    _SCHEDULING,
-    (*HOST_DOINGS, *where_host_bound(STATES)),
-    judge_runtime_threads,
-    relieves="host",
-    requires=(DYNAMIC_SHAPES, DYNAMIC_GRAPH),
-)
-
-
 # -- The task queue of torch_npu: a second thread that launches what Python enqueues.
 
 _QUEUE: Final = say(
@@ -412,7 +396,14 @@ _QUEUE_AT_2: Final = Option(
 )
 
 
-def judge_task_queue(view: DeviceView) -> Answer:
+@rule(
+    say("task queue"),
+    _QUEUE,
+    (*HOST_DOINGS, *where_host_bound(_EAGER_CALLS)),
+    relieves="host",
+    requires=(EAGER,),
+)
+def task_queue(view: DeviceView) -> Answer:
     """Without Enqueue and Dequeue the queue is off; with them, tiling on the enqueueing thread can move."""
     queued = view.profile.host.events.name.has(_QUEUED)
     movable = ("tiling",) if queued else ("tiling", "launch", "aclop", "execute")
@@ -450,21 +441,17 @@ def judge_task_queue(view: DeviceView) -> Answer:
     )
 
 
-TASK_QUEUE = Rule(
-    "task_queue",
-    say("task queue"),
-    _QUEUE,
-    (*HOST_DOINGS, *where_host_bound(_EAGER_CALLS)),
-    judge_task_queue,
-    relieves="host",
-    requires=(EAGER,),
-)
-
-
 # -- Operators that see more shapes than the tiling cache holds.
 
 
-def judge_tiling_cache(view: DeviceView) -> Answer:
+@rule(
+    say("tiling cache"),
+    say("GE: the tiling cache keeps 120 entries per operator, on by default; data-dependent inputs bypass it"),
+    (*HOST_DOINGS, *where_host_bound(SHAPES)),
+    relieves="host",
+    requires=(DYNAMIC_GRAPH,),
+)
+def tiling_cache(view: DeviceView) -> Answer:
     """Count the distinct shapes of each operator of a dynamic graph; few launches show no cache that overflows."""
     waited = view.blamed("tiling")
     if not is_graph(view.mode) or waited < max(view.thresholds.cause_share * view.partition.span_ns, 1):
@@ -501,17 +488,6 @@ def judge_tiling_cache(view: DeviceView) -> Answer:
     )  # fmt: skip
 
 
-TILING_CACHE = Rule(
-    "tiling_cache",
-    say("tiling cache"),
-    say("GE: the tiling cache keeps 120 entries per operator, on by default; data-dependent inputs bypass it"),
-    (*HOST_DOINGS, *where_host_bound(SHAPES)),
-    judge_tiling_cache,
-    relieves="host",
-    requires=(DYNAMIC_GRAPH,),
-)
-
-
 # -- Operators on a handful of values that the device computes though the host could.
 
 _SHAPE_WORK: Final = re.compile(
@@ -519,7 +495,14 @@ _SHAPE_WORK: Final = re.compile(
 )
 
 
-def judge_host_operators(view: DeviceView) -> Answer:
+@rule(
+    say("tiny operators on the device"),
+    say("GE: operators whose inputs and outputs have 8 elements at most run on the host in dynamic graphs"),
+    (*HOST_DOINGS, *where_host_bound(SHAPES)),
+    relieves="host",
+    requires=(DYNAMIC_GRAPH,),
+)
+def host_operators(view: DeviceView) -> Answer:
     """Find kernels of types that compute shapes, with no input beyond a few elements, in dynamic graphs."""
     if DYNAMIC_GRAPH.test(view) is not True or not view.host_bound:
         return None
@@ -553,17 +536,6 @@ def _largest(shapes: str) -> int:
     return max((prod(size) for size in sizes), default=0)
 
 
-HOST_OPERATORS = Rule(
-    "host_operators",
-    say("tiny operators on the device"),
-    say("GE: operators whose inputs and outputs have 8 elements at most run on the host in dynamic graphs"),
-    (*HOST_DOINGS, *where_host_bound(SHAPES)),
-    judge_host_operators,
-    relieves="host",
-    requires=(DYNAMIC_GRAPH,),
-)
-
-
 # -- Launching calls of one kind that take much longer than usual again and again: a disturbed or badly placed thread.
 
 _SCATTER: Final = say("scatter of equal calls in the timeline; a thread that moves between CPUs loses its caches")
@@ -595,7 +567,14 @@ _BIND: Final = Option(
 _BOUND_ALREADY: Final = Option(say("keep other processes off the CPUs that the process is bound to"), _SCATTER)
 
 
-def judge_uneven_host(view: DeviceView) -> Answer:
+@rule(
+    say("uneven host times"),
+    _SCATTER,
+    (*HOST_WAITS, *where_host_bound(_LAUNCHING_CALLS, _SEVERAL_STEPS)),
+    any_device=True,
+    relieves="host",
+)
+def uneven_host(view: DeviceView) -> Answer:
     """Sum what launching calls take beyond twice the median of calls of their name."""
     if not view.host_bound:
         return None
@@ -626,14 +605,3 @@ def judge_uneven_host(view: DeviceView) -> Answer:
                    "differ, too)"),
         next=advice,
     )  # fmt: skip
-
-
-UNEVEN_HOST = Rule(
-    "uneven_host",
-    say("uneven host times"),
-    _SCATTER,
-    (*HOST_WAITS, *where_host_bound(_LAUNCHING_CALLS, _SEVERAL_STEPS)),
-    judge_uneven_host,
-    any_device=True,
-    relieves="host",
-)

@@ -19,7 +19,7 @@ from npuperf.advise.needs import (
     see_where,
     still_unset,
 )
-from npuperf.advise.rule import Answer, Detected, Rule
+from npuperf.advise.rule import Answer, Detected, rule
 from npuperf.base.messages import Message, Series, chain, say, series, share
 from npuperf.device.view import DeviceView
 from npuperf.model.chip import product_of_soc
@@ -204,7 +204,12 @@ _OFF_SINCE: Final = (2, 10)
 _ON_BEFORE: Final = (2, 7)
 
 
-def judge_layout(view: DeviceView) -> Answer:
+@rule(
+    say("conversions between formats"),
+    say("operator types TransData and FormatCast; Input and Output Formats, and the operator in the kernel's name"),
+    (OPERATOR_TYPES, ALL_ROWS),
+)
+def layout(view: DeviceView) -> Answer:
     """Find conversions that take a notable part of compute time."""
     chosen = of_types(view, _FORMAT)
     part = share_of_compute(view, chosen)
@@ -270,15 +275,6 @@ def _fewer_conversions(view: DeviceView, rows: list[MoveRow]) -> tuple[Option, .
     return (*ways, Option(path, _KERNEL_NAMES))
 
 
-LAYOUT = Rule(
-    "layout",
-    say("conversions between formats"),
-    say("operator types TransData and FormatCast; Input and Output Formats, and the operator in the kernel's name"),
-    (OPERATOR_TYPES, ALL_ROWS),
-    judge_layout,
-)
-
-
 # -- Casts between dtypes: of what, for whom, and where in the code.
 
 _CAST: Final = re.compile(r"(^|_)cast$", re.I)
@@ -287,7 +283,12 @@ _CALL_NAMES: Final = say(
 )
 
 
-def judge_casts(view: DeviceView) -> Answer:
+@rule(
+    say("casts between dtypes"),
+    say("operator type Cast; Input and Output Data Types, and the operator in the kernel's name"),
+    (OPERATOR_TYPES, ALL_ROWS),
+)
+def casts(view: DeviceView) -> Answer:
     """Find casts that take a notable part of compute time."""
     chosen = of_types(view, _CAST)
     part = share_of_compute(view, chosen)
@@ -330,15 +331,6 @@ def _fewer_casts(view: DeviceView, rows: list[MoveRow]) -> tuple[Option, ...]:
     return tuple(Option(texts[by], _CALL_NAMES) for by in who(view, rows))
 
 
-CASTS = Rule(
-    "casts",
-    say("casts between dtypes"),
-    say("operator type Cast; Input and Output Data Types, and the operator in the kernel's name"),
-    (OPERATOR_TYPES, ALL_ROWS),
-    judge_casts,
-)
-
-
 # -- Copies and transposes: values that are stored anew in another order, and who asked for that.
 
 _COPY: Final = re.compile(r"(^|_)(transposed?|asstrided|viewcopy|tensormove|contiguous)$", re.I)
@@ -354,7 +346,12 @@ _IN_BUCKETS: Final = say(
 )
 
 
-def judge_copies(view: DeviceView) -> Answer:
+@rule(
+    say("copies and transposes"),
+    say("operator types Transpose, AsStrided, ViewCopy, TensorMove, Slice and similar ones"),
+    (OPERATOR_TYPES, ALL_ROWS),
+)
+def copies(view: DeviceView) -> Answer:
     """Find copies that take a notable part of compute time."""
     names = view.tasks.name
     eager = names.flag([bool(_EAGER_NAME.match(n)) for n in names.names])
@@ -405,12 +402,3 @@ def _fewer_copies(view: DeviceView, rows: list[MoveRow]) -> tuple[Option, ...]:
         *([] if ddp_matters or own_matter else [Option(inside, _VIEWS)]),
         Option(combine, _COMBINED, (ON_NPU, EAGER, stored, still_unset("COMBINED_ENABLE", "1"))),
     )
-
-
-COPIES = Rule(
-    "copies",
-    say("copies and transposes"),
-    say("operator types Transpose, AsStrided, ViewCopy, TensorMove, Slice and similar ones"),
-    (OPERATOR_TYPES, ALL_ROWS),
-    judge_copies,
-)

@@ -246,10 +246,10 @@ class Option(Struct, frozen=True):
 class Choice(Struct, frozen=True):
     """The advice that applies, what it presupposes, what does not apply and why, and where each is documented."""
 
-    next: Message | None
-    alternatives: list[Message]
-    preconditions: list[Precondition]
-    excluded: list[Excluded]
+    next: Message | None = None
+    alternatives: list[Message] = []
+    preconditions: list[Precondition] = []
+    excluded: list[Excluded] = []
     sources: tuple[Message, ...] = ()
 
 

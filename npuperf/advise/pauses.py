@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -26,7 +26,7 @@ from npuperf.advise.needs import (
     to_rule_out,
     where_host_bound,
 )
-from npuperf.advise.rule import Answer, Detected, Rule, at_most, blames, notable_wait
+from npuperf.advise.rule import Answer, Detected, Rule, at_most, notable_wait, rule
 from npuperf.base.messages import Message, Quantity, chain, ns, say, say_n, series, share
 from npuperf.device.blame import NOTHING, Blamed, sum_blame
 from npuperf.device.host_events import CODE, NONE
@@ -58,7 +58,26 @@ _FIRST: Final = 3
 _NAMED: Final = 3
 
 
-def judge_start_up(view: DeviceView) -> Answer:
+def _unpaused(view: DeviceView) -> float:
+    """Tell whether no wait is so long, with nothing recorded, that one-time work may have been done in it."""
+    return float(not any(b.cause == "unrecorded" and b.ns >= view.thresholds.pause_ns * b.count
+                         for b in view.report.blame))  # fmt: skip
+
+
+_NO_PAUSE: Final = Need(say("no pause"), _unpaused, HOST_EVENTS.supply, vital=False)
+
+
+@rule(
+    say("start-up work"),
+    say(
+        "runtimes make a context, and load the code of a kernel, in the first call that needs it; guides of profilers: "
+        "record after warm-up"
+    ),
+    (*HOST_WAITS, *where_host_bound(RUNTIME_CALLS, _NO_PAUSE)),
+    any_device=True,
+    relieves="host",
+)
+def start_up(view: DeviceView) -> Answer:
     """Sum what the device waits while the host is in first calls that take much longer than later ones."""
     events, once = view.study.nesting.events, one_time(view.study.nesting.events, view.thresholds)
     if not len(once) or not len(view.tasks):
@@ -113,33 +132,18 @@ def one_time(events: Spans, thresholds: Thresholds) -> I64:
     return np.flatnonzero(once & long)
 
 
-def _unpaused(view: DeviceView) -> float:
-    """Tell whether no wait is so long, with nothing recorded, that one-time work may have been done in it."""
-    return float(not any(b.cause == "unrecorded" and b.ns >= view.thresholds.pause_ns * b.count
-                         for b in view.report.blame))  # fmt: skip
-
-
-_NO_PAUSE: Final = Need(say("no pause"), _unpaused, HOST_EVENTS.supply, vital=False)
-
-START_UP = Rule(
-    "start_up",
-    say("start-up work"),
-    say(
-        "runtimes make a context, and load the code of a kernel, in the first call that needs it; guides of profilers: "
-        "record after warm-up"
-    ),
-    (*HOST_WAITS, *where_host_bound(RUNTIME_CALLS, _NO_PAUSE)),
-    judge_start_up,
-    any_device=True,
-    relieves="host",
-)
-
-
 #: Names of causes in the evidence.
 _NAMES = 3
 
 
-def judge_host_pauses(view: DeviceView) -> Answer:
+@rule(
+    say("pauses of the host"),
+    say("launches of the timeline, and what the host did between them; npuperf's definition of a pause (pause_ns)"),
+    HOST_WAITS,
+    any_device=True,
+    relieves="host",
+)
+def host_pauses(view: DeviceView) -> Answer:
     """Sum the pauses that the device waits for, and name what most of them is spent on."""
     paused = view.paused
     kept = ~np.isin(paused.event, one_time(view.study.nesting.events, view.thresholds))  # start_up is about those
@@ -211,15 +215,39 @@ def _instead_of(worst: Blame, *, kineto: bool) -> Message:
     )
 
 
-HOST_PAUSES = Rule(
-    "host_pauses",
-    say("pauses of the host"),
-    say("launches of the timeline, and what the host did between them; npuperf's definition of a pause (pause_ns)"),
-    HOST_WAITS,
-    judge_host_pauses,
-    any_device=True,
-    relieves="host",
-)
+# -- Causes of waiting for the host: what the launching thread does meanwhile.
+
+
+def _rule_of_cause(
+    name: str,
+    title: Message,
+    source: Message,
+    needs: tuple[Need, ...],
+    cause: str,
+    says: Callable[[Quantity, str], Message],
+    refute: Message,
+    next: Callable[[DeviceView], Message],
+) -> Rule:
+    """Make the rule about a cause that takes a notable part of the window.
+
+    ``says`` gets the part of the span that is waited, and the call that takes longest.
+    """
+
+    def look(view: DeviceView) -> Answer:
+        waited = view.blamed(cause)
+        if waited < notable_wait(view):
+            return None
+        lines = [b for b in view.report.blame if b.cause == cause]
+        names = [{"name": b.name, "ns": b.ns, "count": b.count, "where": b.where} for b in lines[:3]]
+        return Detected(
+            title=says(share(waited / view.partition.span_ns), lines[0].name),
+            evidence={"host_wait_ns": waited, "names": names},
+            gain=view.predict(f"host:{cause}*0"),
+            refute=refute,
+            next=next(view),
+        )
+
+    return Rule(name, title, source, needs, look, any_device=True, relieves="host")
 
 
 # -- Operators or graphs are compiled while the device waits.
@@ -242,23 +270,17 @@ def _later_steps(view: DeviceView) -> Message:
     )
 
 
-COMPILATION = Rule(
+compilation = _rule_of_cause(
     "compilation",
     say("compilation"),
     say("calls of the runtime that compile, what torch.compile times of itself, and its functions that compile"),
     CALLS_AND_OPERATORS,
-    blames(
-        "compile",
-        lambda waited, call: say(
-            "during {waited} of span the device waits for the host to compile, longest in {call}",
-            waited=waited,
-            call=call,
-        ),
-        refute=say("later steps of the same run show no such event"),
-        next=_later_steps,
+    "compile",
+    lambda waited, call: say(
+        "during {waited} of span the device waits for the host to compile, longest in {call}", waited=waited, call=call
     ),
-    any_device=True,
-    relieves="host",
+    refute=say("later steps of the same run show no such event"),
+    next=_later_steps,
 )
 
 
@@ -331,7 +353,13 @@ class Calls(Struct, frozen=True):
         )
 
 
-def judge_online_compile(view: DeviceView) -> Answer:
+@rule(
+    say("operators compiled or looked up online"),
+    _ACLOP,
+    HOST_CALLS,
+    relieves="host",
+)
+def online_compile(view: DeviceView) -> Answer:
     """Weigh the calls against what an aclnn call of the same profile costs."""
     calls = Calls.of(view)
     if not len(calls.dur):
@@ -462,22 +490,19 @@ def _online_advice(view: DeviceView, calls: Calls, usual: int | None, *, compile
     )
 
 
-ONLINE_COMPILE = Rule(
-    "online_compile",
-    say("operators compiled or looked up online"),
-    _ACLOP,
-    HOST_CALLS,
-    judge_online_compile,
-    relieves="host",
-)
-
-
 # -- Steps recorded too early: operator compilation and warm-up are in them.
 
 _WARM: Final = 10
 
 
-def judge_early_steps(view: DeviceView) -> Answer:
+@rule(
+    say("warm-up"),
+    say("vendor's profiling guide: run ten steps first, then record one or two"),
+    (STEPS,),
+    any_device=True,
+    relieves="host",
+)
+def early_steps(view: DeviceView) -> Answer:
     """Look for steps among the first ten. Numbers count from the profiler's start, which may be later."""
     early = [s for s in view.steps if s < _WARM]
     if not early:
@@ -491,55 +516,35 @@ def judge_early_steps(view: DeviceView) -> Answer:
     )  # fmt: skip
 
 
-EARLY_STEPS = Rule(
-    "early_steps",
-    say("warm-up"),
-    say("vendor's profiling guide: run ten steps first, then record one or two"),
-    (STEPS,),
-    judge_early_steps,
-    any_device=True,
-    relieves="host",
-)
-
-
 # -- The launching thread loads data, or collects garbage, while the device waits.
 
-DATA_LOADING = Rule(
+data_loading = _rule_of_cause(
     "data_loading",
     say("data loading"),
     say("events and functions of torch's DataLoader on the launching thread"),
     (*HOST_DOINGS, *where_host_bound(*to_rule_out(TORCH_OPERATORS))),
-    blames(
-        "data_loading",
-        lambda waited, call: say(
-            "during {waited} of span the device waits for the host to load data, longest in {call}",
-            waited=waited,
-            call=call,
-        ),
-        refute=say("the step takes just as long with a batch that is ready in memory"),
-        next=lambda _: say(
-            "use more workers, pin_memory, prefetch_factor or persistent_workers, or fetch the next batch during the "
-            "step"
-        ),
+    "data_loading",
+    lambda waited, call: say(
+        "during {waited} of span the device waits for the host to load data, longest in {call}",
+        waited=waited,
+        call=call,
     ),
-    any_device=True,
-    relieves="host",
+    refute=say("the step takes just as long with a batch that is ready in memory"),
+    next=lambda _: say(
+        "use more workers, pin_memory, prefetch_factor or persistent_workers, or fetch the next batch during the step"
+    ),
 )
-GARBAGE_COLLECTION = Rule(
+garbage_collection = _rule_of_cause(
     "garbage_collection",
     say("garbage collection"),
     say("garbage collector events (gc_detect_threshold) and calls of gc.collect"),
     (*HOST_DOINGS, *where_host_bound(*to_rule_out(COLLECTIONS))),
-    blames(
-        "gc",
-        lambda waited, call: say(
-            "during {waited} of span the device waits for the host to collect garbage, longest in {call}",
-            waited=waited,
-            call=call,
-        ),
-        refute=say("the step takes just as long with the collector disabled"),
-        next=lambda _: say("call gc.freeze() after start-up, or gc.disable() once and gc.collect() between steps"),
+    "gc",
+    lambda waited, call: say(
+        "during {waited} of span the device waits for the host to collect garbage, longest in {call}",
+        waited=waited,
+        call=call,
     ),
-    any_device=True,
-    relieves="host",
+    refute=say("the step takes just as long with the collector disabled"),
+    next=lambda _: say("call gc.freeze() after start-up, or gc.disable() once and gc.collect() between steps"),
 )

@@ -8,13 +8,12 @@ from typing import Final
 
 import numpy as np
 
-from npuperf.advise.rule import MATCHED, Answer, Detected, JobView, Rule, at_most, severity
+from npuperf.advise.rule import Answer, Detected, JobView, Rule, at_most
 from npuperf.base.messages import Message, chain, ns, number, say, say_n, series, share
 from npuperf.device.rank_summary import RankSummary, bounds_alone
 from npuperf.device.view import DeviceView
 from npuperf.model.job_result import Cluster, ClusterRank, Link
 from npuperf.model.labels import I64
-from npuperf.model.result import Finding
 
 #: Rows of a table in the evidence.
 _SHOWN: Final = 10
@@ -30,42 +29,28 @@ _REFUTED_BY: Final = {
 }
 
 
-def judge_roots(rule: Rule, job: JobView) -> list[Finding]:
-    """Return a finding for each root cause that somebody can mend."""
-    found = []
-    step = max(job.cluster.step_ns, 1)
-    for root in job.cluster.roots:
-        gain = root.gain_ns_per_step
-        if root.kind not in _REFUTED_BY or not gain:
-            continue
-        percent = (100 * gain[0] / step, 100 * gain[1] / step)
-        finding = Finding(
-            rule=rule.name,
-            status="problem",
-            severity=severity(percent[1] / 100, job.thresholds),
+def _mendable_roots(job: JobView) -> list[Detected]:
+    """Return each root cause that somebody can mend."""
+    return [
+        Detected(
             title=root.title,
             evidence={"kind": root.kind, "ranks": root.ranks, "waited_ns": root.wait_ns, **root.evidence},
-            gain_ns_per_step=gain,
-            gain_pct=percent,
-            gain_per="step",
+            gain=root.gain_ns_per_step,
             refute=_REFUTED_BY[root.kind],
             next=root.next,
-            code=None,
-            needs=None,
-            source=rule.source,
             rank=root.ranks[0] if root.kind == "rank" and len(root.ranks) == 1 else None,
             device=job.device(root.ranks[0]),
-            preconditions=[MATCHED],
         )
-        found.append(finding)
-    return found
+        for root in job.cluster.roots
+        if root.kind in _REFUTED_BY and root.gain_ns_per_step
+    ]
 
 
-SLOW_RANK = Rule(
+slow_rank = Rule(
     "slow_rank",
     say("slow rank"),
     say("durations of the same operations on all ranks: they end together, so the rank that stayed shortest came last"),
-    judge_job=judge_roots,
+    on_job=_mendable_roots,
     any_device=True,
 )
 
@@ -83,7 +68,7 @@ def unsaid(cluster: Cluster) -> list[Link]:
     return [link for link in cluster.links if not any(frozenset(link.ranks) <= ranks for ranks in said)]
 
 
-def judge_slow_link(rule: Rule, job: JobView) -> list[Finding]:
+def _slowest_link(job: JobView) -> list[Detected]:
     """Name the slowest of the links that lose most; see :func:`npuperf.job.links.judge_links`."""
     slow = sorted((link for link in unsaid(job.cluster) if link.slow), key=lambda link: -link.lost_ns)
     if not slow:
@@ -125,6 +110,8 @@ def judge_slow_link(rule: Rule, job: JobView) -> list[Finding]:
     shown = ("transport", "kind", "size_class", "gb_per_s", "peers_gb_per_s", "reference_gb_per_s", "lost_ns")
     rows = [{"ranks": list(link.ranks), **{name: getattr(link, name) for name in shown}} for link in slow[:_SHOWN]]
     problem = Detected(
+        rank=first,
+        device=job.device(first),
         title=chain(title, job.price(gain), more),
         evidence={"links": rows},
         gain=gain,
@@ -134,22 +121,22 @@ def judge_slow_link(rule: Rule, job: JobView) -> list[Finding]:
         ),
         next=ports if worst.transport.upper() == "RDMA" else swap,
     )
-    return [job.finding(rule, problem, first)]
+    return [problem]
 
 
-SLOW_LINK = Rule(
+slow_link = Rule(
     "slow_link",
     say("slow link"),
     say("bytes and times of transfers (communication_matrix.json, analysis.db): the link beside those of other pairs "
         "of ranks with the same transport, kind and size of operation"),
-    judge_job=judge_slow_link,
+    on_job=_slowest_link,
 )  # fmt: skip
 
 
 # -- Experts with different loads: all ranks of their group wait for the fullest one.
 
 
-def judge_uneven_experts(rule: Rule, job: JobView) -> list[Finding]:
+def _fullest_rank(job: JobView) -> list[Detected]:
     """Name the fullest rank of the group that loses most; see :func:`npuperf.job.job_report.judge_experts`."""
     lost = Counter[str]()
     for layer in job.cluster.experts:
@@ -173,6 +160,8 @@ def judge_uneven_experts(rule: Rule, job: JobView) -> list[Finding]:
         mean=ns(float(times.mean()) / steps),
     )
     problem = Detected(
+        rank=fullest,
+        device=job.device(fullest),
         title=chain(title, job.price(gain)),
         evidence={
             "group": group,
@@ -191,14 +180,14 @@ def judge_uneven_experts(rule: Rule, job: JobView) -> list[Finding]:
             "place full and empty ones together, repeat the fullest"
         ),
     )
-    return [job.finding(rule, problem, fullest)]
+    return [problem]
 
 
-UNEVEN_EXPERTS = Rule(
+uneven_experts = Rule(
     "uneven_experts",
     say("uneven experts"),
     say("durations and input shapes of the grouped matmuls of each rank, the n-th of a step beside the others' n-th"),
-    judge_job=judge_uneven_experts,
+    on_job=_fullest_rank,
     any_device=True,
 )
 
@@ -223,7 +212,7 @@ OVERLAP: Final = say(
 _ALGORITHM: Final = say("between servers, HCCL chooses the algorithm by itself only where HCCL_ALGO is not set")
 
 
-def judge_exposed_of_rank(view: DeviceView, _: RankSummary) -> Answer:
+def _exposed_of_rank(view: DeviceView, _: RankSummary) -> Answer:
     """Ask one rank: what it tells is how much there is, and what of it is transfer at least."""
     whole, bounds = view.partition, view.report.communication
     if whole.span_ns <= 0 or whole.comm_exposed_ns < view.thresholds.comm_exposed_share * whole.span_ns:
@@ -248,7 +237,7 @@ def judge_exposed_of_rank(view: DeviceView, _: RankSummary) -> Answer:
     )
 
 
-def judge_exposed_of_job(rule: Rule, job: JobView) -> list[Finding]:
+def _exposed_of_job(job: JobView) -> list[Detected]:
     """Ask a job: how its exposed communication splits decides what to do about it."""
     from npuperf.job.match import kind_name  # loaded where there is a job
 
@@ -271,7 +260,10 @@ def judge_exposed_of_job(rule: Rule, job: JobView) -> list[Finding]:
         waits.update(rank.comm.wait_by_kind)
     for group in cluster.groups:
         transfers[kind_name(group.kind, group.group)] += group.transfer_ns
+    worst = max(ranks, key=_exposed).rank
     problem = Detected(
+        rank=worst,
+        device=job.device(worst),
         title=_split_in_words((transfer, wait, unknown), whole, [k for k, waited in waits.most_common() if waited]),
         evidence={
             "transfer_ns": transfer,
@@ -284,7 +276,7 @@ def judge_exposed_of_job(rule: Rule, job: JobView) -> list[Finding]:
         refute=_FASTER_NETWORK if transfer > max(wait, unknown) else _NOBODY_LATE,
         next=_mend_largest((transfer, wait, unknown), cluster, [kind for kind, _ in transfers.most_common(1)]),
     )
-    return [job.finding(rule, problem, max(ranks, key=_exposed).rank)]
+    return [problem]
 
 
 def _exposed(rank: ClusterRank) -> int:
@@ -335,12 +327,12 @@ def _mend_largest(parts: tuple[int, int, int], cluster: Cluster, kind: list[str]
     return chain(OVERLAP, _ALGORITHM if any(link.transport.upper() == "RDMA" for link in cluster.links) else None)
 
 
-EXPOSED_COMMUNICATION = Rule(
+exposed_communication = Rule(
     "exposed_communication",
     say("exposed communication"),
     say("communication operations beside kernels: the time that operations cover and no kernel does"),
-    judge_rank=judge_exposed_of_rank,
-    judge_job=judge_exposed_of_job,
+    on_rank=_exposed_of_rank,
+    on_job=_exposed_of_job,
     any_device=True,
     relieves="communication",
 )

@@ -11,7 +11,7 @@ import yaml
 from msgspec import Struct, field
 
 from npuperf.advise.needs import OPERATIONS, WHOLE_TABLE, Choice, Need, Option, Requirement, choose
-from npuperf.base.messages import Message, Quantity, Series, chain, factor, ns, say, series, share
+from npuperf.base.messages import Message, Series, chain, factor, ns, say, series
 from npuperf.base.units import short_names
 from npuperf.device.rank_summary import RankSummary
 from npuperf.device.view import DeviceView
@@ -36,16 +36,18 @@ class Detected(Struct, frozen=True, kw_only=True):
     """What takes time. ``refute``: what would show that this is not the cause; ``gain``: ns per step, min and max.
 
     ``next``: what to do, or options in the order of preference, of which those are advised that fit the run;
-    ``severity``: where it does not follow from the gain.
+    ``severity``: where it does not follow from the gain; ``rank`` and ``device``: of a job, where to look first.
     """
 
     title: Message
     refute: Message
-    next: Message | tuple[Option, ...]
+    next: Message | tuple[Option, ...] | None
     evidence: dict[str, Any]
     gain: tuple[int, int] | None = None
     code: str | None = None
     severity: Severity | None = None
+    rank: int | None = None
+    device: int = 0
 
 
 class Untold(Struct, frozen=True):
@@ -58,15 +60,15 @@ class Untold(Struct, frozen=True):
 #: None: there is no problem.
 Answer = Detected | Untold | None
 #: What every finding about several ranks presupposes; without it there is no job to ask about.
-MATCHED: Final = Precondition(what=say("operations of several ranks that are one and the same"), holds=True)
+_MATCHED: Final = Precondition(what=say("operations of several ranks that are one and the same"), holds=True)
 
 
 class Rule(Struct, frozen=True):
-    """A question to the data of one device (``judge``), of a job (``judge_job``), or of both.
+    """A question to the data of one device (``on_device``), of a job (``on_job``), or of both.
 
-    ``judge`` is asked only where something of all ``needs`` is recorded. That there is no problem is said only where
-    enough of it is. ``judge_rank`` is asked in its place where the device communicates; its answers stand only where
-    no job was found. ``judge_job`` gets the rule itself and has findings only where there is a problem.
+    ``on_device`` is asked only where something of all ``needs`` is recorded. That there is no problem is said only
+    where enough of it is. ``on_rank`` is asked in its place where the device communicates; its answers stand only where
+    no job was found. ``on_job`` has answers only where there is a problem.
     ``requires``: in runs of another kind the problem cannot exist. ``any_device``: it asks nothing that only an NPU
     has; ``relieves``: the limit that its problem is about.
     """
@@ -75,12 +77,12 @@ class Rule(Struct, frozen=True):
     title: Message
     source: Message
     needs: tuple[Need, ...] = (WHOLE_TABLE, OPERATIONS)
-    judge: Callable[[DeviceView], Answer] | None = None
+    on_device: Callable[[DeviceView], Answer] | None = None
     any_device: bool = False
     relieves: Bound | None = None
     requires: tuple[Requirement, ...] = ()
-    judge_rank: Callable[[DeviceView, RankSummary], Answer] | None = None
-    judge_job: Callable[[Rule, JobView], list[Finding]] | None = None
+    on_rank: Callable[[DeviceView, RankSummary], Answer] | None = None
+    on_job: Callable[[JobView], list[Detected]] | None = None
 
     def ask(self, view: DeviceView, summary: RankSummary | None = None) -> Finding:
         """Return the answer for a device; the gain's share of the step sets the severity.
@@ -90,14 +92,17 @@ class Rule(Struct, frozen=True):
         answer = self._answer(view, summary)
         problem = answer if isinstance(answer, Detected) else None
         untold = answer.needs if isinstance(answer, Untold) else None
-        choice = Choice(problem.next if problem and isinstance(problem.next, Message) else None, [], [], [])
+        choice = Choice(None if problem is None or isinstance(problem.next, tuple) else problem.next)
         if problem and isinstance(problem.next, tuple):
             choice = choose(problem.next, view)
-        presupposed = [r.check(view) for r in self.requires] + [need.check(view) for need in self.needs]
         step = view.per_step(view.partition.span_ns)
         withheld = self._withheld(view) if problem and problem.gain else None
-        gain = _within(problem.gain, step) if problem and problem.gain and withheld is None else None
+        gain = None
+        if problem and problem.gain and withheld is None:  # nothing at least, the step at most
+            most = min(max(problem.gain[1], 0), step)
+            gain = min(max(problem.gain[0], 0), most), most
         percent = (100 * gain[0] / step, 100 * gain[1] / step) if gain and step else None
+        presupposed = [r.check(view) for r in self.requires] + [need.check(view) for need in self.needs]
         return Finding(
             rule=self.name,
             status="problem" if problem else "cannot_tell" if untold else "ok",
@@ -121,14 +126,40 @@ class Rule(Struct, frozen=True):
             gain_withheld=withheld,
         )
 
+    def ask_job(self, job: JobView) -> list[Finding]:
+        """Return the problems of several ranks, none where it is not asked about these."""
+        return [self._of_job(problem, job) for problem in (self.on_job(job) if self.on_job else ())]
+
+    def _of_job(self, problem: Detected, job: JobView) -> Finding:
+        assert problem.gain is not None and not isinstance(problem.next, tuple), "of a job both are known"
+        step = max(job.cluster.step_ns, 1)
+        return Finding(
+            rule=self.name,
+            status="problem",
+            severity=severity(problem.gain[1] / step, job.thresholds),
+            title=problem.title,
+            evidence=problem.evidence,
+            gain_ns_per_step=problem.gain,
+            gain_pct=(100 * problem.gain[0] / step, 100 * problem.gain[1] / step),
+            gain_per="step",
+            refute=problem.refute,
+            next=problem.next,
+            code=problem.code,
+            needs=None,
+            source=self.source,
+            rank=problem.rank,
+            device=problem.device,
+            preconditions=[_MATCHED],
+        )
+
     def _answer(self, view: DeviceView, summary: RankSummary | None) -> Answer:
         if any(condition.test(view) is False for condition in self.requires):
             return None
-        if self.judge_rank is not None and summary is not None:
-            return self.judge_rank(view, summary)
+        if self.on_rank is not None and summary is not None:
+            return self.on_rank(view, summary)
         if missing := next((text for need in self.needs if (text := need.missing(view))), None):
             return Untold(missing)
-        answer = self.judge(view) if self.judge is not None else None
+        answer = self.on_device(view) if self.on_device is not None else None
         if answer is None and (scarce := next((text for need in self.needs if (text := need.scarce(view))), None)):
             return Untold(scarce)
         return answer
@@ -146,6 +177,19 @@ class Rule(Struct, frozen=True):
             "the gain is withheld: recording made steps {times} times as long, so the host's part in them is not known",
             times=factor(overhead),
         )
+
+
+def rule(
+    title: Message,
+    source: Message,
+    needs: tuple[Need, ...],
+    *,
+    any_device: bool = False,
+    relieves: Bound | None = None,
+    requires: tuple[Requirement, ...] = (),
+) -> Callable[[Callable[[DeviceView], Answer]], Rule]:
+    """Make a function that looks at one device the rule of its name."""
+    return lambda look: Rule(look.__name__, title, source, needs, look, any_device, relieves, requires)
 
 
 class JobView(Struct, frozen=True):
@@ -167,30 +211,6 @@ class JobView(Struct, frozen=True):
         """Return in words what a gain is of a step."""
         return say("up to {lost} of a step of {step}", lost=ns(gain[1]), step=ns(self.cluster.step_ns))
 
-    def finding(self, rule: Rule, problem: Detected, rank: int) -> Finding:
-        """Return a problem of several ranks as it stands in the result; ``rank``: where to look first."""
-        assert problem.gain is not None and isinstance(problem.next, Message), "of a job both are known"
-        gain = _within(problem.gain, self.cluster.step_ns)
-        most = gain[1] / max(self.cluster.step_ns, 1)
-        return Finding(
-            rule=rule.name,
-            status="problem",
-            severity=severity(most, self.thresholds),
-            title=problem.title,
-            evidence=problem.evidence,
-            gain_ns_per_step=gain,
-            gain_pct=(0.0, 100 * most),
-            gain_per="step",
-            refute=problem.refute,
-            next=problem.next,
-            code=problem.code,
-            needs=None,
-            source=rule.source,
-            rank=rank,
-            device=self.device(rank),
-            preconditions=[MATCHED],
-        )
-
 
 def severity(most: float, thresholds: Thresholds) -> Severity:
     """Return how grave a problem is whose repair saves at most this part of a step."""
@@ -199,40 +219,9 @@ def severity(most: float, thresholds: Thresholds) -> Severity:
     return "medium" if most >= thresholds.severity_medium else "low"
 
 
-def blames(
-    cause: str, title: Callable[[Quantity, str], Message], refute: Message, next: Callable[[DeviceView], Message]
-) -> Callable[[DeviceView], Answer]:
-    """Make the ``judge`` of a rule about a cause of waiting for the host that takes a notable part of the window.
-
-    ``title`` gets the part of the span that is waited, and the call that takes longest.
-    """
-
-    def judge(view: DeviceView) -> Answer:
-        waited = view.blamed(cause)
-        if waited < notable_wait(view):
-            return None
-        lines = [b for b in view.report.blame if b.cause == cause]
-        names = [{"name": b.name, "ns": b.ns, "count": b.count, "where": b.where} for b in lines[:3]]
-        return Detected(
-            title=title(share(waited / view.partition.span_ns), lines[0].name),
-            evidence={"host_wait_ns": waited, "names": names},
-            gain=view.predict(f"host:{cause}*0"),
-            refute=refute,
-            next=next(view),
-        )
-
-    return judge
-
-
 def notable_wait(view: DeviceView) -> float:
     """Return the wait, ns, from which a cause is worth a finding."""
     return max(view.thresholds.cause_share * view.partition.span_ns, 1)
-
-
-def _within(gain: tuple[int, int], step: int) -> tuple[int, int]:
-    """Return a gain per step that is nothing at least and the step at most, ns."""
-    most = min(max(gain[1], 0), step)
-    return min(max(gain[0], 0), most), most
 
 
 def at_most(gain: tuple[int, int] | None) -> tuple[int, int] | None:

@@ -14,7 +14,7 @@ from typing import Final
 from msgspec import Struct
 
 from npuperf.advise.needs import Need
-from npuperf.advise.rule import Answer, Detected, Rule
+from npuperf.advise.rule import Answer, Detected, rule
 from npuperf.base.escape import for_shell
 from npuperf.base.messages import Message, chain, factor, say, series
 from npuperf.device.mode import is_compiled
@@ -161,7 +161,12 @@ _ENVIRONMENT: Final = Need(
 )
 
 
-def judge_env_settings(view: DeviceView) -> Answer:
+@rule(
+    say("environment variables"),
+    _CANN,
+    (_ENVIRONMENT,),
+)
+def env_settings(view: DeviceView) -> Answer:
     """Hold the recorded values against what is documented of them."""
     values = {fact.name: view.traits.environment.get(fact.name) for fact in FACTS}
     found = [fact for fact in FACTS if (value := values[fact.name]) and fact.slows(value) and fact.matters(view)]
@@ -176,9 +181,6 @@ def judge_env_settings(view: DeviceView) -> Answer:
     )
 
 
-ENV_SETTINGS = Rule("env_settings", say("environment variables"), _CANN, (_ENVIRONMENT,), judge_env_settings)
-
-
 # -- Recording made the steps longer than they are, so that the profile does not show the program's usual pace.
 
 _LEVEL: Final = re.compile(r"(\d)$")
@@ -191,7 +193,12 @@ _OVERHEAD: Final = Need(
 )
 
 
-def judge_recording_cost(view: DeviceView) -> Answer:
+@rule(
+    say("cost of recording"),
+    say("npuperf.json: median host time of steps inside and outside of the recorded window"),
+    (_OVERHEAD,),
+)
+def recording_cost(view: DeviceView) -> Answer:
     """Compare steps inside and outside of the recording."""
     overhead = view.traits.overhead
     if overhead is None or not view.traits.slowed(view.thresholds):
@@ -228,12 +235,3 @@ def judge_recording_cost(view: DeviceView) -> Answer:
         next=less,
         severity="high",
     )  # fmt: skip
-
-
-RECORDING_COST = Rule(
-    "recording_cost",
-    say("cost of recording"),
-    say("npuperf.json: median host time of steps inside and outside of the recorded window"),
-    (_OVERHEAD,),
-    judge_recording_cost,
-)

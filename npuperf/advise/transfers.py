@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from npuperf.advise.needs import SHAPES
 from npuperf.advise.rule import Answer, Detected, JobView, Rule, Untold
@@ -11,7 +11,6 @@ from npuperf.base.messages import Message, Series, chain, factor, number, say, s
 from npuperf.device.rank_summary import RankSummary
 from npuperf.device.slowed import SlowedType, costliest
 from npuperf.device.view import DeviceView
-from npuperf.model.result import Finding
 from npuperf.model.thresholds import Thresholds
 
 if TYPE_CHECKING:
@@ -19,47 +18,55 @@ if TYPE_CHECKING:
 
 
 def _costs(
-    what: What, title: Callable[[PacketCost, Thresholds], Message], refute: Message, next: Callable[[int, int], Message]
-) -> Callable[[Rule, JobView], list[Finding]]:
+    what: What,
+    says: Callable[[PacketCost, Thresholds], Message],
+    refute: Message,
+    next: Callable[[int, int], Message],
+) -> Callable[[JobView], list[Detected]]:
     """Make the question what one cause costs the rank that it costs most; see :mod:`npuperf.job.packets`.
 
     ``next`` gets that rank and its device.
     """
 
-    def judge(rule: Rule, job: JobView) -> list[Finding]:
+    def look(job: JobView) -> list[Detected]:
         least = job.thresholds.lost_share * job.cluster.step_ns * job.cluster.steps
         mine = [c for c in job.study.costs if c.what == what and c.lost_ns is not None and c.lost_ns > least]
         if not mine:
             return []
         worst = max(mine, key=lambda c: c.lost_ns or 0)
-        rank = worst.ranks[0]
-        gain = job.gain(sum(dict(zip(cost.ranks, cost.by_rank, strict=True)).get(rank) or 0 for cost in mine))
-        problem = Detected(
-            title=chain(title(worst, job.thresholds), job.price(gain)),
-            evidence={"costs": [_row(cost) for cost in mine]},
-            gain=gain,
-            refute=refute,
-            next=next(rank, job.device(rank)),
-        )
-        return [job.finding(rule, problem, rank)]
+        rank, device = worst.ranks[0], job.device(worst.ranks[0])
+        by_rank = [dict(zip(cost.ranks, cost.by_rank, strict=True)) for cost in mine]
+        gain = job.gain(sum(lost.get(rank) or 0 for lost in by_rank))
+        rows = [
+            {
+                "transport": cost.transport,
+                "kind": cost.kind,
+                "count": cost.count,
+                "bytes": cost.bytes,
+                "time_ns": cost.time_ns,
+                "lost_ns": cost.lost_ns,
+                "lost_ns_by_rank": {str(r): ns for r, ns in lost.items()},
+                **cost.evidence,
+            }
+            for cost, lost in zip(mine, by_rank, strict=True)
+        ]
+        return [
+            Detected(
+                title=chain(says(worst, job.thresholds), job.price(gain)),
+                refute=refute,
+                next=next(rank, device),
+                evidence={"costs": rows},
+                gain=gain,
+                rank=rank,
+                device=device,
+            )
+        ]
 
-    return judge
+    return look
 
 
-def _row(cost: PacketCost) -> dict[str, Any]:
-    return {
-        "transport": cost.transport,
-        "kind": cost.kind,
-        "count": cost.count,
-        "bytes": cost.bytes,
-        "time_ns": cost.time_ns,
-        "lost_ns": cost.lost_ns,
-        "lost_ns_by_rank": {str(r): lost for r, lost in zip(cost.ranks, cost.by_rank, strict=True)},
-        **cost.evidence,
-    }
-
-
-# -- Operations that were repeated because a transfer failed, or went by way of another device.
+# -- Operations that were repeated because a transfer failed, or went by way of another device; packets that are small,
+# -- or no multiple of 512 bytes, in which the same bytes take longer.
 
 _FLAGS: Final = say(
     "retry and relay of COMMUNICATION_OP in the profiler's database, beside alike operations without them"
@@ -67,6 +74,10 @@ _FLAGS: Final = say(
 _AS_LONG: Final = say(
     "the operations are as long in a recording without it: their time holds waiting for other ranks, too"
 )
+_PACKETS: Final = say(
+    "sizes and times of packets in communication.json and analysis.db, beside those of the same rank and transport"
+)
+_HIDDEN: Final = say("the transfers lie beside compute that takes longer anyway")
 
 
 def _look_at_port(rank: int, device: int) -> Message:
@@ -78,98 +89,93 @@ def _look_at_port(rank: int, device: int) -> Message:
     )
 
 
-RETRIED_TRANSFERS = Rule(
+def _repeated(cost: PacketCost, _: Thresholds) -> Message:
+    return say_n(
+        "{n} {kind} of rank {rank} was repeated, and took longer than those that were not",
+        "{n} {kind} of rank {rank} were repeated, and took longer than those that were not",
+        cost.count,
+        kind=cost.kind,
+        rank=cost.ranks[0],
+    )
+
+
+def _detoured(cost: PacketCost, _: Thresholds) -> Message:
+    return say_n(
+        "{n} {kind} of rank {rank} took a detour over another device, and longer than those that did not",
+        "{n} {kind} of rank {rank} took detours over other devices, and longer than those that did not",
+        cost.count,
+        kind=cost.kind,
+        rank=cost.ranks[0],
+    )
+
+
+def _small(cost: PacketCost, thresholds: Thresholds) -> Message:
+    return say_n(
+        "{n} packet of less than {limit} moves {rate} GB/s over {transport} in {kind} of rank {rank}, where others "
+        "reach {best} GB/s",
+        "{n} packets of less than {limit} move {rate} GB/s over {transport} in {kind} of rank {rank}, where others "
+        "reach {best} GB/s",
+        cost.count,
+        limit=size(thresholds.small_packet_bytes),
+        rate=number(cost.evidence["gb_per_s"]),
+        transport=cost.transport,
+        kind=cost.kind,
+        rank=cost.ranks[0],
+        best=number(cost.evidence["best_gb_per_s"]),
+    )
+
+
+def _odd(cost: PacketCost, thresholds: Thresholds) -> Message:
+    return say_n(
+        "{n} packet over {transport} in {kind} of rank {rank} is no multiple of {unit} bytes, and slower than those "
+        "that are",
+        "{n} packets over {transport} in {kind} of rank {rank} are no multiple of {unit} bytes, and slower than those "
+        "that are",
+        cost.count,
+        transport=cost.transport,
+        kind=cost.kind,
+        rank=cost.ranks[0],
+        unit=thresholds.packet_alignment_bytes,
+    )
+
+
+def _larger(*_: int) -> Message:
+    return say(
+        "let fewer, larger operations do the same: larger gradient buckets (bucket_cap_mb of DDP), one collective for "
+        "several tensors"
+    )
+
+
+def _padded(*_: int) -> Message:
+    return say(
+        "pad what each rank sends to multiples of 512 bytes: sizes of gradient buckets, flattened parameters, "
+        "vocabulary and sequence length"
+    )
+
+
+retried_transfers = Rule(
     "retried_transfers",
     say("repeated transfers"),
     _FLAGS,
-    judge_job=_costs(
-        "retry",
-        lambda cost, _: say_n(
-            "{n} {kind} of rank {rank} was repeated, and took longer than those that were not",
-            "{n} {kind} of rank {rank} were repeated, and took longer than those that were not",
-            cost.count,
-            kind=cost.kind,
-            rank=cost.ranks[0],
-        ),
-        _AS_LONG,
-        _look_at_port,
-    ),
+    on_job=_costs("retry", _repeated, _AS_LONG, _look_at_port),
 )
-RELAYED_TRANSFERS = Rule(
+relayed_transfers = Rule(
     "relayed_transfers",
     say("transfers by detours"),
     _FLAGS,
-    judge_job=_costs(
-        "relay",
-        lambda cost, _: say_n(
-            "{n} {kind} of rank {rank} took a detour over another device, and longer than those that did not",
-            "{n} {kind} of rank {rank} took detours over other devices, and longer than those that did not",
-            cost.count,
-            kind=cost.kind,
-            rank=cost.ranks[0],
-        ),
-        _AS_LONG,
-        _look_at_port,
-    ),
+    on_job=_costs("relay", _detoured, _AS_LONG, _look_at_port),
 )
-
-
-# -- Packets that are small, or no multiple of 512 bytes: the same bytes take longer in them.
-
-_PACKETS: Final = say(
-    "sizes and times of packets in communication.json and analysis.db, beside those of the same rank and transport"
-)
-_HIDDEN: Final = say("the transfers lie beside compute that takes longer anyway")
-
-SMALL_PACKETS = Rule(
+small_packets = Rule(
     "small_packets",
     say("small packets"),
     _PACKETS,
-    judge_job=_costs(
-        "small",
-        lambda cost, thresholds: say_n(
-            "{n} packet of less than {limit} moves {rate} GB/s over {transport} in {kind} of rank {rank}, where others "
-            "reach {best} GB/s",
-            "{n} packets of less than {limit} move {rate} GB/s over {transport} in {kind} of rank {rank}, where others "
-            "reach {best} GB/s",
-            cost.count,
-            limit=size(thresholds.small_packet_bytes),
-            rate=number(cost.evidence["gb_per_s"]),
-            transport=cost.transport,
-            kind=cost.kind,
-            rank=cost.ranks[0],
-            best=number(cost.evidence["best_gb_per_s"]),
-        ),
-        _HIDDEN,
-        lambda *_: say(
-            "let fewer, larger operations do the same: larger gradient buckets (bucket_cap_mb of DDP), one collective "
-            "for several tensors"
-        ),
-    ),
+    on_job=_costs("small", _small, _HIDDEN, _larger),
 )
-ODD_PACKETS = Rule(
+odd_packets = Rule(
     "odd_packets",
     say("packets of odd sizes"),
     _PACKETS,
-    judge_job=_costs(
-        "unaligned",
-        lambda cost, thresholds: say_n(
-            "{n} packet over {transport} in {kind} of rank {rank} is no multiple of {unit} bytes, and slower than "
-            "those that are",
-            "{n} packets over {transport} in {kind} of rank {rank} are no multiple of {unit} bytes, and slower than "
-            "those that are",
-            cost.count,
-            transport=cost.transport,
-            kind=cost.kind,
-            rank=cost.ranks[0],
-            unit=thresholds.packet_alignment_bytes,
-        ),
-        _HIDDEN,
-        lambda *_: say(
-            "pad what each rank sends to multiples of 512 bytes: sizes of gradient buckets, flattened parameters, "
-            "vocabulary and sequence length"
-        ),
-    ),
+    on_job=_costs("unaligned", _odd, _HIDDEN, _padded),
 )
 
 
@@ -180,14 +186,13 @@ _OTHER_NEIGHBOURS: Final = say(
     "let communication run beside matmuls rather than beside kernels that memory limits, and compare the step with and "
     "without overlap"
 )
-_SHOWN: Final = 3
 
 
 def _types(rows: Sequence[SlowedType]) -> Series:
-    return series(say("{type} ×{ratio}", type=row["type"], ratio=factor(row["ratio"])) for row in rows[:_SHOWN])
+    return series(say("{type} ×{ratio}", type=row["type"], ratio=factor(row["ratio"])) for row in rows[:3])
 
 
-def judge_slowed_compute(view: DeviceView, summary: RankSummary) -> Answer:
+def _slowed_of_rank(view: DeviceView, summary: RankSummary) -> Answer:
     """Ask one device: it needs no other to compare its own kernels."""
     if missing := SHAPES.missing(view):
         return Untold(missing)
@@ -206,12 +211,12 @@ def judge_slowed_compute(view: DeviceView, summary: RankSummary) -> Answer:
     )
 
 
-SLOWED_COMPUTE = Rule(
+slowed_compute = Rule(
     "slowed_compute",
     say("compute slowed by communication"),
     say("durations of kernels of one type and shape, wholly beside communication and wholly without it"),
-    judge_rank=judge_slowed_compute,
-    judge_job=_costs(
+    on_rank=_slowed_of_rank,
+    on_job=_costs(
         "slowed_compute",
         lambda cost, _: say(
             "kernels of rank {rank} take longer beside communication than equal ones without it: {types}",

@@ -15,7 +15,7 @@ from msgspec.structs import replace as put
 from small_programs import assert_complete, step_length
 
 from npuperf.advise import RULES, advise_job, load_thresholds, ranks, without_alone
-from npuperf.advise.rule import JobView, Rule
+from npuperf.advise.rule import Detected, JobView, Rule
 from npuperf.base.messages import say
 from npuperf.job.job_study import JobStudy
 from npuperf.model.job_result import Cluster, ClusterGroup, Link, Root
@@ -200,7 +200,7 @@ def pairs(links: list[Link]) -> list[tuple[int, int]]:
 
 
 def slow_links(cluster: Cluster) -> list[Finding]:
-    return ranks.judge_slow_link(ranks.SLOW_LINK, JobView(cast(JobStudy, None), cluster, load_thresholds()))
+    return ranks.slow_link.ask_job(JobView(cast(JobStudy, None), cluster, load_thresholds()))
 
 
 def test_a_slow_link_that_is_a_root_is_said_once() -> None:
@@ -237,7 +237,7 @@ def test_the_rank_that_is_waited_for_is_one_finding(tmp_path: Path) -> None:
 def test_equal_ranks_have_no_finding_across_ranks(tmp_path: Path) -> None:
     result = job(tmp_path, (8_500_000, 8_500_000), world=2)
     assert result.cluster is not None
-    across = {r.name for r in RULES if r.judge_job}
+    across = {r.name for r in RULES if r.on_job}
     assert [f.rule for f in result.findings if f.rule in across] == []
 
 
@@ -261,11 +261,11 @@ def test_a_device_that_is_of_no_job_keeps_its_own_answer(tmp_path: Path) -> None
 def test_a_rule_across_ranks_is_added_with_one_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Cluster] = []
 
-    def judge(rule: Rule, job: JobView) -> list[Finding]:
+    def look(job: JobView) -> list[Detected]:
         seen.append(job.cluster)
         return []
 
-    monkeypatch.setattr("npuperf.advise.RULES", [*RULES, Rule("pairs", say("pairs"), say("a test"), judge_job=judge)])
+    monkeypatch.setattr("npuperf.advise.RULES", [*RULES, Rule("pairs", say("pairs"), say("a test"), on_job=look)])
     result = job(tmp_path, (3_000_000, 8_000_000), world=2)
     assert [c.step_ns for c in seen] == [result.cluster.step_ns if result.cluster else 0]
 
@@ -273,7 +273,7 @@ def test_a_rule_across_ranks_is_added_with_one_call(tmp_path: Path, monkeypatch:
 def test_a_gpu_gets_no_advice_for_an_npu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kineto traces name no HCCL operation: rules that speak of its ports and packets are not asked."""
     asked: list[str] = []
-    rules = [replace(r, judge_job=lambda *_, name=r.name: asked.append(name) or []) for r in RULES if r.judge_job]
+    rules = [replace(r, on_job=lambda *_, name=r.name: asked.append(name) or []) for r in RULES if r.on_job]
     monkeypatch.setattr("npuperf.advise.RULES", rules)
     study: Any = SimpleNamespace(ranks=[SimpleNamespace(kineto=True)])
     advise_job(study, pipeline_job(), load_thresholds())

@@ -53,12 +53,12 @@ def test_every_rule_is_registered() -> None:
     made = [v for topic in topics for v in vars(topic).values() if isinstance(v, Rule)]
     assert {rule.name for rule in made} == RULE_NAMES | RANK_RULE_NAMES == {*rule_names()}
     assert len(RULES) == len(rule_names()) and all(any(rule is one for one in made) for rule in RULES)
-    assert {r.name for r in RULES if r.judge} == RULE_NAMES
-    assert {r.name for r in RULES if r.judge_job} == RANK_RULE_NAMES
-    assert {r.name for r in RULES if r.judge_rank} == ALONE
+    assert {r.name for r in RULES if r.on_device} == RULE_NAMES
+    assert {r.name for r in RULES if r.on_job} == RANK_RULE_NAMES
+    assert {r.name for r in RULES if r.on_rank} == ALONE
     no_npu = {"slow_rank", "uneven_experts", "exposed_communication"}
-    assert {r.name for r in RULES if r.judge_job and r.any_device} == no_npu
-    assert {r.name for r in RULES if r.judge and r.any_device} == ANY_DEVICE
+    assert {r.name for r in RULES if r.on_job and r.any_device} == no_npu
+    assert {r.name for r in RULES if r.on_device and r.any_device} == ANY_DEVICE
 
 
 @pytest.mark.parametrize("rule", RULES, ids=rule_names())

@@ -176,7 +176,7 @@ def problems(result: Result) -> dict[str, Finding]:
 def test_no_rule_fires_on_a_healthy_profile(tmp_path: Path) -> None:
     result = analyze_path(ascend_pt(tmp_path, run(200, 10_000, 200_000), cores="24,40"))
     assert problems(result) == {}
-    assert {f.rule for f in result.findings} == {r.name for r in RULES if r.judge or r.judge_rank}
+    assert {f.rule for f in result.findings} == {r.name for r in RULES if r.on_device or r.on_rank}
 
 
 def test_rules_on_a_sick_profile(tmp_path: Path) -> None:

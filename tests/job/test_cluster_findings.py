@@ -45,8 +45,7 @@ def asked(
     cluster = replace(job, step_ns=STEP, steps=2, ranks=ranks, groups=[], roots=[], links=[*links], experts=[*experts])
     view = JobView(cast(JobStudy, SimpleNamespace(costs=costs)), cluster, load_thresholds())
     (mine,) = (r for r in RULES if r.name == rule)
-    assert mine.judge_job is not None
-    found = mine.judge_job(mine, view)
+    found = mine.ask_job(view)
     assert len(found) <= 1
     return found[0] if found else None
 

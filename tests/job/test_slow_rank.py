@@ -26,7 +26,7 @@ def asked(works: Sequence[Sequence[Work]], **changed: float) -> list[Finding]:
     thresholds = load_thresholds(changed)
     study = study_job(told(programs, transfer, [group(range(len(works)), "dp", "dp")]), thresholds)
     assert study is not None
-    return ranks.judge_roots(ranks.SLOW_RANK, JobView(study, describe_job(study, [], thresholds), thresholds))
+    return ranks.slow_rank.ask_job(JobView(study, describe_job(study, [], thresholds), thresholds))
 
 
 def steady(*works: Work) -> list[list[Work]]:
