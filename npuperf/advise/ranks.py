@@ -31,18 +31,20 @@ _REFUTED_BY: Final = {
 
 def _mendable_roots(job: JobView) -> list[Detected]:
     """Return each root cause that somebody can mend."""
+    step = max(job.cluster.step_ns, 1)
     return [
         Detected(
             title=root.title,
             evidence={"kind": root.kind, "ranks": root.ranks, "waited_ns": root.wait_ns, **root.evidence},
-            gain=root.gain_ns_per_step,
+            gain=gain,
+            percent=(100 * gain[0] / step, 100 * gain[1] / step),
             refute=_REFUTED_BY[root.kind],
             next=root.next,
             rank=root.ranks[0] if root.kind == "rank" and len(root.ranks) == 1 else None,
             device=job.device(root.ranks[0]),
         )
         for root in job.cluster.roots
-        if root.kind in _REFUTED_BY and root.gain_ns_per_step
+        if root.kind in _REFUTED_BY and (gain := root.gain_ns_per_step)
     ]
 
 

@@ -36,7 +36,8 @@ class Detected(Struct, frozen=True, kw_only=True):
     """What takes time. ``refute``: what would show that this is not the cause; ``gain``: ns per step, min and max.
 
     ``next``: what to do, or options in the order of preference, of which those are advised that fit the run;
-    ``severity``: where it does not follow from the gain; ``rank`` and ``device``: of a job, where to look first.
+    ``severity``: where it does not follow from the gain; ``rank`` and ``device``: of a job, where to look first;
+    ``percent``: the gain's part of a step, where that is known.
     """
 
     title: Message
@@ -48,6 +49,7 @@ class Detected(Struct, frozen=True, kw_only=True):
     severity: Severity | None = None
     rank: int | None = None
     device: int = 0
+    percent: tuple[float, float] | None = None
 
 
 class Untold(Struct, frozen=True):
@@ -132,15 +134,15 @@ class Rule(Struct, frozen=True):
 
     def _of_job(self, problem: Detected, job: JobView) -> Finding:
         assert problem.gain is not None and not isinstance(problem.next, tuple), "of a job both are known"
-        step = max(job.cluster.step_ns, 1)
+        percent = problem.percent or (0.0, 100 * (problem.gain[1] / max(job.cluster.step_ns, 1)))
         return Finding(
             rule=self.name,
             status="problem",
-            severity=severity(problem.gain[1] / step, job.thresholds),
+            severity=severity(percent[1] / 100, job.thresholds),
             title=problem.title,
             evidence=problem.evidence,
             gain_ns_per_step=problem.gain,
-            gain_pct=(100 * problem.gain[0] / step, 100 * problem.gain[1] / step),
+            gain_pct=percent,
             gain_per="step",
             refute=problem.refute,
             next=problem.next,

@@ -11,9 +11,6 @@ from msgspec.structs import replace
 
 from npuperf.against.lock_text import (
     MOST_BYTES,
-    RECORDED_BY,
-    SHAPES_BY,
-    THINGS,
     Locked,
     LockedCount,
     Spans,
@@ -28,6 +25,7 @@ from npuperf.base.errors import InputError, UsageError
 from npuperf.base.escape import without_halves
 from npuperf.base.files import shown, write_atomically
 from npuperf.base.messages import Message, Parameter, chain, say, say_n, series, size
+from npuperf.model.comparison import COUNTED
 from npuperf.model.document import Gate, Status
 from npuperf.model.parts import CountKind, Digest
 from npuperf.model.result import Result
@@ -205,13 +203,13 @@ def incomparable(locked: Locked, digest: Digest | None) -> Message | None:
 
 def _without_shapes(locked: Locked, found: Counts) -> Message | None:
     """Say that one side alone tells operators apart by their shapes, if so: everything would have changed."""
-    for kind, how in SHAPES_BY.items():
+    for kind, of in COUNTED.items():
         before, now = locked.counts.get(kind), found.get(kind)
-        if not before or not now:
+        if of.shapes is None or not before or not now:
             continue
         had, has = ((any("[" in key for key in side)) for side in (before, now))
         if had and not has:
-            return say("the lock has the shapes of operators, and this run has not: {how}", how=how)
+            return say("the lock has the shapes of operators, and this run has not: {how}", how=of.shapes)
         if has and not had:
             return say("the lock has no shapes of operators, and this run has: record it as then, or lock it anew")
     return None
@@ -336,18 +334,18 @@ def _other_setup(locked: Locked, now: dict[str, str]) -> Message | None:
 
 
 def _not_locked(locked: Locked, found: Counts) -> Message | None:
-    kinds = [THINGS[kind] for kind in found if kind not in locked.counts and found[kind]]
+    kinds = [COUNTED[kind].things for kind in found if kind not in locked.counts and found[kind]]
     return say("not locked: {kinds}", kinds=series(kinds)) if kinds else None
 
 
 def _untold(name: str, path: Path, kind: CountKind) -> Gate:
     reason = say("{things} are locked, and not told by this run: {how}; --lock {path} --force locks without them",
-                 things=THINGS[kind], how=RECORDED_BY[kind], path=shown(path))  # fmt: skip
+                 things=COUNTED[kind].things, how=COUNTED[kind].recorded, path=shown(path))  # fmt: skip
     return Gate(expr=f"{name}: {kind}", status="cannot_tell", value=None, limit=None, reason=reason)
 
 
 def _gate(name: str, change: _Change, *, per_step: bool) -> Gate:
-    things = THINGS[change.kind]
+    things = COUNTED[change.kind].things
     told = []
     if change.counts:
         old, new = _shown(change.old.count), _shown(change.new.count)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, get_args
 
 from npuperf.base.messages import Message, say, say_n, series
+from npuperf.model.comparison import COUNTED
 from npuperf.model.document import Measured, Metric, register
 from npuperf.model.parts import CountKind, Digest, Part
 from npuperf.model.result import Bound, Device, Finding, Partition, Result
@@ -18,18 +19,6 @@ _NO_DIGEST: Final = say("its steps were not summed: analyze it anew with this ve
 _ALL_PARTS: Final[tuple[Part, ...]] = get_args(Part)
 _IDLE: Final[tuple[Part, ...]] = ("host_wait", "launch_latency", "dependency", "unattributed")
 _COMMUNICATION: Final[tuple[Part, ...]] = ("transfer", "wait", "comm_unknown")
-#: What is counted, under the name of its metric.
-_COUNTED: Final[dict[str, CountKind]] = {
-    "launches": "launch",
-    "syncs": "sync",
-    "copies": "copy",
-    "aicpu": "aicpu",
-    "compiles": "compile",
-    "collectives": "collective",
-    "graph_replays": "graph_replay",
-    "allocations": "allocation",
-    "host_operators": "host_operator",
-}
 
 
 def register_all() -> None:
@@ -50,7 +39,7 @@ def register_all() -> None:
         Metric("op", "ns", Result, _operator_time, "required", parts=("compute",)),
         Metric("occupancy.cube", "percent", Result, _occupancy(lambda d: d.cores.cube), worst="least"),
         Metric("occupancy.vector", "percent", Result, _occupancy(lambda d: d.cores.vector), worst="least"),
-        *(Metric(f"count.{name}", "count", Result, _counted(kind)) for name, kind in _COUNTED.items()),
+        *(Metric(f"count.{of.metric}", "count", Result, _counted(kind)) for kind, of in COUNTED.items()),
         Metric("bytes.comm", "bytes", Result, _bytes_moved),
         Metric("findings", "count", Result, _findings, words=_SEVERITIES),
         Metric("finding", "count", Result, _finding, "required", _rules, words=_SEVERITIES),
@@ -245,9 +234,7 @@ def _uncounted(digest: Digest | None, kind: CountKind) -> Message | None:
         return _NO_DIGEST
     if kind not in digest.uncounted:
         return None
-    from npuperf.against.lock_text import RECORDED_BY  # most recordings tell what is asked
-
-    return say("this recording does not tell them: {how}", how=RECORDED_BY[kind])
+    return say("this recording does not tell them: {how}", how=COUNTED[kind].recorded)
 
 
 def _lost(result: Result) -> Message | None:

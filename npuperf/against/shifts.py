@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from npuperf.against.parity import known_as
 from npuperf.base.messages import Message, say_n
-from npuperf.model.comparison import Compared, Shift
+from npuperf.model.comparison import COUNTED, Compared, Shift
 from npuperf.model.job_result import Cluster, Root
 from npuperf.model.labels import F64
 from npuperf.model.noise import Judged, judge_counts, judge_shift
@@ -32,18 +32,6 @@ _POINTS: Final = 0.5
 #: Relative difference from which on links and communication, of which a side has a single value, are listed.
 _NOTABLE: Final = 0.05
 
-#: What is counted, in words, and whether more of it is worse, as far as that can be said.
-_COUNTED: Final[dict[CountKind, tuple[str, bool]]] = {
-    "launch": ("launches", True),
-    "sync": ("synchronizations", True),
-    "copy": ("copies", True),
-    "aicpu": ("AI CPU operators", True),
-    "compile": ("compilations", True),
-    "collective": ("collectives", False),
-    "graph_replay": ("graph replays", False),
-    "allocation": ("allocator calls", True),
-    "host_operator": ("host operators", True),
-}
 #: Single launches are in the waterfall, with their counts.
 _IN_WATERFALL: Final = "launch"
 
@@ -148,10 +136,11 @@ def _add_counts(listed: Listed, old: Sequence[Digest], new: Sequence[Digest], *,
     devices = a.devices, b.devices
     stepped = [all(digest.steps for digest in side) for side in (old, new)]
     per_step = " per step" if all(stepped) else ""
-    for kind, (name, more_is_worse) in _COUNTED.items():
+    for kind, of in COUNTED.items():
+        name = of.name.id
         # counts of a step are not those of a whole recording
-        worse = more_is_worse and one_maker and stepped[0] == stepped[1]
-        keys = list(dict.fromkeys(key for of, key in (*a.rows, *b.rows) if of == kind))
+        worse = of.more_is_worse and one_maker and stepped[0] == stepped[1]
+        keys = list(dict.fromkeys(key for row, key in (*a.rows, *b.rows) if row == kind))
         if kind in uncounted or not keys:
             continue
         listed.add([_counted(f"{name}{per_step}", a.total(kind), b.total(kind), devices, worse)])
@@ -168,7 +157,7 @@ def _add_bytes(listed: Listed, old: Sequence[Digest], new: Sequence[Digest]) -> 
     known = [(of, key) for of, key in a.rows if of in ("copy", "collective") and (of, key) in b.rows]
     devices = a.devices, b.devices
     listed.add(
-        _counted(f"{_COUNTED[of][0]}: {key}", a.of(of, key), b.of(of, key), devices, alike, "bytes")
+        _counted(f"{COUNTED[of].name.id}: {key}", a.of(of, key), b.of(of, key), devices, alike, "bytes")
         for of, key in known
     )
 

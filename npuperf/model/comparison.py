@@ -6,8 +6,10 @@ import re
 from collections.abc import Callable
 from typing import Final, Literal
 
+from msgspec import Struct
+
 from npuperf.base.messages import Message, say, series
-from npuperf.model.parts import Model, Part
+from npuperf.model.parts import CountKind, Model, Part
 
 Outcome = Literal["better", "same", "worse", "cannot_tell"]
 Change = Literal["added", "removed", "changed", "same"]
@@ -148,6 +150,44 @@ class Comparison(Model, frozen=True, kw_only=True):
         return next((row for row in self.rows if row.kind == "step"), None)
 
 
+# -- Kinds of things that are counted, for gates, comparisons and locks.
+
+_OF_CALLS: Final = say("npuperf profile --activities cpu,npu records them")
+_OF_LEVEL: Final = say("npuperf profile --level 1 records them")
+
+
+class Counted(Struct, frozen=True):
+    """One kind: the name of its metric (``count.…``), what it is called, and what records it.
+
+    ``things``: what locks call it, where that is more; ``more_is_worse``: as far as that can be said; ``shapes``: what
+    records the shapes by which operators of the kind are told apart.
+    """
+
+    metric: str
+    name: Message
+    recorded: Message
+    things: Message
+    more_is_worse: bool = True
+    shapes: Message | None = None
+
+
+COUNTED: Final[dict[CountKind, Counted]] = {
+    "launch": Counted("launches", say("launches"), say("only a recording of a device has them"), say("launches"),
+                      shapes=say("npuperf profile --level 1 records them")),
+    "sync": Counted("syncs", say("synchronizations"), _OF_CALLS, say("waits of the host for the device")),
+    "copy": Counted("copies", say("copies"), _OF_CALLS, say("copies")),
+    "aicpu": Counted("aicpu", say("AI CPU operators"), _OF_LEVEL, say("AI CPU operators")),
+    "compile": Counted("compiles", say("compilations"), _OF_CALLS, say("compilations")),
+    "collective": Counted("collectives", say("collectives"), _OF_LEVEL, say("collectives"), more_is_worse=False),
+    "graph_replay": Counted("graph_replays", say("graph replays"), _OF_CALLS, say("graph replays"),
+                            more_is_worse=False),
+    "allocation": Counted("allocations", say("allocator calls"), _OF_CALLS, say("calls of the allocator")),
+    "host_operator": Counted("host_operators", say("host operators"),
+                             say("they are counted only where no device was recorded"), say("operators of the host"),
+                             shapes=say("npuperf profile --shapes records them")),
+}  # fmt: skip
+
+
 # -- What a comparison calls the things it compares: a machine reads these names as they are, people in their language.
 
 #: Names and values that are a few words.
@@ -156,25 +196,20 @@ _KNOWN: Final = {
     for word in (
         # what may differ between two set-ups
         say("AI Core frequency"), say("recording overhead"), say("world size"), say("operators of training"),
-        say("launches per step"), say("launches"), say("command"), say("process groups"), say("table of kernels"),
+        say("launches per step"), say("command"), say("process groups"), say("table of kernels"),
         say("launches of kernels"), say("calls of the runtime"), say("cores"), say("devices"), say("recorded with"),
         say("profiler level"), say("profiler options"), say("environment"), say("git commit"),
         say("rows lost in reading"), say("operators told apart by"), say("steps"),
         # values of these
         say("yes"), say("none by their names"), say("whole"), say("rows are missing"), say("recorded"), say("none"),
         say("shapes"), say("type"), say("core"),
-        # what is counted
-        say("synchronizations"), say("copies"), say("AI CPU operators"), say("compilations"), say("collectives"),
-        say("graph replays"), say("allocator calls"), say("host operators"),
+        *(kind.name for kind in COUNTED.values()),
         # what caused waiting
         say("rank"), say("stage"), say("link"), say("group"), say("schedule"), say("jitter"), say("host"),
         say("compute"), say("communication"), say("cube"), say("vector"),
     )
 }  # fmt: skip
-_COUNTS: Final = "|".join(
-    ("launches", "synchronizations", "copies", "AI CPU operators", "compilations", "collectives", "graph replays",
-     "allocator calls", "host operators")
-)  # fmt: skip
+_COUNTS: Final = "|".join(kind.name.id for kind in COUNTED.values())
 #: Names with a number or a name in them; what was found in the parentheses is handed on.
 _FORMS: Final[tuple[tuple[str, Callable[..., Message]], ...]] = (
     (r"step of rank (\d+)", lambda rank: say("step of rank {rank}", rank=rank)),
