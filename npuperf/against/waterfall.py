@@ -9,8 +9,9 @@ counts nothing, all is speed. Halves are rounded away from zero, so that with th
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache, reduce
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import lru_cache
+from math import lcm
 from typing import Final
 
 from msgspec import Struct
@@ -57,12 +58,12 @@ class Sums(Struct, frozen=True):
         """The length of all windows together."""
         return sum(cell.ns for cell in self.cells.values())
 
-    def renamed(self, name: Callable[[Row, Cell], str | None]) -> Sums:
+    def renamed(self, name: Callable[[Row, Cell], str | None], keyed_by: KeyedBy | None = None) -> Sums:
         """Return the same with other keys; what has one key now is one row."""
         cells: dict[Row, Cell] = {}
         for row, cell in self.cells.items():
             _add(cells, (row[0], name(row, cell)), cell)
-        return replace(self, cells=cells)
+        return Sums(self.windows, cells, self.types, keyed_by or self.keyed_by)
 
 
 def sum_runs(digests: Iterable[Digest]) -> Sums:
@@ -75,8 +76,7 @@ def sum_runs(digests: Iterable[Digest]) -> Sums:
             _add(cells, (part.part, part.key), Cell(part.ns, part.count, part.where, part.torch_op))
     types = frozenset(steps.type for run in runs for steps in run.types)
     summed = Sums(sum(run.windows for run in runs), cells, types, keyed_by)
-    same = all(run.keyed_by == keyed_by for run in runs)
-    return summed if same else keyed(summed, keyed_by)
+    return summed if all(run.keyed_by == keyed_by for run in runs) else keyed(summed, keyed_by)
 
 
 def keyed(sums: Sums, keyed_by: KeyedBy) -> Sums:
@@ -84,15 +84,12 @@ def keyed(sums: Sums, keyed_by: KeyedBy) -> Sums:
 
     Keys do not name the core: where the other side tells operators apart by core alone, compute is one row.
     """
-    if keyed_by == "shapes":
-        return sums
-    if keyed_by == "core" and sums.keyed_by == "core":
+    if keyed_by == "shapes" or keyed_by == sums.keyed_by == "core":
         return sums
     by_type = keyed_by == "type"
-    folded = sums.renamed(
-        lambda row, _: row[1] if row[0] != "compute" else type_of(row[1], sums.types) if by_type else None
+    return sums.renamed(
+        lambda row, _: row[1] if row[0] != "compute" else type_of(row[1], sums.types) if by_type else None, keyed_by
     )
-    return replace(folded, keyed_by=keyed_by)
 
 
 @lru_cache(maxsize=20_000)  # asked several times of every key
@@ -133,31 +130,25 @@ def _add(cells: dict[Row, Cell], row: Row, cell: Cell) -> None:
 
 
 class Mean(Struct, frozen=True):
-    """One row of the mean step of one side: whole ns, and ``count`` in ``windows``."""
+    """One row of the mean step of one side: whole ns, and how many there are in as many steps as both sides count."""
 
-    ns: int
-    count: int
-    windows: int
-
-    @property
-    def per_step(self) -> float:
-        """How many there are in a mean step."""
-        return self.count / self.windows
+    ns: int = 0
+    count: int = 0
 
     @property
     def empty(self) -> bool:
         """Whether this side has nothing of the row."""
         return not self.ns and not self.count
 
-    def and_also(self, other: Mean) -> Mean:
-        """Return both rows of one side as one."""
-        return Mean(self.ns + other.ns, self.count + other.count, self.windows)
-
 
 class Fallen(Struct, frozen=True):
-    """One row of both sides. ``old_keys``, ``new_keys``: what it holds where that is more than its key."""
+    """One row of both sides, counted in so many ``steps``.
+
+    ``old_keys``, ``new_keys``: what it holds where that is more than its key.
+    """
 
     row: Row
+    steps: int
     old: Mean
     new: Mean
     where: str | None = None
@@ -166,12 +157,42 @@ class Fallen(Struct, frozen=True):
     new_keys: tuple[str, ...] = ()
 
     @property
-    def change(self) -> Change:
-        """Which side has it."""
-        if self.old.empty != self.new.empty:
-            return "added" if self.old.empty else "removed"
-        alike = self.old.ns == self.new.ns and self.old.count * self.new.windows == self.new.count * self.old.windows
-        return "same" if alike and not self.old_keys else "changed"
+    def only_new(self) -> bool:
+        """Whether the old side has nothing of it."""
+        return self.old.empty
+
+    @property
+    def one_sided(self) -> bool:
+        """Whether one side has nothing of it, and the other one has."""
+        return self.old.empty != self.new.empty
+
+    @property
+    def own(self) -> Mean:
+        """The side that has it, of a row that only one side has."""
+        return self.new if self.old.empty else self.old
+
+    def as_part(self) -> WaterfallPart:
+        """Return the row as documents have it."""
+        delta, by_count = self.new.ns - self.old.ns, count_ns(self.old, self.new)
+        change: Change = "same" if self.old == self.new and not self.old_keys else "changed"
+        if self.one_sided:
+            change = "added" if self.only_new else "removed"
+        return WaterfallPart(
+            part=self.row[0],
+            key=self.row[1],
+            delta_ns=delta,
+            count_ns=by_count,
+            speed_ns=delta - by_count,
+            old_ns=self.old.ns,
+            new_ns=self.new.ns,
+            old_count=self.old.count / self.steps,
+            new_count=self.new.count / self.steps,
+            change=change,
+            where=self.where,
+            torch_op=self.torch_op,
+            instead_of=self.old_keys,
+            replaced_by=self.new_keys,
+        )
 
 
 def count_ns(old: Mean, new: Mean) -> int:
@@ -180,23 +201,24 @@ def count_ns(old: Mean, new: Mean) -> int:
         return new.ns - old.ns if old.count or new.count else 0
     if not old.count or not new.count:
         return 0
-    more = new.count * old.windows - old.count * new.windows
-    together = old.ns * old.windows * new.count + new.ns * new.windows * old.count
-    return rounded(more * together, 2 * old.windows * new.windows * old.count * new.count)
+    together = old.ns * new.count + new.ns * old.count
+    return rounded((new.count - old.count) * together, 2 * old.count * new.count)
 
 
 def side_by_side(old: Sums, new: Sums) -> list[Fallen]:
     """Return every row that a side has, with the mean step of both."""
     old_ns, new_ns, nothing = mean_ns(old), mean_ns(new), Cell(0, 0)
     windows = max(old.windows, 1), max(new.windows, 1)
+    steps = lcm(*windows)
     found = []
     for row in {**old.cells, **new.cells}:
         before, after = old.cells.get(row, nothing), new.cells.get(row, nothing)
         found.append(
             Fallen(
                 row,
-                Mean(old_ns.get(row, 0), before.count, windows[0]),
-                Mean(new_ns.get(row, 0), after.count, windows[1]),
+                steps,
+                Mean(old_ns.get(row, 0), before.count * steps // windows[0]),
+                Mean(new_ns.get(row, 0), after.count * steps // windows[1]),
                 where=after.where or before.where,
                 torch_op=after.torch_op or before.torch_op,
             )
@@ -205,33 +227,9 @@ def side_by_side(old: Sums, new: Sums) -> list[Fallen]:
 
 
 def parts_of(rows: Iterable[Fallen]) -> tuple[WaterfallPart, ...]:
-    """Return the waterfall: what changed most first; rows that did not change come last."""
-    return tuple(sorted(map(_part, rows), key=_most_first))
-
-
-def _part(fallen: Fallen) -> WaterfallPart:
-    delta, by_count = fallen.new.ns - fallen.old.ns, count_ns(fallen.old, fallen.new)
-    return WaterfallPart(
-        part=fallen.row[0],
-        key=fallen.row[1],
-        delta_ns=delta,
-        count_ns=by_count,
-        speed_ns=delta - by_count,
-        old_ns=fallen.old.ns,
-        new_ns=fallen.new.ns,
-        old_count=fallen.old.per_step,
-        new_count=fallen.new.per_step,
-        change=fallen.change,
-        where=fallen.where,
-        torch_op=fallen.torch_op,
-        instead_of=fallen.old_keys,
-        replaced_by=fallen.new_keys,
-    )
-
-
-def _most_first(part: WaterfallPart) -> tuple[int, int, str, str]:
-    """Order by size of the difference, then by what compensates within the row; equal ones by name."""
-    return -abs(part.delta_ns), -abs(part.count_ns), part.part, part.key or ""
+    """Return the waterfall: what changed most first, then what compensates within the row; equal ones by name."""
+    parts = (row.as_part() for row in rows)
+    return tuple(sorted(parts, key=lambda p: (-abs(p.delta_ns), -abs(p.count_ns), p.part, p.key or "")))
 
 
 # -- Operators that the new side runs in place of others of the old one: the same with other shapes, or one for
@@ -270,36 +268,35 @@ class _Piece(Struct, frozen=True):
 
     @property
     def only_new(self) -> bool:
-        return self.fallen.old.empty
+        return self.fallen.only_new
 
     @property
     def uses(self) -> int:
-        """How often it is used: whole numbers, of which one per step is the product of both sides' windows."""
-        old, new = self.fallen.old, self.fallen.new
-        return new.count * old.windows if self.only_new else old.count * new.windows
+        """How often it is used, in as many steps as both sides count."""
+        return self.fallen.own.count
 
     @property
     def ns(self) -> int:
-        return self.fallen.new.ns if self.only_new else self.fallen.old.ns
+        return self.fallen.own.ns
 
 
 def folded(rows: Sequence[Fallen], types: frozenset[str]) -> list[Fallen]:
     """Return the rows with replacements as one row each; ``types``: operator types that keys begin with."""
     compute = [row for row in rows if row.row[0] == "compute" and row.row[1] is not None]
-    alone = [row for row in compute if row.old.empty != row.new.empty]
+    alone = [row for row in compute if row.one_sided]
     if not alone:
         return list(rows)
     groups = [[_Piece(row) for row in group] for group in _other_shapes(alone, types)]
-    taken = {piece.fallen.row for group in groups for piece in group}
-    left = [row for row in compute if row.row not in taken]
-    groups += _one_for_several(left)
-    gone = {piece.fallen.row for group in groups for piece in group}
+    taken = _rows_of(groups)
+    groups += _one_for_several([row for row in compute if row.row not in taken])
+    gone = _rows_of(groups)
     rests = [piece.rest for group in groups for piece in group if piece.rest is not None]
     kept = [row for row in rows if row.row not in gone] + rests
-    return kept + _named_apart([_one_row(group, types) for group in groups], kept)
-
-
-# --- the same, with other shapes --------------------------------------------------------------------------------------
+    named = {row.row for row in kept}
+    for group in groups:
+        kept.append(_one_row(group, types, named))
+        named.add(kept[-1].row)
+    return kept
 
 
 def _other_shapes(alone: Sequence[Fallen], types: frozenset[str]) -> Iterator[list[Fallen]]:
@@ -308,26 +305,21 @@ def _other_shapes(alone: Sequence[Fallen], types: frozenset[str]) -> Iterator[li
     for row in alone:
         by_type[type_of(row.row[1], types)].append(row)
     for rows in by_type.values():
-        old = sum(row.old.count * row.new.windows for row in rows)
-        new = sum(row.new.count * row.old.windows for row in rows)
-        if min(old, new) > 0 and max(old, new) <= _AS_OFTEN * min(old, new):
+        few, many = sorted((sum(row.old.count for row in rows), sum(row.new.count for row in rows)))
+        if few > 0 and many <= _AS_OFTEN * few:
             yield rows
-
-
-# --- one for several --------------------------------------------------------------------------------------------------
 
 
 def _one_for_several(rows: Sequence[Fallen]) -> list[list[_Piece]]:
     """Return what appears and vanishes equally often, code line by code line where these agree, else all together."""
-    whole = [_Piece(row) for row in rows if row.old.empty != row.new.empty and (row.old.count or row.new.count)]
+    whole = [_Piece(row) for row in rows if row.one_sided and row.own.count]
     parts = [piece for row in rows if (piece := _replaced_part(row)) is not None]
-    groups: list[list[_Piece]] = []
-    for group in _buckets(whole, by_line=True):
-        if _is_replacement(group):
-            groups.append(group)
+    groups = [group for group in _used_alike(whole, by_line=True) if _is_replacement(group)]
     taken = _rows_of(groups)
-    for group in _buckets([piece for piece in whole + parts if piece.fallen.row not in taken], by_line=False):
-        kept = _sure(group)
+    for group in _used_alike([piece for piece in whole + parts if piece.fallen.row not in taken], by_line=False):
+        # Uses of operators that both sides have, only where what they make room for is on the other side alone.
+        whole_sides = {piece.only_new for piece in group if piece.rest is None}
+        kept = [piece for piece in group if piece.rest is None or (not piece.only_new) in whole_sides]
         if _is_replacement(kept) and _is_small(kept):
             groups.append(kept)
     taken = _rows_of(groups)
@@ -338,74 +330,50 @@ def _one_for_several(rows: Sequence[Fallen]) -> list[list[_Piece]]:
 def _replaced_part(row: Fallen) -> _Piece | None:
     """Return the uses that one side has more of; None where it is no whole number of them per step."""
     old, new = row.old, row.new
-    if not old.count or not new.count:
-        return None
-    more = new.count * old.windows - old.count * new.windows
-    uses, apart = divmod(abs(more), old.windows * new.windows)
-    if uses == 0 or apart:
+    more = new.count - old.count
+    if not old.count or not new.count or not more or more % row.steps:
         return None
     by_count = count_ns(old, new)
     if more < 0:
-        gone, stays = _taken(old, uses, -by_count)
-        return _Piece(replace(row, old=gone, new=Mean(0, 0, new.windows)), replace(row, old=stays))
-    came, stays = _taken(new, uses, by_count)
-    return _Piece(replace(row, old=Mean(0, 0, old.windows), new=came), replace(row, new=stays))
+        gone = replace(row, old=Mean(-by_count, -more), new=Mean())
+        return _Piece(gone, rest=replace(row, old=Mean(old.ns + by_count, new.count)))
+    came = replace(row, old=Mean(), new=Mean(by_count, more))
+    return _Piece(came, rest=replace(row, new=Mean(new.ns - by_count, old.count)))
 
 
-def _taken(side: Mean, per_step: int, ns: int) -> tuple[Mean, Mean]:
-    """Take so many uses, and their time, off a side; return them, and what stays."""
-    count = per_step * side.windows
-    return Mean(ns, count, side.windows), Mean(side.ns - ns, side.count - count, side.windows)
-
-
-def _buckets(pieces: Iterable[_Piece], *, by_line: bool) -> Iterator[list[_Piece]]:
-    """Yield what is used equally often, and on the same code line if that is asked for."""
+def _used_alike(pieces: Iterable[_Piece], *, by_line: bool) -> Iterable[list[_Piece]]:
+    """Return what is used equally often, and on the same code line if that is asked for."""
     found: dict[tuple[int, str | None], list[_Piece]] = defaultdict(list)
     for piece in pieces:
         if not by_line or piece.fallen.where:
             found[piece.uses, piece.fallen.where if by_line else None].append(piece)
-    yield from found.values()
+    return found.values()
 
 
-def _sure(group: Sequence[_Piece]) -> list[_Piece]:
-    """Leave out uses of operators that both sides have, unless what they make room for is only on the other side."""
-    whole_sides = {piece.only_new for piece in group if piece.rest is None}
-    return [piece for piece in group if piece.rest is None or (not piece.only_new) in whole_sides]
+def _two_sides(group: Sequence[_Piece]) -> tuple[list[_Piece], list[_Piece], list[int]]:
+    """Return what the new side has, what the old one has, and how long both take, the shorter one first, ns."""
+    new, old = [p for p in group if p.only_new], [p for p in group if not p.only_new]
+    return new, old, sorted(sum(piece.ns for piece in side) for side in (new, old))
 
 
 def _is_replacement(group: Sequence[_Piece]) -> bool:
-    """Tell whether both sides have something, one of them several, and both take about as long."""
-    sides = [piece for piece in group if piece.only_new], [piece for piece in group if not piece.only_new]
-    if not all(sides):
+    """Tell whether both sides have something, and both take about as long: one for one if these are alike, too."""
+    new, old, (short, long) = _two_sides(group)
+    if not new or not old:
         return False
-    times = _times(sides)
-    if max(map(len, sides)) < _SEVERAL:
-        return _alone(sides[0][0], sides[1][0], times)
-    return times[1] <= _AS_LONG * times[0]
+    if max(len(new), len(old)) >= _SEVERAL:
+        return long <= _AS_LONG * short
+    ops = new[0].fallen.torch_op, old[0].fallen.torch_op
+    alike = ops[0] is not None and ops[0] == ops[1]
+    whole = new[0].rest is None and old[0].rest is None
+    return whole and long <= (_AS_LONG if alike else _AS_LONG_ALONE) * short
 
 
 def _is_small(group: Sequence[_Piece]) -> bool:
     """Tell whether a replacement that no line of code holds together is one that programmers make."""
-    sides = [piece for piece in group if piece.only_new], [piece for piece in group if not piece.only_new]
-    few, many = sorted(map(len, sides))
-    if many < _SEVERAL:
-        return True
-    times = _times(sides)
-    return few <= _FEW and many <= _MANY and times[1] <= _AS_LONG_APART * times[0]
-
-
-def _times(sides: Iterable[Sequence[_Piece]]) -> list[int]:
-    """Return how long both sides take, the shorter one first, ns."""
-    return sorted(sum(piece.ns for piece in side) for side in sides)
-
-
-def _alone(new: _Piece, old: _Piece, times: Sequence[int]) -> bool:
-    """Tell whether one operator stands for one other."""
-    if new.rest is not None or old.rest is not None:
-        return False
-    ops = new.fallen.torch_op, old.fallen.torch_op
-    alike = ops[0] is not None and ops[0] == ops[1]
-    return times[1] <= (_AS_LONG if alike else _AS_LONG_ALONE) * times[0]
+    new, old, (short, long) = _two_sides(group)
+    few, many = sorted((len(new), len(old)))
+    return many < _SEVERAL or (few <= _FEW and many <= _MANY and long <= _AS_LONG_APART * short)
 
 
 def _add_multiples(groups: Sequence[list[_Piece]], left: Iterable[_Piece]) -> None:
@@ -423,38 +391,26 @@ def _add_multiples(groups: Sequence[list[_Piece]], left: Iterable[_Piece]) -> No
             group += more[id(group)]
 
 
-def _rows_of(groups: Iterable[Sequence[_Piece]]) -> set[tuple[str, str | None]]:
+def _rows_of(groups: Iterable[Sequence[_Piece]]) -> set[Row]:
     return {piece.fallen.row for group in groups for piece in group}
 
 
-# --- as one row -------------------------------------------------------------------------------------------------------
+def _one_row(group: Sequence[_Piece], types: frozenset[str], taken: Collection[Row]) -> Fallen:
+    """Return a replacement as one row, under the name of what the new side has: its key, its type, or its longest.
 
-
-def _named_apart(groups: Sequence[Fallen], kept: Sequence[Fallen]) -> list[Fallen]:
-    """Give replacements of which the type is taken as a name the key of their longest operator."""
-    taken = {row.row for row in kept}
-    named = []
-    for group in groups:
-        row = group if group.row not in taken else replace(group, row=("compute", group.new_keys[0]))
-        taken.add(row.row)
-        named.append(row)
-    return named
-
-
-def _one_row(group: Sequence[_Piece], types: frozenset[str]) -> Fallen:
-    """Return a replacement as one row, under the name of what the new side has: its key, its type, or its longest."""
-    new = sorted((p for p in group if p.only_new), key=lambda p: (-p.ns, p.fallen.row[1] or ""))
-    old = sorted((p for p in group if not p.only_new), key=lambda p: (-p.ns, p.fallen.row[1] or ""))
+    ``taken``: rows that are there; where the type is taken as a name, it is that of the longest.
+    """
+    new, old, _ = _two_sides(sorted(group, key=lambda p: (-p.ns, p.fallen.row[1] or "")))
     names = [[p.fallen.row[1] or "" for p in side] for side in (new, old)]
     kinds = {type_of(name, types) for name in names[0]}
-    first = new[0].fallen
-    key = names[0][0] if len(names[0]) == 1 or len(kinds) > 1 else next(iter(kinds))
+    key = names[0][0] if len(new) == 1 or len(kinds) > 1 else kinds.pop()
     return Fallen(
-        row=("compute", key),
-        old=reduce(Mean.and_also, (p.fallen.old for p in group)),
-        new=reduce(Mean.and_also, (p.fallen.new for p in group)),
-        where=first.where or old[0].fallen.where,
-        torch_op=first.torch_op or old[0].fallen.torch_op,
+        row=("compute", names[0][0] if ("compute", key) in taken else key),
+        steps=group[0].fallen.steps,
+        old=Mean(sum(p.ns for p in old), sum(p.uses for p in old)),
+        new=Mean(sum(p.ns for p in new), sum(p.uses for p in new)),
+        where=new[0].fallen.where or old[0].fallen.where,
+        torch_op=new[0].fallen.torch_op or old[0].fallen.torch_op,
         old_keys=tuple(names[1]),
         new_keys=tuple(names[0]),
     )
