@@ -107,7 +107,7 @@ def test_an_interval_moves_with_the_samples_and_turns_with_the_sides(old: list[i
 
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=20), st.lists(st.integers(0, 30), min_size=1, max_size=20))
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 def test_differences_that_are_searched_for_are_those_written_out(old: list[int], new: list[int]) -> None:
     a, b = np.sort(np.array(old, float)), np.sort(np.array(new, float))
     written = sorted(float(y - x) for x in old for y in new)
