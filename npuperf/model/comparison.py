@@ -156,7 +156,7 @@ _OF_CALLS: Final = say("npuperf profile --activities cpu,npu records them")
 _OF_LEVEL: Final = say("npuperf profile --level 1 records them")
 
 
-class Counted(Struct, frozen=True):
+class CountedKind(Struct, frozen=True):
     """One kind: the name of its metric (``count.…``), what it is called, and what records it.
 
     ``things``: what locks call it, where that is more; ``more_is_worse``: as far as that can be said; ``shapes``: what
@@ -171,20 +171,20 @@ class Counted(Struct, frozen=True):
     shapes: Message | None = None
 
 
-COUNTED: Final[dict[CountKind, Counted]] = {
-    "launch": Counted("launches", say("launches"), say("only a recording of a device has them"), say("launches"),
-                      shapes=say("npuperf profile --level 1 records them")),
-    "sync": Counted("syncs", say("synchronizations"), _OF_CALLS, say("waits of the host for the device")),
-    "copy": Counted("copies", say("copies"), _OF_CALLS, say("copies")),
-    "aicpu": Counted("aicpu", say("AI CPU operators"), _OF_LEVEL, say("AI CPU operators")),
-    "compile": Counted("compiles", say("compilations"), _OF_CALLS, say("compilations")),
-    "collective": Counted("collectives", say("collectives"), _OF_LEVEL, say("collectives"), more_is_worse=False),
-    "graph_replay": Counted("graph_replays", say("graph replays"), _OF_CALLS, say("graph replays"),
-                            more_is_worse=False),
-    "allocation": Counted("allocations", say("allocator calls"), _OF_CALLS, say("calls of the allocator")),
-    "host_operator": Counted("host_operators", say("host operators"),
-                             say("they are counted only where no device was recorded"), say("operators of the host"),
-                             shapes=say("npuperf profile --shapes records them")),
+COUNTED: Final[dict[CountKind, CountedKind]] = {
+    "launch": CountedKind("launches", say("launches"), say("only a recording of a device has them"), say("launches"),
+                          shapes=say("npuperf profile --level 1 records them")),
+    "sync": CountedKind("syncs", say("synchronizations"), _OF_CALLS, say("waits of the host for the device")),
+    "copy": CountedKind("copies", say("copies"), _OF_CALLS, say("copies")),
+    "aicpu": CountedKind("aicpu", say("AI CPU operators"), _OF_LEVEL, say("AI CPU operators")),
+    "compile": CountedKind("compiles", say("compilations"), _OF_CALLS, say("compilations")),
+    "collective": CountedKind("collectives", say("collectives"), _OF_LEVEL, say("collectives"), more_is_worse=False),
+    "graph_replay": CountedKind("graph_replays", say("graph replays"), _OF_CALLS, say("graph replays"),
+                                more_is_worse=False),
+    "allocation": CountedKind("allocations", say("allocator calls"), _OF_CALLS, say("calls of the allocator")),
+    "host_operator": CountedKind("host_operators", say("host operators"),
+                                 say("they are counted only where no device was recorded"), say("operators of the host"),
+                                 shapes=say("npuperf profile --shapes records them")),
 }  # fmt: skip
 
 
