@@ -6,15 +6,21 @@ A value that no program can use costs that value alone: an integer of thousands 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from math import isfinite
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from npuperf.base.errors import InputError
 from npuperf.base.escape import without_halves
 from npuperf.base.files import open_input
 from npuperf.base.messages import Message, say, size
+
+if TYPE_CHECKING:
+    import msgspec
+
+T = TypeVar("T", bound="msgspec.Struct")
 
 #: No note is larger, bytes: the largest list the groups of thousands of ranks.
 _MOST_JSON: Final = 64 << 20
@@ -55,6 +61,17 @@ def read_object(path: Path) -> dict[str, Any]:
         return read_note(path)
     except InputError:
         return {}
+
+
+def read_struct(path: Path, kind: type[T], dec_hook: Callable[[Any, Any], Any]) -> T | None:
+    """Read a struct whose fields all have defaults, leaving out what is damaged; None where there is no object."""
+    import msgspec
+
+    found, known = read_object(path), {}
+    for field in msgspec.structs.fields(kind):
+        with suppress(KeyError, msgspec.ValidationError, OverflowError):
+            known[field.name] = msgspec.convert(found[field.name], field.type, dec_hook=dec_hook)
+    return kind(**known) if found else None
 
 
 def part_of(note: Mapping[str, object], name: str) -> dict[str, object]:

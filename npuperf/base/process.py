@@ -248,6 +248,11 @@ class Detached:
     pid: int
     began: float
 
+    @classmethod
+    def myself(cls) -> Detached:
+        """Return this process."""
+        return cls(os.getpid(), psutil.Process().create_time())
+
     def alive(self) -> bool:
         """Tell whether it still runs; a process that has its number by chance is not it."""
         try:

@@ -20,7 +20,7 @@ from npuperf.base.cann import cann_version
 from npuperf.base.errors import InputError
 from npuperf.base.files import read_input, write_atomically
 from npuperf.base.messages import Message, recall, say
-from npuperf.base.notes import read_object
+from npuperf.base.notes import read_struct
 from npuperf.base.process import run_quietly
 from npuperf.model.parts import SCHEMA_VERSION, Model, Tool, encoded
 from npuperf.model.recorded import Exported, Overhead, ProcessStatus, Proof, Recorded
@@ -238,9 +238,4 @@ def write(folder: RunFolder, manifest: Manifest) -> None:
 
 def read(folder: RunFolder) -> Manifest | None:
     """Return the manifest of a run, None where there is none; what cannot be read in it counts as missing."""
-    found = read_object(folder.manifest)
-    known: dict[str, Any] = {}
-    for field in msgspec.structs.fields(Manifest):
-        with suppress(KeyError, msgspec.ValidationError):
-            known[field.name] = msgspec.convert(found[field.name], field.type, dec_hook=as_message)
-    return Manifest(**known) if found else None
+    return read_struct(folder.manifest, Manifest, as_message)

@@ -34,13 +34,13 @@ from npuperf.model.tuning import (  # fmt: skip
     Taken,
     Tuning,
 )
-from npuperf.tune.request import ModelFile, TuningJob
+from npuperf.tune.request import JobMode, ModelFile, TuningJob
 
 #: Chips and operators become names of files where banks are merged: none may lead elsewhere.
 _NAME: Final = re.compile(r"^(?P<soc>\w.*?)_(?P<cores>\d+)_AiCore_(?P<op>\w.*)_runtime_kb\.json$")
 _OP: Final = re.compile(r"\w[\w.+-]{0,127}")
 #: Why a bank may not show what a result claims.
-ANOTHER_PLACE: Final = say(
+_ANOTHER_PLACE: Final = say(
     "was TUNE_BANK_PATH different, did another user tune (the default knowledge base is in "
     "the home folder), or does this version of CANN keep it elsewhere (~/Ascend/latest, "
     "~/Ascend/cann)?"
@@ -201,12 +201,50 @@ def claims(tuning: Tuning, status: Status, diff: BankDiff) -> list[Message]:
     added, updated = summary.added, summary.updated
     if seen == 0 and added + updated:
         return [say("the result file says {added} added and {updated} updated, but the knowledge base shows none: "
-                    "{why}", added=added, updated=updated, why=ANOTHER_PLACE)]  # fmt: skip
+                    "{why}", added=added, updated=updated, why=_ANOTHER_PLACE)]  # fmt: skip
     if seen < added + updated:
         return [say("the result file says {added} added and {updated} updated, but the knowledge base shows "
                     "{seen}: several operators may share one case, or another knowledge base has the rest",
                     added=added, updated=updated, seen=seen)]  # fmt: skip
     return []
+
+
+def changes_by(
+    tuning: Tuning, status: Status, folder: Path, place: Path, mode: JobMode, cores: int | None
+) -> tuple[BankDiff | None, list[Message]]:
+    """Return what a tuning run in ``folder`` changed in the bank in ``place``, and what there is to say of it: above
+    all where its results claim what the bank does not show. ``cores``: of the chip that the bank is for, if known.
+    """
+    shutil.rmtree(folder / "bank_after", ignore_errors=True)
+    try:
+        before, after = folder / "bank_before", snapshot(place, folder / "bank_after", None)
+        if mode == "subgraph":
+            return None, _subgraph_changes(tuning, status, place, hashes(before), hashes(after))
+        old, new = read_bank(before), read_bank(after)
+    except InputError as error:
+        return None, [say("not compared with the knowledge base: {why}", why=error.what)]
+    told = []
+    # Nothing in the bank may be for the number of cores that the profile's program ran with.
+    counts = {key.cores for key in new.records}
+    if counts and cores is not None and cores not in counts:
+        told = [say("the knowledge base is for {counts} cores, but the profile's chip has {cores}: CANN looks "
+                    "for records for the chip's own number of cores",
+                    counts=count_list(counts), cores=cores)]  # fmt: skip
+    diff = compare(old, new, place)
+    return diff, [*told, *claims(tuning, status, diff)]
+
+
+def _subgraph_changes(
+    tuning: Tuning, status: Status, place: Path, before: Mapping[str, str], after: Mapping[str, str]
+) -> list[Message]:
+    changed = sum(before.get(name) != digest for name, digest in after.items())
+    claimed = tuning.summary.added + tuning.summary.updated if tuning.summary else 0
+    if claimed and not changed and status == "successful":
+        return [say_n("the result file says {n} subgraph added or updated, but no file in {place} changed: {why}",
+                      "the result file says {n} subgraphs added or updated, but no file in {place} changed: {why}",
+                      claimed, place=str(place), why=_ANOTHER_PLACE)]  # fmt: skip
+    return [say("the subgraph knowledge base {place}: {changed} of {all} files are new or changed (their content "
+                "cannot be read)", place=str(place), changed=changed, all=len(after))]  # fmt: skip
 
 
 def _plain(value: Any) -> Any:

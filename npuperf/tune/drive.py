@@ -15,19 +15,20 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from npuperf.base import trust
 from npuperf.base.cann import cann_version
 from npuperf.base.errors import ExitCode, InputError, UsageError
 from npuperf.base.files import refuse_ways_out, write_atomically
 from npuperf.base.messages import Message, chain, say, say_n
 from npuperf.base.process import Detached, end_all
 from npuperf.model.document import Document, Problem
-from npuperf.model.tuning import BankDiff, BankUse, Status, Tuning
+from npuperf.model.tuning import Status, Tuning
 from npuperf.record.evidence import Tell
 from npuperf.tune import bank, supervise
 from npuperf.tune.request import TuningJob
 from npuperf.tune.results import PATTERN, read_results
-from npuperf.tune.savings import add_savings
-from npuperf.tune.state import NotedProgram, begin, is_run, keep, note, read_state, started_for, survivor
+from npuperf.tune.savings import with_savings
+from npuperf.tune.state import NotedProgram, is_run, note, read_state, started_for, survivor
 from npuperf.tune.supervise import RanProgram
 from npuperf.tune.tuning_plan import NO_DUMP, NO_DUMP_HINT, Plan, dumped
 
@@ -48,10 +49,10 @@ _BAD_OPTION: Final = 2
 #: An error in CANN's words, or the end of a traceback.
 _ERROR: Final = re.compile(r"\[ERROR\]|^[\w.]*(Error|Exception)\b")
 _RESUME: Final = say("start again with --resume")
-INTERRUPTED: Final = Problem(what=say("interrupted"), hint=_RESUME, exit_code=ExitCode.INTERRUPTED)
+_INTERRUPTED: Final = Problem(what=say("interrupted"), hint=_RESUME, exit_code=ExitCode.INTERRUPTED)
 
 
-def no_dump(ran: supervise.RanProgram, folder: Path) -> Problem:
+def _why_no_dump(ran: RanProgram, folder: Path) -> Problem:
     """Say why there is nothing to give to AOE: the program failed, or it compiled no operator."""
     if ran.timed_out:
         return _failure(say("the program was stopped: the time of --timeout is over"), folder)
@@ -81,8 +82,8 @@ def _failed(what: Message, hint: Message) -> Problem:
     return Problem(what=what, hint=hint, exit_code=ExitCode.CHILD_FAILED)
 
 
-def judge(job: TuningJob, folder: Path, ran: supervise.RanProgram, result: Tuning | None) -> Problem | None:
-    """Tell success: exit status 0, the words at the end of the output, and a result that can be read."""
+def _why_failed(job: TuningJob, folder: Path, ran: RanProgram, result: Tuning | None) -> Problem | None:
+    """Tell success (None): exit status 0, the words at the end of the output, and a result that can be read."""
     if ran.timed_out:
         return _failed(say("stopped: the time of --timeout is over"), _RESUME)
     if ran.returncode:
@@ -227,18 +228,20 @@ def carry_out(
     open_end = state.status == "running" or (state.status == "failed" and state.exit_status is None)
     if child is None and same and open_end and state.tuned:
         result = supervise.partial(folder)
-        if judge(plan.job, folder, RanProgram(None, 0.0), result) is None and result is not None:
+        if result is not None and _why_failed(plan.job, folder, RanProgram(None, 0.0), result) is None:
             tell(say("{folder}: AOE finished while npuperf was not running; its result is read", folder=str(folder)))
             return _conclude(plan, RanProgram(None, 0.0), result, None, keep_document)
     first = min(max(state.step, 0), len(plan.programs) - 1) if child or (same and dumped(folder / "dump")) else 0
-    with supervise.heeding() as signals:
+    with supervise.heeding() as limits:
         if child is None:
             _prepare(plan, cann_version(environment), tell)
-        keep(folder)
-        ran, problem = _run(plan, environment, first, child, supervise.Limits(timeout, signals), tell, progress)
+        note(folder, keeper=Detached.myself())
+        if timeout is not None:
+            limits.until = time.monotonic() + timeout
+        ran, problem = _run(plan, environment, first, child, limits, tell, progress)
         result = supervise.partial(folder)
         if problem is None:
-            problem = INTERRUPTED if ran.stopped is not None else judge(plan.job, folder, ran, result)
+            problem = _INTERRUPTED if ran.stopped is not None else _why_failed(plan.job, folder, ran, result)
         tuning = _conclude(plan, ran, result, problem, keep_document)
     if ran.stopped is not None:
         tell(say("{signal}: all that was started is ended; what was tuned is kept in {folder}; --resume continues",
@@ -256,7 +259,8 @@ def _prepare(plan: Plan, cann: str | None, tell: Tell) -> None:
         end_all(left)
         tell(say_n("ended {n} process that an earlier attempt of this run had left",
                    "ended {n} processes that an earlier attempt of this run had left", len(left)))  # fmt: skip
-    bank.refuse_inside(folder, plan.place)
+    place = Path(plan.document.place)
+    bank.refuse_inside(folder, place)
     try:
         supervise.set_aside(folder)
         folder.mkdir(parents=True, exist_ok=is_run(folder))
@@ -264,17 +268,21 @@ def _prepare(plan: Plan, cann: str | None, tell: Tell) -> None:
         what = say("{folder}: cannot be created: {why}", folder=str(folder), why=error.strerror)
         raise InputError(what) from error
     if not (folder / "bank_before").is_dir():
-        bank.snapshot(plan.place, folder / "bank_before", cann)
-    if plan.ops:
-        write_atomically(folder / "tune_ops.cfg", plan.ops)
+        bank.snapshot(place, folder / "bank_before", cann)
+    if plan.document.ops:
+        write_atomically(folder / "tune_ops.cfg", plan.document.ops)
     write_atomically(folder / "reproduce.sh", plan.script())
     with contextlib.suppress(OSError):
         (folder / "reproduce.sh").chmod(0o755)
-    begin(
+    trust.remember(folder, "tune", plan.job, plan.document.place)  # before the folder says what it will run
+    note(
         folder,
+        status="running",
+        step=0,
+        program=None,
         mode=plan.job.mode,
         job=plan.job,
-        place=str(plan.place),
+        place=plan.document.place,
         soc=plan.soc,
         cann=cann,
         programs=tuple(NotedProgram(p.argv, dict(p.added)) for p in plan.programs),
@@ -294,25 +302,22 @@ def _run(
 
     Returns how the last one ended that was run, and why there is nothing to give to AOE, if that is so.
     """
-    folder, began = plan.folder, time.monotonic()
-    ran = RanProgram(None, 0.0)
+    folder, ran = plan.folder, RanProgram(None, 0.0)
     for number in range(first, len(plan.programs)):
         program, last = plan.programs[number], number == len(plan.programs) - 1
-        if limits.signals.first is not None and child is None:
-            return RanProgram(None, 0.0, stopped=limits.signals.first), None
-        passed = time.monotonic() - began
-        left = supervise.Limits(limits.seconds and max(limits.seconds - passed, 0), limits.signals)
+        if limits.signal is not None and child is None:
+            return RanProgram(None, 0.0, stopped=limits.signal), None
         if child is not None:
             tell(say("process {pid} of that run is still running: waiting for it", pid=child.pid))
-            ran, child = supervise.wait_for(child, folder, left, progress), None
+            ran, child = supervise.wait_for(child, folder, limits, progress), None
         else:
             if not last:  # what an earlier attempt dumped may be half of it
                 shutil.rmtree(folder / "dump", ignore_errors=True)
             tell(say("{title}: {command}", title=program.title, command=program.shown()))
             note(folder, step=number, program=None)
-            ran = supervise.run_program(program, environment, folder, left, progress)
+            ran = supervise.run_program(program, environment, folder, limits, progress)
         if not last and ran.stopped is None and (ran.failed or not dumped(folder / "dump")):
-            return ran, no_dump(ran, folder)
+            return ran, _why_no_dump(ran, folder)
         if ran.stopped is not None:
             break
     return ran, None
@@ -327,24 +332,25 @@ def _conclude(
     run counts as unfinished, and --resume reads what is there.
     """
     folder = plan.folder
-    tuning = result or _nothing(plan, ran, problem is None)
-    status = "incomplete" if problem is not None and tuning.status == "successful" else tuning.status
-    told = [*tuning.warnings]
+    found, place = result or _without_result(plan, ran, problem is None), Path(plan.document.place)
+    status = "incomplete" if problem is not None and found.status == "successful" else found.status
+    told = [*found.warnings]
     if problem is None and ran.returncode is None:
         told.append(say("its exit status is unknown: npuperf was not running when it ended"))
-    diff, of_bank = _bank_of(plan, tuning, status)
-    use: BankUse | None = bank.bank_use(plan.job, plan.place) if status == "successful" else None
-    tuning = replace(
-        tuning,
+    diff, of_bank = bank.changes_by(
+        found, status, folder, place, plan.job.mode, plan.usage.cores if plan.usage else None
+    )
+    tuning = with_savings(
+        found,
+        plan.usage,
         status=status,
         folder=str(folder),
-        checks=plan.checks,
+        checks=plan.document.checks,
         problem=problem,
         bank=diff,
-        use=use,
+        use=bank.bank_use(plan.job, place) if status == "successful" else None,
         warnings=(*told, *of_bank),
     )
-    tuning = add_savings(tuning, plan.usage)
     lost = []
     for suffix in _FORMATS:
         try:
@@ -377,7 +383,7 @@ def _conclude(
     return replace(tuning, warnings=(*tuning.warnings, *lost)) if lost else tuning
 
 
-def _nothing(plan: Plan, ran: RanProgram, fine: bool) -> Tuning:
+def _without_result(plan: Plan, ran: RanProgram, fine: bool) -> Tuning:
     """Say that there is no result: nothing had to be tuned, AOE refused, or it was stopped."""
     refused = ran.returncode is not None and ran.returncode > 0
     status: Status = "nothing_to_tune" if fine else "failed" if refused else "incomplete"
@@ -390,41 +396,3 @@ def _nothing(plan: Plan, ran: RanProgram, fine: bool) -> Tuning:
     return Tuning(
         mode=plan.job.mode, status=status, recovered=False, files=tuple(map(str, files)), warnings=tuple(faults)
     )
-
-
-def _bank_of(plan: Plan, tuning: Tuning, status: Status) -> tuple[BankDiff | None, list[Message]]:
-    """Return what changed in the bank, and what there is to say of it: above all where the results claim what it does
-    not show.
-    """
-    before = plan.folder / "bank_before"
-    shutil.rmtree(plan.folder / "bank_after", ignore_errors=True)
-    try:
-        after = bank.snapshot(plan.place, plan.folder / "bank_after", None)
-        if plan.job.mode == "subgraph":
-            old, new = bank.hashes(before), bank.hashes(after)
-        else:
-            old_bank, new_bank = bank.read_bank(before), bank.read_bank(after)
-    except InputError as error:
-        return None, [say("not compared with the knowledge base: {why}", why=error.what)]
-    if plan.job.mode == "subgraph":
-        changed = sum(old.get(name) != digest for name, digest in new.items())
-        claimed = tuning.summary.added + tuning.summary.updated if tuning.summary else 0
-        if claimed and not changed and status == "successful":
-            return None, [say_n("the result file says {n} subgraph added or updated, but no file in {place} changed: "
-                                "{why}",
-                                "the result file says {n} subgraphs added or updated, but no file in {place} changed: "
-                                "{why}",
-                                claimed, place=str(plan.place), why=bank.ANOTHER_PLACE)]  # fmt: skip
-        return None, [say("the subgraph knowledge base {place}: {changed} of {all} files are new or changed (their "
-                          "content cannot be read)",
-                          place=str(plan.place), changed=changed, all=len(new))]  # fmt: skip
-    told = []
-    # Nothing in the bank may be for the number of cores that the profile's program ran with.
-    counts = {count for counts in bank.core_counts([new_bank]).values() for count in counts}
-    cores = plan.usage.cores if plan.usage else None
-    if counts and cores is not None and cores not in counts:
-        told = [say("the knowledge base is for {counts} cores, but the profile's chip has {cores}: CANN looks "
-                    "for records for the chip's own number of cores",
-                    counts=bank.count_list(counts), cores=cores)]  # fmt: skip
-    diff = bank.compare(old_bank, new_bank, plan.place)
-    return diff, [*told, *bank.claims(tuning, status, diff)]

@@ -20,7 +20,7 @@ from npuperf.tune import bank
 from npuperf.tune.drive import Keep, carry_out
 from npuperf.tune.request import TuneRequest
 from npuperf.tune.results import PATTERN, compare_tunings, count_results, read_results, result_files
-from npuperf.tune.savings import Usage, add_savings, read_profiled, verify
+from npuperf.tune.savings import Usage, read_profiled, verify, with_savings
 from npuperf.tune.state import (  # fmt: skip
     is_ours,
     is_run,
@@ -63,25 +63,24 @@ def run(
     if request.merge and request.into:
         return bank.merge(request.merge, request.into)
     if request.from_:
-        tuning = _results_of(request.from_)
+        tuning, diff, told = _results_of(request.from_), None, tuple[Message, ...]()
         if request.diff:  # a bank's difference beside them: say where the two disagree
             diff = bank.compare(bank.read_bank(request.diff[0]), bank.read_bank(request.diff[1]))
-            told = bank.claims(tuning, tuning.status, diff)
-            tuning = replace(tuning, bank=diff, warnings=(*tuning.warnings, *told))
-        return _judged(add_savings(tuning, _usage(request.run, tell)), request)
+            told = tuple(bank.claims(tuning, tuning.status, diff))
+        usage = _usage(request.run, tell)
+        return _judged(with_savings(tuning, usage, bank=diff, warnings=(*tuning.warnings, *told)), request)
     if request.diff:
         return _difference(request.diff)
     if request.verify:
         return _judged(_verify(request, environment, tell, keep_document, ask), request)
     plan = draw_plan(request, _usage(request.run, tell), environment)
-    problem = None if request.force else plan.refusal()
     if request.dry_run:
-        return plan.document(problem)
-    for check in plan.checks:
+        return plan.document
+    for check in plan.document.checks:
         if check.speaks_against:
             tell(check.sentence)
-    if problem is not None:
-        raise UsageError(problem.what, hint=problem.hint)
+    if plan.document.problem is not None:
+        raise UsageError(plan.document.problem.what, hint=plan.document.problem.hint)
     if not (request.resume or request.force):
         refuse_twice(request.run, plan.job)
     _agree(plan.doubt, request, ask)
@@ -166,7 +165,7 @@ def _verify(request: TuneRequest, environment: Mapping[str, str], tell: Tell, ke
         what = say("{command}, with the knowledge bases {before} and {after}",
                    command=for_shell(*command), before=str(banks[0]), after=str(banks[1]))  # fmt: skip
         _agree(not_ours(folder, what), request, ask)
-    tuning = replace(add_savings(found, _usage(request.run, tell)), folder=str(folder))
+    tuning = with_savings(found, _usage(request.run, tell), folder=str(folder))
     tuning = replace(tuning, verification=verify(command, folder, banks, tuning, environment, tell))
     try:
         keep_document(tuning, folder / "verification.json")

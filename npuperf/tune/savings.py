@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from msgspec.structs import replace
@@ -123,13 +123,13 @@ def read_profiled(path: Path, recording: Recording | None = None) -> Profiled | 
     return None
 
 
-def add_savings(tuning: Tuning, usage: Usage | None) -> Tuning:
-    """Return a tuning with what its operators are worth in a profile, if there is one."""
-    if usage is None:
-        return tuning
-    rows, total = savings(tuning.entries, usage)
-    nothing = tuning.mode == "op" and tuning.status in ("successful", "nothing_to_tune")  # and not: not known
-    return replace(tuning, savings=rows, saved_ns=total if rows or nothing else None, step_ns=usage.step_ns)
+def with_savings(tuning: Tuning, usage: Usage | None, **more: Any) -> Tuning:
+    """Return a tuning with what its operators are worth in a profile, if there is one, and with ``more`` fields."""
+    if usage is not None:
+        rows, total = savings(tuning.entries, usage)
+        nothing = tuning.mode == "op" and tuning.status in ("successful", "nothing_to_tune")  # and not: not known
+        more |= {"savings": rows, "saved_ns": total if rows or nothing else None, "step_ns": usage.step_ns}
+    return replace(tuning, **more)
 
 
 def savings(entries: Sequence[Entry], usage: Usage) -> tuple[tuple[Saving, ...], tuple[int, int]]:

@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Final, get_args
 
 import msgspec
-import psutil
-from msgspec.structs import fields, replace
+from msgspec.structs import replace
 
 from npuperf.base import trust
 from npuperf.base.errors import InputError, UsageError
 from npuperf.base.files import write_atomically
 from npuperf.base.messages import Message, chain, say
-from npuperf.base.notes import read_note, read_object
+from npuperf.base.notes import read_note, read_struct
 from npuperf.base.process import Detached, carriers
 from npuperf.record.folder import RunFolder
 from npuperf.record.manifest import Manifest, read
@@ -71,12 +69,7 @@ def is_run(folder: Path) -> bool:
 
 def read_state(folder: Path) -> State:
     """Read the state of a run, leaving out what is damaged; empty if there is none that can be read."""
-    noted = read_object(folder / STATE)
-    known: dict[str, Any] = {}
-    for field in fields(State):
-        with suppress(msgspec.ValidationError, KeyError, OverflowError):  # paths are text there
-            known[field.name] = msgspec.convert(noted[field.name], field.type, dec_hook=lambda kind, text: kind(text))
-    return State(**known)
+    return read_struct(folder / STATE, State, lambda kind, text: kind(text)) or State()  # paths are text there
 
 
 def note(folder: Path, **facts: object) -> State:
@@ -85,17 +78,6 @@ def note(folder: Path, **facts: object) -> State:
     noted = msgspec.to_builtins(state, enc_hook=str)
     write_atomically(folder / STATE, json.dumps(noted, indent=1) + "\n")
     return state
-
-
-def keeper(folder: Path) -> int | None:
-    """Return the number of another npuperf process that still looks after a run, if there is one."""
-    found = read_state(folder).keeper
-    return found.pid if found and found.alive() and found.pid != os.getpid() else None
-
-
-def keep(folder: Path) -> None:
-    """Note down that this process looks after a run."""
-    note(folder, keeper=Detached(os.getpid(), psutil.Process().create_time()))
 
 
 def survivor(folder: Path) -> Detached | None:
@@ -176,17 +158,12 @@ def not_ours(folder: Path, what: Message) -> Message:
     return chain(why, what, by="\n  ")
 
 
-def begin(folder: Path, **facts: object) -> None:
-    """Note down a run that begins, and remember what it will run before its folder says so."""
-    trust.remember(folder, "tune", facts["job"], facts["place"])
-    note(folder, status="running", step=0, program=None, **facts)
-
-
 def refuse_busy(folder: Path, option: str) -> None:
     """Raise UsageError while another npuperf looks after a run."""
-    found = keeper(folder)
-    if found:
-        what = say("{option}: process {pid} is still working on {folder}", option=option, pid=found, folder=str(folder))
+    keeper = read_state(folder).keeper
+    if keeper and keeper.alive() and keeper.pid != os.getpid():
+        pid = keeper.pid
+        what = say("{option}: process {pid} is still working on {folder}", option=option, pid=pid, folder=str(folder))
         raise UsageError(what, hint=say("wait for it, or end it"))
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Final
 
 from msgspec.structs import replace
@@ -17,7 +17,7 @@ from npuperf.base.errors import InputError
 from npuperf.base.files import read_input
 from npuperf.base.messages import Message, factor, say, say_n
 from npuperf.base.process import Detached, end_all, run_logged
-from npuperf.model.tuning import Tuning
+from npuperf.model.tuning import Entry, Status, Tuning
 from npuperf.record.evidence import Tell
 from npuperf.tune.results import PATTERN, newest_run, read_results
 from npuperf.tune.state import MARK, note, read_state, started_for
@@ -49,46 +49,42 @@ class RanProgram:
         return self.timed_out or self.stopped is not None or bool(self.returncode)
 
 
-class Signals:
-    """Ctrl-C and SIGTERM, noted instead of obeyed at once: at no moment may a program be left that nobody knows of."""
+@dataclass(slots=True)
+class Limits:
+    """What ends a program before it ends by itself: a time (s, monotonic), or the first Ctrl-C or SIGTERM.
 
-    def __init__(self) -> None:
-        self.first: int | None = None
+    These are noted instead of obeyed at once: at no moment may a program be left that nobody knows of.
+    """
 
-    def note(self, number: int, _: FrameType | None) -> None:
-        """Be told of a signal."""
-        self.first = self.first or number
+    until: float = math.inf
+    signal: int | None = None
 
 
 @contextlib.contextmanager
-def heeding() -> Iterator[Signals]:
+def heeding() -> Iterator[Limits]:
     """Note signals while in the block; those that are ignored (nohup, a script's background) stay so.
 
     A lost connection (SIGHUP) is none of them: we die of it, and AOE goes on.
     """
-    signals = Signals()
+    limits = Limits()
+
+    def note_signal(number: int, _: object) -> None:
+        limits.signal = limits.signal or number
+
     heard = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, signals.note) for number in heard}
+    before = {number: signal.signal(number, note_signal) for number in heard}
     try:
-        yield signals
+        yield limits
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What ends a program before it ends by itself: ``seconds``, if any, or a signal."""
-
-    seconds: float | None
-    signals: Signals
 
 
 def run_program(
     program: TuningProgram, environment: Mapping[str, str], folder: Path, limits: Limits, progress: Tell
 ) -> RanProgram:
     """Run one program to its end, or until a limit is met. Raises InputError if it cannot start."""
-    began, log = time.monotonic(), folder / LOG
+    began, log, code = time.monotonic(), folder / LOG, None
     try:
         with log.open("a", encoding="utf-8", errors="surrogateescape") as file:
             file.write(f"{_BEGINS}{program.shown()}\n")
@@ -101,9 +97,9 @@ def run_program(
                 note(folder, program=child)
             _wait(lambda: ended() is not None, limits, folder, progress)
             code = ended()
-    except _OverError as over:
+    except _LimitMet:
         end_all(started_for(folder))
-        return RanProgram(None, time.monotonic() - began, timed_out=over.stopped is None, stopped=over.stopped)
+        return _ended_early(limits, began)
     if code is not None and code < 0:
         end_all(started_for(folder))  # it was killed, and could not end what it had started
     return RanProgram(code, time.monotonic() - began)
@@ -114,33 +110,30 @@ def wait_for(child: Detached, folder: Path, limits: Limits, progress: Tell) -> R
     began = time.monotonic()
     try:
         _wait(lambda: not child.alive(), limits, folder, progress)
-    except _OverError as over:
+    except _LimitMet:
         child.end()
         end_all(started_for(folder))
-        return RanProgram(None, time.monotonic() - began, timed_out=over.stopped is None, stopped=over.stopped)
+        return _ended_early(limits, began)
     return RanProgram(None, time.monotonic() - began)
 
 
-class _OverError(Exception):
-    """The program is not waited for any longer: its time is over, or we were ``stopped`` by a signal. Leaving the block
-    by this ends it.
-    """
+def _ended_early(limits: Limits, began: float) -> RanProgram:
+    return RanProgram(None, time.monotonic() - began, timed_out=limits.signal is None, stopped=limits.signal)
 
-    def __init__(self, stopped: int | None) -> None:
-        super().__init__(stopped)
-        self.stopped = stopped
+
+class _LimitMet(Exception):  # noqa: N818 - no error
+    """The program is not waited for any longer. Leaving the block in which it runs by this ends it."""
 
 
 def _wait(ended: Callable[[], bool], limits: Limits, folder: Path, progress: Tell) -> None:
     """Wait for a program, and tell what its results show whenever they have changed, without disturbing what is
-    measured. Raises _OverError where a limit is met.
+    measured. Raises _LimitMet.
     """
     began = time.monotonic()
     before: dict[Path, tuple[int, int]] = {}
     while not ended():
-        passed = time.monotonic() - began
-        if limits.signals.first is not None or (limits.seconds is not None and passed > limits.seconds):
-            raise _OverError(limits.signals.first)
+        if limits.signal is not None or time.monotonic() > limits.until:
+            raise _LimitMet
         try:
             seen = {f: (s.st_mtime_ns, s.st_size) for f in folder.glob(PATTERN) for s in [f.stat()]}
         except OSError:  # AOE makes and removes files meanwhile
@@ -178,33 +171,34 @@ def partial(folder: Path) -> Tuning | None:
 
     Where a run was gone on with, the newest process says how it ended, and the others what they had tuned by then.
     """
-    found: Tuning | None = None
+    newest: Tuning | None = None
+    status: Status = "incomplete"  # how an earlier process ended says nothing of the newest
+    entries: list[Entry] = []
+    files: list[str] = []
+    warnings: list[Message] = []
     unread: list[Message] = []
-    asked = read_state(folder).job_mode
-    for files in _processes(folder):
+    for of_process in _processes(folder):
         try:
-            read = read_results(files, asked)
+            read = read_results(of_process, read_state(folder).job_mode)
         except InputError as error:
             unread.append(error.what)
             continue
-        if found is None:  # how an earlier process ended says nothing of the newest
-            found = replace(read, status="incomplete") if unread or files[0].parent != folder else read
+        if newest is None:
+            newest, entries, files, warnings = read, [*read.entries], [*read.files], [*read.warnings]
+            if not unread and of_process[0].parent == folder:
+                status = read.status
             continue
-        known = {(e.name, e.strategy) for e in found.entries}
-        entries = [e for e in read.entries if (e.name, e.strategy) not in known]
-        if entries:
-            from_earlier = say_n("{n} entry is from an earlier process that did not finish: the knowledge base may not "
-                                 "have it",
-                                 "{n} entries are from an earlier process that did not finish: the knowledge base may "
-                                 "not have them",
-                                 len(entries))  # fmt: skip
-            found = replace(
-                found,
-                entries=(*found.entries, *entries),
-                files=(*found.files, *read.files),
-                warnings=tuple(dict.fromkeys([*found.warnings, from_earlier])),
-            )
-    return found and replace(found, warnings=(*found.warnings, *unread))
+        known = {(e.name, e.strategy) for e in entries}
+        missed = [e for e in read.entries if (e.name, e.strategy) not in known]
+        if missed:
+            told = say_n("{n} entry is from an earlier process that did not finish: the knowledge base may not have it",
+                         "{n} entries are from an earlier process that did not finish: the knowledge base may not have "
+                         "them", len(missed))  # fmt: skip
+            entries, files, warnings = [*entries, *missed], [*files, *read.files], [*dict.fromkeys([*warnings, told])]
+    if newest is None:
+        return None
+    told_all = (*warnings, *unread)
+    return replace(newest, status=status, entries=tuple(entries), files=tuple(files), warnings=told_all)
 
 
 def _processes(folder: Path) -> Iterator[list[Path]]:

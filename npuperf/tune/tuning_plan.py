@@ -68,47 +68,29 @@ class TuningProgram:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What would be done: programs, checks, the file of operators (None: all are tuned), where the bank is.
+    """What would be done: what a dry run shows of it, and what only carrying it out needs.
 
     ``doubt``: why it is not run without a question, None where everything in it was said by this user.
     """
 
+    document: TunePlan
     job: TuningJob
-    folder: Path
     programs: tuple[TuningProgram, ...]
-    checks: tuple[Check, ...]
-    ops: str | None
-    place: Path
     soc: str | None
     usage: Usage | None
     doubt: Message | None = None
 
-    def document(self, problem: Problem | None) -> TunePlan:
-        """What a dry run shows."""
-        return TunePlan(
-            problem=problem,
-            folder=str(self.folder),
-            place=str(self.place),
-            ops=self.ops,
-            programs=tuple(PlannedProgram(title=p.title, shell=p.shown()) for p in self.programs),
-            checks=self.checks,
-        )
-
-    def refusal(self) -> Problem | None:
-        """Say which hard conditions fail, None where none does."""
-        failed = [c for c in self.checks if c.hard and c.status == "fail"]
-        if not failed:
-            return None
-        faults = chain(*(say("{name}: {found}", name=c.name, found=c.found) for c in failed))
-        required = chain(*(c.required for c in failed))
-        hint = say("required: {required} (--force tunes anyway)", required=required)
-        return Problem(what=say("cannot tune: {faults}", faults=faults), hint=hint, exit_code=ExitCode.USAGE)
+    @property
+    def folder(self) -> Path:
+        """Where results and logs go."""
+        return Path(self.document.folder)
 
     def script(self) -> str:
         """Return a shell script that does the same again."""
         lines = ["#!/bin/sh", "# What npuperf ran; CANN's set_env.sh must be sourced.", "set -eu"]
-        if self.ops:
-            lines += [f"cat > {shlex.quote(str(self.folder / 'tune_ops.cfg'))} <<'END'", self.ops.rstrip(), "END"]
+        if self.document.ops:
+            lines += [f"cat > {shlex.quote(str(self.folder / 'tune_ops.cfg'))} <<'END'"]
+            lines += [self.document.ops.rstrip(), "END"]
         # Spelled out as for_shell does, sh would not know it.
         return "\n".join([*lines, *(f"({program.shown(shlex.quote)})" for program in self.programs)]) + "\n"
 
@@ -116,6 +98,7 @@ class Plan:
 def draw_plan(request: TuneRequest, usage: Usage | None, environment: Mapping[str, str]) -> Plan:
     """Work out what to do; nothing is made. Raises UsageError or InputError for what cannot be done."""
     begun, job = unfinished_run(request.run, request.mode) if request.resume else (None, None)
+    bank_place = request.bank.absolute() if request.bank else None
     if job is None or request.names_source:
         mode, source, (types, names) = request.job_mode, find_source(request), _operators(request, usage)
         job = TuningJob(
@@ -124,14 +107,14 @@ def draw_plan(request: TuneRequest, usage: Usage | None, environment: Mapping[st
             types=types,
             names=names,
             device=request.device,
-            bank=request.bank.absolute() if request.bank else None,
+            bank=bank_place,
             parallel=request.parallel,
             repeat=request.repeat,
             deep=request.deep,
             arguments=request.aoe_arg,
         )
-    elif request.bank:
-        job = replace(job, bank=request.bank.absolute())
+    elif bank_place:
+        job = replace(job, bank=bank_place)
     if begun is None:  # a folder of its own for a run that begins now
         now = time.time()
         stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(now)) + f"-{int(now * 1000) % 1000:03d}"
@@ -154,22 +137,33 @@ def draw_plan(request: TuneRequest, usage: Usage | None, environment: Mapping[st
     )
     place = _place(job, folder, state, environment)
     found = tuple(programs(job, folder, aoe, environment, resume=request.resume))
+    checks = (*missing, *preflight.check(job, machine, environment, place))
     wanted = {"tune_ops_name": [*job.names], "tune_ops_type": [*job.types]}
     kept = {key: names for key, names in wanted.items() if names}
+    document = TunePlan(
+        problem=None if request.force else _refusal(checks),
+        folder=str(folder),
+        place=str(place),
+        ops=json.dumps(kept, indent=1) + "\n" if kept else None,
+        programs=tuple(PlannedProgram(title=p.title, shell=p.shown()) for p in found),
+        checks=checks,
+    )
     # Programs that come from a folder, which may be a stranger's, need a person's consent.
     known, where = (is_ours(begun, state), begun) if begun else (recorded_by_us(request.run), request.run)
-    shell = chain(*(say("{command}", command=program.shown()) for program in found), by="\n  ")
-    return Plan(
-        job=job,
-        folder=folder,
-        programs=found,
-        checks=(*missing, *preflight.check(job, machine, environment, place)),
-        ops=json.dumps(kept, indent=1) + "\n" if kept else None,
-        place=place,
-        soc=machine.soc,
-        usage=usage,
-        doubt=None if known or (begun is None and request.names_source) else not_ours(where, shell),
-    )
+    doubt = None
+    if not known and (begun or not request.names_source):
+        doubt = not_ours(where, chain(*(say("{command}", command=p.shell) for p in document.programs), by="\n  "))
+    return Plan(document, job, found, machine.soc, usage, doubt)
+
+
+def _refusal(checks: Sequence[Check]) -> Problem | None:
+    """Say which hard conditions fail, None where none does."""
+    failed = [c for c in checks if c.hard and c.status == "fail"]
+    if not failed:
+        return None
+    faults = chain(*(say("{name}: {found}", name=c.name, found=c.found) for c in failed))
+    hint = say("required: {required} (--force tunes anyway)", required=chain(*(c.required for c in failed)))
+    return Problem(what=say("cannot tune: {faults}", faults=faults), hint=hint, exit_code=ExitCode.USAGE)
 
 
 def find_source(request: TuneRequest) -> Source:
