@@ -133,7 +133,7 @@ class Done:
     stderr: str
 
 
-def run_cli(arguments: list[str]) -> Done:
+def run_cli(arguments: list[str], columns: int = 120) -> Done:
     """Run npuperf as from a shell, within this process: most of a short command's time is Python's start."""
     from npuperf.cli import main
     from npuperf.show.language import asked_for, choose
@@ -142,7 +142,7 @@ def run_cli(arguments: list[str]) -> Done:
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["npuperf", *arguments])
-        patch.setenv("COLUMNS", "120")
+        patch.setenv("COLUMNS", str(columns))
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as left:
             main()
     _adopt_no_more()

@@ -45,7 +45,8 @@ def told():
 """
 TRAIN = MODEL + "for i in range(int(sys.argv[1]) if len(sys.argv) > 1 else 25):\n    step()\n"
 
-#: The same without an NPU, for a run with TORCH_DEVICE_BACKEND_AUTOLOAD=0.
+#: The same without an NPU, for a run in an environment with OFF, where torch does not load torch_npu.
+OFF = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
 ON_THE_CPU = TRAIN.replace("torch.npu.set_device", "int").replace("torch.npu.synchronize", "int").replace(".npu()", "")
 
 
@@ -120,18 +121,23 @@ def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path],
     return folder
 
 
-def analyzed(npu: dict[str, str], factory: pytest.TempPathFactory) -> Run:
-    """A default run that was analyzed, of a program that looks at itself at the end: to be read, or copied."""
-    places = "torch.optim.SGD.step.__code__.co_filename, os.path.dirname(torch.__file__), os._exit.__module__"
-    source = TRAIN + f"print({places}, sep='|')"
+def run_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], Run]) -> Run:
+    """Return a run that is made once for all tests, to be read, or copied."""
 
-    def make(folder: Path) -> None:
-        run = profile(npu, folder, "--analyze", "train.py", source=source)
+    def make_and_keep(folder: Path) -> None:
+        run = make(folder)
         (folder / "ended.json").write_text(json.dumps([run.code, run.out, run.err]))
 
-    folder = made_once(factory, "analyzed", make)
+    folder = made_once(factory, name, make_and_keep)
     code, out, err = json.loads((folder / "ended.json").read_text())
     return Run(code, out, err, folder / "result")
+
+
+def analyzed(npu: dict[str, str], factory: pytest.TempPathFactory) -> Run:
+    """A default run that was analyzed, of a program that looks at itself at the end."""
+    places = "torch.optim.SGD.step.__code__.co_filename, os.path.dirname(torch.__file__), os._exit.__module__"
+    source = TRAIN + f"print({places}, sep='|')"
+    return run_once(factory, "analyzed", lambda folder: profile(npu, folder, "--analyze", "train.py", source=source))
 
 
 def copy_of(run: Run, folder: Path) -> Run:

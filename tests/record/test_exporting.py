@@ -137,9 +137,9 @@ def test_the_words_of_an_exporter_that_fails_are_plain(place: Place) -> None:
 def test_an_exporter_that_hangs_is_ended_and_its_files_do_not_count(place: Place) -> None:
     """It had written a table that looks whole."""
     place.msprof("write(); (raw / 'pid').write_text(str(os.getpid())); time.sleep(600)")
-    found = place.export(timeout=0.05)
+    found = place.export(timeout=0.02)
     assert found.exit_code == 5 and found.problem is not None
-    assert "it took longer than 0.05 min and was ended; --export-timeout gives it more" in str(found.problem.what)
+    assert "it took longer than 0.02 min and was ended; --export-timeout gives it more" in str(found.problem.what)
     assert not psutil.pid_exists(int((place.raw / "pid").read_text()))
     assert len(broken_off(place.folder)) == 1
     place.msprof("write()")
@@ -147,8 +147,9 @@ def test_an_exporter_that_hangs_is_ended_and_its_files_do_not_count(place: Place
 
 
 def test_a_long_export_gives_signs_of_life(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exporting, "_BEAT", 1.0)
-    place.msprof("time.sleep(2.5); write()")
+    monkeypatch.setattr(exporting, "_BEAT", 0.2)
+    monkeypatch.setattr("npuperf.base.process._LOOK", 0.1)
+    place.msprof("time.sleep(0.7); write()")
     assert place.export().exit_code == 0
     assert place.said and all(f"exporting {place.raw.name}: " in line and " s so far, " in line for line in place.said)
 

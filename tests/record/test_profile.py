@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import run_cli
 
 from npuperf.base.cann import set_env_script
 from npuperf.base.errors import UsageError
@@ -19,18 +20,6 @@ from npuperf.record.plan import find_msprof, msprof_first
 from npuperf.record.program import distortions, for_program, resolve, worth_keeping
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def npuperf(*arguments: object, cwd: Path, **extra: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "npuperf", *map(str, arguments)],
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **extra},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
 
 
 # ---- the command line ----
@@ -49,8 +38,9 @@ def npuperf(*arguments: object, cwd: Path, **extra: str) -> subprocess.Completed
 def test_options_end_at_the_script(
     tmp_path: Path, line: str, engine: str, words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("")
-    done = npuperf("profile", "--dry-run", "--python", sys.executable, *line.split(), cwd=tmp_path)
+    done = run_cli(["profile", "--dry-run", "--python", sys.executable, *line.split()], columns=1000)
     assert done.returncode == 0, done.stderr
     shown = done.stdout.splitlines()[0]
     assert shown.endswith(" ".join([Path(sys.executable).name, *words]))
@@ -74,13 +64,16 @@ def test_options_end_at_the_script(
         (["--engine", "msprof", "train.py"], 3, "msprof was not found"),
     ],
 )
-def test_errors_teach(tmp_path: Path, arguments: list[str], code: int, words: str) -> None:
+def test_errors_teach(
+    tmp_path: Path, arguments: list[str], code: int, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("print(1)")
     (tmp_path / "notes.txt").write_text("dear diary")
     (tmp_path / "empty").mkdir()
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "precious").write_text("1")
-    done = npuperf("profile", *arguments, cwd=tmp_path)
+    done = run_cli(["profile", *arguments])
     assert done.returncode == code, done.stderr
     assert words in done.stderr
     assert "Traceback" not in done.stderr
@@ -89,7 +82,11 @@ def test_errors_teach(tmp_path: Path, arguments: list[str], code: int, words: st
 
 def test_programs_without_torch_keep_their_status(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import sys; print(sys.stdin.read() == ''); sys.exit(4)")
-    done = npuperf("profile", "train.py", cwd=tmp_path)
+    call = [sys.executable, "-m", "npuperf", "profile", "train.py"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        call, cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+    )
     assert (done.returncode, done.stdout) == (4, "True\n")
     assert "the program failed before it imported torch" in done.stderr
     manifest = json.loads((tmp_path / "result" / "npuperf.json").read_text())

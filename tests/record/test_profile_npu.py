@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from conftest import run_cli
-from npu_runs import MODEL, ON_THE_CPU, TOLD, TORCH, TRAIN, analyzed, command, profile, steps_of
+from npu_runs import MODEL, OFF, ON_THE_CPU, TOLD, TORCH, TRAIN, analyzed, command, profile, steps_of
 
 from npuperf.against.run import run as analyze
 from npuperf.analyze.request import AnalyzeRequest
@@ -77,8 +77,10 @@ print("to stderr", file=sys.stderr)
 
 
 def test_options_reach_the_profiler(npu: dict[str, str], tmp_path: Path) -> None:
+    """And with call stacks npuperf is no part of what it shows: the profiler's own time is a cause of its own."""
     options = "--level 2 --aic-metrics 2 --shapes --stack --memory --modules --gc-threshold 1.5 --host-sys cpu,mem"
-    run = profile(npu, tmp_path, *options.split(), "--export", "both", "--op-attr", "--no-simplify", "train.py")
+    options += " --export both --op-attr --no-simplify train.py"
+    run = profile(npu, tmp_path, *options.split(), FAKE_CANN_CUBE_US="1", FAKE_CANN_VECTOR_US="1")
     assert run.code == 0, run.err
     (info,) = run.raw[0].glob("profiler_info*.json")
     config = json.loads(info.read_text())["config"]
@@ -94,6 +96,11 @@ def test_options_reach_the_profiler(npu: dict[str, str], tmp_path: Path) -> None
     assert sorted(experimental["_export_type"]) == ["db", "text"]
     assert "kinds of data at once" in run.err
     assert list(run.raw[0].glob("ASCEND_PROFILER_OUTPUT/ascend_pytorch_profiler*.db"))
+    (device,) = analyze(AnalyzeRequest(path=run.folder)).devices
+    causes = {b.cause: b for b in device.blame}
+    assert causes["profiler"].ns > 0
+    places = [b.where for b in device.blame] + [b.name for b in device.blame if b.cause != "profiler"]
+    assert not [p for p in places if p and "agent/s" in p]
 
 
 def test_two_ranks(npu: dict[str, str], tmp_path: Path) -> None:
@@ -104,9 +111,9 @@ def test_two_ranks(npu: dict[str, str], tmp_path: Path) -> None:
     assert [{row["Device_id"] for row in run.kernels(raw)} for raw in run.raw] == [{"0"}, {"1"}]
     assert run.recorded == [[11, 12], [11, 12]]
     shutil.rmtree(run.folder)
-    # Any launcher will do, and a shell is the quickest.
+    # Any launcher and any device will do: a shell and the CPU are the quickest.
     ranks = f"for i in 0 1; do RANK=$i LOCAL_RANK=$i {shlex.quote(sys.executable)} train.py & done; wait"
-    one = profile(npu, tmp_path, "--ranks", "1", "--", "sh", "-c", ranks, FAKE_CANN_DEVICES="2")
+    one = profile(npu, tmp_path, "--ranks", "1", "--", "sh", "-c", ranks, source=ON_THE_CPU, **OFF)
     assert [p["rank"] for p in one.manifest["processes"] if p["folders"]] == [1]
     assert len(one.raw) == 1 and one.code == 0
 
@@ -132,36 +139,28 @@ def test_a_rank_opens_no_device_but_its_own(npu: dict[str, str], tmp_path: Path)
 
 
 FORWARD = MODEL.replace("optimizer = ", "other = torch.nn.Linear(64, 64).npu()\noptimizer = ")
+FORWARD += "for i in range(14): model(other(torch.randn(8, 64).npu()))"
 
 
 @pytest.mark.parametrize(
     ("arguments", "source", "recorded"),
     [
-        (["--step-on", "forward"], FORWARD + "for i in range(13): model(other(torch.randn(8, 64).npu()))", [11, 12]),
-        (["--wait", "3"], MODEL + "import npuperf\nfor i in range(8): step(); step(); npuperf.step()", [4, 5]),
-        (["--wait", "1", "--repeat", "2", "--active", "1"], TRAIN, [2, 5]),
-        (["--wait", "1", "--warmup", "0", "--active", "3"], TRAIN, [1, 2, 3]),
+        ("--step-on forward --warmup 0 --active 3", FORWARD, [10, 11, 12]),
+        ("--wait 3", MODEL + "import npuperf\nfor i in range(8): step(); step(); npuperf.step()", [4, 5]),
+        ("--wait 1 --repeat 2 --active 1", TRAIN, [2, 5]),
     ],
 )
 def test_where_steps_come_from(
-    npu: dict[str, str], tmp_path: Path, arguments: list[str], source: str, recorded: list[int]
+    npu: dict[str, str], tmp_path: Path, arguments: str, source: str, recorded: list[int]
 ) -> None:
-    run = profile(npu, tmp_path, *arguments, "train.py", source=source)
+    """And with variables that would silence the profiler, if they were not kept out."""
+    silencing = {"PROFILING_MODE": "true", "ASCEND_LAUNCH_BLOCKING": "1"}
+    run = profile(npu, tmp_path, *arguments.split(), "train.py", source=source, **silencing)
     assert run.code == 0, run.err
+    assert "PROFILING_MODE=true is set" in run.err and "ASCEND_LAUNCH_BLOCKING=1 is set" in run.err
     assert run.recorded == [recorded]
     found = set().union(*(steps_of(run.kernels(raw)) for raw in run.raw))
     assert set(recorded) <= found
-
-
-def test_npuperf_is_no_part_of_what_it_shows(npu: dict[str, str], tmp_path: Path) -> None:
-    """With call stacks the profiler's own time is a cause of its own, and no code line is npuperf's."""
-    run = profile(npu, tmp_path, "--stack", "train.py", FAKE_CANN_CUBE_US="1", FAKE_CANN_VECTOR_US="1")
-    assert run.code == 0, run.err
-    (device,) = analyze(AnalyzeRequest(path=run.folder)).devices
-    causes = {b.cause: b for b in device.blame}
-    assert causes["profiler"].ns > 0
-    places = [b.where for b in device.blame] + [b.name for b in device.blame if b.cause != "profiler"]
-    assert not [p for p in places if p and "agent/s" in p]
 
 
 def test_seconds_as_steps(npu: dict[str, str], tmp_path: Path) -> None:
@@ -232,7 +231,7 @@ if __name__ == "__main__":
     model = torch.nn.Linear(64, 64).npu()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     import atexit; atexit.register(torch.npu.synchronize)
-    for x in DataLoader(Data(), batch_size=15, num_workers=2, multiprocessing_context="spawn"):
+    for x in DataLoader(Data(), batch_size=15, num_workers=1, multiprocessing_context="spawn"):
         model(x.npu()).sum().backward(); optimizer.step(); optimizer.zero_grad()
 """
     run = profile(npu, tmp_path, "train.py", source=source)
@@ -295,7 +294,7 @@ for i in range(20):
     model(torch.randn(2, 4)).sum().backward(); optimizer.step(); torch_npu.npu.calls += 1
 """
     options = ["--engine", "e2e", "--aic-metrics", "5", "--l2-cache", "--no-aicpu", "--stack"]
-    run = profile(npu, tmp_path, *options, "train.py", source=source, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    run = profile(npu, tmp_path, *options, "train.py", source=source, **OFF)
     assert run.code == 0, run.err
     (said,) = run.folder.glob("raw/*/PROF_*/said.json")
     e2e, config, began, ended = json.loads(said.read_text())
@@ -316,8 +315,7 @@ for i in range(20):
 
 def test_without_an_npu(npu: dict[str, str], tmp_path: Path) -> None:
     """auto falls back to the CPU and says so loudly; a real model, a real trace."""
-    off = {"source": ON_THE_CPU, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-    run = profile(npu, tmp_path, "--shapes", "train.py", **off)
+    run = profile(npu, tmp_path, "--shapes", "train.py", source=ON_THE_CPU, **OFF)
     assert run.code == 0, run.err
     assert "NO NPU (torch_npu was not imported): only the CPU was recorded" in run.err
     (trace,) = run.raw

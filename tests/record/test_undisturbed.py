@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from npu_runs import made_once
 
 from npuperf.record.folder import RunFolder
 from npuperf.record.plan import INJECT, plan_of
@@ -52,7 +53,17 @@ class Ran:
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     if importlib.util.find_spec("torch") is None:
         pytest.skip("needs torch (pip install '.[dev]')")
-    folder = tmp_path_factory.mktemp("undisturbed")
+    folder = made_once(tmp_path_factory, "undisturbed", _run_all)
+    status = {}
+    for name in RECORDED:
+        pid = (folder / "mine" / name).read_text()
+        status[name] = json.loads((RunFolder(folder / "run").status / f"{platform.node()}_{pid}.json").read_text())
+    plain, mine = (_by_name((folder / f"{kind}.out").read_text()) for kind in ("plain", "mine"))
+    return Ran(plain, mine, status)
+
+
+def _run_all(folder: Path) -> None:
+    """Run the programs with and without the agent, side by side."""
     run = RunFolder(folder / "run")
     for made in (run.raw, run.status, folder / "plain", folder / "mine"):
         made.mkdir(parents=True)
@@ -63,18 +74,14 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     call = [sys.executable, str(PROGRAMS)]
     carried = {**environment, "PYTHONPATH": str(INJECT), "NPUPERF_PLAN": str(plan)}
     with (
-        subprocess.Popen([*call, str(folder / "plain"), *RECORDED], env=environment, **_PIPED) as plain,
-        subprocess.Popen([*call, str(folder / "mine"), *RECORDED], env=carried, **_PIPED) as mine,
+        (folder / "plain.out").open("w") as plain,
+        (folder / "mine.out").open("w") as mine,
+        subprocess.Popen(
+            [*call, folder / "plain", *RECORDED], env=environment, stdout=plain, stderr=subprocess.DEVNULL
+        ),
+        subprocess.Popen([*call, folder / "mine", *RECORDED], env=carried, stdout=mine, stderr=subprocess.DEVNULL),
     ):
-        printed = [_by_name(process.communicate(timeout=300)[0]) for process in (plain, mine)]
-    status = {}
-    for name in RECORDED:
-        pid = (folder / "mine" / name).read_text()
-        status[name] = json.loads((run.status / f"{platform.node()}_{pid}.json").read_text())
-    return Ran(*printed, status)
-
-
-_PIPED: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        pass  # both are waited for
 
 
 def _by_name(printed: str) -> dict[str, str]:

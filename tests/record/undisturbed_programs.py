@@ -21,6 +21,7 @@ from typing import Any
 gc.disable()
 import torch  # noqa: E402  # what it makes stays: no child is to look through it, nor to copy it
 import torch._dynamo  # noqa: E402  # optimizers import it: once for all
+import torch._inductor.cudagraph_trees  # noqa: E402  # as does torch.compile
 
 gc.freeze()
 gc.enable()

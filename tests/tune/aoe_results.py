@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
+
+from conftest import Done, run_cli
 
 from npuperf.model.tuning import Tuning
 from npuperf.tune.results import read_results
@@ -134,11 +133,5 @@ def changed(document: dict[str, Any], **opat: Any) -> dict[str, Any]:
     return copy
 
 
-def tune(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "npuperf", "tune", *map(str, arguments)],
-        env={**os.environ, "COLUMNS": "80", "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+def tune(*arguments: object) -> Done:
+    return run_cli(["tune", *map(str, arguments)], columns=80)
