@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-from msgspec import Struct
-from msgspec.structs import replace
 
 from npuperf.against.aligned import aligned, by_new_waits, finding_changes
-from npuperf.against.parity import SameKeys, Side, alike, comparable, differences, refuse_mismatch
+from npuperf.against.parity import Side, alike, comparable, differences, refuse_mismatch
 from npuperf.against.shifts import operator_rows, shifts, step_row
 from npuperf.against.waterfall import Sums, folded, parts_of, rounded, side_by_side, sum_runs
 from npuperf.base.messages import Message, chain, ns, ns_change, say, say_n, series, share
-from npuperf.model.comparison import Comparison, Difference, Parity, WaterfallPart, worded
+from npuperf.model.comparison import Comparison, Outcome, WaterfallPart, worded
 from npuperf.model.labels import F64
 from npuperf.model.noise import Judged, judge_shift
 from npuperf.model.parts import Digest, Part
@@ -42,85 +40,6 @@ _PARTS: Final[dict[Part, Message]] = {
 }
 
 
-class Grounds(Struct, frozen=True):
-    """What the sentence is made of: mean and median steps (old, new), ns, and why they differ.
-
-    ``stepped``: whether both sides have steps.
-    """
-
-    means: tuple[int | None, int | None]
-    medians: tuple[int | None, int | None]
-    judged: Judged
-    parity: Sequence[Difference]
-    waterfall: Sequence[WaterfallPart]
-    note: Message | None = None
-    stepped: bool = True
-
-
-def reason_of(grounds: Grounds) -> Message:
-    """Say how the steps differ, what sets the sides apart before anything else, and which parts make the difference."""
-    return chain(_mismatch(grounds), _first(grounds), _verdict(grounds), _parts(grounds), grounds.note)
-
-
-def _mismatch(grounds: Grounds) -> Message | None:
-    names = [worded(difference.what) for difference in grounds.parity if difference.mismatch]
-    return say("not of one workload ({differences})", differences=series(names)) if names else None
-
-
-def _first(grounds: Grounds) -> Message | None:
-    """Return what clock and recording have to do with it, where there are times for them to change."""
-    if None in grounds.medians:
-        return None
-    reasons = [d.reason for d in grounds.parity if d.what in FIRST and d.reason is not None]
-    return chain(*reasons) if reasons else None
-
-
-def _verdict(grounds: Grounds) -> Message:
-    judged, (old, new) = grounds.judged, grounds.medians
-    if old is None or new is None:
-        return judged.method
-    if judged.verdict in ("worse", "better") and judged.estimate is not None and old:
-        changed = share(abs(judged.estimate) / old)
-        longer, shorter = (
-            say("the step is {share} longer", share=changed),
-            say("the step is {share} shorter", share=changed),
-        )
-        how = longer if judged.verdict == "worse" else shorter
-        return say("{how} ({numbers})", how=how, numbers=_numbers(grounds))
-    if judged.verdict == "same" and not grounds.stepped:
-        return say("both recordings are equally long ({numbers})", numbers=_numbers(grounds))
-    if judged.verdict == "same":
-        return say("the steps are equally long ({numbers})", numbers=_numbers(grounds))
-    untold = say("whether the step changed cannot be told ({numbers})", numbers=_numbers(grounds))
-    return chain(untold, judged.method if judged.interval is None else None, judged.needs)
-
-
-def _numbers(grounds: Grounds) -> Message:
-    """Say both medians, and between what their difference lies."""
-    old, new = grounds.medians
-    both = say("{old} to {new}", old=ns(old), new=ns(new))
-    judged = grounds.judged
-    if judged.interval is None:
-        return both
-    if judged.confidence is None:
-        return judged.method
-    low, high = judged.interval
-    between = say("{interval} at {confidence}", interval=ns_change(low, high), confidence=share(judged.confidence))
-    return chain(both, between)
-
-
-def _parts(grounds: Grounds) -> Message | None:
-    """Name the parts that make most of the difference of the mean steps, where it goes the way of the verdict."""
-    old, new = grounds.means
-    if old is None or new is None or grounds.judged.verdict not in ("worse", "better"):
-        return None
-    delta = new - old
-    if delta * (1 if grounds.judged.verdict == "worse" else -1) <= 0:
-        return say("a few steps are of other length: the mean step changed by {change}", change=ns_change(delta))
-    most = [p for p in grounds.waterfall if p.delta_ns * delta > 0 and abs(p.delta_ns) >= _LEAST * abs(delta)][:_NAMED]
-    return say("of the mean step: {parts}", parts=series(map(part_sentence, most))) if most else None
-
-
 def part_sentence(part: WaterfallPart) -> Message:
     """Say in a few words what a part changed, and by how much per mean step."""
     change = ns_change(part.delta_ns)
@@ -142,10 +61,43 @@ def part_sentence(part: WaterfallPart) -> Message:
     return say("{what} {change}", what=what, change=change)
 
 
+def _step_in_words(judged: Judged, old: int | None, new: int | None, *, stepped: bool) -> Message:
+    """Say how the median steps differ, ns, and between what their difference lies."""
+    if old is None or new is None:
+        return judged.method
+    numbers = say("{old} to {new}", old=ns(old), new=ns(new))
+    if judged.interval is not None and judged.confidence is None:
+        numbers = judged.method
+    elif judged.interval is not None and judged.confidence is not None:
+        between = ns_change(*judged.interval)
+        sure = say("{interval} at {confidence}", interval=between, confidence=share(judged.confidence))
+        numbers = chain(numbers, sure)
+    if judged.verdict in ("worse", "better") and judged.estimate is not None and old:
+        changed = share(abs(judged.estimate) / old)
+        how = say("the step is {share} longer", share=changed)
+        if judged.verdict == "better":
+            how = say("the step is {share} shorter", share=changed)
+        return say("{how} ({numbers})", how=how, numbers=numbers)
+    if judged.verdict == "same" and not stepped:
+        return say("both recordings are equally long ({numbers})", numbers=numbers)
+    if judged.verdict == "same":
+        return say("the steps are equally long ({numbers})", numbers=numbers)
+    untold = say("whether the step changed cannot be told ({numbers})", numbers=numbers)
+    return chain(untold, judged.method if judged.interval is None else None, judged.needs)
+
+
+def _parts_in_words(verdict: Outcome, delta: int | None, waterfall: Sequence[WaterfallPart]) -> Message | None:
+    """Name the parts that make most of the difference of the mean steps, where it goes the way of the verdict."""
+    if delta is None or verdict not in ("worse", "better"):
+        return None
+    if delta * (1 if verdict == "worse" else -1) <= 0:
+        return say("a few steps are of other length: the mean step changed by {change}", change=ns_change(delta))
+    most = [p for p in waterfall if p.delta_ns * delta > 0 and abs(p.delta_ns) >= _LEAST * abs(delta)][:_NAMED]
+    return say("of the mean step: {parts}", parts=series(map(part_sentence, most))) if most else None
+
+
 #: Findings that are listed, the gravest of those that changed: of a thousand ranks there may be thousands.
 _FINDINGS: Final = 20
-
-_Runs = Sequence[Digest]
 
 
 def compare_results(
@@ -155,56 +107,57 @@ def compare_results(
 
     Raises UsageError where the sides are not of one workload and that is not allowed.
     """
-    nothing = Comparison(old=_name(old), new=_name(new), verdict="cannot_tell")
-    before, after = _digests(old), _digests(new)
-    if not before or not after:
-        lacking = next(run.input.path for run in (*old, *new) if run.digest is None)
+    names = [" + ".join(dict.fromkeys(run.input.path for run in runs)) for runs in (old, new)]
+    lacking = next((run.input.path for run in (*old, *new) if run.digest is None), None)
+    if lacking is not None:
         why = say("{path}: its steps were not summed: analyze it anew with this version", path=lacking)
-        return replace(nothing, reason=why)
+        return Comparison(old=names[0], new=names[1], verdict="cannot_tell", reason=why)
+    before, after = ([run.digest for run in runs if run.digest is not None] for runs in (old, new))
     summed = (sum_runs(side) for side in by_new_waits(before, after))
     keys = comparable(*(Side(runs, sums) for runs, sums in zip((old, new), summed, strict=True)))
     parity = differences(keys.old, keys.new, thresholds)
     if not allow_mismatch:
         refuse_mismatch(parity)
-    set_up = replace(nothing, workload=alike(keys.old, keys.new, parity), parity=parity)
-    steps = _with_steps(set_up, before, after, keys, thresholds)
-    return _with_all_else(steps, old, new, thresholds)
+    workload = alike(keys.old, keys.new, parity)
 
-
-def _name(runs: Sequence[Result]) -> str:
-    return " + ".join(dict.fromkeys(run.input.path for run in runs))
-
-
-def _digests(runs: Sequence[Result]) -> list[Digest]:
-    """Return the digests of all runs; none where one has none."""
-    found = [run.digest for run in runs if run.digest is not None]
-    return found if len(found) == len(runs) else []
-
-
-# --- the step ---------------------------------------------------------------------------------------------------------
-
-
-def _with_steps(known: Comparison, old: _Runs, new: _Runs, keys: SameKeys, thresholds: Thresholds) -> Comparison:
-    """Add the verdict on the steps, and the waterfall that explains the mean one."""
-    samples = _samples(old), _samples(new)
-    stepped = _stepped(old), _stepped(new)
-    judged = _judge(old, new, samples, thresholds)
-    means = _mean(keys.old.sums), _mean(keys.new.sums)
-    medians = _median(samples[0]), _median(samples[1])
-    waterfall = _waterfall(keys, known.workload) if all(samples) else ()
-    step = step_row(samples, judged)
+    # The step, and what makes it another one. A side without time has no samples.
+    samples = [[np.array(d.span_ns, np.float64) for d in side if d.total_ns] for side in (before, after)]
+    stepped = all(d.steps for d in before), all(d.steps for d in after)
+    judged = _judged_steps(before, after, samples, stepped, thresholds)
+    means, medians = [_mean(side.sums) for side in (keys.old, keys.new)], [_median(side) for side in samples]
+    delta = None if means[0] is None or means[1] is None else means[1] - means[0]
+    waterfall: tuple[WaterfallPart, ...] = ()
+    if all(samples):
+        rows = side_by_side(keys.old.sums, keys.new.sums)
+        if not keys.named_anew and workload != "different":  # only in the same work one operator takes another's place
+            rows = folded(rows, keys.old.sums.types | keys.new.sums.types)
+        waterfall = parts_of(rows)
     operators, alike_operators = (
-        ([], 0) if keys.named_anew else operator_rows(old, new, thresholds, by_ending=keys.by_ending)
+        ([], 0) if keys.named_anew else operator_rows(before, after, thresholds, by_ending=keys.by_ending)
     )
-    return replace(
-        known,
+    step = step_row((samples[0], samples[1]), judged)
+    apart = [worded(difference.what) for difference in parity if difference.mismatch]
+    first = [d.reason for d in parity if d.what in FIRST and d.reason is not None and None not in medians]
+    reason = chain(
+        say("not of one workload ({differences})", differences=series(apart)) if apart else None,
+        chain(*first) if first else None,
+        _step_in_words(judged, *medians, stepped=all(stepped)),
+        _parts_in_words(judged.verdict, delta, waterfall),
+        keys.note if waterfall else None,
+    )
+
+    findings, alike_findings = finding_changes(old, new)
+    listed = shifts(old, new, thresholds)
+    more = len(findings) - _FINDINGS
+    unlisted = say_n("{n} more finding changed", "{n} more findings changed", more) if more > 0 else None
+    return Comparison(
+        old=names[0],
+        new=names[1],
         verdict=judged.verdict,
-        reason=reason_of(
-            Grounds(means, medians, judged, known.parity, waterfall, keys.note if waterfall else None, all(stepped))
-        ),
+        reason=reason,
         old_step_ns=means[0],
         new_step_ns=means[1],
-        delta_ns=None if means[0] is None or means[1] is None else means[1] - means[0],
+        delta_ns=delta,
         interval_ns=None if judged.interval is None else (round(judged.interval[0]), round(judged.interval[1])),
         old_median_ns=medians[0],
         new_median_ns=medians[1],
@@ -212,23 +165,38 @@ def _with_steps(known: Comparison, old: _Runs, new: _Runs, keys: SameKeys, thres
         stepped=stepped,
         method=judged.method,
         confidence=judged.confidence,
+        workload=workload,
+        parity=parity,
         waterfall=waterfall,
         rows=(*([step] if step else []), *operators),
-        unchanged=alike_operators,
+        shifts=tuple(listed.shifts),
+        findings=tuple(findings[:_FINDINGS]),
+        aligned=tuple(aligned(old, new, thresholds)),
+        unchanged=alike_operators + listed.unchanged + alike_findings,
+        warnings=tuple(note for note in (listed.note, unlisted) if note),
     )
 
 
-def _samples(digests: _Runs) -> list[F64]:
-    """Return the length of every step, one array per run; of no step where there is no time."""
-    return [np.array(digest.span_ns, np.float64) for digest in digests if digest.total_ns]
+def _judged_steps(
+    old: Sequence[Digest],
+    new: Sequence[Digest],
+    samples: Sequence[Sequence[F64]],
+    stepped: tuple[bool, bool],
+    thresholds: Thresholds,
+) -> Judged:
+    """Judge the lengths of the steps; two sides that agree in everything are the same, however few steps they have.
 
-
-def _judge(old: _Runs, new: _Runs, samples: tuple[list[F64], list[F64]], thresholds: Thresholds) -> Judged:
-    """Judge the lengths of the steps; two sides that agree in everything are the same, however few steps they have."""
+    Sides of which one has no time of a device are the same only if all that is counted is.
+    """
     if not all(samples):
-        return _judge_counts(old, new, samples)
-    stepped = _stepped(old), _stepped(new)
-    if _identical(old, new):
+        if samples[0]:
+            return Judged("cannot_tell", say("the new side has no time of a device"))
+        if samples[1]:
+            return Judged("cannot_tell", say("the old side has no time of a device"))
+        if any(d.counts for d in old) and [d.counts for d in old] == [d.counts for d in new]:
+            return Judged("same", say("no time of a device is recorded; all that is counted is identical"))
+        return Judged("cannot_tell", say("no time of a device is recorded on either side"))
+    if [(d.span_ns, d.parts, d.types) for d in old] == [(d.span_ns, d.parts, d.types) for d in new]:
         identical = say("every step and every sum is identical") if all(stepped) else say("every sum is identical")
         return Judged("same", identical, estimate=0.0, interval=(0.0, 0.0))
     mark = say("mark steps on both sides: npuperf profile does")
@@ -242,35 +210,6 @@ def _judge(old: _Runs, new: _Runs, samples: tuple[list[F64], list[F64]], thresho
     return judged
 
 
-def _judge_counts(old: _Runs, new: _Runs, samples: tuple[list[F64], list[F64]]) -> Judged:
-    """Judge sides of which one has no time of a device: they are the same only if all that is counted is."""
-    if samples[0]:
-        return Judged("cannot_tell", say("the new side has no time of a device"))
-    if samples[1]:
-        return Judged("cannot_tell", say("the old side has no time of a device"))
-    if any(d.counts for d in old) and [d.counts for d in old] == [d.counts for d in new]:
-        return Judged("same", say("no time of a device is recorded; all that is counted is identical"))
-    return Judged("cannot_tell", say("no time of a device is recorded on either side"))
-
-
-def _stepped(runs: _Runs) -> bool:
-    """Tell whether every run of a side has steps."""
-    return all(run.steps for run in runs)
-
-
-def _identical(old: _Runs, new: _Runs) -> bool:
-    """Tell whether both sides are made of the same steps and the same sums."""
-    return [(d.span_ns, d.parts, d.types) for d in old] == [(d.span_ns, d.parts, d.types) for d in new]
-
-
-def _waterfall(keys: SameKeys, workload: Parity) -> tuple[WaterfallPart, ...]:
-    """Return the parts; only in the same work an operator takes another one's place."""
-    old, new = keys.old.sums, keys.new.sums
-    rows = side_by_side(old, new)
-    apart = keys.named_anew or workload == "different"
-    return parts_of(rows if apart else folded(rows, old.types | new.types))
-
-
 def _mean(sums: Sums) -> int | None:
     """Return the length of the mean step, ns; None where no time is recorded."""
     return rounded(sums.total_ns, max(sums.windows, 1)) if sums.total_ns else None
@@ -278,26 +217,3 @@ def _mean(sums: Sums) -> int | None:
 
 def _median(samples: Sequence[F64]) -> int | None:
     return round(float(np.median(np.concatenate(samples)))) if samples else None
-
-
-# --- all else ---------------------------------------------------------------------------------------------------------
-
-
-def _with_all_else(
-    known: Comparison, old: Sequence[Result], new: Sequence[Result], thresholds: Thresholds
-) -> Comparison:
-    """Add findings, figures, and steps that have no like on the other side."""
-    findings, alike_findings = finding_changes(old, new)
-    listed = shifts(old, new, thresholds)
-    return replace(
-        known,
-        shifts=tuple(listed.shifts),
-        findings=tuple(findings[:_FINDINGS]),
-        aligned=tuple(aligned(old, new, thresholds)),
-        unchanged=known.unchanged + listed.unchanged + alike_findings,
-        warnings=tuple(note for note in (listed.note, _more_findings(len(findings) - _FINDINGS)) if note),
-    )
-
-
-def _more_findings(more: int) -> Message | None:
-    return say_n("{n} more finding changed", "{n} more findings changed", more) if more > 0 else None

@@ -183,8 +183,8 @@ COUNTED: Final[dict[CountKind, CountedKind]] = {
                                 more_is_worse=False),
     "allocation": CountedKind("allocations", say("allocator calls"), _OF_CALLS, say("calls of the allocator")),
     "host_operator": CountedKind("host_operators", say("host operators"),
-                                 say("they are counted only where no device was recorded"), say("operators of the host"),
-                                 shapes=say("npuperf profile --shapes records them")),
+                                 say("they are counted only where no device was recorded"),
+                                 say("operators of the host"), shapes=say("npuperf profile --shapes records them")),
 }  # fmt: skip
 
 
