@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from decimal import Decimal, InvalidOperation
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -16,11 +15,10 @@ from npuperf.base.units import NS_PER_MS, NS_PER_US
 from npuperf.model.communication import Bandwidth, Communication, LinkUse, VendorTimes
 from npuperf.model.groups import distinct
 from npuperf.model.labels import I64, Labels, Mask
-from npuperf.readers.comm_files import link_use, matrix_row, step_number
+from npuperf.readers.comm_files import BYTES_PER_MB, TOTAL, link_use, matrix_row, step_number
 from npuperf.readers.comm_groups import GroupBook, book_of, group_hash, operations
 from npuperf.readers.join import match, pick
-from npuperf.readers.log import ReadLog
-from npuperf.readers.sqlite import Database, open_database
+from npuperf.readers.sqlite import Database
 
 #: What links are called in the exporter's sums. HCCS_SW counts as HCCS there.
 _TRANSPORTS: Final = {"HCCS_SW": "HCCS", "ROCE": "RDMA", "STANDARD_ROCE": "RDMA"}
@@ -53,12 +51,6 @@ def read_communication_db(db: Database) -> DbCommunication:
         },
         book_of(notes(db, "distributed_args", "parallel_group_info")),
     )
-
-
-def read_communication_tables(path: Path, log: ReadLog) -> DbCommunication:
-    """Read what :func:`read_communication_db` does of a database that is not read otherwise."""
-    with open_database(path, log) as db:
-        return read_communication_db(db)
 
 
 def _operations(db: Database) -> dict[str, I64]:
@@ -250,10 +242,7 @@ def _named(db: Database, table: str, ids: I64) -> Any:
 
 # -- The exporter's sums in analysis.db and communication_analyzer.db: the tables CommAnalyzer….
 
-_BYTES_PER_MB: Final = 1_000_000
 _MOST: Final = 1e12
-#: What the exporter calls the sums of all operations.
-_TOTAL: Final = "Total Op Info"
 _LATEST_US: Final = 4e15
 
 
@@ -279,7 +268,7 @@ def _sums_of_operations(db: Database) -> Communication:
     table = "CommAnalyzerTime"
     elapse = "elapse_time" if "elapse_time" in db.has(table) else "elapsed_time"
     key = ("hccl_op_name", "group_name", "step")
-    rows = [r for r in _rows(db, table, (*key, "type", "start_timestamp", elapse, *_PARTS)) if r[0] != _TOTAL]
+    rows = [r for r in _rows(db, table, (*key, "type", "start_timestamp", elapse, *_PARTS)) if r[0] != TOTAL]
     if not rows:
         return Communication()
     name, group, step, kind, *times = zip(*rows, strict=True)
@@ -306,9 +295,9 @@ def _sums_of_operations(db: Database) -> Communication:
 def _packets(db: Database, places: dict[tuple[Any, ...], int]) -> Bandwidth:
     """Read a row per packet size, or one of an operation whose packets are not recorded."""
     table = "CommAnalyzerBandwidth"
-    key, units = ("hccl_op_name", "group_name", "step", "transport_type"), (_BYTES_PER_MB, NS_PER_MS) * 2
+    key, units = ("hccl_op_name", "group_name", "step", "transport_type"), (BYTES_PER_MB, NS_PER_MS) * 2
     columns = ("transit_size", "transit_time", "package_size", "total_duration", "count")
-    every = [r for r in _rows(db, table, (*key, *columns)) if r[0] != _TOTAL]
+    every = [r for r in _rows(db, table, (*key, *columns)) if r[0] != TOTAL]
     rows = [(places[r[:3]], *r[3:]) for r in every if r[:3] in places]
     db.lose(len(every) - len(rows), say("table {table}: of operations that are not listed", table=table))
     if not rows:

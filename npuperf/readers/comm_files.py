@@ -29,7 +29,7 @@ from npuperf.readers.pieces import DAMAGED
 
 #: The exporter's own sums over all operations.
 TOTAL: Final = "Total Op Info"
-_BYTES_PER_MB: Final = 1_000_000
+BYTES_PER_MB: Final = 1_000_000
 #: Longer than a year in ms, more than an exabyte in MB, beyond the year 2096 in ns: damage.
 _MOST_MS, _MOST_MB, _LATEST = 4e10, 1e12, 4 * 10**18
 _NOT_JSON: Final = re.compile(rb"(?<=[:\[,\s])-?(?:NaN|Infinity)(?=[\s,\]}])")
@@ -67,14 +67,6 @@ _OPS: Final = msgspec.json.Decoder(dict[str, _Op])
 _OBJECT: Final = msgspec.json.Decoder(dict[str, Raw])
 
 
-def _float(value: object) -> float:
-    """Return a number that is written as text, -1 for anything else."""
-    try:
-        return float(value) if isinstance(value, str) else -1.0
-    except ValueError:
-        return -1.0
-
-
 class _Columns(Struct):
     """What was decoded so far; ``cells`` and ``ops``: how much was unreadable."""
 
@@ -108,7 +100,10 @@ class _Columns(Struct):
         elif value is None or value == "N/A":
             return None
         else:
-            found = _float(value)
+            try:
+                found = float(value) if isinstance(value, str) else -1.0
+            except ValueError:
+                found = -1.0
         if 0 <= found <= most:
             return found
         self.cells += 1
@@ -122,7 +117,7 @@ class _Columns(Struct):
     def bytes(self, value: object) -> int:
         """Return megabytes (10^6) as bytes, -1 unknown."""
         found = self.number(value, _MOST_MB)
-        return -1 if found is None else round(found * _BYTES_PER_MB)
+        return -1 if found is None else round(found * BYTES_PER_MB)
 
     def _starts(self, raw: list[Raw]) -> I64:
         """Return exact times, -1 unknown."""
@@ -167,32 +162,24 @@ def read_communication_json(path: Path, log: ReadLog) -> Communication:
     try:
         _decode(data, found)
     except DAMAGED as error:
-        found = _Columns()
-        repaired, found.cells = _NOT_JSON.subn(b"null", data)
-        if not found.cells or not _decoded(repaired, found):
-            cells = found.cells
-            found = _Columns(cells=cells)
-            _salvage(repaired, found)
+        data, cells = _NOT_JSON.subn(b"null", data)
+        found, whole = _Columns(cells=cells), bool(cells)
+        if whole:
+            try:
+                _decode(data, found)
+            except DAMAGED:
+                found, whole = _Columns(cells=cells), False
+        if not whole:
+            for step, section, name, value in objects_in(data, _KEY):
+                _one(found, step, section, name, value)
             log.warn(say_n("{path}: damaged or cut short ({why}); {n} whole operation was kept, the others are lost",
                            "{path}: damaged or cut short ({why}); {n} whole operations were kept, the others are lost",
                            len(found.names), path=str(path), why=str(error)))  # fmt: skip
-    _report(path, found, log)
-    return _communication(found)
-
-
-def _report(path: Path, found: _Columns, log: ReadLog) -> None:
     if found.ops:
         log.lose(path, found.ops, say("operations that are damaged or cut short"))
     if found.cells:
         log.lose(path, found.cells, say("cells without a usable number; the other cells of their operations are used"))
-
-
-def _decoded(data: bytes, found: _Columns) -> bool:
-    try:
-        _decode(data, found)
-    except DAMAGED:
-        return False
-    return True
+    return _communication(found)
 
 
 def _decode(data: bytes | Raw, found: _Columns) -> None:
@@ -228,12 +215,6 @@ def _one(found: _Columns, step: int, section: str, name: str, value: Raw | bytes
         found.ops += 1
     else:
         found.add(step, section, {name: op})
-
-
-def _salvage(data: bytes, found: _Columns) -> None:
-    """Decode the whole operations of a damaged file, one by one."""
-    for step, section, name, value in objects_in(data, _KEY):
-        _one(found, step, section, name, value)
 
 
 def objects_in(data: bytes, keys: re.Pattern[bytes]) -> Iterator[tuple[int, str, str, bytes]]:
@@ -281,29 +262,22 @@ def _communication(found: _Columns) -> Communication:
     )
     recorded = np.flatnonzero(np.any(np.array(split) >= 0, axis=0))
     vendor = VendorTimes(recorded, *(part[recorded] for part in split))
-    return Communication(operations=ops, bandwidth=_bandwidth(found.rows), vendor=vendor)
-
-
-def _bandwidth(rows: list[tuple[int, str, int, int, int, int]]) -> Bandwidth:
-    if not rows:
-        return Bandwidth.empty()
-    op, transport, *numbers = zip(*rows, strict=True)
-    bytes_, ns, packet, count = (np.array(column, np.int64) for column in numbers)
-    return Bandwidth(np.array(op, np.int64), Labels.of([*transport]), bytes_, ns, packet, count)
+    bandwidth = Bandwidth.empty()
+    if found.rows:
+        op, transport, *numbers = zip(*found.rows, strict=True)
+        bytes_, ns, packet, count = (np.array(column, np.int64) for column in numbers)
+        bandwidth = Bandwidth(np.array(op, np.int64), Labels.of([*transport]), bytes_, ns, packet, count)
+    return Communication(operations=ops, bandwidth=bandwidth, vendor=vendor)
 
 
 # -- communication_matrix.json: what went over each link, summed per type and group, and of single operations.
 #
 # Ranks in it count inside the group; :func:`world_links` turns them into those of the whole run.
 
-_COMM_MATRIX_BYTES_PER_MB: Final = 1_000_000
-_MOST: Final = 1e12
 _LINK: Final = re.compile(r"(\d{1,9})-(\d{1,9})")
 #: "<type>-<which>@<group>"; sums over all operations have "total" there.
-_COMM_MATRIX_KEY: Final = re.compile(
-    r"(?P<type>[A-Za-z_]+?)-(?P<which>total|top\d*|middle|bottom\d*)(?:@(?P<group>.+))?"
-)
-_KEYS: Final = re.compile(
+_LINK_KEY: Final = re.compile(r"(?P<type>[A-Za-z_]+?)-(?P<which>total|top\d*|middle|bottom\d*)(?:@(?P<group>.+))?")
+_LINK_KEYS: Final = re.compile(
     rb'"(?:(?P<layer>step\s*\d*|p2p|collective)"\s*:\s*\{'
     rb'|(?P<op>[A-Za-z_]+-(?:total|top\d*|middle|bottom\d*)(?:@[^"]*)?)"\s*:\s*(?P<object>\{))'
 )
@@ -329,7 +303,6 @@ class _Listed(msgspec.Struct, gc=False):
 
 #: step, type, group, transport, source, target, bytes, ns, count, name
 _Row = tuple[int, str, str | None, str, int, int, int, int, int, str | None]
-_COMM_MATRIX_OBJECT: Final = msgspec.json.Decoder(dict[str, Raw])
 _LINKS: Final = msgspec.json.Decoder(dict[str, _Link])
 _LIST: Final = msgspec.json.Decoder(list[_Listed])
 
@@ -371,9 +344,9 @@ def link_use(rows: list[_Row]) -> LinkUse:
 
 def _nested(data: bytes) -> Iterator[_Row | None]:
     """Yield the rows of torch_npu's form: step → p2p or collective → type and group → link."""
-    for step, sections in _COMM_MATRIX_OBJECT.decode(data).items():
-        for keys in _COMM_MATRIX_OBJECT.decode(sections).values():
-            for key, links in _COMM_MATRIX_OBJECT.decode(keys).items():
+    for step, sections in _OBJECT.decode(data).items():
+        for keys in _OBJECT.decode(sections).values():
+            for key, links in _OBJECT.decode(keys).items():
                 yield from _of_key(step, key, links)
 
 
@@ -391,7 +364,7 @@ def _of_key(step: str, key: str, links: Raw | bytes) -> Iterator[_Row | None]:
 
 def _salvaged(data: bytes) -> Iterator[_Row | None]:
     """Yield what a damaged file still has whole."""
-    for step, _, key, links in objects_in(data, _KEYS):
+    for step, _, key, links in objects_in(data, _LINK_KEYS):
         yield from _of_key(f"step{step}" if step >= 0 else "step", key, links)
 
 
@@ -406,11 +379,11 @@ def matrix_row(
     key: str, step: str, ends: tuple[object, object], transport: object, amounts: tuple[object, object], op: object
 ) -> Iterator[_Row | None]:
     """Yield the row of one link, None if it is unusable; nothing for what stays on the chip."""
-    found = _COMM_MATRIX_KEY.fullmatch(key)
+    found = _LINK_KEY.fullmatch(key)
     source, target = map(_rank, ends)
     if transport in LOCAL or (source == target and source >= 0):
         return
-    size, ns = (_scaled(a, unit) for a, unit in zip(amounts, (_COMM_MATRIX_BYTES_PER_MB, NS_PER_MS), strict=True))
+    size, ns = (_scaled(a, unit) for a, unit in zip(amounts, (BYTES_PER_MB, NS_PER_MS), strict=True))
     if not isinstance(transport, str) or size < 0 or ns < 0 or min(source, target) < 0:
         yield None
         return
@@ -436,7 +409,7 @@ def _scaled(value: object, unit: int) -> int:
         found = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else -1.0
     except (ValueError, OverflowError):
         return -1
-    return round(found * unit) if 0 <= found <= _MOST else -1
+    return round(found * unit) if 0 <= found <= _MOST_MB else -1
 
 
 def world_links(links: LinkUse, book: GroupBook, ops: Operations) -> LinkUse:

@@ -217,21 +217,9 @@ def _rank(value: object) -> int | None:
 
 #: Types as HCCL spells them.
 TYPES: Final = (
-    "allReduce",
-    "allGather",
-    "reduceScatter",
-    "broadcast",
-    "scatter",
-    "reduce",
-    "gather",
-    "alltoall",
-    "alltoallv",
-    "alltoallvc",
-    "send",
-    "receive",
-    "batchSendRecv",
-    "barrier",
-)
+    "allReduce", "allGather", "reduceScatter", "broadcast", "scatter", "reduce", "gather", "alltoall", "alltoallv",
+    "alltoallvc", "send", "receive", "batchSendRecv", "barrier",
+)  # fmt: skip
 POINT_TO_POINT: Final = ("send", "receive", "batchSendRecv")
 _KNOWN: Final = {t.lower(): t for t in TYPES} | {"sendrecv": "batchSendRecv", "recv": "receive", "bcast": "broadcast"}
 _INSIDE: Final = re.compile("|".join(sorted(_KNOWN, key=len, reverse=True)))

@@ -332,10 +332,11 @@ class CommunicationFiles(Struct):
                 log.use(source.matrix)
         self.whole = len(self.sums) == 2 and notes == len(log.lost) + len(log.warnings)
         if source.db and not self.recorded and not source.communication:
-            from npuperf.readers.comm_db import read_communication_tables
+            from npuperf.readers.comm_db import read_communication_db
+            from npuperf.readers.sqlite import open_database
 
-            with attempt():
-                self.take(read_communication_tables(source.db, log))
+            with attempt(), open_database(source.db, log) as db:
+                self.take(read_communication_db(db))
                 log.use(source.db)
         self.book.take(read_groups(source.groups, log))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Final, TypedDict
+from typing import Final
 
 import numpy as np
 from msgspec import Struct, field
@@ -281,6 +281,7 @@ def _tasks(db: Database, calls: _Calls, torch: TorchEvents, counters: Future[Cou
     at = np.flatnonzero(~parent)
     task, row = {name: task.pop(name)[at] for name in tuple(task)}, row[at]
     launch_start, launch_end, launch_thread, op = _launches(calls, torch, task.pop("connection"))
+    copy, moved = _copies(db, task["id"])
     tasks = Tasks.build(
         task["start"],
         task["end"],
@@ -294,7 +295,8 @@ def _tasks(db: Database, calls: _Calls, torch: TorchEvents, counters: Future[Cou
         state=texts["state"].take(row),
         shapes=texts["shapes"].take(row),
         operands=operand_labels(*(texts.pop(name) for name in OPERAND_COLUMNS)).take(row),
-        **_copies(db, task["id"]),
+        copy=copy,
+        moved=moved,
         launch_start=launch_start,
         launch_end=launch_end,
         launch_thread=launch_thread,
@@ -302,11 +304,6 @@ def _tasks(db: Database, calls: _Calls, torch: TorchEvents, counters: Future[Cou
         pmu=counters_of(db, task["id"], counters),
     )
     return tasks, task["device"]
-
-
-class _Copies(TypedDict):
-    copy: Labels
-    moved: I64
 
 
 def _tell_unjoined(db: Database, records: I64, is_row: Mask, unrecorded: Mask) -> None:
@@ -321,14 +318,14 @@ def _tell_unjoined(db: Database, records: I64, is_row: Mask, unrecorded: Mask) -
         db.lose(there, say("table COMPUTE_TASK_INFO: operators whose task is not in TASK, so they have no times"))
 
 
-def _copies(db: Database, tasks: I64) -> _Copies:
+def _copies(db: Database, tasks: I64) -> tuple[Labels, I64]:
     """Return direction and bytes of copies: recorded by msprof with --runtime-api."""
     wanted: dict[str, Spelled] = {"id": "globalTaskId", "operation": "memcpyOperation", "size": ("size",)}
     copies = db.columns("MEMCPY_INFO", wanted)
     names = db.names("ENUM_MEMCPY_OPERATION") if len(copies["id"]) else {}
     row = match(np.where(tasks < 0, -2, tasks), copies["id"])
     direction = Labels.of([names.get(number) for number in copies["operation"].tolist()])
-    return {"copy": direction.take(row), "moved": pick(copies["size"], row)}
+    return direction.take(row), pick(copies["size"], row)
 
 
 def _compute_info(db: Database) -> dict[str, I64]:

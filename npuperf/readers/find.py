@@ -13,10 +13,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from npuperf.base.errors import InputError, unreadable
 from npuperf.base.escape import for_shell
@@ -254,29 +253,29 @@ def _choose(root: Path, group: _Group, told: list[Message]) -> list[Source]:
     ascend = bool(_ASCEND.match(_called(root))) or any(f.parent.name == _OUTPUT for f in files)
     in_prof = any(_PROF.match(_called(p)) for p in (root, *root.parents[:2]))
     kind: InputKind = "ascend_pt" if ascend else "prof" if in_prof else "csv"
-    base = _with_context(Source(root=root, kind=kind))
     details = [f for f in files if f.name == "kernel_details.csv"]
     stamped, notes = _newest([f for f in files if _OP_SUMMARY.match(f.name)])
-    traces, more = _newest([f for f in files if _TIMELINE.match(f.name)])
-    databases, newer = _newest([f for f in files if _TORCH_DB.match(f.name) or _MSPROF_DB.match(f.name)])
-    summaries, _ = _newest([f for f in files if is_export(f.name)])
-    views = [f for f in traces if f.name == "trace_view.json"]
-    base = replace(
-        base,
-        timeline=tuple(views or traces),
-        db=next(iter(sorted(databases, key=lambda p: (not _TORCH_DB.match(p.name), p.name))), None),
-        analysis_db=_first(files, "analysis.db") or _first(files, "communication_analyzer.db"),
-        communication=_first(files, "communication.json"),
-        matrix=_first(files, "communication_matrix.json"),
-        steps=_first(files, "step_trace_time.csv"),
-        summaries=tuple(summaries) + _suggestions_within(root if ascend else None),
-        notes=tuple(notes + more + newer),
-    )
-    loose = [] if all(_NUMBERED.match(f.name) for f in stamped) else stamped
-    sources = [_named(replace(base, kernels=tuple(details[:1] or ([] if loose else stamped))))]
-    if loose and not details:  # op_summary_<anything>.csv side by side: different profiles
-        single = sources[0] if len(loose) == 1 else None
-        sources = [replace(single, kernels=tuple(loose))] if single else _file_sources(loose, told)
+    if details or len(stamped) < 2 or all(_NUMBERED.match(f.name) for f in stamped):
+        traces, more = _newest([f for f in files if _TIMELINE.match(f.name)])
+        views = [f for f in traces if f.name == "trace_view.json"]
+        databases, newer = _newest([f for f in files if _TORCH_DB.match(f.name) or _MSPROF_DB.match(f.name)])
+        summaries, _ = _newest([f for f in files if is_export(f.name)])
+        whole = _source(
+            root,
+            kind,
+            kernels=tuple(details[:1] or stamped),
+            timeline=tuple(views or traces),
+            db=min(databases, key=lambda p: (not _TORCH_DB.match(p.name), p.name), default=None),
+            analysis_db=_first(files, "analysis.db") or _first(files, "communication_analyzer.db"),
+            communication=_first(files, "communication.json"),
+            matrix=_first(files, "communication_matrix.json"),
+            steps=_first(files, "step_trace_time.csv"),
+            summaries=tuple(summaries) + _suggestions_within(root if ascend else None),
+            notes=tuple(notes + more + newer),
+        )
+        sources = [whole]
+    else:  # op_summary_<anything>.csv side by side: different profiles
+        sources = _file_sources(stamped, told)
     sources = [s for s in sources if s.readable()]
     clusters = _file_sources([f for f in files if f.name == "cluster_step_trace_time.csv"], told)
     known = {f for s in sources for f in s.data_files()}
@@ -333,29 +332,36 @@ def _newest(files: list[Path]) -> tuple[list[Path], list[Message]]:
     return sorted(kept), notes
 
 
-def _with_context(source: Source) -> Source:
-    """Add what describes the collection: core counts, profiler options, rank, device folder."""
-    root = source.root
-    if root.name == _OUTPUT:
-        root = root.parent
+def _source(root: Path, kind: InputKind, at: Path | None = None, *, ranked: bool = True, **files: Any) -> Source:
+    """Return a source of these files with what describes its collection: core counts, options, rank, device.
+
+    ``at``: what it is called by, if not by its root. The rank is that of the profiler's own files, never the folder's.
+    """
+    folder = root.parent if root.name == _OUTPUT else root
     infos = sorted(
         f
         for pattern in ("info.json.*", "device_*/info.json.*", "PROF_*/device_*/info.json.*")
-        for f in root.glob(pattern)
+        for f in folder.glob(pattern)
         if _INFO.match(f.name)
     )
-    profiler = next((f for f in sorted(root.glob("profiler_info*.json")) if _PROFILER_INFO.match(f.name)), None)
-    metadata = root / "profiler_metadata.json"
-    manifests = (folder / MANIFEST for folder in (root, *root.absolute().parents[:3]))
-    device = _DEVICE.match(_called(root))
-    return replace(
-        source,
+    profiler = next((f for f in sorted(folder.glob("profiler_info*.json")) if _PROFILER_INFO.match(f.name)), None)
+    metadata = folder / "profiler_metadata.json"
+    manifests = (above / MANIFEST for above in (folder, *folder.absolute().parents[:3]))
+    device = _DEVICE.match(_called(folder))
+    named = ((profiler, _PROFILER_INFO), (files.get("db"), _TORCH_DB)) if ranked else ()
+    ranks = (found[1] for path, pattern in named if path and (found := pattern.match(path.name)) and found[1])
+    rank = next(ranks, None)
+    return Source(
+        root=at or root,
+        kind=kind,
         infos=tuple(infos),
         profiler_info=profiler,
         metadata=metadata if is_file(metadata) else None,
         manifest=next((m for m in manifests if is_file(m)), None),
         device=int(device.group(1)) if device else None,
-        groups=_group_files(root),
+        rank=None if rank is None else int(rank),
+        groups=_group_files(folder),
+        **files,
     )
 
 
@@ -367,40 +373,31 @@ def _group_files(root: Path) -> tuple[Path, ...]:
     return tuple(path for path in (*own, *tool) if is_file(path))
 
 
-def _named(source: Source) -> Source:
-    """Take the rank from the names that carry it: the profiler's own files, never the folder's."""
-    for path, pattern in ((source.profiler_info, _PROFILER_INFO), (source.db, _TORCH_DB)):
-        found = pattern.match(path.name) if path else None
-        if found and found.group(1):
-            return replace(source, rank=int(found.group(1)))
-    return source
-
-
 def _file_source(path: Path) -> Source:
     """Return the source of one named file; unknown names are told by their content."""
     root = path.parent
     while root.name in (*_INNER_DIRS, *_inner(path.name)):
         root = root.parent
-    context = replace(_with_context(Source(root=root, kind="csv")), root=path)
     name = path.name
     if name == "cluster_step_trace_time.csv":
-        return replace(context, kind="cluster", steps=path)
+        return _source(root, "cluster", path, ranked=False, steps=path)
     if name == "step_trace_time.csv":
-        return _named(replace(context, steps=path))
+        return _source(root, "csv", path, steps=path)
     if name in ("analysis.db", "communication_analyzer.db"):
-        return replace(context, kind="db", analysis_db=path)
+        return _source(root, "db", path, ranked=False, analysis_db=path)
     if name == "communication.json":
-        matrix = path.with_name("communication_matrix.json")
-        return replace(context, kind="json", communication=path, matrix=matrix if is_file(matrix) else None)
+        beside = path.with_name("communication_matrix.json")
+        matrix = beside if is_file(beside) else None
+        return _source(root, "json", path, ranked=False, communication=path, matrix=matrix)
     if name.endswith(".csv"):
         steps = all(locate(sniff_headers(path), STEP_COLUMNS)[column] for column in STEP_REQUIRED)
-        return _named(replace(context, steps=path) if steps else replace(context, kernels=(path,)))
+        return _source(root, "csv", path, steps=path) if steps else _source(root, "csv", path, kernels=(path,))
     with open_input(path) as file:
         head = file.read(16)
     if head.startswith(b"SQLite format 3") or name.endswith(".db"):
-        return _named(replace(context, kind="db", db=path))
+        return _source(root, "db", path, db=path)
     if _KINETO.search(name) or head[:2] == b"\x1f\x8b" or head.lstrip()[:1] in (b"[", b"{"):
-        return _named(replace(context, kind="json", timeline=(path,)))
+        return _source(root, "json", path, timeline=(path,))
     what = say("{path}: not a file that npuperf analyze reads", path=str(path))
     raise InputError(what, hint=say("give {files}", files=_READABLE))
 

@@ -36,7 +36,7 @@ class Kernels(Struct, frozen=True):
 
 
 def read_kernels(source: Source, log: ReadLog) -> Kernels:
-    """Read the kernel tables; raises InputError when there are some, without a usable row."""
+    """Read the kernel tables, as narrow columns; raises InputError when there are some, without a usable row."""
     parts: dict[int | None, list[Tasks]] = {}
     excerpts = set()
     for path in source.kernels:
@@ -60,7 +60,8 @@ def read_kernels(source: Source, log: ReadLog) -> Kernels:
             ),
             hint=say("record at least one step that runs on the NPU, and export again"),
         )
-    return Kernels({number: _once(Tasks.concat(p), source, log) for number, p in parts.items()}, frozenset(excerpts))
+    devices = {number: _once(Tasks.concat(p), source, log).narrowed() for number, p in parts.items()}
+    return Kernels(devices, frozenset(excerpts))
 
 
 def _once(tasks: Tasks, source: Source, log: ReadLog) -> Tasks:

@@ -224,11 +224,6 @@ def compiled_source() -> str:
     return library.plain_source().decode() if library else ""
 
 
-def is_compiled() -> bool:
-    """Tell whether there is the compiled reader."""
-    return _library() is not None
-
-
 @cache
 def _library() -> Any:
     library = load_library(LIBRARY, _FUNCTIONS)

@@ -86,7 +86,10 @@ def read_operators(paths: Sequence[Path]) -> TorchOperators:
     with no_gc():
         for path in paths:
             pieces, before = _Calls(path, ReadLog(), None), len(starts)
-            for called in _operators(pieces):
+            for events in pieces:
+                called: list[Any] = [e for e in events if e.cat == "cpu_op" and e.ph == "X"]
+                if not called:
+                    continue
                 starts.append(nanoseconds([e.ts for e in called]))
                 threads.append(integers([e.tid for e in called]).astype(np.int64))
                 codes.append(names.codes([e.name for e in called]).astype(np.int64))
@@ -106,13 +109,6 @@ def read_operators(paths: Sequence[Path]) -> TorchOperators:
         Labels.of(inputs.shapes).take(which),
         Labels.of(inputs.dtypes).take(which),
     )
-
-
-def _operators(pieces: _Calls) -> Iterator[list[_Called]]:
-    for events in pieces:
-        called: list[Any] = [e for e in events if e.cat == "cpu_op" and e.ph == "X"]
-        if called:
-            yield called
 
 
 class _Known:
@@ -337,7 +333,7 @@ def _read(source: Source, log: ReadLog, progress: Progress | None) -> _Found:
     found.context = context.or_else(found.machine.context)
     with ThreadPoolExecutor(1) as beside:  # tables are parsed without the interpreter lock, traces with it
         own = ReadLog()  # so that what is noted stands in the same order every time
-        tables = beside.submit(_read_tables, source, own)
+        tables = beside.submit(read_kernels, source, own)
         found.read_timeline(progress)
         try:
             found.kernels = tables.result()
@@ -350,12 +346,6 @@ def _read(source: Source, log: ReadLog, progress: Progress | None) -> _Found:
     read_exports(source.summaries, log)
     found.context = replace(found.context, exported=log.exported)
     return found
-
-
-def _read_tables(source: Source, log: ReadLog) -> Kernels:
-    """Read the kernel tables, in as little memory as they need."""
-    kernels = read_kernels(source, log)
-    return replace(kernels, devices={number: tasks.narrowed() for number, tasks in kernels.devices.items()})
 
 
 def _missing(found: _Found) -> list[Message]:

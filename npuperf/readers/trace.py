@@ -6,7 +6,7 @@ import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import numpy as np
 from msgspec import Struct, field
@@ -43,47 +43,27 @@ _CLOCK: Final = "AI Core Freq"
 _NO_ARGS: Final = Args()
 
 
-class _Numbers:
-    """A column of integers."""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, slices: Slices, owner: type) -> I64:
-        return cast(I64, slices.column(self._name))
-
-
-class _Texts:
-    """A column of texts."""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, slices: Slices, owner: type) -> Labels:
-        return cast(Labels, slices.column(self._name))
-
-
 class Slices:
     """Complete events (``ph`` X): ns, process, thread, and the arguments that tie layers together.
 
     Columns of a selection are made when they are asked for: most selections are asked for a few of the fifteen.
     """
 
-    start = _Numbers()
-    end = _Numbers()
-    pid = _Numbers()
-    tid = _Numbers()
-    connection = _Numbers()
-    correlation = _Numbers()
-    external = _Numbers()
-    stream = _Numbers()
-    device = _Numbers()
-    moved = _Numbers()
-    name = _Texts()
-    cat = _Texts()
-    task_type = _Texts()
-    stack = _Texts()
-    operation = _Texts()
+    start: I64
+    end: I64
+    pid: I64
+    tid: I64
+    connection: I64
+    correlation: I64
+    external: I64
+    stream: I64
+    device: I64
+    moved: I64
+    name: Labels
+    cat: Labels
+    task_type: Labels
+    stack: Labels
+    operation: Labels
 
     def __init__(self, columns: dict[str, I64 | Labels], index: I64 | None = None) -> None:
         self._columns = columns
@@ -113,8 +93,10 @@ class Slices:
         """Return the same events without columns that nobody will ask for, so that they take no more memory."""
         return Slices({name: c for name, c in self._columns.items() if name not in names}, self._index)
 
-    def column(self, name: str) -> I64 | Labels:
+    def __getattr__(self, name: str) -> I64 | Labels:
         """Return a column of the selection; that of all events may be of a smaller type."""
+        if name.startswith("_"):  # it is being copied, and has none yet
+            raise AttributeError(name)
         if name not in self._chosen:
             assert self._index is not None
             column, index = self._columns[name], self._index

@@ -91,21 +91,7 @@ def mutate(source: random.Random, data: bytes) -> bytes:
         elif kind < 0.6:
             del changed[i : i + source.randrange(1, 200)]
         else:
-            junk = [
-                b'"',
-                b"\n",
-                b",",
-                b"}",
-                b"{",
-                b"]",
-                b"\x00",
-                b"N/A",
-                b"-1",
-                b"1e999",
-                b"9" * 25,
-                b"\xff\xfe",
-                b"[[[",
-            ]
+            junk = b'"', b"\n", b",", b"}", b"{", b"]", b"\0", b"N/A", b"-1", b"1e999", b"9" * 25, b"\xff\xfe", b"[[["
             changed[i:i] = source.choice(junk)
     return bytes(changed)
 

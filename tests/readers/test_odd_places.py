@@ -146,21 +146,10 @@ def device(path: Path) -> None:
 
 #: One after the other the files that a rank may have, and more of which each may be the only one.
 NAMES = (
-    "kernel_details.csv",
-    "trace_view.json",
-    "communication.json",
-    "communication_matrix.json",
-    "step_trace_time.csv",
-    "analysis.db",
-    "ascend_pytorch_profiler_0.db",
-    "op_summary_20250101000000.csv",
-    "op_summary_mine.csv",
-    "op_summary_yours.csv",
-    "cluster_step_trace_time.csv",
-    "msprof_20250101000000.json",
-    "other.json",
-    "other.json.gz",
-)
+    "kernel_details.csv", "trace_view.json", "communication.json", "communication_matrix.json", "step_trace_time.csv",
+    "analysis.db", "ascend_pytorch_profiler_0.db", "op_summary_20250101000000.csv", "op_summary_mine.csv",
+    "op_summary_yours.csv", "cluster_step_trace_time.csv", "msprof_20250101000000.json", "other.json", "other.json.gz",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("make", [pipe, unix_socket, device, Path.mkdir])

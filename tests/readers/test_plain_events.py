@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import shlex
 import shutil
 import subprocess
@@ -40,42 +41,18 @@ REAL = ROOT.parent / "shared" / "data"
 PACKED = sorted((REAL / "hta").glob("*.json.gz"))
 TRACES = sorted(path for place in (ROOT / "samples", REAL) for path in place.rglob("*trace*.json"))
 ODD = [
-    '"ts": 1700000000000000.123',
-    '"ts": null',
-    '"ts": "12"',
-    '"ts": "x"',
-    '"dur": "1.5"',
-    '"dur": 1e999',
-    '"dur": NaN',
-    '"dur": -3',
-    '"dur": true',
-    '"pid": "Spans"',
-    '"pid": 1.5',
-    '"pid": true',
-    '"pid": 99999999999999999999',
-    '"tid": "7"',
-    '"tid": null',
-    '"tid": 140000000000000',
-    '"id": 1.5',
-    '"id": "x"',
-    '"id": 340282366920938463463374607431768211456',
-    '"name": null',
-    '"name": ""',
-    '"name": "a\\u0062}, {"',
-    '"name": "\\ud800"',
-    '"cat": 5',
-    '"cat": null',
-    '"ph": "C"',
-    '"ph": 1',
-    '"args": []',
-    '"args": null',
-    '"args": {"connection_id": "7", "Task Type": 5}',
+    '"ts": 1700000000000000.123', '"ts": null', '"ts": "12"', '"ts": "x"', '"dur": "1.5"', '"dur": 1e999',
+    '"dur": NaN', '"dur": -3', '"dur": true', '"pid": "Spans"', '"pid": 1.5', '"pid": true',
+    '"pid": 99999999999999999999', '"tid": "7"', '"tid": null', '"tid": 140000000000000', '"id": 1.5',
+    '"id": "x"', '"id": 340282366920938463463374607431768211456', '"name": null', '"name": ""',
+    '"name": "a\\u0062}, {"', '"name": "\\ud800"', '"cat": 5', '"cat": null', '"ph": "C"', '"ph": 1',
+    '"args": []', '"args": null', '"args": {"connection_id": "7", "Task Type": 5}',
     '"args": {"connection_id": 1.0, "list": [{"a": 1}, {"b": 2}]}',
-]
+]  # fmt: skip
 KERNELS = [K(i * 10_000, 2_500 + i, f"k{i % 7}", launch=i * 10_000 - 5_000) for i in range(12)]
 MADE = [json.dumps(e) for e in events(KERNELS, {11: (0, 10**6)})]
 
-if not plain_events.is_compiled() and shutil.which(COMPILER[0]) is None:
+if not plain_events.compiled_source() and shutil.which(COMPILER[0]) is None:
     pytest.skip("needs a C compiler", allow_module_level=True)
 
 
@@ -308,17 +285,9 @@ def test_any_value_in_any_field(tmp_path: Path, field: str, numeric: bool) -> No
 def test_times_of_all_lengths(tmp_path: Path) -> None:
     path, source = tmp_path / "trace.json", Random(5)
     tails = [
-        "",
-        *("5" * n for n in range(1, 10)),
-        "0005",
-        "0015",
-        "00049999",
-        "00050",
-        "000500",
-        "0005001",
-        "9995",
+        "", *("5" * n for n in range(1, 10)), "0005", "0015", "00049999", "00050", "000500", "0005001", "9995",
         "999499",
-    ]
+    ]  # fmt: skip
     taken = 0
     for digits in range(1, 21):
         for tail in tails:
@@ -395,12 +364,9 @@ def _listed(lengths: list[str]) -> bytes:
 def test_durations_with_noise_are_taken() -> None:
     """As a float64 is written that was summed: most recorded durations of some layers."""
     noisy = [
-        "12.77012757357446",
-        "2.1500000000000004",
-        "37.589999999999996",
-        "188.14802169799805",
+        "12.77012757357446", "2.1500000000000004", "37.589999999999996", "188.14802169799805",
         "0.30000000000000004",
-    ]
+    ]  # fmt: skip
     found = reader().read(_listed([*noisy, "1"])[1:], False)
     assert found is not None
     assert found.slices["length"].tolist() == [12_770, 2_150, 37_590, 188_148, 300]
@@ -464,27 +430,7 @@ def test_deep_nesting(tmp_path: Path, depth: int) -> None:
 
 @pytest.mark.parametrize("blank", [" ", "\n", "\r\n", "\t", " " * 50, "\f", "\v", "\x00", "\xa0", ",", "/**/"])
 def test_blanks_between_tokens(tmp_path: Path, blank: str) -> None:
-    tokens = [
-        "{",
-        '"ph"',
-        ":",
-        '"X"',
-        ",",
-        '"ts"',
-        ":",
-        '"1.5"',
-        ",",
-        '"args"',
-        ":",
-        "{",
-        '"a"',
-        ":",
-        "[",
-        "1",
-        "]",
-        "}",
-        "}",
-    ]
+    tokens = re.findall(r'"[^"]*"|\S', '{"ph": "X", "ts": "1.5", "args": {"a": [1]}}')
     plain = '{"ph": "X", "name": "a", "ts": "15.25", "dur": 1}'
     for at in range(len(tokens) + 1):
         odd = "".join([*tokens[:at], blank, *tokens[at:]])
@@ -651,17 +597,9 @@ def test_no_byte_outside_is_touched(tmp_path: Path) -> None:
     driver, texts = tmp_path / "driver", tmp_path / "texts"
     sanitized = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     command = [
-        *COMPILER,
-        "-std=c11",
-        "-O1",
-        "-g",
-        *sanitized,
-        f"-I{SOURCE.parent}",
-        str(DRIVER),
-        "-lm",
-        "-o",
+        *COMPILER, "-std=c11", "-O1", "-g", *sanitized, f"-I{SOURCE.parent}", str(DRIVER), "-lm", "-o",
         str(driver),
-    ]
+    ]  # fmt: skip
     built = subprocess.run(command, capture_output=True, text=True)
     if built.returncode:
         pytest.skip(f"no sanitizers here: {built.stderr[-200:]}")
