@@ -13,7 +13,7 @@ from npuperf.device.host_events import CODE, NONE, RUNTIME_CALL, WAITING, Nestin
 from npuperf.device.operators import torch_operator_keys
 from npuperf.device.study import Study
 from npuperf.device.syncs import SyncPoint, Syncs, copy_directions, find_syncs, sync_points
-from npuperf.model.communication import Communication, ProcessGroup
+from npuperf.model.communication import ProcessGroup
 from npuperf.model.device import HostProfile, HostSteps
 from npuperf.model.groups import numbered
 from npuperf.model.host import HostOps
@@ -118,37 +118,29 @@ def merge_counts(devices: Sequence[DeviceCounts], steps: Sequence[int]) -> tuple
     for device in devices:
         at = [place.get(number, -1) for number in device.numbers] if steps else [0]
         for count in device.counts:
-            if count.kind not in untold:
-                moved = _spread(count, at, size)
-                before = sums.get((count.kind, count.key))
-                sums[count.kind, count.key] = _add(before, moved) if before else moved
+            if count.kind in untold:
+                continue
+            nothing = Count(kind=count.kind, key=count.key, count=[0] * size, bytes=[0] * size)
+            before = sums.get((count.kind, count.key), nothing)
+            known = before.bytes is not None and count.bytes is not None
+            sums[count.kind, count.key] = Count(
+                kind=count.kind,
+                key=count.key,
+                count=_added(before.count, count.count, at),
+                bytes=_added(before.bytes or [], count.bytes or [], at) if known else None,
+                where=before.where or count.where,
+            )
     counts = sorted(sums.values(), key=lambda c: (KINDS.index(c.kind), c.key))
     return [c for c in counts if any(c.count)], [kind for kind in KINDS if kind in untold]
 
 
-def _spread(count: Count, at: Sequence[int], size: int) -> Count:
-    """Return a count with each step at its place in a longer list."""
-
-    def spread(values: list[int]) -> list[int]:
-        found = [0] * size
-        for i, value in zip(at, values, strict=True):
-            if i >= 0:
-                found[i] += value
-        return found
-
-    moved = None if count.bytes is None else spread(count.bytes)
-    return Count(kind=count.kind, key=count.key, count=spread(count.count), bytes=moved, where=count.where)
-
-
-def _add(a: Count, b: Count) -> Count:
-    known = a.bytes is not None and b.bytes is not None
-    return Count(
-        kind=a.kind,
-        key=a.key,
-        count=[x + y for x, y in zip(a.count, b.count, strict=True)],
-        bytes=[x + y for x, y in zip(a.bytes or (), b.bytes or (), strict=True)] if known else None,
-        where=a.where or b.where,
-    )
+def _added(to: list[int], values: list[int], at: list[int]) -> list[int]:
+    """Return a list with values added, each at its place; -1 is none."""
+    found = to.copy()
+    for i, value in zip(at, values, strict=True):
+        if i >= 0:
+            found[i] += value
+    return found
 
 
 def tallied(
@@ -206,7 +198,8 @@ def _count_tasks(study: Study, places: Places, place: I64, keys: Labels) -> tupl
     if len(profile.host.events) or (tasks.work >= Work.OTHER).any():
         rows = np.flatnonzero((tasks.work == Work.OTHER) & (place >= 0))
         copies = _copies(tasks.copy.take(rows).compact(), tasks.name.take(rows).compact())
-        counts += tallied("copy", copies, place[rows], places.size, moved=_bytes_of(tasks.moved, rows))[0]
+        moved = tasks.moved[rows]  # where no bytes are recorded at all, none are told
+        counts += tallied("copy", copies, place[rows], places.size, moved=moved if (moved >= 0).any() else None)[0]
     else:
         untold.append("copy")
     return counts, untold
@@ -236,12 +229,6 @@ def _copies(direction: Labels, name: Labels) -> Labels:
     return Labels.of([*plain]).take(told.codes.astype(np.int64))
 
 
-def _bytes_of(moved: I64, rows: I64) -> I64 | None:
-    """Return the bytes of copies, None where none are recorded at all."""
-    known = moved[rows]
-    return known if (known >= 0).any() else None
-
-
 def _collectives(study: Study, place: I64, places: Places) -> list[Count]:
     """Count collectives by type and kind of group, with what they moved where files have that of each."""
     found = study.profile.communication
@@ -251,8 +238,10 @@ def _collectives(study: Study, place: I64, places: Places) -> list[Count]:
         return tallied("collective", study.types, np.where(mine, place, -1), places.size)[0]
     group = {one.id: group_name(one) for one in found.groups}
     kinds = Labels(ops.group.codes, tuple(group.get(id_, "") for id_ in ops.group.names))
-    keys = _joined(ops.type, kinds)
-    return tallied("collective", keys, places.of_tasks(ops.start), places.size, moved=_moved(found))[0]
+    moved = np.full(len(ops), -1, np.int64)  # by each operation, over all transports
+    moved[found.bandwidth.op] = 0
+    np.add.at(moved, found.bandwidth.op, found.bandwidth.bytes)
+    return tallied("collective", _joined(ops.type, kinds), places.of_tasks(ops.start), places.size, moved=moved)[0]
 
 
 def group_name(group: ProcessGroup) -> str:
@@ -277,21 +266,14 @@ def _joined(type: Labels, kind: Labels) -> Labels:
     return Labels.of(texts).take(codes)
 
 
-def _moved(found: Communication) -> I64:
-    """Return the bytes that each operation moved, over all transports; -1 where none are recorded."""
-    moved = np.full(len(found.operations), -1, np.int64)
-    there = found.bandwidth
-    moved[there.op] = 0
-    np.add.at(moved, there.op, there.bytes)
-    return moved
-
-
 def count_calls(nesting: Nesting, syncs: Syncs, points: list[SyncPoint], host: HostOps, places: Places) -> list[Count]:
     """Count calls of the host: waits for the device, compilations, replays of graphs, memory of the driver."""
+    keys = sync_keys(syncs, points)
+    named = np.flatnonzero(keys.known())
     names = nesting.events.name
     replays, memory = (names.flag([bool(p.search(n)) for n in names.names]) for p in (_REPLAY, _ALLOCATION))
     return [
-        *_syncs(syncs, points, host, places),
+        *counted_calls("sync", keys.take(named), syncs.thread[named], syncs.start[named], host, places),
         *count_compilations(nesting, host, places),
         *_marked("graph_replay", nesting, replays, host, places),
         *_marked("allocation", nesting, memory, host, places),
@@ -303,15 +285,11 @@ def count_compilations(nesting: Nesting, host: HostOps, places: Places) -> list[
     return _marked("compile", nesting, nesting.causes == CODE["compile"], host, places)
 
 
-def _syncs(syncs: Syncs, points: list[SyncPoint], host: HostOps, places: Places) -> list[Count]:
-    """Count waits for the device, but for the profiler's own, by call, torch operator around it, and what it awaits."""
-    keys = sync_keys(syncs, points)
-    calls = np.flatnonzero(keys.known())
-    return counted_calls("sync", keys.take(calls), syncs.thread[calls], syncs.start[calls], host, places)
-
-
 def sync_keys(syncs: Syncs, points: list[SyncPoint]) -> Labels:
-    """Name each wait for the device; the profiler's own, and what only may be one, have no name."""
+    """Name each wait for the device by call, torch operator around it, and what it awaits.
+
+    The profiler's own, and what only may be one, have no name.
+    """
     counted = [p for p in points if p.purpose != "profiler" and WAITING.search(p.name)]
     named = Labels.of([f"{p.name}{f' in {p.op}' if p.op else ''} ({p.kind})" for p in counted])
     place = np.full(len(syncs), -1, np.int64)
@@ -378,13 +356,15 @@ def count_host(profile: HostProfile, step: int | None = None) -> DeviceCounts | 
 
     ``step``: only this one; None where it is not there.
     """
-    numbers = _steps(profile)
+    steps = profile.host_steps
+    in_order = steps.number[np.argsort(steps.start, kind="stable")].tolist()
+    numbers = np.array([*dict.fromkeys(in_order)], np.int64)
     if step is not None:
         numbers = numbers[numbers == step]
         if not len(numbers):
             return None
     none = np.empty(0, np.int64)
-    places = Places(Intervals(none, none), numbers, profile.host_steps)
+    places = Places(Intervals(none, none), numbers, steps)
     operators, host = profile.operators, profile.host
     names = operators.name
     called = names.flag(["::" in n and not n.startswith(_NO_OPERATORS) for n in names.names])
@@ -425,10 +405,3 @@ def digest_of_hosts(hosts: Sequence[DeviceCounts]) -> Digest | None:
         counts=counts,
         uncounted=untold,
     )
-
-
-def _steps(profile: HostProfile) -> I64:
-    """Return the numbers of the recorded steps, in order of time."""
-    steps = profile.host_steps
-    in_order = steps.number[np.argsort(steps.start, kind="stable")].tolist()
-    return np.array([*dict.fromkeys(in_order)], np.int64)

@@ -14,7 +14,6 @@ from npuperf.base.units import plural
 from npuperf.device.core_splits import (
     MOST_STREAMS,
     Bench,
-    Limit,
     Search,
     Split,
     best_split,
@@ -65,13 +64,13 @@ def _lines(way: Way, limits: Sequence[CoreLimit]) -> Iterator[str]:
         yield ""
         yield f"# stream {limit.stream}, {plural(limit.kernels, 'kernel')}: {few(limit.types)}"
         yield from (f"#   {line}" for line in limit.where)
-        yield from _eager(limit, first=i == 0) if way == "eager" else _scope(way, limit, first=i == 0)
-
-
-def _eager(limit: CoreLimit, *, first: bool) -> Iterator[str]:
-    stream = "torch.npu.current_stream()" if first else f"stream_{limit.stream}"
-    note = "" if first else "  # your torch.npu.Stream"
-    yield f"torch.npu.set_stream_limit({stream}, {limit.cube}, {limit.vector}){note}"
+        if way != "eager":
+            yield from _scope(way, limit, first=i == 0)
+        elif i == 0:
+            yield f"torch.npu.set_stream_limit(torch.npu.current_stream(), {limit.cube}, {limit.vector})"
+        else:
+            stream = f"stream_{limit.stream}"
+            yield f"torch.npu.set_stream_limit({stream}, {limit.cube}, {limit.vector})  # your torch.npu.Stream"
 
 
 def _scope(way: Way, limit: CoreLimit, *, first: bool) -> Iterator[str]:
@@ -126,19 +125,14 @@ def _asked(view: DeviceWindow, asked: Split) -> CoreSplit:
         return _unanswered(view, asked, bench)
     streams = sorted({int(s) for s in bench.stream.tolist() if s >= 0})
     for stream, limit in asked.items():
-        _check(stream, limit, streams, bench.chip)
+        if stream not in streams:
+            hint = say("streams: {streams}", streams=series(streams))
+            raise UsageError(say("--cores-of {stream}: no such stream", stream=stream), hint=hint)
+        refuse_beyond("--cores-of", f"{stream}={limit[0]},{limit[1]}", limit, bench.chip)
     split = complete(bench, asked)
     if any(value < min(1, most) for limit in split.values() for value, most in zip(limit, bench.chip, strict=True)):
         return _unanswered(view, asked, say("no cores are left for the other streams: give their limits, too"))
     return _replayed(view, bench, split, gain_interval(bench, split))
-
-
-def _check(stream: int, limit: Limit, streams: Sequence[int], chip: Limit) -> None:
-    """Raise UsageError for a limit that no chip or no stream of this profile could have."""
-    if stream not in streams:
-        hint = say("streams: {streams}", streams=series(streams))
-        raise UsageError(say("--cores-of {stream}: no such stream", stream=stream), hint=hint)
-    refuse_beyond("--cores-of", f"{stream}={limit[0]},{limit[1]}", limit, chip)
 
 
 def _unanswered(view: DeviceWindow, split: Split, reason: Message) -> CoreSplit:
@@ -278,7 +272,10 @@ def _stream_level_rules(view: DeviceWindow, split: Split) -> Iterator[RuleCheck]
     if limits_operators(way):
         return
     yield _static_rule(view)
-    threads = _launch_threads(view, split)
+    tasks = view.tasks
+    known = tasks.launched & (tasks.launch_thread >= 0)
+    # Of the limited stream on which most threads launch.
+    threads = max((len(distinct(tasks.launch_thread[known & (tasks.stream == s)])) for s in split), default=0)
     counted = say_n("{n} thread launched", "{n} threads launched", threads)
     if not threads:
         counted = say("which threads launch is not recorded")
@@ -310,10 +307,3 @@ def _static_rule(view: DeviceWindow) -> RuleCheck:
         "CANN {version}: where static kernel compilation is on as well, one of the two has no effect", version=version
     )
     return RuleCheck(rule=rule, status="unknown", detail=detail)
-
-
-def _launch_threads(view: DeviceWindow, split: Split) -> int:
-    """Return how many threads launch on the busiest of the limited streams, 0 unknown."""
-    tasks = view.tasks
-    known = tasks.launched & (tasks.launch_thread >= 0)
-    return max((len(distinct(tasks.launch_thread[known & (tasks.stream == stream)])) for stream in split), default=0)

@@ -218,7 +218,13 @@ class Bench(Struct, frozen=True):
     def of(cls, scene: Scene, tasks: Tasks, sweep: Sweep, waits: Waits, thresholds: Thresholds) -> Bench:
         """Prepare; ``sweep`` and ``waits`` are of all ``tasks``."""
         active = scene.replay.active
-        undisturbed = _undisturbed(tasks, sweep, active)
+        undisturbed = tasks.dur.copy()
+        undisturbed[sweep.index] = sweep.undisturbed()
+        undisturbed = narrow(undisturbed.take(active))
+        numbers, of_stream = numbered(sweep.stream)
+        time = np.bincount(of_stream, sweep.dur)
+        notable = thresholds.cause_share * time.sum()
+        busiest = [i for i in np.argsort(-time, kind="stable").tolist() if time[i] >= notable]
         used = blocks(tasks)
         held, certain = np.zeros(len(active), np.int64), np.zeros(len(active), np.bool_)
         place = np.full(len(tasks), NONE, np.int32)
@@ -241,7 +247,7 @@ class Bench(Struct, frozen=True):
             crowd=narrow(crowd, SMALL),
             certain=certain,
             crowds=tuple((stream, *sweep.names(bits)) for stream, bits in number),
-            streams=_main_streams(sweep, thresholds),
+            streams=tuple(numbers[busiest].tolist()),
         )
 
     def uses(self, stream: int, side: int) -> int:
@@ -250,20 +256,6 @@ class Bench(Struct, frozen=True):
             wanted = (self.cube, self.vector)[side][self.stream == stream]
             self.used[stream, side] = min(int(wanted.max(initial=0)), self.chip[side])
         return self.used[stream, side]
-
-
-def _undisturbed(tasks: Tasks, sweep: Sweep, active: I64) -> I64:
-    """Return how long the active tasks would have run had no kernel shared cores, ns."""
-    times = tasks.dur.copy()
-    times[sweep.index] = sweep.undisturbed()
-    return narrow(times.take(active))
-
-
-def _main_streams(sweep: Sweep, thresholds: Thresholds) -> tuple[int, ...]:
-    numbers, place = numbered(sweep.stream)
-    time = np.bincount(place, sweep.dur)
-    order = np.argsort(-time, kind="stable")
-    return tuple(int(numbers[i]) for i in order.tolist() if time[i] >= thresholds.cause_share * time.sum())
 
 
 def factors(blocks: I64, cores: int, limit: int) -> tuple[F64, F64]:

@@ -91,7 +91,10 @@ def judge_counters(counters: dict[str, Counter], thresholds: Thresholds, total: 
     bound = _group(unit) if unit and main.pattern == "limit" else "unknown"
     told = [_told(side, thresholds) for side in sides]
     if len(sides) > 1:
-        told = [_of_side(side.side, text) for side, text in zip(sides, told, strict=True)]
+        told = [
+            say("cube cores: {told}", told=text) if side.side == "cube" else say("vector cores: {told}", told=text)
+            for side, text in zip(sides, told, strict=True)
+        ]
     return Pmu(
         bound=bound,
         rule=chain(*told, partly),
@@ -158,7 +161,13 @@ def _told(side: PmuSide, thresholds: Thresholds) -> Message:
     if side.pattern == "leading":
         return say("mostly {unit}: {ratios} of cycles", unit=unit, ratios=ratios)
     if side.pattern in ("shared", "waiting"):
-        return chain(_without_leader(side), _idle(side))
+        if side.pattern == "shared":
+            none = say("no unit leads: {ratios} of cycles", ratios=ratios)
+        else:
+            none = say("waits in between, no unit is busy for half of the cycles: {ratios}", ratios=ratios)
+        if not side.idle_least:
+            return none
+        return chain(none, say("in at least {share} of cycles none of them is busy", share=share(side.idle_least)))
     if busiest.ratio <= 0:
         return say("all recorded ratios are 0")
     return say(
@@ -184,26 +193,6 @@ def _brief(side: PmuSide) -> Message | None:
     return first
 
 
-def _without_leader(side: PmuSide) -> Message:
-    ratios = _ratios(side)
-    if side.pattern == "shared":
-        return say("no unit leads: {ratios} of cycles", ratios=ratios)
-    return say("waits in between, no unit is busy for half of the cycles: {ratios}", ratios=ratios)
-
-
-def _idle(side: PmuSide) -> Message | None:
-    """Say how many cycles have no busy unit, if some certainly have none."""
-    if not side.idle_least:
-        return None
-    return say("in at least {share} of cycles none of them is busy", share=share(side.idle_least))
-
-
-def _of_side(side: CoreSide | None, told: Message) -> Message:
-    if side == "cube":
-        return say("cube cores: {told}", told=told)
-    return say("vector cores: {told}", told=told)
-
-
 def _ratios(side: PmuSide) -> Series:
     used = [u for u in side.units if u.ratio > 0]
     return series(say("{unit} {ratio}", unit=UNITS[u.unit], ratio=share(u.ratio)) for u in used)
@@ -215,7 +204,12 @@ def _group(unit: str) -> _Group:
 
 def _conflict(means: dict[str, float], thresholds: Thresholds) -> Message | None:
     """Say which conflict of the side that works longer takes a notable part of its cycles, if one does."""
-    side = _longer_side(means)
+    side = ""  # old chips have no sides and no prefix
+    if any(_PREFIX.match(name) for name in means):
+        cube, vector = means.get("aicore_time"), means.get("aiv_time")
+        if cube is None or vector is None:  # databases leave the times out: the busier side has the larger ratios
+            cube, vector = (max((v for n, v in means.items() if n.startswith(p)), default=0) for p in ("aic_", "aiv_"))
+        side = "aic_" if cube >= vector else "aiv_"
     own = {n: v for n, v in means.items() if _CONFLICT.search(n) and (n.startswith(side) or not _PREFIX.match(n))}
     worst = max(own, key=lambda n: own[n], default=None)
     if worst is None or own[worst] < thresholds.conflict_share:
@@ -226,13 +220,3 @@ def _conflict(means: dict[str, float], thresholds: Thresholds) -> Message | None
         ratio=share(own[worst]),
         limit=share(thresholds.conflict_share),
     )
-
-
-def _longer_side(means: dict[str, float]) -> str:
-    """Return the prefix of the side that works longer; old chips have no sides and no prefix."""
-    if not any(_PREFIX.match(n) for n in means):
-        return ""
-    cube, vector = means.get("aicore_time"), means.get("aiv_time")
-    if cube is None or vector is None:  # databases leave the times out: the busier side has the larger ratios
-        cube, vector = (max((v for n, v in means.items() if n.startswith(p)), default=0.0) for p in ("aic_", "aiv_"))
-    return "aic_" if cube >= vector else "aiv_"

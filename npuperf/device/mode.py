@@ -81,37 +81,24 @@ def no_launches(mode: Mode, *, timeline: bool = False) -> Message:
 def mode_of(profile: DeviceProfile) -> Mode:
     """Tell from host calls and from the kernels' names: eager torch_npu names them after aclnn calls."""
     calls = profile.host.events.name
-    if calls.has(_REPLAYED):  # captured kernels keep their eager names
-        return _captured(profile)
+    if calls.has(_REPLAYED):  # captured kernels keep their eager names; only recorded stacks show by which package
+        return "npugraph_ex" if calls.has(_EX) or profile.host.stack.has(_EX) else "aclgraph"
     tasks = profile.tasks
     compute: Mask = np.equal(tasks.work, Work.COMPUTE)
     eager = tasks.name.flag([n.startswith("aclnn") for n in tasks.name.names]) & compute
     if int(eager.sum()) * 2 >= max(int(compute.sum()), 1):
         return "eager"
     if calls.has(_EXECUTED):
-        return _compiled(profile, compute)
+        # A dynamic graph schedules its kernels on the host; a static one is known by the lack of it, if that would
+        # show: TorchAir's executor would have named itself, or kernels would have launches of their own.
+        if calls.has(_SCHEDULED) or (tasks.dynamic & compute).any():
+            return "ge_dynamic"
+        static = bool(tasks.state.known()[compute].all())
+        whole = calls.has(_EXECUTOR) or bool((tasks.launch_start[compute] == NO_TIME).all())
+        return "ge_static" if static and whole else "ge"
     if calls.has(ACLOP_CALL):
         return "eager"
     return "ge_dynamic" if calls.has(_SCHEDULED) else "unknown"
-
-
-def _captured(profile: DeviceProfile) -> Mode:
-    """Tell the API by the package whose code was called, which only recorded stacks show."""
-    ex = profile.host.events.name.has(_EX) or profile.host.stack.has(_EX)
-    return "npugraph_ex" if ex else "aclgraph"
-
-
-def _compiled(profile: DeviceProfile, compute: Mask) -> Mode:
-    """A dynamic graph schedules its kernels on the host; a static one is known by the lack of it, if that would show.
-
-    TorchAir's executor would have named itself, or kernels would have launches of their own.
-    """
-    tasks, calls = profile.tasks, profile.host.events.name
-    if calls.has(_SCHEDULED) or (tasks.dynamic & compute).any():
-        return "ge_dynamic"
-    static = bool(tasks.state.known()[compute].all())
-    whole = calls.has(_EXECUTOR) or bool((tasks.launch_start[compute] == NO_TIME).all())
-    return "ge_static" if static and whole else "ge"
 
 
 # -- What kind of run a profile shows: every rule asks this, and no rule decides it by itself.
@@ -271,13 +258,3 @@ def way_of(mode: Mode) -> Way:
 def limits_operators(way: Way) -> bool | None:
     """Tell whether core limits are attributes of operators and not of streams; None where the mode is not known."""
     return None if way == "unknown" else way == "ge"
-
-
-def is_static_graph(mode: Mode) -> bool:
-    """Tell whether a mode is that of a GE graph of static shape."""
-    return mode == "ge_static"
-
-
-def is_dynamic_graph(mode: Mode) -> bool:
-    """Tell whether a mode is that of a GE graph of dynamic shape, in which no SuperKernel is made."""
-    return mode == "ge_dynamic"

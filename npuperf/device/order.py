@@ -106,7 +106,9 @@ def host_chain(order: Order, nesting: Nesting, to_host: int) -> Chain:
         return Chain(len(threads), 0, own, pred, since - order.begin, since)
     mine, begin, done = own[hosts], order.begin[hosts], order.done[hosts]
     earlier = previous_same(mine)
-    before = _last_done(done)
+    before = np.full(len(done), NONE, np.int32)  # which of those before each one was done last
+    last = np.where(done >= np.maximum.accumulate(done), np.arange(len(done), dtype=np.int32), 0)
+    np.maximum.accumulate(last[:-1], out=before[1:])
     latest = np.where(earlier >= 0, done[earlier], np.iinfo(np.int64).min)
     changed = (before >= 0) & (mine[before] != mine) & (done[before] <= begin) & (done[before] >= latest)
     idle = np.zeros(len(mine), np.bool_)
@@ -121,14 +123,6 @@ def host_chain(order: Order, nesting: Nesting, to_host: int) -> Chain:
     pred[hosts] = np.where(idle, mine[before], mine)
     since[hosts] = moment
     return Chain(len(threads), first, own, pred, order.begin - since, since)
-
-
-def _last_done(done: I64) -> I32:
-    """Return for each element which of those before it was done last, NONE for the first."""
-    reach = np.maximum.accumulate(done)
-    before = np.full(len(done), NONE, np.int32)
-    np.maximum.accumulate(np.where(done >= reach, np.arange(len(done), dtype=np.int32), 0)[:-1], out=before[1:])
-    return before
 
 
 def previous_same(group: I32 | I64) -> I32:
@@ -167,7 +161,10 @@ class Placed(Struct, frozen=True):
     @classmethod
     def of(cls, start: I64, end: I64, stream: I64, position: I64) -> Placed:
         """Find what was before each task."""
-        return cls(start, end, stream, position, previous_same(stream), _ended_last(start, end))
+        order = np.argsort(end, kind="stable").astype(np.int32)
+        at = np.searchsorted(end[order], start, side="right") - 1
+        last = np.where(at >= 0, order[np.maximum(at, 0)], NONE)
+        return cls(start, end, stream, position, previous_same(stream), last)
 
 
 class DeviceArms(Struct, frozen=True):
@@ -255,13 +252,6 @@ def _after_others(tasks: Placed, waits: Mask, awaited: I32, loose: Mask, free_to
     behind = int(np.median(lag[waiting])) if waiting.any() else 0
     after[at] = np.where(waiting | loose[at], lag, np.minimum(behind, lag))
     return narrow(after, SIGNED)
-
-
-def _ended_last(start: I64, end: I64) -> I32:
-    """Return for each task the one that ended last before it started, NONE if none did."""
-    order = np.argsort(end, kind="stable").astype(np.int32)
-    at = np.searchsorted(end[order], start, side="right") - 1
-    return np.where(at >= 0, order[np.maximum(at, 0)], NONE)
 
 
 def ordered_after(tasks: Tasks, active: I64, placed: Placed) -> I32:

@@ -12,7 +12,7 @@ from msgspec import Struct
 from npuperf.base.escape import for_code
 from npuperf.base.messages import Message, say, series
 from npuperf.device.cores import blocks, on_cores
-from npuperf.device.mode import is_dynamic_graph, is_static_graph, way_of
+from npuperf.device.mode import way_of
 from npuperf.device.sequences import (
     KernelSequence,
     can_fuse_communication,
@@ -232,7 +232,7 @@ def untold_graph(view: DeviceWindow) -> Message | None:
     """Say what is missing to know that there is a static graph of GE; None where it is known whether there is."""
     if way_of(view.mode) == "unknown":
         return _NO_MODE
-    return None if is_static_graph(view.mode) or (view.tasks.state.known() & view.compute).any() else _NO_STATES
+    return None if view.mode == "ge_static" or (view.tasks.state.known() & view.compute).any() else _NO_STATES
 
 
 def possible_gaps(view: DeviceWindow) -> int:
@@ -245,7 +245,7 @@ def possible_gaps(view: DeviceWindow) -> int:
 def _impossible(view: DeviceWindow) -> bool:
     """Tell whether the profile shows that there can be no SuperKernel."""
     soc, way = view.soc, way_of(view.mode)
-    return way not in ("ge", "unknown") or is_dynamic_graph(view.mode) or bool(soc and product_of_soc(soc) is None)
+    return way not in ("ge", "unknown") or view.mode == "ge_dynamic" or bool(soc and product_of_soc(soc) is None)
 
 
 def _found(view: DeviceWindow) -> list[KernelSequence]:

@@ -104,6 +104,10 @@ class VendorStep(Struct, frozen=True):
     comm: int | None = None
 
 
+#: What of a context is said as a whole, or not at all.
+_EITHER: Final = ("level", "cann", "torch", "torch_npu", "overhead", "stacks", "watches_gc", "command", "git_commit")
+
+
 class Context(Struct, frozen=True):
     """How the profile was taken. None means the profile does not say.
 
@@ -132,42 +136,40 @@ class Context(Struct, frozen=True):
         """Fill what is not said from another description of the same recording."""
         mine, theirs = self.environment, other.environment
         at_start = theirs.at_start if mine.at_start is None else mine.at_start
+        said = {name: getattr(self, name) for name in _EITHER if getattr(self, name) not in (None, "", ())}
         return replace(
             self,
-            level=self.level or other.level,
             environment=Environment(mine.in_process or theirs.in_process, at_start),
-            cann=self.cann or other.cann,
-            torch=self.torch or other.torch,
-            torch_npu=self.torch_npu or other.torch_npu,
-            overhead=self.overhead if self.overhead is not None else other.overhead,
-            stacks=self.stacks if self.stacks is not None else other.stacks,
             extras=tuple(dict.fromkeys((*self.extras, *other.extras))),
-            watches_gc=self.watches_gc if self.watches_gc is not None else other.watches_gc,
-            command=self.command or other.command,
             options={**other.options, **self.options},
-            git_commit=self.git_commit or other.git_commit,
+            **{name: said.get(name, getattr(other, name)) for name in _EITHER},
         )
 
 
-class DeviceProfile(Struct, frozen=True):
-    """Everything read about one device of one rank. ``rank`` None: the files do not name it.
+class ProcessProfile(Struct, frozen=True, kw_only=True):
+    """What is read about one process of a run. ``rank`` None: the files do not name it."""
+
+    source: str
+    rank: int | None
+    soc: str | None = None
+    host: HostOps = field(default_factory=HostOps)
+    host_steps: HostSteps = field(default_factory=HostSteps.empty)
+    context: Context = field(default_factory=Context)
+    kineto: bool = False
+
+
+class DeviceProfile(ProcessProfile, frozen=True, kw_only=True):
+    """Everything read about one device of one rank.
 
     ``excerpt``: rows are missing from the kernel table, so its gaps are not idle time. ``frequency_mhz``: the clock of
     its AI Cores while it ran tasks, least and most, None where it is not recorded.
     """
 
-    source: str
-    rank: int | None
     device: int
-    soc: str | None
     cores: Cores
     tasks: Tasks
-    host: HostOps = field(default_factory=HostOps)
-    host_steps: HostSteps = field(default_factory=HostSteps.empty)
     vendor_steps: tuple[VendorStep, ...] = ()
-    context: Context = field(default_factory=Context)
     excerpt: bool = False
-    kineto: bool = False
     communication: Communication = field(default_factory=Communication)
     frequency_mhz: tuple[int, int] | None = None
 
@@ -207,14 +209,7 @@ class TorchOperators(Struct, frozen=True):
         return len(self.start)
 
 
-class HostProfile(Struct, frozen=True):
-    """Everything read about a process of which no device task is recorded. ``rank`` None: the files do not name it."""
+class HostProfile(ProcessProfile, frozen=True, kw_only=True):
+    """Everything read about a process of which no device task is recorded."""
 
-    source: str
-    rank: int | None
     operators: TorchOperators
-    host: HostOps = field(default_factory=HostOps)
-    host_steps: HostSteps = field(default_factory=HostSteps.empty)
-    context: Context = field(default_factory=Context)
-    soc: str | None = None
-    kineto: bool = False

@@ -379,6 +379,8 @@ def _cluster(source: Source, log: ReadLog) -> list[DeviceProfile]:
     if not ranks:
         raise InputError(say("{path}: row 2: no row of type 'rank'", path=str(source.steps)))
     return [
-        DeviceProfile(str(source.root), rank, 0, None, Cores(), Tasks.empty(), vendor_steps=tuple(steps))
+        DeviceProfile(
+            source=str(source.root), rank=rank, device=0, cores=Cores(), tasks=Tasks.empty(), vendor_steps=tuple(steps)
+        )
         for rank, steps in sorted(ranks.items())
     ]
