@@ -20,8 +20,8 @@ from npuperf.device.rank_summary import RankSummary, bounds_alone
 from npuperf.device.replay import Elasticities
 from npuperf.device.steps import join_alike, segment, shortest_phase, typical_step
 from npuperf.device.study import Study
-from npuperf.device.syncs import place
-from npuperf.device.verdict import WINDOW, Pace, PaceSums, compare, judge
+from npuperf.device.syncs import sync_name
+from npuperf.device.verdict import WINDOW, Pace, PaceSums, compare_vendor_steps, give_verdict
 from npuperf.device.view import DeviceWindow
 from npuperf.device.whatif import predict
 from npuperf.model.groups import largest, rows_of_each, tally
@@ -153,7 +153,7 @@ def describe(
     study, span, thresholds = window.study, window.span, window.thresholds
     profile, environment = study.profile, study.profile.context.environment
     # SuperKernels depend on core limits, proposed and asked for.
-    splits = core_limits.splits(window, request.cores_of)
+    splits = core_limits.describe_splits(window, request.cores_of)
     return Device(
         rank=profile.rank,
         device=profile.device,
@@ -169,7 +169,7 @@ def describe(
         steps=judged.steps,
         streams=_streams(window),
         cores=core_use(window.tasks, window.cores, span[1] - span[0], window.over_time),
-        vendor=compare(profile.vendor_steps, judged.steps, judged.whole, thresholds)
+        vendor=compare_vendor_steps(profile.vendor_steps, judged.steps, judged.whole, thresholds)
         if request.step is None or judged.steps
         else [],
         phases=judged.phases,
@@ -180,7 +180,7 @@ def describe(
         replay=_check(study, thresholds),
         communication=None if summary is None else bounds_alone(summary, judged.partition.comm_exposed_ns),
         core_splits=splits,
-        super_kernels=superkernel.scopes(window, splits, [e.where for e in request.expect]),
+        super_kernels=superkernel.find_scopes(window, splits, [e.where for e in request.expect]),
         super_kernel_checks=super_kernel_checks,
         judged=_judged_steps(study, span, judged),
         recording_overhead=profile.context.overhead,
@@ -237,7 +237,7 @@ def _judge_of(study: Study, thresholds: Thresholds) -> _JudgeAll:
         elasticity = elasticities.of_windows(windows) if elasticities else [None] * len(windows)
         rows = zip(study.timeline.partition(windows), sums.of_windows(windows), elasticity, strict=True)
         return [
-            (p, pace, judge(p, pace, thresholds, elasticity=e, excerpt=excerpt, what=what, latency_known=known))
+            (p, pace, give_verdict(p, pace, thresholds, elasticity=e, excerpt=excerpt, what=what, latency_known=known))
             for p, pace, e in rows
         ]
 
@@ -338,9 +338,9 @@ def _syncs(window: DeviceWindow) -> list[SyncSite]:
             sites.append((point, len(calls), int(length[calls].sum()), idle.total(calls)))
     sites.sort(key=lambda s: (-s[3], -s[2]))
     gains: dict[str, tuple[int, int] | None] = {}
-    several = len({place(point) for point in study.points}) > 1
+    several = len({sync_name(point) for point in study.points}) > 1
     for point, *_ in sites[:_SYNC_PLACES] if scene else []:
-        name = place(point)
+        name = sync_name(point)
         if scene and name not in gains:
             found = predict(scene, f"sync:{name}*0" if several else "sync*0")  # the latter is asked for anyway
             gains[name] = (window.per_step(found.least), window.per_step(found.most))
@@ -352,7 +352,7 @@ def _syncs(window: DeviceWindow) -> list[SyncSite]:
             count=count,
             host_ns=host,
             idle_ns=idle,
-            gain_ns_per_step=gains.get(place(point)),
+            gain_ns_per_step=gains.get(sync_name(point)),
             kind=point.kind,
             pinned=point.pinned,
             purpose=point.purpose,

@@ -11,7 +11,7 @@ from npuperf.analyze.examine import Examined, unanswered
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.base.messages import Message, chain, say, say_n, series
 from npuperf.device.partition import add
-from npuperf.device.verdict import NO_PACE, judge
+from npuperf.device.verdict import NO_PACE, give_verdict
 from npuperf.device.whatif import names_ranks
 from npuperf.model.job_result import Cluster
 from npuperf.model.parts import PartSum
@@ -72,7 +72,7 @@ def _verdict(examined: Sequence[Examined], thresholds: Thresholds, *, different_
 def verdict_of_sum(examined: Sequence[Examined], devices: Sequence[Device], thresholds: Thresholds) -> Verdict:
     """Judge what all devices do together. ``devices``: their reports, which a job tells more about."""
     whole = add([d.window for d in devices])
-    verdict = judge(
+    verdict = give_verdict(
         whole,
         sum((e.pace for e in examined), NO_PACE),
         thresholds,

@@ -18,14 +18,14 @@ from npuperf.base.messages import Message, chain, say, say_n, series
 from npuperf.base.units import short_names
 from npuperf.device.blame import paused
 from npuperf.device.cores import core_use
-from npuperf.device.expect import Checked, check
+from npuperf.device.expect import Checked, check_limit
 from npuperf.device.mode import is_graph, no_launches
 from npuperf.device.operators import Key, OperatorSum, longest_kernels, sum_operators, type_labels
 from npuperf.device.partition import add, span_of, within
 from npuperf.device.rank_summary import RankSummary, bounds_alone, summarise, summarise_without_kernels
 from npuperf.device.steps import numbers_repeat, step_windows
 from npuperf.device.study import Study
-from npuperf.device.verdict import NO_PACE, Pace, judge, partition_of
+from npuperf.device.verdict import NO_PACE, Pace, give_verdict, partition_of
 from npuperf.device.view import DeviceView, DeviceWindow
 from npuperf.device.whatif import (
     Predicted,
@@ -167,7 +167,7 @@ def _examined(
         kernels=listed.kernels,
         findings=advise(view, request.rules, summary),
         what_if=_replay_changes(view, tuple(e for e in request.what_if if not names_ranks(e))),
-        checked=[check(recorded, expectation, cores) for expectation in request.expect],
+        checked=[check_limit(recorded, expectation, cores) for expectation in request.expect],
     )
 
 
@@ -190,7 +190,7 @@ def _vendor_only(profile: DeviceProfile, request: AnalyzeRequest, thresholds: Th
     partitions = [partition_of(v) for v in chosen]
     whole = add(partitions) if partitions else Partition(**dict.fromkeys(Partition.__struct_fields__, 0))
     steps = [
-        Step(step=v.step, start_ns=0, partition=p, verdict=judge(p, NO_PACE, thresholds))
+        Step(step=v.step, start_ns=0, partition=p, verdict=give_verdict(p, NO_PACE, thresholds))
         for v, p in zip(chosen, partitions, strict=True)
         if v.step is not None
     ]
@@ -205,7 +205,7 @@ def _vendor_only(profile: DeviceProfile, request: AnalyzeRequest, thresholds: Th
         cores_vector=None,
         origin_ns=0,
         partition=whole,
-        verdict=judge(whole, NO_PACE, thresholds),
+        verdict=give_verdict(whole, NO_PACE, thresholds),
         clock=Clock(launch_latency_ns=None, latency_samples=0, skew_ns=0, launches=0, tasks=0),
         steps=steps,
         streams=[],

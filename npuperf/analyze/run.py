@@ -22,7 +22,7 @@ from npuperf.base.errors import InputError, UsageError
 from npuperf.base.messages import Message, Series, chain, say, say_n, series
 from npuperf.base.parallel import Engine
 from npuperf.device.expect import judge_cores
-from npuperf.device.operators import list_operators, merge
+from npuperf.device.operators import list_operators, merge_operators
 from npuperf.device.steps import step_windows
 from npuperf.device.whatif import names_ranks, parse
 from npuperf.model.device import Context, DeviceProfile, is_kept
@@ -381,7 +381,7 @@ def _result(
         input=_input(request, recording, sources, context, twice),
         verdict=with_losses(verdict, [s.log for s in sources], sum(s.tasks for s in sources)),
         devices=together.devices,
-        operators=list_operators(merge([e.operators for e in examined]), thresholds),
+        operators=list_operators(merge_operators([e.operators for e in examined]), thresholds),
         kernels=sorted((k for e in examined for k in e.kernels), key=lambda k: -k.dur_ns)[: request.top],
         findings=sort_findings(together.findings),
         what_if=together.what_if,

@@ -77,13 +77,13 @@ def blame_waits(gaps: Gaps, threads: HostThreads, nesting: Nesting, skew: int) -
     real = np.flatnonzero(gaps.known & (gaps.submitted > gaps.start))
     task = gaps.task[real]
     chain = (threads.launch[task], threads.op[task], np.full(len(task), threads.main))
-    pieces = blame(chain, gaps.start[real] + skew, gaps.submitted[real] + skew, nesting)
+    pieces = blame_intervals(chain, gaps.start[real] + skew, gaps.submitted[real] + skew, nesting)
     order = np.argsort(pieces.start, kind="stable")
     event = narrow(pieces.event[order])
     return Blamed(pieces.start[order] - skew, pieces.end[order] - skew, event, event_causes(event, nesting))
 
 
-def blame(chain: tuple[I64, ...], start: I64, end: I64, nesting: Nesting) -> Pieces:
+def blame_intervals(chain: tuple[I64, ...], start: I64, end: I64, nesting: Nesting) -> Pieces:
     """Cut intervals (host clock) into pieces by innermost event, passing idle time on along the chain of threads.
 
     The last answer counts where no thread of the chain was busy: the frame or range it was in, or NONE. A thread that

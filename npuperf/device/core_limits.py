@@ -17,7 +17,7 @@ from npuperf.device.core_splits import (
     Search,
     Split,
     best_split,
-    complete,
+    complete_split,
     gain_interval,
     most_possible,
     slower_kernels,
@@ -95,7 +95,7 @@ def few(types: Sequence[str]) -> str:
     return ", ".join(types[:_NAMES]) + more if types else "no kernels in this window"
 
 
-def splits(view: DeviceWindow, asked: Split) -> list[CoreSplit]:
+def describe_splits(view: DeviceWindow, asked: Split) -> list[CoreSplit]:
     """Return the user's split and the proposal, replayed; the latter only if it saves time in its worst case."""
     found = [_asked(view, asked)] if asked else []
     proposal = _proposal(view)
@@ -129,7 +129,7 @@ def _asked(view: DeviceWindow, asked: Split) -> CoreSplit:
             hint = say("streams: {streams}", streams=series(streams))
             raise UsageError(say("--cores-of {stream}: no such stream", stream=stream), hint=hint)
         refuse_beyond("--cores-of", f"{stream}={limit[0]},{limit[1]}", limit, bench.chip)
-    split = complete(bench, asked)
+    split = complete_split(bench, asked)
     if any(value < min(1, most) for limit in split.values() for value, most in zip(limit, bench.chip, strict=True)):
         return _unanswered(view, asked, say("no cores are left for the other streams: give their limits, too"))
     return _replayed(view, bench, split, gain_interval(bench, split))

@@ -42,7 +42,7 @@ _NO_EVENTS: Final = say("no events are recorded, so any of these waits may be fo
 _PORTION: Final = 1 << 20
 
 
-class Waits(Struct, frozen=True):
+class CoreWaits(Struct, frozen=True):
     """Waits for cores: kernel ``kernel`` (an index into the sweep's kernels) of task ``task`` was ready at ``since``.
 
     Until ``until`` (its start) there were too few free cores for it during ``short_ns``, and none on a side that it
@@ -59,12 +59,14 @@ class Waits(Struct, frozen=True):
     holders: I64
     certain: Mask
 
-    def filter(self, chosen: Mask) -> Waits:
+    def filter(self, chosen: Mask) -> CoreWaits:
         """Return some of the waits."""
-        return Waits(*(values[chosen] for values in astuple(self)))
+        return CoreWaits(*(values[chosen] for values in astuple(self)))
 
 
-def find_waits(tasks: Tasks, launches: Launches, sweep: Sweep, thresholds: Thresholds, *, graph: bool) -> Waits:
+def find_core_waits(
+    tasks: Tasks, launches: Launches, sweep: Sweep, thresholds: Thresholds, *, graph: bool
+) -> CoreWaits:
     """Find all waits for cores of the kernels of a sweep over ``tasks`` (ordered by start).
 
     ``graph``: kernels without a launch of their own belong to graphs, which are submitted as a whole.
@@ -80,7 +82,7 @@ def find_waits(tasks: Tasks, launches: Launches, sweep: Sweep, thresholds: Thres
         np.add.at(short, wait, end - begin)
         np.add.at(full, wait[none], (end - begin)[none])
     certain = records_events(tasks).any() & ~behind[task]
-    found = Waits(kernel, task, since, until, short, full, _holders(sweep, until), certain)
+    found = CoreWaits(kernel, task, since, until, short, full, _holders(sweep, until), certain)
     return found.filter(short >= thresholds.wait_least_ns)
 
 
@@ -138,7 +140,7 @@ def _holders(sweep: Sweep, until: I64) -> I64:
     return sweep.streams[last[np.clip(piece, 0, len(last) - 1)]]
 
 
-def find_contention(tasks: Tasks, waits: Waits, sweep: Sweep) -> Contended:
+def find_contention(tasks: Tasks, waits: CoreWaits, sweep: Sweep) -> Contended:
     """Sum waits for cores by stream and holders."""
     stream = tasks.stream[waits.task]
     rows = []
@@ -158,7 +160,7 @@ def find_contention(tasks: Tasks, waits: Waits, sweep: Sweep) -> Contended:
     return Contended(rows, _contended(waits, sweep), _NO_EVENTS if rows and not records_events(tasks).any() else None)
 
 
-def _contended(waits: Waits, sweep: Sweep) -> tuple[int, int]:
+def _contended(waits: CoreWaits, sweep: Sweep) -> tuple[int, int]:
     """Return in how much time at least one kernel waited for cores: for certain, and at most (ns)."""
     certain: list[Intervals] = []
     most: list[Intervals] = []
@@ -215,7 +217,7 @@ class Bench(Struct, frozen=True):
     tried: dict[tuple[tuple[int, Limit], ...], tuple[int, int]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, scene: Scene, tasks: Tasks, sweep: Sweep, waits: Waits, thresholds: Thresholds) -> Bench:
+    def of(cls, scene: Scene, tasks: Tasks, sweep: Sweep, waits: CoreWaits, thresholds: Thresholds) -> Bench:
         """Prepare; ``sweep`` and ``waits`` are of all ``tasks``."""
         active = scene.replay.active
         undisturbed = tasks.dur.copy()
@@ -474,7 +476,7 @@ def _moves(
         yield {**split, **{s: (cube, vector) for s, (cube, vector) in limits.items()}}
 
 
-def complete(bench: Bench, asked: Split) -> dict[int, Limit]:
+def complete_split(bench: Bench, asked: Split) -> dict[int, Limit]:
     """Give the main streams that a split does not name what it leaves over, each on its own."""
     rest = [max(cores - sum(limit[side] for limit in asked.values()), 0) for side, cores in enumerate(bench.chip)]
     return {**dict.fromkeys(bench.streams, (rest[0], rest[1])), **asked}

@@ -85,15 +85,15 @@ class Dependencies(Struct, frozen=True):
         return cls(*(column[order] for column in columns))
 
 
-class _Open(Struct, frozen=True):
+class _Unexplained(Struct, frozen=True):
     """Parts of waits that are not explained yet: the gap, from and to."""
 
     gap: I64
     start: I64
     end: I64
 
-    def filter(self, chosen: Mask) -> _Open:
-        return _Open(self.gap[chosen], self.start[chosen], self.end[chosen])
+    def filter(self, chosen: Mask) -> _Unexplained:
+        return _Unexplained(self.gap[chosen], self.start[chosen], self.end[chosen])
 
     def named(
         self,
@@ -124,9 +124,9 @@ def find_dependencies(
 ) -> Dependencies:
     """Find for every nanosecond of dependency wait what the device waited for."""
     real = np.flatnonzero(gaps.known & (gaps.end > gaps.ready))
-    task, waits = gaps.task[real], _Waits.of(tasks)
+    task, waits = gaps.task[real], _EventWaits.of(tasks)
     follower = _Followers.of(tasks, launches, gaps.start[real], gaps.end[real], task, waits, thresholds)
-    every = _Open(np.arange(len(real)), gaps.ready[real], gaps.end[real])
+    every = _Unexplained(np.arange(len(real)), gaps.ready[real], gaps.end[real])
     across = follower.awaited >= 0
     source = follower.awaited[across]
     kinds = np.array([KIND[_OF_WORK.get(w, "stream")] for w in Work], np.uint8)
@@ -163,7 +163,14 @@ class _Followers(Struct, frozen=True):
 
     @classmethod
     def of(
-        cls, tasks: Tasks, launches: Launches, start: I64, end: I64, task: I64, waits: _Waits, thresholds: Thresholds
+        cls,
+        tasks: Tasks,
+        launches: Launches,
+        start: I64,
+        end: I64,
+        task: I64,
+        waits: _EventWaits,
+        thresholds: Thresholds,
     ) -> _Followers:
         active = np.flatnonzero(tasks.work != Work.CONTROL)
         before = np.full(len(tasks), NONE)
@@ -220,7 +227,7 @@ def _streams_of(tasks: Tasks, task: I64) -> I64:
     return np.where((stream < 0) & begins, tasks.stream[parts[at]], stream)
 
 
-class _Waits(Struct, frozen=True):
+class _EventWaits(Struct, frozen=True):
     """Rows with which streams wait for events or notifications, ordered by stream, then start; none overlap."""
 
     row: I64
@@ -230,7 +237,7 @@ class _Waits(Struct, frozen=True):
     record: I64
 
     @classmethod
-    def of(cls, tasks: Tasks) -> _Waits:
+    def of(cls, tasks: Tasks) -> _EventWaits:
         control = np.flatnonzero(tasks.work == Work.CONTROL)
         name = tasks.name.take(control).compact()
         row = control[name.flag([bool(_WAIT.search(n)) for n in name.names])]
@@ -251,20 +258,20 @@ class _Waits(Struct, frozen=True):
         return found
 
     def cut(
-        self, open_: _Open, stream: I64, task: I64, tasks: Tasks, thresholds: Thresholds
-    ) -> tuple[Dependencies, _Open]:
+        self, open_: _Unexplained, stream: I64, task: I64, tasks: Tasks, thresholds: Thresholds
+    ) -> tuple[Dependencies, _Unexplained]:
         """Take what lies within waits on a gap's stream; return it, and what is left."""
         gap, row = self._meeting(open_, stream)
         begin = np.maximum(open_.start[gap], self.start[row])
         finish = np.minimum(open_.end[gap], self.end[row])
         record = self._ended_by(row, tasks, thresholds)
-        held = _Open(open_.gap[gap], begin, finish).named(
+        held = _Unexplained(open_.gap[gap], begin, finish).named(
             task, "event", source=self.row[row],
             stream=np.where(record >= 0, tasks.stream[record], NONE), certain=True,
         )  # fmt: skip
         return held, _without(open_, gap, begin, finish)
 
-    def _meeting(self, open_: _Open, stream: I64) -> tuple[I64, I64]:
+    def _meeting(self, open_: _Unexplained, stream: I64) -> tuple[I64, I64]:
         """Pair open parts with the waits of their stream that they overlap."""
         first, last = np.zeros(len(open_.gap), np.int64), np.zeros(len(open_.gap), np.int64)
         for number in distinct(self.stream).tolist():
@@ -291,7 +298,7 @@ class _Waits(Struct, frozen=True):
         return np.where(fits, record, NONE)
 
 
-def _without(open_: _Open, gap: I64, begin: I64, finish: I64) -> _Open:
+def _without(open_: _Unexplained, gap: I64, begin: I64, finish: I64) -> _Unexplained:
     """Return what is left of the open parts without the given pieces of them, which are in order."""
     owner = np.concatenate([np.arange(len(open_.gap)), gap])
     opens = np.concatenate([open_.start, finish])
@@ -300,7 +307,7 @@ def _without(open_: _Open, gap: I64, begin: I64, finish: I64) -> _Open:
     closes = np.concatenate([begin, open_.end])
     by = np.concatenate([gap, np.arange(len(open_.gap))])
     closes = closes[np.lexsort((closes, by))]
-    return _Open(open_.gap[owner], opens, closes).filter(closes > opens)
+    return _Unexplained(open_.gap[owner], opens, closes).filter(closes > opens)
 
 
 class _Host(Struct, frozen=True):
@@ -312,7 +319,7 @@ class _Host(Struct, frozen=True):
     threads: HostThreads
     thresholds: Thresholds
 
-    def explain(self, open_: _Open, task: I64, between: I64) -> list[Dependencies]:
+    def explain(self, open_: _Unexplained, task: I64, between: I64) -> list[Dependencies]:
         """Name the host calls behind these waits, and leave the rest unrecorded.
 
         ``between``: per gap, the stream of which it lies between two tasks, or NONE.
@@ -326,18 +333,20 @@ class _Host(Struct, frozen=True):
         call, since = self._holding(open_, task, holding)
         held, event = call >= 0, call[call >= 0]
         kind = np.where(copying[event], KIND["copy"], KIND["host_call"]).astype(np.uint8)
-        found = [_Open(open_.gap, since, open_.end).filter(held).named(task, kind, event=event)]
-        open_ = _Open(open_.gap, open_.start, np.where(held, since, open_.end)).filter(~held | (since > open_.start))
+        found = [_Unexplained(open_.gap, since, open_.end).filter(held).named(task, kind, event=event)]
+        open_ = _Unexplained(open_.gap, open_.start, np.where(held, since, open_.end)).filter(
+            ~held | (since > open_.start)
+        )
         launching, event, open_ = self._launching(open_, task)
         found.append(launching.named(task, "host_call", event=event))
         meanwhile = self._around(open_, task, waiting | copying)
         return [*found, open_.named(task, "unrecorded", event=meanwhile, stream=between[open_.gap])]
 
-    def _threads(self, open_: _Open, task: I64) -> tuple[I64, ...]:
+    def _threads(self, open_: _Unexplained, task: I64) -> tuple[I64, ...]:
         mine = task[open_.gap]
         return self.threads.launch[mine], self.threads.op[mine], np.full(len(mine), self.threads.main)
 
-    def _around(self, open_: _Open, task: I64, marked: Mask) -> I64:
+    def _around(self, open_: _Unexplained, task: I64, marked: Mask) -> I64:
         """Return the innermost marked call that lasts from the middle of each part to its end, NONE if there is none.
 
         The first thread that is in one counts.
@@ -350,7 +359,7 @@ class _Host(Struct, frozen=True):
             found = np.where((found < 0) & lasts, call, found)
         return found
 
-    def _holding(self, open_: _Open, task: I64, marked: Mask) -> tuple[I64, I64]:
+    def _holding(self, open_: _Unexplained, task: I64, marked: Mask) -> tuple[I64, I64]:
         """Return the call that held the device up, and since when: it returned just as the task began.
 
         Or it launched this task, a copy, and lasts until that begins. A call that lasts until the task has ended may be
@@ -371,7 +380,7 @@ class _Host(Struct, frozen=True):
             found, since = np.where(fits, call, found), np.where(fits, from_, since)
         return found, since
 
-    def _launching(self, open_: _Open, task: I64) -> tuple[_Open, I64, _Open]:
+    def _launching(self, open_: _Unexplained, task: I64) -> tuple[_Unexplained, I64, _Unexplained]:
         """Split parts where the call that launched the task returned, or went on to launch another one.
 
         Until then it may still have been launching this one. Only where the end of the launch itself is unknown.
@@ -385,8 +394,8 @@ class _Host(Struct, frozen=True):
         until = np.where(vague & (call >= 0), until - self.skew, open_.start)
         until = np.clip(until, open_.start, open_.end)
         launching = until > open_.start
-        left = _Open(open_.gap, until, open_.end).filter(open_.end > until)
-        return _Open(open_.gap, open_.start, until).filter(launching), call[launching], left
+        left = _Unexplained(open_.gap, until, open_.end).filter(open_.end > until)
+        return _Unexplained(open_.gap, open_.start, until).filter(launching), call[launching], left
 
     def _next_launch(self, thread: I64, time: I64) -> I64:
         """Return when each thread next launched something after a time; the end of all times where it did not."""

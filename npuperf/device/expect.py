@@ -86,7 +86,7 @@ class Checked(Struct, frozen=True):
     unchecked: bool = False
 
 
-def check(profile: DeviceProfile, limit: Expectation, cores: Cores) -> Checked:
+def check_limit(profile: DeviceProfile, limit: Expectation, cores: Cores) -> Checked:
     """Hold every AI Core kernel in the limit's range against it, the main and the secondary side of mix kernels.
 
     Raises UsageError where the chip does not have as many cores.

@@ -115,7 +115,7 @@ def _origin(profile: DeviceProfile, ops: I64) -> int:
     return next((op for op in known if profile.host.code_line(op)), known[0] if known else -1)
 
 
-def merge(devices: list[dict[Key, OperatorSum]]) -> dict[Key, OperatorSum]:
+def merge_operators(devices: list[dict[Key, OperatorSum]]) -> dict[Key, OperatorSum]:
     """Add the operators of several devices."""
     merged: dict[Key, OperatorSum] = {}
     for sums in devices:

@@ -62,7 +62,7 @@ def drained_at(syncs: Syncs, enqueued_by: I64, key: I64, to_host: int) -> I64:
     return begin
 
 
-def merge(key: I64, launch_thread: I64, known: Mask, syncs: Syncs, drained: I64, to_host: int) -> Order:
+def submission_order(key: I64, launch_thread: I64, known: Mask, syncs: Syncs, drained: I64, to_host: int) -> Order:
     """Bring tasks and syncs into one order: by when they were submitted, or began to wait.
 
     ``to_host`` leads from the program's times to the host's clock, here and below.

@@ -31,9 +31,9 @@ from npuperf.device.order import (
     drained_at,
     give_registers,
     host_chain,
-    merge,
     ordered_after,
     stream_order,
+    submission_order,
     sync_arms,
 )
 from npuperf.device.partition import Launches
@@ -177,7 +177,7 @@ def window_length(times: TaskTimes, first: I64, last: I64) -> I64:
     return np.where(last > first, border[last] - border[first], 0)
 
 
-def build(
+def build_replay(
     tasks: Tasks,
     launches: Launches,
     syncs: Syncs,
@@ -203,7 +203,7 @@ def build(
     launcher = tasks.launch_thread[active]
     queued = known & (threads.op[active] >= 0) & (threads.op[active] != launcher)
     drained = drained_at(syncs, np.where(queued, threads.op[active], NONE), key, to_host)
-    order = merge(key, launcher, known, syncs, drained, to_host)
+    order = submission_order(key, launcher, known, syncs, drained, to_host)
     del launch, launcher, queued  # much memory, here and below
     task, sync = order.places(len(active), len(syncs))
     chain = host_chain(order, nesting, to_host)

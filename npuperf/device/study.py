@@ -14,7 +14,7 @@ from npuperf.device.host_events import CODE, NONE, Nesting
 from npuperf.device.mode import Traits
 from npuperf.device.operators import type_labels
 from npuperf.device.partition import Launches, Returns, Timeline, calibrate, lay_out
-from npuperf.device.replay import Replay, build
+from npuperf.device.replay import Replay, build_replay
 from npuperf.device.steps import judged_window, step_windows, whole_steps
 from npuperf.device.syncs import (
     ONE_STREAM,
@@ -164,7 +164,7 @@ class Study(Struct, frozen=True):
         threads = HostThreads.of(tasks, host, main)
         replay = None
         if launches.known.any() and not profile.excerpt:
-            replay = build(tasks, launches, syncs, threads, nesting, thresholds).held_against(tasks, steps)
+            replay = build_replay(tasks, launches, syncs, threads, nesting, thresholds).held_against(tasks, steps)
         return cls(
             profile=profile,
             traits=Traits.of(profile, thresholds),
@@ -192,7 +192,9 @@ class Study(Struct, frozen=True):
         """
         if self.profile.excerpt or self.usable:
             return self.replay
-        return build(self.profile.tasks, self.launches, self.syncs, self.threads, self.nesting, thresholds, anchor=True)
+        return build_replay(
+            self.profile.tasks, self.launches, self.syncs, self.threads, self.nesting, thresholds, anchor=True
+        )
 
     @property
     def judged(self) -> tuple[int, int]:

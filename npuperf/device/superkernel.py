@@ -214,7 +214,7 @@ _NO_STATES: Final = say(
 )
 
 
-def scopes(view: DeviceWindow, splits: list[CoreSplit], stated: Collection[str]) -> list[SuperKernelScope]:
+def find_scopes(view: DeviceWindow, splits: list[CoreSplit], stated: Collection[str]) -> list[SuperKernelScope]:
     """Return the sequences that would save most; none outside of static graphs of GE and of Atlas A2 and A3.
 
     ``splits``: core limits, proposed or asked for; ``stated``: where the user says that kernels have some.

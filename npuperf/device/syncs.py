@@ -255,13 +255,13 @@ def _recorded_lines(syncs: Syncs, host: HostOps) -> Labels:
     return lines.take(stacks.codes.astype(np.int64))
 
 
-def places(point: SyncPoint) -> set[str]:
+def sync_names(point: SyncPoint) -> set[str]:
     """Return every name that an expression may call a sync point by: code line, operator, call, what it waits for."""
     named = {name for name in (point.where, point.op, point.name) if name}
-    return {place(point), _short(point), point.kind, *named}
+    return {sync_name(point), _short(point), point.kind, *named}
 
 
-def place(point: SyncPoint) -> str:
+def sync_name(point: SyncPoint) -> str:
     """Return the name of a sync point in expressions: code line, else operator, else call, and what it waits for."""
     return f"{_short(point)}:{point.kind}"
 

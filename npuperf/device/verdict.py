@@ -123,7 +123,7 @@ def _pace(sums: dict[str, int]) -> Pace:
     return Pace(**{**sums, "known": sums["known"] + (follows if sums["known"] else 0)})
 
 
-def judge(
+def give_verdict(
     partition: Partition,
     pace: Pace,
     thresholds: Thresholds,
@@ -343,7 +343,7 @@ def _waits(partition: Partition) -> list[Message]:
 # -- Our partition beside the exporter's own (step_trace_time.csv), and why they differ where they do.
 
 
-def compare(
+def compare_vendor_steps(
     vendor: Sequence[VendorStep], steps: Sequence[Step], whole: Partition, thresholds: Thresholds
 ) -> list[VendorCheck]:
     """Compare step by step; a row without a step number is compared with the whole span."""

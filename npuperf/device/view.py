@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from npuperf.base.messages import Message, say
 from npuperf.device.blame import Blamed
-from npuperf.device.core_splits import Bench, Split, Waits, find_contention, find_waits
+from npuperf.device.core_splits import Bench, CoreWaits, Split, find_contention, find_core_waits
 from npuperf.device.cores_over_time import NO_LAUNCHES, Sweep, cores_over_time
 from npuperf.device.mode import Mode, Traits, is_graph
 from npuperf.device.partition import Launches, within
@@ -196,7 +196,7 @@ def _study_cores(
     graph = is_graph(study.traits.mode)
     waits = contention = None  # where nothing tells when kernels were ready
     if not study.profile.excerpt and (graph or study.launches.known.any()):
-        waits = find_waits(tasks, study.launches, whole, thresholds, graph=graph)
+        waits = find_core_waits(tasks, study.launches, whole, thresholds, graph=graph)
         held[waits.task] = waits.short_ns
         inside = (waits.until >= span[0]) & (waits.until < span[1])
         contention = find_contention(tasks, waits.filter(inside), whole)
@@ -208,7 +208,7 @@ def _study_cores(
 def _bench(
     study: Study,
     sweep: Sweep,
-    waits: Waits | None,
+    waits: CoreWaits | None,
     use: CoresOverTime | None,
     scene: Scene | None,
     span: tuple[int, int],

@@ -23,12 +23,12 @@ from msgspec import Struct, field
 from npuperf.base.errors import UsageError
 from npuperf.base.messages import Message, say, series
 from npuperf.base.units import forms
-from npuperf.device.blame import blame, event_causes
+from npuperf.device.blame import blame_intervals, event_causes
 from npuperf.device.host_events import BETWEEN, CAUSES, CODE, LAUNCHING, NOT_LAUNCHING, Pieces
 from npuperf.device.maxplus import NEVER, Program
 from npuperf.device.replay import Replay, TaskTimes, window_length
 from npuperf.device.study import Study
-from npuperf.device.syncs import places
+from npuperf.device.syncs import sync_names
 from npuperf.model.groups import numbered
 from npuperf.model.intervals import Intervals, narrow
 from npuperf.model.labels import F64, I64, U8, Labels, Mask
@@ -109,7 +109,7 @@ def _pieces(study: Study, replay: Replay) -> Iterator[tuple[slice, Pieces, U8]]:
         thread = replay.thread[part]
         main = np.where(threads.main >= 0, threads.main, thread)
         chain = (thread, op[part], main)
-        pieces = blame(chain, replay.since[part] + skew, replay.until[part] + skew, study.nesting)
+        pieces = blame_intervals(chain, replay.since[part] + skew, replay.until[part] + skew, study.nesting)
         yield part, pieces, event_causes(pieces.event, study.nesting)
 
 
@@ -480,7 +480,7 @@ def _sync(scene: Scene, program: Program, change: Change) -> tuple[Program, bool
     waited = program.waited_ns.copy()
     found = False
     for point in scene.study.points:
-        if change.name is None or any(fnmatchcase(name, change.name) for name in places(point)):
+        if change.name is None or any(fnmatchcase(name, change.name) for name in sync_names(point)):
             waited[scene.replay.sync[point.calls]] = NEVER
             found = True
     return program.with_columns(waited_ns=waited), found

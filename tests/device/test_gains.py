@@ -15,6 +15,8 @@ from msgspec.structs import replace
 from test_replay import hosts, kernels
 
 from npuperf.advise import load_thresholds
+from npuperf.device import whatif
+from npuperf.device.host_events import CAUSES
 from npuperf.device.replay import TaskTimes
 from npuperf.device.study import Study
 from npuperf.device.whatif import Scene, predict
@@ -181,3 +183,67 @@ def test_no_change_is_tried_of_kernels_that_have_no_name(tmp_path: Path) -> None
     result = analyze_path(ascend_pt(tmp_path, made, {11: (-20_000, 240_000)}))
     assert {(o.type, o.total_ns) for o in result.operators} == {("N/A", 72_000), ("Add", 12_000)}
     assert [w.expr for w in result.what_if if w.expr.startswith("op:")] == ["op:Add*0.5"]
+
+
+# -- A wait of the host may be what orders two streams: that nothing else does is not recorded, so no gain is sure.
+
+
+def gain(folder: Path, second_stream: int) -> tuple[int, int]:
+    """1 ms on stream 5, a wait of the host for it, then 0.5 ms on a stream, and 40 kernels more before and after."""
+    before = [K(i * 100_000, 100_000, "b", stream=5, launch=i * 10_000 - 410_000, launch_dur=2_000) for i in range(20)]
+    first = K(2_000_000, 1_000_000, "a", stream=5, launch=-200_000, launch_dur=2_000)
+    wait = H("AscendCL@aclrtSynchronizeStream", -190_000, 3_196_000)  # until 3.006 ms
+    second = K(3_030_000, 500_000, "c", stream=second_stream, launch=3_018_000, launch_dur=2_000)
+    path = ascend_pt(folder, [*before, first, second], host=[wait, H("aten::mm", -420_000, 5_000, python=True)])
+    (found,) = (w for w in analyze_path(path, what_if=("sync*0",)).what_if if w.asked)
+    assert found.gain_ns_per_step is not None
+    return found.gain_ns_per_step
+
+
+def test_what_another_stream_may_need_is_no_sure_gain(tmp_path: Path) -> None:
+    """Beside each other they save all 530 µs of the second; one after the other only the 30 µs between them."""
+    least, most = gain(tmp_path, second_stream=2)
+    assert 0 <= least <= 30_000
+    assert most == pytest.approx(530_000, abs=5_000)
+
+
+def test_one_stream_keeps_its_order_anyway(tmp_path: Path) -> None:
+    least, most = gain(tmp_path, second_stream=5)
+    assert 25_000 <= least <= most <= 30_000
+
+
+# -- Host time by cause: each nanosecond of it counts once, whatever part of the run is looked at together.
+
+
+def staged(folder: Path) -> Scene:
+    """20 kernels, launched every 50 µs for 1 µs; before each launch but the first 20 µs of aten::mm, and once a GC."""
+    made = [K(i * 50 * US, 10 * US, f"k{i}", launch=i * 50 * US - 9 * US, launch_dur=US) for i in range(20)]
+    host = [H("aten::mm", i * 50 * US - 39 * US, 20 * US, python=True) for i in range(1, 20)]
+    gc = H("GC", 5 * 50 * US - 54 * US, 10 * US, python=True)
+    (reading,) = open_recording(ascend_pt(folder, made, host=[*host, gc])).map(lambda reading: reading)
+    study = Study.of(reading.profiles[0], load_thresholds())
+    assert study.replay is not None
+    return Scene.of(study, study.replay, study.judged)
+
+
+def test_time_on_a_cause_lies_where_it_was_spent(tmp_path: Path) -> None:
+    scene = staged(tmp_path)
+    assert scene.host_times.on("torch_op").tolist() == [0, *[20 * US] * 19]
+    assert scene.host_times.on("gc").tolist() == [10 * US if i == 5 else 0 for i in range(20)]
+    assert not scene.host_times.on("data_loading").any()
+
+
+def test_causes_add_up_to_all_host_time(tmp_path: Path) -> None:
+    scene = staged(tmp_path)
+    total = sum(scene.host_times.on(cause) for cause in CAUSES)
+    assert np.array_equal(total, scene.replay.until - scene.replay.since)
+
+
+@pytest.mark.parametrize("at_a_time", [1, 3, 20])
+def test_the_answer_does_not_depend_on_how_much_is_split_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_a_time: int
+) -> None:
+    monkeypatch.setattr(whatif, "_CHUNK", at_a_time)
+    scene = staged(tmp_path)
+    assert scene.host_times.on("torch_op").tolist() == [0, *[20 * US] * 19]
+    assert scene.host_times.on("gc").tolist() == [10 * US if i == 5 else 0 for i in range(20)]

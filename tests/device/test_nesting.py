@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npuperf.device.blame import Blamed, HostThreads, IdleAfter, blame, blame_waits, event_causes
+from npuperf.device.blame import Blamed, HostThreads, IdleAfter, blame_intervals, blame_waits, event_causes
 from npuperf.device.host_events import BUSY, CAUSES, CODE, NONE, NOTHING, Nesting, cause_of, inherited
 from npuperf.device.partition import Gaps
 from npuperf.device.syncs import Syncs
@@ -113,7 +113,7 @@ def is_busy(events: list[Event], i: int) -> bool:
 @given(events_strategy, st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 2)), st.integers(0, 60))
 def test_idle_threads_pass_the_blame_on(events: list[Event], chain: tuple[int, int, int], begin: int) -> None:
     interval = (np.array([begin]), np.array([begin + 30]))
-    pieces = blame(tuple(np.array([t]) for t in chain), *interval, nesting(events))
+    pieces = blame_intervals(tuple(np.array([t]) for t in chain), *interval, nesting(events))
     found = {t: e for a, b, e in zip(pieces.start.tolist(), pieces.end.tolist(), pieces.event.tolist(), strict=True)
              for t in range(a, b)}  # fmt: skip
     for t in range(begin, begin + 30):

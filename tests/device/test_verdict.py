@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from build import HEADER, K, analyze_path, ascend_pt, kernel_details, row
+from build import HEADER, H, K, analyze_path, ascend_pt, kernel_details, row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -343,3 +344,60 @@ def test_each_step_is_judged_on_its_own(tmp_path: Path) -> None:
     assert [(s.step, s.verdict.bound) for s in device.steps] == [(11, "compute"), (12, "host")]
     for step, bound in ((11, "compute"), (12, "host")):
         assert analyze_path(folder, step=step).verdict.bound == bound
+
+
+# -- Operators launched one by one before a graph whose kernels have no launches of their own.
+
+
+def mixed(graph: int) -> list[K]:
+    """Two steps: 20 kernels of 8 µs as the host launches them, every 40 µs; then kernels of a graph, back to back."""
+    kernels, at = [], 0
+    for step in (11, 12):
+        for _ in range(20):
+            kernels.append(K(at, 8_000, step=step, launch=at - 12_000, launch_dur=2_000))
+            at += 40_000
+        for _ in range(graph):
+            kernels.append(K(at, 40_000, "MatMul_7", "MatMulV2", "AI_CORE", block=24, step=step))
+            at += 40_500
+        at += 20_000
+    return kernels
+
+
+def test_kernels_of_a_graph_are_not_paced_by_the_host(tmp_path: Path) -> None:
+    """0.8 ms of the host's pace, then 2.4 ms of a graph that needs no host: what is 10 % faster saves more there."""
+    host = [H("aten::mm", -20_000, 1_000, python=True)]
+    result = analyze_path(ascend_pt(tmp_path, mixed(graph=60), host=host))
+    assert result.devices[0].partition.idle_ns > 0.15 * result.devices[0].partition.span_ns
+    assert result.verdict.bound == "compute"
+
+
+def test_a_small_graph_leaves_the_run_to_the_host(tmp_path: Path) -> None:
+    host = [H("aten::mm", -20_000, 1_000, python=True)]
+    assert analyze_path(ascend_pt(tmp_path, mixed(graph=4), host=host)).verdict.bound == "host"
+
+
+# -- What is said of the exporter's own split of a step beside ours.
+
+
+STEP_HEADER = "Device_id,Step,Computing,Communication(Not Overlapped),Overlapped,Communication,Free,Stage,Bubble"
+STEP = {1: (0, 1_000_000)}
+
+
+def why(root: Path, computing: str, free: str) -> tuple[bool, str]:
+    """One step of 1 ms: 600 µs of kernels from its start, then a gap of 390 µs and 10 µs more."""
+    rows = [K(0, 600_000, step=1), K(990_000, 10_000, step=1)]
+    folder = ascend_pt(root, rows, STEP)
+    table = f"{STEP_HEADER}\n0,1,{computing},0,0,0,{free},0,0\n"
+    (folder / "ASCEND_PROFILER_OUTPUT" / "step_trace_time.csv").write_text(table)
+    (device,) = analyze_path(folder).devices
+    (check,) = device.vendor
+    return check.agrees, str(check.why)
+
+
+def test_the_difference_is_said_and_not_the_tolerance(tmp_path: Path) -> None:
+    """610 µs of compute and 390 µs free are ours; theirs are 0.5 µs more and less: that is the difference."""
+    agrees, words = why(tmp_path, "610.5", "389.5")
+    assert agrees and "the largest difference is 500" in words, words
+    assert re.search(r"\d[^,]* is tolerated", words) and "within" not in words
+    agrees, words = why(tmp_path / "same", "610", "390")
+    assert agrees and "the largest difference is 0 ns" in words, words

@@ -15,7 +15,7 @@ from build import H, K, ascend_pt
 from small_programs import analyzed, answer
 
 from npuperf.device.host_events import Nesting
-from npuperf.device.syncs import SyncPoint, find_syncs, place, places, sync_points
+from npuperf.device.syncs import SyncPoint, find_syncs, sync_name, sync_names, sync_points
 from npuperf.model.host import HostOps, Spans
 from npuperf.model.labels import Labels
 from npuperf.model.result import Result, SyncSite
@@ -130,8 +130,8 @@ def test_waits_at_one_line_for_different_things_are_apart() -> None:
     ]
     found = {p.kind: p for p in points(events)}
     assert set(found) == {"htod", "dtoh"}
-    assert {place(p) for p in found.values()} == {"main.py:375:htod", "main.py:375:dtoh"}
-    assert all("main.py:375" in places(p) for p in found.values())  # as users have written it
+    assert {sync_name(p) for p in found.values()} == {"main.py:375:htod", "main.py:375:dtoh"}
+    assert all("main.py:375" in sync_names(p) for p in found.values())  # as users have written it
 
 
 def test_a_wait_after_all_work_of_a_step_and_the_profiler_s_own() -> None:
