@@ -67,7 +67,9 @@ def _cast(text: pa.ChunkedArray, kind: pa.DataType, cells: Cells) -> pa.ChunkedA
     clean = pc.if_else(pc.is_in(clean, pa.array(NULLS)), None, clean)
     exact = pa.types.is_decimal(kind)
     try:
-        return as_decimals(clean) if exact else clean.cast(kind)
+        if exact and (pc.max(pc.binary_length(clean)).as_py() or 0) > _LONGEST_DECIMAL:
+            raise pa.ArrowInvalid  # of hundreds of digits Arrow keeps what is left of them in 128 bits, without a word
+        return clean.cast(kind)
     except pa.ArrowInvalid:
         shaped = pc.fill_null(pc.match_substring_regex(clean, _DECIMAL if exact else _FLOAT), False)
         cells.bad(pc.and_(pc.is_valid(clean), pc.invert(shaped)).to_numpy(), text)
@@ -76,29 +78,11 @@ def _cast(text: pa.ChunkedArray, kind: pa.DataType, cells: Cells) -> pa.ChunkedA
 
 
 def as_times(text: pa.ChunkedArray, scale: int | None, cells: Cells) -> I64:
-    """Convert times to whole nanoseconds; a header without unit is told by magnitude."""
+    """Convert times of ``scale`` ns to whole nanoseconds; None: their magnitude tells, as epoch ns are ~1e18."""
     column = _cast(text, TIME_TYPE, cells)
-    return exact_times(column, scale_of(column) if scale is None else scale)
-
-
-def as_decimals(text: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
-    """Convert text to decimals. Raises ArrowInvalid where a cell is none, or may be too long for one.
-
-    Of hundreds of digits Arrow keeps what is left of them in 128 bits, without a word.
-    """
-    if (pc.max(pc.binary_length(text)).as_py() or 0) > _LONGEST_DECIMAL:
-        raise pa.ArrowInvalid
-    return text.cast(TIME_TYPE)
-
-
-def scale_of(column: pa.ChunkedArray | pa.Array) -> int:
-    """Tell the ns per unit of times by their magnitude (epoch ns are ~1e18)."""
-    largest = pc.max(column).as_py()
-    return 1 if largest is not None and largest >= 10**17 else NS_PER_US
-
-
-def exact_times(column: pa.ChunkedArray | pa.Array, scale: int) -> I64:
-    """Convert decimals of ``scale`` ns to whole nanoseconds."""
+    if scale is None:
+        largest = pc.max(column).as_py()
+        scale = 1 if largest is not None and largest >= 10**17 else NS_PER_US
     if scale >= 10**7:  # a product with more digits than the smaller type has
         column = column.cast(pa.decimal256(30, 6))
     ns = pc.round(pc.multiply(column, pa.scalar(decimal.Decimal(scale))), ndigits=0)
@@ -127,16 +111,6 @@ def _numpy(column: pa.ChunkedArray, missing: int) -> I64:
     return np.asarray(pc.fill_null(column, missing).to_numpy(), np.int64)
 
 
-def first_text(columns: list[Labels], size: int) -> Labels:
-    """Take each row's text from the first column that has one."""
-    if not columns:
-        return Labels.missing(size)
-    result = columns[0]
-    for column in columns[1:]:
-        result = result.fill(column)
-    return result
-
-
 def labels(column: pa.ChunkedArray | pa.Array) -> Labels:
     """Convert an Arrow text column; cells lose outer space and quotes, null words become "not recorded"."""
     if isinstance(column, pa.ChunkedArray):
@@ -151,16 +125,6 @@ def labels(column: pa.ChunkedArray | pa.Array) -> Labels:
     tidy = Labels.of([None if v in NULLS else v for v in stripped])
     moved = np.append(tidy.codes, np.int32(-1))
     return Labels(moved[codes].astype(np.int32), tidy.names)
-
-
-def coalesce(parts: list[I64], missing: int, size: int) -> I64:
-    """Take each row's value from the first column that has one."""
-    if not parts:
-        return np.full(size, missing, np.int64)
-    result = parts[0]
-    for part in parts[1:]:
-        result = np.where(result == missing, part, result)
-    return result
 
 
 def integer(value: Any) -> int:

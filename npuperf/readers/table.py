@@ -11,6 +11,7 @@ import codecs
 import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TextIO, TypeVar
 
@@ -32,8 +33,6 @@ from npuperf.readers.cells import (
     as_floats,
     as_integers,
     as_times,
-    coalesce,
-    first_text,
     labels,
 )
 from npuperf.readers.log import ReadLog
@@ -378,22 +377,25 @@ def _to_table(columns: dict[int, Any], layout: _Layout, path: Path, log: ReadLog
     ints: dict[str, I64] = {}
     texts: dict[str, Labels] = {}
     for name, places in layout.places.items():
-        kind = layout.kinds[name]
         parts = [columns[p.index] for p in places]
-        if kind is Kind.TEXT:
-            texts[name] = first_text(parts, rows)
-        elif kind is Kind.TIME:
-            times[name] = coalesce(parts, NO_TIME, rows)
+        if layout.kinds[name] is Kind.TEXT:
+            texts[name] = reduce(Labels.fill, parts) if parts else Labels.missing(rows)
+        elif layout.kinds[name] is Kind.TIME:
+            times[name] = _first_known(parts, NO_TIME, rows)
         else:
-            ints[name] = coalesce(parts, UNKNOWN, rows)
-    pmu = {name: _finite(columns[i], Cells(path, layout.headers[i], log)) for name, i in layout.pmu.items()}
-    return RowTable(times, ints, texts, {k: v for k, v in pmu.items() if not np.isnan(v).all()})
+            ints[name] = _first_known(parts, UNKNOWN, rows)
+    pmu: dict[str, F32] = {}
+    for name, i in layout.pmu.items():
+        endless = np.isinf(columns[i])  # no counter is: such a cell tells nothing
+        if endless.any():
+            Cells(path, layout.headers[i], log).bad(endless, columns[i])
+            columns[i] = np.where(endless, np.float32(np.nan), columns[i])
+        if not np.isnan(columns[i]).all():
+            pmu[name] = columns[i]
+    return RowTable(times, ints, texts, pmu)
 
 
-def _finite(values: F32, cells: Cells) -> F32:
-    """No counter is infinite: such a cell tells nothing."""
-    endless = np.isinf(values)
-    if not endless.any():
-        return values
-    cells.bad(endless, values)
-    return np.where(endless, np.float32(np.nan), values)
+def _first_known(parts: list[I64], missing: int, rows: int) -> I64:
+    if not parts:
+        return np.full(rows, missing, np.int64)
+    return reduce(lambda known, more: np.where(known == missing, more, known), parts)
