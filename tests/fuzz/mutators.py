@@ -118,10 +118,8 @@ def leave_out(rng: Random, data: bytes) -> bytes:
 
 @mutates(BYTES)
 def insert(rng: Random, data: bytes) -> bytes:
-    at, junk = (
-        somewhere(rng, data)[0],
-        (b'"', b"\n", b",", b"}", b"]", b"{", b"\x00", b"\xff\xfe", b"[[[", b"\xef\xbb\xbf", b"9" * 5000),
-    )
+    at = somewhere(rng, data)[0]
+    junk = b'"', b"\n", b",", b"}", b"]", b"{", b"\x00", b"\xff\xfe", b"[[[", b"\xef\xbb\xbf", b"9" * 5000
     return data[:at] + rng.choice(junk) * rng.choice((1, 1, 2, 50)) + data[at:]
 
 
@@ -224,9 +222,8 @@ def some_nodes(rng: Random, tree: Any) -> list[tuple[Any, Any]]:
     sorts: dict[str, list[tuple[Any, Any]]] = {}
     for holder, key in nodes(tree):
         sorts.setdefault(key if isinstance(key, str) else "", []).append((holder, key))
-    found = (
-        [rng.choice(sorts[name]) for name in rng.choices(sorted(sorts), k=rng.choice((1, 1, 2, 8)))] if sorts else []
-    )
+    names = rng.choices(sorted(sorts), k=rng.choice((1, 1, 2, 8))) if sorts else ()
+    found = [rng.choice(sorts[name]) for name in names]
     return found[:1] if rng.random() < 0.5 else found
 
 
@@ -311,11 +308,8 @@ def columns(db: Db, table: str) -> list[str]:
 
 def some_table(rng: Random, db: Db) -> str:
     """Return a table, the important ones more often."""
-    found = tables(db)
-    return rng.choice(
-        found
-        + [t for t in found if t in ("TASK", "COMPUTE_TASK_INFO", "COMMUNICATION_OP", "CANN_API", "STRING_IDS")] * 2
-    )
+    found, important = tables(db), ("TASK", "COMPUTE_TASK_INFO", "COMMUNICATION_OP", "CANN_API", "STRING_IDS")
+    return rng.choice(found + [t for t in found if t in important] * 2)
 
 
 def some_rows(rng: Random, db: Db, table: str) -> str:
@@ -342,21 +336,11 @@ def change_cell(rng: Random, db: Db) -> None:
 def change_strings(rng: Random, db: Db) -> None:
     if "STRING_IDS" in tables(db):
         for _ in range(rng.choice((1, 4))):
-            wanted = rng.choice(("hcom%", "%", "%"))
-            ids = [
-                i
-                for (i,) in db.execute(
-                    "SELECT rowid FROM STRING_IDS WHERE value NOT LIKE 'KERNEL%' AND value LIKE ?", (wanted,)
-                )
-            ]
+            query = "SELECT rowid FROM STRING_IDS WHERE value NOT LIKE 'KERNEL%' AND value LIKE ?"
+            ids = [i for (i,) in db.execute(query, (rng.choice(("hcom%", "%", "%")),))]
             if ids:
-                write_cell(
-                    db,
-                    "STRING_IDS",
-                    "value",
-                    f"WHERE rowid = {rng.choice(ids)}",
-                    rng.choice((*NAMES, *STEPS, INVALID_TEXT)),
-                )
+                where = f"WHERE rowid = {rng.choice(ids)}"
+                write_cell(db, "STRING_IDS", "value", where, rng.choice((*NAMES, *STEPS, INVALID_TEXT)))
 
 
 @mutates(DATABASE, keeps=True, often=2)
@@ -445,9 +429,8 @@ def change_key_of_line(rng: Random, lines: list[str]) -> list[str]:
 @mutates(LINES)
 def change_lines(rng: Random, lines: list[str]) -> list[str]:
     at = rng.randrange(len(lines))
-    return rng.choice(
-        (lines[:at] + lines[at + 1 :], lines[:at] + lines, [rng.choice(YAML)], [*lines, rng.choice(YAML)])
-    )
+    other, more = [rng.choice(YAML)], [*lines, rng.choice(YAML)]
+    return rng.choice((lines[:at] + lines[at + 1 :], lines[:at] + lines, other, more))
 
 
 def files_below(root: Path) -> list[Path]:
@@ -506,16 +489,14 @@ def put_behind_a_link(rng: Random, path: Path) -> None:
 @mutates(FOLDER)
 def link_to_nothing(rng: Random, path: Path) -> None:
     name = path.name
-    beside(rng, path, f"2_{name}").symlink_to(
-        rng.choice(("nowhere", "/", ".", "..", name, "/dev/zero", "/dev/full", "/proc/self/mem", "x" * 255))
-    )
+    places = "nowhere", "/", ".", "..", name, "/dev/zero", "/dev/full", "/proc/self/mem", "x" * 255
+    beside(rng, path, f"2_{name}").symlink_to(rng.choice(places))
 
 
 @mutates(FOLDER)
 def pipe(rng: Random, path: Path) -> None:
-    os.mkfifo(
-        beside(rng, path, rng.choice(("trace_view.json", "t.json", "t.json.gz", "analysis.db", "kernel_details.csv")))
-    )
+    name = rng.choice(("trace_view.json", "t.json", "t.json.gz", "analysis.db", "kernel_details.csv"))
+    os.mkfifo(beside(rng, path, name))
 
 
 @mutates(FOLDER)
@@ -527,16 +508,12 @@ def listen(rng: Random, path: Path) -> None:
 
 @mutates(FOLDER)
 def make_folder(rng: Random, path: Path) -> None:
-    beside(
-        rng, path, rng.choice(("trace_view.json", "t.json", "analysis.db", "kernel_details.csv", "npuperf.json"))
-    ).mkdir()
+    beside(rng, path, rng.choice(OTHERS)).mkdir()
 
 
 @mutates(FOLDER)
 def make_empty(rng: Random, path: Path) -> None:
-    beside(
-        rng, path, rng.choice(("trace_view.json", "t.json", "analysis.db", "kernel_details.csv", "npuperf.json"))
-    ).touch()
+    beside(rng, path, rng.choice(OTHERS)).touch()
 
 
 @mutates(FOLDER)
@@ -544,7 +521,8 @@ def forbid(rng: Random, path: Path) -> None:
     path.chmod(0)
 
 
-#: Beginnings of names: of all bytes that names may have.
+#: Names of files that others may have, and beginnings of names: of all bytes that names may have.
+OTHERS = ("trace_view.json", "t.json", "analysis.db", "kernel_details.csv", "npuperf.json")
 ODD_NAMES = (
     "x" * 200, "[red]", "\x1b[31m", "\n", "\u202e", os.fsdecode(b"\xff\xfe"), "=1+1", "`id`", "|", "a b", "-o", "%s",
     "{x}", "PROF_1_2_", "2_",
