@@ -25,8 +25,8 @@ from npuperf.model.columns import STEP_COLUMNS, STEP_REQUIRED, locate
 from npuperf.model.result import InputKind
 from npuperf.readers.comm_groups import CLUSTER_FILES
 from npuperf.readers.context import is_export
+from npuperf.readers.pieces import sniff
 from npuperf.readers.table import sniff_headers
-from npuperf.readers.unpack import sniff
 
 _ASCEND: Final = re.compile(r".+_ascend_(pt|ms)$")
 _PROF: Final = re.compile(r"^PROF_\w+$")

@@ -36,7 +36,7 @@ from npuperf.readers.cells import (
     labels,
 )
 from npuperf.readers.log import ReadLog
-from npuperf.readers.unpack import HEAD_BYTES, sniff
+from npuperf.readers.pieces import HEAD_BYTES, sniff
 
 # -- Tables with broken rows, line by line: every whole row is kept.
 
