@@ -15,7 +15,7 @@ from msgspec import Struct
 from npuperf.device.host_events import BETWEEN, CAUSES, CODE, Nesting, Pieces, flag_causes
 from npuperf.device.partition import Gaps
 from npuperf.device.syncs import Syncs
-from npuperf.model.groups import largest, numbered, sums_of
+from npuperf.model.groups import first_rows, largest, numbered, sums_of
 from npuperf.model.host import HostOps
 from npuperf.model.intervals import narrow
 from npuperf.model.labels import I64, U8, Mask
@@ -122,33 +122,55 @@ def event_causes(event: I64, nesting: Nesting) -> U8:
     return np.where(event >= 0, nesting.blamed[event], np.uint8(CODE["unrecorded"])).astype(np.uint8)
 
 
-def sum_blame(blamed: Blamed, host: HostOps, nesting: Nesting, top: int) -> list[Blame]:
-    """Sum pieces by cause and name, the largest first; beyond ``top`` names each cause's rest is one line.
+class NamedPieces(Struct, frozen=True):
+    """Pieces of one name: how long they are together (ns), how many, and their rows.
 
-    The sums add up to the pieces exactly.
+    Of the ``others`` of a kind, pieces of all the names that are not listed, with a row of each name.
     """
-    length = blamed.end - blamed.start
-    names = nesting.events.name
-    code = np.where(blamed.event >= 0, names.codes[blamed.event], -1) if len(names) else np.full(len(length), -1)
-    code = np.where(blamed.cause == CODE["unrecorded"], -1, code)
-    key = blamed.cause.astype(np.int64) * (len(names.names) + 1) + code + 1
-    groups, which = numbered(key)
-    total = sums_of(which, length, len(groups))
-    count = np.bincount(which, minlength=len(groups))
-    rows: list[Blame] = []
-    rest: dict[str, tuple[int, int]] = {}
-    for place, g in enumerate(np.argsort(-total, kind="stable").tolist()):
-        cause_code, name_code = divmod(int(groups[g]), len(names.names) + 1)
-        cause = CAUSES[cause_code]
-        if place < top or cause not in {r.cause for r in rows}:
-            name = names.names[name_code - 1] if name_code else NOTHING
-            where = line_of(blamed, np.flatnonzero(which == g), length, host, nesting)
-            rows.append(Blame(cause=cause, name=name, ns=int(total[g]), count=int(count[g]), where=where))
-            continue
-        so_far = rest.get(cause, (0, 0))
-        rest[cause] = so_far[0] + int(total[g]), so_far[1] + int(count[g])
-    others = [Blame(cause=c, name=OTHERS, ns=ns, count=n, where=None) for c, (ns, n) in rest.items()]
-    return sorted([*rows, *others], key=lambda b: -b.ns)
+
+    ns: int
+    count: int
+    rows: I64
+    others: bool
+
+
+def longest_names(kind: U8, key: I64, length: I64, top: int) -> list[NamedPieces]:
+    """Sum pieces by name (``key``), the longest first; beyond ``top`` names the others of each kind are one.
+
+    No kind is without a name: its longest one is listed in any case. The sums add up to the pieces exactly.
+    """
+    names, which = numbered(key)
+    total, count = sums_of(which, length, len(names)), np.bincount(which, minlength=len(names))
+    first = first_rows(which, len(names))
+    kinds, listed = kind[first].tolist(), []
+    others: dict[int, list[int]] = {}
+    seen = set[int]()
+    for place, name in enumerate(np.argsort(-total, kind="stable").tolist()):
+        if place < top or kinds[name] not in seen:
+            seen.add(kinds[name])
+            listed.append(NamedPieces(int(total[name]), int(count[name]), np.flatnonzero(which == name), others=False))
+        else:
+            others.setdefault(kinds[name], []).append(name)
+    for own in others.values():
+        listed.append(NamedPieces(int(total[own].sum()), int(count[own].sum()), first[own], others=True))
+    return sorted(listed, key=lambda one: -one.ns)
+
+
+def sum_blame(blamed: Blamed, host: HostOps, nesting: Nesting, top: int) -> list[Blame]:
+    """Sum pieces by cause and name, the largest first; beyond ``top`` names each cause's rest is one line."""
+    length, names = blamed.end - blamed.start, nesting.events.name
+    name = names.take(np.where(blamed.cause == CODE["unrecorded"], -1, blamed.event))
+    key = blamed.cause.astype(np.int64) * (len(names.names) + 1) + name.codes + 1
+    return [
+        Blame(
+            cause=CAUSES[blamed.cause[one.rows[0]]],
+            name=OTHERS if one.others else NOTHING if (text := name[int(one.rows[0])]) is None else text,
+            ns=one.ns,
+            count=one.count,
+            where=None if one.others else line_of(blamed, one.rows, length, host, nesting),
+        )
+        for one in longest_names(blamed.cause, key, length, top)
+    ]
 
 
 def line_of(blamed: Blamed, members: I64, length: I64, host: HostOps, nesting: Nesting) -> str | None:

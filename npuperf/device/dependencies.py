@@ -19,11 +19,10 @@ from typing import Any, Final, get_args
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
-from msgspec.structs import replace
 
 from npuperf.base.messages import Message, say
 from npuperf.base.units import NS_PER_US
-from npuperf.device.blame import NOTHING, OTHERS, HostThreads
+from npuperf.device.blame import NOTHING, OTHERS, HostThreads, longest_names
 from npuperf.device.host_events import BLOCKING_COPY, BUSY, NONE, WAITING, Nesting, flag_causes
 from npuperf.device.order import previous_same
 from npuperf.device.partition import Gaps, Launches
@@ -74,8 +73,9 @@ class Dependencies(Struct, frozen=True):
     def within(self, start: int, end: int) -> Dependencies:
         """Return the pieces inside a window, cut at its borders."""
         a, b = np.searchsorted(self.end, start, side="right"), np.searchsorted(self.start, end)
-        inside = Dependencies(*(getattr(self, name)[int(a) : int(b)] for name in self.__struct_fields__))
-        return replace(inside, start=np.maximum(inside.start, start), end=np.minimum(inside.end, end))
+        columns = {name: getattr(self, name)[int(a) : int(b)] for name in self.__struct_fields__}
+        columns["start"], columns["end"] = np.maximum(columns["start"], start), np.minimum(columns["end"], end)
+        return Dependencies(**columns)
 
     @classmethod
     def join(cls, parts: list[Dependencies]) -> Dependencies:
@@ -429,50 +429,26 @@ class Namer(Struct, frozen=True):
     needs: Message | None = None
 
     def sums(self, waits: Dependencies, top: int) -> list[Dependency]:
-        """Sum pieces by kind and name, the largest first; beyond ``top`` names each kind's rest is one line.
-
-        The sums add up to the pieces exactly.
-        """
+        """Sum pieces by kind and name, the largest first; beyond ``top`` names each kind's rest is one line."""
         length, named, meanwhile = waits.end - waits.start, *self._names(waits)
-        keys = _packed(waits.kind, waits.certain, waits.stream, named.codes, meanwhile.codes)
-        groups, first, which = np.unique(keys, return_index=True, return_inverse=True)
-        total = np.zeros(len(groups), np.int64)
-        np.add.at(total, which, length)  # bincount's sums are exact for 104 days only
-        count = np.bincount(which, minlength=len(groups))
-        rows: list[Dependency] = []
-        rest: dict[DependencyKind, tuple[int, int, bool]] = {}
-        for place, g in enumerate(np.argsort(-total, kind="stable").tolist()):
-            i, ns, n = int(first[g]), int(total[g]), int(count[g])
-            kind, certain = KINDS[int(waits.kind[i])], bool(waits.certain[i])
-            if place >= top and kind in {r.kind for r in rows}:
-                so_far = rest.get(kind, (0, 0, True))
-                rest[kind] = so_far[0] + ns, so_far[1] + n, so_far[2] and certain
-                continue
-            rows.append(
-                Dependency(
-                    kind=kind,
-                    name=named[i] or NOTHING,
-                    ns=ns,
-                    count=n,
-                    where=self._where(waits, np.flatnonzero(which == g), length),
-                    certain=certain,
-                    stream=int(waits.stream[i]) if waits.stream[i] >= 0 else None,
-                    meanwhile=meanwhile[i],
-                    needs=self.needs if kind == "unrecorded" else None,
-                )
-            )
-        others = [
-            Dependency(
+        key = _packed(waits.kind, waits.certain, waits.stream, named.codes, meanwhile.codes)
+        lines = []
+        for one in longest_names(waits.kind, key, length, top):
+            i = int(one.rows[0])
+            kind, stream = KINDS[waits.kind[i]], int(waits.stream[i])
+            line = Dependency(
                 kind=kind,
-                name=OTHERS,
-                ns=ns,
-                count=n,
-                certain=certain,
+                name=OTHERS if one.others else named[i] or NOTHING,
+                ns=one.ns,
+                count=one.count,
+                where=None if one.others else self._where(waits, one.rows, length),
+                certain=bool(waits.certain[one.rows].all()),
+                stream=None if one.others or stream < 0 else stream,
+                meanwhile=None if one.others else meanwhile[i],
                 needs=self.needs if kind == "unrecorded" else None,
             )
-            for kind, (ns, n, certain) in rest.items()
-        ]
-        return sorted([*rows, *others], key=lambda d: -d.ns)
+            lines.append(line)
+        return lines
 
     def _names(self, waits: Dependencies) -> tuple[Labels, Labels]:
         """Name each piece, and what the host waited in meanwhile where nothing else is recorded."""

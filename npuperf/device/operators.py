@@ -10,7 +10,6 @@ from zlib import crc32
 
 import numpy as np
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from npuperf.device.cores import blocks, occupancy
 from npuperf.device.counters import Counter, judge_counters
@@ -228,8 +227,7 @@ def _add(a: OperatorSum, b: OperatorSum) -> OperatorSum:
     louder = a if a.longest >= b.longest else b
     names = dict.fromkeys([*a.pmu, *b.pmu])
     none = Counter(0.0, 0.0)
-    return replace(
-        louder,
+    return OperatorSum(
         count=a.count + b.count,
         total=a.total + b.total,
         shortest=min(a.shortest, b.shortest),
@@ -240,6 +238,8 @@ def _add(a: OperatorSum, b: OperatorSum) -> OperatorSum:
         vector=a.vector + b.vector,
         first=min(a.first, b.first),
         last=max(a.last, b.last),
+        torch_op=louder.torch_op,
+        where=louder.where,
         pmu={n: a.pmu.get(n, none) + b.pmu.get(n, none) for n in names},
     )
 
