@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import fcntl
 import functools
 import importlib.util
 import io
@@ -15,7 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -62,14 +63,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update", action="store_true", help="rewrite the recorded screens")
 
 
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """Return a folder that one test's need has filled for all, those in other workers of pytest-xdist among them."""
+    base = factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # until the file is closed
+        done = folder.with_suffix(".made")
+        if not done.exists():
+            shutil.rmtree(folder, ignore_errors=True)  # of one that failed
+            folder.mkdir()
+            make(folder)
+            done.touch()
+    return folder
+
+
 @pytest.fixture(scope="session")
 def npu(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment in which the real torch_npu runs, over the CANN stand-in."""
     if importlib.util.find_spec("torch_npu") is None or shutil.which("gcc") is None:
         pytest.skip("needs torch_npu and gcc (pip install '.[dev]')")
-    out = tmp_path_factory.mktemp("cann")
-    build = [sys.executable, str(STUB / "build.py"), "--python", sys.executable, "--out", str(out)]
-    subprocess.run(build, check=True, capture_output=True)
+    build = [sys.executable, str(STUB / "build.py"), "--python", sys.executable, "--out"]
+    out = made_once(tmp_path_factory, "cann", lambda o: subprocess.run([*build, o], check=True, capture_output=True))
     stub = json.loads((out / "env.json").read_text())
     mine = Path(sys.executable).parent  # torchrun of this environment
     search = os.pathsep.join([stub["PATH"], str(mine), os.environ["PATH"]])

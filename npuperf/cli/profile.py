@@ -211,7 +211,7 @@ def profile(
     from npuperf.cli.progress import tell, tell_line
     from npuperf.model.recorded import Recorded
     from npuperf.record.request import read_request
-    from npuperf.record.run import run_and_keep
+    from npuperf.record.run import run
     from npuperf.show.formats import render
 
     used = chosen(ctx)
@@ -220,7 +220,7 @@ def profile(
     if used is not None and not dry_run:
         tell(effect(ctx, used))
     progress = tell if sys.stderr.isatty() else None
-    ran = run_and_keep(request, os.environ, tell, progress, keep_recording=analyze)
+    ran = run(request, os.environ, tell, progress, keep_recording=analyze)
     if not isinstance(ran.document, Recorded):
         if used is not None:
             print(for_screen(text(effect(ctx, used))))

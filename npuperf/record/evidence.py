@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 import signal
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -19,28 +18,14 @@ from npuperf.base.escape import for_shell
 from npuperf.base.files import open_lines
 from npuperf.base.messages import Message, chain, say, say_n, series
 from npuperf.model.document import Problem
-from npuperf.model.recorded import Overhead, ProcessStatus, Proof, Recorded
+from npuperf.model.recorded import Exported, Overhead, ProcessStatus, Proof, Recorded
 from npuperf.model.tasks import NO_TIME, Work
 from npuperf.readers.recording import Reading, Recording, open_recording
-from npuperf.record.export import Export, ExportJob, export
+from npuperf.record.export import export
 from npuperf.record.folder import RunFolder, bytes_below
 from npuperf.record.manifest import BUSY, state_of
+from npuperf.record.plan import RecordingJob
 from npuperf.record.request import ProfileRequest, flag
-
-Tell = Callable[[Message], None]
-
-_FORMATS: Final = {"text": ("text",), "db": ("db",), "both": ("text", "db")}
-
-
-@dataclass(frozen=True, slots=True)
-class RecordingJob:
-    """What all steps of a run need to know."""
-
-    request: ProfileRequest
-    environment: Mapping[str, str]
-    tell: Tell
-    progress: Tell | None
-    keep_recording: bool
 
 
 def find_evidence(job: RecordingJob, folder: RunFolder, python: str) -> tuple[Recorded, Recording | None]:
@@ -48,17 +33,17 @@ def find_evidence(job: RecordingJob, folder: RunFolder, python: str) -> tuple[Re
 
     Returns what was found, and what was read where it is to be kept and can be analyzed.
     """
-    formats = _FORMATS[job.request.export] if job.request.source is None or "export" in job.request.given else None
-    progress = job.progress or (lambda _: None)
-    how = ExportJob(formats, python, job.environment, progress, job.tell, job.request.export_timeout)
     recording: Recording | None = None
+    exported: tuple[Exported, ...] = ()
+    note: Message | None = None
     proofs: tuple[Proof, ...] = ()
     problem: Problem | None = None
-    exported, again = Export(), f"npuperf profile --export {for_shell(folder.shown)}"
+    again = f"npuperf profile --export {for_shell(folder.shown)}"
     with terminable():
         try:
-            exported = export(folder, how)
-            progress(say("reading the exported data"))
+            exported, note = export(folder, job, python)
+            if job.progress is not None:
+                job.progress(say("reading the exported data"))
             try:
                 opened = open_recording(Path(folder.shown), keep=job.keep_recording)
             except InputError as error:
@@ -68,12 +53,12 @@ def find_evidence(job: RecordingJob, folder: RunFolder, python: str) -> tuple[Re
         except KeyboardInterrupt:
             what = say("interrupted while exporting; the raw data is kept")
             problem = Problem(what=what, hint=say("{command}", command=again), exit_code=ExitCode.INTERRUPTED)
-            return Recorded(folder=folder.shown, exports=exported.folders, problem=problem), None
+            return Recorded(folder=folder.shown, exports=exported, problem=problem), None
         except NpuperfError as error:  # the program's own status is not lost for it
             problem = Problem(what=error.what, hint=error.hint, exit_code=error.exit_code)
-            return Recorded(folder=folder.shown, exports=exported.folders, problem=problem), None
+            return Recorded(folder=folder.shown, exports=exported, problem=problem), None
     # What is wrong with an export: a folder without its files, or nothing to analyze in any.
-    failed, holds = [e for e in exported.folders if not e.done], any(p.holds for p in proofs)
+    failed, holds = [e for e in exported if not e.done], any(p.holds for p in proofs)
     if failed:
         first, others = failed[0], len(failed) - 1
         what = say("{folder}: {tool} made no {files}; it said:",
@@ -106,9 +91,9 @@ def find_evidence(job: RecordingJob, folder: RunFolder, python: str) -> tuple[Re
         folder=folder.shown,
         raw_bytes=bytes_below(folder.raw),
         data=(folder.shown,),
-        exports=exported.folders,
+        exports=exported,
         proofs=proofs,
-        warnings=(*([exported.note] if exported.note else []), *doubts),
+        warnings=(*([note] if note else []), *doubts),
         problem=problem,
     )
     return found, recording if job.keep_recording and problem is None else None

@@ -8,7 +8,6 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +18,7 @@ from npuperf.base.notes import part_of, read_object
 from npuperf.base.process import Printed, run_quietly
 from npuperf.model.recorded import Exported
 from npuperf.record.folder import ELSEWHERE, RunFolder, bytes_below, this_host
-from npuperf.record.plan import AGENT, Msprof, find_msprof, msprof_first, not_found
+from npuperf.record.plan import AGENT, RecordingJob, find_msprof, msprof_first, not_found
 
 ASCEND: Final = re.compile(r".+_ascend_(pt|ms)$")
 PROF: Final = re.compile(r"^PROF_\w+$")
@@ -42,60 +41,7 @@ _LONGEST, _PER_BYTE = 30 * 60.0, 60 / 10e6
 _BEAT: Final = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class Export:
-    """The export of a run. ``note`` says what had to be done differently."""
-
-    folders: tuple[Exported, ...] = ()
-    note: Message | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ExportJob:
-    """How to export. ``formats``: text, db, both of them, or None for what was recorded.
-
-    ``python`` is an interpreter that has torch_npu. ``progress`` is told what begins, ``tell`` gets signs of life;
-    ``minutes`` is the longest that one folder may take (None: by its size).
-    """
-
-    formats: Sequence[str] | None
-    python: str
-    environment: Mapping[str, str]
-    progress: Callable[[Message], None]
-    tell: Callable[[Message], None]
-    minutes: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Exporter:
-    """What exports one folder of raw data: torch_npu under ``python``, and the msprof of ``environment``.
-
-    ``until``: when whatever still works is ended (s, monotonic). ``tell`` gets a sign of life now and then.
-    """
-
-    raw: Path
-    folder: RunFolder
-    python: str
-    environment: Mapping[str, str]
-    until: float
-    tell: Callable[[Message], None]
-
-    def run(self, call: Sequence[str]) -> Printed:
-        """Run a helper, and return its words without what steers terminals."""
-        left = self.until - time.monotonic()
-        if left <= 0:
-            return Printed(None, "", late=True)
-        spoken = 0.0
-
-        def beat(passed: float) -> None:
-            nonlocal spoken
-            if passed - spoken >= _BEAT:
-                spoken = passed
-                self.tell(say("exporting {name}: {seconds} s so far, {size} in its folder",
-                              name=self.raw.name, seconds=int(passed), size=size(bytes_below(self.raw))))  # fmt: skip
-
-        done = run_quietly(call, self.environment, beat, left)
-        return replace(done, text=without_steering(done.text))
+_FORMATS: Final = {"text": ("text",), "db": ("db",), "both": ("text", "db")}
 
 
 def raw_folders(path: Path) -> list[Path]:
@@ -110,24 +56,27 @@ def raw_folders(path: Path) -> list[Path]:
     return sorted(found)
 
 
-def export(folder: RunFolder, job: ExportJob) -> Export:
+def export(folder: RunFolder, job: RecordingJob, python: str) -> tuple[tuple[Exported, ...], Message | None]:
     """Export everything below ``folder.raw``, but for folders that have their files. Raw data is never deleted.
 
-    Waits for another npuperf that exports the same run. Raises InputError when one on another machine does.
+    Returns what came of it, and what had to be done differently. ``python`` is an interpreter that has torch_npu. Waits
+    for another npuperf that exports the same run. Raises InputError when one on another machine does.
     """
+    request = job.request
+    asked = _FORMATS[request.export] if request.source is None or "export" in request.given else None
     wanted: dict[Path, Sequence[str]] = {}
     for raw in raw_folders(folder.raw):  # the formats that were asked for, else those that were recorded for
         recorded = part_of(_info(raw), "experimental_config").get("_export_type", "text")
         listed = recorded if isinstance(recorded, list) else [recorded]
-        wanted[raw] = job.formats or [str(f) for f in listed if f in ("text", "db")] or ["text"]
+        wanted[raw] = asked or [str(f) for f in listed if f in ("text", "db")] or ["text"]
     if not _all_missing(wanted, folder):
-        return Export(tuple(Exported(folder=str(raw)) for raw in wanted))
+        return tuple(Exported(folder=str(raw)) for raw in wanted), None
     try:
         with _alone(folder, job.tell):
             missing = _all_missing(wanted, folder)
             done = [Exported(folder=str(raw)) for raw in wanted if raw not in missing]
             if not missing:
-                return Export(tuple(done))
+                return tuple(done), None
             msprof = find_msprof(job.environment)
             if msprof is None:
                 error = not_found(job.environment)
@@ -135,33 +84,20 @@ def export(folder: RunFolder, job: ExportJob) -> Export:
             elif not (msprof.works or msprof.script):
                 useless = chain(msprof.note)
             else:
-                done += _exported(folder, wanted, missing, job, msprof)
-                return Export(tuple(sorted(done, key=lambda e: e.folder)), msprof.note)
+                with msprof_first(msprof, job.environment) as environment:
+                    for number, raw in enumerate(missing, 1):
+                        if job.progress is not None:
+                            job.progress(say("exporting {name} ({number} of {count})",
+                                             name=raw.name, number=number, count=len(missing)))  # fmt: skip
+                        done.append(_Attempt(raw, folder, job, python, environment).export(wanted[raw]))
+                return tuple(sorted(done, key=lambda e: e.folder)), msprof.note
             done += (Exported(folder=str(r), missing=m, tool="msprof", words=(useless,)) for r, m in missing.items())
-            return Export(tuple(done))
+            return tuple(done), None
     except OSError as error:  # a full disk, most often
-        missing = _all_missing(wanted, folder)
-        words = (recall(str(error)),)
-        ended = (Exported(folder=str(r), missing=missing.get(r, ()), tool="npuperf", words=words) for r in wanted)
-        return Export(tuple(ended))
-
-
-def _exported(
-    folder: RunFolder,
-    wanted: Mapping[Path, Sequence[str]],
-    missing: Mapping[Path, Sequence[str]],
-    job: ExportJob,
-    msprof: Msprof,
-) -> Iterator[Exported]:
-    """Export the folders of which something is missing, one after the other."""
-    with msprof_first(msprof, job.environment) as environment:
-        for number, raw in enumerate(missing):
-            job.progress(
-                say("exporting {name} ({number} of {count})", name=raw.name, number=number + 1, count=len(missing))
-            )
-            longest = _LONGEST + _PER_BYTE * bytes_below(raw) if job.minutes is None else 60 * job.minutes
-            exporter = _Exporter(raw, folder, job.python, environment, time.monotonic() + longest, job.tell)
-            yield _export_one(exporter, wanted[raw], longest)
+        missing, words = _all_missing(wanted, folder), (recall(str(error)),)
+        return tuple(
+            Exported(folder=str(raw), missing=missing.get(raw, ()), tool="npuperf", words=words) for raw in wanted
+        ), None
 
 
 def without_steering(output: str) -> str:
@@ -227,55 +163,65 @@ def copy_raw(found: Sequence[Path], folder: RunFolder) -> None:
             base.chmod(base.stat().st_mode | 0o700)
 
 
-def _export_one(exporter: _Exporter, formats: Sequence[str], longest: float) -> Exported:
-    raw, began = exporter.raw, time.time() - 1
-    attempt = _Attempt(raw, exporter.folder)
-    tool = "torch_npu.profiler.profiler.analyse" if attempt.by_torch else "msprof --export"
-    if attempt.by_torch or attempt.mark.exists():  # what is there goes, and is made anew
-        there = [kind for kind in ("text", "db") if not _missing(raw, [kind])]
-        formats = list(dict.fromkeys([*there, *formats]))
-    attempt.tidy()
-    attempt.begin()
-    try:
-        outputs = _parse(exporter, raw, formats, began) if attempt.by_torch else _msprof(exporter, raw, formats)
-        late = any(output.late for output in outputs)
-        missing = _names(raw, formats) if late else _missing(raw, formats, began)
-    except BaseException:
-        attempt.give_up(half=True)
-        raise
-    if not missing:
-        attempt.succeed()
-    else:
-        attempt.give_up(half=late)
-    with suppress(OSError), exporter.folder.export_log.open("a", encoding="utf-8", errors="surrogateescape") as log:
-        log.write("".join(f"==== {tool} {raw}\n{output.text}\n" for output in outputs))
-    words: list[Message] = []
-    if missing:
-        if late:
-            words = [say("it took longer than {minutes} min and was ended; --export-timeout gives it more",
-                         minutes=f"{longest / 60:.3g}")]  # fmt: skip
-        words += _words([output for output in outputs if not output.late])
-        for made in _EXPORTS:  # what can be read, and is not whole
-            left = sum(1 for p in (raw / made).rglob("*") if p.is_file())
-            if left:
-                words.append(say_n("{n} file is left in {folder}, unfinished",
-                                   "{n} files are left in {folder}, unfinished", left, folder=made))  # fmt: skip
-    return Exported(folder=str(raw), missing=missing, tool=tool, words=tuple(words))
-
-
 class _Attempt:
-    """One export of a folder. An export that is there is kept until the new one is whole: analyse() deletes it.
+    """One export of a folder: torch_npu under ``python``, and the msprof of ``environment``.
 
-    A mark in the run directory tells that an export has begun: should npuperf be killed, the files of that export
-    look whole and may not be. Every step leaves something from which :meth:`tidy` can tell how far it came.
+    An export that is there is kept until the new one is whole: analyse() deletes it. A mark in the run directory tells
+    that an export has begun: should npuperf be killed, the files of that export look whole and may not be. Every step
+    leaves something from which :meth:`_tidy` can tell how far it came.
     """
 
-    def __init__(self, raw: Path, folder: RunFolder) -> None:
-        self.raw, self.mark = raw, _mark(raw, folder)
+    def __init__(
+        self, raw: Path, folder: RunFolder, job: RecordingJob, python: str, environment: Mapping[str, str]
+    ) -> None:
+        self.raw, self.folder, self.python, self.environment, self.tell = raw, folder, python, environment, job.tell
+        self.mark = _mark(raw, folder)
         self.output, self.kept = raw / _EXPORTS[0], folder.work / f"{self.mark.name}.{_EXPORTS[0]}"
         self.by_torch = bool(ASCEND.match(raw.name))
+        minutes = job.request.export_timeout
+        self.longest = _LONGEST + _PER_BYTE * bytes_below(raw) if minutes is None else 60 * minutes
+        self.until = time.monotonic() + self.longest
 
-    def tidy(self) -> None:
+    def export(self, formats: Sequence[str]) -> Exported:
+        """Export, and say what is missing and why."""
+        raw, began = self.raw, time.time() - 1
+        tool = "torch_npu.profiler.profiler.analyse" if self.by_torch else "msprof --export"
+        if self.by_torch or self.mark.exists():  # what is there goes, and is made anew
+            there = [kind for kind in ("text", "db") if not _missing(raw, [kind])]
+            formats = list(dict.fromkeys([*there, *formats]))
+        self._tidy()
+        if self.by_torch and self.output.is_dir():
+            self.output.rename(self.kept)
+        self.mark.parent.mkdir(exist_ok=True)
+        self.mark.touch()
+        try:
+            outputs = self._parse(formats, began) if self.by_torch else self._msprof(raw, formats)
+            late = any(output.late for output in outputs)
+            missing = _names(raw, formats) if late else _missing(raw, formats, began)
+        except BaseException:
+            self._give_up(half=True)
+            raise
+        if missing:
+            self._give_up(half=late)
+        else:
+            self.mark.unlink()
+            shutil.rmtree(self.kept, ignore_errors=True)
+        with suppress(OSError), self.folder.export_log.open("a", encoding="utf-8", errors="surrogateescape") as log:
+            log.write("".join(f"==== {tool} {raw}\n{output.text}\n" for output in outputs))
+        words: list[Message] = []
+        if missing:
+            if late:
+                words = [say("it took longer than {minutes} min and was ended; --export-timeout gives it more",
+                             minutes=f"{self.longest / 60:.3g}")]  # fmt: skip
+            words += _words([output for output in outputs if not output.late])
+            for made in _EXPORTS:  # what can be read, and is not whole
+                left = sum(1 for p in (raw / made).rglob("*") if p.is_file())
+                if left:
+                    words.append(say_n("{n} file is left in {folder}, unfinished",
+                                       "{n} files are left in {folder}, unfinished", left, folder=made))  # fmt: skip
+        return Exported(folder=str(raw), missing=missing, tool=tool, words=tuple(words))
+
+    def _tidy(self) -> None:
         """Put things as they were before an attempt that was killed."""
         if self.mark.exists():
             for half in (self.output, self.raw / _EXPORTS[1], *self.raw.glob(f"PROF_*/{_EXPORTS[1]}")):
@@ -289,19 +235,7 @@ class _Attempt:
             else:
                 self.kept.rename(self.output)
 
-    def begin(self) -> None:
-        """Lay aside what is there, and mark that an export has begun."""
-        if self.by_torch and self.output.is_dir():
-            self.output.rename(self.kept)
-        self.mark.parent.mkdir(exist_ok=True)
-        self.mark.touch()
-
-    def succeed(self) -> None:
-        """The new export is whole."""
-        self.mark.unlink()
-        shutil.rmtree(self.kept, ignore_errors=True)
-
-    def give_up(self, *, half: bool) -> None:
+    def _give_up(self, *, half: bool) -> None:
         """Restore what was there; else the mark stays on what was ``half`` written when it ended."""
         if self.kept.is_dir():
             shutil.rmtree(self.output, ignore_errors=True)
@@ -310,35 +244,50 @@ class _Attempt:
         elif not half:
             self.mark.unlink()
 
+    def _parse(self, formats: Sequence[str], began: float) -> list[Printed]:
+        """Let torch_npu parse. Where files are missing, ask msprof alone: for its words, and for what it can save.
+
+        If msprof does its part, torch_npu gets a second chance: its scheduler loses a task now and then.
+        """
+        processes = str(max(1, (os.cpu_count() or 2) // 2))
+        call = [self.python, str(AGENT / "parse.py"), str(self.raw), processes, ",".join(formats)]
+        first = self._run(call)
+        if not _missing(self.raw, formats, began):
+            return [first]
+        inner = sorted(self.raw.glob("PROF_*"))
+        alone = [output for prof in inner for output in self._msprof(prof, formats)]
+        if not inner or any(_missing(prof, formats, began) for prof in inner):
+            return [*alone, first]
+        again = self._run(call)
+        if _missing(self.raw, formats, began):  # which has deleted what msprof had saved
+            alone = [output for prof in inner for output in self._msprof(prof, formats)]
+        return [first, again, *alone]
+
+    def _msprof(self, raw: Path, formats: Sequence[str]) -> list[Printed]:
+        """Let msprof export each format."""
+        call = [shutil.which("msprof", path=self.environment["PATH"]) or "msprof", "--export=on", f"--output={raw}"]
+        return [self._run([*call, "--type=db"] if kind == "db" else call) for kind in formats]
+
+    def _run(self, call: Sequence[str]) -> Printed:
+        """Run a helper as long as there is time, with a sign of life now and then; its words do not steer terminals."""
+        left = self.until - time.monotonic()
+        if left <= 0:
+            return Printed(None, "", late=True)
+        spoken = 0.0
+
+        def beat(passed: float) -> None:
+            nonlocal spoken
+            if passed - spoken >= _BEAT:
+                spoken = passed
+                self.tell(say("exporting {name}: {seconds} s so far, {size} in its folder",
+                              name=self.raw.name, seconds=int(passed), size=size(bytes_below(self.raw))))  # fmt: skip
+
+        done = run_quietly(call, self.environment, beat, left)
+        return Printed(done.returncode, without_steering(done.text), done.late)
+
 
 def _mark(raw: Path, folder: RunFolder) -> Path:
     return folder.exporting / raw.relative_to(folder.raw).as_posix().replace("/", "__")
-
-
-def _parse(exporter: _Exporter, raw: Path, formats: Sequence[str], began: float) -> list[Printed]:
-    """Let torch_npu parse. Where files are missing, ask msprof alone: for its words, and for what it can save.
-
-    If msprof does its part, torch_npu gets a second chance: its scheduler loses a task now and then.
-    """
-    processes = str(max(1, (os.cpu_count() or 2) // 2))
-    call = [exporter.python, str(AGENT / "parse.py"), str(raw), processes, ",".join(formats)]
-    first = exporter.run(call)
-    if not _missing(raw, formats, began):
-        return [first]
-    inner = sorted(raw.glob("PROF_*"))
-    alone = [output for prof in inner for output in _msprof(exporter, prof, formats)]
-    if not inner or any(_missing(prof, formats, began) for prof in inner):
-        return [*alone, first]
-    again = exporter.run(call)
-    if _missing(raw, formats, began):  # which has deleted what msprof had saved
-        alone = [output for prof in inner for output in _msprof(exporter, prof, formats)]
-    return [first, again, *alone]
-
-
-def _msprof(exporter: _Exporter, raw: Path, formats: Sequence[str]) -> list[Printed]:
-    """Let msprof export each format."""
-    call = [shutil.which("msprof", path=exporter.environment["PATH"]) or "msprof", "--export=on", f"--output={raw}"]
-    return [exporter.run([*call, "--type=db"] if kind == "db" else call) for kind in formats]
 
 
 def _missing(raw: Path, formats: Sequence[str], since: float = 0.0) -> tuple[str, ...]:

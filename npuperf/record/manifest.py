@@ -166,7 +166,9 @@ class Manifest(Model, frozen=True, kw_only=True):
     overhead: Overhead | None = None
 
 
-def begin(command: Command, request: ProfileRequest, environment: Mapping[str, str]) -> Manifest:
+def begin(
+    command: Command, request: ProfileRequest, environment: Mapping[str, str], run: RunStage | None = None
+) -> Manifest:
     """Return what is known before anything is started."""
     script = command.script
     digest, git = None, None
@@ -191,6 +193,7 @@ def begin(command: Command, request: ProfileRequest, environment: Mapping[str, s
         inputs=(InputFile(file=str(script), sha256=digest),) if script else (),
         options=msgspec.convert(request, RecordingOptions, from_attributes=True),
         imported_from=None if request.source is None else str(request.source.absolute()),
+        stages=Stages(run=run),
     )
 
 
@@ -218,8 +221,8 @@ def with_outcome(manifest: Manifest, document: Recorded) -> Manifest:
     return msgspec.structs.replace(
         manifest,
         schema_version=SCHEMA_VERSION,
-        stages=msgspec.structs.replace(
-            manifest.stages,
+        stages=Stages(
+            run=manifest.stages.run,
             export=ExportStage(status="done" if exported else "failed", folders=document.exports),
             proof=ProofStage(status="done" if proven else "failed", devices=document.proofs),
         ),

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,20 @@ from npuperf.base.messages import Message, say, series
 from npuperf.base.process import run_quietly
 from npuperf.record.folder import RunFolder
 from npuperf.record.request import METRICS, ProfileRequest, flag
+
+Tell = Callable[[Message], None]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingJob:
+    """What all steps of a run need to know. ``tell`` gets what matters, ``progress``, if any, what only begins."""
+
+    request: ProfileRequest
+    environment: Mapping[str, str]
+    tell: Tell
+    progress: Tell | None
+    keep_recording: bool
+
 
 #: Set by ``msprof`` and by TF Adapter; torch_npu.profiler does nothing where one of them is set.
 SILENCERS: Final = ("PROFILER_SAMPLECONFIG", "PROFILING_MODE")

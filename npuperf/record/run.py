@@ -23,11 +23,11 @@ from npuperf.model.document import Problem
 from npuperf.model.recorded import ProcessStatus, Recorded, RecordingPlan
 from npuperf.readers.recording import Recording
 from npuperf.record import manifest as manifests
-from npuperf.record.evidence import RecordingJob, Tell, find_evidence, overhead_of, remarks, terminable, why_nothing
+from npuperf.record.evidence import find_evidence, overhead_of, remarks, terminable, why_nothing
 from npuperf.record.export import copy_raw, raw_folders
 from npuperf.record.folder import FIRST, RunFolder, bytes_below, check_free, create, next_run
 from npuperf.record.manifest import all_recorded, read_all, state_of
-from npuperf.record.plan import write_plan
+from npuperf.record.plan import RecordingJob, Tell, write_plan
 from npuperf.record.program import Command, Launch, find_python, prepare, preview, resolve
 from npuperf.record.request import ProfileRequest, RecordingOptions
 
@@ -161,9 +161,6 @@ def _too_much(grown: int, limit: int) -> Message:
     return say("the data has grown to {grown}, more than --max-size {limit}", grown=size(grown), limit=size(limit))
 
 
-_REPLACE: Final = say("--own-profiler replace lets npuperf record in its place")
-
-
 @dataclass(frozen=True, slots=True)
 class Ran:
     """The document of a run and, where it was to be kept, what was read to prove that the data is there."""
@@ -173,25 +170,18 @@ class Ran:
 
 
 def run(
-    request: ProfileRequest, environment: Mapping[str, str], tell: Tell, progress: Tell | None = None
-) -> Recorded | RecordingPlan:
-    """Run a program under a profiler, or export raw data, and leave a run directory; or say what would be done.
-
-    ``tell`` gets lines that matter, ``progress`` those that only show that something happens. Raises UsageError or
-    InputError when it cannot begin; whatever goes wrong later is in the document.
-    """
-    return run_and_keep(request, environment, tell, progress, keep_recording=False).document
-
-
-def run_and_keep(
     request: ProfileRequest,
     environment: Mapping[str, str],
     tell: Tell,
     progress: Tell | None = None,
     *,
-    keep_recording: bool = True,
+    keep_recording: bool = False,
 ) -> Ran:
-    """The same, for who wants to go on with what was read at the end."""
+    """Run a program under a profiler, or export raw data, and leave a run directory; or say what would be done.
+
+    ``tell`` gets lines that matter, ``progress`` those that only show that something happens. Raises UsageError or
+    InputError when it cannot begin; whatever goes wrong later is in the document.
+    """
     job = RecordingJob(request, environment, tell, progress, keep_recording)
     if request.source is not None:
         return _export_only(job, request.source)
@@ -213,10 +203,7 @@ def _record(job: RecordingJob, command: Command, folder: RunFolder, launch: Laun
     for caution in launch.cautions:
         job.tell(say("warning: {warning}", warning=caution))
     write_plan(job.request, folder)
-    manifest = replace(
-        manifests.begin(command, job.request, job.environment),
-        stages=manifests.Stages(run=manifests.RunStage(status="running")),
-    )
+    manifest = manifests.begin(command, job.request, job.environment, manifests.RunStage(status="running"))
     trust.remember(folder.path, "profile", manifest.command, manifest.cwd)  # else tune asks before it runs that
     manifests.write(folder, manifest)
     watch = Watch(folder, job)
@@ -337,9 +324,10 @@ def _evidence_of(
 ) -> tuple[Recorded, Recording | None]:
     """Export and prove what a program left, or say why it left nothing."""
     own = tuple(path for p in processes for path in p.own_data)
+    replaceable = say("--own-profiler replace lets npuperf record in its place")
     if not any(folder.raw.iterdir()):
         if own:
-            what = say("the program has its own profiler, so npuperf deferred to it; {advice}", advice=_REPLACE)
+            what = say("the program has its own profiler, so npuperf deferred to it; {advice}", advice=replaceable)
             return Recorded(folder=folder.shown, data=own, warnings=(what,)), None
         if job.request.engine == "msprof":
             what = say("msprof left no data: did the program use the NPU?")
@@ -347,7 +335,7 @@ def _evidence_of(
         elif any(p.state == "aside" for p in processes):
             what = say("the program has its own profiler, so npuperf deferred to it, but that profiler recorded "
                        "nothing")  # fmt: skip
-            problem = Problem(what=what, hint=_REPLACE)
+            problem = Problem(what=what, hint=replaceable)
         else:
             problem = why_nothing(processes, job.request, job.environment, status)
         return Recorded(folder=folder.shown, problem=problem), None

@@ -23,7 +23,7 @@ from npuperf.base.messages import Message, chain, say, say_n
 from npuperf.base.process import Detached, end_all
 from npuperf.model.document import Document, Problem
 from npuperf.model.tuning import Status, Tuning
-from npuperf.record.evidence import Tell
+from npuperf.record.plan import Tell
 from npuperf.tune import bank, supervise
 from npuperf.tune.request import TuningJob
 from npuperf.tune.results import PATTERN, read_results

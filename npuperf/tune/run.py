@@ -14,8 +14,8 @@ from npuperf.base.escape import for_shell
 from npuperf.base.messages import Message, say, say_n
 from npuperf.model.document import Document
 from npuperf.model.tuning import BankChanges, ResultChanges, RolledBack, Tuning
-from npuperf.record.evidence import Tell
 from npuperf.record.folder import RunFolder
+from npuperf.record.plan import Tell
 from npuperf.tune import bank
 from npuperf.tune.drive import Keep, carry_out
 from npuperf.tune.request import TuneRequest

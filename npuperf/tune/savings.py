@@ -24,9 +24,9 @@ from npuperf.model.labels import F64, I64, Labels, Mask
 from npuperf.model.tasks import Work
 from npuperf.model.tuning import Basis, Entry, Saving, Tuning
 from npuperf.readers.recording import Recording, open_recording
-from npuperf.record.evidence import Tell
+from npuperf.record.plan import Tell
 from npuperf.record.request import read_request
-from npuperf.record.run import run_and_keep
+from npuperf.record.run import run as record
 
 if TYPE_CHECKING:
     from npuperf.model.result import Result
@@ -232,7 +232,7 @@ def verify(
             raise InputError(what) from error
         with_bank = {**environment, "TUNE_BANK_PATH": str(bank), "ASCEND_CACHE_PATH": str(cache)}
         how = {"command": tuple(command), "output": output, "force": True, "for_compare": True}
-        ran = run_and_keep(read_request(how, given=("for_compare",)), with_bank, tell)
+        ran = record(read_request(how, given=("for_compare",)), with_bank, tell, keep_recording=True)
         ended = ran.document
         if ended.problem is not None or ended.exit_code:
             why = ended.problem.what if ended.problem else say("exit status {status}", status=ended.exit_code)

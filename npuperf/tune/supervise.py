@@ -18,7 +18,7 @@ from npuperf.base.files import read_input
 from npuperf.base.messages import Message, factor, say, say_n
 from npuperf.base.process import Detached, end_all, run_logged
 from npuperf.model.tuning import Entry, Status, Tuning
-from npuperf.record.evidence import Tell
+from npuperf.record.plan import Tell
 from npuperf.tune.results import PATTERN, newest_run, read_results
 from npuperf.tune.state import MARK, note, read_state, started_for
 from npuperf.tune.tuning_plan import TuningProgram

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import csv
-import fcntl
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -15,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import made_once
 
 #: Tests import torch some hundred times: what it makes stays, and looking through it for garbage, while it is made and
 #: when it is taken down, takes a third of a short program's time.
@@ -104,21 +103,6 @@ def profile(environment: dict[str, str], folder: Path, *arguments: object, sourc
 
 def steps_of(rows: list[dict[str, str]]) -> set[int]:
     return {int(row["Step Id"]) for row in rows if row["Step Id"]}
-
-
-def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
-    """Return a folder that one test's need has filled for all, those in other workers of pytest-xdist among them."""
-    base = factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
-    with folder.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # until the file is closed
-        done = folder.with_suffix(".made")
-        if not done.exists():
-            shutil.rmtree(folder, ignore_errors=True)  # of one that failed
-            folder.mkdir()
-            make(folder)
-            done.touch()
-    return folder
 
 
 def run_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], Run]) -> Run:

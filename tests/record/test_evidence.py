@@ -14,7 +14,7 @@ from npuperf.base.units import duration
 from npuperf.model.recorded import Recorded, RecordingPlan
 from npuperf.model.tasks import COMPUTE_CORES
 from npuperf.record.request import ProfileRequest
-from npuperf.record.run import run, run_and_keep
+from npuperf.record.run import run
 
 
 @pytest.fixture
@@ -31,13 +31,13 @@ def recorded(tmp_path: Path, sample: Path) -> Path:
 def test_a_damaged_record_of_the_profiler_s_options_costs_only_them(recorded: Path, text: str) -> None:
     (info,) = recorded.glob("raw/*/profiler_info*.json")
     info.write_text(text)
-    document = run(ProfileRequest(source=recorded), {}, lambda _: None)
+    document = run(ProfileRequest(source=recorded), {}, lambda _: None).document
     assert document.exit_code == 0 and document.proofs[0].holds
 
 
 def test_what_was_read_as_proof_can_be_passed_on(recorded: Path) -> None:
     said: list[Message] = []
-    ran = run_and_keep(ProfileRequest(source=recorded), {}, said.append)
+    ran = run(ProfileRequest(source=recorded), {}, said.append, keep_recording=True)
     assert isinstance(ran.document, Recorded) and ran.document.exit_code == 0
     assert [Path(path).resolve() for path in ran.document.data] == [recorded]
     (proof,) = ran.document.proofs
@@ -46,7 +46,7 @@ def test_what_was_read_as_proof_can_be_passed_on(recorded: Path) -> None:
     (again,) = ran.recording.profiles
     assert profile is again, "read once"
     assert proof.kernels <= len(profile.tasks) and proof.steps == len(set(profile.host_steps.number.tolist()))
-    assert run_and_keep(ProfileRequest(source=recorded), {}, said.append, keep_recording=False).recording is None
+    assert run(ProfileRequest(source=recorded), {}, said.append).recording is None
 
 
 def test_the_files_are_compared_with_each_other(recorded: Path) -> None:
@@ -58,7 +58,7 @@ def test_the_files_are_compared_with_each_other(recorded: Path) -> None:
     removed = of_compute[-8:]
     time = sum(round(float(rows[i]["Duration(us)"]) * 1000) for i in removed)
     table.write_text("".join([head, *(line for i, line in enumerate(lines) if i not in removed)]))
-    found = run(ProfileRequest(source=recorded), {}, lambda _: None)
+    found = run(ProfileRequest(source=recorded), {}, lambda _: None).document
     assert isinstance(found, Recorded) and found.exit_code == 0
     (proof,) = found.proofs
     (doubt,) = [str(d) for d in proof.doubts if "of the timeline" in str(d)]
@@ -70,14 +70,14 @@ def test_the_files_are_compared_with_each_other(recorded: Path) -> None:
 def test_data_that_cannot_be_read_is_a_problem(recorded: Path, sample: Path) -> None:
     for file in (recorded / "raw" / sample.name / "ASCEND_PROFILER_OUTPUT").iterdir():
         file.write_text("Name\nnothing\n")
-    found = run(ProfileRequest(source=recorded), {}, lambda _: None)
+    found = run(ProfileRequest(source=recorded), {}, lambda _: None).document
     assert isinstance(found, Recorded) and found.problem is not None and found.exit_code == 3
     assert not any(proof.holds for proof in found.proofs)
 
 
 def test_a_plan_makes_nothing(tmp_path: Path) -> None:
     asked = ProfileRequest(command=("true",), output=tmp_path / "result", ranks=(1,), wait=20, repeat=2, dry_run=True)
-    plan = run(asked, {"A": "1"}, lambda _: None)
+    plan = run(asked, {"A": "1"}, lambda _: None).document
     assert isinstance(plan, RecordingPlan) and plan.argv == ("true",) and plan.exit_code == 0
     assert set(plan.added) == {"PYTHONPATH", "NPUPERF_PLAN"}
     assert plan.window is not None and (plan.window.first, plan.window.last, plan.window.repeat) == (21, 22, 2)

@@ -68,7 +68,7 @@ class Place:
         def tell(message: Message) -> None:
             self.said.append(str(message))
 
-        found = run(ProfileRequest(source=self.folder.path, export_timeout=timeout), self.environment, tell)
+        found = run(ProfileRequest(source=self.folder.path, export_timeout=timeout), self.environment, tell).document
         assert isinstance(found, Recorded)
         return found
 

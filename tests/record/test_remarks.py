@@ -10,9 +10,10 @@ import pytest
 
 from npuperf.base.messages import Message, say
 from npuperf.model.recorded import ProcessStatus, StepTimes
-from npuperf.record.evidence import RecordingJob, Tell, overhead_of, remarks, why_nothing
+from npuperf.record.evidence import overhead_of, remarks, why_nothing
 from npuperf.record.folder import create
 from npuperf.record.manifest import read_all
+from npuperf.record.plan import RecordingJob, Tell
 from npuperf.record.request import ProfileRequest
 from npuperf.record.run import Watch
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import made_once
 from npu_runs import TORCH, WITH_OPTIMIZERS
 
 from npuperf.against.run import run
@@ -45,27 +46,31 @@ def environment(npu: dict[str, str]) -> dict[str, str]:
     return {**npu, "FAKE_CANN_LAUNCH_US": str(LAUNCH_US)}
 
 
-def record(
-    environment: dict[str, str], folder: Path, level: str, cube_us: float, vector_us: float, source: str = SCRIPT
-) -> Path:
-    """Profile the script on a device whose kernels take this long."""
-    script = folder / "train.py"
-    script.write_text(source)
-    durations = {"FAKE_CANN_CUBE_US": str(cube_us), "FAKE_CANN_VECTOR_US": str(vector_us)}
-    command = [sys.executable, str(script), str(folder / "out"), level]
-    subprocess.run(command, check=True, capture_output=True, env={**environment, **durations}, timeout=300)
-    (found,) = (folder / "out").iterdir()
+def recorded_once(
+    environment: dict[str, str], factory: pytest.TempPathFactory, name: str, level: str, cube_us: float,
+    vector_us: float, source: str = SCRIPT,
+) -> Path:  # fmt: skip
+    """Profile the script, once for all tests, on a device whose kernels take this long."""
+
+    def record(folder: Path) -> None:
+        script = folder / "train.py"
+        script.write_text(source)
+        durations = {"FAKE_CANN_CUBE_US": str(cube_us), "FAKE_CANN_VECTOR_US": str(vector_us)}
+        command = [sys.executable, str(script), str(folder / "out"), level]
+        subprocess.run(command, check=True, capture_output=True, env={**environment, **durations}, timeout=300)
+
+    (found,) = (made_once(factory, name, record) / "out").iterdir()
     return found
 
 
 @pytest.fixture(scope="module")
 def small(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return record(environment, tmp_path_factory.mktemp("small"), "Level1", 3, 2)
+    return recorded_once(environment, tmp_path_factory, "small", "Level1", 3, 2)
 
 
 @pytest.fixture(scope="module")
 def large(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return record(environment, tmp_path_factory.mktemp("large"), "Level1", 8000, 4000)
+    return recorded_once(environment, tmp_path_factory, "large", "Level1", 8000, 4000)
 
 
 def analyze_path(path: Path) -> Result:
@@ -124,8 +129,7 @@ def test_kernels_lead_to_the_code_line(small: Path) -> None:
 def test_level0_still_gives_a_measured_verdict(
     environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    folder = record(environment, tmp_path_factory.mktemp("level0"), "Level0", 3, 2)
-    result = analyze_path(folder)
+    result = analyze_path(recorded_once(environment, tmp_path_factory, "level0", "Level0", 3, 2))
     assert (result.verdict.bound, result.verdict.basis) == ("host", "measured")
 
 
@@ -159,8 +163,7 @@ if __name__ == "__main__":
 @pytest.fixture(scope="module")
 def reading(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Result:
     """Every step ends with .item(); kernels of 1 and 1.5 ms keep the device busy, however slow the host is."""
-    folder = tmp_path_factory.mktemp("reading")
-    return analyze_path(record(environment, folder, "Level1", 1500, 1000, READING))
+    return analyze_path(recorded_once(environment, tmp_path_factory, "reading", "Level1", 1500, 1000, READING))
 
 
 def test_item_every_step_is_blamed_with_its_line(reading: Result) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from npu_runs import made_once
+from conftest import made_once
 
 from npuperf.record.folder import RunFolder
 from npuperf.record.plan import INJECT, plan_of
