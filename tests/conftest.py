@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -168,6 +169,14 @@ def _adopt_no_more() -> None:
     """Leave orphans to the system again: a command that ran here would adopt, and never reap, those of later tests."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SUBREAPER, 0, 0, 0, 0)
+
+
+def until(happened: Callable[[], object], seconds: float = 60) -> None:
+    """Wait for something."""
+    last = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < last, "it did not happen"
+        time.sleep(0.02)
 
 
 #: As the kernel counts them: what lets root read what the modes of files do not.

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -124,13 +123,6 @@ class Pretended:
         while (found := self.processes()) and time.monotonic() < last:
             time.sleep(0.1)
         return found
-
-
-def until(happened: Callable[[], object], seconds: float = 60) -> None:
-    last = time.monotonic() + seconds
-    while not happened():
-        assert time.monotonic() < last, "it did not happen"
-        time.sleep(0.02)
 
 
 def _of(process: psutil.Process) -> str | None:

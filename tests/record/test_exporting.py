@@ -7,12 +7,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
+from conftest import until
 
 from npuperf.base.errors import InputError
 from npuperf.base.messages import Message
@@ -84,13 +84,6 @@ class Place:
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     monkeypatch.chdir(tmp_path)
     return Place(tmp_path)
-
-
-def until(happened: Callable[[], object]) -> None:
-    last = time.monotonic() + 60
-    while not happened():
-        assert time.monotonic() < last
-        time.sleep(0.02)
 
 
 def test_what_was_exported_is_proven_and_left_alone(place: Place) -> None:

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pretended import ROWS, Pretended, until
+from conftest import until
+from pretended import ROWS, Pretended
 
 from npuperf.record.folder import RunFolder
 

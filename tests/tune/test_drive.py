@@ -148,10 +148,7 @@ def test_two_empty_banks_beside_a_result(place: Place) -> None:
 
 def test_a_bank_that_does_not_show_what_is_claimed(place: Place) -> None:
     """aoe writes to the bank in its home; TUNE_BANK_PATH of npuperf names another one that it cannot know of."""
-    aoe = place.bin / "aoe"
-    aoe.write_text(
-        aoe.read_text().replace('os.environ.get("TUNE_BANK_PATH")\n    bank = Path', "None\n    bank = Path")
-    )
+    place.change_aoe('os.environ.get("TUNE_BANK_PATH")\n    bank = Path', "None\n    bank = Path")
     (place.root / "bank").mkdir()
     done = place.run(*OP, "--bank", "bank", "--format", "json")
     assert done.returncode == 0, done.stderr

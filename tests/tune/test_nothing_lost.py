@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 from aoe_results import ROOT
-from conftest import Done
+from conftest import Done, until
 from workplace import (
     OP,
     Place,
@@ -30,6 +30,7 @@ from workplace import (
     resumed_meanwhile,
     said,
     start,
+    start_and_kill,
     tuning_children,
 )  # fmt: skip
 
@@ -40,10 +41,7 @@ from npuperf.tune import state
 
 def ended(place: Place) -> None:
     """Wait until the stand-in has ended by itself."""
-    deadline = time.monotonic() + 30
-    while tuning_children(place):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: not tuning_children(place))
 
 
 def left_running(place: Place) -> list[int]:
@@ -53,9 +51,7 @@ def left_running(place: Place) -> list[int]:
 def test_what_finished_while_nobody_watched_is_read(place: Place) -> None:
     """npuperf is killed, aoe ends by itself: --resume starts nothing, and gates see the result."""
     released = hold(place)
-    child = start(place, *OP, FAKE_AOE_OPS="8")
-    child.kill()
-    child.communicate()
+    start_and_kill(place, *OP, FAKE_AOE_OPS="8")
     released.touch()
     ended(place)
     done = place.run("--resume", "--fail-on", "added<1", "--format", "json")
@@ -80,9 +76,7 @@ def test_what_finished_as_the_signal_came_is_read(place: Place) -> None:
 def test_what_did_not_finish_is_tuned_again(place: Place) -> None:
     """Both are killed: the result says incomplete, and the output has no last words."""
     released = hold(place)
-    child = start(place, *OP, FAKE_AOE_OPS="30")
-    child.kill()
-    child.communicate()
+    start_and_kill(place, *OP, FAKE_AOE_OPS="30")
     kill_tuning(place)
     released.touch()
     done = place.run("--resume", "--format", "json", FAKE_AOE_OPS="30")
@@ -93,14 +87,13 @@ def test_what_did_not_finish_is_tuned_again(place: Place) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_all_and_says_so(place: Place, number: signal.Signals) -> None:
     """aoe, what it started, and what left its session and its family; the state is kept for --resume."""
-    aoe = place.bin / "aoe"
-    forks = (
+    plain = place.aoe.read_text()
+    place.begin_aoe(
         "import subprocess, sys\n"
         "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], start_new_session=True)\n"
         "subprocess.run([sys.executable, '-c', \"import subprocess, sys; "
         "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\"])\n"
     )
-    aoe.write_text(aoe.read_text().replace("\nimport json", f"\n{forks}import json", 1))
     child = start(place, *OP, FAKE_AOE_SECONDS="30", FAKE_AOE_OPS="100")
     assert len(left_running(place)) == 3
     child.send_signal(number)
@@ -109,15 +102,13 @@ def test_a_signal_ends_all_and_says_so(place: Place, number: signal.Signals) -> 
     assert f"{number.name}: all that was started is ended" in err and "--resume continues" in err
     assert left_running(place) == []
     assert (place.state()["status"], place.state()["problem"]) == ("failed", "interrupted")
-    aoe.write_text(aoe.read_text().replace(forks, ""))
+    place.aoe.write_text(plain)
     assert place.run("--resume").returncode == 0
 
 
 def test_many_signals_leave_nothing(place: Place) -> None:
     """An impatient person: aoe, which ignores SIGTERM, is killed all the same, and the result kept."""
-    aoe = place.bin / "aoe"
-    deaf = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-    aoe.write_text(aoe.read_text().replace("\nimport json", f"\n{deaf}import json", 1))
+    place.begin_aoe("import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n")
     child = start(place, *OP, FAKE_AOE_SECONDS="60", FAKE_AOE_OPS="200")
     for _ in range(5):
         child.send_signal(signal.SIGINT)
@@ -131,9 +122,7 @@ def test_many_signals_leave_nothing(place: Place) -> None:
 def test_a_program_that_nobody_noted_is_found(place: Place) -> None:
     """As when npuperf is killed between starting aoe and writing its number down: it is waited for, not doubled."""
     released = hold(place)
-    child = start(place, *OP, FAKE_AOE_OPS="12")
-    child.kill()
-    child.communicate()
+    start_and_kill(place, *OP, FAKE_AOE_OPS="12")
     noted = place.state()
     del noted["program"]
     (place.runs[-1] / "state.json").write_text(json.dumps(noted))
@@ -147,19 +136,17 @@ def test_a_program_that_nobody_noted_is_found(place: Place) -> None:
 
 def test_what_a_killed_aoe_left_is_ended(place: Place) -> None:
     """Its compilers, which it could not end any more."""
-    aoe = place.bin / "aoe"
+    plain = place.aoe.read_text()
     forks = "import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
-    aoe.write_text(aoe.read_text().replace("\nimport json", f"\n{forks}import json", 1))
-    child = start(place, *OP, FAKE_AOE_SECONDS="30", FAKE_AOE_OPS="300")
-    child.kill()
-    child.communicate()
+    place.begin_aoe(forks)
+    start_and_kill(place, *OP, FAKE_AOE_SECONDS="30", FAKE_AOE_OPS="300")
     kill_tuning(place)
     assert len(left_running(place)) == 1
-    aoe.write_text(aoe.read_text().replace(forks, ""))
+    place.aoe.write_text(plain)
     done = place.run("--resume")
     assert done.returncode == 0 and "ended 1 process that an earlier attempt" in done.stderr
     assert left_running(place) == []
-    aoe.write_text(aoe.read_text().replace("\nimport json", f"\n{forks}import json", 1))
+    place.begin_aoe(forks)
     assert place.run(*OP, FAKE_AOE_FAIL="kill").returncode == 5
     assert left_running(place) == []
 
@@ -192,10 +179,7 @@ def test_a_run_that_dumped_nothing_is_passed_over(place: Place) -> None:
 
 def test_subgraphs_that_failed_are_no_success(place: Place) -> None:
     """aoe says that it finished; its result has no section SGAT, which means failure (the vendor's guide)."""
-    aoe = place.bin / "aoe"
-    text = aoe.read_text()
-    aoe.write_text(text.replace('([] if job == "1" and status == "failed" else [body])', "[]"))
-    assert aoe.read_text() != text
+    place.change_aoe('([] if job == "1" and status == "failed" else [body])', "[]")
     done = place.run("--mode", "subgraph", "--model", "net.onnx", "--soc", "Ascend310P3", "--format", "json",
                      FAKE_CANN_SOC="Ascend310P3")  # fmt: skip
     assert done.returncode == 5 and document(done)["status"] == "failed"

@@ -81,8 +81,7 @@ def test_a_full_disk_is_no_success(place: Place) -> None:
 
 
 def test_words_of_the_adapter_are_no_end_of_aoe(place: Place) -> None:
-    aoe = place.bin / "aoe"
-    aoe.write_text(aoe.read_text().replace("Aoe process finished,", "Aoe success[0], "))
+    place.change_aoe("Aoe process finished,", "Aoe success[0], ")
     assert place.run(*OP).returncode == 5
 
 

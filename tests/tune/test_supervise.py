@@ -6,10 +6,10 @@ import json
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from aoe_results import ROOT
+from conftest import until
 from workplace import (
     OP,
     Place,
@@ -19,14 +19,14 @@ from workplace import (
     kill_tuning,
     resumed_meanwhile,
     start,
+    start_and_kill,
     tuning_children,
 )
 
 
 def test_files_that_come_and_go_do_not_end_a_tuning(place: Place) -> None:
     """aoe makes and removes folders in its work space all the time, and broken links stand in the bank."""
-    aoe = place.bin / "aoe"
-    churn = (
+    place.begin_aoe(
         "import threading, tempfile, shutil\n"
         "def churn():\n"
         "    while True:\n"
@@ -34,9 +34,6 @@ def test_files_that_come_and_go_do_not_end_a_tuning(place: Place) -> None:
         "        for folder in folders: shutil.rmtree(folder)\n"
         "threading.Thread(target=churn, daemon=True).start()\n"
     )
-    text = aoe.read_text()
-    assert "\nimport json" in text
-    aoe.write_text(text.replace("\nimport json", f"\n{churn}import json", 1))
     (place.root / "bank").mkdir()
     (place.root / "bank" / "gone").symlink_to("nowhere")
     done = place.run(*OP, "--bank", "bank", "--format", "json", FAKE_AOE_SECONDS="0.5", FAKE_AOE_OPS="8")
@@ -58,9 +55,7 @@ def test_ctrl_c_ends_everything_and_keeps_what_there_is(place: Place) -> None:
 def test_tuning_survives_our_own_death(place: Place) -> None:
     """npuperf is killed; aoe goes on; --resume finds it, waits for it, and reads its result."""
     released = hold(place)
-    child = start(place, *OP, FAKE_AOE_OPS="20")
-    child.kill()
-    child.communicate()
+    start_and_kill(place, *OP, FAKE_AOE_OPS="20")
     assert len(tuning_children(place)) == 1
     done = resumed_meanwhile(place, released)
     assert done.returncode == 0, done.stderr
@@ -134,8 +129,7 @@ def test_who_stops_listening_stops_nothing(place: Place, unbuffered: str) -> Non
 
 def test_the_same_process_number_again(place: Place) -> None:
     """As in containers: the results of the process that was killed are not those of the next."""
-    aoe = place.bin / "aoe"
-    aoe.write_text(aoe.read_text().replace("pid{os.getpid()}", "pid12"))
+    place.change_aoe("pid{os.getpid()}", "pid12")
     assert place.run(*OP, FAKE_AOE_FAIL="kill").returncode == 5
     done = place.run("--resume", "--format", "json")
     assert done.returncode == 0, done.stderr
@@ -173,10 +167,7 @@ def test_a_dump_that_survives_us_is_tuned(place: Place) -> None:
     where = {"PYTHONPATH": f"{ROOT}:{dumping_modules(place.root / 'modules')}", "DUMPS": "1"}
     command = place.command("--mode", "op", "--", sys.executable, "train.py")
     with subprocess.Popen(command, cwd=place.root, env=place.environment(**where), stderr=subprocess.DEVNULL) as child:
-        deadline = time.monotonic() + 30
-        while not any("dumping" in log.read_text() for log in place.root.glob("result/tune/*/aoe.log")):
-            assert time.monotonic() < deadline and child.poll() is None
-            time.sleep(0.05)
+        until(lambda: any("dumping\n" in log.read_text() for log in place.root.glob("result/tune/*/aoe.log")))
         child.kill()
     done = resumed_meanwhile(place, released, **where)
     assert done.returncode == 0, done.stderr

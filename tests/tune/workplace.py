@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import psutil
 import pytest
 from aoe_results import ROOT
 from build import H, K, ascend_pt
-from conftest import STUB, Done, run_cli
+from conftest import STUB, Done, run_cli, until
 
 from npuperf.model.tuning import Entry
 
@@ -31,9 +30,18 @@ class Place:
         (root / "net.onnx").write_bytes(b"onnx")
         self.bin = root / "bin"
         self.bin.mkdir()
-        for name in ("aoe",):
-            shutil.copy(STUB / "bin" / name, self.bin / name)
-            (self.bin / name).chmod(0o755)
+        self.aoe = Path(shutil.copy(STUB / "bin" / "aoe", self.bin))
+        self.aoe.chmod(0o755)
+
+    def change_aoe(self, old: str, new: str) -> None:
+        """Have the stand-in do something else."""
+        text = self.aoe.read_text()
+        assert text.count(old) == 1, old
+        self.aoe.write_text(text.replace(old, new))
+
+    def begin_aoe(self, code: str) -> None:
+        """Have the stand-in do something first."""
+        self.aoe.write_text(self.aoe.read_text().replace("\nimport json", f"\n{code}import json", 1))
 
     def environment(self, **extra: str) -> dict[str, str]:
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("ASCEND", "TUNE", "FAKE", "AOE"))}
@@ -97,10 +105,7 @@ def kill_tuning(place: Place) -> None:
     """Returns once they are gone: the system takes a moment, and they are nobody's children here to wait for."""
     for victim in tuning_children(place):
         victim.kill()
-    deadline = time.monotonic() + 30
-    while tuning_children(place):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: not tuning_children(place))
 
 
 def start(place: Place, *arguments: object, **extra: str) -> subprocess.Popen[str]:
@@ -108,20 +113,23 @@ def start(place: Place, *arguments: object, **extra: str) -> subprocess.Popen[st
         place.command(*arguments), cwd=place.root, env=place.environment(**extra), text=True, start_new_session=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
-    deadline = time.monotonic() + 30
-    while not list(place.root.glob("result/tune/*/aoe_result_*.json")):
-        assert time.monotonic() < deadline and child.poll() is None
-        time.sleep(0.05)
+    until(lambda: child.poll() is not None or list(place.root.glob("result/tune/*/aoe_result_*.json")))
+    assert child.poll() is None
     return child
+
+
+def start_and_kill(place: Place, *arguments: object, **extra: str) -> None:
+    """Have npuperf killed as soon as aoe, which goes on, has a first result."""
+    child = start(place, *arguments, **extra)
+    child.kill()
+    child.communicate()
 
 
 def hold(place: Place) -> Path:
     """Have aoe wait after its first result until there is the file that is returned."""
-    aoe, released = place.bin / "aoe", place.root / "released"
-    written = "        put(path, text)\n"
-    assert aoe.read_text().count(written) == 1
+    released, written = place.root / "released", "        put(path, text)\n"
     wait = f"        while not os.path.exists({str(released)!r}):\n            time.sleep(0.01)\n"
-    aoe.write_text(aoe.read_text().replace(written, written + wait))
+    place.change_aoe(written, written + wait)
     return released
 
 
