@@ -71,13 +71,11 @@ def _differs(runs: _Runs, usual: _Runs) -> Message:
     mine, others = Counter(dict(runs)), Counter(dict(usual))
     more = Counter({name: mine[name] - others[name] for name in {*mine, *others} if mine[name] != others[name]})
     most = sorted(more.items(), key=lambda item: (-abs(item[1]), item[0]))[:_TYPES]
-    return say("{types} than usual", types=series(_than(name, n) for name, n in most))
-
-
-def _than(name: str, n: int) -> Message:
-    if n > 0:
-        return say("{n} more {type}", n=n, type=name)
-    return say("{n} fewer {type}", n=-n, type=name)
+    named = (
+        say("{n} more {type}", n=n, type=name) if n > 0 else say("{n} fewer {type}", n=-n, type=name)
+        for name, n in most
+    )
+    return say("{types} than usual", types=series(named))
 
 
 # --- phases -----------------------------------------------------------------------------------------------------------
@@ -92,7 +90,8 @@ _BOUND: Final[dict[Bound, Message]] = {
 
 def _phases(old: Sequence[Result], new: Sequence[Result], thresholds: Thresholds) -> Iterator[Message]:
     """Yield what only one side has of the labelled phases of usual steps, and those that something else limits now."""
-    a, b = _usual_step(old), _usual_step(new)
+    # the usual step of the first device
+    a, b = (next((device.typical_step for run in side for device in run.devices), None) for side in (old, new))
     if a is None or b is None:
         return
     before, after = _by_label(a), _by_label(b)
@@ -109,11 +108,6 @@ def _phases(old: Sequence[Result], new: Sequence[Result], thresholds: Thresholds
     for label in turned[:_NAMED]:
         was, now = _BOUND[before[label].bound], _BOUND[after[label].bound]
         yield say("the phase {label} was {was} and is {now}", label=label, was=was, now=now)
-
-
-def _usual_step(runs: Sequence[Result]) -> TypicalStep | None:
-    """Return the usual step of the first device."""
-    return next((device.typical_step for run in runs for device in run.devices), None)
 
 
 def _by_label(step: TypicalStep) -> dict[Message, TypicalPhase]:
@@ -156,19 +150,16 @@ def _side(runs: Sequence[Result], alone: bool) -> dict[_Key, Finding]:
     found: dict[_Key, Finding] = {}
     votes: Counter[_Key] = Counter()
     for run in runs:
-        mine = dict(_keyed(run, alone))
+        mine: dict[_Key, Finding] = {}
+        seen: Counter[tuple[str, int | None]] = Counter()
+        for finding in run.findings:
+            where = None if alone else finding.rank if finding.rank is not None else finding.device
+            mine[finding.rule, where, seen[finding.rule, where]] = finding
+            seen[finding.rule, where] += 1
         found |= mine
         votes.update(key for key, finding in mine.items() if finding.status == "problem")
     rare = {key for key, finding in found.items() if finding.status == "problem" and 2 * votes[key] <= len(runs)}
     return {key: finding for key, finding in found.items() if key not in rare}
-
-
-def _keyed(run: Result, alone: bool) -> Iterator[tuple[_Key, Finding]]:
-    seen: Counter[tuple[str, int | None]] = Counter()
-    for finding in run.findings:
-        where = None if alone else finding.rank if finding.rank is not None else finding.device
-        yield (finding.rule, where, seen[finding.rule, where]), finding
-        seen[finding.rule, where] += 1
 
 
 def _change(key: _Key, old: Finding | None, new: Finding | None) -> FindingChange | None:

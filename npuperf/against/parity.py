@@ -6,7 +6,7 @@ The AI Core clock and what recording costs come first: they make everything slow
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from npuperf.against.waterfall import Cell, Row, Sums, keyed, type_of
 from npuperf.base.errors import UsageError
-from npuperf.base.messages import Message, Parameter, chain, factor, say, share
+from npuperf.base.messages import Message, chain, factor, say, share
 from npuperf.model.comparison import Difference, Parity, worded
 from npuperf.model.parts import KeyedBy, Lack, Workload
 from npuperf.model.result import Result
@@ -65,7 +65,7 @@ class Side(Struct, frozen=True):
 
 def differences(old: Side, new: Side, thresholds: Thresholds) -> tuple[Difference, ...]:
     """Return what differs between the set-ups, what may change most first."""
-    found = [
+    return (
         *_clock(old.workload, new.workload),
         *_recording(old.workload, new.workload, thresholds),
         *_work(old, new),
@@ -73,8 +73,7 @@ def differences(old: Side, new: Side, thresholds: Thresholds) -> tuple[Differenc
         *_hardware(old, new),
         *_versions(old.workload, new.workload),
         *_read(old, new),
-    ]
-    return tuple(found)
+    )
 
 
 def alike(old: Side, new: Side, found: Sequence[Difference]) -> Parity:
@@ -89,24 +88,16 @@ def alike(old: Side, new: Side, found: Sequence[Difference]) -> Parity:
 
 def refuse_mismatch(found: Sequence[Difference]) -> None:
     """Raise UsageError where the sides are not of one workload."""
-    if any(difference.mismatch for difference in found):
-        what = say("the two sides are not of one workload: {differences}", differences=mismatches(found))
+    mismatches = [chain(sentence(d), d.reason, by=", ") for d in found if d.mismatch]
+    if mismatches:
+        what = say("the two sides are not of one workload: {differences}", differences=chain(*mismatches[:_NAMED]))
         raise UsageError(what, hint=say("--allow-mismatch compares them all the same, and says so in the verdict"))
-
-
-def mismatches(found: Sequence[Difference]) -> Message:
-    """Say in what the workloads differ."""
-    return chain(*[chain(sentence(d), d.reason, by=", ") for d in found if d.mismatch][:_NAMED])
 
 
 def sentence(difference: Difference) -> Message:
     """Say a difference with both values."""
-    old, new = (_value(side) for side in (difference.old, difference.new))
+    old, new = (say("not recorded") if side is None else worded(side) for side in (difference.old, difference.new))
     return say("{what}: {old} against {new}", what=worded(difference.what), old=old, new=new)
-
-
-def _value(side: str | None) -> Parameter:
-    return say("not recorded") if side is None else worded(side)
 
 
 # --- what is checked before anything is blamed ------------------------------------------------------------------------
@@ -122,29 +113,23 @@ def _clock(old: Workload, new: Workload) -> Iterator[Difference]:
             why = say("the AI Core clock of the new side is lower: kernels take longer with it")
         elif all(b >= a for a, b in pairs):
             why = say("the AI Core clock of the new side is higher: kernels take less time with it")
-        yield _differs("AI Core frequency", _range(old.frequency_mhz), _range(new.frequency_mhz), reason=why)
-
-
-def _range(mhz: tuple[int, int]) -> str:
-    return f"{mhz[0]} MHz" if mhz[0] == mhz[1] else f"{mhz[0]}-{mhz[1]} MHz"
+        ranges = (f"{a} MHz" if a == b else f"{a}-{b} MHz" for a, b in (old.frequency_mhz, new.frequency_mhz))
+        yield _differs("AI Core frequency", *ranges, reason=why)
 
 
 def _recording(old: Workload, new: Workload, thresholds: Thresholds) -> Iterator[Difference]:
     a, b = old.recording_overhead, new.recording_overhead
+    times = (None if overhead is None else f"{overhead:.2f}" for overhead in (a, b))
     if a is None or b is None:
         costly = next((x for x in (a, b) if x is not None and x - 1 > thresholds.recording_cost_share), None)
         if costly is not None:
             why = say("recording made the steps of one side {factor} times as long; of the other that is not known",
                       factor=factor(costly))  # fmt: skip
-            yield _differs("recording overhead", _times(a), _times(b), reason=why)
+            yield _differs("recording overhead", *times, reason=why)
     elif abs(b - a) > _OVERHEAD * min(a, b):
         why = say("recording made steps {old} and {new} times as long: the host's part of it is not the program's",
                   old=factor(a), new=factor(b))  # fmt: skip
-        yield _differs("recording overhead", _times(a), _times(b), reason=why)
-
-
-def _times(overhead: float | None) -> str | None:
-    return None if overhead is None else f"{overhead:.2f}"
+        yield _differs("recording overhead", *times, reason=why)
 
 
 # --- the work ---------------------------------------------------------------------------------------------------------
@@ -163,7 +148,7 @@ def _work(old: Side, new: Side) -> Iterator[Difference]:
         why = say("only {common} of the kernels are on both sides", common=share(common))
         if not common:
             why = say("no operator is on both sides")
-        total = _launches(old), _launches(new)
+        total = (f"{sum(n for n, _ in _operators(side.sums).values()):.0f}" for side in (old, new))
         what = "launches per step" if _stepped(old) and _stepped(new) else "launches"
         yield _differs(what, *total, mismatch=not certain, reason=why)
     if a.command and b.command and not certain:
@@ -197,22 +182,18 @@ def in_common(old: Side, new: Side) -> float | None:
         return None
     shared = [key for key in sides[0] if key in sides[1]]
     counted = sum(min(sides[0][key][0], sides[1][key][0]) for key in shared) / max(launches)
-    return max(counted, min(_share_of_time(operators, shared) for operators in sides))
+    totals = [sum(ns for _, ns in operators.values()) for operators in sides]
+    timed = [
+        sum(side[key][1] for key in shared) / all_ns if all_ns else 0.0
+        for side, all_ns in zip(sides, totals, strict=True)
+    ]
+    return max(counted, min(timed))
 
 
 def _operators(sums: Sums) -> dict[str | None, tuple[float, int]]:
     """Return launches per step and ns of all steps by operator."""
     windows = max(sums.windows, 1)
     return {row[1]: (cell.count / windows, cell.ns) for row, cell in sums.cells.items() if row[0] == "compute"}
-
-
-def _share_of_time(operators: Mapping[str | None, tuple[float, int]], some: Sequence[str | None]) -> float:
-    total = sum(ns for _, ns in operators.values())
-    return sum(operators[key][1] for key in some) / total if total else 0.0
-
-
-def _launches(side: Side) -> str:
-    return f"{sum(n for n, _ in _operators(side.sums).values()):.0f}"
 
 
 def _mode(side: Side) -> str | None:
@@ -224,12 +205,12 @@ def _mode(side: Side) -> str | None:
     total = sum(cell.ns for _, cell in compute)
     if not total:
         return None
-    backward = sum(cell.ns for key, cell in compute if _is_backward(type_of(key, side.sums.types), cell.torch_op))
+    backward = sum(
+        cell.ns
+        for key, cell in compute
+        if "Backward" in (cell.torch_op or "") or _TRAINING.search(type_of(key, side.sums.types) or "")
+    )
     return "yes" if backward > _BACKWARD * total else "none by their names"
-
-
-def _is_backward(type_: str | None, torch_op: str | None) -> bool:
-    return "Backward" in (torch_op or "") or _TRAINING.search(type_ or "") is not None
 
 
 def _script(command: Sequence[str]) -> str:
@@ -247,7 +228,7 @@ def _hardware(old: Side, new: Side) -> Iterator[Difference]:
     yield from _unequal("devices", str(len(old.runs[0].devices)), str(len(new.runs[0].devices)))
     if old.kineto != new.kineto:
         why = say("kernels of a GPU have other names: operators are compared by torch operator, or by what they do")
-        yield _differs("recorded with", _recorder(old), _recorder(new), reason=why)
+        yield _differs("recorded with", *("Kineto" if side.kineto else "Ascend" for side in (old, new)), reason=why)
     yield from _unequal("profiler level", old.workload.level, new.workload.level)
     yield from _unlike("profiler options", old.workload.options, new.workload.options)
     yield from _unlike("environment", old.workload.settings, new.workload.settings)
@@ -258,15 +239,10 @@ def _cores(side: Side) -> str | None:
     return ", ".join(f"{cube or 0} cube + {vector or 0} vector" for cube, vector in sorted(known, key=str)) or None
 
 
-def _recorder(side: Side) -> str:
-    return "Kineto" if side.kineto else "Ascend"
-
-
 def _versions(old: Workload, new: Workload) -> Iterator[Difference]:
-    yield from _unequal("CANN", old.cann, new.cann)
-    yield from _unequal("torch_npu", old.torch_npu, new.torch_npu)
-    yield from _unequal("torch", old.torch, new.torch)
-    yield from _unequal("git commit", old.git_commit, new.git_commit)
+    for what in ("cann", "torch_npu", "torch", "git_commit"):
+        name = {"cann": "CANN", "git_commit": "git commit"}.get(what, what)
+        yield from _unequal(name, getattr(old, what), getattr(new, what))
 
 
 def _read(old: Side, new: Side) -> Iterator[Difference]:
@@ -365,21 +341,23 @@ def comparable(old: Side, new: Side) -> SameKeys:
     note = say("shapes are not known of both sides: operators are compared by their type")
     if coarsest == "core":
         note = say("one side has too many operators to list: compute is compared as a whole")
-    a, b = _folded(old, coarsest), _folded(new, coarsest)
-    return SameKeys(_with_types(a, b.sums), _with_types(b, a.sums), note, by_ending=True)
+    a, b = _folded(old.sums, coarsest), _folded(new.sums, coarsest)
+    return SameKeys(Side(old.runs, _with_types(a, b)), Side(new.runs, _with_types(b, a)), note, by_ending=True)
 
 
-def _with_types(side: Side, other: Sums) -> Side:
+def _folded(sums: Sums, keyed_by: KeyedBy) -> Sums:
+    if keyed_by == "core" and sums.keyed_by == "core":  # the other side has no cores in its keys
+        sums = replace(sums, keyed_by="shapes")
+    return keyed(sums, keyed_by)
+
+
+def _with_types(sums: Sums, other: Sums) -> Sums:
     """Return a side with operators by the names that the other side has for them."""
-    theirs = known_as(_same_keys_operators(side.sums), _same_keys_operators(other))
-    return replace(
-        side,
-        sums=side.sums.renamed(lambda row, _: theirs.get(row[1] or "", row[1]) if row[0] == "compute" else row[1]),
+    mine, theirs = (
+        {row[1] for row in side.cells if row[0] == "compute" and row[1] is not None} for side in (sums, other)
     )
-
-
-def _same_keys_operators(sums: Sums) -> set[str]:
-    return {row[1] for row in sums.cells if row[0] == "compute" and row[1] is not None}
+    known = known_as(mine, theirs)
+    return sums.renamed(lambda row, _: known.get(row[1] or "", row[1]) if row[0] == "compute" else row[1])
 
 
 def known_as(mine: Collection[str], theirs: Collection[str]) -> dict[str, str]:
@@ -394,13 +372,6 @@ def known_as(mine: Collection[str], theirs: Collection[str]) -> dict[str, str]:
         if name not in theirs and endings:
             found[name] = endings[0]
     return found
-
-
-def _folded(side: Side, keyed_by: KeyedBy) -> Side:
-    sums = side.sums
-    if keyed_by == "core" and sums.keyed_by == "core":  # the other side has no cores in its keys
-        sums = replace(sums, keyed_by="shapes")
-    return replace(side, sums=keyed(sums, keyed_by))
 
 
 def _coarsest(old: Sums, new: Sums) -> KeyedBy:
@@ -443,7 +414,7 @@ def _renamed(side: Side, of_compute: Callable[[Cell, str], str]) -> Side:
             return of_compute(cell, type_of(row[1], side.sums.types) or "")
         return row[1].partition(":")[0] if row[0] == "host_wait" and row[1] is not None else None
 
-    return replace(side, sums=side.sums.renamed(name))
+    return Side(side.runs, side.sums.renamed(name))
 
 
 def _torch_op(cell: Cell, type_: str) -> str:

@@ -63,8 +63,9 @@ class Listed(Struct):
 def shifts(old: Sequence[Result], new: Sequence[Result], thresholds: Thresholds) -> Listed:
     """Compare everything but the length of the steps and their parts."""
     listed = Listed()
-    digests = _digests(old), _digests(new)
-    _add_counts(listed, *digests, one_maker=len({_kineto(run) for run in (*old, *new)}) == 1)
+    digests = [[run.digest for run in side if run.digest is not None] for side in (old, new)]
+    makers = {run.workload.kineto or run.input.kind == "kineto" for run in (*old, *new)}
+    _add_counts(listed, *digests, one_maker=len(makers) == 1)
     listed.add(_cores(old, new))
     jobs = [[run.cluster for run in side if run.cluster is not None] for side in (old, new)]
     least = thresholds.compare_floor_ns
@@ -73,7 +74,9 @@ def shifts(old: Sequence[Result], new: Sequence[Result], thresholds: Thresholds)
     listed.add(_ranks(old, new, thresholds))
     listed.add(_both(_waits(jobs[0]), _waits(jobs[1]), "ns", least))
     if all(jobs):
-        listed.add(_both(*_with_zeros(_roots(jobs[0]), _roots(jobs[1])), "ns", least))
+        roots = [_roots(job) for job in jobs]
+        every = dict.fromkeys((*roots[0], *roots[1]), 0.0)  # a side that has none of a root has nothing of it
+        listed.add(_both({**every, **roots[0]}, {**every, **roots[1]}, "ns", least))
     return listed
 
 
@@ -106,21 +109,15 @@ def _alike_keyed(old: _Series, new: _Series) -> tuple[_Series, _Series]:
     shaped = [any(" " in key for kind, key in side.rows if kind == "host_operator") for side in (old, new)]
     if shaped[0] == shaped[1]:
         return old, new
-    return _without_shapes(old), _without_shapes(new)
-
-
-def _without_shapes(side: _Series) -> _Series:
-    """Add up what has the same name; shapes and dtypes follow the first blank."""
-    rows: dict[tuple[CountKind, str], list[int]] = {}
-    for (kind, key), counts in side.rows.items():
-        name = key.partition(" ")[0] if kind == "host_operator" else key
-        there = rows.get((kind, name)) or [0] * side.steps
-        rows[kind, name] = [a + b for a, b in zip(there, counts, strict=True)]
-    return replace(side, rows=rows)
-
-
-def _kineto(run: Result) -> bool:
-    return run.workload.kineto or run.input.kind == "kineto"
+    sides: list[_Series] = []
+    for side in (old, new):
+        rows: dict[tuple[CountKind, str], list[int]] = {}
+        for (kind, key), counts in side.rows.items():
+            name = key.partition(" ")[0] if kind == "host_operator" else key  # shapes and dtypes follow the first blank
+            there = rows.get((kind, name)) or [0] * side.steps
+            rows[kind, name] = [a + b for a, b in zip(there, counts, strict=True)]
+        sides.append(_Series(side.steps, side.devices, rows))
+    return sides[0], sides[1]
 
 
 def _add_counts(listed: Listed, old: Sequence[Digest], new: Sequence[Digest], *, one_maker: bool) -> None:
@@ -146,19 +143,21 @@ def _add_counts(listed: Listed, old: Sequence[Digest], new: Sequence[Digest], *,
         listed.add([_counted(f"{name}{per_step}", a.total(kind), b.total(kind), devices, worse)])
         if kind != _IN_WATERFALL and one_maker:
             listed.add(_counted(f"{name}: {key}", a.of(kind, key), b.of(kind, key), devices, worse) for key in keys)
-    if one_maker:
-        _add_bytes(listed, old, new)
-
-
-def _add_bytes(listed: Listed, old: Sequence[Digest], new: Sequence[Digest]) -> None:
-    """Add what is copied and sent, of things whose size both sides tell."""
+    if not one_maker:
+        return
+    # What is copied and sent, of things whose size both sides tell.
     a, b = (_series(side, lambda row: row.bytes) for side in (old, new))
-    alike = all(digest.steps for digest in old) == all(digest.steps for digest in new)
-    known = [(of, key) for of, key in a.rows if of in ("copy", "collective") and (of, key) in b.rows]
-    devices = a.devices, b.devices
+    known = [(kind, key) for kind, key in a.rows if kind in ("copy", "collective") and (kind, key) in b.rows]
     listed.add(
-        _counted(f"{COUNTED[of].name.id}: {key}", a.of(of, key), b.of(of, key), devices, alike, "bytes")
-        for of, key in known
+        _counted(
+            f"{COUNTED[kind].name.id}: {key}",
+            a.of(kind, key),
+            b.of(kind, key),
+            devices,
+            stepped[0] == stepped[1],
+            "bytes",
+        )
+        for kind, key in known
     )
 
 
@@ -205,29 +204,22 @@ def _counted(
     )
 
 
-def _digests(runs: Sequence[Result]) -> list[Digest]:
-    return [run.digest for run in runs if run.digest is not None]
-
-
 # --- single values per side -------------------------------------------------------------------------------------------
 
 
 def _cores(old: Sequence[Result], new: Sequence[Result]) -> Iterator[Shift | None]:
     """Yield which part of the cores kernels use, means over devices in percent."""
     for side in ("cube", "vector"):
-        means = [_occupancy(runs, side) for runs in (old, new)]
-        if means[0] is None or means[1] is None:
-            continue
-        differs = abs(means[1] - means[0]) >= _POINTS
-        what = f"occupancy of {side} cores"
-        shift = Shift(what=what, unit="percent", old=means[0], new=means[1], verdict="cannot_tell", samples=(1, 1))
-        yield shift if differs else None
+        uses = [[getattr(device.cores, side) for run in runs for device in run.devices] for runs in (old, new)]
+        a, b = ([u.occupancy_busy for u in of if u is not None and u.occupancy_busy is not None] for of in uses)
+        if a and b:
+            means = 100 * fmean(a), 100 * fmean(b)
+            differs = abs(means[1] - means[0]) >= _POINTS
+            yield _single(f"occupancy of {side} cores", "percent", *means) if differs else None
 
 
-def _occupancy(runs: Sequence[Result], side: str) -> float | None:
-    uses = [device.cores.cube if side == "cube" else device.cores.vector for run in runs for device in run.devices]
-    known = [use.occupancy_busy for use in uses if use is not None and use.occupancy_busy is not None]
-    return 100 * fmean(known) if known else None
+def _single(what: str, unit: str, old: float, new: float) -> Shift:
+    return Shift(what=what, unit=unit, old=old, new=new, verdict="cannot_tell", samples=(1, 1))
 
 
 def _both(old: Mapping[str, float], new: Mapping[str, float], unit: str, least: float = 0.0) -> Iterator[Shift | None]:
@@ -237,13 +229,7 @@ def _both(old: Mapping[str, float], new: Mapping[str, float], unit: str, least: 
         if b is None:
             continue
         notable = abs(b - a) > max(_NOTABLE * max(abs(a), abs(b)), least)
-        yield Shift(what=what, unit=unit, old=a, new=b, verdict="cannot_tell", samples=(1, 1)) if notable else None
-
-
-def _with_zeros(old: Mapping[str, float], new: Mapping[str, float]) -> tuple[dict[str, float], dict[str, float]]:
-    """Return both with nothing where only the other has a value."""
-    every = dict.fromkeys((*old, *new), 0.0)
-    return {**every, **old}, {**every, **new}
+        yield _single(what, unit, a, b) if notable else None
 
 
 def _mean_of(found: Iterable[tuple[str, float]]) -> dict[str, float]:
@@ -255,18 +241,14 @@ def _mean_of(found: Iterable[tuple[str, float]]) -> dict[str, float]:
 
 def _communication(jobs: Sequence[Cluster]) -> dict[str, float]:
     """Return transfer per kind of group, ns per step and rank, hidden by compute or not."""
-    return _mean_of(pair for job in jobs for pair in _transfers(job).items())
-
-
-def _transfers(job: Cluster) -> dict[str, float]:
-    found: dict[str, float] = defaultdict(float)
-    for group in job.groups:
-        found[f"transfer in {group.kind or group.group}"] += group.transfer_ns / _rank_steps(job)
-    return found
-
-
-def _rank_steps(job: Cluster) -> int:
-    return max(job.steps, 1) * max(len(job.ranks), 1)
+    found: list[tuple[str, float]] = []
+    for job in jobs:
+        transfers: dict[str, float] = defaultdict(float)
+        for group in job.groups:
+            name = f"transfer in {group.kind or group.group}"
+            transfers[name] += group.transfer_ns / (max(job.steps, 1) * max(len(job.ranks), 1))
+        found += transfers.items()
+    return _mean_of(found)
 
 
 def _links(jobs: Sequence[Cluster]) -> dict[str, float]:
@@ -288,15 +270,14 @@ def _waits(jobs: Sequence[Cluster]) -> dict[str, float]:
 
 def _roots(jobs: Sequence[Cluster]) -> dict[str, float]:
     """Return the waiting that each root explains, ns per step."""
-    return _mean_of((_root_name(root), root.wait_ns / max(job.steps, 1)) for job in jobs for root in job.roots)
 
+    def name(root: Root) -> str:
+        about = ",".join(map(str, root.ranks)) if root.stage is None else str(root.stage)
+        why = f"({root.why})" if root.why != "unknown" else ""
+        by = ("of unknown cause",) if root.kind == "unknown" else ("caused by", root.kind)
+        return " ".join(part for part in ("waiting", *by, about, why) if part)
 
-def _root_name(root: Root) -> str:
-    ranks = ",".join(map(str, root.ranks))
-    about = ranks if root.stage is None else str(root.stage)
-    why = f"({root.why})" if root.why != "unknown" else ""
-    by = ("of unknown cause",) if root.kind == "unknown" else ("caused by", root.kind)
-    return " ".join(part for part in ("waiting", *by, about, why) if part)
+    return _mean_of((name(root), root.wait_ns / max(job.steps, 1)) for job in jobs for root in job.roots)
 
 
 def _ranks(old: Sequence[Result], new: Sequence[Result], thresholds: Thresholds) -> Iterator[Shift | None]:
@@ -385,31 +366,25 @@ def operator_rows(
     means = {name: [_mean(side.get(name)) for side in sides] for name in {**sides[0], **sides[1]}}
     changed = [name for name, (a, b) in means.items() if abs((b or 0.0) - (a or 0.0)) > _LEAST * step]
     changed.sort(key=lambda name: (-abs((means[name][1] or 0.0) - (means[name][0] or 0.0)), name))
-    counts = _counts(new)
-    rows = [_row(name, sides, counts.get(name), thresholds) for name in changed[:_MOST]]
+    # kernels per step, of the last run that has the type
+    counts = {s.type: round(sum(s.count) / len(s.count)) for digest in new for s in digest.types if s.count}
+    rows = []
+    for name in changed[:_MOST]:
+        a, b = sides[0].get(name), sides[1].get(name)
+        judged = judge_shift(a, b, ratio=thresholds.compare_ratio) if a is not None and b is not None else None
+        was, now = means[name]
+        row = Compared(
+            kind="operator",
+            name=name,
+            change="changed" if judged else "added" if a is None else "removed",
+            verdict=judged.verdict if judged else "worse" if a is None else "better",
+            old_ns=None if was is None else round(was),
+            new_ns=None if now is None else round(now),
+            count=counts.get(name),
+            noise_ns=_noise(judged),
+        )
+        rows.append(row)
     return rows, len(means) - len(rows)
-
-
-def _row(
-    name: str,
-    sides: tuple[dict[str, list[F64]], dict[str, list[F64]]],
-    count: int | None,
-    thresholds: Thresholds,
-) -> Compared:
-    old, new = (side.get(name) for side in sides)
-    means = [_mean(side) for side in (old, new)]
-    both = old is not None and new is not None
-    judged = judge_shift(old, new, ratio=thresholds.compare_ratio) if old is not None and new is not None else None
-    return Compared(
-        kind="operator",
-        name=name,
-        change="changed" if both else "added" if old is None else "removed",
-        verdict=judged.verdict if judged else "worse" if old is None else "better",
-        old_ns=None if means[0] is None else round(means[0]),
-        new_ns=None if means[1] is None else round(means[1]),
-        count=count,
-        noise_ns=_noise(judged),
-    )
 
 
 def _noise(judged: Judged | None) -> int | None:
@@ -435,20 +410,13 @@ def _with_names_of(digests: Sequence[Digest], others: Sequence[Digest]) -> list[
         types: dict[str, TypeSteps] = {}
         for steps in digest.types:
             name = known.get(steps.type, steps.type)
-            types[name] = replace(_sum(types[name], steps) if name in types else steps, type=name)
+            there = types.get(name)
+            ns = [a + b for a, b in zip(there.ns, steps.ns, strict=True)] if there else steps.ns
+            count = [a + b for a, b in zip(there.count, steps.count, strict=True)] if there else steps.count
+            types[name] = TypeSteps(type=name, ns=ns, count=count)
         renamed.append(replace(digest, types=list(types.values())))
     return renamed
 
 
-def _sum(a: TypeSteps, b: TypeSteps) -> TypeSteps:
-    times = [x + y for x, y in zip(a.ns, b.ns, strict=True)]
-    return TypeSteps(type=a.type, ns=times, count=[x + y for x, y in zip(a.count, b.count, strict=True)])
-
-
 def _mean(runs: Sequence[F64] | None) -> float | None:
     return float(np.concatenate(runs).mean()) if runs else None
-
-
-def _counts(digests: Sequence[Digest]) -> dict[str, int]:
-    """Return kernels per step of each type, rounded, of the last run that has it."""
-    return {s.type: round(sum(s.count) / len(s.count)) for digest in digests for s in digest.types if s.count}
