@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from npuperf.against.gates import Aggregate, Condition, Sign
 from npuperf.base.messages import Message, Parameter, chain, number, say, say_n, series
 from npuperf.model.comparison import Comparison, WaterfallPart
-from npuperf.model.document import Gate, Measured, Metric, Status, quantity
+from npuperf.model.document import Gate, Measured, Status, quantity
 
 #: Parts of the waterfall, and names in a sentence, that are told.
 _PARTS: Final = 3
@@ -59,7 +59,7 @@ def judge_gate(
     elif condition.word is not None:
         gate = _named(condition, found)
     elif found.absent and all(one.absent for one in before):
-        gate = replace(_untold(condition, found.reason), nobody=True)
+        gate = _untold(condition, found.reason, nobody=True)
     elif condition.relative:
         gate = _changed(condition, [found, *(metric.measure(one, argument) for one in again)], before)
     else:
@@ -87,7 +87,14 @@ def settle(gates: Iterable[Gate], undecided: Literal["pass", "fail"] | None) -> 
 
 
 def _gate(
-    condition: Condition, status: Status, value: float | None, limit: float | None, reason: Message | None
+    condition: Condition,
+    status: Status,
+    value: float | None,
+    limit: float | None,
+    reason: Message | None,
+    *,
+    interval: tuple[float, float] | None = None,
+    nobody: bool = False,
 ) -> Gate:
     return Gate(
         expr=condition.expr,
@@ -97,11 +104,14 @@ def _gate(
         unit=condition.metric.unit,
         reason=reason,
         level=condition.level,
+        interval=interval,
+        nobody=nobody,
     )
 
 
-def _untold(condition: Condition, reason: Message | None) -> Gate:
-    return _gate(condition, "cannot_tell", None, None if condition.relative else condition.limit, reason)
+def _untold(condition: Condition, reason: Message | None, *, nobody: bool = False) -> Gate:
+    limit = None if condition.relative else condition.limit
+    return _gate(condition, "cannot_tell", None, limit, reason, nobody=nobody)
 
 
 def _expected(condition: Condition, found: Measured) -> Gate:
@@ -143,8 +153,8 @@ def _absolute(condition: Condition, found: Measured) -> Gate:
         return _untold(condition, why)
     if found.interval is not None:
         status = _beyond_doubt(condition.sign, value, found.interval, condition.limit)
-        gate = _gate(condition, status, value, condition.limit, found.reason if status == "cannot_tell" else None)
-        return replace(gate, interval=found.interval)
+        reason = found.reason if status == "cannot_tell" else None
+        return _gate(condition, status, value, condition.limit, reason, interval=found.interval)
     return _with_value(_held(condition, found, value, condition.limit))
 
 
@@ -158,8 +168,9 @@ def _with_value(gate: Gate) -> Gate:
 
 def _held(condition: Condition, found: Measured, value: float, limit: float) -> Gate:
     failed = _HOLDS[condition.sign](value, limit)
-    sure = _certain(condition.sign, failed, value > limit) or _within_at_most(condition, found, limit)
-    if found.at_least and not sure:
+    # Whether more of the value would leave the gate as it is.
+    certain = value > limit if condition.sign in ("=", "!=") else failed == condition.upward
+    if found.at_least and not certain and not _within_at_most(condition, found, limit):
         reason = found.reason or say("the result is incomplete: at least {value}", value=number(value))
         return _gate(condition, "cannot_tell", None, limit, reason)
     told = [why for why in (found.reason, None if failed else _single_steps(condition, found, limit)) if why]
@@ -182,16 +193,11 @@ def _single_steps(condition: Condition, found: Measured, limit: float) -> Messag
 
 def _within_at_most(condition: Condition, found: Measured, limit: float) -> bool:
     """Tell whether a gate on too much passes even if all were counted of which it is not known."""
-    if not found.most or not condition.sign.startswith(">"):
+    if not found.most or not condition.upward:
         return False
     worst = replace(condition, aggregate="max") if condition.aggregate == "each" else condition
     value, _ = _value(worst, Measured(series=found.most))
     return value is not None and not _HOLDS[condition.sign](value, limit)
-
-
-def _certain(sign: Sign, failed: bool, beyond: bool) -> bool:
-    """Tell whether more of a value would leave the gate as it is. ``beyond``: it is above the limit."""
-    return beyond if sign in ("=", "!=") else failed == sign.startswith(">")
 
 
 def _each(condition: Condition, found: Measured, limit: float) -> Gate:
@@ -224,26 +230,14 @@ def _no_steps(condition: Condition) -> Message:
 
 def aggregated(aggregate: Aggregate, values: Sequence[float]) -> float:
     """Return one figure for the values of all steps."""
-    if aggregate == "p95":
-        return _percentile(values, 95)
+    if aggregate == "p95":  # between two neighbours in proportion
+        ordered = sorted(values)
+        at, rest = divmod(95 * (len(ordered) - 1), 100)
+        above = ordered[min(at + 1, len(ordered) - 1)]
+        return ordered[at] + (above - ordered[at]) * rest / 100
     if aggregate == "mean":
         return fmean(values)
     return max(values) if aggregate == "max" else float(median(values))
-
-
-def _percentile(values: Sequence[float], percent: int) -> float:
-    """Return the value below which so many percent lie, between two neighbours in proportion."""
-    ordered = sorted(values)
-    at, rest = divmod(percent * (len(ordered) - 1), 100)
-    above = ordered[min(at + 1, len(ordered) - 1)]
-    return ordered[at] + (above - ordered[at]) * rest / 100
-
-
-def _worst(metric: Metric, found: Measured) -> tuple[float, ...]:
-    """Return the steps of the device that counts."""
-    there = [one for one in found.series if one]
-    choose = max if metric.worst == "most" else min
-    return choose(there, key=median, default=())
 
 
 class _Allowed(Struct, frozen=True):
@@ -270,11 +264,13 @@ def _changed(condition: Condition, runs: Sequence[Measured], before: Sequence[Me
     allowed = _Allowed(condition.limit * base / 100 if condition.share else condition.limit, condition.floor)
     if condition.aggregate == "each":
         gate = _doubted(condition, _each(condition, found, base + allowed.beyond), found, before)
-    elif condition.metric.exact:
-        gate = _exactly(condition, found, before, value, base, allowed)
+    elif condition.metric.exact:  # counts have no noise
+        limit = base + allowed.beyond
+        failed = _HOLDS[condition.sign](value, limit)
+        reason = None if failed else _single_steps(condition, found, limit)
+        gate = _doubted(condition, _gate(condition, "fail" if failed else "pass", value, None, reason), found, before)
     else:
-        gate = _noisy(condition, runs, before, value - base, allowed)
-        gate = replace(gate, value=value)
+        gate = _noisy(condition, runs, before, value, base, allowed)
     return replace(gate, baseline=base, limit=base + allowed.beyond)
 
 
@@ -288,16 +284,6 @@ def _middle(condition: Condition, runs: Sequence[Measured]) -> tuple[float | Non
     return float(median(known)), None
 
 
-def _exactly(
-    condition: Condition, found: Measured, before: Sequence[Measured], value: float, base: float, allowed: _Allowed
-) -> Gate:
-    """Judge counts, which have no noise; where either side may have more, only what that cannot change."""
-    limit = base + allowed.beyond
-    failed = _HOLDS[condition.sign](value, limit)
-    reason = None if failed else _single_steps(condition, found, limit)
-    return _doubted(condition, _gate(condition, "fail" if failed else "pass", value, None, reason), found, before)
-
-
 def _doubted(condition: Condition, gate: Gate, found: Measured, before: Sequence[Measured]) -> Gate:
     """Return the gate, or that it cannot be judged where more on either side could change it."""
     if gate.status == "cannot_tell":
@@ -305,41 +291,49 @@ def _doubted(condition: Condition, gate: Gate, found: Measured, before: Sequence
     more_is_worse = (gate.status == "fail") == condition.upward
     either = condition.sign in ("=", "!=")
     old = next((one for one in before if one.at_least), None)
+    reason = None
     if found.at_least and (either or not more_is_worse):
-        return _gate(condition, "cannot_tell", gate.value, None, found.reason or say("there may be more"))
-    if old is not None and (either or more_is_worse):
+        reason = found.reason or say("there may be more")
+    elif old is not None and (either or more_is_worse):
         reason = say("baseline: {why}", why=old.reason or say("there may be more"))
-        return _gate(condition, "cannot_tell", gate.value, None, reason)
-    return gate
+    if reason is None:
+        return gate
+    return _gate(condition, "cannot_tell", gate.value, None, reason, interval=gate.interval)
 
 
 def _noisy(
-    condition: Condition, runs: Sequence[Measured], before: Sequence[Measured], apart: float, allowed: _Allowed
+    condition: Condition,
+    runs: Sequence[Measured],
+    before: Sequence[Measured],
+    value: float,
+    base: float,
+    allowed: _Allowed,
 ) -> Gate:
-    """Judge what is measured in time; ``apart``: by how much the two figures differ."""
+    """Judge what is measured in time, in the steps of the device that counts."""
     import numpy as np
 
     from npuperf.model.noise import judge_shift
 
     found = next((one for one in runs if one.at_least), runs[0])  # what doubts there are
-    sides = [_worst(condition.metric, one) for one in (*before, *runs)]
-    if not all(sides) and not apart:
-        gate = _gate(condition, _beyond_doubt(condition.sign, 0.0, (0.0, 0.0), allowed.beyond), None, None, None)
+    choose = max if condition.metric.worst == "most" else min
+    sides = [choose((steps for steps in one.series if steps), key=median, default=()) for one in (*before, *runs)]
+    if not all(sides) and value == base:
+        gate = _gate(condition, _beyond_doubt(condition.sign, 0.0, (0.0, 0.0), allowed.beyond), value, None, None)
         return _doubted(condition, gate, found, before)
     if not all(sides):
         reason = say("it has no value in each step, so that nothing tells a difference from chance")
-        return _gate(condition, "cannot_tell", None, None, reason)
+        return _gate(condition, "cannot_tell", value, None, reason)
     arrays = [np.array(side, np.float64) for side in sides]
     ratio = abs(condition.limit) / 100 if condition.share else 0.0
     floor = max(allowed.floor, 0.0 if condition.share else abs(condition.limit))
     judged = judge_shift(arrays[: len(before)], arrays[len(before) :], ratio=ratio, floor=floor)
     if judged.interval is None or judged.estimate is None:
-        return _gate(condition, "cannot_tell", None, None, chain(judged.method, judged.needs))
-    by = judged.estimate if condition.aggregate in (None, "median") else apart
+        return _gate(condition, "cannot_tell", value, None, chain(judged.method, judged.needs))
+    by = judged.estimate if condition.aggregate in (None, "median") else value - base
     status = _beyond_doubt(condition.sign, by, judged.interval, allowed.beyond)
-    undecided = chain(say("the steps differ too much to decide it"), judged.needs)
-    gate = _gate(condition, status, None, None, undecided if status == "cannot_tell" else None)
-    return replace(_doubted(condition, gate, found, before), interval=judged.interval)
+    undecided = chain(say("the steps differ too much to decide it"), judged.needs) if status == "cannot_tell" else None
+    gate = _gate(condition, status, value, None, undecided, interval=judged.interval)
+    return _doubted(condition, gate, found, before)
 
 
 def _beyond_doubt(sign: Sign, by: float, interval: tuple[float, float], limit: float) -> Status:
@@ -370,16 +364,13 @@ def _repeated(condition: Condition, gate: Gate, history: Sequence[bool]) -> Gate
 
 def _explaining(condition: Condition, comparison: Comparison) -> tuple[WaterfallPart, ...]:
     """Return the largest parts of the waterfall that go in the direction of a failure."""
-    metric, sign = condition.metric, 1 if condition.upward else -1
+    sign, asked = 1 if condition.upward else -1, condition.argument
     parts = [
         part
         for part in comparison.waterfall
-        if part.part in metric.parts and sign * part.delta_ns > 0 and _is_about(part, condition.argument)
+        if part.part in condition.metric.parts
+        and sign * part.delta_ns > 0
+        # the whole key is what was asked about, or it begins with it: an operator type, or a kind of group
+        and (asked is None or part.key == asked or (part.key or "").startswith((f"{asked} ", f"{asked},")))
     ]
     return tuple(sorted(parts, key=lambda part: -sign * part.delta_ns)[:_PARTS])
-
-
-def _is_about(part: WaterfallPart, argument: str | None) -> bool:
-    """Tell whether a part is what a gate was asked of: an operator type, which its key begins with, or a group."""
-    key = part.key or ""
-    return argument is None or key == argument or key.startswith((f"{argument} ", f"{argument},"))
