@@ -35,6 +35,15 @@ _HOLDS: Final[dict[Sign, Callable[[float, float], bool]]] = {
 _UNKNOWN: Final = "unknown"
 
 
+class _Answer(Struct, frozen=True):
+    """What a condition comes to, by itself and in this run alone; all of it is as a :class:`Gate` has it."""
+
+    status: Status
+    reason: Message | None = None
+    value: float | None = None
+    interval: tuple[float, float] | None = None
+
+
 def judge_gate(
     condition: Condition,
     new: object,
@@ -54,20 +63,42 @@ def judge_gate(
     metric, argument = condition.metric, condition.argument
     found = metric.measure(new, argument)
     before = [metric.measure(one, argument) for one in old]
+    nobody = condition.word is None and found.absent and all(one.absent for one in before)
+    baseline, limit = None, None if condition.relative or metric.expects else condition.limit
     if metric.expects:
-        gate = _expected(condition, found)
+        answer = _expected(condition, found)
     elif condition.word is not None:
-        gate = _named(condition, found)
-    elif found.absent and all(one.absent for one in before):
-        gate = _untold(condition, found.reason, nobody=True)
+        answer = _named(condition, found)
+    elif nobody:
+        answer = _Answer("cannot_tell", found.reason)
     elif condition.relative:
-        gate = _changed(condition, [found, *(metric.measure(one, argument) for one in again)], before)
+        runs = [found, *(metric.measure(one, argument) for one in again)]
+        answer, baseline, limit = _changed(condition, runs, before)
     else:
-        gate = _absolute(condition, found)
-    gate = _repeated(condition, gate, history)
-    if gate.status == "fail" and comparison is not None:
-        gate = replace(gate, explained_by=_explaining(condition, comparison))
-    return gate
+        answer = _absolute(condition, found)
+
+    # One that asks for several runs fails only if so many of the last ones failed, this one among them.
+    status, reason, failures = answer.status, answer.reason, tuple[bool, ...]()
+    if condition.of is not None and status != "cannot_tell":
+        failures = (*history[max(len(history) - condition.of + 1, 0) :], status == "fail")
+        if status == "fail" and sum(failures) < condition.times:
+            so_far = say("this run alone would fail: {failed} of {of} so far, and {times} make it fail",
+                         failed=sum(failures), of=condition.of, times=condition.times)  # fmt: skip
+            status, reason = "pass", chain(reason, so_far)
+    return Gate(
+        expr=condition.expr,
+        status=status,
+        value=answer.value,
+        limit=limit,
+        unit=metric.unit,
+        reason=reason,
+        level=condition.level,
+        baseline=baseline,
+        interval=answer.interval,
+        explained_by=_explaining(condition, comparison) if status == "fail" and comparison is not None else (),
+        runs=failures,
+        nobody=nobody,
+    )
 
 
 def settle(gates: Iterable[Gate], undecided: Literal["pass", "fail"] | None) -> tuple[Gate, ...]:
@@ -86,96 +117,83 @@ def settle(gates: Iterable[Gate], undecided: Literal["pass", "fail"] | None) -> 
     )
 
 
-def _gate(
-    condition: Condition,
-    status: Status,
-    value: float | None,
-    limit: float | None,
-    reason: Message | None,
-    *,
-    interval: tuple[float, float] | None = None,
-    nobody: bool = False,
-) -> Gate:
-    return Gate(
-        expr=condition.expr,
-        status=status,
-        value=value,
-        limit=limit,
-        unit=condition.metric.unit,
-        reason=reason,
-        level=condition.level,
-        interval=interval,
-        nobody=nobody,
-    )
-
-
-def _untold(condition: Condition, reason: Message | None, *, nobody: bool = False) -> Gate:
-    limit = None if condition.relative else condition.limit
-    return _gate(condition, "cannot_tell", None, limit, reason, nobody=nobody)
-
-
-def _expected(condition: Condition, found: Measured) -> Gate:
+def _expected(condition: Condition, found: Measured) -> _Answer:
     """Judge a condition that is what must hold."""
     if not found.named:
-        return _gate(condition, "cannot_tell", None, None, found.reason)
+        return _Answer("cannot_tell", found.reason)
     word, wanted = found.named[0][0], condition.word
     told = say("the {metric} is {word}", metric=condition.metric.name, word=word)
     if word == _UNKNOWN != wanted:
-        return _gate(condition, "cannot_tell", None, None, chain(told, found.reason))
+        return _Answer("cannot_tell", chain(told, found.reason))
     must = condition.sign == "="
     if (word == wanted) == must:
-        return _gate(condition, "pass", None, None, told)
+        return _Answer("pass", told)
     why = say("it must be {wanted}", wanted=wanted) if must else say("it must be anything but that")
-    return _gate(condition, "fail", None, None, chain(told, why))
+    return _Answer("fail", chain(told, why))
 
 
-def _named(condition: Condition, found: Measured) -> Gate:
+def _named(condition: Condition, found: Measured) -> _Answer:
     """Judge by how grave what was found is: one such thing is enough to fail."""
     if found.named is None:
-        return _gate(condition, "cannot_tell", None, 0.0, found.reason)
+        return _Answer("cannot_tell", found.reason)
     words, word = condition.metric.words, condition.word or ""
     grave = [one for one in found.named if _HOLDS[condition.sign](words.index(one[0]), words.index(word))]
     if grave:
         kinds = [*dict.fromkeys(grave)]
         told: list[Parameter] = [say("{name} ({word})", name=name, word=word) for word, name in kinds[:_NAMED]]
         more = say("and {n} more", n=number(len(kinds) - _NAMED)) if len(kinds) > _NAMED else None
-        return _gate(condition, "fail", float(len(grave)), 0.0, chain(say("{names}", names=series(told)), more))
-    status: Status = "cannot_tell" if found.at_least else "pass"
-    return _gate(condition, status, None if found.at_least else 0.0, 0.0, found.reason)
+        return _Answer("fail", chain(say("{names}", names=series(told)), more), float(len(grave)))
+    return _Answer("cannot_tell", found.reason) if found.at_least else _Answer("pass", found.reason, 0.0)
 
 
-def _absolute(condition: Condition, found: Measured) -> Gate:
-    """Hold a figure against a limit. What may be more can fail "more than", and pass "less than", for sure."""
+def _absolute(condition: Condition, found: Measured) -> _Answer:
+    """Hold a figure against a limit; it is said before the reason, which is shown in its place."""
+    limit = condition.limit
     if condition.aggregate == "each":
-        return _with_value(_each(condition, found, condition.limit))
-    value, why = _value(condition, found)
-    if value is None:
-        return _untold(condition, why)
-    if found.interval is not None:
-        status = _beyond_doubt(condition.sign, value, found.interval, condition.limit)
-        reason = found.reason if status == "cannot_tell" else None
-        return _gate(condition, status, value, condition.limit, reason, interval=found.interval)
-    return _with_value(_held(condition, found, value, condition.limit))
+        answer = _each(condition, found, limit)
+    else:
+        value, why = _value(condition, found, condition.aggregate)
+        if value is None:
+            return _Answer("cannot_tell", why)
+        if found.interval is not None:
+            status = _beyond_doubt(condition.sign, value, found.interval, limit)
+            return _Answer(status, found.reason if status == "cannot_tell" else None, value, found.interval)
+        answer = _held(condition, found, value, limit)
+    shown = quantity(answer.value, condition.metric.unit)
+    if shown is None or answer.reason is None:
+        return answer
+    return _Answer(answer.status, chain(say("{value}", value=shown), answer.reason), answer.value)
 
 
-def _with_value(gate: Gate) -> Gate:
-    """Say the value before the reason, which is shown in its place; with a baseline both are shown."""
-    value = quantity(gate)
-    if value is None or gate.reason is None:
-        return gate
-    return replace(gate, reason=chain(say("{value}", value=value), gate.reason))
+def _each(condition: Condition, found: Measured, limit: float) -> _Answer:
+    """Judge every step by itself; the value is that of the one that is furthest on the failing side."""
+    steps = [value for one in found.series for value in one]
+    if not steps:
+        return _Answer("cannot_tell", found.reason or _no_steps(condition))
+    beyond = [value for value in steps if _HOLDS[condition.sign](value, limit)]
+    value = (min if condition.sign.startswith("<") else max)(beyond or steps)
+    told = say_n("in {failed} of {n} step", "in {failed} of {n} steps", len(steps), failed=len(beyond))
+    return _held(condition, found, value, limit, told if beyond else None)
 
 
-def _held(condition: Condition, found: Measured, value: float, limit: float) -> Gate:
-    failed = _HOLDS[condition.sign](value, limit)
-    # Whether more of the value would leave the gate as it is.
-    certain = value > limit if condition.sign in ("=", "!=") else failed == condition.upward
-    if found.at_least and not certain and not _within_at_most(condition, found, limit):
-        reason = found.reason or say("the result is incomplete: at least {value}", value=number(value))
-        return _gate(condition, "cannot_tell", None, limit, reason)
-    told = [why for why in (found.reason, None if failed else _single_steps(condition, found, limit)) if why]
-    why = chain(*told) if told else None
-    return _gate(condition, "fail" if failed else "pass", value, limit, why)
+def _held(condition: Condition, found: Measured, value: float, limit: float, where: Message | None = None) -> _Answer:
+    """Hold a value against a limit; ``where``: in which steps it fails.
+
+    What may be more can fail "more than", and pass "less than", for sure. A gate on too much passes, too, if it does
+    with all that may belong to it.
+    """
+    holds = _HOLDS[condition.sign]
+    failed = holds(value, limit)
+    certain = value > limit if condition.sign in ("=", "!=") else failed == condition.upward  # whatever there is more
+    if found.at_least and not certain:
+        all_counted = "max" if condition.aggregate == "each" else condition.aggregate
+        most = _value(condition, Measured(series=found.most), all_counted)[0] if condition.upward else None
+        if most is None or holds(most, limit):
+            why = found.reason or say("the result is incomplete: at least {value}", value=number(value))
+            return _Answer("cannot_tell", why)
+    single = None if failed else _single_steps(condition, found, limit)
+    told = [why for why in (where, found.reason, single) if why]
+    return _Answer("fail" if failed else "pass", chain(*told) if told else None, value)
 
 
 def _single_steps(condition: Condition, found: Measured, limit: float) -> Message | None:
@@ -191,34 +209,11 @@ def _single_steps(condition: Condition, found: Measured, limit: float) -> Messag
                  len(steps), failed=beyond, metric=condition.metric.name)  # fmt: skip
 
 
-def _within_at_most(condition: Condition, found: Measured, limit: float) -> bool:
-    """Tell whether a gate on too much passes even if all were counted of which it is not known."""
-    if not found.most or not condition.upward:
-        return False
-    worst = replace(condition, aggregate="max") if condition.aggregate == "each" else condition
-    value, _ = _value(worst, Measured(series=found.most))
-    return value is not None and not _HOLDS[condition.sign](value, limit)
-
-
-def _each(condition: Condition, found: Measured, limit: float) -> Gate:
-    """Judge every step by itself; the value is that of the one that is furthest on the failing side."""
-    steps = [value for one in found.series for value in one]
-    if not steps:
-        return _untold(condition, found.reason or _no_steps(condition))
-    beyond = [value for value in steps if _HOLDS[condition.sign](value, limit)]
-    among = beyond or steps
-    gate = _held(condition, found, min(among) if condition.sign.startswith("<") else max(among), limit)
-    if not beyond or gate.status != "fail":
-        return gate
-    told = say_n("in {failed} of {n} step", "in {failed} of {n} steps", len(steps), failed=len(beyond))
-    return replace(gate, reason=chain(told, gate.reason))
-
-
-def _value(condition: Condition, found: Measured) -> tuple[float | None, Message | None]:
+def _value(condition: Condition, found: Measured, aggregate: Aggregate | None) -> tuple[float | None, Message | None]:
     """Return the figure asked for, of the worst device, or why there is none."""
-    if condition.aggregate is None and found.value is not None:
+    if aggregate is None and found.value is not None:
         return found.value, found.reason
-    values = [aggregated(condition.aggregate or "median", one) for one in found.series if one]
+    values = [_aggregated(aggregate or "median", one) for one in found.series if one]
     if values:
         return (max(values) if condition.metric.worst == "most" else min(values)), found.reason
     return None, found.reason if found.value is None else _no_steps(condition)
@@ -228,7 +223,7 @@ def _no_steps(condition: Condition) -> Message:
     return say("{metric} has no value in each step here", metric=condition.metric.name)
 
 
-def aggregated(aggregate: Aggregate, values: Sequence[float]) -> float:
+def _aggregated(aggregate: Aggregate, values: Sequence[float]) -> float:
     """Return one figure for the values of all steps."""
     if aggregate == "p95":  # between two neighbours in proportion
         ordered = sorted(values)
@@ -240,65 +235,56 @@ def aggregated(aggregate: Aggregate, values: Sequence[float]) -> float:
     return max(values) if aggregate == "max" else float(median(values))
 
 
-class _Allowed(Struct, frozen=True):
-    """A change that is allowed, as it is measured: ``change`` with its sign, and the ``floor`` it has besides."""
+def _changed(
+    condition: Condition, runs: Sequence[Measured], before: Sequence[Measured]
+) -> tuple[_Answer, float | None, float | None]:
+    """Judge by how much a figure differs from the baseline's; return also that, and the limit which follows from it.
 
-    change: float
-    floor: float
-
-    @property
-    def beyond(self) -> float:
-        """The change beyond which the gate fails."""
-        return copysign(max(abs(self.change), self.floor), self.change)
-
-
-def _changed(condition: Condition, runs: Sequence[Measured], before: Sequence[Measured]) -> Gate:
-    """Judge by how much a figure differs from the baseline's; what is exact is that of the first of the ``runs``."""
-    if condition.metric.exact or condition.aggregate == "each":
+    What is exact is that of the first of the ``runs``. Where more on either side could change the answer there is none.
+    """
+    exact, each, holds = condition.metric.exact, condition.aggregate == "each", _HOLDS[condition.sign]
+    if exact or each:
         runs = runs[:1]
-    found = runs[0]
     value, why = _middle(condition, runs)
     base, lacking = _middle(condition, before)
     if value is None or base is None:
-        return _untold(condition, why if value is None else lacking and say("baseline: {why}", why=lacking))
-    allowed = _Allowed(condition.limit * base / 100 if condition.share else condition.limit, condition.floor)
-    if condition.aggregate == "each":
-        gate = _doubted(condition, _each(condition, found, base + allowed.beyond), found, before)
-    elif condition.metric.exact:  # counts have no noise
-        limit = base + allowed.beyond
-        failed = _HOLDS[condition.sign](value, limit)
-        reason = None if failed else _single_steps(condition, found, limit)
-        gate = _doubted(condition, _gate(condition, "fail" if failed else "pass", value, None, reason), found, before)
+        reason = why if value is None else lacking and say("baseline: {why}", why=lacking)
+        return _Answer("cannot_tell", reason), None, None
+    change = condition.limit * base / 100 if condition.share else condition.limit
+    beyond = copysign(max(abs(change), condition.floor), change)
+    limit = base + beyond
+    if each:
+        answer = _each(condition, runs[0], limit)
+    elif exact:  # counts have no noise
+        failed = holds(value, limit)
+        single = None if failed else _single_steps(condition, runs[0], limit)
+        answer = _Answer("fail" if failed else "pass", single, value)
     else:
-        gate = _noisy(condition, runs, before, value, base, allowed)
-    return replace(gate, baseline=base, limit=base + allowed.beyond)
+        answer = _noisy(condition, runs, before, value, base, beyond)
+    if answer.status == "cannot_tell":
+        return answer, base, limit
+
+    more_is_worse = (answer.status == "fail") == condition.upward
+    either = condition.sign in ("=", "!=")
+    found, old = (next((one for one in side if one.at_least), None) for side in (runs, before))
+    doubt = None
+    if found is not None and (either or not more_is_worse):
+        doubt = found.reason or say("there may be more")
+    elif old is not None and (either or more_is_worse):
+        doubt = say("baseline: {why}", why=old.reason or say("there may be more"))
+    if doubt is not None:
+        answer = _Answer("cannot_tell", doubt, answer.value, answer.interval)
+    return answer, base, limit
 
 
 def _middle(condition: Condition, runs: Sequence[Measured]) -> tuple[float | None, Message | None]:
     """Return the median of what the runs of a side have, or why one of them has nothing."""
-    one_value = replace(condition, aggregate=None) if condition.aggregate == "each" else condition
-    found = [_value(one_value, one) for one in runs]
+    aggregate = None if condition.aggregate == "each" else condition.aggregate
+    found = [_value(condition, one, aggregate) for one in runs]
     known = [value for value, _ in found if value is not None]
     if len(known) < len(found) or not known:
         return None, next((why for value, why in found if value is None), None)
     return float(median(known)), None
-
-
-def _doubted(condition: Condition, gate: Gate, found: Measured, before: Sequence[Measured]) -> Gate:
-    """Return the gate, or that it cannot be judged where more on either side could change it."""
-    if gate.status == "cannot_tell":
-        return gate
-    more_is_worse = (gate.status == "fail") == condition.upward
-    either = condition.sign in ("=", "!=")
-    old = next((one for one in before if one.at_least), None)
-    reason = None
-    if found.at_least and (either or not more_is_worse):
-        reason = found.reason or say("there may be more")
-    elif old is not None and (either or more_is_worse):
-        reason = say("baseline: {why}", why=old.reason or say("there may be more"))
-    if reason is None:
-        return gate
-    return _gate(condition, "cannot_tell", gate.value, None, reason, interval=gate.interval)
 
 
 def _noisy(
@@ -307,33 +293,30 @@ def _noisy(
     before: Sequence[Measured],
     value: float,
     base: float,
-    allowed: _Allowed,
-) -> Gate:
-    """Judge what is measured in time, in the steps of the device that counts."""
+    beyond: float,
+) -> _Answer:
+    """Judge what is measured in time, in the steps of the device that counts; ``beyond``: what change is allowed."""
     import numpy as np
 
     from npuperf.model.noise import judge_shift
 
-    found = next((one for one in runs if one.at_least), runs[0])  # what doubts there are
     choose = max if condition.metric.worst == "most" else min
     sides = [choose((steps for steps in one.series if steps), key=median, default=()) for one in (*before, *runs)]
     if not all(sides) and value == base:
-        gate = _gate(condition, _beyond_doubt(condition.sign, 0.0, (0.0, 0.0), allowed.beyond), value, None, None)
-        return _doubted(condition, gate, found, before)
+        return _Answer(_beyond_doubt(condition.sign, 0.0, (0.0, 0.0), beyond), None, value)
     if not all(sides):
-        reason = say("it has no value in each step, so that nothing tells a difference from chance")
-        return _gate(condition, "cannot_tell", value, None, reason)
+        untold = say("it has no value in each step, so that nothing tells a difference from chance")
+        return _Answer("cannot_tell", untold, value)
     arrays = [np.array(side, np.float64) for side in sides]
     ratio = abs(condition.limit) / 100 if condition.share else 0.0
-    floor = max(allowed.floor, 0.0 if condition.share else abs(condition.limit))
+    floor = max(condition.floor, 0.0 if condition.share else abs(condition.limit))
     judged = judge_shift(arrays[: len(before)], arrays[len(before) :], ratio=ratio, floor=floor)
     if judged.interval is None or judged.estimate is None:
-        return _gate(condition, "cannot_tell", value, None, chain(judged.method, judged.needs))
+        return _Answer("cannot_tell", chain(judged.method, judged.needs), value)
     by = judged.estimate if condition.aggregate in (None, "median") else value - base
-    status = _beyond_doubt(condition.sign, by, judged.interval, allowed.beyond)
+    status = _beyond_doubt(condition.sign, by, judged.interval, beyond)
     undecided = chain(say("the steps differ too much to decide it"), judged.needs) if status == "cannot_tell" else None
-    gate = _gate(condition, status, value, None, undecided, interval=judged.interval)
-    return _doubted(condition, gate, found, before)
+    return _Answer(status, undecided, value, judged.interval)
 
 
 def _beyond_doubt(sign: Sign, by: float, interval: tuple[float, float], limit: float) -> Status:
@@ -347,19 +330,6 @@ def _beyond_doubt(sign: Sign, by: float, interval: tuple[float, float], limit: f
     if reached(by, limit) and low > min(limit, 0):
         return "fail"
     return "pass" if not reached(high, limit) and not reached(by, limit) else "cannot_tell"
-
-
-def _repeated(condition: Condition, gate: Gate, history: Sequence[bool]) -> Gate:
-    """Let a gate that asks for several runs fail only if so many of the last ones failed, this one among them."""
-    if condition.of is None or gate.status == "cannot_tell":
-        return gate
-    failed = gate.status == "fail"
-    runs = (*history[max(len(history) - condition.of + 1, 0) :], failed)
-    if not failed or sum(runs) >= condition.times:
-        return replace(gate, runs=runs)
-    so_far = say("this run alone would fail: {failed} of {of} so far, and {times} make it fail",
-                 failed=sum(runs), of=condition.of, times=condition.times)  # fmt: skip
-    return replace(gate, status="pass", runs=runs, reason=chain(gate.reason, so_far))
 
 
 def _explaining(condition: Condition, comparison: Comparison) -> tuple[WaterfallPart, ...]:

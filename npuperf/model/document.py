@@ -122,15 +122,15 @@ def metrics_of(document: type) -> dict[str, Metric]:
     return {name: metric for name, metric in METRICS.items() if issubclass(document, metric.document)}
 
 
-def quantity(gate: Gate) -> Quantity | None:
-    """Return what a gate found, to be shown."""
-    if gate.value is None:
+def quantity(value: float | None, unit: MetricUnit) -> Quantity | None:
+    """Return what a gate found, or what it is held against, to be shown."""
+    if value is None:
         return None
-    if gate.unit == "percent":
-        return share(gate.value / 100)
-    if gate.unit == "ns":
-        return ns(gate.value)
-    return size(round(gate.value)) if gate.unit == "bytes" else number(gate.value)
+    if unit == "percent":
+        return share(value / 100)
+    if unit == "ns":
+        return ns(value)
+    return size(round(value)) if unit == "bytes" else number(value)
 
 
 class Problem(Model, frozen=True, kw_only=True):

@@ -9,7 +9,6 @@ from itertools import groupby
 from typing import Final, Literal
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from npuperf.base.escape import for_markdown, for_markdown_line, for_screen, for_xml, visible
 from npuperf.base.messages import (
@@ -93,7 +92,9 @@ def gate_line(gate: Gate) -> Line:
     styles = {"pass": "good", "fail": "bad", "cannot_tell": "warning"}
     only_warns = gate.level == "warn" and gate.status == "fail"
     word, style = (WARNS, "warning") if only_warns else (GATE[gate.status], styles[gate.status])
-    found = held_against(gate) if gate.baseline is not None or gate.runs else gate.reason or quantity(gate)
+    found = (
+        held_against(gate) if gate.baseline is not None or gate.runs else gate.reason or quantity(gate.value, gate.unit)
+    )
     condition = say("{condition}: {found}", condition=gate.expr, found=found)
     said = say("gate {status}  {condition}", status=word, condition=condition)
     why = None
@@ -106,7 +107,7 @@ def gate_line(gate: Gate) -> Line:
 
 def held_against(gate: Gate) -> Message:
     """Say what a gate found beside its baseline, by how much they differ, and how often it failed."""
-    value, baseline, limit = (quantity(replace(gate, value=value)) for value in (gate.value, gate.baseline, gate.limit))
+    value, baseline, limit = (quantity(one, gate.unit) for one in (gate.value, gate.baseline, gate.limit))
     found = say("{value}", value=value) if value is not None else None
     if value is not None and baseline is not None:
         found = say("{value}, baseline {baseline}", value=value, baseline=baseline)
