@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 from msgspec import Struct, field
 
-from npuperf.model.labels import I64, Labels, Mask
+from npuperf.model.labels import I64, Labels, Mask, Columns
 
 
 class ProcessGroup(Struct, frozen=True):
@@ -24,7 +21,7 @@ class ProcessGroup(Struct, frozen=True):
     ranks: tuple[int, ...] = ()
 
 
-class Operations(Struct, frozen=True):
+class Operations(Columns, frozen=True):
     """The communication operations of one device, ordered by start: one row each, times in epoch ns.
 
     ``name`` as exported (hcom_allReduce__170_1_1), ``type`` of it (allReduce), ``group`` the id of its
@@ -45,33 +42,13 @@ class Operations(Struct, frozen=True):
     retry: I64
     relay: I64
 
-    @classmethod
-    def empty(cls) -> Operations:
-        """Return a table without operations."""
-        none, labels = np.empty(0, np.int64), Labels.missing(0)
-        return cls(labels, labels, labels, none, none, none, none, np.empty(0, np.bool_), none, none, none)
-
-    def __len__(self) -> int:
-        return len(self.start)
-
     @property
     def stay(self) -> I64:
         """How long the device was in each operation, ns."""
         return self.end - self.start
 
-    def take(self, index: I64) -> Operations:
-        """Return the operations at ``index``, in that order."""
-        return self._map(lambda column: column.take(index) if isinstance(column, Labels) else column[index])
 
-    def filter(self, mask: Mask) -> Operations:
-        """Return the operations where ``mask`` holds."""
-        return self.take(np.flatnonzero(mask))
-
-    def _map(self, change: Callable[[Any], Any]) -> Operations:
-        return Operations(**{name: change(getattr(self, name)) for name in self.__struct_fields__})
-
-
-class Bandwidth(Struct, frozen=True):
+class Bandwidth(Columns, frozen=True):
     """What operations moved, per transport: a row for each packet size, or one (``packet`` -1) where none is recorded.
 
     ``op``: the row of :class:`Operations`. ``bytes`` and ``ns`` of the row: all planes (links side by side) summed.
@@ -85,24 +62,14 @@ class Bandwidth(Struct, frozen=True):
     packet: I64
     count: I64
 
-    @classmethod
-    def empty(cls) -> Bandwidth:
-        """Return a table without rows."""
-        none = np.empty(0, np.int64)
-        return cls(none, Labels.missing(0), none, none, none, none)
-
-    def __len__(self) -> int:
-        return len(self.op)
-
     def of(self, kept: Mask) -> Bandwidth:
         """Return what the operations moved that are kept, by the number that they have then."""
         rows = np.flatnonzero(kept[self.op])
-        op = (np.cumsum(kept) - 1)[self.op[rows]]
         columns = (self.bytes[rows], self.ns[rows], self.packet[rows], self.count[rows])
-        return Bandwidth(op, self.transport.take(rows), *columns)
+        return Bandwidth((np.cumsum(kept) - 1)[self.op[rows]], self.transport.take(rows), *columns)
 
 
-class LinkUse(Struct, frozen=True):
+class LinkUse(Columns, frozen=True):
     """What went from one rank to another: a row per step, type, group, link and, where recorded, operation.
 
     ``source`` and ``target`` are global ranks (-1 unknown); ``type`` and ``group`` as in :class:`Operations`;
@@ -121,17 +88,8 @@ class LinkUse(Struct, frozen=True):
     count: I64
     name: Labels
 
-    @classmethod
-    def empty(cls) -> LinkUse:
-        """Return a table without rows."""
-        none, labels = np.empty(0, np.int64), Labels.missing(0)
-        return cls(none, labels, labels, labels, none, none, none, none, none, labels)
 
-    def __len__(self) -> int:
-        return len(self.step)
-
-
-class VendorTimes(Struct, frozen=True):
+class VendorTimes(Columns, frozen=True):
     """The exporter's own Transit, Wait, Synchronization and Idle of operations (ns): shown where asked for, never
     used as transfer and wait. ``op``: the row of :class:`Operations`.
     """
@@ -141,12 +99,6 @@ class VendorTimes(Struct, frozen=True):
     wait: I64
     synchronization: I64
     idle: I64
-
-    @classmethod
-    def empty(cls) -> VendorTimes:
-        """Return a table without rows."""
-        none = np.empty(0, np.int64)
-        return cls(none, none, none, none, none)
 
 
 class Communication(Struct, frozen=True):

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from npuperf.model.chip import Cores
 from npuperf.model.communication import Communication
 from npuperf.model.host import HostOps
-from npuperf.model.labels import I64, Labels
+from npuperf.model.labels import I64, Labels, Columns
 from npuperf.model.tasks import Tasks
 
 # -- Environment variables of a run, as far as they were recorded.
@@ -61,21 +61,12 @@ class Environment(Struct, frozen=True):
         return self.at_start.get(name, "")
 
 
-class HostSteps(Struct, frozen=True):
+class HostSteps(Columns, frozen=True):
     """``ProfilerStep#N`` ranges of the host: number, start, end (epoch ns)."""
 
     number: I64
     start: I64
     end: I64
-
-    @classmethod
-    def empty(cls) -> HostSteps:
-        """Return no steps."""
-        none = np.empty(0, np.int64)
-        return cls(none, none, none)
-
-    def __len__(self) -> int:
-        return len(self.number)
 
     def at(self, time: I64) -> I64:
         """Return the number of the step that contains each time, -1 outside all steps."""
@@ -186,7 +177,7 @@ class DeviceProfile(ProcessProfile, frozen=True, kw_only=True):
 # -- One process's host where no device task is recorded, as of a run on the CPU alone.
 
 
-class TorchOperators(Struct, frozen=True):
+class TorchOperators(Columns, frozen=True):
     """Torch operators with what went into them, ordered by start: epoch ns, a row each, nested ones as well.
 
     ``shapes`` and ``dtypes``: of the tensors among the inputs, separated by ``;`` (``2,3;3,4``), missing where they
@@ -198,15 +189,6 @@ class TorchOperators(Struct, frozen=True):
     name: Labels
     shapes: Labels
     dtypes: Labels
-
-    @classmethod
-    def empty(cls) -> TorchOperators:
-        """Return a table without operators."""
-        none, labels = np.empty(0, np.int64), Labels.missing(0)
-        return cls(none, none, labels, labels, labels)
-
-    def __len__(self) -> int:
-        return len(self.start)
 
 
 class HostProfile(ProcessProfile, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 
 from npuperf.model.groups import distinct
 from npuperf.model.intervals import rows_of
-from npuperf.model.labels import I64, Labels, Mask
+from npuperf.model.labels import I64, Labels, Columns
 
 _NESTED: Final = 16
 #: Events that are looked through at once for those around a time.
@@ -60,22 +60,13 @@ def shorten(frame: str) -> str:
     return f"{tail}:{match['line']} {match['function']}"
 
 
-class Spans(Struct, frozen=True, dict=True):
+class Spans(Columns, frozen=True, dict=True):
     """Host events of one kind, ordered by thread, then start: epoch ns, thread (of 32 bits where these do), text."""
 
     start: I64
     end: I64
     thread: I64
     name: Labels
-
-    @classmethod
-    def empty(cls) -> Spans:
-        """Return a table without events."""
-        none = np.empty(0, np.int64)
-        return cls(none, none, none, Labels.missing(0))
-
-    def __len__(self) -> int:
-        return len(self.start)
 
     def around(self, thread: int, time: int) -> Iterator[int]:
         """Yield the indices of the events around ``time`` on ``thread``, the innermost (latest start) first."""
@@ -133,7 +124,7 @@ class Spans(Struct, frozen=True, dict=True):
         return np.where((at >= first) & (self.end[at] >= time), at, -1) if len(self) else at
 
 
-class Arrows(Struct, frozen=True):
+class Arrows(Columns, frozen=True):
     """Forward and backward operators that belong together, ordered by the backward operator's thread and start."""
 
     thread: I64
@@ -146,12 +137,6 @@ class Arrows(Struct, frozen=True):
         """Order the arrows."""
         order = np.lexsort((time, thread))
         return cls(thread[order], time[order], forward_thread[order], forward_time[order])
-
-    @classmethod
-    def none(cls) -> Arrows:
-        """Return no arrows."""
-        none = np.empty(0, np.int64)
-        return cls(none, none, none, none)
 
     def forward_of(self, thread: int, start: int) -> tuple[int, int] | None:
         """Return thread and start of the forward operator of the backward operator that starts at ``start``."""
@@ -172,7 +157,7 @@ class HostOps(Struct, frozen=True):
     ops: Spans = field(default_factory=Spans.empty)
     stack: Labels = field(default_factory=lambda: Labels.missing(0))
     frames: Spans = field(default_factory=Spans.empty)
-    arrows: Arrows = field(default_factory=Arrows.none)
+    arrows: Arrows = field(default_factory=Arrows.empty)
     events: Spans = field(default_factory=Spans.empty)
 
     @property
@@ -317,9 +302,9 @@ class Lines(Struct, frozen=True):
         return cls(
             host=host,
             frames=Enclosing.of(host.frames),
-            recorded=Enclosing.of(_some(ops, told)),
+            recorded=Enclosing.of(ops.filter(told)),
             stacks=lines.filter(told),
-            backward=Enclosing.of(_some(ops, arrow >= 0)),
+            backward=Enclosing.of(ops.filter(arrow >= 0)),
             arrow=arrow[arrow >= 0],
         )
 
@@ -392,10 +377,6 @@ class Enclosing(Struct, frozen=True):
             at[open_] = self.longer[at[open_]]
             open_ = open_[at[open_] >= 0]
         return at
-
-
-def _some(spans: Spans, chosen: Mask) -> Spans:
-    return Spans(spans.start[chosen], spans.end[chosen], spans.thread[chosen], spans.name.filter(chosen))
 
 
 def _arrows(host: HostOps) -> I64:

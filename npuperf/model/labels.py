@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from itertools import compress
-from typing import Final, cast
+from typing import Final, TypeVar, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
+from msgspec.structs import fields
 
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
@@ -132,6 +133,31 @@ class Labels(Struct, frozen=True):
             same = (moved[:-1] == np.arange(len(part.names))).all()
             codes.append(part.codes if same else moved[part.codes])
         return codes, tuple(names)
+
+
+T = TypeVar("T", bound="Columns")
+
+
+class Columns(Struct, frozen=True):
+    """Columns of one length, a row each: texts as labels, all else as arrays."""
+
+    @classmethod
+    def empty(cls: type[T]) -> T:
+        """Return a table without rows."""
+        types = [field.type for field in fields(cls)]
+        return cls(*(Labels.missing(0) if of is Labels else np.empty(0, get_args(get_args(of)[1])[0]) for of in types))
+
+    def __len__(self) -> int:
+        return len(getattr(self, self.__struct_fields__[0]))
+
+    def take(self: T, index: I64) -> T:
+        """Return the rows at ``index``, in that order."""
+        columns = (getattr(self, name) for name in self.__struct_fields__)
+        return type(self)(*(column.take(index) if isinstance(column, Labels) else column[index] for column in columns))
+
+    def filter(self: T, mask: Mask) -> T:
+        """Return the rows where ``mask`` holds."""
+        return self.take(np.flatnonzero(mask))
 
 
 # -- What goes into a kernel and what comes out: dtypes and formats, as the exporters write them.

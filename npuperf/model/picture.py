@@ -13,7 +13,7 @@ from typing import Final, Literal
 from msgspec import Struct, field
 
 from npuperf.base.messages import Message
-from npuperf.model.labels import I64, U8
+from npuperf.model.labels import I64, U8, Columns
 
 #: ``parts``: the device's time split as in a partition; ``waits``: waiting for the host, by what the host did;
 #: ``stream``: one stream's tasks; ``host``: one thread; ``cores``: cube and vector cores in use.
@@ -27,7 +27,7 @@ COLOURS: Final = (
 NOTHING_KNOWN: Final = -1
 
 
-class LaneSlices(Struct, frozen=True):
+class LaneSlices(Columns, frozen=True):
     """Things of one lane with their exact times, ordered by start; one row each.
 
     ``depth``: the sub-track, 0 the outermost, so that no two of one depth overlap; ``colour``: index into COLOURS;
@@ -46,9 +46,6 @@ class LaneSlices(Struct, frozen=True):
     launch: I64
     cube: I64
     vector: I64
-
-    def __len__(self) -> int:
-        return len(self.start)
 
 
 class Lane(Struct, frozen=True):
