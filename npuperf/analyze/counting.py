@@ -48,14 +48,6 @@ _OF_COLLECTIVES: Final = re.compile(r"^SDMA", re.I)
 _DIRECTIONS: Final = {"htod": "host to device", "dtoh": "device to host", "dtod": "device to device"}
 
 
-class DeviceCounts(Struct, frozen=True):
-    """What one device counted. ``numbers``: of its steps, in the order of each count, empty where none is recorded."""
-
-    numbers: tuple[int, ...]
-    counts: tuple[Count, ...]
-    uncounted: tuple[CountKind, ...]
-
-
 class Places(Struct, frozen=True):
     """The steps that are counted: windows of device time, and their numbers, empty where none is recorded."""
 
@@ -105,7 +97,7 @@ def count_device(study: Study, places: Places, place: I64, keys: Labels) -> tupl
     return counts, [*untold, "host_operator"]
 
 
-def merge_counts(devices: Sequence[DeviceCounts], steps: Sequence[int]) -> tuple[list[Count], list[CountKind]]:
+def merge_counts(devices: Sequence[Digest], steps: Sequence[int]) -> tuple[list[Count], list[CountKind]]:
     """Add what devices counted, aligned by the numbers of their steps: those of ``steps`` that all of it is about.
 
     Without steps each device has one place. A kind that one device cannot tell is not told of all: a part would look
@@ -116,7 +108,7 @@ def merge_counts(devices: Sequence[DeviceCounts], steps: Sequence[int]) -> tuple
     size = max(len(steps), 1)
     sums: dict[tuple[CountKind, str], Count] = {}
     for device in devices:
-        at = [place.get(number, -1) for number in device.numbers] if steps else [0]
+        at = [place.get(number, -1) for number in device.steps] if steps else [0]
         for count in device.counts:
             if count.kind in untold:
                 continue
@@ -351,7 +343,7 @@ def counted_calls(
 _NO_OPERATORS: Final = ("autograd::", "torch::autograd", "profiler::")
 
 
-def count_host(profile: HostProfile, step: int | None = None) -> DeviceCounts | None:
+def count_host(profile: HostProfile, step: int | None = None) -> Digest | None:
     """Count torch operators by what went into them, nested ones as well, and what else the host recorded.
 
     ``step``: only this one; None where it is not there.
@@ -381,19 +373,17 @@ def count_host(profile: HostProfile, step: int | None = None) -> DeviceCounts | 
         counts += count_compilations(nesting, host, places)
     if profile.kineto:  # there is no AI CPU to tell of
         told = (*told, "aicpu")
-    untold = [kind for kind in (*OF_KERNELS, *OF_CALLS) if kind not in told]
-    return DeviceCounts(tuple(numbers.tolist()), tuple(counts), tuple(untold))
+    return counts_alone(numbers.tolist(), counts, [kind for kind in (*OF_KERNELS, *OF_CALLS) if kind not in told])
 
 
-def digest_of_hosts(hosts: Sequence[DeviceCounts]) -> Digest | None:
-    """Return the digest of a run without any device: counts alone. None where nothing was recorded.
+def digest_of_hosts(hosts: Sequence[Digest]) -> Digest | None:
+    """Return the digest of a run without any device: what its processes counted. None where nothing was recorded."""
+    steps = sorted({number for host in hosts for number in host.steps})
+    return counts_alone(steps, *merge_counts(hosts, steps)) if hosts else None
 
-    No time of a device was recorded, so there is no length of a step, and no window.
-    """
-    if not hosts:
-        return None
-    steps = sorted({number for host in hosts for number in host.numbers})
-    counts, untold = merge_counts(hosts, steps)
+
+def counts_alone(steps: list[int], counts: list[Count], uncounted: list[CountKind]) -> Digest:
+    """Return a digest without any time of a device, so that there is no length of a step, and no window."""
     return Digest(
         devices=0,
         windows=0,
@@ -403,5 +393,5 @@ def digest_of_hosts(hosts: Sequence[DeviceCounts]) -> Digest | None:
         parts=[],
         types=[],
         counts=counts,
-        uncounted=untold,
+        uncounted=uncounted,
     )

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import Final, get_args
 
 import numpy as np
-from msgspec import Struct, structs
+from msgspec import structs
 
-from npuperf.analyze.counting import KINDS, DeviceCounts, Places, count_device, merge_counts, size_of, sync_keys
+from npuperf.analyze.counting import KINDS, Places, count_device, merge_counts, size_of, sync_keys
 from npuperf.device.blame import NOTHING, OTHERS, Blamed, line_of
 from npuperf.device.host_events import CAUSES, CODE, RUNTIME_CALL
 from npuperf.device.operators import core_labels, operator_keys
@@ -41,34 +41,14 @@ _LINE: Final = re.compile(r":\d+ (?=\S*$)")
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
-class OperatorTimes(Struct, frozen=True):
-    """Compute of one key, with what is left of the key where there are too many."""
+class DeviceDigest(Digest, frozen=True, kw_only=True):
+    """The steps of one device; small enough to send.
 
-    sum: PartSum
-    type: str
-    core: str
-
-
-class DeviceDigest(Struct, frozen=True):
-    """The steps of one device, as :class:`npuperf.model.parts.Digest` has those of all; small enough to send.
-
-    ``numbers``: of the steps, empty where none is recorded; ``span_ns``: their lengths, or that of all. ``parts``: all
-    but compute. ``types``: times summed, not yet means.
+    ``operators``: the type and the core of each operator of ``parts``, by its key: where there are too many on all
+    devices less tells them apart.
     """
 
-    numbers: tuple[int, ...]
-    span_ns: tuple[int, ...]
-    compute: tuple[OperatorTimes, ...]
-    parts: tuple[PartSum, ...]
-    types: tuple[TypeSteps, ...]
-    counts: DeviceCounts
-    keyed_by: KeyedBy = "shapes"
-    lacks: tuple[Lack, ...] = ()
-
-    @property
-    def windows(self) -> int:
-        """How many windows were summed."""
-        return len(self.span_ns)
+    operators: dict[str | None, tuple[str, str]]
 
 
 def digest_device(study: Study, report: Device, summary: RankSummary | None) -> DeviceDigest:
@@ -82,52 +62,58 @@ def digest_device(study: Study, report: Device, summary: RankSummary | None) -> 
     places = Places(windows, np.array(numbers, np.int64), study.profile.host_steps)
     place = places.of_tasks(study.profile.tasks.start)
     keys = operator_keys(study.types, study.profile.tasks)
-    compute, keyed_by = _compute(study, windows, place, keys)
+    compute, operators, keyed_by = _compute(study, windows, place, keys)
     exposed = sum(p.comm_exposed_ns for p in split)
     parts = [
+        *compute,
         *_communication(study, windows, place, exposed, summary),
         *_other(study, windows, place),
         *_host_waits(study, windows),
         *_idle(study, report, windows, split),
     ]
     counts, untold = count_device(study, places, place, keys)
-    return DeviceDigest(
-        numbers=numbers,
-        span_ns=tuple(p.span_ns for p in split),
-        compute=compute,
-        parts=tuple(parts),
-        types=_types(study, place, places.size),
-        counts=DeviceCounts(numbers, tuple(counts), tuple(untold)),
-        keyed_by=keyed_by,
-        lacks=_lacks(study),
-    )
-
-
-def _lacks(study: Study) -> tuple[Lack, ...]:
-    """Return what changes the meaning of parts by not being recorded; calls are asked for where launches are there."""
-    rows: tuple[Lack, ...] = ("rows",) if study.profile.excerpt else ()
+    # What changes the meaning of parts by not being recorded; calls are asked for where launches are there.
+    lacks: list[Lack] = ["rows"] if study.profile.excerpt else []
     if not study.launches.known.any():
-        return (*rows, "launches")
-    return rows if study.profile.host.events.name.has(RUNTIME_CALL) else (*rows, "calls")
+        lacks.append("launches")
+    elif not study.profile.host.events.name.has(RUNTIME_CALL):
+        lacks.append("calls")
+    return DeviceDigest(
+        devices=1,
+        windows=len(split),
+        steps=list(numbers),
+        span_ns=[p.span_ns for p in split],
+        total_ns=sum(p.span_ns for p in split),
+        parts=parts,
+        types=_types(study, place, places.size),
+        counts=counts,
+        keyed_by=keyed_by,
+        uncounted=untold,
+        lacks=lacks,
+        operators=operators,
+    )
 
 
 def digest_vendor(report: Device) -> DeviceDigest:
     """Sum what the exporter says of the steps of a device without kernels."""
     split = [s.partition for s in report.whole_steps] or [report.partition]
-    numbers = tuple(s.step for s in report.whole_steps)
     sums: tuple[tuple[Part, int], ...] = (
+        ("compute", sum(p.compute_ns for p in split)),
         ("comm_unknown", sum(p.comm_exposed_ns for p in split)),
         ("unattributed", sum(p.unattributed_ns for p in split)),
     )
-    parts = [PartSum(part=part, key=None, ns=ns, count=0) for part, ns in sums if ns]
-    compute = PartSum(part="compute", key=None, ns=sum(p.compute_ns for p in split), count=0)
+    spans = [p.compute_ns + p.comm_exposed_ns + p.idle_ns for p in split]
     return DeviceDigest(
-        numbers=numbers,
-        span_ns=tuple(p.compute_ns + p.comm_exposed_ns + p.idle_ns for p in split),
-        compute=(OperatorTimes(compute, _UNNAMED, _UNNAMED),),
-        parts=tuple(parts),
-        types=(),
-        counts=DeviceCounts(numbers, (), KINDS),
+        devices=1,
+        windows=len(split),
+        steps=[s.step for s in report.whole_steps],
+        span_ns=spans,
+        total_ns=sum(spans),
+        parts=[PartSum(part=part, key=None, ns=ns, count=0) for part, ns in sums if ns],
+        types=[],
+        counts=[],
+        uncounted=[*KINDS],
+        operators={},
     )
 
 
@@ -143,15 +129,16 @@ def judged_windows(report: Device) -> tuple[tuple[int, ...], Intervals]:
 
 def _compute(
     study: Study, windows: Intervals, place: I64, operators: Labels
-) -> tuple[tuple[OperatorTimes, ...], KeyedBy]:
-    """Sum compute by operator; a kernel that began before a window and reaches into it has time there, but no count.
+) -> tuple[list[PartSum], dict[str | None, tuple[str, str]], KeyedBy]:
+    """Sum compute by operator; return also each one's type and core, and what tells operators apart.
 
-    ``operators``: what each task is.
+    A kernel that began before a window and reaches into it has time there, but no count. ``operators``: what each task
+    is.
     """
     cores = core_labels(study.profile.tasks)
     rows, ns = _owned(study, Work.COMPUTE, place, Intervals.union(windows.start, windows.end))
     if not len(rows):
-        return (), "shapes"
+        return [], {}, "shapes"
     finest: tuple[KeyedBy, ...] = ("shapes", "type")
     for keyed_by in finest:
         keys = operators if keyed_by == "shapes" else study.types
@@ -161,7 +148,7 @@ def _compute(
         keys, keyed_by = cores, "core"
     sums, first = _sums("compute", keys, rows, ns, place, study.profile)
     told = zip(sums, study.types.take(first).texts(), cores.take(first).texts(), strict=True)
-    return tuple(OperatorTimes(s, type_ or _UNNAMED, core or _UNNAMED) for s, type_, core in told), keyed_by
+    return sums, {s.key: (type_ or _UNNAMED, core or _UNNAMED) for s, type_, core in told}, keyed_by
 
 
 def _owned(study: Study, work: Work, place: I64, free: Intervals) -> tuple[I64, I64]:
@@ -358,7 +345,7 @@ def places_of(time: I64, windows: Intervals) -> I64:
     return np.where((at >= 0) & (time < windows.end[at]), at, -1)
 
 
-def _types(study: Study, place: I64, size: int) -> tuple[TypeSteps, ...]:
+def _types(study: Study, place: I64, size: int) -> list[TypeSteps]:
     """Sum the durations of kernels and collectives by type and the step in which they begin.
 
     These are the kernels' own, whatever runs beside them: they say whether an operator became slower, and may add up to
@@ -374,7 +361,7 @@ def _types(study: Study, place: I64, size: int) -> tuple[TypeSteps, ...]:
     if too_many(len(used), size):
         kept = largest(table.sum(axis=1), KEPT_TYPES).tolist()
     names = (*study.types.names, _UNNAMED)
-    return tuple(TypeSteps(type=names[used[g]], ns=table[g].tolist(), count=count[g].tolist()) for g in kept)
+    return [TypeSteps(type=names[used[g]], ns=table[g].tolist(), count=count[g].tolist()) for g in kept]
 
 
 def too_many(types: int, steps: int) -> bool:
@@ -395,24 +382,33 @@ def merge_digests(devices: Sequence[DeviceDigest], exposed: Sequence[tuple[PartS
     """
     if not devices:
         return None
-    if exposed:
-        devices = [_with_exposed(device, parts) for device, parts in zip(devices, exposed, strict=True)]
-    if any(not device.numbers for device in devices):
+    if any(not device.steps for device in devices):
         devices = [_as_one_window(device) for device in devices]
-    steps = sorted({number for device in devices for number in device.numbers})
-    counts, untold = merge_counts([device.counts for device in devices], steps)
+    steps = sorted({number for device in devices for number in device.steps})
+    place = {number: i for i, number in enumerate(steps)}
+    places = [[place[number] for number in device.steps] if steps else [0] for device in devices]
+    spans, having = [0] * max(len(steps), 1), [0] * max(len(steps), 1)
+    for device, at in zip(devices, places, strict=True):
+        for i, span in zip(at, device.span_ns, strict=True):
+            spans[i] += span
+            having[i] += 1
+    others: list[PartSum] = []
+    for device, of_job in zip(devices, exposed or [None] * len(devices), strict=True):
+        mine = [part for part in device.parts if part.part != "compute"]
+        others += mine if of_job is None else [*(p for p in mine if p.part != "comm_unknown"), *of_job]
+    others = _added(others)
     compute, keyed_by = _operators(devices)
-    others = _added(part for device in devices for part in device.parts)
     waits = fold_waits([part for part in others if part.part == "host_wait"])
     parts = [*compute, *waits, *(part for part in others if part.part != "host_wait")]
+    counts, untold = merge_counts(devices, steps)
     return Digest(
         devices=len(devices),
         windows=sum(device.windows for device in devices),
         steps=steps,
-        span_ns=_means([device.span_ns for device in devices], _places(devices, steps), max(len(steps), 1)),
-        total_ns=sum(sum(device.span_ns) for device in devices),
-        parts=sorted((p for p in parts if p.ns or p.count), key=_costliest),
-        types=_merged_digest_types(devices, steps),
+        span_ns=[_rounded(total, n) for total, n in zip(spans, having, strict=True)],
+        total_ns=sum(device.total_ns for device in devices),
+        parts=sorted((p for p in parts if p.ns or p.count), key=lambda p: (_PARTS.index(p.part), -p.ns, p.key or "")),
+        types=_types_of_all(devices, places, having),
         counts=counts,
         keyed_by=keyed_by,
         uncounted=untold,
@@ -420,34 +416,27 @@ def merge_digests(devices: Sequence[DeviceDigest], exposed: Sequence[tuple[PartS
     )
 
 
-def _with_exposed(device: DeviceDigest, exposed: tuple[PartSum, ...] | None) -> DeviceDigest:
-    if exposed is None:
-        return device
-    return structs.replace(device, parts=(*(p for p in device.parts if p.part != "comm_unknown"), *exposed))
-
-
-def _costliest(part: PartSum) -> tuple[int, int, str]:
-    return _PARTS.index(part.part), -part.ns, part.key or ""
-
-
 def _as_one_window(device: DeviceDigest) -> DeviceDigest:
     """Return a device with all its steps as one window that has no number."""
-    if not device.numbers:
+    if not device.steps:
         return device
-    types = [TypeSteps(type=t.type, ns=[sum(t.ns)], count=[sum(t.count)]) for t in device.types]
-    counts = [_count_as_one(count) for count in device.counts.counts]
     return structs.replace(
         device,
-        numbers=(),
-        span_ns=(sum(device.span_ns),),
-        types=tuple(types),
-        counts=DeviceCounts((), tuple(counts), device.counts.uncounted),
+        windows=1,
+        steps=[],
+        span_ns=[device.total_ns],
+        types=[TypeSteps(type=t.type, ns=[sum(t.ns)], count=[sum(t.count)]) for t in device.types],
+        counts=[
+            Count(
+                kind=count.kind,
+                key=count.key,
+                count=[sum(count.count)],
+                bytes=None if count.bytes is None else [sum(count.bytes)],
+                where=count.where,
+            )
+            for count in device.counts
+        ],
     )
-
-
-def _count_as_one(count: Count) -> Count:
-    moved = None if count.bytes is None else [sum(count.bytes)]
-    return structs.replace(count, count=[sum(count.count)], bytes=moved)
 
 
 def _operators(devices: Sequence[DeviceDigest]) -> tuple[list[PartSum], KeyedBy]:
@@ -456,16 +445,17 @@ def _operators(devices: Sequence[DeviceDigest]) -> tuple[list[PartSum], KeyedBy]
     found: list[PartSum] = []
     for keyed_by in COARSENESS[COARSENESS.index(coarsest) :]:
         coarsest = keyed_by
-        found = _added(_keyed(one, keyed_by) for device in devices for one in device.compute)
+        found = _added(
+            structs.replace(part, key=device.operators[part.key][keyed_by == "core"])
+            if keyed_by != "shapes" and part.key is not None
+            else part
+            for device in devices
+            for part in device.parts
+            if part.part == "compute"
+        )
         if len(found) <= MOST_KEYS:
             break
     return found, coarsest
-
-
-def _keyed(one: OperatorTimes, keyed_by: KeyedBy) -> PartSum:
-    if keyed_by == "shapes" or one.sum.key is None:
-        return one.sum
-    return structs.replace(one.sum, key=one.type if keyed_by == "type" else one.core)
 
 
 def _added(parts: Iterable[PartSum]) -> list[PartSum]:
@@ -474,48 +464,34 @@ def _added(parts: Iterable[PartSum]) -> list[PartSum]:
     for new in parts:
         row = (new.part, new.key, new.after)
         there = sums.get(row)
-        sums[row] = new if there is None else _sum(there, new)
+        if there is None:
+            sums[row] = new
+            continue
+        long, short = (there, new) if there.ns >= new.ns else (new, there)
+        sums[row] = PartSum(
+            part=new.part,
+            key=new.key,
+            ns=there.ns + new.ns,
+            count=there.count + new.count,
+            where=long.where or short.where,
+            torch_op=long.torch_op or short.torch_op,
+            after=new.after,
+        )
     return [*sums.values()]
-
-
-def _sum(a: PartSum, b: PartSum) -> PartSum:
-    long, short = (a, b) if a.ns >= b.ns else (b, a)
-    return structs.replace(
-        long,
-        ns=a.ns + b.ns,
-        count=a.count + b.count,
-        where=long.where or short.where,
-        torch_op=long.torch_op or short.torch_op,
-    )
-
-
-def _places(devices: Sequence[DeviceDigest], steps: Sequence[int]) -> list[list[int]]:
-    """Return for each device where its steps stand among all."""
-    place = {number: i for i, number in enumerate(steps)}
-    return [[place[number] for number in device.numbers] if steps else [0] for device in devices]
-
-
-def _means(values: Sequence[Sequence[int]], places: Sequence[Sequence[int]], size: int) -> list[int]:
-    """Return for each step the mean of the devices that have it, rounded."""
-    total, having = [0] * size, [0] * size
-    for own, at in zip(values, places, strict=True):
-        for i, value in zip(at, own, strict=True):
-            total[i] += value
-            having[i] += 1
-    return [_rounded(t, n) for t, n in zip(total, having, strict=True)]
 
 
 def _rounded(total: int, parts: int) -> int:
     return (2 * total + parts) // (2 * parts)
 
 
-def _merged_digest_types(devices: Sequence[DeviceDigest], steps: Sequence[int]) -> list[TypeSteps]:
-    """Return times and counts of every type in every step: means over the devices that have the step, and sums."""
-    size, places = max(len(steps), 1), _places(devices, steps)
-    having = [0] * size
-    for at in places:
-        for i in at:
-            having[i] += 1
+def _types_of_all(
+    devices: Sequence[DeviceDigest], places: Sequence[Sequence[int]], having: Sequence[int]
+) -> list[TypeSteps]:
+    """Return times and counts of every type in every step: means over the devices that have the step, and sums.
+
+    ``places``: where each device's steps stand among all; ``having``: how many devices have each step.
+    """
+    size = len(having)
     sums: dict[str, tuple[list[int], list[int]]] = {}
     for device, at in zip(devices, places, strict=True):
         for one in device.types:

@@ -34,7 +34,6 @@ from npuperf.readers.log import Progress, ReadLog
 from npuperf.readers.recording import Reading, Recording, open_recording
 
 if TYPE_CHECKING:
-    from npuperf.analyze.counting import DeviceCounts
     from npuperf.model.device import HostProfile
     from npuperf.model.parts import Digest
 
@@ -223,7 +222,7 @@ class _Source(Struct, frozen=True):
     seen: tuple[tuple[int | None, int], ...] = ()
     steps: frozenset[int] = field(default_factory=frozenset)
     tasks: int = 0
-    host: DeviceCounts | None = None
+    host: Digest | None = None
     setups: tuple[ProcessFingerprint, ...] = ()
 
 
@@ -310,7 +309,7 @@ def _is_chosen(profile: DeviceProfile, steps: set[int], request: AnalyzeRequest)
     return of_rank and request.device in (None, profile.device) and (request.step is None or request.step in steps)
 
 
-def _count_host(profile: HostProfile, request: AnalyzeRequest) -> DeviceCounts | None:
+def _count_host(profile: HostProfile, request: AnalyzeRequest) -> Digest | None:
     """Count what the host did, if it is of a rank that was asked for, and no device was."""
     of_rank = not request.chosen_ranks or profile.rank in request.chosen_ranks
     if not of_rank or request.device is not None:

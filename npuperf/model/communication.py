@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct, field
 
-from npuperf.model.labels import I64, Labels, Mask, Columns
+from npuperf.model.labels import I64, Columns, Labels, Mask
 
 
 class ProcessGroup(Struct, frozen=True):

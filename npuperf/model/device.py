@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from npuperf.model.chip import Cores
 from npuperf.model.communication import Communication
 from npuperf.model.host import HostOps
-from npuperf.model.labels import I64, Labels, Columns
+from npuperf.model.labels import I64, Columns, Labels
 from npuperf.model.tasks import Tasks
 
 # -- Environment variables of a run, as far as they were recorded.

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 
 from npuperf.model.groups import distinct
 from npuperf.model.intervals import rows_of
-from npuperf.model.labels import I64, Labels, Columns
+from npuperf.model.labels import I64, Columns, Labels
 
 _NESTED: Final = 16
 #: Events that are looked through at once for those around a time.

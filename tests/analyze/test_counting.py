@@ -13,7 +13,7 @@ from build import EPOCH, H, K, analyze_path, ascend_pt, kernel_details
 from conversion import to_db
 from inputs import KERNELS, database
 
-from npuperf.analyze.counting import MOST_KEYS, DeviceCounts, Places, merge_counts, tallied
+from npuperf.analyze.counting import MOST_KEYS, Places, counts_alone, merge_counts, tallied
 from npuperf.model.device import HostSteps
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import Labels
@@ -226,21 +226,16 @@ def test_too_many_keys_are_told_apart_by_less() -> None:
 
 
 def test_devices_are_added_by_the_numbers_of_their_steps() -> None:
-    def device(numbers: tuple[int, ...], *counts: Count, uncounted: tuple[CountKind, ...] = ()) -> DeviceCounts:
-        return DeviceCounts(numbers, counts, uncounted)
-
-    one = device(
-        (3, 4),
+    mine = [
         Count(kind="launch", key="Add", count=[1, 2], where="a.py:1 f"),
         Count(kind="copy", key="host to device", count=[1, 0], bytes=[10, 0]),
         Count(kind="sync", key="wait", count=[1, 1]),
-    )
-    other = device(
-        (4, 5),
+    ]
+    theirs = [
         Count(kind="launch", key="Add", count=[10, 20]),
         Count(kind="copy", key="host to device", count=[1, 1], bytes=[5, 6]),
-        uncounted=("sync",),
-    )
+    ]
+    one, other = counts_alone([3, 4], mine, []), counts_alone([4, 5], theirs, ["sync"])
     counts, untold = merge_counts([one, other], [3, 4, 5])
     assert counts == [
         Count(kind="launch", key="Add", count=[1, 12, 20], where="a.py:1 f"),
@@ -250,11 +245,6 @@ def test_devices_are_added_by_the_numbers_of_their_steps() -> None:
 
 
 def test_bytes_that_one_device_does_not_tell_are_not_told() -> None:
-    counts, _ = merge_counts(
-        [
-            DeviceCounts((), (Count(kind="copy", key="a", count=[1], bytes=[10]),), ()),
-            DeviceCounts((), (Count(kind="copy", key="a", count=[2]),), ()),
-        ],
-        [],
-    )
+    one, other = Count(kind="copy", key="a", count=[1], bytes=[10]), Count(kind="copy", key="a", count=[2])
+    counts, _ = merge_counts([counts_alone([], [one], []), counts_alone([], [other], [])], [])
     assert counts == [Count(kind="copy", key="a", count=[3])]

@@ -16,8 +16,7 @@ from sample_documents import SAMPLES
 
 from npuperf.advise import load_thresholds
 from npuperf.analyze import digests
-from npuperf.analyze.counting import DeviceCounts
-from npuperf.analyze.digests import DeviceDigest, OperatorTimes, fold_waits, merge_digests
+from npuperf.analyze.digests import DeviceDigest, fold_waits, merge_digests
 from npuperf.analyze.examine import Earlier, Examined, examine
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.analyze.whole_job import as_one_job
@@ -290,18 +289,18 @@ def device_of(
     times: dict[str, int], numbers: tuple[int, ...] = (1,), *, spans: tuple[int, ...] | None = None
 ) -> DeviceDigest:
     """A device that computes for so long per operator, ``Type [shape]``."""
-    compute = tuple(
-        OperatorTimes(PartSum(part="compute", key=key, ns=ns, count=1), key.split(" ")[0], "AI_CORE")
-        for key, ns in times.items()
-    )
     size = max(len(numbers), 1)
+    lengths = list(spans or (sum(times.values()) // size,) * size)
     return DeviceDigest(
-        numbers=numbers,
-        span_ns=spans or (sum(times.values()) // size,) * size,
-        compute=compute,
-        parts=(),
-        types=(TypeSteps(type="Add", ns=[10] * size, count=[3] * size),),
-        counts=DeviceCounts(numbers, (Count(kind="launch", key="Add", count=[3] * size),), ()),
+        devices=1,
+        windows=size,
+        steps=list(numbers),
+        span_ns=lengths,
+        total_ns=sum(lengths),
+        parts=[PartSum(part="compute", key=key, ns=ns, count=1) for key, ns in times.items()],
+        types=[TypeSteps(type="Add", ns=[10] * size, count=[3] * size)],
+        counts=[Count(kind="launch", key="Add", count=[3] * size)],
+        operators={key: (key.split(" ")[0], "AI_CORE") for key in times},
     )
 
 
