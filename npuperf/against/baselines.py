@@ -150,6 +150,13 @@ class BaselineStore(Struct, frozen=True):
         text = msgspec.json.format(msgspec.json.encode(kept), indent=1).decode() + "\n"
         write_atomically(self._candidates(name), text)
 
+    def remember(self, name: str, result: Result, tell: Callable[[Message], None]) -> None:
+        """Keep what became of a run beside the baseline that it was held against, rejected or not."""
+        try:
+            self.add(name, candidate_of(result))
+        except InputError as error:  # somebody else's baselines
+            tell(say("this run is not remembered beside its baseline: {why}", why=error.what))
+
     def _candidates(self, name: str) -> Path:
         return self.folder / _CANDIDATES / f"{name}{_SUFFIX}"
 
@@ -277,6 +284,11 @@ def reduced(result: Result) -> Result:
         gates=(),
         **{name: [] for name in EXPORTED},
     )
+
+
+def without_blanks(rendered: str) -> str:
+    """Return a document as one line, which is for files and not for people."""
+    return msgspec.json.format(rendered, indent=-1) + "\n"
 
 
 def left_out_of(answers: int) -> Message:

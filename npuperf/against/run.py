@@ -1,235 +1,226 @@
-"""An analysis held against what was asked of it: earlier results, gates, locks."""
+"""``npuperf analyze``: every side analyzed, held against what was asked of it, shown, and kept.
+
+What only a comparison, a gate or a lock needs is loaded where one is asked for.
+"""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct, structs
+from msgspec import structs
 
-from npuperf.against import metrics
-from npuperf.against.baselines import BaselineStore, left_out_of
 from npuperf.analyze.request import AnalyzeRequest
-from npuperf.base.errors import InputError, UsageError
-from npuperf.base.files import is_file, open_input, shown
-from npuperf.base.messages import Message, say, series
-from npuperf.base.notes import read_note
-from npuperf.model.parts import Digest
+from npuperf.analyze.run import Analysis, Observer
+from npuperf.base.errors import ExitCode, InputError, UsageError, with_hint
+from npuperf.base.escape import for_shell
+from npuperf.base.files import (
+    MANIFEST,
+    is_file,
+    is_folder,
+    open_input,
+    refuse_inputs,
+    refuse_ways_out,
+    shown,
+    write_atomically,
+)
+from npuperf.base.messages import Message, say
 from npuperf.model.result import Result
-from npuperf.model.schema import MOST_BYTES, document_of
 
 if TYPE_CHECKING:
+    from npuperf.against.baselines import BaselineStore
     from npuperf.against.gates import Condition
+    from npuperf.against.sides import BaselineSide
     from npuperf.model.comparison import Comparison
-    from npuperf.readers.log import Progress
     from npuperf.readers.recording import Recording
 
-metrics.register_all()
+#: Shows a result, of what it is the analysis, and that of the old side, if that is a profile.
+Show = Callable[[Result, Analysis, "Analysis | None"], None]
+#: Makes text of a result, in a format.
+Render = Callable[[Result, str], str]
+#: Bytes in which a report of JUnit says that it is one.
+_HEAD: Final = 4096
 
 
 def run(
     request: AnalyzeRequest,
     recording: Recording | None = None,
-    progress: Progress | None = None,
-    finished: Callable[[], None] | None = None,
+    observer: Observer | None = None,
+    *,
+    show: Show | None = None,
+    render: Render | None = None,
 ) -> Result:
-    """Analyze as :func:`npuperf.analyze.run.run` does, and judge the gates. What the request compares with is not read.
+    """Analyze everything at the request's path, or a recording of it that is open already; compare it and judge it.
 
-    Raises as that does, and UsageError for gates that cannot be, before anything is read.
+    ``show`` is called once everything is known; what was asked to be written and kept follows. Without ``render``
+    nothing is, but in the cache. Raises UsageError and InputError, before anything is read, for what could not be
+    judged, compared with or written afterwards; and as :func:`npuperf.analyze.work.work_out` does.
     """
-    from npuperf.analyze import run as analysis  # answers that were kept are held against things without it
+    observer = observer or Observer()
+    if request.again and not request.baseline:
+        hint = say("--again adds a run to the new side of a comparison: give the old one with --baseline")
+        raise UsageError(say("--again without --baseline"), hint=hint)
+    conditions = conditions_of(request) if request.fail_on or request.gates else []
+    in_a_row = any(getattr(condition, "of", None) for condition in conditions)  # a gate asks for several runs
+    _check_files(request)
+    store: BaselineStore | None = None
+    old: Sequence[BaselineSide] = ()
+    again: Sequence[BaselineSide] = ()
+    key = ""
+    if request.baseline or request.save_baseline is not None or in_a_row:
+        from npuperf.against.baselines import BaselineStore, key_of
+        from npuperf.against.sides import again_of, sides_of
 
-    conditions = conditions_of(request)
-    return held_against(request, conditions, analysis.run(request, recording, progress, finished))
+        store, old, again = BaselineStore.of(request), sides_of(request), again_of(request)
+        key = key_of([side.asked for side in old], [side.name for side in old])
+        if request.save_baseline is not None:
+            store.check(request.save_baseline)
+    observer.begin(request.path)
+
+    cached = not request.no_cache
+    analysis = Analysis(request.question, recording, cached=cached)
+    profiles = (side.profile for side in (*old, *again) if side.profile is not None)
+    others = [Analysis(request.of_baseline(path), cached=cached) for path in profiles]
+    written = (request.output, request.html, request.trace, request.trace_full, request.junit)
+    if any(written):
+        named = (*map(Path, (*request.baseline, *request.again, *request.gates)), *request.check)
+        read = (file for one in (analysis, *others) for file in one.files)
+        refuse_inputs(written, (*read, *filter(is_file, named)))
+    result = analysis.run(observer)
+    found = iter([other.run(observer) for other in others])
+    before = [side.result or next(found) for side in old]
+    after = [result, *(side.result or next(found) for side in again)]
+    comparison: Comparison | None = None
+    if before:
+        from npuperf.against.sides import compared
+
+        comparison, before, after = compared(request, before, after, (*old, *again))
+    if conditions or old or request.check or request.undecided:
+        gates = [*result.gates]
+        if conditions:
+            from npuperf.against.judging import judge_gate
+
+            failed: Mapping[str, Sequence[bool]] = {}
+            if store is not None and in_a_row:
+                from npuperf.against.baselines import histories
+
+                failed = histories(store.candidates(key), result)
+            gates += [
+                judge_gate(one, result, before, after[1:], comparison=comparison, history=failed.get(one.expr, ()))
+                for one in conditions
+            ]
+        if request.check:
+            from npuperf.against.locks import check_lock
+
+            gates += [gate for path in request.check for gate in check_lock(result, path)]
+        if request.undecided is not None:
+            from npuperf.against.judging import settle
+
+            gates = [*settle(gates, request.undecided)]
+        result = structs.replace(result, comparison=comparison, gates=tuple(gates))
+
+    if render is not None:
+        _keep_in_run(request, result, render, observer)
+    if show is not None:
+        show(result, analysis, others[0] if any(side.profile is not None for side in old) else None)
+    if render is not None:
+        _write(request, result, render, observer)
+        if store is not None:
+            if in_a_row or any(side.name for side in old):
+                store.remember(key, result, observer.tell)
+            if request.save_baseline is not None:
+                _save(store, request, request.save_baseline, result, render, observer)
+    for one in (analysis, *others):
+        one.keep()
+    return result
 
 
 def conditions_of(request: AnalyzeRequest) -> list[Condition]:
     """Read the gates asked for. Raises UsageError for those that could never be judged."""
-    if not (request.fail_on or request.gates):
-        return []
     from npuperf.against.gates import check_baseline, gates_of, parse_gate
+    from npuperf.against.metrics import register_all
 
+    register_all()
     texts = [*request.fail_on, *(gate for name in request.gates for gate in gates_of(name))]
     conditions = [parse_gate(text, Result) for text in dict.fromkeys(texts)]
     check_baseline(conditions, given=bool(request.baseline))
     return conditions
 
 
-def compared(
-    request: AnalyzeRequest, result: Result, old: Sequence[Result], again: Sequence[Result] = ()
-) -> Comparison | None:
-    """Compare a result, and further runs ``again``, with those it is held against; None where there are none.
+def _check_files(request: AnalyzeRequest) -> None:
+    """Raise UsageError or InputError for files that could not be read or written after the analysis."""
+    path = request.junit
+    if path is not None:
+        if not is_folder(path.absolute().parent):
+            raise UsageError(say("{file}: its folder does not exist", file=str(path)))
+        if is_folder(path):
+            raise UsageError(say("{file}: a folder, and a report is a file", file=shown(path)))
+        if is_file(path) and not request.force:  # devices and pipes are written to as they are
+            with open_input(path) as file:
+                head = file.read(_HEAD)
+            if head and b"<testsuite" not in head:
+                hint = say("choose another name, or replace it with --force")
+                raise UsageError(say("{file}: already exists, and is no report of JUnit", file=shown(path)), hint=hint)
+    if request.lock is not None or request.update_lock is not None or request.check:
+        from npuperf.against.lock_text import read_lock
+        from npuperf.against.locks import check_target
 
-    Raises UsageError where they are not of one workload and the request does not allow that.
+        if request.lock is not None:
+            check_target(request.lock, force=request.force)
+        if request.update_lock is not None:
+            check_target(request.update_lock, update=True)
+        for path in request.check:
+            read_lock(path)
+
+
+def _keep_in_run(request: AnalyzeRequest, result: Result, render: Render, observer: Observer) -> None:
+    """Keep the document in the run directory that was analyzed, if it is one and is told of as a whole.
+
+    A comparison is not kept: it is about two runs.
     """
-    if not old:
-        return None
-    from npuperf.advise import load_thresholds
-    from npuperf.against.compare import compare_results
-
-    thresholds = load_thresholds(request.thresholds)
-    return compare_results(old, [result, *again], thresholds, allow_mismatch=request.allow_mismatch)
-
-
-def held_against(
-    request: AnalyzeRequest,
-    conditions: Sequence[Condition],
-    result: Result,
-    old: Sequence[Result] = (),
-    history: Mapping[str, Sequence[bool]] | None = None,
-    again: Sequence[Result] = (),
-) -> Result:
-    """Return the result with its comparison, and with its gates judged, after those that it has already.
-
-    ``history``: of a gate, by its text, whether earlier runs failed it, the newest last. ``again``: further runs of
-    what the result is a run of, which tell how much runs differ.
-    """
-    comparison = compared(request, result, old, again)
-    gates = [*result.gates]
-    if conditions:
-        from npuperf.against.judging import judge_gate
-
-        past = history or {}
-        gates += [
-            judge_gate(condition, result, old, again, comparison=comparison, history=past.get(condition.expr, ()))
-            for condition in conditions
-        ]
-    if request.check:
-        from npuperf.against.locks import check_lock
-
-        gates += [gate for path in request.check for gate in check_lock(result, path)]
-    if request.undecided is not None:
-        from npuperf.against.judging import settle
-
-        gates = [*settle(gates, request.undecided)]
-    return structs.replace(result, comparison=comparison, gates=tuple(gates))
-
-
-# -- What a result is compared with: profiles, results as JSON, and kept baselines, told apart by what lies there.
-
-#: Bytes that tell a result from a trace.
-_HEAD: Final = 64 << 10
-_RESULT: Final = re.compile(rb'"schema_version"\s*:')
-#: Beyond this no sum is believed, ns or things: a century.
-_MOST: Final = 1 << 62
-
-
-class BaselineSide(Struct, frozen=True):
-    """A side as it was asked for. ``profile`` is to be analyzed; a ``result`` was read already.
-
-    ``name``: of a kept baseline.
-    """
-
-    asked: str
-    profile: Path | None = None
-    result: Result | None = None
-    name: str | None = None
-
-
-def sides_of(request: AnalyzeRequest) -> tuple[BaselineSide, ...]:
-    """Look at what the request compares with: a path if there is one, else the name of a baseline.
-
-    Results are read at once. Raises UsageError where nothing is there, InputError where a result cannot be read.
-    """
-    store = BaselineStore.of(request)
-    return tuple(_side(asked, store) for asked in request.baseline)
-
-
-def again_of(request: AnalyzeRequest) -> tuple[BaselineSide, ...]:
-    """Look at the further runs of the new side, which are no baselines. Raises as :func:`sides_of` does."""
-    return tuple(_there(asked, "--again") for asked in request.again)
-
-
-def read_result(path: Path, called: str) -> Result:
-    """Read a result that was written as JSON, to compare with; it is called so.
-
-    Raises InputError where there is none, or where it is too old to be compared with.
-    """
-    note = read_note(path, most=MOST_BYTES)
-    result = document_of(note, path, Result)
-    if "digest" not in note:
-        what = say("{path}: too old to compare with: npuperf {version} did not sum up what each step consists of",
-                   path=shown(path), version=result.tool.version)  # fmt: skip
-        raise InputError(what, hint=say("analyze its profile anew with this version, or give the profile itself"))
-    if result.digest is not None and (wrong := _wrong(result.digest)):
-        what = say("{path}: cannot be compared with: {why}", path=shown(path), why=wrong)
-        raise InputError(what, hint=say("analyze its profile anew"))
-    return structs.replace(result, input=structs.replace(result.input, path=called))
-
-
-def warnings_of(request: AnalyzeRequest, sides: Sequence[BaselineSide]) -> list[Message]:
-    """Say what a comparison with results that were kept cannot know."""
-    kept = [side.result for side in sides if side.result is not None]
-    left_out = left_out_of(0).id
-    told = [warning for result in kept for warning in result.input.warnings if warning.id == left_out]
-    if kept and request.partial:
-        names = series(side.asked for side in sides if side.result is not None)
-        told.append(say("{sides}: compared as it was kept; --step, --rank, --ranks, --group and --device choose from "
-                        "profiles only", sides=names))  # fmt: skip
-    return told
-
-
-def _side(asked: str, store: BaselineStore) -> BaselineSide:
-    path = Path(asked)
-    if _exists(path) or "/" in asked or path.suffix in (".json", ".csv", ".db"):
-        return _there(asked, "--baseline")
-    return BaselineSide(asked, result=read_result(store.find(asked), asked), name=asked)
-
-
-def _there(asked: str, option: str) -> BaselineSide:
-    """Return what lies at a path that an option names. Raises InputError where nothing does."""
-    path = Path(asked)
-    if not asked:  # an empty variable of a shell; as a path it is the current folder
-        raise UsageError(say("{option}: no path is given", option=option), hint=say("this folder is called ."))
-    if not _exists(path):
-        profile_or_result = say("give a profile, or a result of npuperf analyze as JSON")
-        or_name = say("give a profile, a result of npuperf analyze as JSON, or the name of a kept baseline")
-        hint = or_name if option == "--baseline" else profile_or_result
-        raise InputError(say("{option} {path}: no such file or folder", option=option, path=asked), hint=hint)
-    if is_file(path) and _is_result(path):
-        return BaselineSide(asked, result=read_result(path, asked))
-    return BaselineSide(asked, profile=path)
-
-
-def _exists(path: Path) -> bool:
+    if request.partial or not is_file(request.path / MANIFEST):
+        return
+    file = request.path / "analysis" / "result.json"
     try:
-        return path.exists()
-    except (OSError, ValueError):  # no path at all
-        return False
+        refuse_ways_out(request.path, "analysis")
+        write_atomically(file, render(structs.replace(result, comparison=None), "json"))
+    except InputError as error:  # somebody else's run
+        observer.tell(say("the result is not kept in the run directory: {why}", why=error.what))
 
 
-def _is_result(path: Path) -> bool:
-    """Tell a result from a trace, which is JSON as well."""
-    if path.suffix != ".json":
-        return False
-    with open_input(path) as file:
-        return bool(_RESULT.search(file.read(_HEAD)))
+def _write(request: AnalyzeRequest, result: Result, render: Render, observer: Observer) -> None:
+    """Write what was asked for of a result that was shown: JUnit's report, and locks."""
+    if request.junit is not None:
+        write_atomically(request.junit, render(result, "junit"))
+        observer.tell(say("wrote {file}", file=str(request.junit)))
+    for path, update in ((request.lock, False), (request.update_lock, True)):
+        if path is not None:
+            from npuperf.against.locks import write_lock
+
+            write_lock(result, path, force=request.force, update=update)
+            observer.tell(say("wrote {file}", file=str(path)))
 
 
-def _middling(digest: Digest) -> bool:
-    """Tell whether the mean step is neither longer nor shorter than all steps are; these are rounded means."""
-    shortest = min(digest.span_ns) if digest.steps else 0
-    return (shortest - 1) * digest.windows <= digest.total_ns <= (max(digest.span_ns) + 1) * digest.windows
+def _save(
+    store: BaselineStore, request: AnalyzeRequest, name: str, result: Result, render: Render, observer: Observer
+) -> None:
+    """Keep a result as a baseline, unless a gate says that it should not be one.
 
+    A gate that asks for several runs passes while too few of them failed; with one of these as the baseline, those
+    that follow would be held against what is wrong already.
+    """
+    why: Message | None = None
+    failed = next((gate.expr for gate in result.gates if gate.level == "fail" and any(gate.runs[-1:])), None)
+    if result.exit_code:
+        why = say("a gate failed") if result.exit_code == ExitCode.GATE_FAILED else say("a gate cannot be judged")
+    elif failed is not None:
+        why = say("this run is one of those that fail {gate}", gate=failed)
+    if why is None:
+        from npuperf.against.baselines import reduced, without_blanks
 
-def _wrong(digest: Digest) -> Message | None:
-    """Say what of a digest contradicts itself; whoever compares relies on it."""
-    per_step = [len(digest.steps)] if digest.steps else [len(digest.span_ns), 1]
-    # A host alone has steps, and no time of a device.
-    timed = bool(digest.devices or digest.span_ns or digest.total_ns or digest.types)
-    lists = [*(t.ns for t in digest.types), *(t.count for t in digest.types), *(c.count for c in digest.counts)]
-    lists += [c.bytes for c in digest.counts if c.bytes is not None]
-    numbers = [digest.devices, digest.windows, digest.total_ns, *(n for p in digest.parts for n in (p.ns, p.count))]
-    if not all(0 <= n < _MOST for some in (numbers, digest.span_ns, *lists) for n in some):
-        return say("it has numbers that nothing can have")
-    if digest.total_ns != sum(part.ns for part in digest.parts):
-        return say("its parts do not add up to the whole")
-    if timed and (not digest.span_ns or len(digest.span_ns) not in per_step):
-        return say("it has not something for every step")
-    if digest.total_ns and not _middling(digest):
-        return say("its steps are not as long as what they consist of")
-    if not all(len(some) in per_step for some in lists):
-        return say("it has not something for every step")
-    return None
+        observer.tell(store.keep(name, without_blanks(render(reduced(result), "json"))))
+        return
+    hint = say("to accept it all the same: npuperf analyze {path} --save-baseline {name}, without gates",
+               path=for_shell(str(request.path)), name=for_shell(name))  # fmt: skip
+    observer.tell(with_hint(say("not kept as baseline {name}: {why}", name=name, why=why), hint))

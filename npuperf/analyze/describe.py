@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from msgspec import Struct, structs
 
-from npuperf.analyze.request import AnalyzeRequest
+from npuperf.analyze.request import Question
 from npuperf.base.messages import Message, chain, factor, say
 from npuperf.device import core_limits, superkernel
 from npuperf.device.blame import IdleAfter, sum_blame
@@ -145,7 +145,7 @@ def judge_window(study: Study, span: tuple[int, int], step: int | None, threshol
 def describe(
     window: DeviceWindow,
     judged: JudgedWindow,
-    request: AnalyzeRequest,
+    request: Question,
     summary: RankSummary | None,
     super_kernel_checks: list[SuperKernelCheck],
 ) -> Device:

@@ -8,7 +8,7 @@ from typing import Final
 from msgspec import Struct, field, structs
 
 from npuperf.analyze.examine import Examined, unanswered
-from npuperf.analyze.request import AnalyzeRequest
+from npuperf.analyze.request import Question
 from npuperf.base.messages import Message, chain, say, say_n, series
 from npuperf.device.partition import add
 from npuperf.device.verdict import NO_PACE, give_verdict
@@ -41,7 +41,7 @@ class AllDevices(Struct, frozen=True, kw_only=True):
 
 
 def each_for_itself(
-    examined: Sequence[Examined], request: AnalyzeRequest, thresholds: Thresholds, *, different_runs: bool
+    examined: Sequence[Examined], request: Question, thresholds: Thresholds, *, different_runs: bool
 ) -> AllDevices:
     """Put together what devices say that are of no common job."""
     no_job = say("this asks about several ranks of one job: analyze the folder that holds them all")

@@ -12,7 +12,7 @@ from npuperf.advise import advise
 from npuperf.advise.launches import NO_LAUNCHING, launch_wait, may_capture
 from npuperf.analyze.describe import at_own_pace, describe, judge_window
 from npuperf.analyze.digests import DeviceDigest, digest_device, digest_vendor
-from npuperf.analyze.request import AnalyzeRequest
+from npuperf.analyze.request import Question
 from npuperf.base.memory import give_back
 from npuperf.base.messages import Message, chain, say, say_n, series
 from npuperf.base.units import short_names
@@ -68,7 +68,7 @@ class Examined(Struct, frozen=True):
 
 
 def examine(
-    profile: DeviceProfile, request: AnalyzeRequest, thresholds: Thresholds, earlier: Earlier, log: ReadLog
+    profile: DeviceProfile, request: Question, thresholds: Thresholds, earlier: Earlier, log: ReadLog
 ) -> Examined | None:
     """Examine one device; None if the profile says nothing about it."""
     if not (profile.tasks.work != Work.CONTROL).any():
@@ -99,7 +99,7 @@ class _Listed(Struct, frozen=True):
     kernels: list[Kernel]
 
 
-def _listed(profile: DeviceProfile, request: AnalyzeRequest) -> _Listed:
+def _listed(profile: DeviceProfile, request: Question) -> _Listed:
     """Sum up the operators and find the longest kernels."""
     tasks, types = profile.tasks, type_labels(profile.tasks)
     origin = span_of(tasks)[0]
@@ -142,7 +142,7 @@ def _examined(
     study: Study,
     span: tuple[int, int],
     listed: _Listed,
-    request: AnalyzeRequest,
+    request: Question,
     thresholds: Thresholds,
     earlier: Earlier,
 ) -> Examined:
@@ -184,7 +184,7 @@ def _check_super_kernels(window: DeviceWindow, earlier: Earlier) -> list[SuperKe
     )
 
 
-def _vendor_only(profile: DeviceProfile, request: AnalyzeRequest, thresholds: Thresholds) -> Examined:
+def _vendor_only(profile: DeviceProfile, request: Question, thresholds: Thresholds) -> Examined:
     """Report on the exporter's own split when there is no kernel to look at."""
     chosen = [v for v in profile.vendor_steps if request.step in (None, v.step)]
     partitions = [partition_of(v) for v in chosen]

@@ -13,7 +13,7 @@ from npuperf.advise import advise_job, without_alone
 from npuperf.analyze.devices import AllDevices, verdict_of_sum
 from npuperf.analyze.digests import group_kind, judged_windows, places_of
 from npuperf.analyze.examine import Examined, unanswered
-from npuperf.analyze.request import AnalyzeRequest
+from npuperf.analyze.request import Question
 from npuperf.base.messages import Message, Quantity, chain, ns, say, say_n, series, share
 from npuperf.device.rank_summary import RankSummary
 from npuperf.job.job_report import describe_job, narrow, per_step
@@ -107,7 +107,7 @@ _STANDARD: Final[tuple[tuple[str, Message], ...]] = (
 )
 
 
-def as_one_job(examined: Sequence[Examined], request: AnalyzeRequest, thresholds: Thresholds) -> AllDevices | None:
+def as_one_job(examined: Sequence[Examined], request: Question, thresholds: Thresholds) -> AllDevices | None:
     """Study the devices as one job; None where they have no operations in common."""
     study = study_job([e.summary for e in examined if e.summary is not None], thresholds)
     if study is None:

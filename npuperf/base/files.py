@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple, TextIO, cast
 
-from npuperf.base.errors import InputError, unreadable
+from npuperf.base.errors import InputError, UsageError, unreadable
 from npuperf.base.messages import Message, say, say_n
 
 #: What ``npuperf profile`` writes about a run, in its run directory.
@@ -338,6 +338,15 @@ def refuse_ways_out(folder: Path, *names: str, copied: bool = False) -> None:
                 what = say("{path}: leads out of {folder}, or is neither a file nor a folder; nothing is written there",
                            path=str(shown), folder=str(folder))  # fmt: skip
                 raise InputError(what, hint=say("remove it; where it is a link, put there what it leads to"))
+
+
+def refuse_inputs(files: Iterable[Path | None], inputs: Iterable[str | Path]) -> None:
+    """Raise UsageError where a file to write is one to read, links followed as far as they lead anywhere."""
+    read = set(map(os.path.realpath, inputs))
+    for file in files:
+        if file is not None and os.path.realpath(file) in read:
+            hint = say("choose another name: what is analyzed is never changed")
+            raise UsageError(say("{file}: was read for this report", file=str(file)), hint=hint)
 
 
 def _stays(path: Path, root: str, *, copied: bool) -> bool:

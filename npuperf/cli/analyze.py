@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 # Annotations are values here, not text: typer would evaluate every text four times.
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, NoReturn
@@ -36,8 +36,8 @@ from npuperf.cli.recipes import RecipeOption, chosen, effect
 
 if TYPE_CHECKING:
     from npuperf.analyze.request import AnalyzeRequest
-    from npuperf.cli.answers import Question
-    from npuperf.cli.output import Pages, Pictures
+    from npuperf.analyze.run import Analysis
+    from npuperf.cli.output import Pictures
     from npuperf.device.expect import Expectation
     from npuperf.model.chip import Cores
     from npuperf.model.result import Result
@@ -324,148 +324,66 @@ def analyze(
     debug: DebugOption = False,
 ) -> None:
     """Build the request, run, show, leave."""
-    from npuperf.cli.output import Output, leave
-    from npuperf.cli.progress import tell
+    from npuperf.cli.output import Output, Pages, leave, pictures_of
+    from npuperf.cli.progress import reading, tell
     from npuperf.model.result import Result
+    from npuperf.show.formats import render
 
     path = run_chosen(ctx, "path", path)
     if clear_cache:
         _clear(path)
     out = Output(format_, output, force, full, top, table, html)
     out.check(Result)
-    pages = _pages(html, trace, trace_full, {"-o": output, "--junit": junit, "--lock": lock}, force=force)
+    pages = Pages(html, trace, trace_full, force)
+    pages.check({"-o": output, "--junit": junit, "--lock": lock})
     used = chosen(ctx)
     if used is not None:
         tell(effect(ctx, used))
     request = _request(ctx, cores, soc, plog, cores_of or (), expect_cores or ())
     with loading():
+        from npuperf.against.run import run
+        from npuperf.analyze.run import Observer
         from npuperf.base.memory import be_alone
-        from npuperf.cli.against import Against
-        from npuperf.cli.answers import Answers
 
     be_alone()
-    against = Against.of(request, force=force)
-    answers = Answers(_analyzed, cached=not no_cache, debug=debug)
-    tell_broken_off(path)
-    questions = [answers.asked(one) for one in (request.analysis, *against.profiles)]
-    _spare_inputs(request, questions, (output, html, trace, trace_full, junit))
-    result, *others = [answers.answer(question) for question in questions]
-    result = against.hold(result, others)
-    _keep(request, result)
-    pictures: Pictures = ((), ())
-    if html is not None or format_ == "html":
-        pictures = _drawn(questions, against.old_profile, [result, *others])
-    out.show(result, pictures)
-    if pages is not None:
+
+    def show(result: Result, analysis: Analysis, old: Analysis | None) -> None:
+        pictures: Pictures = ((), ())
+        if html is not None or format_ == "html":
+            pictures = pictures_of(analysis, result), pictures_of(old, old.result) if old and old.result else ()
+        out.show(result, pictures)
         pages.write(result, *pictures)
-        pages.write_traces(questions[0], result)
-    against.keep(result, force=force)
-    answers.keep()
-    leave(result)
+        pages.write_traces(analysis, result)
+
+    recalled = tell_recalled if debug else lambda _: None
+    observer = Observer(tell, tell_broken_off, recalled, loading, reading)
+    leave(run(request, None, observer, show=show, render=render))
 
 
 COMMAND: Final = analyze
 
 
-def _pages(
-    html: Path | None, trace: Path | None, trace_full: Path | None, others: dict[str, Path | None], *, force: bool
-) -> Pages | None:
-    """Return what is to be written beside the report and ``others``, checked; None where nothing is."""
-    if html is None and trace is None and trace_full is None:
-        return None
-    from npuperf.cli.output import Pages
-
-    pages = Pages(html, trace, trace_full, force)
-    pages.check(others)
-    return pages
-
-
-def _spare_inputs(request: AnalyzeRequest, questions: list[Question], written: Sequence[Path | None]) -> None:
-    """Raise UsageError, before any work is done, where a file to write is one of those that are held together."""
-    from npuperf.base.files import is_file
-    from npuperf.cli.output import refuse_inputs
-
-    if not any(written):
-        return
-    named = (*map(Path, (*request.baseline, *request.again, *request.gates)), *request.check)
-    read = (file for question in questions for file in question.files())
-    refuse_inputs(written, (*read, *filter(is_file, named)))
-
-
-def _drawn(questions: list[Question], old: int | None, results: list[Result]) -> Pictures:
-    """Draw what was analyzed, and what it is compared with, if that is a profile: the one at ``old``."""
-    from npuperf.cli.output import pictures_of
-
-    drawn = pictures_of(questions[0], results[0])
-    return drawn, () if old is None else pictures_of(questions[old], results[old])
-
-
-def analyze_and_keep(request: AnalyzeRequest, recording: Recording | None = None) -> Result:
-    """Analyze, with a progress bar, and keep the document in the run directory that was analyzed, if it is one."""
+def analyze_and_keep(path: Path, recording: Recording | None = None) -> Result:
+    """Analyze as without any option, with a progress bar, and keep the document in the run directory, if it is one."""
     with loading():
+        from npuperf.against.run import run
+        from npuperf.analyze.request import AnalyzeRequest
+        from npuperf.analyze.run import Observer
         from npuperf.base.memory import be_alone
-        from npuperf.readers.recording import open_recording
-
-    be_alone()
-    result = _analyzed(request, recording or open_recording(request.path))
-    _keep(request, result)
-    return result
-
-
-def _analyzed(request: AnalyzeRequest, recording: Recording, settled: Callable[[Result], None] | None = None) -> Result:
-    with loading():
-        from npuperf.analyze import run as analysis
-        from npuperf.cli.progress import reading
-
-    _tell_short_memory(request, recording)
-    with reading(lambda: recording.timeline_bytes, len(recording.sources)) as (progress, finished):
-        return analysis.run(request, recording, progress, finished, settled)
-
-
-#: So much memory every machine has: where it does, what is free need not be asked, which takes its time.
-_SURELY_FREE: Final = 256 << 20
-
-
-def _tell_short_memory(request: AnalyzeRequest, recording: Recording) -> None:
-    """Say before reading where memory may not do: else nobody says it, as the system ends what takes too much."""
-    from npuperf.base.memory import available
-    from npuperf.base.parallel import Engine
-    from npuperf.cli.progress import tell
-
-    engine = Engine.asked(request.engine, request.workers, request.scheduler)
-    if request.chosen_ranks:
-        recording = recording.of_ranks(request.chosen_ranks)
-    needed = recording.memory_bytes(engine)
-    if needed < _SURELY_FREE or needed <= (free := available()):
-        return
-    if len(recording.sources) > 1:
-        tell(say("this takes about {needed} of memory, and {free} is free: it may be ended by the system; --rank or "
-                 "--ranks reads fewer ranks", needed=size(needed), free=size(free)))  # fmt: skip
-    else:
-        tell(say("this takes about {needed} of memory, and {free} is free: it may be ended by the system",
-                 needed=size(needed), free=size(free)))  # fmt: skip
-
-
-def _keep(request: AnalyzeRequest, result: Result) -> None:
-    """Keep the document in the run directory that was analyzed, if it is one and is told of as a whole.
-
-    A comparison is not kept: it is about two runs.
-    """
-    from msgspec import structs
-
-    from npuperf.base.files import MANIFEST, is_file, refuse_ways_out, write_atomically
-    from npuperf.cli.progress import tell
+    from npuperf.cli.progress import reading, tell
     from npuperf.show.formats import render
 
-    if request.partial or not is_file(request.path / MANIFEST):
-        return
-    try:
-        refuse_ways_out(request.path, "analysis")
-        write_atomically(
-            request.path / "analysis" / "result.json", render(structs.replace(result, comparison=None), "json")
-        )
-    except InputError as error:  # somebody else's run
-        tell(say("the result is not kept in the run directory: {why}", why=error.what))
+    be_alone()
+    request = AnalyzeRequest(path=path, no_cache=True)
+    return run(request, recording, Observer(tell, loading=loading, reading=reading), render=render)
+
+
+def tell_recalled(path: Path) -> None:
+    """Say that nothing was worked out."""
+    from npuperf.base.files import shown
+    from npuperf.cli.progress import tell
+
+    tell(say("{path}: the result is from the cache (--no-cache analyzes anew)", path=shown(path)))
 
 
 def _clear(path: Path) -> NoReturn:

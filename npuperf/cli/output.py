@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -12,7 +12,7 @@ import typer
 from msgspec import Struct
 
 from npuperf.base.errors import UsageError
-from npuperf.base.files import is_file, is_folder, is_special, is_there, shown, write_atomically
+from npuperf.base.files import is_file, is_folder, is_special, is_there, refuse_inputs, shown, write_atomically
 from npuperf.base.messages import say
 from npuperf.cli.progress import tell, tell_line
 from npuperf.cli.streams import draws_blocks, opens_links, terminal_width
@@ -21,10 +21,7 @@ from npuperf.model.result import Result
 from npuperf.show.formats import View, is_page, render, renderer_of
 
 if TYPE_CHECKING:
-    from npuperf.cli.answers import Question
-    from npuperf.model.picture import Picture
-
-if TYPE_CHECKING:
+    from npuperf.analyze.run import Analysis
     from npuperf.model.picture import Picture
 
     Pictures = tuple[tuple[Picture, ...], tuple[Picture, ...]]
@@ -121,15 +118,6 @@ def refuse_what_was_read(file: Path, document: Document) -> None:
         refuse_inputs([file], document.input.files)
 
 
-def refuse_inputs(files: Iterable[Path | None], inputs: Iterable[str | Path]) -> None:
-    """Raise UsageError where a file to write is one to read, links followed as far as they lead anywhere."""
-    read = set(map(os.path.realpath, inputs))
-    for file in files:
-        if file is not None and os.path.realpath(file) in read:
-            hint = say("choose another name: what is analyzed is never changed")
-            raise UsageError(say("{file}: was read for this report", file=str(file)), hint=hint)
-
-
 def leave(document: Document) -> NoReturn:
     """Leave with the status that a document stands for."""
     raise typer.Exit(document.exit_code)
@@ -158,6 +146,8 @@ class Pages(Struct, frozen=True):
         """
         named = {"--html": self.html, "--trace": self.trace, "--trace-full": self.trace_full}
         there = {option: path for option, path in named.items() if path is not None}
+        if not there:
+            return
         for option, path in there.items():
             if not is_folder(path.absolute().parent):
                 raise UsageError(say("{file}: its folder does not exist", file=str(path)))
@@ -182,7 +172,7 @@ class Pages(Struct, frozen=True):
             write_atomically(self.html, render(document, "html", page))
             tell(say("wrote {file}", file=str(self.html)))
 
-    def write_traces(self, question: Question, result: Result) -> None:
+    def write_traces(self, analysis: Analysis, result: Result) -> None:
         """Write the traces that are wanted, from the columns of what was analyzed."""
         if self.trace is None and self.trace_full is None:
             return
@@ -190,25 +180,24 @@ class Pages(Struct, frozen=True):
         from npuperf.show.full_trace import write_full
         from npuperf.show.overlay import write_overlay
 
-        thresholds = load_thresholds(question.request.thresholds)
+        thresholds = load_thresholds(analysis.question.thresholds)
         for file, write in ((self.trace, write_overlay), (self.trace_full, write_full)):
             if file is not None:
                 refuse_what_was_read(file, result)
-                tell(write(file, question.open(), result, thresholds))
+                tell(write(file, analysis.recording, result, thresholds))
 
 
-def pictures_of(question: Question, result: Result) -> tuple[Picture, ...]:
+def pictures_of(analysis: Analysis, result: Result) -> tuple[Picture, ...]:
     """Draw what was analyzed, from its columns; what cannot be read any more is told, and not drawn."""
     from npuperf.advise import load_thresholds
     from npuperf.base.errors import InputError
     from npuperf.base.parallel import Engine
     from npuperf.show.draw import draw
 
-    asked = question.request
+    asked = analysis.question
     try:
         engine = Engine.asked(asked.engine, asked.workers, asked.scheduler)
-        return draw(question.open(), result, load_thresholds(asked.thresholds), step=asked.step, engine=engine)
+        return draw(analysis.recording, result, load_thresholds(asked.thresholds), step=asked.step, engine=engine)
     except InputError as error:
-        path = shown(question.request.path)
-        tell(say("the page has no timeline of {path}: {why}", path=path, why=error.what))
+        tell(say("the page has no timeline of {path}: {why}", path=shown(asked.path), why=error.what))
         return ()

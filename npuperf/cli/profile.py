@@ -241,9 +241,8 @@ COMMAND: Final = profile
 
 def _analyze(path: Path, recording: "Recording | None") -> None:
     """Analyze as without any option, and print the screen; what was read to prove the run is not read again."""
-    from npuperf.analyze.request import AnalyzeRequest
     from npuperf.cli.analyze import analyze_and_keep
     from npuperf.cli.output import Output
 
     shared = recording if recording is not None and recording.path == path else None
-    Output().show(analyze_and_keep(AnalyzeRequest(path=path), shared))
+    Output().show(analyze_and_keep(path, shared))

@@ -6,15 +6,24 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
+from typing import TYPE_CHECKING, Final
 
 from npuperf.base.escape import for_screen
-from npuperf.base.messages import Message, say
+from npuperf.base.messages import Message, say, size
 from npuperf.show.language import lines_of, text
+
+if TYPE_CHECKING:
+    from npuperf.analyze.request import Question
+    from npuperf.analyze.run import Watched
+    from npuperf.base.parallel import Engine
+    from npuperf.readers.recording import Recording
 
 #: Below this many bytes reading is over before a bar could be read.
 _WORTH_A_BAR = 50 << 20
 #: From this many ranks on it is not, however small they are.
 _MANY_RANKS = 32
+#: So much memory every machine has: where it does, what is free need not be asked, which takes its time.
+_SURELY_FREE: Final = 256 << 20
 
 
 def tell(message: Message) -> None:
@@ -29,19 +38,31 @@ def tell_line(line: str) -> None:
 
 
 @contextmanager
-def reading(
-    total: Callable[[], int], ranks: int
-) -> Iterator[tuple[Callable[[int], None] | None, Callable[[], None] | None]]:
-    """Yield what is told of bytes read and what is called after each rank, or None twice when no bar is shown."""
-    size = total() if sys.stderr.isatty() else 0
-    if size < _WORTH_A_BAR and (ranks < _MANY_RANKS or not sys.stderr.isatty()):
+def reading(recording: Recording, engine: Engine, question: Question) -> Iterator[Watched]:
+    """Yield what is told of bytes read and what is called after each rank, or None twice when no bar is shown.
+
+    Where memory may not do that is said before: else nobody says it, as the system ends what takes too much.
+    """
+    from npuperf.base.memory import available
+
+    chosen = recording.of_ranks(question.chosen_ranks) if question.chosen_ranks else recording
+    needed = chosen.memory_bytes(engine)
+    if needed >= _SURELY_FREE and needed > (free := available()):
+        if len(chosen.sources) > 1:
+            tell(say("this takes about {needed} of memory, and {free} is free: it may be ended by the system; --rank "
+                     "or --ranks reads fewer ranks", needed=size(needed), free=size(free)))  # fmt: skip
+        else:
+            tell(say("this takes about {needed} of memory, and {free} is free: it may be ended by the system",
+                     needed=size(needed), free=size(free)))  # fmt: skip
+    total, ranks = recording.timeline_bytes if sys.stderr.isatty() else 0, len(recording.sources)
+    if total < _WORTH_A_BAR and (ranks < _MANY_RANKS or not sys.stderr.isatty()):
         yield None, None
         return
     from rich.console import Console
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(text(_read(0, ranks)), total=size or None)
+        task = bar.add_task(text(_read(0, ranks)), total=total or None)
         done = count(1)
         yield (
             lambda read: bar.advance(task, read),

@@ -27,11 +27,6 @@ def render_json(document: Document, view: View) -> str:
     return for_json(msgspec.json.format(encoded(_object(document), _sentence), indent=_INDENT)) + "\n"
 
 
-def without_blanks(rendered: str) -> str:
-    """Return a document that :func:`render_json` made as one line, which is for files and not for people."""
-    return msgspec.json.format(rendered, indent=-1) + "\n"
-
-
 def _sentence(value: object) -> str:
     """Return a message inside of evidence, where any value may stand."""
     if isinstance(value, Message):

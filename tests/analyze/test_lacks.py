@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from build import K, analyze_path, ascend_pt
 
-from npuperf.analyze.run import name_places
+from npuperf.analyze.work import name_places
 from npuperf.base.messages import say
 
 TABLE = say("{what}: {consequence}", what=say("no table"), consequence=say("types are unknown"))

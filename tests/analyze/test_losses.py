@@ -10,7 +10,7 @@ import pytest
 from build import K, ascend_pt, events, kernel_details
 from conversion import to_db
 
-from npuperf.analyze.run import with_losses
+from npuperf.analyze.work import with_losses
 from npuperf.base.messages import say, text
 from npuperf.model.result import Verdict
 from npuperf.readers.log import ReadLog

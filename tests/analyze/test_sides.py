@@ -16,17 +16,17 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from npuperf.advise import load_thresholds
-from npuperf.against.baselines import BaselineStore, reduced
+from npuperf.against.baselines import BaselineStore, reduced, without_blanks
 from npuperf.against.compare import compare_results
-from npuperf.against.run import BaselineSide, read_result, run, sides_of, warnings_of
-from npuperf.analyze.request import AnalyzeRequest
+from npuperf.against.run import run
+from npuperf.against.sides import BaselineSide, read_result, sides_of, warnings_of
+from npuperf.analyze.request import AnalyzeRequest, Question
 from npuperf.base.errors import InputError, UsageError
 from npuperf.base.messages import Message, Parameter, Quantity, Series, plain, said, say, say_n, series, text
 from npuperf.model.document import metrics_of
 from npuperf.model.result import Result
 from npuperf.model.schema import document_of, reread
 from npuperf.show.formats import View, render
-from npuperf.show.json import without_blanks
 
 SAMPLES = ("transformer_ascend_pt", "micro_batch_ascend_pt", "pipeline_job")
 
@@ -258,8 +258,8 @@ def test_the_same_is_asked_of_a_baseline() -> None:
         path=Path("new"), step=3, soc="Ascend910B1", what_if=("host*0.5",), top=3, baseline=("a",), fail_on=("idle>1%",)
     )
     asked = request.of_baseline(Path("old"))
-    assert asked == AnalyzeRequest(path=Path("old"), step=3, soc="Ascend910B1")
-    assert request.analysis == AnalyzeRequest(path=Path("new"), step=3, soc="Ascend910B1", what_if=("host*0.5",), top=3)
+    assert asked == Question(path=Path("old"), step=3, soc="Ascend910B1")
+    assert request.question == Question(path=Path("new"), step=3, soc="Ascend910B1", what_if=("host*0.5",), top=3)
 
 
 def test_many_ranks_stay_small() -> None:

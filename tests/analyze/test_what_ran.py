@@ -8,7 +8,7 @@ from typing import Any
 
 from build import K, analyze_path, ascend_pt
 
-from npuperf.analyze.run import ProcessFingerprint, shared_workload
+from npuperf.analyze.work import ProcessFingerprint, shared_workload
 from npuperf.model.parts import GroupSize, Workload
 
 MANIFEST: dict[str, Any] = {

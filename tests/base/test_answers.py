@@ -92,8 +92,8 @@ def test_a_known_result_loads_no_analysis(tmp_path: Path) -> None:
     )  # fmt: skip
     document, _, modules = done.stdout.rpartition("}\n")
     assert document + "}\n" == said(path, "--format", "json", "--no-cache")
-    assert "npuperf.cli.answers" in modules.split()
-    assert not {"npuperf.analyze.run", "npuperf.readers.recording", "pandas", "scipy"} & set(modules.split())
+    assert "npuperf.analyze.run" in modules.split()
+    assert not {"npuperf.analyze.work", "npuperf.readers.recording", "pandas", "scipy"} & set(modules.split())
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ def test_what_cannot_be_is_refused_before_anything_is_read(
     runs: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], status: int, told: str
 ) -> None:
     (runs / "notes.txt").write_text("mine")
-    monkeypatch.setattr("npuperf.cli.analyze._analyzed", lambda *_: pytest.fail("was analyzed"))
+    monkeypatch.setattr("npuperf.analyze.run.Analysis.run", lambda *_: pytest.fail("was analyzed"))
     done = run_cli(["analyze", "old", *arguments])
     assert done.returncode == status
     assert told in done.stderr

@@ -200,8 +200,8 @@ def test_a_closed_pipe_is_no_error(sample: Path) -> None:
 
 def test_ctrl_c_stops_with_130(sample: Path) -> None:
     script = (
-        "import os, signal, sys, npuperf.cli.analyze as command\n"
-        "command._analyzed = lambda *a, **k: os.kill(os.getpid(), signal.SIGINT)\n"
+        "import os, signal, sys, npuperf.analyze.run as analysis\n"
+        "analysis.Analysis.run = lambda *a, **k: os.kill(os.getpid(), signal.SIGINT)\n"
         "from npuperf.cli import main\n"
         f"sys.argv = ['npuperf', 'analyze', {str(sample)!r}]\n"
         "main()\n"
@@ -235,7 +235,7 @@ def test_only_our_own_debug_shows_tracebacks(arguments: str, shown: bool) -> Non
 
 
 def test_an_error_of_npuperf_is_no_fault_of_the_input(sample: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("npuperf.cli.analyze._analyzed", lambda *_: 1 // 0)
+    monkeypatch.setattr("npuperf.analyze.run.Analysis.run", lambda *_: 1 // 0)
     done = run_cli(["analyze", str(sample)])
     assert (done.returncode, done.stdout) == (70, "")
     assert done.stderr.startswith("npuperf: internal error: ZeroDivisionError: ") and "report it with" in done.stderr

@@ -125,7 +125,7 @@ def test_an_internal_error_is_kept_without_anything_of_the_users(
     def fail() -> None:
         raise KeyError(secret)
 
-    monkeypatch.setattr("npuperf.cli.analyze._analyzed", lambda *_: fail())
+    monkeypatch.setattr("npuperf.analyze.run.Analysis.run", lambda *_: fail())
     done = run_cli(["analyze", str(SAMPLE), "--top", "3"])
     (file,) = (tmp_path / "npuperf" / "errors").iterdir()
     report = file.read_text()
