@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import numpy as np
 from msgspec import Struct
@@ -12,11 +13,11 @@ from msgspec.structs import replace
 from npuperf.device.partition import Gaps
 from npuperf.device.slowed import Slowed, slowed
 from npuperf.device.study import Study
-from npuperf.model.communication import Bandwidth, Communication, LinkUse, Operations, ProcessGroup
+from npuperf.model.communication import Bandwidth, LinkUse, Operations, ProcessGroup
 from npuperf.model.device import DeviceProfile, VendorStep
 from npuperf.model.groups import alike, distinct, last_largest, sums_of
 from npuperf.model.intervals import Intervals
-from npuperf.model.labels import F64, I64, Labels, Mask
+from npuperf.model.labels import I64, Labels, Mask
 from npuperf.model.result import Bound, CommunicationBounds, Partition, Phase
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
@@ -31,11 +32,6 @@ class LocalTime(Struct, frozen=True):
     length: I64
     compute: I64
     host: I64
-
-    @classmethod
-    def spread(cls, length: I64, share: float) -> LocalTime:
-        """Return stretches of which the same share is compute, and no wait is known."""
-        return cls(length, np.rint(length * share).astype(np.int64), np.zeros(len(length), np.int64))
 
     def __len__(self) -> int:
         return len(self.length)
@@ -167,33 +163,36 @@ def summarise(
 
     ``tasks``, ``types``, ``phases`` and ``bound`` are of the ``window``.
     """
-    profile = study.profile
-    inside = _inside(profile.communication.operations, span)
+    profile, idle, steps = study.profile, study.timeline.idle, study.steps
+    operations = profile.communication.operations
+    inside = (operations.start >= span[0]) & (operations.start < span[1])
     if not inside.any() or profile.excerpt:
         return None
-    operations = profile.communication.operations.filter(inside)
-    compute, idle = study.timeline.compute, study.timeline.idle
-    synced = (study.syncs.start - study.launches.skew, study.syncs.end - study.launches.skew)
-    exposed = _minus(Intervals.union(operations.start, operations.end), compute)
-    summary = _track(profile, operations, exposed, span, compute, _host(idle), _unblocked(exposed, idle, *synced))
-    host_ns = window.host_wait_ns + window.launch_latency_ns
-    known = bool(idle.known.any()) or not window.idle_ns
-    shown = (study.steps.start < span[1]) & (study.steps.end > span[0])
-    longest = max((p for p in phases if p.bound == bound), key=_length, default=None)
-    return replace(
-        summary,
+    known = idle.known & (idle.ready > idle.start)
+    shown = (steps.start < span[1]) & (steps.end > span[0])
+    longest = max((p for p in phases if p.bound == bound), key=lambda p: p.end_ns - p.start_ns, default=None)
+    operations, compute = operations.filter(inside), study.timeline.compute
+    exposed = Intervals.union(operations.start, operations.end).minus(compute)
+    return _summary(
+        profile,
+        inside,
+        operations,
+        span,
+        exposed,
+        _unblocked(exposed, idle, study.syncs.start - study.launches.skew, study.syncs.end - study.launches.skew),
+        compute,
+        host=Intervals(idle.start[known], idle.ready[known]),  # waits for the host and for launches under way
         step_number=study.step_numbers[shown],
-        step_start=study.steps.start[shown],
-        step_end=study.steps.end[shown],
-        bandwidth=profile.communication.bandwidth.of(inside),
+        step_start=steps.start[shown],
+        step_end=steps.end[shown],
         compute_ns=window.compute_ns,
-        host_ns=host_ns if known else None,
+        host_ns=window.host_wait_ns + window.launch_latency_ns if idle.known.any() or not window.idle_ns else None,
+        vendor_bubble_ns=_bubble(profile.vendor_steps),
         operators=_operators(study, tasks),
         experts=expert_times(tasks, types),
         slowed=slowed(tasks, types, thresholds)[:_OPERATORS],
-        kineto=profile.kineto,
         where=longest.where if longest else None,
-        vendor_bubble_ns=_bubble(profile.vendor_steps),
+        kineto=profile.kineto,
     )
 
 
@@ -210,23 +209,28 @@ def summarise_without_kernels(profile: DeviceProfile, step: int | None) -> RankS
     steps = [v for v in profile.vendor_steps if step in (None, v.step)]
     busy = Intervals.union(operations.start, operations.end)
     span = int(busy.start[0]), int(busy.end[-1])
-    none = Intervals(np.empty(0, np.int64), np.empty(0, np.int64))
-    summary = _track(profile, operations, busy, span, none, none, np.zeros(len(busy), np.bool_))
-    apart = bool(steps) and sum(v.comm_exposed for v in steps) >= (1 - _HIDDEN) * busy.total()
     numbers = sorted({int(s) for s in operations.step.tolist() if s >= 0})
     starts = [int(operations.start[operations.step == n].min()) for n in numbers]
-    summary = replace(
-        summary,
+    none = Intervals(np.empty(0, np.int64), np.empty(0, np.int64))
+    summary = _summary(
+        profile,
+        inside,
+        operations,
+        span,
+        busy,
+        np.zeros(len(busy), np.bool_),
+        compute=none,
+        host=none,
         step_number=np.array(numbers, np.int64),
         step_start=np.array(starts, np.int64),
         step_end=np.array([*starts[1:], span[1]][: len(starts)], np.int64),
-        bandwidth=profile.communication.bandwidth.of(inside),
         compute_ns=sum(v.compute for v in steps) if steps else None,
-        exposed_known=apart,
+        host_ns=None,
+        exposed_known=bool(steps) and sum(v.comm_exposed for v in steps) >= (1 - _HIDDEN) * busy.total(),
         span_ns=sum(v.span for v in steps) if steps else None,
-        vendor_bubble_ns=_bubble(tuple(steps)),
+        vendor_bubble_ns=_bubble(steps),
     )
-    return _spread(summary)
+    return _spread(summary, summary.to_block.length, summary.to_start.length, summary.tail.length)
 
 
 def extend(summary: RankSummary, tail: int) -> RankSummary:
@@ -236,22 +240,28 @@ def extend(summary: RankSummary, tail: int) -> RankSummary:
         return summary
     tail = min(max(tail, 0), summary.span_ns - whole)
     lead = summary.span_ns - whole - tail
-    first = np.where(np.arange(len(summary.to_block)) == 0, lead, 0)
-    early = np.where((summary.base < 0) & (summary.after < 0), lead, 0)
-    begin = summary.begin - lead
-    return _spread(
-        replace(
-            summary,
-            begin=begin,
-            end=summary.end + tail,
-            step_start=np.where(np.arange(len(summary.step_start)) == 0, begin, summary.step_start),
-            step_end=np.where(np.arange(len(summary.step_end)) == len(summary.step_end) - 1, summary.end + tail,
-                              summary.step_end),
-            to_block=replace(summary.to_block, length=summary.to_block.length + first),
-            to_start=replace(summary.to_start, length=summary.to_start.length + early),
-            tail=replace(summary.tail, length=summary.tail.length + tail),
-        )
-    )  # fmt: skip
+    step_start, step_end = summary.step_start.copy(), summary.step_end.copy()
+    step_start[:1], step_end[-1:] = summary.begin - lead, summary.end + tail
+    to_block, to_start = summary.to_block.length.copy(), summary.to_start.length.copy()
+    to_block[:1] += lead
+    to_start[(summary.base < 0) & (summary.after < 0)] += lead
+    summary = replace(
+        summary, begin=summary.begin - lead, end=summary.end + tail, step_start=step_start, step_end=step_end
+    )
+    return _spread(summary, to_block, to_start, summary.tail.length + tail)
+
+
+def _spread(summary: RankSummary, to_block: I64, to_start: I64, tail: I64) -> RankSummary:
+    """Spread the compute time of a device without kernels evenly over the time between operations: these lengths."""
+    start = summary.operations.start
+    busy = Intervals.union(start, summary.operations.end)
+    share = min(1.0, (summary.compute_ns or 0) / max(summary.end - summary.begin - busy.total(), 1))
+    filled = [
+        LocalTime(length, np.rint(length * share).astype(np.int64), np.zeros(len(length), np.int64))
+        for length in (to_block, to_start, tail)
+    ]
+    before = np.rint(share * (start - summary.begin - busy.before(start))).astype(np.int64)
+    return replace(summary, to_block=filled[0], to_start=filled[1], tail=filled[2], compute_before=before)
 
 
 def filled_like(summary: RankSummary, peer: RankSummary) -> RankSummary:
@@ -259,30 +269,25 @@ def filled_like(summary: RankSummary, peer: RankSummary) -> RankSummary:
 
     The whole is then scaled to the compute time that the exporter gives.
     """
-    names = ("to_block", "to_start", "tail")
     total = summary.compute_ns
     if total is None or len(summary.operations) != len(peer.operations):
         return summary
     if not summary.exposed_known and peer.compute_ns:
         summary = _paced_like(summary, peer, total / peer.compute_ns)
-    if any(len(getattr(summary, n)) != len(getattr(peer, n)) for n in names):
+    if len(summary.until) != len(peer.until):
         return summary
-    own: dict[str, LocalTime] = {n: getattr(summary, n) for n in names}
-    like: dict[str, LocalTime] = {n: getattr(peer, n) for n in names}
-    compute = {n: own[n].length * _share(like[n]) for n in names}
-    scale = total / max(float(compute["to_block"].sum() + compute["tail"].sum()), 1.0)
-    filled = {
-        n: LocalTime(
-            own[n].length, np.rint(np.minimum(compute[n] * scale, own[n].length)).astype(np.int64), own[n].host
-        )
-        for n in names
-    }
-    spent = np.concatenate([[0], np.cumsum(filled["to_block"].compute)])
-    before = spent[np.where(summary.after < 0, summary.base + 1, summary.base + 2).clip(0, len(spent) - 1)]
-    before = before + np.where(summary.after < 0, filled["to_start"].compute, 0)
-    return replace(
-        summary, to_block=filled["to_block"], to_start=filled["to_start"], tail=filled["tail"], compute_before=before
+    own = (summary.to_block, summary.to_start, summary.tail)
+    like = (peer.to_block, peer.to_start, peer.tail)
+    compute = [mine.length * (p.compute / np.maximum(p.length, 1)) for mine, p in zip(own, like, strict=True)]
+    scale = total / max(float(compute[0].sum() + compute[2].sum()), 1.0)
+    to_block, to_start, tail = (
+        LocalTime(mine.length, np.rint(np.minimum(spent * scale, mine.length)).astype(np.int64), mine.host)
+        for mine, spent in zip(own, compute, strict=True)
     )
+    spent = np.concatenate([[0], np.cumsum(to_block.compute)])
+    before = spent[np.where(summary.after < 0, summary.base + 1, summary.base + 2).clip(0, len(spent) - 1)]
+    before = before + np.where(summary.after < 0, to_start.compute, 0)
+    return replace(summary, to_block=to_block, to_start=to_start, tail=tail, compute_before=before)
 
 
 def _paced_like(summary: RankSummary, peer: RankSummary, pace: float) -> RankSummary:
@@ -292,91 +297,41 @@ def _paced_like(summary: RankSummary, peer: RankSummary, pace: float) -> RankSum
     """
     operations, until = summary.operations, peer.until
     release = operations.end[until]
-    previous = np.concatenate([[summary.begin], release])[:-1].astype(np.int64)
+    previous = np.concatenate([[summary.begin], release]).astype(np.int64)
     length = np.rint(peer.to_block.length * pace).astype(np.int64)
-    block_start = np.clip(previous + length, previous, np.maximum(release, previous))
+    block_start = np.clip(previous[:-1] + length, previous[:-1], np.maximum(release, previous[:-1]))
     since = np.where(peer.base >= 0, np.append(release, summary.begin)[peer.base], summary.begin)
-    from_ = np.where(peer.after >= 0, operations.end[peer.after], since)
-    last = int(release[-1]) if len(release) else summary.begin
-    blocked = Intervals.union(block_start, release)
+    since = np.where(peer.after >= 0, operations.end[peer.after], since)
     busy = Intervals.union(operations.start, operations.end)
-    owner, exposed = _owners(operations, _minus(busy, _complement(blocked, busy)))
-    none = np.zeros(len(until), np.int64)
-    start = np.maximum(operations.start - from_, 0)
-    tail = np.array([max(summary.end - last, 0)], np.int64)
+    if len(busy):
+        busy = busy.minus(Intervals.union(block_start, release).gaps(int(busy.start[0]), int(busy.end[-1])))
+    owner, exposed = _owners(operations, busy)
+    to_block, to_start, tail = (
+        LocalTime(own, np.zeros_like(own), np.zeros_like(own))
+        for own in (
+            block_start - previous[:-1],
+            np.maximum(operations.start - since, 0),
+            np.maximum(summary.end - previous[-1:], 0),
+        )
+    )
     return replace(
         summary,
         until=until,
         block_start=block_start,
         base=peer.base,
         after=peer.after,
-        to_block=LocalTime(block_start - previous, none, none),
-        to_start=LocalTime(start, np.zeros_like(start), np.zeros_like(start)),
-        tail=LocalTime(tail, np.zeros_like(tail), np.zeros_like(tail)),
+        to_block=to_block,
+        to_start=to_start,
+        tail=tail,
         exposed_op=owner,
         exposed_start=exposed.start,
         exposed_end=exposed.end,
     )
 
 
-def _complement(these: Intervals, over: Intervals) -> Intervals:
-    """Return what of the whole of ``over`` lies outside of ``these``."""
-    return these.gaps(int(over.start[0]), int(over.end[-1])) if len(over) else over
-
-
-def _share(local: LocalTime) -> F64:
-    return np.asarray(local.compute / np.maximum(local.length, 1))
-
-
-def _spread(summary: RankSummary) -> RankSummary:
-    """Spread the compute time of a device without kernels evenly over the time between operations."""
-    busy = Intervals.union(summary.operations.start, summary.operations.end)
-    local = summary.end - summary.begin - busy.total()
-    share = min(1.0, (summary.compute_ns or 0) / max(local, 1))
-    before = summary.operations.start - summary.begin - busy.before(summary.operations.start)
-    return replace(
-        summary,
-        to_block=LocalTime.spread(summary.to_block.length, share),
-        to_start=LocalTime.spread(summary.to_start.length, share),
-        tail=LocalTime.spread(summary.tail.length, share),
-        compute_before=np.rint(share * before).astype(np.int64),
-    )
-
-
-def _length(phase: Phase) -> int:
-    return phase.end_ns - phase.start_ns
-
-
-def _bubble(steps: tuple[VendorStep, ...]) -> int | None:
+def _bubble(steps: Sequence[VendorStep]) -> int | None:
     known = [v.bubble for v in steps if v.bubble is not None]
     return sum(known) if known else None
-
-
-def _inside(operations: Operations, span: tuple[int, int]) -> Mask:
-    inside: Mask = (operations.start >= span[0]) & (operations.start < span[1])
-    return inside
-
-
-def _minus(these: Intervals, those: Intervals) -> Intervals:
-    """Return what of ``these`` the others do not cover."""
-    if not len(these):
-        return these
-    free = those.gaps(int(these.start[0]), int(these.end[-1]))
-    first = np.searchsorted(these.end, free.start, side="right")
-    last = np.searchsorted(these.start, free.end, side="left")
-    count = np.maximum(last - first, 0)
-    owner = np.repeat(np.arange(len(free)), count)
-    place = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count) + np.repeat(first, count)
-    start = np.maximum(free.start[owner], these.start[place])
-    end = np.minimum(free.end[owner], these.end[place])
-    real = end > start
-    return Intervals(start[real], end[real])
-
-
-def _host(idle: Gaps) -> Intervals:
-    """Return the stretches in which the device waited for the host or for a launch under way."""
-    known = idle.known & (idle.ready > idle.start)
-    return Intervals(idle.start[known], idle.ready[known])
 
 
 def _unblocked(exposed: Intervals, idle: Gaps, sync_start: I64, sync_end: I64) -> Mask:
@@ -393,29 +348,33 @@ def _unblocked(exposed: Intervals, idle: Gaps, sync_start: I64, sync_end: I64) -
     return unblocked
 
 
-def _track(
+def _summary(
     profile: DeviceProfile,
+    inside: Mask,
     operations: Operations,
-    exposed: Intervals,
     span: tuple[int, int],
+    exposed: Intervals,
+    unblocked: Mask,
     compute: Intervals,
     host: Intervals,
-    unblocked: Mask,
+    **told: Any,
 ) -> RankSummary:
-    """Lay out the rank's own track: where it was blocked, and how far it had come when each operation began."""
+    """Lay out the rank's own track: where it was blocked, and how far it had come when each operation began.
+
+    ``operations``: those of the device that are ``inside``; ``told``: what else the summary tells.
+    """
     begin, end = span
-    block_start, until = _blocks(operations, *_closed(exposed, compute, unblocked))
+    block_start, until = _blocks(operations, exposed, unblocked, compute)
     release = operations.end[until]
     base = np.searchsorted(release, operations.start, side="right") - 1
-    inside = base + 1 < len(release)
-    inside &= operations.start > np.append(block_start, end)[np.minimum(base + 1, len(release))]
-    after = _predecessors(operations, np.where(inside, np.append(block_start, end)[base + 1], begin), inside)
+    inside_block = base + 1 < len(release)
+    inside_block &= operations.start > np.append(block_start, end)[np.minimum(base + 1, len(release))]
+    blocked_since = np.where(inside_block, np.append(block_start, end)[base + 1], begin)
+    after = _predecessors(operations, blocked_since, inside_block)
     since = np.where(base >= 0, np.append(release, begin)[base], begin)
-    from_ = np.where(after >= 0, np.minimum(operations.end[after], operations.start), since)
+    since = np.where(after >= 0, np.minimum(operations.end[after], operations.start), since)
     previous = np.concatenate([[begin], release]).astype(np.int64)
-    communication: Communication = profile.communication
     owner, exposed = _owners(operations, exposed)
-    none = np.empty(0, np.int64)
 
     def local(start: I64, stop: I64) -> LocalTime:
         return LocalTime(
@@ -426,15 +385,12 @@ def _track(
         rank=profile.rank if profile.rank is not None else -1,
         device=profile.device,
         source=profile.source,
-        host=communication.host,
+        host=profile.communication.host,
         begin=begin,
         end=end,
-        step_number=none,
-        step_start=none,
-        step_end=none,
         operations=operations,
-        groups=communication.groups,
-        distributed=communication.distributed,
+        groups=profile.communication.groups,
+        distributed=profile.communication.distributed,
         exposed_op=owner,
         exposed_start=exposed.start,
         exposed_end=exposed.end,
@@ -443,37 +399,33 @@ def _track(
         to_block=local(previous[:-1], block_start),
         base=base,
         after=after,
-        to_start=local(from_, operations.start),
+        to_start=local(since, operations.start),
         compute_before=compute.before(operations.start) - compute.before(np.array([begin])),
         host_before=host.before(operations.start) - host.before(np.array([begin])),
         tail=local(previous[-1:], np.maximum(np.array([end], np.int64), previous[-1:])),
-        bandwidth=communication.bandwidth,
-        links=communication.links,
-        compute_ns=None,
-        host_ns=None,
+        bandwidth=profile.communication.bandwidth.of(inside),
+        links=profile.communication.links,
+        **told,
     )
 
 
-def _closed(exposed: Intervals, compute: Intervals, unblocked: Mask) -> tuple[Intervals, Mask]:
-    """Join stretches that nothing but rounding parts."""
-    if len(exposed) < 2:
-        return exposed, unblocked
-    gaps = Intervals(exposed.end[:-1], exposed.start[1:])
-    fresh = np.append(True, (gaps.end - gaps.start > _ROUNDING) | (compute.within(gaps) > 0))
-    last = np.append(np.flatnonzero(fresh)[1:], len(exposed)) - 1
-    return Intervals(exposed.start[fresh], exposed.end[last]), unblocked[last]
-
-
-def _blocks(operations: Operations, exposed: Intervals, unblocked: Mask) -> tuple[I64, I64]:
+def _blocks(operations: Operations, exposed: Intervals, unblocked: Mask, compute: Intervals) -> tuple[I64, I64]:
     """Return where the track was blocked and by which operation: the last one to end in a stretch.
 
-    A stretch in which none ended was no wait for one: the device had nothing to do while communication went on.
+    Stretches that nothing but rounding parts are one. One in which no operation ended was no wait: the device had
+    nothing to do while communication went on.
     """
+    start, end = exposed.start, exposed.end
+    if len(exposed) > 1:
+        gaps = Intervals(end[:-1], start[1:])
+        fresh = np.append(True, (gaps.end - gaps.start > _ROUNDING) | (compute.within(gaps) > 0))
+        last = np.append(np.flatnonzero(fresh)[1:], len(exposed)) - 1
+        start, end, unblocked = start[fresh], end[last], unblocked[last]
     order = np.argsort(operations.end, kind="stable")
-    at = np.searchsorted(operations.end[order], exposed.end, side="right") - 1
+    at = np.searchsorted(operations.end[order], end, side="right") - 1
     last = order[np.maximum(at, 0)]
-    real = (at >= 0) & (operations.end[last] > exposed.start) & ~unblocked
-    return exposed.start[real], last[real].astype(np.int64)
+    real = (at >= 0) & (operations.end[last] > start) & ~unblocked
+    return start[real], last[real].astype(np.int64)
 
 
 def _predecessors(operations: Operations, since: I64, inside: Mask) -> I64:
@@ -499,20 +451,13 @@ def _owners(operations: Operations, exposed: Intervals) -> tuple[I64, Intervals]
     pieces = Intervals(cuts[:-1], cuts[1:])
     chosen = exposed.within(pieces) > 0
     start, end = pieces.start[chosen], pieces.end[chosen]
-    owner = _first_running(operations, start)
+    # Operations are ordered by start: the first that still runs is the first by which the latest end lies beyond.
+    owner = np.searchsorted(np.maximum.accumulate(operations.end), start, side="right").astype(np.int64)
+    owner = np.minimum(owner, len(operations) - 1)
     fresh = np.append(True, (owner[1:] != owner[:-1]) | (start[1:] != end[:-1]))
     first = np.flatnonzero(fresh)
     last = np.append(first[1:], len(start)) - 1
     return owner[first], Intervals(start[first], end[last])
-
-
-def _first_running(operations: Operations, time: I64) -> I64:
-    """Return for each time the running operation that began first; one runs at each of these times."""
-    owner = np.full(len(time), -1, np.int64)
-    # Operations are ordered by start: the first whose end lies beyond is found by sweeping the running maximum.
-    reach = np.maximum.accumulate(operations.end)
-    owner = np.searchsorted(reach, time, side="right").astype(np.int64)
-    return np.minimum(owner, len(operations) - 1)
 
 
 def _operators(study: Study, tasks: Tasks) -> tuple[OperatorTime, ...]:
