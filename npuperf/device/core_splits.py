@@ -71,7 +71,16 @@ def find_core_waits(
 
     ``graph``: kernels without a launch of their own belong to graphs, which are submitted as a whole.
     """
-    ready, behind = _ready(tasks, launches)
+    before = previous_same(tasks.stream)
+    free = np.where(before >= 0, tasks.end[before], np.iinfo(np.int64).min)
+    # It is ready when it is launched, and everything before it on its stream has ended, waits included.
+    ready = np.maximum(np.where(launches.known, launches.end + launches.latency, free), free)
+    waiting = is_event_wait(tasks)
+    behind = np.zeros(len(tasks), np.bool_)  # an event wait stands right in front of it
+    for _ in range(3):  # a record or two may stand between the wait and the kernel
+        control = (before >= 0) & (tasks.work[before] == Work.CONTROL)
+        behind |= control & waiting[before]
+        before = np.where(control, before[before], NONE)
     submitted = launches.known | (graph & (ready > np.iinfo(np.int64).min))
     late = submitted & (ready <= tasks.start - thresholds.wait_least_ns)
     kernel = np.flatnonzero(late[sweep.index])
@@ -81,26 +90,11 @@ def find_core_waits(
     for wait, begin, end, none in _lacking(sweep, kernel, since, until):
         np.add.at(short, wait, end - begin)
         np.add.at(full, wait[none], (end - begin)[none])
+    last = np.maximum.accumulate(np.where(sweep.running > 0, np.arange(len(sweep.running)), 0))
+    piece = np.clip(np.searchsorted(sweep.border, until, side="left") - 1, 0, len(last) - 1)
     certain = records_events(tasks).any() & ~behind[task]
-    found = CoreWaits(kernel, task, since, until, short, full, _holders(sweep, until), certain)
+    found = CoreWaits(kernel, task, since, until, short, full, sweep.streams[last[piece]], certain)
     return found.filter(short >= thresholds.wait_least_ns)
-
-
-def _ready(tasks: Tasks, launches: Launches) -> tuple[I64, Mask]:
-    """Return when each task could have started, and whether an event wait stands right in front of it.
-
-    It is launched, and everything before it on its stream has ended, waits included.
-    """
-    before = previous_same(tasks.stream)
-    free = np.where(before >= 0, tasks.end[before], np.iinfo(np.int64).min)
-    waiting = is_event_wait(tasks)
-    behind = np.zeros(len(tasks), np.bool_)
-    at = before
-    for _ in range(3):  # a record or two may stand between the wait and the kernel
-        control = (at >= 0) & (tasks.work[at] == Work.CONTROL)
-        behind |= control & waiting[at]
-        at = np.where(control, before[at], NONE)
-    return np.maximum(np.where(launches.known, launches.end + launches.latency, free), free), behind
 
 
 def _lacking(sweep: Sweep, kernel: I64, since: I64, until: I64) -> Iterator[tuple[I64, I64, I64, Mask]]:
@@ -133,13 +127,6 @@ def _lacking(sweep: Sweep, kernel: I64, since: I64, until: I64) -> Iterator[tupl
         begin = end
 
 
-def _holders(sweep: Sweep, until: I64) -> I64:
-    """Return the streams that ran last before each wait ended."""
-    last = np.maximum.accumulate(np.where(sweep.running > 0, np.arange(len(sweep.running)), 0))
-    piece = np.searchsorted(sweep.border, until, side="left") - 1
-    return sweep.streams[last[np.clip(piece, 0, len(last) - 1)]]
-
-
 def find_contention(tasks: Tasks, waits: CoreWaits, sweep: Sweep) -> Contended:
     """Sum waits for cores by stream and holders."""
     stream = tasks.stream[waits.task]
@@ -157,18 +144,14 @@ def find_contention(tasks: Tasks, waits: CoreWaits, sweep: Sweep) -> Contended:
             )
         )
     rows.sort(key=lambda row: -row.most_ns)
-    return Contended(rows, _contended(waits, sweep), _NO_EVENTS if rows and not records_events(tasks).any() else None)
-
-
-def _contended(waits: CoreWaits, sweep: Sweep) -> tuple[int, int]:
-    """Return in how much time at least one kernel waited for cores: for certain, and at most (ns)."""
     certain: list[Intervals] = []
     most: list[Intervals] = []
     for wait, begin, end, _ in _lacking(sweep, waits.kernel, waits.since, waits.until):
         sure = waits.certain[wait]
         certain.append(Intervals.union(begin[sure], end[sure]))
         most.append(Intervals.union(begin, end))
-    return _total(certain), _total(most)
+    reason = _NO_EVENTS if rows and not records_events(tasks).any() else None
+    return Contended(rows, (_total(certain), _total(most)), reason)
 
 
 def _total(parts: Sequence[Intervals]) -> int:
@@ -287,18 +270,18 @@ def slow_down(bench: Bench, split: Split) -> tuple[F64, F64]:
 def _programs(bench: Bench, split: Split) -> tuple[Program, Program]:
     """Return the programs of the best and of the worst case of a split."""
     least, most = slow_down(bench, split)
-    freed = np.array([*(_fits(bench, split, crowd) for crowd in bench.crowds), False])[bench.crowd]
+
+    def fits(streams: Sequence[int]) -> bool:
+        """Tell whether the kernels of all these streams find room on the chip at the same time."""
+        return {*streams} <= split.keys() and all(
+            sum(min(split[s][side], bench.uses(s, side)) for s in streams) <= bench.chip[side] for side in (0, 1)
+        )
+
+    freed = np.array([*(fits(crowd) for crowd in bench.crowds), False])[bench.crowd]
     changed = np.isin(bench.stream, list(split))
     best = _changed(bench, np.where(changed, np.rint(bench.undisturbed * least), bench.dur), freed)
     worst = _changed(bench, np.rint(bench.dur * most), freed & bench.certain)
     return best, worst
-
-
-def _fits(bench: Bench, split: Split, streams: Sequence[int]) -> bool:
-    """Tell whether the kernels of all these streams find room on the chip at the same time."""
-    if not {*streams} <= split.keys():
-        return False
-    return all(sum(min(split[s][side], bench.uses(s, side)) for s in streams) <= bench.chip[side] for side in (0, 1))
 
 
 def _changed(bench: Bench, dur: F64 | I64, freed: Mask) -> Program:
@@ -359,19 +342,25 @@ def best_split(bench: Bench) -> Search:
     beat it, at its worst or at its best, by more than its own interval is wide; else the one that could be beaten by
     least. Long profiles repeat themselves: the search runs on their beginning, and what it finds is replayed in full.
     """
-    part = _excerpt(bench)
+    part = _excerpt(bench) if searched_in_part(bench) else bench
     _search(part, lambda found: found)  # the most in the worst case,
     _search(part, lambda found: (found[1], found[0]))  # in the best case,
     _search(part, lambda found: (found[0] + found[1], found[0]))  # and between them
-    ranked = _ranked(part)
-    kernels = len(part.stream)
+    top = [max((found[i] for found in part.tried.values()), default=0) for i in (0, 1)]
+
+    def worth(split: tuple[tuple[int, Limit], ...]) -> tuple[bool, int]:
+        least, most = part.tried[split]
+        regret = max(top[0] - least, top[1] - most)
+        close = regret <= most - least
+        return (close, least if close else -regret)
+
+    certain = [split for split, found in part.tried.items() if found[0] > 0]
+    ranked = [dict(split) for split in sorted(certain, key=worth, reverse=True)]
+    tried, kernels = len(part.tried), len(part.stream)
     if part is bench:
-        most = max((found[1] for found in bench.tried.values()), default=0)
-        return Search(ranked[0] if ranked else None, len(bench.tried), kernels, most)
-    split = max(ranked[:_FINAL], key=lambda split: gain(bench, split)[0], default=None)
-    if split is not None and gain(bench, split)[0] <= 0:
-        split = None
-    return Search(split, len(part.tried), kernels, None)
+        return Search(ranked[0] if ranked else None, tried, kernels, top[1])
+    best = max(ranked[:_FINAL], key=lambda split: gain(bench, split)[0], default=None)
+    return Search(best if best is not None and gain(bench, best)[0] > 0 else None, tried, kernels, None)
 
 
 def searched_in_part(bench: Bench) -> bool:
@@ -387,24 +376,8 @@ def _reach(bench: Bench) -> int:
     return count if count < min(scene.last, len(reached)) else len(reached)
 
 
-def _ranked(bench: Bench) -> list[dict[int, Limit]]:
-    """Return the splits that save time in their worst case, the best to propose first."""
-    top = [max((found[i] for found in bench.tried.values()), default=0) for i in (0, 1)]
-
-    def worth(split: tuple[tuple[int, Limit], ...]) -> tuple[bool, int]:
-        least, most = bench.tried[split]
-        regret = max(top[0] - least, top[1] - most)
-        close = regret <= most - least
-        return (close, least if close else -regret)
-
-    certain = [split for split, found in bench.tried.items() if found[0] > 0]
-    return [dict(split) for split in sorted(certain, key=worth, reverse=True)]
-
-
 def _excerpt(bench: Bench) -> Bench:
-    """Return what a search runs on: the beginning of a long window."""
-    if not searched_in_part(bench):
-        return bench
+    """Return the beginning of a long window: as much as a search runs on."""
     scene, replay, count = bench.scene, bench.scene.replay, _reach(bench)
     until = int(replay.task[:count].max()) + 1
     part = replace(
@@ -434,7 +407,11 @@ def _search(bench: Bench, judged: Callable[[tuple[int, int]], tuple[int, int]]) 
     """
     tries = _BUDGET // max(len(bench.scene.replay.program), 1)
     users = [[s for s in bench.streams if bench.uses(s, side)] for side in (0, 1)]
-    split = {s: _start(bench, s, users) for s in bench.streams}
+    # An even share of each side that several streams use, all of the others.
+    split: dict[int, Limit] = {}
+    for stream in bench.streams:
+        share = [c // len(mine) if stream in mine else c for c, mine in zip(bench.chip, users, strict=True)]
+        split[stream] = share[0], share[1]
     for _ in range(_ROUNDS):
         before = split
         for sides in ((0, 1), (0,), (1,)):
@@ -443,15 +420,6 @@ def _search(bench: Bench, judged: Callable[[tuple[int, int]], tuple[int, int]]) 
                 split = max(options, key=lambda option: judged(gain(bench, option)))
         if split == before:
             break
-
-
-def _start(bench: Bench, stream: int, users: Sequence[Sequence[int]]) -> Limit:
-    """Return an even share of each side that several streams use, all of the others."""
-    cube, vector = (
-        cores if stream not in mine or len(mine) < 2 else cores // len(mine)
-        for cores, mine in zip(bench.chip, users, strict=True)
-    )
-    return cube, vector
 
 
 def _moves(
